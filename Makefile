@@ -1,0 +1,46 @@
+# `make` prints what it can do. GNU make 3.81 or newer, on Linux and macOS.
+
+TOOLS := .cache/tools
+
+# The linter is built from its pinned version in tools/go.mod, by the Go that
+# will read our code: its file carries both, so a change of either builds anew.
+LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p' tools/go.mod)
+LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test check lint bench fmt clean
+
+help: ## print this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: ## put tasker and tasker-ctl (also as tasker-cli) into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/tasker ./cmd/tasker-ctl
+	ln -sf tasker-ctl bin/tasker-cli
+
+run: ## run a server with a database and a demo of its own
+	go run ./cmd/tasker dev --demo
+
+test: ## run every test
+	go test ./...
+
+check: ## run what CI runs: format, vet, lint, generated files, tests with -race
+	.ci/run
+
+lint: $(LINT) ## run the linters of .golangci.yml
+	$(LINT) run ./...
+
+bench: ## measure the engine against plain PostgreSQL
+	go run ./cmd/bench
+
+fmt: ## format all Go code
+	gofmt -w .
+
+clean: ## remove what make made
+	rm -rf bin .cache
+
+$(LINT):
+	@mkdir -p $(TOOLS)
+	@rm -f $(TOOLS)/golangci-lint-*
+	@echo 'building golangci-lint $(LINT_VERSION), once; this takes a minute or two'
+	cd tools && go build -trimpath -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
