@@ -1,0 +1,158 @@
+package apiv1
+
+import (
+	"encoding/json"
+	"time"
+
+	"tasker"
+)
+
+// Entry is one investigation (seed 000, "List DLQ Entries").
+type Entry struct {
+	DLQEntryUUID     string          `json:"dlq_entry_uuid"`
+	TaskUUID         string          `json:"task_uuid"`
+	StepUUID         *string         `json:"step_uuid"`
+	OriginalState    string          `json:"original_state"`
+	DLQReason        string          `json:"dlq_reason"`
+	DetailCode       string          `json:"detail_code"`
+	DetectedBy       string          `json:"detected_by"`
+	DLQTimestamp     time.Time       `json:"dlq_timestamp"`
+	ResolutionStatus string          `json:"resolution_status"`
+	ResolutionNotes  *string         `json:"resolution_notes"`
+	ResolvedAt       *time.Time      `json:"resolved_at"`
+	ResolvedBy       *string         `json:"resolved_by"`
+	TaskSnapshot     json.RawMessage `json:"task_snapshot"`
+	Metadata         json.RawMessage `json:"metadata"`
+	RecoveredAt      *time.Time      `json:"recovered_at"`
+	PredecessorUUID  *string         `json:"predecessor_uuid"`
+	CurrentTaskState string          `json:"current_task_state" doc:"State of the task now, not when the entry was opened."`
+	CreatedAt        time.Time       `json:"created_at"`
+	UpdatedAt        time.Time       `json:"updated_at"`
+	History          []EntryChange   `json:"history,omitempty" doc:"Only where one entry is asked for by its id."`
+}
+
+// EntryChange is one row of an entry's history, oldest first.
+type EntryChange struct {
+	ChangedAt  time.Time       `json:"changed_at"`
+	Actor      string          `json:"actor"`
+	Event      string          `json:"event"`
+	FromStatus *string         `json:"from_status"`
+	ToStatus   string          `json:"to_status"`
+	Notes      *string         `json:"notes"`
+	Metadata   json.RawMessage `json:"metadata"`
+}
+
+// UpdateEntry is the body of PATCH /v1/dlq/entry/{dlq_entry_uuid}.
+type UpdateEntry struct {
+	ResolutionStatus *string         `json:"resolution_status,omitempty" enum:"manually_resolved,permanently_failed,cancelled" doc:"Ends the investigation. Needs resolution_notes."`
+	ResolutionNotes  *string         `json:"resolution_notes,omitempty" maxLength:"20000"`
+	ResolvedBy       *string         `json:"resolved_by,omitempty" maxLength:"255"`
+	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"A JSON object, merged key by key over what is there."`
+}
+
+// UpdatedEntry is the answer to an update: the entry as it is now.
+type UpdatedEntry struct {
+	Success  bool     `json:"success"`
+	Message  string   `json:"message"`
+	Warnings []string `json:"warnings"`
+	Entry
+}
+
+// OpenEntry is the body of POST /v1/dlq/task/{task_uuid}.
+type OpenEntry struct {
+	Reason    string          `json:"reason" minLength:"1" maxLength:"20000" doc:"Why a person should look at the task."`
+	CreatedBy string          `json:"created_by" minLength:"1" maxLength:"255"`
+	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"A JSON object."`
+}
+
+// EntryStats counts the entries of one reason.
+type EntryStats struct {
+	DLQReason                string     `json:"dlq_reason"`
+	TotalEntries             int64      `json:"total_entries"`
+	Pending                  int64      `json:"pending"`
+	ManuallyResolved         int64      `json:"manually_resolved"`
+	PermanentFailures        int64      `json:"permanent_failures"`
+	Cancelled                int64      `json:"cancelled"`
+	OldestEntry              *time.Time `json:"oldest_entry"`
+	NewestEntry              *time.Time `json:"newest_entry"`
+	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"`
+}
+
+// QueueEntry is one line of the triage queue, the most urgent first.
+type QueueEntry struct {
+	DLQEntryUUID       string     `json:"dlq_entry_uuid"`
+	TaskUUID           string     `json:"task_uuid"`
+	StepUUID           *string    `json:"step_uuid"`
+	OriginalState      string     `json:"original_state"`
+	DLQReason          string     `json:"dlq_reason"`
+	DetailCode         string     `json:"detail_code"`
+	DLQTimestamp       time.Time  `json:"dlq_timestamp"`
+	MinutesInDLQ       float64    `json:"minutes_in_dlq"`
+	NamespaceName      string     `json:"namespace_name"`
+	TaskName           string     `json:"task_name"`
+	CurrentState       string     `json:"current_state" doc:"State of the task now."`
+	TimeInStateMinutes *float64   `json:"time_in_state_minutes" doc:"When the entry was opened."`
+	PriorityScore      float64    `json:"priority_score"`
+	RecoveredAt        *time.Time `json:"recovered_at"`
+}
+
+// StalenessLine is one line of the staleness monitor.
+type StalenessLine struct {
+	TaskUUID                  string  `json:"task_uuid"`
+	NamespaceName             string  `json:"namespace_name"`
+	TaskName                  string  `json:"task_name"`
+	CurrentState              string  `json:"current_state"`
+	TimeInStateMinutes        float64 `json:"time_in_state_minutes"`
+	TaskAgeMinutes            float64 `json:"task_age_minutes"`
+	StalenessThresholdMinutes float64 `json:"staleness_threshold_minutes"`
+	HealthStatus              string  `json:"health_status" enum:"healthy,warning,stale"`
+	Priority                  int     `json:"priority"`
+}
+
+// FromEntry spells an entry.
+func FromEntry(e tasker.Entry) Entry {
+	out := Entry{
+		DLQEntryUUID: e.UUID.String(), TaskUUID: e.TaskUUID.String(), StepUUID: idOrNull(e.StepUUID),
+		OriginalState: string(e.OriginalState), DLQReason: string(e.Reason), DetailCode: e.DetailCode, DetectedBy: e.DetectedBy,
+		DLQTimestamp: e.At.UTC(), ResolutionStatus: string(e.ResolutionStatus), ResolutionNotes: e.ResolutionNotes,
+		ResolvedAt: utc(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
+		RecoveredAt: utc(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),
+		CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(),
+	}
+	for _, c := range e.History {
+		out.History = append(out.History, EntryChange{
+			ChangedAt: c.At.UTC(), Actor: c.Actor, Event: c.Event, FromStatus: textOrNull(string(c.From)),
+			ToStatus: string(c.To), Notes: c.Notes, Metadata: orNull(c.Metadata),
+		})
+	}
+	return out
+}
+
+// FromEntryStats spells the counts of one reason.
+func FromEntryStats(s tasker.EntryStats) EntryStats {
+	return EntryStats{
+		DLQReason: string(s.Reason), TotalEntries: s.Total, Pending: s.Pending, ManuallyResolved: s.ManuallyResolved,
+		PermanentFailures: s.PermanentFailures, Cancelled: s.Cancelled, OldestEntry: utc(s.Oldest), NewestEntry: utc(s.Newest),
+		AvgResolutionTimeMinutes: s.AvgResolutionTimeMinutes,
+	}
+}
+
+// FromQueueEntry spells a line of the triage queue.
+func FromQueueEntry(q tasker.QueueEntry) QueueEntry {
+	return QueueEntry{
+		DLQEntryUUID: q.EntryUUID.String(), TaskUUID: q.TaskUUID.String(), StepUUID: idOrNull(q.StepUUID),
+		OriginalState: string(q.OriginalState), DLQReason: string(q.Reason), DetailCode: q.DetailCode,
+		DLQTimestamp: q.At.UTC(), MinutesInDLQ: q.MinutesInDLQ, NamespaceName: q.Namespace, TaskName: q.TaskName,
+		CurrentState: string(q.CurrentState), TimeInStateMinutes: q.TimeInStateMinutes, PriorityScore: q.PriorityScore,
+		RecoveredAt: utc(q.RecoveredAt),
+	}
+}
+
+// FromStalenessLine spells a line of the staleness monitor.
+func FromStalenessLine(l tasker.StalenessLine) StalenessLine {
+	return StalenessLine{
+		TaskUUID: l.TaskUUID.String(), NamespaceName: l.Namespace, TaskName: l.TaskName, CurrentState: string(l.State),
+		TimeInStateMinutes: l.TimeInStateMinutes, TaskAgeMinutes: l.TaskAgeMinutes,
+		StalenessThresholdMinutes: l.ThresholdMinutes, HealthStatus: string(l.Health), Priority: l.Priority,
+	}
+}

@@ -1,0 +1,82 @@
+package apiv1
+
+import (
+	"encoding/json"
+	"time"
+
+	"tasker"
+)
+
+// Step is a step with its readiness (seed 000, "List Task Steps").
+type Step struct {
+	StepUUID              string          `json:"step_uuid"`
+	TaskUUID              string          `json:"task_uuid"`
+	Name                  string          `json:"name"`
+	Type                  string          `json:"type"`
+	Handler               string          `json:"handler"`
+	CurrentState          string          `json:"current_state"`
+	DependenciesSatisfied bool            `json:"dependencies_satisfied"`
+	RetryEligible         bool            `json:"retry_eligible" doc:"The step is in error, may be retried, and its backoff has passed."`
+	ReadyForExecution     bool            `json:"ready_for_execution"`
+	TotalParents          int             `json:"total_parents"`
+	CompletedParents      int             `json:"completed_parents"`
+	Dependencies          []string        `json:"dependencies" doc:"Ids of the steps that come before."`
+	Attempts              int             `json:"attempts"`
+	MaxAttempts           int             `json:"max_attempts"`
+	LastAttemptedAt       *time.Time      `json:"last_attempted_at"`
+	LastFailureAt         *time.Time      `json:"last_failure_at"`
+	NextRetryAt           *time.Time      `json:"next_retry_at"`
+	WorkerUUID            *string         `json:"worker_uuid"`
+	LeaseExpiresAt        *time.Time      `json:"lease_expires_at"`
+	CreatedAt             time.Time       `json:"created_at"`
+	UpdatedAt             time.Time       `json:"updated_at"`
+	CompletedAt           *time.Time      `json:"completed_at"`
+	Results               json.RawMessage `json:"results" doc:"Object of the last result {success, result, metadata}, or null."`
+	Error                 json.RawMessage `json:"error" doc:"Object of the last failure {message, type, retryable, …}, or null."`
+}
+
+// StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step_uuid}:
+// one of the three actions, told apart by action_type.
+type StepAction struct {
+	ActionType     string          `json:"action_type"`
+	Reason         string          `json:"reason"`
+	ResetBy        string          `json:"reset_by,omitempty"`
+	ResolvedBy     string          `json:"resolved_by,omitempty"`
+	CompletedBy    string          `json:"completed_by,omitempty"`
+	CompletionData *CompletionData `json:"completion_data,omitempty"`
+	Interrupt      bool            `json:"interrupt,omitempty"`
+}
+
+// CompletionData is what an operator gives in place of a handler's result.
+type CompletionData struct {
+	Result   json.RawMessage `json:"result"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Completion is the body of POST /v1/tasks/{uuid}/workflow_steps/{step_uuid}/completion:
+// the outcome of an external step, told by the system outside.
+type Completion struct {
+	Success  bool            `json:"success"`
+	Result   json.RawMessage `json:"result,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Error    *ResultError    `json:"error,omitempty"`
+	Source   string          `json:"source,omitempty" maxLength:"255" doc:"Who reports the outcome."`
+}
+
+// FromStep spells a step.
+func FromStep(s tasker.Step) Step {
+	out := Step{
+		StepUUID: s.UUID.String(), TaskUUID: s.TaskUUID.String(), Name: s.Name, Type: string(s.Type), Handler: s.Handler,
+		CurrentState: string(s.State), DependenciesSatisfied: s.DependenciesSatisfied, RetryEligible: s.RetryEligible,
+		ReadyForExecution: s.ReadyForExecution, TotalParents: s.TotalParents, CompletedParents: s.CompletedParents,
+		Dependencies: []string{}, Attempts: s.Attempts, MaxAttempts: s.MaxAttempts,
+		LastAttemptedAt: utc(s.LastAttemptedAt), LastFailureAt: utc(s.LastFailureAt), NextRetryAt: utc(s.NextRetryAt),
+		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: utc(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
+		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt),
+		Results: orNull(s.Results), Error: orNull(s.Error),
+	}
+	for _, p := range s.Parents {
+		out.Dependencies = append(out.Dependencies, p.String())
+	}
+	return out
+}

@@ -1,0 +1,123 @@
+package apiv1
+
+import (
+	"encoding/json"
+	"time"
+
+	"tasker"
+)
+
+// CreateTask is the body of POST /v1/tasks and an element of POST /v1/tasks/bulk.
+type CreateTask struct {
+	Namespace           string          `json:"namespace" minLength:"1" maxLength:"128" doc:"Namespace of the template."`
+	Name                string          `json:"name" minLength:"1" maxLength:"128" doc:"Name of the template."`
+	Version             string          `json:"version,omitempty" maxLength:"64" doc:"Version of the template; the newest when absent."`
+	Context             json.RawMessage `json:"context,omitempty" doc:"Input of the task: a JSON object, checked against the template's input schema."`
+	Initiator           string          `json:"initiator,omitempty" maxLength:"255" doc:"Who or what asked for the task."`
+	SourceSystem        string          `json:"source_system,omitempty" maxLength:"255" doc:"The system the request comes from."`
+	Reason              string          `json:"reason,omitempty" maxLength:"2000" doc:"Why the task was asked for."`
+	Priority            int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000" doc:"Higher runs first."`
+	Tags                []string        `json:"tags,omitempty" maxItems:"50" doc:"Words to find the task by."`
+	CorrelationID       string          `json:"correlation_id,omitempty" maxLength:"128" doc:"Ties the task to its request; made when absent."`
+	ParentCorrelationID string          `json:"parent_correlation_id,omitempty" maxLength:"128"`
+	IdempotencyKey      string          `json:"idempotency_key,omitempty" maxLength:"255" doc:"The same key with the same body returns the same task; with another body it is a conflict."`
+	StartAt             *time.Time      `json:"start_at,omitempty" doc:"Not before this instant."`
+	RecreatedFrom       string          `json:"recreated_from,omitempty" format:"uuid" doc:"The task that this one replaces."`
+}
+
+// Task is a task with its steps; in lists the steps are left out.
+type Task struct {
+	TaskUUID             string          `json:"task_uuid"`
+	Namespace            string          `json:"namespace"`
+	Name                 string          `json:"name"`
+	Version              string          `json:"version"`
+	Status               string          `json:"status" doc:"State of the task."`
+	StateSince           time.Time       `json:"state_since" doc:"When the task entered its state, or last made progress in it."`
+	Priority             int             `json:"priority"`
+	Context              json.RawMessage `json:"context,omitempty" doc:"Left out of lists."`
+	Initiator            string          `json:"initiator"`
+	SourceSystem         string          `json:"source_system"`
+	Reason               string          `json:"reason"`
+	Tags                 []string        `json:"tags"`
+	CorrelationID        string          `json:"correlation_id"`
+	ParentCorrelationID  *string         `json:"parent_correlation_id"`
+	RecreatedFrom        *string         `json:"recreated_from"`
+	StartAt              *time.Time      `json:"start_at"`
+	CreatedAt            time.Time       `json:"created_at"`
+	UpdatedAt            time.Time       `json:"updated_at"`
+	CompletedAt          *time.Time      `json:"completed_at"`
+	TotalSteps           int             `json:"total_steps"`
+	PendingSteps         int             `json:"pending_steps"`
+	InProgressSteps      int             `json:"in_progress_steps"`
+	CompletedSteps       int             `json:"completed_steps"`
+	FailedSteps          int             `json:"failed_steps"`
+	ReadySteps           int             `json:"ready_steps"`
+	CompletionPercentage float64         `json:"completion_percentage"`
+	DeadLettered         bool            `json:"dead_lettered" doc:"An investigation of this task is open, or ended as permanently_failed."`
+	DeadLetteredAt       *time.Time      `json:"dead_lettered_at"`
+	DeadLetterReason     *string         `json:"dead_letter_reason"`
+	DLQEntryUUID         *string         `json:"dlq_entry_uuid"`
+	Steps                []Step          `json:"steps,omitempty" doc:"Left out of lists."`
+}
+
+// Pagination says which part of a list an answer holds.
+type Pagination struct {
+	Limit   int  `json:"limit"`
+	Offset  int  `json:"offset"`
+	Count   int  `json:"count" doc:"Elements in this answer."`
+	HasMore bool `json:"has_more" doc:"There are elements after these."`
+}
+
+// TaskList is the answer of GET /v1/tasks, newest first.
+type TaskList struct {
+	Tasks      []Task     `json:"tasks"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// Transition is one row of the history of a task or a step, oldest first.
+type Transition struct {
+	TransitionID int64           `json:"transition_id"`
+	TaskUUID     string          `json:"task_uuid"`
+	StepUUID     *string         `json:"step_uuid,omitempty"`
+	FromState    string          `json:"from_state"`
+	ToState      string          `json:"to_state"`
+	Event        string          `json:"event"`
+	Attempt      *int            `json:"attempt,omitempty"`
+	WorkerUUID   *string         `json:"worker_uuid,omitempty"`
+	Actor        string          `json:"actor,omitempty"`
+	Reason       string          `json:"reason,omitempty"`
+	Detail       json.RawMessage `json:"detail,omitempty"`
+	CreatedAt    time.Time       `json:"created_at"`
+}
+
+// FromTask spells a task and its steps.
+func FromTask(t tasker.Task, steps []tasker.Step) Task {
+	out := Task{
+		TaskUUID: t.UUID.String(), Namespace: t.Namespace, Name: t.Name, Version: t.Version,
+		Status: string(t.State), StateSince: t.StateSince.UTC(), Priority: t.Priority, Context: t.Context,
+		Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: orEmpty(t.Tags),
+		CorrelationID: t.CorrelationID, ParentCorrelationID: textOrNull(t.ParentCorrelationID),
+		RecreatedFrom: idOrNull(t.RecreatedFrom), StartAt: utc(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
+		UpdatedAt: t.UpdatedAt.UTC(), CompletedAt: utc(t.CompletedAt),
+		TotalSteps: t.Counts.Total, PendingSteps: t.Counts.Pending, InProgressSteps: t.Counts.InProgress,
+		CompletedSteps: t.Counts.Completed, FailedSteps: t.Counts.Failed, ReadySteps: t.Counts.Ready,
+		DeadLettered: t.DeadLetter.DeadLettered, DeadLetteredAt: utc(t.DeadLetter.At),
+		DeadLetterReason: textOrNull(t.DeadLetter.Reason), DLQEntryUUID: idOrNull(t.DeadLetter.EntryUUID),
+	}
+	if t.Counts.Total > 0 {
+		out.CompletionPercentage = float64(t.Counts.Completed*10000/t.Counts.Total) / 100
+	}
+	for _, s := range steps {
+		out.Steps = append(out.Steps, FromStep(s))
+	}
+	return out
+}
+
+// FromTransition spells a row of history.
+func FromTransition(t tasker.Transition) Transition {
+	return Transition{
+		TransitionID: t.ID, TaskUUID: t.TaskUUID.String(), StepUUID: idOrNull(t.StepUUID),
+		FromState: t.From, ToState: t.To, Event: t.Event, Attempt: t.Attempt, WorkerUUID: idOrNull(t.WorkerUUID),
+		Actor: t.Actor, Reason: t.Reason, Detail: t.Detail, CreatedAt: t.CreatedAt.UTC(),
+	}
+}

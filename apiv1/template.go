@@ -1,0 +1,47 @@
+package apiv1
+
+import (
+	"encoding/json"
+	"time"
+
+	"tasker"
+)
+
+// Template is a template as it is registered, without its graph.
+type Template struct {
+	Namespace   string    `json:"namespace"`
+	Name        string    `json:"name"`
+	Version     string    `json:"version"`
+	Description string    `json:"description"`
+	StepCount   int       `json:"step_count"`
+	Checksum    string    `json:"checksum"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+// TemplateList is the answer of GET /v1/templates.
+type TemplateList struct {
+	Templates  []Template `json:"templates"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// TemplateDetail is a template with its graph: as it is understood
+// (configuration) and as it was written (source).
+type TemplateDetail struct {
+	Template
+	Configuration json.RawMessage `json:"configuration"`
+	Source        string          `json:"source"`
+}
+
+// RegisteredTemplate is the answer of POST /v1/templates.
+type RegisteredTemplate struct {
+	Template
+	Created bool `json:"created" doc:"False when the same template was there already."`
+}
+
+// FromTemplate spells a template.
+func FromTemplate(t tasker.StoredTemplate) Template {
+	return Template{
+		Namespace: t.Namespace, Name: t.Name, Version: t.Version, Description: t.Description,
+		StepCount: len(t.Steps), Checksum: t.Checksum, CreatedAt: t.CreatedAt.UTC(),
+	}
+}

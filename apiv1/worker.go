@@ -1,0 +1,144 @@
+package apiv1
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RegisterWorker is the body of POST /v1/workers.
+type RegisterWorker struct {
+	Name           string   `json:"name" minLength:"1" maxLength:"255"`
+	Namespaces     []string `json:"namespaces" minItems:"1" maxItems:"100"`
+	Handlers       []string `json:"handlers" minItems:"1" maxItems:"1000"`
+	Version        string   `json:"version,omitempty" maxLength:"128"`
+	MaxConcurrency int      `json:"max_concurrency,omitempty" minimum:"1" maximum:"10000"`
+}
+
+// RegisteredWorker is the answer: who the worker is from now on, how often it
+// must be heard of, and how long it may hold a step without.
+type RegisteredWorker struct {
+	WorkerUUID          string `json:"worker_uuid"`
+	HeartbeatIntervalMS int64  `json:"heartbeat_interval_ms"`
+	LeaseMS             int64  `json:"lease_ms"`
+}
+
+// Worker is a worker as GET /v1/workers lists it.
+type Worker struct {
+	WorkerUUID      string    `json:"worker_uuid"`
+	Name            string    `json:"name"`
+	Namespaces      []string  `json:"namespaces"`
+	Handlers        []string  `json:"handlers"`
+	Version         string    `json:"version"`
+	MaxConcurrency  int       `json:"max_concurrency"`
+	Health          string    `json:"health" enum:"active,stale,gone"`
+	InFlight        int       `json:"in_flight"`
+	RegisteredAt    time.Time `json:"registered_at"`
+	LastHeartbeatAt time.Time `json:"last_heartbeat_at"`
+}
+
+// WorkerList is the answer of GET /v1/workers.
+type WorkerList struct {
+	Workers    []Worker   `json:"workers"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// ClaimSteps is the body of POST /v1/workers/{worker_uuid}/claims.
+type ClaimSteps struct {
+	Max    int `json:"max" minimum:"1" maximum:"1000"`
+	WaitMS int `json:"wait_ms,omitempty" minimum:"0" maximum:"60000" doc:"How long to wait for work when there is none."`
+}
+
+// ClaimedSteps is the answer.
+type ClaimedSteps struct {
+	Steps []ClaimedStep `json:"steps"`
+}
+
+// ClaimedStep is a step handed to a worker.
+type ClaimedStep struct {
+	StepUUID          string                     `json:"step_uuid"`
+	TaskUUID          string                     `json:"task_uuid"`
+	Namespace         string                     `json:"namespace"`
+	TaskName          string                     `json:"task_name"`
+	TaskVersion       string                     `json:"task_version"`
+	Name              string                     `json:"name"`
+	Handler           string                     `json:"handler"`
+	Attempt           int                        `json:"attempt"`
+	MaxAttempts       int                        `json:"max_attempts"`
+	LeaseToken        string                     `json:"lease_token" doc:"Send it back with everything said about this attempt."`
+	LeaseExpiresAt    time.Time                  `json:"lease_expires_at"`
+	Deadline          *time.Time                 `json:"deadline" doc:"End of timeout_seconds, or null."`
+	CorrelationID     string                     `json:"correlation_id"`
+	Context           json.RawMessage            `json:"context"`
+	DependencyResults map[string]json.RawMessage `json:"dependency_results" doc:"Result of each step this one depends on, by name; null where a step was resolved without one."`
+	Initialization    json.RawMessage            `json:"initialization"`
+}
+
+// Lease names one attempt of one step.
+type Lease struct {
+	StepUUID   string `json:"step_uuid" format:"uuid"`
+	LeaseToken string `json:"lease_token" maxLength:"200"`
+}
+
+// Leases is the body of heartbeat and release.
+type Leases struct {
+	Leases []Lease `json:"leases" maxItems:"1000"`
+}
+
+// HeartbeatAnswer says which leases were extended and which are lost. Stop the
+// work of a lost one: its result would be refused.
+type HeartbeatAnswer struct {
+	Extended []ExtendedLease `json:"extended"`
+	Lost     []string        `json:"lost" doc:"Ids of steps."`
+}
+
+// ExtendedLease is a lease with its new end.
+type ExtendedLease struct {
+	StepUUID       string    `json:"step_uuid"`
+	LeaseExpiresAt time.Time `json:"lease_expires_at"`
+}
+
+// Released is the answer to a release.
+type Released struct {
+	Released []string `json:"released" doc:"Ids of steps that are back in the queue, their attempt not used."`
+	Lost     []string `json:"lost" doc:"Ids of steps whose lease was another's already."`
+}
+
+// ReportResults is the body of POST /v1/workers/{worker_uuid}/results.
+type ReportResults struct {
+	Results []Result    `json:"results" maxItems:"1000"`
+	Claim   *ClaimSteps `json:"claim,omitempty" doc:"Take the next work in the same round trip."`
+}
+
+// Result is the outcome of one attempt.
+type Result struct {
+	StepUUID   string          `json:"step_uuid" format:"uuid"`
+	LeaseToken string          `json:"lease_token" maxLength:"200"`
+	Success    bool            `json:"success"`
+	Result     json.RawMessage `json:"result,omitempty" doc:"Of a success: any JSON."`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	Error      *ResultError    `json:"error,omitempty" doc:"Of a failure."`
+}
+
+// ResultError is why an attempt failed.
+type ResultError struct {
+	Message      string          `json:"message"`
+	Type         string          `json:"type,omitempty"`
+	Retryable    *bool           `json:"retryable,omitempty" doc:"False: no retry, whatever the template says. True when absent."`
+	RetryAfterMS int64           `json:"retry_after_ms,omitempty" minimum:"0" doc:"Rest at least this long before the next attempt."`
+	Context      json.RawMessage `json:"context,omitempty"`
+}
+
+// ReportAnswer says what became of each result, and carries the next work where
+// it was asked for.
+type ReportAnswer struct {
+	Accepted []string         `json:"accepted" doc:"Ids of steps whose result counts, also when it was sent before."`
+	Rejected []RejectedResult `json:"rejected"`
+	Steps    []ClaimedStep    `json:"steps"`
+}
+
+// RejectedResult is a result that changed nothing, and why.
+type RejectedResult struct {
+	StepUUID string `json:"step_uuid"`
+	Code     string `json:"code"`
+	Message  string `json:"message"`
+}

@@ -1,0 +1,12 @@
+// Package tasker holds the words of the engine: tasks, steps, templates,
+// investigations, the states they pass through and the errors a caller can act
+// on. It imports nothing of this module, and every other room may import it.
+//
+// A task is a graph of steps made from a template. Workers claim steps and
+// report results; the engine retries, advances and finishes. A task that cannot
+// go on becomes an investigation, an [Entry] of the dead letter queue: immutable
+// evidence that a human works on. Nothing is ever silently stuck.
+//
+// To run steps in your own program see package worker; to call a server see
+// package client; to run the whole engine inside a program see package embed.
+package tasker

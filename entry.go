@@ -1,0 +1,154 @@
+package tasker
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Reason is why a task needs an investigator: the five wire values of seed 000,
+// "DLQ Reasons".
+type Reason string
+
+// The reasons.
+const (
+	StalenessTimeout        Reason = "staleness_timeout"
+	MaxRetriesExceeded      Reason = "max_retries_exceeded"
+	DependencyCycleDetected Reason = "dependency_cycle_detected"
+	WorkerUnavailable       Reason = "worker_unavailable"
+	ManualDLQ               Reason = "manual_dlq"
+)
+
+// Reasons lists every reason.
+func Reasons() []Reason {
+	return []Reason{StalenessTimeout, MaxRetriesExceeded, DependencyCycleDetected, WorkerUnavailable, ManualDLQ}
+}
+
+// ResolutionStatus is how far an investigation has come.
+type ResolutionStatus string
+
+// The statuses. All but the first end the investigation.
+const (
+	EntryPending           ResolutionStatus = "pending"
+	EntryManuallyResolved  ResolutionStatus = "manually_resolved"
+	EntryPermanentlyFailed ResolutionStatus = "permanently_failed"
+	EntryCancelled         ResolutionStatus = "cancelled"
+)
+
+// ResolutionStatuses lists every status.
+func ResolutionStatuses() []ResolutionStatus {
+	return []ResolutionStatus{EntryPending, EntryManuallyResolved, EntryPermanentlyFailed, EntryCancelled}
+}
+
+// Who detected that a task needs an investigator.
+const (
+	DetectedInline   = "inline"   // the transaction that made the task stuck
+	DetectedSweep    = "sweep"    // the periodic look for what only time shows
+	DetectedOperator = "operator" // a person
+)
+
+// An Entry is one investigation: why a task is stuck, and who looked into it. Its
+// reason, snapshot, original state and time never change (seed 000, "tasks_dlq").
+type Entry struct {
+	UUID             ID
+	TaskUUID         ID
+	StepUUID         *ID // the step that failed, when one step is the cause
+	OriginalState    TaskState
+	Reason           Reason
+	DetailCode       string
+	DetectedBy       string
+	At               time.Time
+	Snapshot         json.RawMessage
+	ResolutionStatus ResolutionStatus
+	ResolutionNotes  *string
+	ResolvedAt       *time.Time
+	ResolvedBy       *string
+	Metadata         json.RawMessage
+	RecoveredAt      *time.Time
+	PredecessorUUID  *ID
+	CurrentTaskState TaskState // live
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
+	History          []EntryChange // only where one entry is asked for
+}
+
+// An EntryChange is one row of an entry's history.
+type EntryChange struct {
+	At       time.Time
+	Actor    string
+	Event    string // created, updated, resolved, recovered
+	From     ResolutionStatus
+	To       ResolutionStatus
+	Notes    *string
+	Metadata json.RawMessage
+}
+
+// An EntryUpdate is what an investigator changes. Nil fields stay as they are.
+type EntryUpdate struct {
+	Status     *ResolutionStatus
+	Notes      *string
+	ResolvedBy *string
+	Metadata   json.RawMessage
+	Actor      string // who is calling; kept beside ResolvedBy
+}
+
+// An EntryFilter selects and pages entries, newest first.
+type EntryFilter struct {
+	Status ResolutionStatus // empty means any
+	Reason Reason
+	Limit  int
+	Offset int
+}
+
+// EntryStats counts the entries of one reason (view v_dlq_dashboard).
+type EntryStats struct {
+	Reason                   Reason
+	Total                    int64
+	Pending                  int64
+	ManuallyResolved         int64
+	PermanentFailures        int64
+	Cancelled                int64
+	Oldest                   *time.Time
+	Newest                   *time.Time
+	AvgResolutionTimeMinutes *float64 // of ended entries only
+}
+
+// A QueueEntry is one line of the triage queue (view v_dlq_investigation_queue).
+type QueueEntry struct {
+	EntryUUID          ID
+	TaskUUID           ID
+	StepUUID           *ID
+	OriginalState      TaskState
+	Reason             Reason
+	DetailCode         string
+	At                 time.Time
+	MinutesInDLQ       float64
+	Namespace          string
+	TaskName           string
+	CurrentState       TaskState
+	TimeInStateMinutes *float64 // when the entry was opened
+	PriorityScore      float64
+	RecoveredAt        *time.Time
+}
+
+// Health is how near a task is to its staleness threshold.
+type Health string
+
+// The classes: below 80 % of the threshold, from there on, and past it.
+const (
+	Healthy Health = "healthy"
+	Warning Health = "warning"
+	Stale   Health = "stale"
+)
+
+// A StalenessLine is one line of the staleness monitor (view v_task_staleness_monitoring).
+type StalenessLine struct {
+	TaskUUID           ID
+	Namespace          string
+	TaskName           string
+	State              TaskState
+	TimeInStateMinutes float64
+	TaskAgeMinutes     float64
+	ThresholdMinutes   float64
+	Health             Health
+	Priority           int
+}

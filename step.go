@@ -1,0 +1,156 @@
+package tasker
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// StepState is where a step stands (seed 000, "Step State Machine").
+type StepState string
+
+// The states of a step.
+const (
+	StepPending                  StepState = "pending"
+	StepEnqueued                 StepState = "enqueued"
+	StepInProgress               StepState = "in_progress"
+	StepEnqueuedForOrchestration StepState = "enqueued_for_orchestration"
+	StepComplete                 StepState = "complete"
+	StepError                    StepState = "error"
+	StepCancelled                StepState = "cancelled"
+	StepResolvedManually         StepState = "resolved_manually"
+)
+
+// StepStates lists every state of a step, in the order of the documents.
+func StepStates() []StepState {
+	return []StepState{
+		StepPending, StepEnqueued, StepInProgress, StepEnqueuedForOrchestration,
+		StepComplete, StepError, StepCancelled, StepResolvedManually,
+	}
+}
+
+// A Step is one node of a task's graph, with its readiness (seed 000, "List Task Steps").
+type Step struct {
+	UUID                  ID
+	TaskUUID              ID
+	Name                  string
+	Type                  StepType
+	Handler               string
+	State                 StepState
+	StateSince            time.Time
+	DependenciesSatisfied bool
+	RetryEligible         bool
+	ReadyForExecution     bool
+	TotalParents          int
+	CompletedParents      int
+	Attempts              int
+	MaxAttempts           int
+	Retryable             bool
+	Parents               []ID
+	WorkerUUID            *ID
+	LeaseExpiresAt        *time.Time
+	LastAttemptedAt       *time.Time
+	LastFailureAt         *time.Time
+	NextRetryAt           *time.Time
+	CreatedAt             time.Time
+	UpdatedAt             time.Time
+	CompletedAt           *time.Time
+	Results               json.RawMessage // a [StepResult], or nil
+	Error                 json.RawMessage // a [StepFailure], or nil
+}
+
+// A StepResult is what a step that succeeded leaves behind. Steps that depend on
+// it receive Result.
+type StepResult struct {
+	Success  bool            `json:"success"` // always true: failures are a [StepFailure]
+	Result   json.RawMessage `json:"result"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// A StepFailure is the last failure of a step.
+type StepFailure struct {
+	Message    string          `json:"message"`
+	Type       string          `json:"type"`
+	Retryable  bool            `json:"retryable"`
+	Attempt    int             `json:"attempt,omitempty"`
+	WorkerUUID string          `json:"worker_uuid,omitempty"`
+	RetryAfter int64           `json:"retry_after_ms,omitempty"`
+	Context    json.RawMessage `json:"context,omitempty"`
+}
+
+// The types of a [StepFailure] that the engine itself gives.
+const (
+	WorkerLost  = "worker_lost"  // the lease ran out: the worker fell silent
+	StepTimeout = "step_timeout" // the attempt ran longer than timeout_seconds
+)
+
+// An Assignment is a step handed to a worker, with all that its handler needs.
+type Assignment struct {
+	StepUUID          ID
+	TaskUUID          ID
+	Namespace         string
+	TaskName          string
+	TaskVersion       string
+	Name              string
+	Handler           string
+	Attempt           int
+	MaxAttempts       int
+	Fence             int64 // identifies this attempt's lease; goes up with every claim
+	LeaseExpiresAt    time.Time
+	Deadline          *time.Time // end of timeout_seconds; nil means none
+	CorrelationID     string
+	Context           json.RawMessage
+	DependencyResults map[string]json.RawMessage // by name of the step depended on; null when it has no result
+	Initialization    json.RawMessage
+}
+
+// A Lease names one attempt of one step: the right to report its outcome.
+type Lease struct {
+	TaskUUID ID
+	StepUUID ID
+	Fence    int64
+}
+
+// An Outcome is what a worker reports of one attempt.
+type Outcome struct {
+	Lease
+	Success  bool
+	Result   json.RawMessage // of a success; any JSON
+	Metadata json.RawMessage
+	Failure  *Failure // of a failure
+}
+
+// A Failure is why an attempt did not succeed.
+type Failure struct {
+	Message    string
+	Type       string
+	Retryable  bool
+	RetryAfter time.Duration // 0 means by the step's backoff
+	Context    json.RawMessage
+}
+
+// A Rejection is a report that was refused, and why.
+type Rejection struct {
+	StepUUID ID
+	Code     Code
+	Message  string
+}
+
+// StepAction is what an operator may do to a step (seed 000, "Manually Resolve Step").
+type StepAction string
+
+// The actions.
+const (
+	ResetForRetry    StepAction = "reset_for_retry"
+	ResolveManually  StepAction = "resolve_manually"
+	CompleteManually StepAction = "complete_manually"
+)
+
+// An Operation is a step action with who does it and why.
+type Operation struct {
+	Action    StepAction
+	Actor     string
+	Reason    string
+	Result    json.RawMessage // of complete_manually
+	Metadata  json.RawMessage // of complete_manually
+	Interrupt bool            // take the step out of the hands of a worker that holds it
+}

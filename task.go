@@ -1,0 +1,135 @@
+package tasker
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// ID identifies a task, a step, an entry, a template or a worker: a UUID of
+// version 7, so ids sort by the time they were made.
+type ID = uuid.UUID
+
+// NewID returns a new id.
+func NewID() ID { return uuid.Must(uuid.NewV7()) }
+
+// TaskState is where a task stands. design.md section 4 says what each means at
+// rest; package lifecycle has every legal move.
+type TaskState string
+
+// The states of a task.
+const (
+	TaskPending                TaskState = "pending"
+	TaskInitializing           TaskState = "initializing"
+	TaskEnqueuingSteps         TaskState = "enqueuing_steps"
+	TaskStepsInProcess         TaskState = "steps_in_process"
+	TaskEvaluatingResults      TaskState = "evaluating_results"
+	TaskWaitingForDependencies TaskState = "waiting_for_dependencies"
+	TaskWaitingForRetry        TaskState = "waiting_for_retry"
+	TaskBlockedByFailures      TaskState = "blocked_by_failures"
+	TaskComplete               TaskState = "complete"
+	TaskError                  TaskState = "error"
+	TaskCancelled              TaskState = "cancelled"
+	TaskResolvedManually       TaskState = "resolved_manually"
+)
+
+// TaskStates lists every state of a task, in the order of the documents.
+func TaskStates() []TaskState {
+	return []TaskState{
+		TaskPending, TaskInitializing, TaskEnqueuingSteps, TaskStepsInProcess, TaskEvaluatingResults,
+		TaskWaitingForDependencies, TaskWaitingForRetry, TaskBlockedByFailures,
+		TaskComplete, TaskError, TaskCancelled, TaskResolvedManually,
+	}
+}
+
+// A NewTask is what a caller asks for (design.md section 11, "Create a task").
+type NewTask struct {
+	Namespace           string
+	Name                string
+	Version             string          // empty means the newest
+	Context             json.RawMessage // a JSON object, checked against the template's input schema
+	Initiator           string
+	SourceSystem        string
+	Reason              string
+	Priority            int
+	Tags                []string
+	CorrelationID       string // empty means one is made
+	ParentCorrelationID string
+	IdempotencyKey      string
+	StartAt             time.Time // zero means at once
+	RecreatedFrom       ID        // the task this one replaces; zero means none
+}
+
+// A Task is one run of a template.
+type Task struct {
+	UUID                ID
+	TemplateUUID        ID
+	Namespace           string
+	Name                string
+	Version             string
+	State               TaskState
+	StateSince          time.Time
+	Priority            int
+	Context             json.RawMessage
+	Initiator           string
+	SourceSystem        string
+	Reason              string
+	Tags                []string
+	CorrelationID       string
+	ParentCorrelationID string
+	IdempotencyKey      string
+	RecreatedFrom       *ID
+	StartAt             *time.Time
+	CreatedAt           time.Time
+	UpdatedAt           time.Time
+	CompletedAt         *time.Time
+	Counts              StepCounts
+	DeadLetter          DeadLetter
+}
+
+// StepCounts says how many steps of a task stand where.
+type StepCounts struct {
+	Total      int
+	Pending    int // pending
+	InProgress int // enqueued, in progress or kept for orchestration
+	Completed  int // complete or resolved by hand
+	Failed     int // in error, whether or not a retry is due
+	Ready      int // enqueued
+	Cancelled  int
+}
+
+// DeadLetter is the mark of a task that has an open or permanent investigation
+// (seed 002, "Manifest schema extension").
+type DeadLetter struct {
+	DeadLettered bool
+	At           *time.Time
+	Reason       string
+	EntryUUID    *ID
+}
+
+// A TaskFilter selects and pages tasks, newest first.
+type TaskFilter struct {
+	State        TaskState // empty means any
+	Namespace    string
+	Name         string
+	DeadLettered *bool
+	Limit        int
+	Offset       int
+}
+
+// A Transition is one row of the history of a task or a step.
+type Transition struct {
+	ID         int64
+	TaskUUID   ID
+	StepUUID   *ID // nil for a move of the task itself
+	From       string
+	To         string
+	Event      string
+	Attempt    *int
+	WorkerUUID *ID
+	Actor      string
+	Reason     string
+	Detail     json.RawMessage
+	CreatedAt  time.Time
+}

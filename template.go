@@ -1,0 +1,234 @@
+package tasker
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// Limits of a template. They bound what one task can cost.
+const (
+	MaxTemplateBytes = 256 << 10 // size of a template document
+	MaxSteps         = 1000      // steps of one template
+	MaxEdges         = 10_000    // dependencies of one template, all steps together
+)
+
+// A Template is the graph of steps that a task is made from, under a namespace,
+// a name and a version. It never changes once a task uses it: a change is a new
+// version (seed 000, "Template Override"; design.md section 11, "Templates").
+type Template struct {
+	Namespace    string              `json:"namespace_name"`
+	Name         string              `json:"name"`
+	Version      string              `json:"version"` // semantic version, such as 1.2.0
+	Description  string              `json:"description,omitempty"`
+	InputSchema  json.RawMessage     `json:"input_schema,omitempty"` // JSON Schema of a task's context
+	Lifecycle    Lifecycle           `json:"lifecycle,omitzero"`
+	Steps        []StepTemplate      `json:"steps"`
+	Environments map[string]Override `json:"environments,omitempty"` // by name of the environment
+}
+
+// Lifecycle overrides the server's staleness thresholds for one template, in
+// minutes. Zero means: the server's default holds (seed 000, "Staleness
+// Thresholds": template before global).
+type Lifecycle struct {
+	MaxWaitingForDependenciesMinutes int `json:"max_waiting_for_dependencies_minutes,omitempty"`
+	MaxWaitingForRetryMinutes        int `json:"max_waiting_for_retry_minutes,omitempty"`
+	MaxStepsInProcessMinutes         int `json:"max_steps_in_process_minutes,omitempty"`
+	MaxDurationMinutes               int `json:"max_duration_minutes,omitempty"` // of the whole task
+}
+
+// StepType says who moves a step.
+type StepType string
+
+// The types of steps.
+const (
+	StandardStep StepType = "standard" // a worker executes its handler
+	ExternalStep StepType = "external" // waits for a completion from outside; no worker, no queue
+)
+
+// A StepTemplate is one node of the graph.
+type StepTemplate struct {
+	Name             string   `json:"name"`
+	Type             StepType `json:"type"`
+	Description      string   `json:"description,omitempty"`
+	Handler          Handler  `json:"handler,omitzero"`
+	Dependencies     []string `json:"dependencies,omitempty"` // names of the steps that come before
+	Retry            Retry    `json:"retry"`
+	TimeoutSeconds   int      `json:"timeout_seconds,omitempty"`     // of one attempt; 0 means none
+	WorkerQueueTTLMS int64    `json:"worker_queue_ttl_ms,omitempty"` // 0 means the server's default
+}
+
+// A Handler names the function that executes a step and what it is given each
+// time: the same data for every task of the template.
+type Handler struct {
+	Callable       string          `json:"callable"`
+	Initialization json.RawMessage `json:"initialization,omitempty"` // a JSON object
+}
+
+// Backoff is how the rest between two attempts grows.
+type Backoff string
+
+// The kinds of backoff. n is the number of the attempt that failed.
+const (
+	ExponentialBackoff Backoff = "exponential" // base * 2^(n-1)
+	LinearBackoff      Backoff = "linear"      // base * n
+	ConstantBackoff    Backoff = "constant"    // base
+)
+
+// Retry is a step's policy for failures (seed 000, "Retry Logic").
+type Retry struct {
+	Retryable    bool    `json:"retryable"`
+	MaxAttempts  int     `json:"max_attempts"`
+	Backoff      Backoff `json:"backoff"`
+	BaseMS       int     `json:"backoff_base_ms"`
+	MaxBackoffMS int     `json:"max_backoff_ms"`
+	Jitter       bool    `json:"jitter,omitempty"` // up to a quarter more; off by default
+}
+
+// DefaultRetry is the policy of a step whose template names none.
+func DefaultRetry() Retry {
+	return Retry{Retryable: true, MaxAttempts: 3, Backoff: ExponentialBackoff, BaseMS: 1000, MaxBackoffMS: 30_000}
+}
+
+// An Override is what one environment changes about the steps of a template.
+type Override struct {
+	Steps []StepOverride `json:"steps"`
+}
+
+// AllSteps as the name of a [StepOverride] means every step.
+const AllSteps = "ALL"
+
+// A StepOverride changes the fields it names and leaves the others.
+type StepOverride struct {
+	Name           string          `json:"name"`                     // a step, or ALL
+	Initialization json.RawMessage `json:"initialization,omitempty"` // merged key by key over the step's own
+	TimeoutSeconds *int            `json:"timeout_seconds,omitempty"`
+	Retry          *RetryOverride  `json:"retry,omitempty"`
+}
+
+// A RetryOverride changes the fields of a [Retry] that are not nil.
+type RetryOverride struct {
+	Retryable    *bool    `json:"retryable,omitempty"`
+	MaxAttempts  *int     `json:"max_attempts,omitempty"`
+	Backoff      *Backoff `json:"backoff,omitempty"`
+	BaseMS       *int     `json:"backoff_base_ms,omitempty"`
+	MaxBackoffMS *int     `json:"max_backoff_ms,omitempty"`
+	Jitter       *bool    `json:"jitter,omitempty"`
+}
+
+// ForEnvironment returns the template as environment env has it: its overrides
+// applied in order, a later one over an earlier one. An environment that the
+// template does not name changes nothing.
+func (t Template) ForEnvironment(env string) Template {
+	over, ok := t.Environments[env]
+	if !ok {
+		return t
+	}
+	steps := make([]StepTemplate, len(t.Steps))
+	copy(steps, t.Steps)
+	for _, o := range over.Steps {
+		for i := range steps {
+			if o.Name == AllSteps || o.Name == steps[i].Name {
+				steps[i] = o.apply(steps[i])
+			}
+		}
+	}
+	t.Steps = steps
+	return t
+}
+
+func (o StepOverride) apply(s StepTemplate) StepTemplate {
+	if len(o.Initialization) > 0 {
+		s.Handler.Initialization = mergeObjects(s.Handler.Initialization, o.Initialization)
+	}
+	if o.TimeoutSeconds != nil {
+		s.TimeoutSeconds = *o.TimeoutSeconds
+	}
+	if r := o.Retry; r != nil {
+		set(&s.Retry.Retryable, r.Retryable)
+		set(&s.Retry.MaxAttempts, r.MaxAttempts)
+		set(&s.Retry.Backoff, r.Backoff)
+		set(&s.Retry.BaseMS, r.BaseMS)
+		set(&s.Retry.MaxBackoffMS, r.MaxBackoffMS)
+		set(&s.Retry.Jitter, r.Jitter)
+	}
+	return s
+}
+
+func set[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// mergeObjects returns base with the members of over on top. A document that is
+// not an object cannot be merged, so over replaces it.
+func mergeObjects(base, over json.RawMessage) json.RawMessage {
+	var b, o map[string]json.RawMessage
+	if json.Unmarshal(base, &b) != nil || json.Unmarshal(over, &o) != nil || b == nil {
+		return over
+	}
+	for k, v := range o {
+		b[k] = v
+	}
+	merged, err := json.Marshal(b)
+	if err != nil { // unreachable: the members were JSON a moment ago
+		return over
+	}
+	return merged
+}
+
+// Cycle returns the names along one circle of dependencies, first and last the
+// same, or nil when the graph has none. Dependencies on steps that do not exist
+// are passed over.
+func (t Template) Cycle() []string {
+	w := walk{steps: make(map[string][]string, len(t.Steps)), mark: map[string]int{}}
+	for _, s := range t.Steps {
+		w.steps[s.Name] = s.Dependencies
+	}
+	for _, s := range t.Steps {
+		if c := w.visit(s.Name); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// A walk goes through a graph depth first.
+type walk struct {
+	steps map[string][]string
+	mark  map[string]int
+	path  []string
+}
+
+const visiting, visited = 1, 2
+
+func (w *walk) visit(name string) []string {
+	dependencies, exists := w.steps[name]
+	switch {
+	case !exists || w.mark[name] == visited:
+		return nil
+	case w.mark[name] == visiting:
+		i := slices.Index(w.path, name)
+		return append(slices.Clone(w.path[i:]), name)
+	}
+	w.mark[name] = visiting
+	w.path = append(w.path, name)
+	for _, d := range dependencies {
+		if c := w.visit(d); c != nil {
+			return c
+		}
+	}
+	w.path = w.path[:len(w.path)-1]
+	w.mark[name] = visited
+	return nil
+}
+
+// A StoredTemplate is a template as the database keeps it.
+type StoredTemplate struct {
+	Template
+	UUID      ID
+	Source    string // the document as it was registered
+	Checksum  string // of the template's meaning: two spellings of the same have the same
+	CreatedAt time.Time
+}

@@ -1,0 +1,91 @@
+package tasker
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"time"
+)
+
+// A WorkerSpec is what a worker says of itself when it registers.
+type WorkerSpec struct {
+	Name           string
+	Namespaces     []string
+	Handlers       []string
+	Version        string
+	MaxConcurrency int
+}
+
+// A Registration is the engine's answer: the worker's id, how often it must be
+// heard of, and how long it may hold a step without.
+type Registration struct {
+	WorkerUUID        ID
+	HeartbeatInterval time.Duration
+	LeaseDuration     time.Duration
+}
+
+// WorkerHealth says how long a worker has been silent.
+type WorkerHealth string
+
+// The healths.
+const (
+	WorkerActive WorkerHealth = "active" // heard of within three heartbeats
+	WorkerStale  WorkerHealth = "stale"  // silent for longer
+	WorkerGone   WorkerHealth = "gone"   // left, or silent for longer than a lease
+)
+
+// A Worker is a worker as the engine knows it.
+type Worker struct {
+	WorkerSpec
+	UUID            ID
+	Health          WorkerHealth
+	InFlight        int // steps it holds a lease on
+	RegisteredAt    time.Time
+	LastHeartbeatAt time.Time
+}
+
+// A LeaseExtension is a lease with its new end.
+type LeaseExtension struct {
+	StepUUID  ID
+	ExpiresAt time.Time
+}
+
+// A Beat is the answer to a heartbeat. Work whose lease is lost must stop: its
+// result would be refused.
+type Beat struct {
+	Extended []LeaseExtension
+	Lost     []ID // steps
+}
+
+// A Receipt says what became of reported outcomes, and carries the next work
+// where it was asked for.
+type Receipt struct {
+	Accepted []ID // steps whose outcome counts, also when it had been reported before
+	Rejected []Rejection
+	Next     []Assignment
+}
+
+const leaseBytes = 16 + 8
+
+// Token spells the lease as the opaque string that travels to workers.
+func (l Lease) Token() string {
+	var b [leaseBytes]byte
+	copy(b[:16], l.TaskUUID[:])
+	binary.BigEndian.PutUint64(b[16:], uint64(l.Fence)) //nolint:gosec // G115: a fence counts up from zero
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// ParseLease reads the token of a lease on step. The error is Invalid.
+func ParseLease(step ID, token string) (Lease, error) {
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(b) != leaseBytes {
+		return Lease{}, Errorf(Invalid, "lease_token of step %s is not one that a claim gave out", step)
+	}
+	l := Lease{StepUUID: step, Fence: int64(binary.BigEndian.Uint64(b[16:]))} //nolint:gosec // G115: see Token
+	copy(l.TaskUUID[:], b[:16])
+	return l, nil
+}
+
+// Lease returns the right to report the outcome of a.
+func (a Assignment) Lease() Lease {
+	return Lease{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID, Fence: a.Fence}
+}
