@@ -1,0 +1,24 @@
+package lifecycle
+
+import "tasker"
+
+// EntryEvent is what can happen to an investigation.
+type EntryEvent string
+
+// The events of an entry. A note changes nothing about its status.
+const (
+	SettleEntry EntryEvent = "manually_resolved"
+	FailEntry   EntryEvent = "permanently_failed"
+	CancelEntry EntryEvent = "cancelled"
+)
+
+// EntryEvents lists the events of an entry.
+func EntryEvents() []EntryEvent { return []EntryEvent{SettleEntry, FailEntry, CancelEntry} }
+
+// Entry is every legal move of an entry: an ended one stays as it is, a new
+// problem is a new entry (design.md section 5).
+var Entry = Table[tasker.ResolutionStatus, EntryEvent]{
+	{tasker.EntryPending, SettleEntry}: tasker.EntryManuallyResolved,
+	{tasker.EntryPending, FailEntry}:   tasker.EntryPermanentlyFailed,
+	{tasker.EntryPending, CancelEntry}: tasker.EntryCancelled,
+}

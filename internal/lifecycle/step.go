@@ -1,0 +1,78 @@
+package lifecycle
+
+import "tasker"
+
+// StepEvent is what can happen to a step.
+type StepEvent string
+
+// The events of a step.
+const (
+	Enqueue          StepEvent = "enqueue"           // its dependencies are satisfied
+	Claim            StepEvent = "claim"             // a worker took it
+	Succeed          StepEvent = "succeed"           // its worker delivered a result
+	Fail             StepEvent = "fail"              // its worker reported a failure
+	Keep             StepEvent = "keep"              // a result came in whose follow-up failed; it is kept and tried again
+	Release          StepEvent = "release"           // its worker gave it back unstarted
+	Lose             StepEvent = "lose"              // its lease ran out
+	TimeOut          StepEvent = "time_out"          // its attempt ran past timeout_seconds
+	Retry            StepEvent = "retry"             // its backoff has passed
+	Reset            StepEvent = "reset_for_retry"   // an operator gave it new attempts
+	Resolve          StepEvent = "resolve_manually"  // an operator settled it without a result
+	CompleteByHand   StepEvent = "complete_manually" // an operator gave it a result
+	CompleteExternal StepEvent = "complete_external" // the outside reported success
+	FailExternal     StepEvent = "fail_external"     // the outside reported failure
+	Cancel           StepEvent = "cancel"            // its task was cancelled
+)
+
+// StepEvents lists the events of a step.
+func StepEvents() []StepEvent {
+	return []StepEvent{
+		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Retry,
+		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel,
+	}
+}
+
+// Step is every legal move of a step (design.md sections 4 and 6).
+var Step = Table[tasker.StepState, StepEvent]{
+	{tasker.StepPending, Enqueue}:          tasker.StepEnqueued,
+	{tasker.StepPending, CompleteExternal}: tasker.StepComplete,
+	{tasker.StepPending, FailExternal}:     tasker.StepError,
+	{tasker.StepPending, Resolve}:          tasker.StepResolvedManually,
+	{tasker.StepPending, CompleteByHand}:   tasker.StepComplete,
+	{tasker.StepPending, Cancel}:           tasker.StepCancelled,
+
+	{tasker.StepEnqueued, Claim}:          tasker.StepInProgress,
+	{tasker.StepEnqueued, Resolve}:        tasker.StepResolvedManually,
+	{tasker.StepEnqueued, CompleteByHand}: tasker.StepComplete,
+	{tasker.StepEnqueued, Cancel}:         tasker.StepCancelled,
+
+	{tasker.StepInProgress, Succeed}:        tasker.StepComplete,
+	{tasker.StepInProgress, Fail}:           tasker.StepError, // whether it may run again: next_retry_at
+	{tasker.StepInProgress, Keep}:           tasker.StepEnqueuedForOrchestration,
+	{tasker.StepInProgress, Release}:        tasker.StepEnqueued,
+	{tasker.StepInProgress, Lose}:           tasker.StepError,
+	{tasker.StepInProgress, TimeOut}:        tasker.StepError,
+	{tasker.StepInProgress, Reset}:          tasker.StepPending, // only with interrupt
+	{tasker.StepInProgress, Resolve}:        tasker.StepResolvedManually,
+	{tasker.StepInProgress, CompleteByHand}: tasker.StepComplete,
+	{tasker.StepInProgress, Cancel}:         tasker.StepCancelled,
+
+	{tasker.StepEnqueuedForOrchestration, Succeed}:        tasker.StepComplete,
+	{tasker.StepEnqueuedForOrchestration, Fail}:           tasker.StepError,
+	{tasker.StepEnqueuedForOrchestration, Reset}:          tasker.StepPending, // only with interrupt
+	{tasker.StepEnqueuedForOrchestration, Resolve}:        tasker.StepResolvedManually,
+	{tasker.StepEnqueuedForOrchestration, CompleteByHand}: tasker.StepComplete,
+	{tasker.StepEnqueuedForOrchestration, Cancel}:         tasker.StepCancelled,
+
+	{tasker.StepError, Retry}:          tasker.StepEnqueued,
+	{tasker.StepError, Reset}:          tasker.StepPending,
+	{tasker.StepError, Resolve}:        tasker.StepResolvedManually,
+	{tasker.StepError, CompleteByHand}: tasker.StepComplete,
+	{tasker.StepError, Cancel}:         tasker.StepCancelled,
+}
+
+// Held reports whether a step in state s is in the hands of a worker or of the
+// engine, so that an operator must say interrupt to take it away.
+func Held(s tasker.StepState) bool {
+	return s == tasker.StepInProgress || s == tasker.StepEnqueuedForOrchestration
+}

@@ -1,0 +1,114 @@
+package lifecycle
+
+import (
+	"slices"
+
+	"tasker"
+)
+
+// TaskEvent is what can happen to a task.
+type TaskEvent string
+
+// The events of a task.
+const (
+	Initialize   TaskEvent = "initialize"    // its start time has come
+	EnqueueSteps TaskEvent = "enqueue_steps" // steps have become ready
+	Start        TaskEvent = "start"         // they are enqueued
+	Evaluate     TaskEvent = "evaluate"      // something about its steps has changed
+	AwaitRetry   TaskEvent = "await_retry"   // only a backoff is left to wait for
+	Await        TaskEvent = "await"         // only something outside is left to wait for
+	Finish       TaskEvent = "finish"        // every step is done
+	Block        TaskEvent = "block"         // a step failed for good and nothing else can run
+	GiveUp       TaskEvent = "give_up"       // so a person must look at it
+	Reject       TaskEvent = "reject"        // its graph has a cycle
+	DeclareStale TaskEvent = "declare_stale" // it stood still past its threshold
+	CancelTask   TaskEvent = "cancel"        // somebody cancelled it
+)
+
+// TaskEvents lists the events of a task.
+func TaskEvents() []TaskEvent {
+	return []TaskEvent{
+		Initialize, EnqueueSteps, Start, Evaluate, AwaitRetry, Await, Finish,
+		Block, GiveUp, Reject, DeclareStale, CancelTask,
+	}
+}
+
+// Task is every legal move of a task (design.md section 4). No edge leads to
+// resolved_manually: the documents list the state, and a task whose steps were
+// all settled by hand is complete.
+var Task = Table[tasker.TaskState, TaskEvent]{
+	{tasker.TaskPending, Initialize}: tasker.TaskInitializing,
+	{tasker.TaskPending, CancelTask}: tasker.TaskCancelled,
+
+	{tasker.TaskInitializing, EnqueueSteps}: tasker.TaskEnqueuingSteps,
+	{tasker.TaskInitializing, Await}:        tasker.TaskWaitingForDependencies,
+	{tasker.TaskInitializing, Evaluate}:     tasker.TaskEvaluatingResults,
+	{tasker.TaskInitializing, Reject}:       tasker.TaskError,
+
+	{tasker.TaskEnqueuingSteps, Start}: tasker.TaskStepsInProcess,
+
+	{tasker.TaskStepsInProcess, Evaluate}:     tasker.TaskEvaluatingResults,
+	{tasker.TaskStepsInProcess, DeclareStale}: tasker.TaskError,
+	{tasker.TaskStepsInProcess, CancelTask}:   tasker.TaskCancelled,
+
+	{tasker.TaskEvaluatingResults, Await}:      tasker.TaskWaitingForDependencies,
+	{tasker.TaskEvaluatingResults, AwaitRetry}: tasker.TaskWaitingForRetry,
+	{tasker.TaskEvaluatingResults, Finish}:     tasker.TaskComplete,
+	{tasker.TaskEvaluatingResults, Block}:      tasker.TaskBlockedByFailures,
+
+	{tasker.TaskBlockedByFailures, GiveUp}: tasker.TaskError,
+
+	{tasker.TaskWaitingForDependencies, EnqueueSteps}: tasker.TaskEnqueuingSteps,
+	{tasker.TaskWaitingForDependencies, Evaluate}:     tasker.TaskEvaluatingResults,
+	{tasker.TaskWaitingForDependencies, DeclareStale}: tasker.TaskError,
+	{tasker.TaskWaitingForDependencies, CancelTask}:   tasker.TaskCancelled,
+
+	{tasker.TaskWaitingForRetry, EnqueueSteps}: tasker.TaskEnqueuingSteps,
+	{tasker.TaskWaitingForRetry, Evaluate}:     tasker.TaskEvaluatingResults,
+	{tasker.TaskWaitingForRetry, DeclareStale}: tasker.TaskError,
+	{tasker.TaskWaitingForRetry, CancelTask}:   tasker.TaskCancelled,
+
+	{tasker.TaskError, EnqueueSteps}: tasker.TaskEnqueuingSteps, // a step was repaired, or progress came late
+	{tasker.TaskError, Evaluate}:     tasker.TaskEvaluatingResults,
+	{tasker.TaskError, CancelTask}:   tasker.TaskCancelled,
+}
+
+// Resting lists the states in which a committed task may stand.
+func Resting() []tasker.TaskState {
+	return []tasker.TaskState{
+		tasker.TaskPending, tasker.TaskStepsInProcess, tasker.TaskWaitingForRetry,
+		tasker.TaskWaitingForDependencies, tasker.TaskError, tasker.TaskComplete, tasker.TaskCancelled,
+	}
+}
+
+// SettlePath returns the shortest legal way from one resting state to another
+// that passes only through states in which no task rests: the rows that one
+// transaction writes into the history when the state of the steps decides.
+// Cancelling, rejecting and declaring stale are single moves that somebody else
+// decides, so no path takes them. It returns nil where there is no way.
+func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
+	type way struct {
+		at   tasker.TaskState
+		path []Edge[tasker.TaskState, TaskEvent]
+	}
+	queue := []way{{at: from}}
+	seen := map[tasker.TaskState]bool{from: true}
+	for len(queue) > 0 {
+		w := queue[0]
+		queue = queue[1:]
+		for _, e := range Task.Edges() {
+			if e.From != w.at || e.Event == CancelTask || e.Event == Reject || e.Event == DeclareStale {
+				continue
+			}
+			path := append(slices.Clone(w.path), e)
+			if e.To == to {
+				return path
+			}
+			if !seen[e.To] && !slices.Contains(Resting(), e.To) {
+				seen[e.To] = true
+				queue = append(queue, way{e.To, path})
+			}
+		}
+	}
+	return nil
+}

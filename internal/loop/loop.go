@@ -1,0 +1,117 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+// AtOnce is what a pass returns as next when it left work undone, because its
+// batch was full: the loop does not rest.
+const AtOnce time.Duration = 1
+
+// A Loop makes one pass after another, with a rest between them. Its fields are
+// set before Run and not changed afterwards.
+type Loop struct {
+	Name string
+
+	// Every is the rest between two passes, give or take a tenth, so that many
+	// servers started together do not ask the database together for ever.
+	Every time.Duration
+
+	// Timeout is how long one pass may take. Zero means as long as it needs:
+	// then stopping, too, may take that long.
+	Timeout time.Duration
+
+	// Wake ends a rest early; nil if nothing does. Its owner gives it room for
+	// one value and drops a second: one pass sees all that has happened.
+	Wake <-chan struct{}
+
+	// Pass does the work that is due, safely repeatable and bounded. It may ask
+	// to run again sooner than Every by returning when; zero asks for nothing.
+	// What it asks for is ignored when it fails.
+	Pass func(ctx context.Context) (next time.Duration, err error)
+
+	Log *slog.Logger
+
+	last     atomic.Pointer[time.Time]
+	failures atomic.Int64
+}
+
+// Run makes the first pass at once, then one after each rest. When ctx ends it
+// returns nil, but never in the middle of a pass. It returns an error only for
+// a loop that cannot run at all.
+func (l *Loop) Run(ctx context.Context) error {
+	if l.Every <= 0 || l.Pass == nil || l.Log == nil {
+		return fmt.Errorf("loop %q needs a positive Every, a Pass and a Log", l.Name)
+	}
+	wake := l.Wake
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(l.rest(l.pass(ctx))):
+		case _, open := <-wake:
+			if !open {
+				wake = nil // a closed channel would wake the loop for ever
+			}
+		}
+	}
+	return nil
+}
+
+// LastPass returns when the last pass ended, well or badly; zero before the
+// first has ended.
+func (l *Loop) LastPass() time.Time {
+	if t := l.last.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
+}
+
+// Failures returns how many passes have failed since the last one that did not.
+func (l *Loop) Failures() int {
+	return int(l.failures.Load())
+}
+
+// pass makes one pass, which ctx cannot interrupt, and returns what it asks for.
+func (l *Loop) pass(ctx context.Context) (next time.Duration) {
+	ctx = context.WithoutCancel(ctx)
+	if l.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.Timeout)
+		defer cancel()
+	}
+	next, err := l.caught(ctx)
+	now := time.Now()
+	l.last.Store(&now)
+	if err != nil {
+		l.Log.ErrorContext(ctx, "pass failed", "loop", l.Name, "failures", l.failures.Add(1), "err", err)
+		return 0
+	}
+	l.failures.Store(0)
+	return next
+}
+
+// caught calls Pass and makes an error of a panic.
+func (l *Loop) caught(ctx context.Context) (next time.Duration, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return l.Pass(ctx)
+}
+
+// rest returns how long to rest when the pass asked for next. Only the usual
+// rest is varied: a pass that names an instant means it.
+func (l *Loop) rest(next time.Duration) time.Duration {
+	usual := time.Duration(float64(l.Every) * (0.9 + 0.2*rand.Float64()))
+	if next > 0 {
+		return min(next, usual)
+	}
+	return usual
+}

@@ -1,0 +1,293 @@
+package loop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// usual is the rest of the loops under test; a tenth of it is jitter.
+const usual = time.Hour
+
+var discard = slog.New(slog.DiscardHandler)
+
+// started is a loop that runs in the bubble of its test, which it ends with.
+type started struct {
+	*Loop
+	passes atomic.Int64
+	wake   chan struct{}
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// start runs a loop that counts its passes and then calls pass, in the bubble
+// of the caller, up to the end of its first pass or the place where it waits.
+func start(t *testing.T, pass func(ctx context.Context) (time.Duration, error)) *started {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	s := &started{wake: make(chan struct{}, 1), stop: stop, ended: make(chan error, 1)}
+	s.Loop = &Loop{
+		Name:  "test",
+		Every: usual,
+		Wake:  s.wake,
+		Log:   discard,
+		Pass: func(ctx context.Context) (time.Duration, error) {
+			s.passes.Add(1)
+			return pass(ctx)
+		},
+	}
+	go func() { s.ended <- s.Run(ctx) }()
+	synctest.Wait()
+	t.Cleanup(stop)
+	return s
+}
+
+// elapse lets d pass in the bubble, and waits until all that follows has happened.
+func elapse(d time.Duration) {
+	work(d)
+	synctest.Wait()
+}
+
+// work takes d, on the clock of the bubble.
+func work(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // in a bubble, which costs no real time
+}
+
+// wantPasses fails the test unless the loop has made n passes.
+func (s *started) wantPasses(t *testing.T, n int, when string) {
+	t.Helper()
+	if got := s.passes.Load(); got != int64(n) {
+		t.Errorf("%d passes %s, want %d", got, when, n)
+	}
+}
+
+func nothing(context.Context) (time.Duration, error) { return 0, nil }
+
+func TestFirstPassComesAtOnceThenOneAfterEachRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, nothing)
+		s.wantPasses(t, 1, "at the start")
+		elapse(usual * 8 / 10)
+		s.wantPasses(t, 1, "within the first rest")
+		elapse(usual * 4 / 10)
+		s.wantPasses(t, 2, "after one rest and its jitter")
+		elapse(100 * usual)
+		if n := s.passes.Load(); n < 93 || n > 113 {
+			t.Errorf("%d passes in about a hundred rests", n)
+		}
+	})
+}
+
+func TestRestsVaryByATenth(t *testing.T) {
+	l := Loop{Every: usual}
+	shortest, longest := usual, usual
+	for range 10_000 {
+		d := l.rest(0)
+		shortest, longest = min(shortest, d), max(longest, d)
+	}
+	if shortest < usual*90/100 || shortest > usual*91/100 {
+		t.Errorf("shortest rest %v, want about nine tenths of %v", shortest, usual)
+	}
+	if longest > usual*110/100 || longest < usual*109/100 {
+		t.Errorf("longest rest %v, want about eleven tenths of %v", longest, usual)
+	}
+}
+
+func TestPassMayAskForAnEarlierNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := []time.Duration{time.Minute, time.Minute, 1000 * usual, 0}
+		s := start(t, func(context.Context) (time.Duration, error) {
+			next := asked[0]
+			asked = asked[1:]
+			return next, nil
+		})
+		elapse(time.Minute - 1)
+		s.wantPasses(t, 1, "before the instant that it asked for")
+		elapse(1)
+		s.wantPasses(t, 2, "at the instant that it asked for")
+		elapse(time.Minute)
+		s.wantPasses(t, 3, "at the instant after")
+		elapse(usual * 12 / 10)
+		s.wantPasses(t, 4, "after the usual rest, although it asked for later")
+	})
+}
+
+func TestPassThatLeftWorkUndoneDoesNotRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := 5
+		s := start(t, func(context.Context) (time.Duration, error) {
+			if full--; full > 0 {
+				return AtOnce, nil
+			}
+			return 0, nil
+		})
+		elapse(time.Millisecond)
+		s.wantPasses(t, 5, "for five batches")
+	})
+}
+
+func TestWakeEndsTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, nothing)
+		s.wake <- struct{}{}
+		synctest.Wait()
+		s.wantPasses(t, 2, "after one waking")
+	})
+}
+
+func TestClosedWakeDoesNotKeepTheLoopAwake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, nothing)
+		close(s.wake)
+		elapse(time.Minute)
+		s.wantPasses(t, 2, "a minute after the owner of Wake has gone")
+	})
+}
+
+func TestFailedPassIsCountedAndLogged(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		fail func() error
+		log  string
+	}{
+		{"by an error", func() error { return errors.New("database is down") }, "database is down"},
+		{"by a panic", func() error { panic("index out of range") }, "index out of range"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			l := Loop{Name: "sweep", Every: usual, Log: slog.New(slog.NewTextHandler(&log, nil)),
+				Pass: func(context.Context) (time.Duration, error) { return AtOnce, tt.fail() }}
+			for n := range 3 {
+				if next := l.pass(t.Context()); next != 0 {
+					t.Errorf("a failed pass may ask to run again after %v", next)
+				}
+				if l.Failures() != n+1 {
+					t.Errorf("%d failures after %d failed passes", l.Failures(), n+1)
+				}
+			}
+			line, _, _ := strings.Cut(log.String(), "\n")
+			if !strings.Contains(line, tt.log) || !strings.Contains(line, "loop=sweep") {
+				t.Errorf("the log does not say which loop failed and why: %s", line)
+			}
+			l.Pass = nothing
+			l.pass(t.Context())
+			if l.Failures() != 0 {
+				t.Errorf("%d failures after a good pass", l.Failures())
+			}
+		})
+	}
+}
+
+func TestFailedPassIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, func(context.Context) (time.Duration, error) { panic("one bad row") })
+		elapse(usual * 5 / 2)
+		s.wantPasses(t, 3, "in two and a half rests")
+	})
+}
+
+func TestStopWaitsForTheEndOfThePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		var interrupted error
+		s := start(t, func(ctx context.Context) (time.Duration, error) {
+			<-finish
+			interrupted = ctx.Err()
+			return AtOnce, nil
+		})
+		s.stop()
+		synctest.Wait()
+		select {
+		case err := <-s.ended:
+			t.Fatalf("the loop ended in the middle of its pass, with %v", err)
+		default:
+		}
+		close(finish)
+		if err := <-s.ended; err != nil {
+			t.Errorf("stopped loop returned %v", err)
+		}
+		if interrupted != nil {
+			t.Errorf("the pass was told to stop: %v", interrupted)
+		}
+		s.wantPasses(t, 1, "although there was work left: it was told to stop")
+	})
+}
+
+func TestStopEndsTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, nothing)
+		begin := time.Now()
+		s.stop()
+		if err := <-s.ended; err != nil {
+			t.Errorf("stopped loop returned %v", err)
+		}
+		if rested := time.Since(begin); rested != 0 {
+			t.Errorf("the loop rested for another %v", rested)
+		}
+	})
+}
+
+func TestPassHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Loop{Name: "test", Every: usual, Timeout: time.Minute, Log: discard,
+			Pass: func(ctx context.Context) (time.Duration, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		begin := time.Now()
+		l.pass(ctx)
+		if took := time.Since(begin); took != time.Minute {
+			t.Errorf("the pass ended after %v, want its timeout of %v", took, time.Minute)
+		}
+		if l.Failures() != 1 {
+			t.Errorf("%d failures, want the one that ran out of time", l.Failures())
+		}
+	})
+}
+
+func TestLastPassIsWhenItEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Loop{Name: "test", Every: usual, Log: discard,
+			Pass: func(context.Context) (time.Duration, error) {
+				work(time.Minute)
+				return 0, errors.New("down")
+			}}
+		if !l.LastPass().IsZero() {
+			t.Errorf("last pass at %v before the first", l.LastPass())
+		}
+		begin := time.Now()
+		l.pass(t.Context())
+		if got := l.LastPass().Sub(begin); got != time.Minute {
+			t.Errorf("last pass %v after its begin, want %v", got, time.Minute)
+		}
+	})
+}
+
+func TestIncompleteLoopDoesNotRun(t *testing.T) {
+	for name, l := range map[string]*Loop{
+		"no Every":       {Pass: nothing, Log: discard},
+		"negative Every": {Pass: nothing, Log: discard, Every: -1},
+		"no Pass":        {Log: discard, Every: usual},
+		"no Log":         {Pass: nothing, Every: usual},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := l.Run(t.Context()); err == nil {
+				t.Error("no error")
+			}
+		})
+	}
+}
