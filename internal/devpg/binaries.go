@@ -1,0 +1,144 @@
+package devpg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// binEnv names the variable that says where PostgreSQL's programs are.
+const binEnv = "TASKER_POSTGRES_BIN"
+
+// programs are the executables of one version of PostgreSQL.
+type programs struct {
+	dir     string
+	version string // as it says itself: 17.5
+	major   int
+}
+
+// versioned are the folders in which distributions keep several versions beside
+// each other. They are not on PATH.
+var versioned = []string{
+	"/usr/lib/postgresql/*/bin",                          // Debian, Ubuntu
+	"/usr/pgsql-*/bin",                                   // Fedora, RHEL: packages of postgresql.org
+	"/usr/libexec/postgresql*",                           // Alpine
+	"/opt/homebrew/opt/postgresql@*/bin",                 // Homebrew on Apple silicon
+	"/usr/local/opt/postgresql@*/bin",                    // Homebrew on Intel
+	"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",    // Homebrew on Linux
+	"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
+}
+
+// findPrograms returns the programs to use: those that were asked for, or an
+// error; else the first of PATH, pg_config and the versioned folders that is
+// new enough; else downloaded ones.
+func findPrograms(ctx context.Context, o Options) (programs, error) {
+	for _, asked := range []struct{ by, dir string }{
+		{"the option for it", o.BinDir},
+		{binEnv, os.Getenv(binEnv)},
+	} {
+		if asked.dir == "" {
+			continue
+		}
+		p, err := inspect(ctx, asked.dir)
+		if err != nil {
+			return programs{}, fmt.Errorf("PostgreSQL is not where %s says: %w", asked.by, err)
+		}
+		return p, nil
+	}
+	var missed []error
+	for _, dir := range candidates(ctx) {
+		p, err := inspect(ctx, dir)
+		if err == nil {
+			return p, nil
+		}
+		missed = append(missed, err)
+	}
+	p, err := fetch(ctx, o)
+	if err != nil {
+		return programs{}, errors.Join(errors.New(installAdvice), errors.Join(missed...), err)
+	}
+	return p, nil
+}
+
+// candidates lists the folders that may hold the programs, best first.
+func candidates(ctx context.Context) []string {
+	var dirs []string
+	for _, name := range []string{"initdb", "postgres"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		// Where the link leads: Debian links single programs into PATH.
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	return slices.Concat(dirs, newestFirst(versioned))
+}
+
+// newestFirst expands the patterns and orders what is there by the first number
+// in each path, newest first.
+func newestFirst(patterns []string) []string {
+	var dirs []string
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		if err == nil { // only a malformed pattern is an error, and a test has seen them all
+			dirs = append(dirs, found...)
+		}
+	}
+	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(number(b), number(a)) })
+	return dirs
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+func number(path string) int {
+	n, err := strconv.Atoi(digits.FindString(path))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+var versionLine = regexp.MustCompile(`\(PostgreSQL\) (([0-9]+)[^ \n]*)`)
+
+// inspect returns the programs in dir, or says why they cannot be used.
+func inspect(ctx context.Context, dir string) (programs, error) {
+	for _, name := range []string{"postgres", "initdb"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return programs{}, err
+		} else if info.IsDir() {
+			return programs{}, fmt.Errorf("%s is a folder", filepath.Join(dir, name))
+		}
+	}
+	path := filepath.Join(dir, "postgres")
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.Env = environment()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return programs{}, fmt.Errorf("%s --version: %w: %s", path, err, strings.TrimSpace(string(out)))
+	}
+	m := versionLine.FindStringSubmatch(string(out))
+	if m == nil {
+		return programs{}, fmt.Errorf("%s --version answers %q, which is not PostgreSQL", path, strings.TrimSpace(string(out)))
+	}
+	major, err := strconv.Atoi(m[2])
+	if err != nil {
+		return programs{}, fmt.Errorf("%s --version: %w", path, err)
+	}
+	if major < oldest {
+		return programs{}, fmt.Errorf("%s is PostgreSQL %s, and Tasker needs %d or newer", path, m[1], oldest)
+	}
+	return programs{dir: dir, version: m[1], major: major}, nil
+}

@@ -1,0 +1,234 @@
+package devpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// portAttempts is how many free ports we try: between choosing one and
+// listening on it, another program may take it.
+const portAttempts = 5
+
+// A cluster is the data of PostgreSQL in a directory that we hold, and the
+// programs that may touch them.
+type cluster struct {
+	dir     *directory
+	bin     programs
+	account account
+	fast    bool
+	log     *slog.Logger
+}
+
+// prepare makes the cluster when there is none, and refuses one that these
+// programs cannot read.
+func (c *cluster) prepare(ctx context.Context) (err error) {
+	if c.account, err = unprivileged(c.dir.data()); err != nil {
+		return err
+	}
+	if err := c.account.mayEnter(c.dir.path); err != nil {
+		return err
+	}
+	if err := c.account.mayEnter(c.bin.dir); err != nil {
+		return err
+	}
+	version, err := c.dir.root.ReadFile(dataFolder + "/PG_VERSION")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.create(ctx)
+	case err != nil:
+		return fmt.Errorf("read the version of the cluster: %w", err)
+	}
+	if v := strings.TrimSpace(string(version)); v != strconv.Itoa(c.bin.major) {
+		return fmt.Errorf("the data in %s were made by PostgreSQL %s, but the programs in %s are version %d: "+
+			"give the directory of version %s with %s, move the data with pg_upgrade, or choose another data directory; "+
+			"nothing was changed", c.dir.data(), v, c.bin.dir, c.bin.major, v, binEnv)
+	}
+	return nil
+}
+
+// create makes a cluster. It gets its name only when it is complete: one that a
+// crash left half-made is never used, and is made again.
+func (c *cluster) create(ctx context.Context) error {
+	if _, err := c.dir.root.Lstat(dataFolder); err == nil {
+		return fmt.Errorf("%s is not a cluster of PostgreSQL (it has no PG_VERSION): move it away, or choose another data directory; "+
+			"nothing was changed", c.dir.data())
+	}
+	if err := c.dir.root.RemoveAll(newFolder); err != nil {
+		return fmt.Errorf("remove what an interrupted start left behind: %w", err)
+	}
+	if err := c.dir.root.Mkdir(newFolder, 0o700); err != nil {
+		return err
+	}
+	if c.account.borrowed() {
+		if err := c.dir.root.Lchown(newFolder, c.account.uid, c.account.gid); err != nil {
+			return err
+		}
+	}
+	if err := c.dir.newPassword(c.account); err != nil {
+		return fmt.Errorf("write a password: %w", err)
+	}
+	if err := c.initdb(ctx); err != nil {
+		return err
+	}
+	return c.dir.root.Rename(newFolder, dataFolder)
+}
+
+func (c *cluster) initdb(ctx context.Context) error {
+	args := []string{
+		"--pgdata", filepath.Join(c.dir.path, newFolder),
+		"--username", owner, "--pwfile", filepath.Join(c.dir.path, passwordFile), "--auth", "scram-sha-256",
+		"--encoding", "UTF8", "--locale", "C", "--no-instructions",
+	}
+	if c.fast {
+		args = append(args, "--no-sync")
+	}
+	out, err := c.dir.newLog()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(filepath.Join(c.bin.dir, "initdb"), args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir.path, out, out
+	p, err := startProcess(cmd, c.account, syscall.SIGKILL)
+	if err != nil {
+		return fmt.Errorf("start initdb: %w", err)
+	}
+	if err := p.wait(ctx); err != nil {
+		return fmt.Errorf("make a cluster in %s: initdb: %w\n%s", c.dir.path, err, c.dir.logTail())
+	}
+	return nil
+}
+
+// run starts the server on port, or on a free one if it is 0.
+func (c *cluster) run(ctx context.Context, port int) (*process, int, error) {
+	for attempt := 1; ; attempt++ {
+		at := port
+		if at == 0 {
+			var err error
+			if at, err = freePort(); err != nil {
+				return nil, 0, err
+			}
+		}
+		p, err := c.runAt(ctx, at)
+		if err == nil {
+			return p, at, nil
+		}
+		var ended *startError
+		if !errors.As(err, &ended) {
+			return nil, 0, err
+		}
+		switch {
+		case !ended.says("Address already in use"):
+		case port != 0:
+			return nil, 0, fmt.Errorf("port %d is taken by another program: choose another port, or 0 for a free one: %w", port, err)
+		case attempt < portAttempts:
+			c.log.InfoContext(ctx, "port was taken before PostgreSQL could listen", "port", at)
+			continue
+		}
+		return nil, 0, err
+	}
+}
+
+// runAt starts the server on port and waits until it accepts connections.
+func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
+	out, err := c.dir.newLog()
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), c.arguments(port)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir.path, out, out
+	p, err := startProcess(cmd, c.account, fastShutdown)
+	if err != nil {
+		return nil, fmt.Errorf("start postgres: %w", err)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// Not a connection attempt: another server may have taken the port.
+		if m, err := c.dir.postmaster(); err == nil && m.pid == p.pid() && m.ready {
+			return p, nil
+		}
+		select {
+		case <-p.done:
+			return nil, &startError{dir: c.dir, err: p.err, log: c.dir.logTail()}
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("PostgreSQL in %s was not ready in time: %w", c.dir.path, ctx.Err()),
+				p.stop(context.WithoutCancel(ctx), stopGrace))
+		case <-tick.C:
+		}
+	}
+}
+
+// arguments are the settings of the server. Clients come over loopback only: a
+// socket would need a folder that PostgreSQL may write to and we may reach.
+func (c *cluster) arguments(port int) []string {
+	settings := []string{
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
+		"timezone=UTC", "log_timezone=UTC", "logging_collector=off", "log_destination=stderr",
+	}
+	if c.fast {
+		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off",
+			"max_connections=300", "wal_level=minimal", "max_wal_senders=0")
+	}
+	args := []string{"-D", c.dir.data()}
+	for _, s := range settings {
+		args = append(args, "-c", s)
+	}
+	return args
+}
+
+// startError says that the server ended before it was ready.
+type startError struct {
+	dir *directory
+	err error
+	log string
+}
+
+func (e *startError) Error() string {
+	return fmt.Sprintf("PostgreSQL ended at its start in %s: %v; its last words:\n%s", e.dir.path, endOf(e.err), e.log)
+}
+
+func (e *startError) Unwrap() error { return e.err }
+
+func (e *startError) says(words string) bool { return strings.Contains(e.log, words) }
+
+// freePort returns a port on which nobody listened a moment ago.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// createDatabase makes the database when it is missing.
+func createDatabase(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect to the new server: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var exists bool
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", database).Scan(&exists)
+	if err == nil && !exists {
+		_, err = conn.Exec(ctx, "CREATE DATABASE "+database)
+	}
+	if err != nil {
+		return fmt.Errorf("make database %s: %w", database, err)
+	}
+	return nil
+}

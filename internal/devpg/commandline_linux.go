@@ -1,0 +1,16 @@
+package devpg
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// commandLine returns the program and arguments of a process, "" if it has ended.
+func commandLine(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.ReplaceAll(string(b), "\x00", " ")
+}

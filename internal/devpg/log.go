@@ -1,0 +1,35 @@
+package devpg
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// How much of a log goes into an error.
+const (
+	tailLines = 20
+	tailBytes = 4 << 10
+)
+
+// newLog empties the log. PostgreSQL writes into the file itself: a pipe through
+// us would break with us, and take away its last words.
+func (d *directory) newLog() (*os.File, error) {
+	f, err := d.root.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of PostgreSQL: %w", err)
+	}
+	return f, nil
+}
+
+// logTail returns the end of the log, indented.
+func (d *directory) logTail() string {
+	b, err := d.root.ReadFile(logFile)
+	if err != nil {
+		return "  (the log cannot be read: " + err.Error() + ")"
+	}
+	b = b[max(0, len(b)-tailBytes):]
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	return "  " + strings.Join(lines, "\n  ")
+}

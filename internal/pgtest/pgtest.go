@@ -1,0 +1,126 @@
+// Package pgtest gives each test a PostgreSQL database of its own.
+//
+// [New] makes it in about ten milliseconds, as a copy of a template that was
+// migrated once, so tests run in parallel and none sees what another wrote. A
+// package that uses it has a TestMain that calls [Main]:
+//
+//	func TestMain(m *testing.M) { pgtest.Main(m) }
+//
+// The server is a private one, in memory where the machine allows it, started
+// with the first test that asks and stopped with the test binary. If
+// TASKER_TEST_DATABASE_URL names a server, that one is used instead; a test that
+// fails then leaves its database behind and prints where it is. A server that
+// cannot be reached fails the tests, and never skips them: a skipped test is one
+// that nobody knows is not running.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// patience is how long any one thing that pgtest does may take on a machine
+// that has much else to do.
+const patience = time.Minute
+
+// DB is a migrated database that belongs to one test.
+type DB struct {
+	URL  string // with its password
+	name string
+}
+
+// New makes a database for the test and drops it when the test has ended. To
+// look for leaked goroutines, call New first: it may start the server.
+func New(t testing.TB) *DB {
+	t.Helper()
+	s := server(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	name := databaseName(t.Name())
+	if err := s.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template)); err != nil {
+		t.Fatalf("make a database for the test: %v", err)
+	}
+	db := &DB{URL: withDatabase(s.url, name), name: name}
+	t.Cleanup(func() { db.end(t, s) })
+	return db
+}
+
+// end drops the database, or says where it is.
+func (db *DB) end(t testing.TB, s *testServer) {
+	t.Helper()
+	if t.Failed() && s.external {
+		t.Logf("the test's database is kept: %s", db.URL)
+		return
+	}
+	if t.Failed() {
+		t.Logf("the test's database is dropped with its server; name a server with %s to keep it", urlEnv)
+	}
+	// The context of the test has ended by now.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(db.name)+" WITH (FORCE)"); err != nil {
+		t.Errorf("drop the test's database: %v", err)
+	}
+}
+
+// Pool connects to the database; it is closed when the test has ended. Instants
+// come back in UTC.
+func (db *DB) Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatalf("connect to the test's database: %v", err)
+	}
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		conn.TypeMap().RegisterType(&pgtype.Type{
+			Name: "timestamptz", OID: pgtype.TimestamptzOID,
+			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+		})
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatalf("connect to the test's database: %v", err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Server returns the URL of the server, for a test that brings its own
+// databases or starts a real program. The server is shared by all tests of the
+// package, so such a test names its databases after itself.
+func Server(t testing.TB) string {
+	t.Helper()
+	return server(t).url
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// databaseName names a database after its test, so that one that is found later
+// tells where it came from. PostgreSQL cuts names after 63 bytes.
+func databaseName(test string) string {
+	test = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(test), "_"), "_")
+	return fmt.Sprintf("t_%.40s_%s", test, strings.ToLower(rand.Text()[:10]))
+}
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// withDatabase returns the URL of another database on the same server.
+func withDatabase(server, database string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		panic(err) // connect has parsed it
+	}
+	u.Path = "/" + database
+	return u.String()
+}

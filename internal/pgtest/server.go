@@ -1,0 +1,133 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/devpg"
+)
+
+// urlEnv names the variable with the URL of a server to use.
+const urlEnv = "TASKER_TEST_DATABASE_URL"
+
+// testServer is the server of this test binary.
+type testServer struct {
+	url      string // of the database that others are made from
+	external bool   // it is not ours, and outlives us
+	template string // name of the migrated database
+	stop     func(context.Context) error
+}
+
+// state is the one thing that tests share: starting a server for each would
+// take half a second.
+var state struct {
+	sync.Mutex
+	main   bool // Main will clean up
+	server *testServer
+	err    error
+}
+
+// Main runs the tests of a package, then stops the server and exits.
+func Main(m *testing.M) {
+	state.Lock()
+	state.main = true
+	state.Unlock()
+	code := m.Run()
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func stop() error {
+	state.Lock()
+	defer state.Unlock()
+	s := state.server
+	if s == nil || s.stop == nil {
+		return nil
+	}
+	state.server = nil
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.stop(ctx)
+}
+
+// server starts the server with the first test that asks. When that fails, it
+// fails for all: waiting for the same failure again would help nobody.
+func server(t testing.TB) *testServer {
+	t.Helper()
+	state.Lock()
+	defer state.Unlock()
+	if state.server == nil && state.err == nil {
+		// Not the test's context: the server outlives the test.
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		state.server, state.err = connect(ctx)
+	}
+	if state.err != nil {
+		t.Fatalf("no PostgreSQL for the tests: %v", state.err)
+	}
+	return state.server
+}
+
+// connect returns a server with a template.
+func connect(ctx context.Context) (*testServer, error) {
+	s := &testServer{url: os.Getenv(urlEnv), external: true}
+	if s.url == "" {
+		if !state.main {
+			return nil, errors.New("nobody would stop it: add to this package\n\n" +
+				"\tfunc TestMain(m *testing.M) { pgtest.Main(m) }\n")
+		}
+		var err error
+		if s, err = startPrivate(ctx); err != nil {
+			return nil, err
+		}
+	} else if !strings.Contains(s.url, "://") {
+		return nil, fmt.Errorf("%s must be a URL: postgres://user:password@host:port/database", urlEnv)
+	}
+	if err := s.makeTemplate(ctx); err != nil {
+		if s.stop != nil {
+			err = errors.Join(err, s.stop(context.WithoutCancel(ctx)))
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// startPrivate starts a server that ends with this test binary, also when that
+// is killed.
+func startPrivate(ctx context.Context) (*testServer, error) {
+	dir, err := os.MkdirTemp(base(), "tasker-test-")
+	if err != nil {
+		return nil, err
+	}
+	pg, err := devpg.Start(ctx, devpg.Options{DataDir: dir, Fast: true})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &testServer{
+		url: pg.URL(),
+		stop: func(ctx context.Context) error {
+			return errors.Join(pg.Stop(ctx), os.RemoveAll(dir))
+		},
+	}, nil
+}
+
+// exec runs one statement. Each has a connection of its own: there are two for
+// a test, and none may leave a goroutine behind.
+func (s *testServer) exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+}

@@ -1,0 +1,82 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/schema"
+)
+
+// templateLock is held while a template is made: test binaries of several
+// packages may share an external server.
+const templateLock = 7_236_837_502
+
+// makeTemplate makes the migrated database that tests copy, unless it is there.
+// Its name says which migrations it has. It counts as made when it is marked as
+// a template, which is the last thing that happens to it.
+func (s *testServer) makeTemplate(ctx context.Context) (err error) {
+	s.template = "tasker_template_" + schema.Checksum()[:16]
+	conn, err := pgx.Connect(ctx, s.url)
+	if err != nil {
+		return fmt.Errorf("connect to the server for tests: %w", err)
+	}
+	// Closing the connection gives back the lock.
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if err := lockTemplates(ctx, conn); err != nil {
+		return err
+	}
+	var made bool
+	err = conn.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)`, s.template).Scan(&made)
+	if err != nil || made {
+		return err
+	}
+	name := quote(s.template)
+	for _, sql := range []string{"DROP DATABASE IF EXISTS " + name + " WITH (FORCE)", "CREATE DATABASE " + name} {
+		if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("make the template for tests: %w", err)
+		}
+	}
+	if err := migrate(ctx, withDatabase(s.url, s.template)); err != nil {
+		return fmt.Errorf("migrate the template for tests: %w", err)
+	}
+	// Nobody may connect: a template that is in use cannot be copied.
+	if _, err := conn.Exec(ctx, "ALTER DATABASE "+name+" IS_TEMPLATE true ALLOW_CONNECTIONS false",
+		pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("make the template for tests: %w", err)
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = schema.Up(ctx, conn)
+	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+}
+
+// lockTemplates waits until no other test binary is making a template.
+func lockTemplates(ctx context.Context, conn *pgx.Conn) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var got bool
+		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(templateLock)).Scan(&got); err != nil {
+			return err
+		}
+		if got {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("another test binary is making the template: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,52 @@
+-- create_dlq_entry opens an investigation of a task, with the picture of the
+-- task as it stands, or returns null when one is open already. The transaction
+-- that makes a task stuck, the sweep and an operator all call it, so an entry
+-- looks the same whoever found the task.
+CREATE OR REPLACE FUNCTION tasker.create_dlq_entry(
+    p_task_uuid      uuid,
+    p_reason         tasker.dlq_reason,
+    p_detail_code    text,
+    p_detected_by    text,
+    p_original_state text,
+    p_state_since    timestamptz DEFAULT NULL,
+    p_step_uuid      uuid DEFAULT NULL,
+    p_actor          text DEFAULT 'tasker',
+    p_notes          text DEFAULT NULL,
+    p_metadata       jsonb DEFAULT NULL
+) RETURNS uuid
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _at    timestamptz := clock_timestamp();
+    _entry uuid;
+BEGIN
+    INSERT INTO tasker.tasks_dlq (
+        task_uuid, step_uuid, original_state, dlq_reason, detail_code, detected_by,
+        dlq_timestamp, priority_at, task_snapshot, metadata, predecessor_uuid, created_at, updated_at
+    )
+    SELECT
+        t.task_uuid, p_step_uuid, p_original_state, p_reason, p_detail_code, p_detected_by,
+        _at, _at - make_interval(mins => tasker.dlq_base_priority(p_reason)),
+        tasker.task_snapshot(t.task_uuid, p_original_state, coalesce(p_state_since, t.state_since), p_detected_by, _at),
+        p_metadata,
+        (
+            SELECT d.dlq_entry_uuid
+            FROM tasker.tasks_dlq d
+            WHERE d.task_uuid = t.task_uuid
+            ORDER BY d.dlq_timestamp DESC
+            LIMIT 1
+        ),
+        _at, _at
+    FROM tasker.tasks t
+    WHERE t.task_uuid = p_task_uuid
+    ON CONFLICT (task_uuid) WHERE resolution_status = 'pending' DO NOTHING
+    RETURNING dlq_entry_uuid INTO _entry;
+
+    IF _entry IS NOT NULL THEN
+        INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status, notes, metadata, changed_at)
+        VALUES (_entry, 'created', p_actor, 'pending', p_notes, p_metadata, _at);
+    END IF;
+    RETURN _entry;
+END
+$$;
+COMMENT ON FUNCTION tasker.create_dlq_entry(uuid, tasker.dlq_reason, text, text, text, timestamptz, uuid, text, text, jsonb) IS 'Opens an investigation of a task; null when one is open already.';

@@ -1,0 +1,53 @@
+-- get_stale_tasks_for_dlq finds the tasks that have stood in a watched state past
+-- their threshold, or have run past max_duration_minutes, and have no open
+-- investigation. It reads two index ranges: its cost grows with what is due.
+CREATE OR REPLACE FUNCTION tasker.get_stale_tasks_for_dlq(
+    p_limit integer DEFAULT 100,
+    p_now   timestamptz DEFAULT clock_timestamp()
+) RETURNS TABLE (
+    task_uuid             uuid,
+    namespace_name        text,
+    task_name             text,
+    current_state         text,
+    state_since           timestamptz,
+    time_in_state_minutes numeric,
+    threshold_minutes     numeric,
+    task_age_minutes      numeric,
+    detail_code           text
+)
+LANGUAGE sql STABLE
+AS $$
+    SELECT
+        t.task_uuid, t.namespace, t.name, t.state, t.state_since,
+        round((extract(epoch FROM p_now - t.state_since) / 60)::numeric, 3),
+        round((extract(epoch FROM t.stale_at - t.state_since) / 60)::numeric, 3),
+        round((extract(epoch FROM p_now - t.created_at) / 60)::numeric, 3),
+        due.detail_code
+    FROM (
+        SELECT DISTINCT ON (u.task_uuid) u.task_uuid, u.detail_code, u.due_at
+        FROM (
+            (
+                SELECT s.task_uuid, s.state AS detail_code, s.stale_at AS due_at
+                FROM tasker.tasks s
+                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = s.task_uuid AND d.resolution_status = 'pending'
+                WHERE s.stale_at <= p_now AND d.task_uuid IS NULL
+                ORDER BY s.stale_at
+                LIMIT p_limit
+            )
+            UNION ALL
+            (
+                SELECT e.task_uuid, 'max_duration', e.ends_at
+                FROM tasker.tasks e
+                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND d.resolution_status = 'pending'
+                WHERE e.ends_at <= p_now AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
+                ORDER BY e.ends_at
+                LIMIT p_limit
+            )
+        ) u
+        ORDER BY u.task_uuid, u.due_at
+    ) due
+    JOIN tasker.tasks t ON t.task_uuid = due.task_uuid
+    ORDER BY due.due_at
+    LIMIT p_limit
+$$;
+COMMENT ON FUNCTION tasker.get_stale_tasks_for_dlq(integer, timestamptz) IS 'Tasks past their staleness threshold or their whole duration, without an open investigation, the longest overdue first.';

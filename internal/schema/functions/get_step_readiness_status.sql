@@ -1,0 +1,36 @@
+-- get_step_readiness_status says of each step of a task whether it can run, and
+-- if not, why not (seed 000, "List Task Steps").
+CREATE OR REPLACE FUNCTION tasker.get_step_readiness_status(
+    p_task_uuid  uuid,
+    p_step_uuids uuid[] DEFAULT NULL,
+    p_now        timestamptz DEFAULT clock_timestamp()
+) RETURNS TABLE (
+    step_uuid              uuid,
+    task_uuid              uuid,
+    name                   text,
+    current_state          text,
+    dependencies_satisfied boolean,
+    retry_eligible         boolean,
+    ready_for_execution    boolean,
+    total_parents          integer,
+    completed_parents      integer,
+    attempts               integer,
+    max_attempts           integer,
+    last_attempted_at      timestamptz,
+    last_failure_at        timestamptz,
+    next_retry_at          timestamptz
+)
+LANGUAGE sql STABLE
+AS $$
+    SELECT
+        s.step_uuid, s.task_uuid, s.name, s.state,
+        s.parents_open = 0,
+        s.state = 'error' AND s.next_retry_at <= p_now IS TRUE,
+        s.parents_open = 0 AND (s.state = 'pending' OR (s.state = 'error' AND s.next_retry_at <= p_now IS TRUE)),
+        cardinality(s.parent_uuids), cardinality(s.parent_uuids) - s.parents_open,
+        s.attempts, s.max_attempts, s.last_attempted_at, s.last_failure_at, s.next_retry_at
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = p_task_uuid AND (p_step_uuids IS NULL OR s.step_uuid = ANY (p_step_uuids))
+    ORDER BY s.step_uuid
+$$;
+COMMENT ON FUNCTION tasker.get_step_readiness_status(uuid, uuid[], timestamptz) IS 'Readiness of each step of a task: dependencies, retry, whether it could be enqueued now.';

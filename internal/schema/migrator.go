@@ -1,0 +1,189 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// advisoryLock is the key under which one migrator at a time works on a
+// database. It must never change: programs of all versions meet there.
+const advisoryLock = 7_236_837_501 // "tasker" on a telephone, and a 01
+
+// objectsName stands for all functions and views in what Up returns.
+const objectsName = "functions and views"
+
+// A migrator brings databases to a source.
+type migrator struct {
+	source *source
+	poll   time.Duration // between two attempts at the lock
+}
+
+func newMigrator(s *source) migrator {
+	return migrator{source: s, poll: 50 * time.Millisecond}
+}
+
+// up is [Up].
+func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
+	release, err := m.lock(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+
+	// Only now: what others did while we waited is done.
+	report, err := m.source.status(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := report.foreign(); err != nil {
+		return nil, err
+	}
+	var pending []file
+	for _, p := range report.Pending() {
+		pending = append(pending, m.source.migrations[p.Version-1])
+	}
+	if len(pending) == 0 && report.ObjectsCurrent {
+		return nil, nil
+	}
+	if err := createTable(ctx, conn); err != nil {
+		return nil, err
+	}
+	for {
+		// A file that must run alone splits what is pending. Views and functions
+		// belong to the last part: between two parts the old ones stay, because
+		// servers of the old version are running on them.
+		n := slices.IndexFunc(pending, file.alone)
+		if n < 0 {
+			break
+		}
+		if n > 0 {
+			if err := m.apply(ctx, conn, pending[:n], false); err != nil {
+				return names, err
+			}
+			names = append(names, paths(pending[:n])...)
+		}
+		if err := runAlone(ctx, conn, pending[n]); err != nil {
+			return names, err
+		}
+		names = append(names, pending[n].path)
+		pending = pending[n+1:]
+	}
+	if err := m.apply(ctx, conn, pending, true); err != nil {
+		return names, err
+	}
+	names = append(names, paths(pending)...)
+	return append(names, objectsName), nil
+}
+
+func paths(files []file) []string {
+	var list []string
+	for _, f := range files {
+		list = append(list, f.path)
+	}
+	return list
+}
+
+// lock waits for its turn. It asks again and again, and never waits inside
+// PostgreSQL: a session that waits in pg_advisory_lock holds a snapshot, CREATE
+// INDEX CONCURRENTLY waits for that snapshot, and the two wait for ever.
+func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() error, err error) {
+	tick := time.NewTicker(m.poll)
+	defer tick.Stop()
+	for {
+		var got bool
+		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(advisoryLock)).Scan(&got); err != nil {
+			return nil, fmt.Errorf("take the lock of the migrations: %w", err)
+		}
+		if got {
+			return func() error { return unlock(ctx, conn) }, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("another program is migrating this database: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// unlock gives the lock back, whatever became of ctx. A closed connection has
+// given it back already.
+func unlock(ctx context.Context, conn *pgx.Conn) error {
+	if conn.IsClosed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock($1)`, int64(advisoryLock)); err != nil {
+		return fmt.Errorf("give back the lock of the migrations: %w", err)
+	}
+	return nil
+}
+
+// createTable makes the place where migrations are recorded. It asks first,
+// because IF NOT EXISTS wants the right to create even where nothing is to do.
+func createTable(ctx context.Context, conn *pgx.Conn) error {
+	exists, err := tableExists(ctx, conn)
+	if err != nil || exists {
+		return err
+	}
+	_, err = conn.Exec(ctx, `
+		CREATE SCHEMA IF NOT EXISTS tasker;
+		CREATE TABLE tasker.schema_migrations (
+			version    integer     PRIMARY KEY,
+			name       text        NOT NULL,
+			checksum   text        NOT NULL,
+			applied_at timestamptz NOT NULL DEFAULT now()
+		);
+		COMMENT ON TABLE tasker.schema_migrations IS
+			'Migrations that were applied, and as version 0 the checksum of all of the schema.'`,
+		pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return fmt.Errorf("make the table tasker.schema_migrations: %w", err)
+	}
+	return nil
+}
+
+// apply applies the files in one transaction, and remakes functions and views
+// in it if objects says so.
+func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("prepare the session for migrations: %w", err)
+		}
+		if objects {
+			if err := dropObjects(ctx, tx); err != nil {
+				return err
+			}
+		}
+		for _, f := range pending {
+			if err := runFile(ctx, tx.Conn(), f); err != nil {
+				return err
+			}
+			if err := record(ctx, tx, f.version, f.name, f.checksum); err != nil {
+				return err
+			}
+		}
+		if !objects {
+			return nil
+		}
+		if err := refuseStrays(ctx, tx); err != nil {
+			return err
+		}
+		if err := m.createObjects(ctx, tx); err != nil {
+			return err
+		}
+		return record(ctx, tx, objectsVersion, objectsName, m.source.checksum)
+	})
+}
+
+// settings make a file mean the same whoever applies it, and let it take the
+// time it needs.
+const settings = `
+	SET LOCAL search_path = tasker;
+	SET LOCAL statement_timeout = 0;
+	SET LOCAL idle_in_transaction_session_timeout = 0`

@@ -1,0 +1,163 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A fileError is what PostgreSQL has against a file.
+type fileError struct {
+	file      file
+	statement int // the one that failed, counted from 1
+	err       *pgconn.PgError
+}
+
+// Error names the file and the place as compilers do.
+func (e *fileError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.file.path)
+	if line, column := place(e.file.sql, int(e.err.Position)); line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", line, column)
+	} else {
+		fmt.Fprintf(&b, ": statement %d", e.statement)
+	}
+	fmt.Fprintf(&b, ": %s (SQLSTATE %s)", e.err.Message, e.err.Code)
+	for _, more := range []struct{ label, text string }{
+		{"detail", e.err.Detail}, {"hint", e.err.Hint}, {"where", e.err.Where},
+	} {
+		if more.text != "" {
+			fmt.Fprintf(&b, "\n  %s: %s", more.label, more.text)
+		}
+	}
+	return b.String()
+}
+
+func (e *fileError) Unwrap() error { return e.err }
+
+// place turns a position, in characters from 1, into line and column; 0, 0 when
+// there is none.
+func place(sql string, position int) (line, column int) {
+	if position <= 0 {
+		return 0, 0
+	}
+	before := []rune(sql)
+	before = before[:min(position-1, len(before))]
+	text := string(before)
+	line = 1 + strings.Count(text, "\n")
+	column = 1 + len([]rune(text[strings.LastIndex(text, "\n")+1:]))
+	return line, column
+}
+
+// runFile runs all statements of a file in the transaction that conn is in.
+func runFile(ctx context.Context, conn *pgx.Conn, f file) error {
+	if err := exec(ctx, conn, f); err != nil {
+		return err
+	}
+	if status := conn.PgConn().TxStatus(); status != 'T' {
+		return fmt.Errorf("%s: it ended the transaction that it runs in: it must not say COMMIT or ROLLBACK, "+
+			"and what it committed must be undone by hand", f.path)
+	}
+	return nil
+}
+
+// runAlone runs a migration outside of any transaction and records it. If it
+// fails half-way, or we do before it is recorded, it runs again: it must be
+// written for that (IF NOT EXISTS). An index that a failed attempt left behind
+// is dropped first, because IF NOT EXISTS would take it for the finished one.
+func runAlone(ctx context.Context, conn *pgx.Conn, f file) (err error) {
+	restore, err := setForSession(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
+	if err := dropInvalidIndexes(ctx, conn); err != nil {
+		return err
+	}
+	if err := exec(ctx, conn, f); err != nil {
+		return err
+	}
+	return record(ctx, conn, f.version, f.name, f.checksum)
+}
+
+// exec sends a file as it is. PostgreSQL splits it into statements, which needs
+// its parser: a body in $$ may hold anything.
+func exec(ctx context.Context, conn *pgx.Conn, f file) error {
+	results, err := conn.PgConn().Exec(ctx, f.sql).ReadAll()
+	if err == nil {
+		return nil
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return &fileError{file: f, statement: len(results), err: pg}
+	}
+	return fmt.Errorf("%s: %w", f.path, err)
+}
+
+// execer is a connection or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// record writes down that a migration was applied, or that the objects were
+// made anew.
+func record(ctx context.Context, db execer, version int, name, checksum string) error {
+	_, err := db.Exec(ctx, `
+		INSERT INTO tasker.schema_migrations (version, name, checksum)
+		VALUES ($1, $2, $3)
+		ON CONFLICT (version) DO UPDATE
+		SET name = EXCLUDED.name, checksum = EXCLUDED.checksum, applied_at = EXCLUDED.applied_at`,
+		version, name, checksum)
+	if err != nil {
+		return fmt.Errorf("record migration %04d_%s: %w", version, name, err)
+	}
+	return nil
+}
+
+// setForSession does what settings does, without a transaction.
+func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, err error) {
+	const set = `SELECT set_config('search_path', $1, false), set_config('statement_timeout', $2, false)`
+	var path, timeout string
+	err = conn.QueryRow(ctx, `SELECT current_setting('search_path'), current_setting('statement_timeout')`).Scan(&path, &timeout)
+	if err == nil {
+		_, err = conn.Exec(ctx, set, "tasker", "0")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare the session for migrations: %w", err)
+	}
+	return func() error {
+		if conn.IsClosed() {
+			return nil
+		}
+		_, err := conn.Exec(context.WithoutCancel(ctx), set, path, timeout)
+		return err
+	}, nil
+}
+
+// dropInvalidIndexes drops what a failed CREATE INDEX CONCURRENTLY left behind.
+func dropInvalidIndexes(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, `
+		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
+		FROM pg_index i
+		JOIN pg_class c ON c.oid = i.indexrelid
+		JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'tasker' AND c.relkind = 'i' AND NOT i.indisvalid
+			AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)`)
+	if err != nil {
+		return fmt.Errorf("look for unfinished indexes: %w", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look for unfinished indexes: %w", err)
+	}
+	for _, name := range names {
+		if _, err := conn.Exec(ctx, "DROP INDEX CONCURRENTLY "+name, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("drop the unfinished index %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+// Package schema keeps the SQL that lives in the database, and brings a database
+// to it.
+//
+// Everything lies in PostgreSQL's schema tasker. Migrations are numbered and go
+// forward only; one that was applied is never edited. Functions and views have
+// one file per object and no history: when anything here has changed, all of
+// them are dropped and made anew, so that the database has exactly those that
+// the files describe. An upgrade is one transaction, and happens whole or not at
+// all. The exception are files whose first line is
+//
+//	-- tasker:no-transaction
+//
+// for the rare index that must be built concurrently, one statement per file.
+//
+// Any number of programs may call [Up] at once; one works, the others wait and
+// find the work done. A server calls [Check] instead, which changes nothing.
+package schema
+
+import (
+	"context"
+	"embed"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed all:migrations all:functions all:views
+var files embed.FS
+
+// program is what this program was built with. A test loads it, so the panic is
+// one that no user can meet.
+var program = mustLoad(files)
+
+// Up brings the database to the schema of this program and returns the files it
+// applied, none if the database was there already. It refuses a database that a
+// newer program has migrated, and one whose migrations are not those of this
+// program; see [Check]. conn must not be in a transaction, and must lead to
+// PostgreSQL itself: a pooler that hands out sessions by the transaction would
+// lose the lock.
+func Up(ctx context.Context, conn *pgx.Conn) (applied []string, err error) {
+	return newMigrator(program).up(ctx, conn)
+}
+
+// Status compares the database with this program, and changes nothing.
+func Status(ctx context.Context, conn *pgx.Conn) (Report, error) {
+	return program.status(ctx, conn)
+}
+
+// Check returns nil if the database has the schema of this program. Otherwise
+// its error is one of [ErrBehind], [ErrAhead] and [ErrEdited], and says what to
+// do; or the database could not be asked.
+func Check(ctx context.Context, conn *pgx.Conn) error {
+	report, err := program.status(ctx, conn)
+	if err != nil {
+		return err
+	}
+	return report.Err()
+}
+
+// Checksum identifies the schema of this program: two programs with the same
+// checksum make the same database.
+func Checksum() string { return program.checksum }

@@ -1,0 +1,166 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Why a program refuses a database.
+var (
+	ErrBehind = errors.New("the database is behind this program")
+	ErrAhead  = errors.New("the database is newer than this program")
+	ErrEdited = errors.New("an applied migration was edited")
+)
+
+// objectsVersion is the row of schema_migrations that has no migration: it
+// holds the checksum of everything, functions and views included.
+const objectsVersion = 0
+
+// A Migration is one numbered step of the schema.
+type Migration struct {
+	Version   int
+	Name      string
+	Checksum  string     // of the file of this program; of the applied one if this program has none
+	AppliedAt *time.Time // nil: not yet
+	Edited    string     // the checksum it had when it was applied, if that is another one
+}
+
+// A Report compares a database with this program.
+type Report struct {
+	Database   int         // number of the newest migration in the database; 0: none
+	Program    int         // number of the newest migration of this program
+	Migrations []Migration // of both, in the order of their numbers
+
+	ObjectsAt      *time.Time // when functions and views were last made; nil: never
+	ObjectsCurrent bool       // they are those of this program
+}
+
+// Pending returns the migrations that the database lacks.
+func (r Report) Pending() []Migration {
+	var pending []Migration
+	for _, m := range r.Migrations {
+		if m.AppliedAt == nil {
+			pending = append(pending, m)
+		}
+	}
+	return pending
+}
+
+// Err is nil if the database has the schema of this program. Otherwise it says
+// what is wrong and what to do.
+func (r Report) Err() error {
+	if err := r.foreign(); err != nil {
+		return err
+	}
+	pending := r.Pending()
+	switch {
+	case r.Database == 0 && len(pending) > 0:
+		return fmt.Errorf("%w: it has no schema of Tasker yet; run: tasker migrate up", ErrBehind)
+	case len(pending) > 0:
+		names := make([]string, len(pending))
+		for i, m := range pending {
+			names[i] = fmt.Sprintf("%04d_%s", m.Version, m.Name)
+		}
+		return fmt.Errorf("%w: it is at version %d and this program needs %d (missing: %s); run: tasker migrate up",
+			ErrBehind, r.Database, r.Program, strings.Join(names, ", "))
+	case !r.ObjectsCurrent && r.ObjectsAt == nil:
+		return fmt.Errorf("%w: its functions and views were never made; run: tasker migrate up", ErrBehind)
+	case !r.ObjectsCurrent:
+		return fmt.Errorf("%w: its functions and views, made on %s, are not those of this program; "+
+			"run: tasker migrate up (or, if a newer program made them, start that one)",
+			ErrBehind, r.ObjectsAt.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// foreign is the part of [Report.Err] that no migration can mend.
+func (r Report) foreign() error {
+	if r.Database > r.Program {
+		return fmt.Errorf("%w: it is at version %d and this program knows %d; "+
+			"start the newer program, or restore a backup made before the upgrade", ErrAhead, r.Database, r.Program)
+	}
+	for _, m := range r.Migrations {
+		if m.Edited != "" {
+			return fmt.Errorf("%w: %04d_%s has checksum %s in the database and %s in this program; "+
+				"restore the file, and put the change into a new migration",
+				ErrEdited, m.Version, m.Name, short(m.Edited), short(m.Checksum))
+		}
+	}
+	return nil
+}
+
+// applied is a row of schema_migrations.
+type applied struct {
+	Version   int       `db:"version"`
+	Name      string    `db:"name"`
+	Checksum  string    `db:"checksum"`
+	AppliedAt time.Time `db:"applied_at"`
+}
+
+// status compares the database with the source.
+func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
+	rows, err := history(ctx, conn)
+	if err != nil {
+		return Report{}, err
+	}
+	r := Report{Program: s.newest()}
+	done := make(map[int]applied, len(rows))
+	for _, a := range rows {
+		done[a.Version] = a
+		r.Database = max(r.Database, a.Version)
+	}
+	if a, ok := done[objectsVersion]; ok {
+		r.ObjectsAt, r.ObjectsCurrent = &a.AppliedAt, a.Checksum == s.checksum
+	}
+	for _, f := range s.migrations {
+		m := Migration{Version: f.version, Name: f.name, Checksum: f.checksum}
+		if a, ok := done[f.version]; ok {
+			m.AppliedAt = &a.AppliedAt
+			if a.Checksum != f.checksum {
+				m.Edited = a.Checksum
+			}
+		}
+		r.Migrations = append(r.Migrations, m)
+	}
+	for _, a := range rows {
+		if a.Version > s.newest() {
+			r.Migrations = append(r.Migrations, Migration{
+				Version: a.Version, Name: a.Name, Checksum: a.Checksum, AppliedAt: &a.AppliedAt,
+			})
+		}
+	}
+	return r, nil
+}
+
+// history reads what was applied; nothing, if the database has no table for it.
+func history(ctx context.Context, conn *pgx.Conn) ([]applied, error) {
+	exists, err := tableExists(ctx, conn)
+	if err != nil || !exists {
+		return nil, err
+	}
+	rows, err := conn.Query(ctx, `
+		SELECT version, name, checksum, applied_at
+		FROM tasker.schema_migrations
+		ORDER BY version`)
+	if err != nil {
+		return nil, fmt.Errorf("read which migrations were applied: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[applied])
+	if err != nil {
+		return nil, fmt.Errorf("read which migrations were applied: %w", err)
+	}
+	return list, nil
+}
+
+func tableExists(ctx context.Context, conn *pgx.Conn) (exists bool, err error) {
+	err = conn.QueryRow(ctx, `SELECT to_regclass('tasker.schema_migrations') IS NOT NULL`).Scan(&exists)
+	if err != nil {
+		return false, fmt.Errorf("look for the table tasker.schema_migrations: %w", err)
+	}
+	return exists, nil
+}

@@ -1,0 +1,21 @@
+CREATE OR REPLACE VIEW tasker.v_dlq_investigation_queue AS
+SELECT
+    d.dlq_entry_uuid,
+    d.task_uuid,
+    d.step_uuid,
+    d.original_state,
+    d.dlq_reason,
+    d.detail_code,
+    d.dlq_timestamp,
+    extract(epoch FROM clock_timestamp() - d.dlq_timestamp) / 60 AS minutes_in_dlq,
+    t.namespace AS namespace_name,
+    t.name AS task_name,
+    t.state AS current_state,
+    (d.task_snapshot ->> 'time_in_state_minutes')::numeric AS time_in_state_minutes,
+    extract(epoch FROM clock_timestamp() - d.priority_at) / 60 AS priority_score,
+    d.recovered_at
+FROM tasker.tasks_dlq d
+JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+WHERE d.resolution_status = 'pending'
+ORDER BY (d.recovered_at IS NOT NULL), d.priority_at, d.dlq_entry_uuid;
+COMMENT ON VIEW tasker.v_dlq_investigation_queue IS 'Open investigations, the most urgent first; those whose task recovered by itself come last.';
