@@ -1,0 +1,75 @@
+package payload
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+const ellipsis = "…"
+
+// CleanText returns s as it can be stored and shown: without control characters
+// other than newline and tab, without bytes that are not UTF-8, and of at most
+// most bytes, the last of them an ellipsis where something was cut.
+func CleanText(s string, most int) string {
+	var b strings.Builder
+	invalid := false
+	for _, r := range s {
+		if r == utf8.RuneError && invalid {
+			continue // one mark for a run of them
+		}
+		invalid = r == utf8.RuneError
+		if (r < 0x20 && r != '\n' && r != '\t') || (0x7f <= r && r < 0xa0) {
+			continue
+		}
+		b.WriteRune(r)
+		if b.Len() > most {
+			return cut(b.String(), most)
+		}
+	}
+	return b.String()
+}
+
+// cut shortens s, which is valid, to most bytes at the border of a rune.
+func cut(s string, most int) string {
+	mark := ellipsis
+	if most < len(mark) {
+		mark = ""
+	}
+	end := max(most-len(mark), 0)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + mark
+}
+
+// textKept is how much of a document that cannot be kept CleanJSON shows.
+const textKept = 2 << 10
+
+// A dropped stands in for a document that could not be kept.
+type dropped struct {
+	Reason string `json:"dropped"`
+	Bytes  int    `json:"original_bytes"`
+	Text   string `json:"text,omitempty"`
+}
+
+// CleanJSON returns doc when [Check] accepts it, and otherwise a small object
+// that says why it was dropped, with the beginning of it as text. No document
+// stays none.
+func CleanJSON(doc json.RawMessage, l Limits) json.RawMessage {
+	if len(doc) == 0 {
+		return nil
+	}
+	err := Check(doc, l)
+	if err == nil {
+		return doc
+	}
+	kept := min(textKept, l.orDefault().Bytes/4, l.orDefault().StringBytes)
+	clean, err := json.Marshal(dropped{
+		Reason: CleanText(err.Error(), textKept), Bytes: len(doc), Text: CleanText(string(doc[:min(len(doc), 4*kept)]), kept),
+	})
+	if err != nil { // unreachable: strings and a number
+		return nil
+	}
+	return clean
+}

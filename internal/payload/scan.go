@@ -1,0 +1,258 @@
+package payload
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"tasker"
+)
+
+// A scanner reads one document from left to right, once. It notes a fault and
+// goes on where the structure is still clear, and stops where it is not.
+type scanner struct {
+	text   string
+	at     int
+	limits Limits
+	faults []tasker.Fault
+	most   int // faults wanted
+	keys   int
+	seen   map[member]struct{}
+	path   []place
+}
+
+// A member is one key of one object; objects are numbered by where they begin.
+type member struct {
+	object int
+	key    string
+}
+
+// A place is one step on the way to a value: a key, or an index when key is unset.
+type place struct {
+	key    string
+	index  int
+	inList bool
+}
+
+// document reads the whole text. It reports false when it had to stop.
+func (s *scanner) document() bool {
+	if bad := firstInvalid(s.text); bad >= 0 {
+		return s.stop(bad, "the text is not valid UTF-8")
+	}
+	s.space()
+	if s.at == len(s.text) {
+		return s.stop(s.at, "nothing here; a JSON value is missing")
+	}
+	if !s.value(0) {
+		return false
+	}
+	s.space()
+	if s.at < len(s.text) {
+		return s.stop(s.at, "more text after the end of the JSON value")
+	}
+	return true
+}
+
+func (s *scanner) value(depth int) bool {
+	if s.at == len(s.text) {
+		return s.unexpected("a JSON value is missing")
+	}
+	switch c := s.text[s.at]; {
+	case c == '{' || c == '[':
+		if depth == s.limits.Depth {
+			return s.stop(s.at, fmt.Sprintf("nested more than %d deep", s.limits.Depth))
+		}
+		if c == '{' {
+			return s.object(depth + 1)
+		}
+		return s.array(depth + 1)
+	case c == '"':
+		_, ok := s.str()
+		return ok
+	case c == '-' || isDigit(c):
+		return s.number()
+	}
+	for _, word := range [...]string{"true", "false", "null"} {
+		if strings.HasPrefix(s.text[s.at:], word) {
+			s.at += len(word)
+			return true
+		}
+	}
+	return s.unexpected("a JSON value cannot begin like this")
+}
+
+func (s *scanner) object(depth int) bool {
+	begin := s.at
+	s.at++
+	if s.space(); s.take('}') {
+		return true
+	}
+	s.path = append(s.path, place{})
+	for {
+		keyAt := s.at
+		if s.at == len(s.text) || s.text[s.at] != '"' {
+			return s.unexpected("a key in double quotes is missing")
+		}
+		key, ok := s.str()
+		if !ok {
+			return false
+		}
+		s.path[len(s.path)-1] = place{key: key}
+		if !s.member(begin, keyAt, key) {
+			return false
+		}
+		if s.space(); !s.take(':') {
+			return s.unexpected("a colon is missing after the key")
+		}
+		if s.space(); !s.value(depth) {
+			return false
+		}
+		if s.space(); s.take('}') {
+			break
+		}
+		if !s.take(',') {
+			return s.unexpected("a comma or the end of the object is missing")
+		}
+		s.space()
+	}
+	s.path = s.path[:len(s.path)-1]
+	return true
+}
+
+// member counts a key and notes one that its object has already.
+func (s *scanner) member(object, keyAt int, key string) bool {
+	if s.keys++; s.keys > s.limits.Keys {
+		return s.stop(keyAt, fmt.Sprintf("more than %d keys in the document", s.limits.Keys))
+	}
+	m := member{object, key}
+	if _, twice := s.seen[m]; twice {
+		s.note(keyAt, "the key is there twice")
+	}
+	s.seen[m] = struct{}{}
+	return true
+}
+
+func (s *scanner) array(depth int) bool {
+	s.at++
+	if s.space(); s.take(']') {
+		return true
+	}
+	s.path = append(s.path, place{inList: true})
+	for {
+		if !s.value(depth) {
+			return false
+		}
+		if s.space(); s.take(']') {
+			break
+		}
+		if !s.take(',') {
+			return s.unexpected("a comma or the end of the array is missing")
+		}
+		s.space()
+		s.path[len(s.path)-1].index++
+	}
+	s.path = s.path[:len(s.path)-1]
+	return true
+}
+
+func (s *scanner) space() {
+	for s.at < len(s.text) {
+		switch s.text[s.at] {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) take(c byte) bool {
+	if s.at < len(s.text) && s.text[s.at] == c {
+		s.at++
+		return true
+	}
+	return false
+}
+
+// note records a fault at an offset, unless enough are known.
+func (s *scanner) note(at int, message string) {
+	if len(s.faults) >= s.most {
+		return
+	}
+	before := s.text[:at]
+	lineStart := strings.LastIndexByte(before, '\n') + 1
+	s.faults = append(s.faults, tasker.Fault{
+		Line:    strings.Count(before, "\n") + 1,
+		Column:  utf8.RuneCountInString(before[lineStart:]) + 1,
+		Path:    pathText(s.path),
+		Message: message,
+	})
+}
+
+func (s *scanner) stop(at int, message string) bool {
+	s.note(at, message)
+	return false
+}
+
+func (s *scanner) unexpected(message string) bool {
+	if s.at == len(s.text) {
+		return s.stop(s.at, message+"; the document ends here")
+	}
+	r, _ := utf8.DecodeRuneInString(s.text[s.at:])
+	return s.stop(s.at, message+": "+strconv.QuoteRune(r))
+}
+
+// firstInvalid returns the offset of the first byte that is not UTF-8, or -1.
+func firstInvalid(s string) int {
+	if utf8.ValidString(s) {
+		return -1
+	}
+	for i, r := range s {
+		if r != utf8.RuneError {
+			continue
+		}
+		if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
+			return i
+		}
+	}
+	return -1
+}
+
+const (
+	keyShown  = 64  // bytes of one key that a path shows
+	pathShown = 400 // bytes of a path
+)
+
+// pathText spells a path as items[3].name. Keys that are not plain words are
+// quoted, so that a path is one line whatever a stranger's keys are.
+func pathText(path []place) string {
+	var b strings.Builder
+	for _, p := range path {
+		switch {
+		case b.Len() > pathShown:
+			return b.String() + "…"
+		case p.inList:
+			fmt.Fprintf(&b, "[%d]", p.index)
+		case !plain(p.key):
+			fmt.Fprintf(&b, "[%q]", CleanText(p.key, keyShown))
+		case b.Len() > 0:
+			b.WriteString("." + p.key)
+		default:
+			b.WriteString(p.key)
+		}
+	}
+	return b.String()
+}
+
+func plain(key string) bool {
+	for i := range len(key) {
+		c := key[i]
+		if c != '_' && c != '-' && !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'z') {
+			return false
+		}
+	}
+	return key != "" && len(key) <= keyShown
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

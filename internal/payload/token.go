@@ -1,0 +1,157 @@
+package payload
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// str reads a string and returns it with its escapes undone.
+func (s *scanner) str() (string, bool) {
+	begin := s.at
+	s.at++
+	from := s.at
+	var b strings.Builder // used from the first escape on
+	for s.at < len(s.text) {
+		switch c := s.text[s.at]; {
+		case c == '"':
+			text := s.text[from:s.at]
+			if b.Len() > 0 {
+				b.WriteString(text)
+				text = b.String()
+			}
+			s.at++
+			if len(text) > s.limits.StringBytes {
+				s.note(begin, fmt.Sprintf("a string of %d bytes; %d is the limit", len(text), s.limits.StringBytes))
+			}
+			return text, true
+		case c < 0x20:
+			return "", s.stop(s.at, fmt.Sprintf("a control character (0x%02x) inside a string; escape it", c))
+		case c == '\\':
+			b.WriteString(s.text[from:s.at])
+			if !s.escape(&b) {
+				return "", false
+			}
+			from = s.at
+		default:
+			s.at++
+		}
+	}
+	return "", s.stop(begin, "a string without end")
+}
+
+const (
+	escapes  = `"\/bfnrt`
+	unescape = "\"\\/\b\f\n\r\t"
+)
+
+// escape reads one escape sequence and appends what it stands for.
+func (s *scanner) escape(b *strings.Builder) bool {
+	begin := s.at
+	s.at++
+	if s.at == len(s.text) {
+		return s.stop(begin, "a string without end")
+	}
+	c := s.text[s.at]
+	s.at++
+	if i := strings.IndexByte(escapes, c); i >= 0 {
+		b.WriteByte(unescape[i])
+		return true
+	}
+	if c != 'u' {
+		return s.stop(begin, "an escape that JSON does not know")
+	}
+	r, ok := s.hex4()
+	if !ok {
+		return s.stop(begin, `\u needs four hexadecimal digits`)
+	}
+	switch {
+	case r == 0:
+		s.note(begin, `the string has a NUL (\u0000), which cannot be stored`)
+	case utf16.IsSurrogate(r):
+		r = s.pair(begin, r)
+	}
+	b.WriteRune(r)
+	return true
+}
+
+// pair reads the second half of a surrogate pair whose first half is high.
+func (s *scanner) pair(begin int, high rune) rune {
+	if strings.HasPrefix(s.text[s.at:], `\u`) {
+		back := s.at
+		s.at += 2
+		if low, ok := s.hex4(); ok {
+			if r := utf16.DecodeRune(high, low); r != utf8.RuneError {
+				return r
+			}
+		}
+		s.at = back
+	}
+	s.note(begin, "the string has half of a surrogate pair, which is no character")
+	return utf8.RuneError
+}
+
+func (s *scanner) hex4() (rune, bool) {
+	if len(s.text)-s.at < 4 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s.text[s.at:s.at+4], 16, 32)
+	if err != nil {
+		return 0, false
+	}
+	s.at += 4
+	return rune(n), true
+}
+
+// number reads a number: its grammar, its length and its size.
+func (s *scanner) number() bool {
+	begin := s.at
+	s.take('-')
+	switch {
+	case s.take('0'):
+		if s.at < len(s.text) && isDigit(s.text[s.at]) {
+			return s.stop(begin, "a number cannot begin with 0 and another digit")
+		}
+	case !s.digits():
+		return s.unexpected("a digit is missing")
+	}
+	if s.take('.') && !s.digits() {
+		return s.unexpected("a digit is missing after the point")
+	}
+	if s.take('e') || s.take('E') {
+		if !s.take('+') {
+			s.take('-')
+		}
+		if !s.digits() {
+			return s.unexpected("a digit is missing in the exponent")
+		}
+	}
+	if fault := NumberFault(s.text[begin:s.at], s.limits); fault != "" {
+		s.note(begin, fault)
+	}
+	return true
+}
+
+func (s *scanner) digits() bool {
+	from := s.at
+	for s.at < len(s.text) && isDigit(s.text[s.at]) {
+		s.at++
+	}
+	return s.at > from
+}
+
+// overflows reports whether a number cannot be held: its exponent is beyond
+// limit, or the whole of it is beyond a 64-bit float.
+func overflows(number string, limit int) bool {
+	if i := strings.IndexAny(number, "eE"); i >= 0 {
+		e, err := strconv.Atoi(number[i+1:])
+		if err != nil || e > limit || e < -limit {
+			return true
+		}
+	}
+	_, err := strconv.ParseFloat(number, 64)
+	return errors.Is(err, strconv.ErrRange)
+}

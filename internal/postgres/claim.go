@@ -1,0 +1,231 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// The most urgent steps for each pair of namespace and handler are one index
+// range each; what another claim holds is skipped, so claims never wait. The
+// lease never outlives the attempt's own timeout.
+const claimSteps = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+picked AS (
+    SELECT q.task_uuid, q.step_uuid
+    FROM unnest($1::text[]) AS n (namespace)
+    CROSS JOIN unnest($2::text[]) AS h (handler)
+    CROSS JOIN LATERAL (
+        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since
+        FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND s.namespace = n.namespace AND s.handler = h.handler
+        ORDER BY s.priority DESC, s.state_since
+        LIMIT $3
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) q
+    ORDER BY q.priority DESC, q.state_since
+    LIMIT $3
+),
+claimed AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'in_progress', state_since = c.at, updated_at = c.at, last_attempted_at = c.at,
+        fence = s.fence + 1, worker_uuid = $4,
+        timeout_at = c.at + interval '1 millisecond' * s.timeout_ms,
+        lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
+    FROM picked p
+    CROSS JOIN clock c
+    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state = 'enqueued'
+    RETURNING s.*
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
+    SELECT task_uuid, step_uuid, 'enqueued', 'in_progress', 'claim', attempts, worker_uuid, state_since
+    FROM claimed
+)
+SELECT
+    s.step_uuid, s.task_uuid, s.namespace, t.name AS task_name, t.version AS task_version, t.template_uuid, s.name, s.handler,
+    s.attempts, s.max_attempts, s.fence, s.lease_expires_at, s.timeout_at, t.correlation_id, t.context,
+    (
+        SELECT jsonb_object_agg(p.name, p.results -> 'result')
+        FROM tasker.workflow_steps p
+        WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
+    ) AS dependency_results
+FROM claimed s
+JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+ORDER BY s.priority DESC, s.step_uuid`
+
+type claimRow struct {
+	StepUUID          tasker.ID
+	TaskUUID          tasker.ID
+	Namespace         string
+	TaskName          string
+	TaskVersion       string
+	TemplateUUID      tasker.ID
+	Name              string
+	Handler           string
+	Attempts          int
+	MaxAttempts       int
+	Fence             int64
+	LeaseExpiresAt    time.Time
+	TimeoutAt         *time.Time
+	CorrelationID     string
+	Context           json.RawMessage
+	DependencyResults map[string]json.RawMessage
+}
+
+// A Claimant is who claims, and what it can execute.
+type Claimant struct {
+	WorkerUUID tasker.ID
+	Namespaces []string
+	Handlers   []string
+	Lease      time.Duration
+}
+
+// A Claimed is an assignment, still without what its template says.
+type Claimed struct {
+	tasker.Assignment
+	TemplateUUID tasker.ID
+}
+
+// ClaimSteps hands up to limit enqueued steps to a worker, the most urgent first.
+func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) ([]Claimed, error) {
+	var rows []claimRow
+	err := retry(ctx, func() error {
+		var err error
+		rows, err = collect[claimRow](ctx, db.pool, claimSteps, c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim steps: %w", err)
+	}
+	out := make([]Claimed, len(rows))
+	for i, r := range rows {
+		out[i] = Claimed{TemplateUUID: r.TemplateUUID, Assignment: tasker.Assignment{
+			StepUUID: r.StepUUID, TaskUUID: r.TaskUUID, Namespace: r.Namespace, TaskName: r.TaskName, TaskVersion: r.TaskVersion,
+			Name: r.Name, Handler: r.Handler, Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Fence: r.Fence,
+			LeaseExpiresAt: r.LeaseExpiresAt, Deadline: r.TimeoutAt, CorrelationID: r.CorrelationID,
+			Context: r.Context, DependencyResults: r.DependencyResults,
+		}}
+	}
+	return out, nil
+}
+
+// Rows are locked in key order first: two calls may name the same steps.
+const extendLeases = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+held AS MATERIALIZED (
+    SELECT s.task_uuid, s.step_uuid
+    FROM tasker.workflow_steps s
+    JOIN unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS l (task_uuid, step_uuid, fence)
+        ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid AND s.fence = l.fence
+    WHERE s.state = 'in_progress' AND s.worker_uuid = $4
+    ORDER BY s.task_uuid, s.step_uuid
+    FOR NO KEY UPDATE OF s
+)
+UPDATE tasker.workflow_steps s
+SET lease_expires_at = least(c.at + $5::interval, s.timeout_at)
+FROM held h
+CROSS JOIN clock c
+WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
+RETURNING s.step_uuid, s.lease_expires_at`
+
+// ExtendLeases moves the end of the leases that worker still holds, and notes
+// that it lives. Those it does not hold any more are not among the result.
+func (db *DB) ExtendLeases(ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease) ([]tasker.LeaseExtension, error) {
+	type row struct {
+		StepUUID       tasker.ID
+		LeaseExpiresAt time.Time
+	}
+	var rows []row
+	err := retry(ctx, func() error {
+		tag, err := db.pool.Exec(ctx, `UPDATE tasker.workers SET last_heartbeat_at = clock_timestamp()
+			WHERE worker_uuid = $1 AND left_at IS NULL`, worker)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return unknownWorker(worker)
+		}
+		if len(leases) == 0 {
+			rows = nil
+			return nil
+		}
+		tasks, steps, fences := leaseArrays(leases)
+		rows, err = collect[row](ctx, db.pool, extendLeases, tasks, steps, fences, worker, lease)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("extend leases: %w", err)
+	}
+	out := make([]tasker.LeaseExtension, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.LeaseExtension{StepUUID: r.StepUUID, ExpiresAt: r.LeaseExpiresAt}
+	}
+	return out, nil
+}
+
+// The attempt is not used: the counter stays, and goes up when a step is
+// enqueued for the first time or after a failure, not here.
+const releaseSteps = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+held AS MATERIALIZED (
+    SELECT s.task_uuid, s.step_uuid, s.worker_uuid
+    FROM tasker.workflow_steps s
+    JOIN unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS l (task_uuid, step_uuid, fence)
+        ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid AND s.fence = l.fence
+    WHERE s.state = 'in_progress' AND s.worker_uuid = $4
+    ORDER BY s.task_uuid, s.step_uuid
+    FOR NO KEY UPDATE OF s
+),
+released AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, fence = s.fence + 1,
+        worker_uuid = NULL, lease_expires_at = NULL, timeout_at = NULL
+    FROM held h
+    CROSS JOIN clock c
+    WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
+    RETURNING s.task_uuid, s.step_uuid, s.attempts, s.state_since
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
+    SELECT task_uuid, step_uuid, 'in_progress', 'enqueued', 'release', attempts, $4, state_since
+    FROM released
+)
+SELECT step_uuid FROM released`
+
+// ReleaseSteps puts steps that worker holds back into the queue and returns
+// those it did hold.
+func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []tasker.Lease) ([]tasker.ID, error) {
+	type row struct{ StepUUID tasker.ID }
+	tasks, steps, fences := leaseArrays(leases)
+	var rows []row
+	err := retry(ctx, func() error {
+		var err error
+		rows, err = collect[row](ctx, db.pool, releaseSteps, tasks, steps, fences, worker)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("release steps: %w", err)
+	}
+	out := make([]tasker.ID, len(rows))
+	for i, r := range rows {
+		out[i] = r.StepUUID
+	}
+	return out, nil
+}
+
+func leaseArrays(leases []tasker.Lease) (tasks, steps []tasker.ID, fences []int64) {
+	for _, l := range leases {
+		tasks = append(tasks, l.TaskUUID)
+		steps = append(steps, l.StepUUID)
+		fences = append(fences, l.Fence)
+	}
+	return tasks, steps, fences
+}
+
+func unknownWorker(id tasker.ID) error {
+	return tasker.Errorf(tasker.NotFound, "worker %s is not registered (any more); register again", id)
+}

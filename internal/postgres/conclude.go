@@ -1,0 +1,233 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+)
+
+// A Conclusion moves one step to where its execution, or somebody in its place,
+// has brought it. It takes effect only if the step still stands in From under
+// Fence; for a reported outcome also only if Worker holds it.
+type Conclusion struct {
+	TaskUUID   tasker.ID
+	StepUUID   tasker.ID
+	From       tasker.StepState
+	Fence      int64
+	Event      lifecycle.StepEvent
+	To         tasker.StepState
+	Body       json.RawMessage // a StepResult or a StepFailure; nil leaves what is there
+	Retryable  bool            // of a failure: the step's own policy may still say no
+	RetryAfter int64           // of a failure, in ms: the least rest
+	Worker     *tasker.ID      // who must hold the step; nil means that it does not matter
+	Digest     []byte          // of a report, to know it again
+	Expired    bool            // only if its lease has run out
+	RaiseFence bool            // whoever held the step holds it no more
+	Actor      string
+	Reason     string
+	KeepReport json.RawMessage // of the event keep
+}
+
+// A failed step rests until step_retry_at or as long as its handler asked for,
+// whichever is later; when no attempt is left it has no such instant and stays.
+// A step whose last dependency is settled is enqueued at once, which uses an
+// attempt. A child cannot be among the concluded steps: it was not enqueued
+// before its last parent was done.
+const concludeSteps = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+conclusion AS MATERIALIZED (
+    SELECT * FROM unnest(
+        $1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bool[], $9::bigint[],
+        $10::uuid[], $11::bytea[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[]
+    ) WITH ORDINALITY AS u (
+        task_uuid, step_uuid, from_state, fence, event, to_state, body, retryable, retry_after_ms,
+        worker_uuid, digest, expired, raise_fence, actor, reason, keep_report, ordinal
+    )
+),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = u.to_state, state_since = c.at, updated_at = c.at,
+        fence = s.fence + CASE WHEN u.raise_fence THEN 1 ELSE 0 END,
+        results = CASE WHEN u.to_state = 'complete' THEN u.body::jsonb ELSE s.results END,
+        error = CASE WHEN u.to_state = 'error' THEN u.body::jsonb ELSE s.error END,
+        kept_report = u.keep_report::jsonb,
+        last_failure_at = CASE WHEN u.to_state = 'error' THEN c.at ELSE s.last_failure_at END,
+        completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually') THEN c.at END,
+        next_retry_at = CASE
+            WHEN u.to_state = 'error' AND u.retryable AND s.retryable AND s.attempts < s.max_attempts THEN greatest(
+                tasker.step_retry_at(c.at, s.attempts, s.backoff, s.backoff_base_ms, s.max_backoff_ms,
+                    CASE WHEN s.backoff_jitter THEN random() ELSE 0 END),
+                c.at + interval '1 millisecond' * u.retry_after_ms)
+        END,
+        lease_expires_at = NULL, timeout_at = NULL,
+        reported_fence = CASE WHEN u.digest IS NULL THEN s.reported_fence ELSE s.fence END,
+        report_digest = coalesce(u.digest, s.report_digest)
+    FROM conclusion u
+    CROSS JOIN clock c
+    WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid AND s.state = u.from_state AND s.fence = u.fence
+      AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
+      AND (NOT u.expired OR s.lease_expires_at <= c.at)
+    RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
+        s.next_retry_at, u.ordinal, u.from_state, u.event, u.body, u.actor, u.reason
+),
+child AS (
+    SELECT m.task_uuid, k.step_uuid, count(*) AS done
+    FROM moved m
+    CROSS JOIN LATERAL unnest(m.child_uuids) AS k (step_uuid)
+    WHERE m.state IN ('complete', 'resolved_manually')
+    GROUP BY m.task_uuid, k.step_uuid
+),
+freed AS (
+    UPDATE tasker.workflow_steps s
+    SET parents_open = s.parents_open - k.done,
+        state = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 'enqueued' ELSE s.state END,
+        state_since = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN c.at ELSE s.state_since END,
+        attempts = s.attempts + CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 1 ELSE 0 END,
+        updated_at = c.at
+    FROM child k
+    CROSS JOIN clock c
+    WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
+    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.state, s.state_since, s.attempts, s.state_since = c.at AS enqueued
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions
+        (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at)
+    SELECT l.task_uuid, l.step_uuid, l.from_state, l.to_state, l.event, l.attempt, l.worker_uuid,
+        nullif(l.actor, ''), nullif(l.reason, ''), l.detail, l.created_at
+    FROM (
+        SELECT 1 AS turn, m.task_uuid, m.step_uuid, m.from_state, m.state AS to_state, m.event, m.attempts AS attempt, m.worker_uuid,
+            m.actor, m.reason, CASE WHEN m.state = 'error' THEN m.body::jsonb END AS detail, m.state_since AS created_at
+        FROM moved m
+        UNION ALL
+        SELECT 2, f.task_uuid, f.step_uuid, 'pending', 'enqueued', 'enqueue', f.attempts, NULL, '', '', NULL, f.state_since
+        FROM freed f
+        WHERE f.enqueued
+    ) l
+    ORDER BY l.turn, l.task_uuid, l.step_uuid
+)
+SELECT
+    coalesce((SELECT array_agg(ordinal) FROM moved), '{}') AS moved,
+    coalesce((SELECT array_agg(ordinal) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
+    coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces`
+
+// Concluded says what became of the conclusions, by their index.
+type Concluded struct {
+	Moved         []int
+	FailedForGood []int    // of those moved: failed, and no attempt is left
+	Namespaces    []string // in which steps were enqueued
+}
+
+type concludedRow struct {
+	Moved         []int64
+	FailedForGood []int64
+	Namespaces    []string
+}
+
+func (r concludedRow) concluded() Concluded {
+	index := func(ordinals []int64) []int {
+		out := make([]int, len(ordinals))
+		for i, n := range ordinals {
+			out[i] = int(n) - 1
+		}
+		return out
+	}
+	return Concluded{Moved: index(r.Moved), FailedForGood: index(r.FailedForGood), Namespaces: r.Namespaces}
+}
+
+// ConcludeSteps moves the steps that still stand as the conclusions say, and
+// enqueues what becomes ready by it. The caller holds the locks of the tasks and
+// settles them afterwards.
+func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
+	rows, err := collect[concludedRow](ctx, tx, concludeSteps, conclusionArgs(list)...)
+	if err != nil {
+		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
+	}
+	return rows[0].concluded(), nil
+}
+
+// Report concludes steps by what their worker says of them and settles their
+// tasks, in one transaction and one round trip. It is for successes: a step that
+// fails for good opens an investigation, which takes a transaction of the
+// caller's.
+func (db *DB) Report(ctx context.Context, list []Conclusion) (Concluded, []Settled, error) {
+	tasks := conclusionTasks(list)
+	var concluded Concluded
+	var settled []Settled
+	err := retry(ctx, func() error {
+		var batch pgx.Batch
+		batch.Queue(lockTasks, tasks)
+		batch.Queue(concludeSteps, conclusionArgs(list)...)
+		batch.Queue(settleTasks, tasks, false, "", "")
+		results := db.pool.SendBatch(ctx, &batch)
+		defer func() { _ = results.Close() }()
+		if _, err := results.Exec(); err != nil {
+			return fmt.Errorf("lock tasks: %w", err)
+		}
+		rows, err := results.Query()
+		if err != nil {
+			return fmt.Errorf("conclude steps: %w", err)
+		}
+		c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[concludedRow])
+		if err != nil {
+			return fmt.Errorf("conclude steps: %w", err)
+		}
+		concluded = c.concluded()
+		if rows, err = results.Query(); err != nil {
+			return fmt.Errorf("settle tasks: %w", err)
+		}
+		if settled, err = collectSettled(rows); err != nil {
+			return err
+		}
+		return results.Close() // only now is it committed
+	})
+	if err != nil {
+		return Concluded{}, nil, err
+	}
+	return concluded, settled, nil
+}
+
+func conclusionArgs(list []Conclusion) []any {
+	n := len(list)
+	var (
+		tasks, steps               = make([]tasker.ID, n), make([]tasker.ID, n)
+		from, event, to            = make([]string, n), make([]string, n), make([]string, n)
+		body, keep                 = make([]*string, n), make([]*string, n)
+		actor, reason              = make([]string, n), make([]string, n)
+		fence, after               = make([]int64, n), make([]int64, n)
+		retryable, expired, raised = make([]bool, n), make([]bool, n), make([]bool, n)
+		worker                     = make([]*tasker.ID, n)
+		digest                     = make([][]byte, n)
+	)
+	for i, c := range list {
+		tasks[i], steps[i], from[i], fence[i] = c.TaskUUID, c.StepUUID, string(c.From), c.Fence
+		event[i], to[i], body[i], keep[i] = string(c.Event), string(c.To), docOrNil(c.Body), docOrNil(c.KeepReport)
+		retryable[i], after[i], worker[i], digest[i] = c.Retryable, c.RetryAfter, c.Worker, c.Digest
+		expired[i], raised[i], actor[i], reason[i] = c.Expired, c.RaiseFence, c.Actor, c.Reason
+	}
+	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep}
+}
+
+func conclusionTasks(list []Conclusion) []tasker.ID {
+	seen := make(map[tasker.ID]bool, len(list))
+	var tasks []tasker.ID
+	for _, c := range list {
+		if !seen[c.TaskUUID] {
+			seen[c.TaskUUID] = true
+			tasks = append(tasks, c.TaskUUID)
+		}
+	}
+	return tasks
+}
+
+func docOrNil(doc json.RawMessage) *string {
+	if len(doc) == 0 {
+		return nil
+	}
+	s := string(doc)
+	return &s
+}

@@ -1,0 +1,171 @@
+// Package postgres is the Go that speaks SQL: each promise is one method beside
+// the statement that keeps it.
+//
+// Every change of a state names the state it leaves and is recorded in the same
+// statement or in the same transaction; a row that has moved on meanwhile is not
+// changed, and the method says so. The database's clock is the only one that
+// decides. Locks are taken in one order: tasks by id, then steps by id, then
+// entries; claims skip what is locked and wait for nothing.
+//
+// The package knows what is stored and what may be asked of it, not why: what
+// should happen next is decided in packages engine and dlq.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker"
+)
+
+// DB is the database of one Tasker.
+type DB struct {
+	pool *pgxpool.Pool
+}
+
+// Options bounds what a DB takes of the server.
+type Options struct {
+	MaxConns         int           // connections; 0 means 20
+	StatementTimeout time.Duration // of one statement; 0 means 15 s
+	ApplicationName  string        // as pg_stat_activity shows it; "" means tasker
+}
+
+// Open connects to the database at url and checks that it answers. The schema is
+// the caller's concern: see package schema.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	cfg.MaxConns = int32(max(o.MaxConns, 0)) //nolint:gosec // G115: a handful
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = 20
+	}
+	if o.StatementTimeout == 0 {
+		o.StatementTimeout = 15 * time.Second
+	}
+	if o.ApplicationName == "" {
+		o.ApplicationName = "tasker"
+	}
+	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	params := cfg.ConnConfig.RuntimeParams
+	params["application_name"] = o.ApplicationName
+	params["search_path"] = "tasker"
+	params["timezone"] = "UTC"
+	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
+	params["lock_timeout"] = "5000"
+	params["idle_in_transaction_session_timeout"] = "15000"
+	cfg.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+		c.TypeMap().RegisterType(&pgtype.Type{
+			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+		})
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("reach database: %w", err)
+	}
+	return &DB{pool: pool}, nil
+}
+
+// Close waits for running statements and closes the connections.
+func (db *DB) Close() { db.pool.Close() }
+
+// Ping reports whether the database answers.
+func (db *DB) Ping(ctx context.Context) error { return db.pool.Ping(ctx) }
+
+// Pool is the connections, for what listens on one of its own.
+func (db *DB) Pool() *pgxpool.Pool { return db.pool }
+
+// Tx is a transaction. Its methods hold the locks they take until it ends.
+type Tx struct {
+	pgx.Tx
+}
+
+// InTx runs f in a transaction and commits it, or rolls back when f fails. A
+// transaction that lost a race for a lock is run again, a few times, so f must
+// not have effects outside of it.
+func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
+	return retry(ctx, func() error {
+		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error { return f(&Tx{tx}) })
+	})
+}
+
+// retry runs f again when PostgreSQL gave up on it for the sake of another.
+func retry(ctx context.Context, f func() error) error {
+	const tries = 4
+	for n := 1; ; n++ {
+		err := f()
+		if err == nil || n == tries || !lostRace(err) {
+			return known(err)
+		}
+		rest := time.Duration(n*10+rand.IntN(20)) * time.Millisecond //nolint:gosec // G404: spreads load, guards nothing
+		select {
+		case <-ctx.Done():
+			return known(err)
+		case <-time.After(rest):
+		}
+	}
+}
+
+func lostRace(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	switch pg.Code {
+	case "40001", "40P01", "55P03", "0A000": // serialization, deadlock, lock timeout, plan made stale by a migration
+		return true
+	}
+	return false
+}
+
+// known gives an error that its receiver can act on its code.
+func known(err error) error {
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case err == nil, tasker.CodeOf(err) != tasker.Internal:
+		return err
+	case errors.As(err, &connect):
+		return &tasker.Error{Code: tasker.Unavailable, Message: "the database cannot be reached; try again", Err: err}
+	case !errors.As(err, &pg):
+		if pgconn.SafeToRetry(err) {
+			return &tasker.Error{Code: tasker.Unavailable, Message: "the connection to the database was lost; try again", Err: err}
+		}
+		return err
+	}
+	switch pg.Code[:2] {
+	case "53", "57", "08", "40": // no resources, shut down or cancelled, connection, lost race
+		return &tasker.Error{Code: tasker.Unavailable, Message: "the database is busy or going down; try again", Err: err}
+	}
+	if pg.Code == "55P03" {
+		return &tasker.Error{Code: tasker.Unavailable, Message: "the row is held by another for too long; try again", Err: err}
+	}
+	return err
+}
+
+// collect runs a query and reads its rows by column name.
+func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}

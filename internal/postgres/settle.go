@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+)
+
+// Parents are locked in key order, and not FOR UPDATE: a second update of a child
+// row in one transaction takes a key share of its parent.
+const lockTasks = `
+SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE`
+
+const lockFreeTasks = `
+SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE SKIP LOCKED`
+
+// LockTasks holds tasks until the transaction ends; who holds a task may move its
+// steps and its state.
+func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
+	if _, err := tx.Exec(ctx, lockTasks, tasks); err != nil {
+		return fmt.Errorf("lock tasks: %w", err)
+	}
+	return nil
+}
+
+// LockFreeTasks holds those of the tasks that nobody else holds, and returns them.
+func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
+	type row struct{ TaskUUID tasker.ID }
+	rows, err := collect[row](ctx, tx, lockFreeTasks, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("lock tasks: %w", err)
+	}
+	free := make([]tasker.ID, len(rows))
+	for i, r := range rows {
+		free[i] = r.TaskUUID
+	}
+	return free, nil
+}
+
+// Where a task comes to rest is told from all its steps, each time: no counter
+// can drift. The rows on the way there are written into the history. A task that
+// stays in process has made progress, which moves its staleness deadline; within
+// a second of the last time it does not, to spare the indexes.
+//
+// Dead-lettering blocks automatic retry, never the operator, so a task in error
+// does not fall back to waiting for a retry by itself (design.md, section 5). An
+// entry is marked recovered when its task goes on by itself.
+const settleTasks = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+counted AS MATERIALIZED (
+    SELECT t.task_uuid, t.state AS was, t.state_since AS since,
+        tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) AS rests,
+        tt, st
+    FROM tasker.tasks t
+    JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
+    CROSS JOIN tasker.staleness_thresholds st
+    CROSS JOIN LATERAL (
+        SELECT
+            count(*) AS total,
+            count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually')) AS done,
+            count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS active,
+            count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
+            count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed
+        FROM tasker.workflow_steps s
+        WHERE s.task_uuid = t.task_uuid
+    ) n
+    WHERE t.task_uuid = ANY ($1) AND t.state NOT IN ('complete', 'cancelled') AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())
+),
+moved AS (
+    UPDATE tasker.tasks t
+    SET state = n.rests, state_since = c.at, updated_at = c.at,
+        warn_at = c.at + 0.8 * tasker.staleness_threshold(n.rests, n.tt, n.st),
+        stale_at = c.at + tasker.staleness_threshold(n.rests, n.tt, n.st),
+        completed_at = CASE WHEN n.rests = 'complete' THEN c.at END
+    FROM counted n
+    CROSS JOIN clock c
+    WHERE t.task_uuid = n.task_uuid
+      AND (n.was <> n.rests OR (n.rests = 'steps_in_process' AND n.since < c.at - interval '1 second'))
+      AND ($2 OR NOT (n.was = 'error' AND n.rests = 'waiting_for_retry'))
+    RETURNING t.task_uuid, n.was, t.state, n.since, t.state_since
+),
+log AS (
+    INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
+    SELECT m.task_uuid, p.from_state, p.to_state, p.event, nullif($3, ''), nullif($4, ''), m.state_since
+    FROM moved m
+    JOIN tasker.task_settle_paths p ON p.rest_from = m.was AND p.rest_to = m.state
+    ORDER BY m.task_uuid, p.ordinal
+),
+recovered AS (
+    UPDATE tasker.tasks_dlq d
+    SET recovered_at = m.state_since, updated_at = m.state_since
+    FROM moved m
+    WHERE NOT $2 AND m.was = 'error' AND m.state <> 'error' AND d.task_uuid = m.task_uuid
+      AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
+      AND d.dlq_reason IN ('staleness_timeout', 'worker_unavailable')
+    RETURNING d.dlq_entry_uuid, m.state_since
+),
+recovered_log AS (
+    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
+    SELECT dlq_entry_uuid, 'recovered', 'tasker', 'pending', 'pending', state_since
+    FROM recovered
+)
+SELECT n.task_uuid, n.was, n.since, coalesce(m.state, n.was) AS state
+FROM counted n
+LEFT JOIN moved m ON m.task_uuid = n.task_uuid`
+
+// A Settled is a task after its steps have changed: where it was, and where it
+// has come to rest.
+type Settled struct {
+	TaskUUID tasker.ID
+	Was      tasker.TaskState
+	Since    time.Time // since when it was there
+	State    tasker.TaskState
+}
+
+type settledRow struct {
+	TaskUUID tasker.ID
+	Was      string
+	Since    time.Time
+	State    string
+}
+
+// An Operator is the person on whose word something moves; nobody when Actor is
+// empty.
+type Operator struct {
+	Actor  string
+	Reason string
+}
+
+// SettleTasks brings tasks to rest after their steps have changed. The caller
+// holds their locks. Tasks that are finished, or that have not started, stay.
+func (tx *Tx) SettleTasks(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
+	rows, err := tx.Query(ctx, settleTasks, tasks, by.Actor != "", by.Actor, by.Reason)
+	if err != nil {
+		return nil, fmt.Errorf("settle tasks: %w", err)
+	}
+	return collectSettled(rows)
+}
+
+func collectSettled(rows pgx.Rows) ([]Settled, error) {
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[settledRow])
+	if err != nil {
+		return nil, fmt.Errorf("settle tasks: %w", err)
+	}
+	out := make([]Settled, len(list))
+	for i, r := range list {
+		out[i] = Settled{TaskUUID: r.TaskUUID, Was: tasker.TaskState(r.Was), Since: r.Since, State: tasker.TaskState(r.State)}
+	}
+	return out, nil
+}

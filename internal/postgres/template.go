@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+)
+
+// An unused version may be replaced; one that a task uses may not. A task that is
+// just being made from the old row keeps it, through its foreign key.
+const dropUnusedTemplate = `
+DELETE FROM tasker.task_templates t
+WHERE t.namespace = $1 AND t.name = $2 AND t.version = $3 AND t.checksum <> $4
+  AND NOT EXISTS (SELECT FROM tasker.tasks WHERE template_uuid = t.template_uuid)`
+
+const insertTemplate = `
+INSERT INTO tasker.task_templates (
+    namespace, name, version, description, configuration, source, checksum,
+    max_waiting_for_dependencies_minutes, max_waiting_for_retry_minutes, max_steps_in_process_minutes, max_duration_minutes
+)
+VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, 0), nullif($10, 0), nullif($11, 0))
+ON CONFLICT (namespace, name, version) DO NOTHING
+RETURNING template_uuid`
+
+// PutTemplate stores a template and says whether it is new. The same template
+// again changes nothing; another under a version that tasks use is a Conflict.
+func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string) (tasker.StoredTemplate, bool, error) {
+	doc, err := json.Marshal(t)
+	if err != nil {
+		return tasker.StoredTemplate{}, false, fmt.Errorf("spell template: %w", err)
+	}
+	var created bool
+	err = db.InTx(ctx, func(tx *Tx) error {
+		created = false
+		_, err := tx.Exec(ctx, dropUnusedTemplate, t.Namespace, t.Name, t.Version, checksum)
+		if err != nil {
+			return fmt.Errorf("replace template: %w", err)
+		}
+		var id tasker.ID
+		err = tx.QueryRow(ctx, insertTemplate, t.Namespace, t.Name, t.Version, t.Description, doc, source, checksum,
+			t.Lifecycle.MaxWaitingForDependenciesMinutes, t.Lifecycle.MaxWaitingForRetryMinutes,
+			t.Lifecycle.MaxStepsInProcessMinutes, t.Lifecycle.MaxDurationMinutes).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		created = err == nil
+		return err
+	})
+	if err != nil {
+		return tasker.StoredTemplate{}, false, fmt.Errorf("store template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
+	}
+	stored, err := db.Template(ctx, t.Namespace, t.Name, t.Version)
+	if err != nil {
+		return tasker.StoredTemplate{}, false, err
+	}
+	if stored.Checksum != checksum {
+		return tasker.StoredTemplate{}, false, tasker.Errorf(tasker.Conflict,
+			"template %s/%s %s is used by tasks and differs from this one; a change is a new version: raise version",
+			t.Namespace, t.Name, t.Version)
+	}
+	return stored, created, nil
+}
+
+const templateColumns = `template_uuid, configuration, source, checksum, created_at`
+
+type templateRow struct {
+	TemplateUUID  tasker.ID
+	Configuration json.RawMessage
+	Source        string
+	Checksum      string
+	CreatedAt     time.Time
+}
+
+func (r templateRow) template() (tasker.StoredTemplate, error) {
+	t := tasker.StoredTemplate{UUID: r.TemplateUUID, Source: r.Source, Checksum: r.Checksum, CreatedAt: r.CreatedAt}
+	if err := json.Unmarshal(r.Configuration, &t.Template); err != nil {
+		return t, fmt.Errorf("read template %s: %w", r.TemplateUUID, err)
+	}
+	return t, nil
+}
+
+// Template returns a version of a template, or the newest when version is empty:
+// the one registered last.
+func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
+	found, err := db.templates(ctx, `SELECT `+templateColumns+` FROM tasker.task_templates
+		WHERE namespace = $1 AND name = $2 AND ($3 = '' OR version = $3)
+		ORDER BY created_at DESC, template_uuid DESC LIMIT 1`, namespace, name, version)
+	if err != nil {
+		return tasker.StoredTemplate{}, err
+	}
+	if len(found) == 0 {
+		if version != "" {
+			name += " " + version
+		}
+		return tasker.StoredTemplate{}, tasker.Errorf(tasker.NotFound,
+			"no template %s/%s; register it (tasker-ctl template register FILE) or see those there are (tasker-ctl template list)", namespace, name)
+	}
+	return found[0], nil
+}
+
+// TemplateByID returns the template that id names.
+func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
+	found, err := db.templates(ctx, `SELECT `+templateColumns+` FROM tasker.task_templates WHERE template_uuid = $1`, id)
+	if err != nil {
+		return tasker.StoredTemplate{}, err
+	}
+	if len(found) == 0 {
+		return tasker.StoredTemplate{}, tasker.Errorf(tasker.NotFound, "no template %s", id)
+	}
+	return found[0], nil
+}
+
+// Templates lists the templates of a namespace, or all when it is empty, by
+// namespace, name and time.
+func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
+	return db.templates(ctx, `SELECT `+templateColumns+` FROM tasker.task_templates
+		WHERE ($1 = '' OR namespace = $1)
+		ORDER BY namespace, name, created_at DESC, template_uuid DESC LIMIT $2 OFFSET $3`, namespace, limit, offset)
+}
+
+func (db *DB) templates(ctx context.Context, sql string, args ...any) ([]tasker.StoredTemplate, error) {
+	rows, err := collect[templateRow](ctx, db.pool, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read templates: %w", known(err))
+	}
+	out := make([]tasker.StoredTemplate, len(rows))
+	for i, r := range rows {
+		if out[i], err = r.template(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,73 @@
+package templatefile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tasker"
+	"tasker/internal/payload"
+)
+
+const (
+	maxFaults   = 100 // listed for one document
+	faultsNamed = 3   // in the message of its error
+	textShown   = 64  // bytes of the author's own text in a fault
+)
+
+// faults collects what is wrong with one document.
+type faults struct {
+	list []tasker.Fault
+	more bool // there are more than the list has room for
+}
+
+func (f *faults) add(fault tasker.Fault) {
+	if f.full() {
+		f.more = true
+		return
+	}
+	f.list = append(f.list, fault)
+}
+
+// full reports whether one more fault would not be listed.
+func (f *faults) full() bool { return len(f.list) >= maxFaults }
+
+// err returns all faults as one error, in the order of the lines.
+func (f *faults) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.list, func(a, b tasker.Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return tasker.Errorf(tasker.Invalid, "template has %s", summary(f.list, f.more)).WithDetails(f.list)
+}
+
+// summary counts the faults and names the first of them.
+func summary(list []tasker.Fault, more bool) string {
+	var b strings.Builder
+	switch {
+	case more:
+		fmt.Fprintf(&b, "more than %d faults", len(list))
+	case len(list) == 1:
+		b.WriteString("1 fault")
+	default:
+		fmt.Fprintf(&b, "%d faults", len(list))
+	}
+	separator := ": "
+	for _, fault := range list[:min(faultsNamed, len(list))] {
+		b.WriteString(separator + fault.String())
+		separator = "; "
+	}
+	if len(list) > faultsNamed {
+		b.WriteString("; …")
+	}
+	return b.String()
+}
+
+// quote shows text that the author wrote, on one line and cut.
+func quote(text string) string {
+	return strconv.Quote(payload.CleanText(text, textShown))
+}

@@ -1,0 +1,52 @@
+// Package templatefile turns documents into templates: YAML or JSON, written by
+// hand or by programs, into [tasker.Template].
+//
+// A document is taken whole or not at all. What is wrong with it is listed
+// completely, each fault with its line, so that an author mends it in one
+// round. Nothing is passed over in silence: a key that has no meaning is a
+// fault, because its author believes that it has one.
+//
+// Only the plain part of YAML is accepted: no anchors, aliases, merge keys or
+// tags, and one document per file. A template needs none of them, and each of
+// them lets a small document mean a huge or a surprising one.
+//
+// The package does not know where documents come from or where templates go.
+package templatefile
+
+import (
+	"tasker"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Parse reads a YAML document; JSON is read as the YAML that it is. The error
+// is a [tasker.Error]: TooLarge, or Invalid with all its faults, a slice of
+// [tasker.Fault], as details.
+func Parse(doc []byte) (tasker.Template, error) {
+	return parse(doc, yamlTree)
+}
+
+// ParseJSON is Parse for a document that must be JSON.
+func ParseJSON(doc []byte) (tasker.Template, error) {
+	return parse(doc, jsonTree)
+}
+
+// A reader turns the text of a document into its tree and notes what it
+// refuses; nil means that there is no tree to go on with.
+type reader func(doc []byte, faults *faults) *yaml.Node
+
+func parse(doc []byte, read reader) (tasker.Template, error) {
+	if len(doc) > tasker.MaxTemplateBytes {
+		return tasker.Template{}, tasker.Errorf(tasker.TooLarge,
+			"the template has %d bytes; %d is the limit", len(doc), tasker.MaxTemplateBytes)
+	}
+	var found faults
+	var t tasker.Template
+	if root := read(doc, &found); root != nil {
+		t = readTemplate(value{node: root, faults: &found})
+	}
+	if err := found.err(); err != nil {
+		return tasker.Template{}, err
+	}
+	return t, nil
+}

@@ -1,0 +1,168 @@
+package templatefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"tasker"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const maxDepth = 64 // objects and lists inside one another
+
+// yamlTree reads the one YAML document of a file. The tree it returns is plain:
+// objects with text keys, lists and scalars, no key twice.
+func yamlTree(doc []byte, found *faults) *yaml.Node {
+	if !utf8.Valid(doc) {
+		found.add(tasker.Fault{Line: invalidLine(doc), Message: "the text is not valid UTF-8"})
+		return nil
+	}
+	d := yaml.NewDecoder(bytes.NewReader(doc))
+	var first, second yaml.Node
+	if err := d.Decode(&first); err != nil {
+		if errors.Is(err, io.EOF) {
+			found.add(tasker.Fault{Line: 1, Message: "the document is empty"})
+		} else {
+			found.add(syntaxFault(err))
+		}
+		return nil
+	}
+	switch err := d.Decode(&second); {
+	case err == nil:
+		found.add(tasker.Fault{Line: second.Line, Column: second.Column,
+			Message: "a second document begins here; a template is one document"})
+	case !errors.Is(err, io.EOF):
+		found.add(syntaxFault(err))
+	}
+	root := first.Content[0]
+	if !makePlain(value{node: root, faults: found}, 0) {
+		return nil
+	}
+	return root
+}
+
+func invalidLine(doc []byte) int {
+	for i := 0; i < len(doc); {
+		r, size := utf8.DecodeRune(doc[i:])
+		if r == utf8.RuneError && size == 1 {
+			return bytes.Count(doc[:i], []byte("\n")) + 1
+		}
+		i += size
+	}
+	return 0
+}
+
+var yamlLine = regexp.MustCompile(`^line (\d+): `)
+
+// syntaxFault reads the line out of what the YAML library says, which keeps it
+// nowhere else.
+func syntaxFault(err error) tasker.Fault {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	fault := tasker.Fault{Line: 1}
+	if m := yamlLine.FindStringSubmatch(message); m != nil {
+		fault.Line, _ = strconv.Atoi(m[1])
+		message = message[len(m[0]):]
+	}
+	fault.Message = "not YAML: " + message
+	return fault
+}
+
+// makePlain refuses what goes beyond plain data, and takes repeated keys out of
+// the tree. It reports false when the tree is too deep to go on.
+func makePlain(v value, depth int) bool {
+	n := v.node
+	v.refuseExtras()
+	switch n.Kind {
+	case yaml.MappingNode:
+		if depth == maxDepth {
+			v.fault("nested more than %d deep", maxDepth)
+			return false
+		}
+		return makePlainObject(v, depth)
+	case yaml.SequenceNode:
+		if depth == maxDepth {
+			v.fault("nested more than %d deep", maxDepth)
+			return false
+		}
+		for i, item := range n.Content {
+			if !makePlain(v.at(i, item), depth+1) {
+				return false
+			}
+		}
+	default: // scalars have nothing inside, and an alias is not followed
+	}
+	return true
+}
+
+func makePlainObject(v value, depth int) bool {
+	n := v.node
+	seen := make(map[string]int, len(n.Content)/2)
+	kept := n.Content[:0]
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, child := n.Content[i], n.Content[i+1]
+		keyAt := value{node: key, path: v.path, faults: v.faults}
+		if !keyAt.isKey() {
+			continue
+		}
+		inside := v.member(key, child)
+		if line, twice := seen[key.Value]; twice {
+			value{node: key, path: inside.path, faults: v.faults}.fault("the key is there twice; first in line %d", line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		if !makePlain(inside, depth+1) {
+			return false
+		}
+		kept = append(kept, key, child)
+	}
+	n.Content = kept
+	return true
+}
+
+// isKey notes what keeps a node from being a key.
+func (v value) isKey() bool {
+	switch n := v.node; {
+	case n.Kind == yaml.AliasNode:
+		v.refuseExtras()
+	case n.Tag == "!!merge":
+		v.fault("merge keys (<<) are not supported; write the keys out")
+	case n.Kind != yaml.ScalarNode:
+		v.fault("a key must be text, not %s", v.kind())
+	case n.Style&yaml.TaggedStyle != 0 || n.Anchor != "":
+		v.refuseExtras()
+	case !isText(n):
+		v.fault("a key must be text, not %s %s; write it in quotes", v.kind(), quote(n.Value))
+	case strings.ContainsRune(n.Value, 0):
+		v.fault("a key must not contain NUL")
+	default:
+		return true
+	}
+	return false
+}
+
+// refuseExtras notes what YAML can do and a template must not.
+func (v value) refuseExtras() {
+	n := v.node
+	if n.Kind == yaml.AliasNode {
+		v.fault("aliases (*%s) are not supported; write the value out", shortName(n.Value))
+		return
+	}
+	if n.Anchor != "" {
+		v.fault("anchors (&%s) are not supported", shortName(n.Anchor))
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		v.fault("tags (%s) are not supported", shortName(n.Tag))
+	}
+	if n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0) {
+		v.fault("the text has a NUL, which cannot be stored")
+	}
+}
+
+func shortName(s string) string { return strings.Trim(fmt.Sprint(quote(s)), `"`) }
