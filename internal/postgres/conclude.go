@@ -33,7 +33,7 @@ type Conclusion struct {
 	KeepReport json.RawMessage // of the event keep
 }
 
-// A failed step rests until step_retry_at or as long as its handler asked for,
+// A step that is reset begins its attempts anew. A failed step rests until step_retry_at or as long as its handler asked for,
 // whichever is later; when no attempt is left it has no such instant and stays.
 // A step whose last dependency is settled is enqueued at once, which uses an
 // attempt. A child cannot be among the concluded steps: it was not enqueued
@@ -54,7 +54,8 @@ moved AS (
     SET state = u.to_state, state_since = c.at, updated_at = c.at,
         fence = s.fence + CASE WHEN u.raise_fence THEN 1 ELSE 0 END,
         results = CASE WHEN u.to_state = 'complete' THEN u.body::jsonb ELSE s.results END,
-        error = CASE WHEN u.to_state = 'error' THEN u.body::jsonb ELSE s.error END,
+        error = CASE WHEN u.to_state = 'error' THEN u.body::jsonb || jsonb_build_object('attempt', s.attempts) ELSE s.error END,
+        attempts = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.attempts END,
         kept_report = u.keep_report::jsonb,
         last_failure_at = CASE WHEN u.to_state = 'error' THEN c.at ELSE s.last_failure_at END,
         completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually') THEN c.at END,
@@ -73,7 +74,7 @@ moved AS (
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, u.ordinal, u.from_state, u.event, u.body, u.actor, u.reason
+        s.next_retry_at, s.error, u.ordinal, u.from_state, u.event, u.actor, u.reason
 ),
 child AS (
     SELECT m.task_uuid, k.step_uuid, count(*) AS done
@@ -101,7 +102,7 @@ log AS (
         nullif(l.actor, ''), nullif(l.reason, ''), l.detail, l.created_at
     FROM (
         SELECT 1 AS turn, m.task_uuid, m.step_uuid, m.from_state, m.state AS to_state, m.event, m.attempts AS attempt, m.worker_uuid,
-            m.actor, m.reason, CASE WHEN m.state = 'error' THEN m.body::jsonb END AS detail, m.state_since AS created_at
+            m.actor, m.reason, CASE WHEN m.state = 'error' THEN m.error END AS detail, m.state_since AS created_at
         FROM moved m
         UNION ALL
         SELECT 2, f.task_uuid, f.step_uuid, 'pending', 'enqueued', 'enqueue', f.attempts, NULL, '', '', NULL, f.state_since

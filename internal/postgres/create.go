@@ -104,14 +104,18 @@ reject_log AS (
     CROSS JOIN clock c
     WHERE t.state = 'error'
     ORDER BY t.task_uuid, p.ordinal
+),
+step_log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    SELECT s.task_uuid, s.step_uuid, 'pending', 'enqueued', 'enqueue', s.attempts, c.at
+    FROM step s
+    CROSS JOIN clock c
+    WHERE s.state = 'enqueued'
+    ORDER BY s.task_uuid, s.step_uuid
 )
-INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-SELECT s.task_uuid, s.step_uuid, 'pending', 'enqueued', 'enqueue', s.attempts, c.at
-FROM step s
-CROSS JOIN clock c
-WHERE s.state = 'enqueued'`
+SELECT count(*) FROM task`
 
-// InsertTasks stores tasks with their steps, all or none. An idempotency key that
+// InsertTasks stores tasks with their steps; after an error the caller rolls back. An idempotency key that
 // another task holds already is [ErrKeyTaken]; a template that was replaced in
 // between is [ErrTemplateGone].
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []CreatedTask) error {
@@ -119,15 +123,19 @@ func (tx *Tx) InsertTasks(ctx context.Context, tasks []CreatedTask) error {
 	for _, t := range tasks {
 		a.add(t)
 	}
-	tag, err := tx.Exec(ctx, insertTasks, a.args()...)
+	var stored int
+	err := tx.QueryRow(ctx, insertTasks, a.args()...).Scan(&stored)
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.ConstraintName == "task_idempotency_key_is_unique":
 		return ErrKeyTaken
+	case errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey":
+		return ErrTemplateGone
 	case err != nil:
 		return fmt.Errorf("insert tasks: %w", err)
+	case stored < len(tasks):
+		return ErrTemplateGone
 	}
-	_ = tag
 	return nil
 }
 

@@ -308,15 +308,17 @@ COMMENT ON TABLE tasker.rejected_reports IS 'Reports that came from an attempt w
 CREATE INDEX rejected_reports_by_step ON tasker.rejected_reports (task_uuid, step_uuid);
 
 CREATE TABLE tasker.workers (
-    worker_uuid       uuid PRIMARY KEY,
-    name              text NOT NULL,
-    namespaces        text[] NOT NULL,
-    handlers          text[] NOT NULL,
-    version           text NOT NULL DEFAULT '',
-    max_concurrency   integer NOT NULL,
-    registered_at     timestamptz NOT NULL DEFAULT now(),
-    last_heartbeat_at timestamptz NOT NULL DEFAULT now(),
-    left_at           timestamptz
+    worker_uuid        uuid PRIMARY KEY,
+    name               text NOT NULL,
+    namespaces         text[] NOT NULL,
+    handlers           text[] NOT NULL,
+    version            text NOT NULL DEFAULT '',
+    max_concurrency    integer NOT NULL,
+    heartbeat_interval interval NOT NULL,
+    lease              interval NOT NULL,
+    registered_at      timestamptz NOT NULL DEFAULT now(),
+    last_heartbeat_at  timestamptz NOT NULL DEFAULT now(),
+    left_at            timestamptz
 );
-COMMENT ON TABLE tasker.workers IS 'The workers that registered, with the last sign of life of each.';
+COMMENT ON TABLE tasker.workers IS 'The workers that registered, with what they were promised and the last sign of life of each.';
 CREATE INDEX workers_by_heartbeat ON tasker.workers (last_heartbeat_at DESC);

@@ -1,0 +1,89 @@
+// Package dlq is what humans and time need of the dead letter queue.
+//
+// An investigation is opened by whoever finds a task stuck: the engine, in the
+// transaction that makes it stuck; the sweep here, for what only time shows; a
+// person. An entry never changes its task, and what it recorded never changes.
+// Whoever investigates repairs steps, through package engine, and then settles
+// the entry; both leave a record of who, when and why.
+//
+// A task has at most one open entry. Detection may therefore run twice, or in
+// two servers at once, and still open one.
+package dlq
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+)
+
+// The sweep, unless configured otherwise (seed 000, "[staleness_detection]").
+const (
+	DefaultSweepEvery = 5 * time.Minute
+	DefaultBatchSize  = 100
+)
+
+// Options of a service; the zero value works.
+type Options struct {
+	SweepEvery time.Duration // between two sweeps; negative: never
+	BatchSize  int           // tasks in one transaction of the sweep
+	Log        *slog.Logger
+}
+
+// Service works on investigations. Its methods may be called concurrently.
+type Service struct {
+	db    *postgres.DB
+	every time.Duration
+	batch int
+	log   *slog.Logger
+}
+
+// New returns a service on a database whose schema is current.
+func New(db *postgres.DB, o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{
+		db: db, every: cmp.Or(o.SweepEvery, DefaultSweepEvery), batch: cmp.Or(o.BatchSize, DefaultBatchSize), log: o.Log,
+	}
+}
+
+const sweepDeadline = time.Minute
+
+// Loops returns what the service does by itself: the sweep. It is safe to run in
+// any number of processes.
+func (s *Service) Loops() []*loop.Loop {
+	if s.every < 0 {
+		return nil
+	}
+	return []*loop.Loop{{Name: "staleness sweep", Every: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}}
+}
+
+func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
+	n, err := s.Sweep(ctx)
+	if err == nil && n == s.batch {
+		return loop.AtOnce, nil
+	}
+	return 0, err
+}
+
+// Sweep makes one batch: stale tasks go to error and get an investigation. It
+// returns how many did.
+func (s *Service) Sweep(ctx context.Context) (int, error) {
+	start := time.Now()
+	swept, err := s.db.SweepStale(ctx, false, s.batch)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range swept {
+		s.log.WarnContext(ctx, "task is stale and was dead-lettered", "task_uuid", t.TaskUUID, "namespace", t.NamespaceName,
+			"task", t.TaskName, "state", t.CurrentState, "minutes", t.TimeInStateMinutes, "action", t.ActionTaken)
+	}
+	if len(swept) > 0 {
+		s.log.InfoContext(ctx, "staleness sweep", "tasks", len(swept), "took", time.Since(start))
+	}
+	return len(swept), nil
+}

@@ -1,0 +1,219 @@
+package dlq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+	"tasker/internal/payload"
+	"tasker/internal/postgres"
+)
+
+// Limits of what an investigator writes.
+const (
+	maxNotes    = 20_000
+	maxPerson   = 255
+	maxMetadata = 64 << 10
+)
+
+// Update changes an investigation: its status, notes, metadata and who resolved
+// it. Ending one needs notes and a person; one that has ended keeps its status (a
+// Conflict), but the very same request again is fine. The warnings say what the
+// investigator may have overlooked.
+func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (tasker.Entry, []string, error) {
+	if err := checkUpdate(&u); err != nil {
+		return tasker.Entry{}, nil, err
+	}
+	var entry tasker.Entry
+	asked := u
+	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		u := asked
+		before, err := tx.Entry(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := mayUpdate(before, u); err != nil {
+			return err
+		}
+		if repeats(before, u) {
+			entry = before
+			return nil
+		}
+		if u.Status != nil && *u.Status == before.ResolutionStatus {
+			u.Status = nil // pending as it is
+		}
+		changed, err := tx.UpdateEntry(ctx, id, u)
+		if err != nil {
+			return err
+		}
+		if entry, err = tx.Entry(ctx, id); err != nil || changed {
+			return err
+		}
+		return mayUpdate(entry, u) // somebody was faster
+	})
+	if err != nil {
+		return tasker.Entry{}, nil, err
+	}
+	return entry, warnings(entry, u), nil
+}
+
+// checkUpdate refuses what cannot be an update, and fills in who resolves.
+func checkUpdate(u *tasker.EntryUpdate) error {
+	var faults []tasker.Fault
+	fault := func(path, format string, args ...any) {
+		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	if u.Status == nil && u.Notes == nil && u.ResolvedBy == nil && len(u.Metadata) == 0 {
+		fault("", "nothing to change: give resolution_status, resolution_notes, resolved_by or metadata")
+	}
+	if u.Status != nil && !slices.Contains(tasker.ResolutionStatuses(), *u.Status) {
+		fault("resolution_status", "must be manually_resolved, permanently_failed or cancelled, not %q", *u.Status)
+	}
+	if u.Status != nil && *u.Status != tasker.EntryPending && u.ResolvedBy == nil && u.Actor != "" {
+		u.ResolvedBy = &u.Actor
+	}
+	ends := u.Status != nil && *u.Status != tasker.EntryPending
+	for _, f := range []struct {
+		path string
+		text *string
+		most int
+	}{{"resolution_notes", u.Notes, maxNotes}, {"resolved_by", u.ResolvedBy, maxPerson}} {
+		switch {
+		case f.text == nil && ends:
+			fault(f.path, "is missing: who ends an investigation says what was found")
+		case f.text == nil:
+		case strings.TrimSpace(*f.text) == "":
+			fault(f.path, "is empty")
+		case utf8.RuneCountInString(*f.text) > f.most:
+			fault(f.path, "has %d characters; %d is the limit", utf8.RuneCountInString(*f.text), f.most)
+		case strings.ContainsRune(*f.text, 0) || !utf8.ValidString(*f.text):
+			fault(f.path, "has a NUL or is not valid UTF-8, which cannot be stored")
+		}
+	}
+	if wrong := objectFault(u.Metadata); wrong != "" {
+		fault("metadata", "%s", wrong)
+	}
+	if len(faults) > 0 {
+		return tasker.Errorf(tasker.Invalid, "the investigation cannot be updated: %s", faults[0]).WithDetails(faults)
+	}
+	if u.Actor == "" {
+		u.Actor = "unknown"
+		if u.ResolvedBy != nil {
+			u.Actor = *u.ResolvedBy
+		}
+	}
+	return nil
+}
+
+// objectFault says what is wrong with metadata.
+func objectFault(doc json.RawMessage) string {
+	if len(doc) == 0 {
+		return ""
+	}
+	if err := payload.Check(doc, payload.Limits{Bytes: maxMetadata}); err != nil {
+		return err.Error()
+	}
+	if !strings.HasPrefix(strings.TrimLeft(string(doc), " \t\r\n"), "{") {
+		return "must be a JSON object"
+	}
+	return ""
+}
+
+// mayUpdate refuses to move the status of an entry that has ended, unless that is
+// just what was asked before.
+func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
+	if u.Status == nil || *u.Status == e.ResolutionStatus && (e.ResolutionStatus == tasker.EntryPending || repeats(e, u)) {
+		return nil
+	}
+	if _, err := lifecycle.Entry.Next(e.ResolutionStatus, lifecycle.EntryEvent(*u.Status)); err != nil {
+		return tasker.Errorf(tasker.Conflict,
+			"investigation %s ended as %s and stays so; a new problem of its task is a new investigation", e.UUID, e.ResolutionStatus)
+	}
+	return nil
+}
+
+// repeats reports whether an entry was ended by the same request before.
+func repeats(e tasker.Entry, u tasker.EntryUpdate) bool {
+	return u.Status != nil && e.ResolutionStatus != tasker.EntryPending && *u.Status == e.ResolutionStatus &&
+		same(u.Notes, e.ResolutionNotes) && same(u.ResolvedBy, e.ResolvedBy)
+}
+
+func same(asked, is *string) bool { return asked == nil || is != nil && *asked == *is }
+
+func warnings(e tasker.Entry, u tasker.EntryUpdate) []string {
+	if u.Status == nil || *u.Status != tasker.EntryManuallyResolved || e.CurrentTaskState != tasker.TaskError {
+		return nil
+	}
+	return []string{fmt.Sprintf("task %s is still in error: closing its investigation does not repair it; "+
+		"repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid})", e.TaskUUID, e.TaskUUID)}
+}
+
+// Open opens an investigation because a person asks for one. The task goes on as
+// it did. When one is open already the error is a Conflict with its id.
+func (s *Service) Open(ctx context.Context, task tasker.ID, actor, reason string, metadata json.RawMessage) (tasker.Entry, error) {
+	u := tasker.EntryUpdate{Notes: &reason, ResolvedBy: &actor, Metadata: metadata}
+	if err := checkUpdate(&u); err != nil {
+		return tasker.Entry{}, renamed(err)
+	}
+	var entry tasker.Entry
+	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		state, err := tx.TaskState(ctx, task)
+		if err != nil {
+			return err
+		}
+		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
+			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: "operator_request", DetectedBy: tasker.DetectedOperator,
+			OriginalState: state, Actor: actor, Notes: reason, Metadata: metadata,
+		})
+		if err != nil {
+			return err
+		}
+		if id == nil {
+			return errOpenAlready
+		}
+		entry, err = tx.Entry(ctx, *id)
+		return err
+	})
+	if errors.Is(err, errOpenAlready) {
+		return tasker.Entry{}, s.openAlready(ctx, task)
+	}
+	return entry, err
+}
+
+var errOpenAlready = errors.New("an investigation is open already")
+
+func (s *Service) openAlready(ctx context.Context, task tasker.ID) error {
+	e, err := s.db.EntryOfTask(ctx, task)
+	if err != nil {
+		return err
+	}
+	return tasker.Errorf(tasker.Conflict, "task %s has an open investigation already: %s, opened at %s",
+		task, e.UUID, e.At.Format(time.RFC3339)).WithDetails(map[string]string{"dlq_entry_uuid": e.UUID.String()})
+}
+
+// renamed tells the faults of an update in the words of a request to open one.
+func renamed(err error) error {
+	var known *tasker.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	faults, ok := known.Details.([]tasker.Fault)
+	if !ok {
+		return err
+	}
+	words := map[string]string{"resolution_notes": "reason", "resolved_by": "created_by"}
+	out := slices.Clone(faults)
+	for i, f := range faults {
+		if w, ok := words[f.Path]; ok {
+			out[i].Path = w
+		}
+	}
+	return tasker.Errorf(tasker.Invalid, "the investigation cannot be opened: %s", out[0]).WithDetails(out)
+}

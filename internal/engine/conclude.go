@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+	"tasker/internal/postgres"
+)
+
+// concludeOrKeep concludes steps and settles their tasks. When the follow-up of a
+// report fails for a reason that trying again at once cannot help, the report is
+// kept, so that what a worker was told is taken is never lost.
+func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict) (moved []int, err error) {
+	moved, err = e.conclude(ctx, list)
+	if tasker.CodeOf(err) != tasker.Internal || ctx.Err() != nil {
+		return moved, err
+	}
+	for i, v := range list { // one of them may be to blame
+		one, err := e.conclude(ctx, []verdict{v})
+		if tasker.CodeOf(err) == tasker.Internal && ctx.Err() == nil {
+			e.log.ErrorContext(ctx, "follow-up of a report failed; the report is kept and tried again",
+				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
+			one, err = e.keep(ctx, v)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(one) > 0 {
+			moved = append(moved, i)
+		}
+	}
+	return moved, nil
+}
+
+// conclude moves steps, brings their tasks to rest and opens investigations where
+// no attempt is left: all in one transaction. It returns the indexes of those
+// that still stood as their verdict says.
+func (e *Engine) conclude(ctx context.Context, list []verdict) ([]int, error) {
+	conclusions := make([]postgres.Conclusion, len(list))
+	failures := false
+	for i, v := range list {
+		conclusions[i] = v.Conclusion
+		failures = failures || v.To == tasker.StepError
+	}
+	if !failures {
+		concluded, _, err := e.db.Report(ctx, conclusions)
+		if err == nil {
+			e.ring(concluded.Namespaces)
+		}
+		return concluded.Moved, err
+	}
+	var concluded postgres.Concluded
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		tasks := tasksOf(list)
+		if err := tx.LockTasks(ctx, tasks); err != nil {
+			return err
+		}
+		var err error
+		concluded, err = e.concludeIn(ctx, tx, list, postgres.Operator{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.ring(concluded.Namespaces)
+	return concluded.Moved, nil
+}
+
+// concludeIn is conclude in a transaction that has locked the tasks.
+func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict, by postgres.Operator) (postgres.Concluded, error) {
+	conclusions := make([]postgres.Conclusion, len(list))
+	for i, v := range list {
+		conclusions[i] = v.Conclusion
+	}
+	concluded, err := tx.ConcludeSteps(ctx, conclusions)
+	if err != nil {
+		return concluded, err
+	}
+	settled, err := tx.SettleTasks(ctx, tasksOf(list), by)
+	if err != nil {
+		return concluded, err
+	}
+	was := make(map[tasker.ID]postgres.Settled, len(settled))
+	for _, s := range settled {
+		was[s.TaskUUID] = s
+	}
+	for _, i := range concluded.FailedForGood {
+		v := list[i]
+		s, ok := was[v.TaskUUID]
+		if !ok {
+			continue // the task has ended
+		}
+		step := v.StepUUID
+		_, err := tx.OpenEntry(ctx, postgres.NewEntry{
+			TaskUUID: v.TaskUUID, StepUUID: &step, Reason: tasker.MaxRetriesExceeded, DetailCode: v.Detail,
+			DetectedBy: tasker.DetectedInline, OriginalState: s.Was, Since: s.Since, Actor: systemActor,
+		})
+		if err != nil {
+			return concluded, err
+		}
+	}
+	return concluded, nil
+}
+
+func tasksOf(list []verdict) []tasker.ID {
+	seen := make(map[tasker.ID]bool, len(list))
+	var tasks []tasker.ID
+	for _, v := range list {
+		if !seen[v.TaskUUID] {
+			seen[v.TaskUUID] = true
+			tasks = append(tasks, v.TaskUUID)
+		}
+	}
+	return tasks
+}
+
+// keep stores a report without its follow-up.
+func (e *Engine) keep(ctx context.Context, v verdict) ([]int, error) {
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("keep report: %w", err)
+	}
+	kept := v.Conclusion
+	kept.Event, kept.To, kept.Body, kept.KeepReport = lifecycle.Keep, tasker.StepEnqueuedForOrchestration, nil, doc
+	var concluded postgres.Concluded
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {
+			return err
+		}
+		concluded, err = tx.ConcludeSteps(ctx, []postgres.Conclusion{kept})
+		return err
+	})
+	return concluded.Moved, err
+}
+
+// followUp tries a kept report again.
+func (e *Engine) followUp(ctx context.Context, k postgres.KeptReport) error {
+	var v verdict
+	if err := json.Unmarshal(k.Report, &v); err != nil {
+		return fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
+	}
+	v.From, v.Fence, v.Worker, v.Digest = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil
+	_, err := e.conclude(ctx, []verdict{v})
+	return err
+}

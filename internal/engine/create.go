@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tasker"
+	"tasker/internal/payload"
+	"tasker/internal/postgres"
+)
+
+// MaxBulk is how many tasks may be created at once.
+const MaxBulk = 1000
+
+// Created says which task a request led to, and whether it is new: an idempotency
+// key leads to the same task every time.
+type Created struct {
+	TaskUUID tasker.ID
+	New      bool
+}
+
+// CreateTasks makes tasks, all or none. When there are several, an error names
+// the one it is about.
+func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
+	if len(requests) == 0 || len(requests) > MaxBulk {
+		return nil, tasker.Errorf(tasker.Invalid, "%d tasks; 1 to %d can be created at once", len(requests), MaxBulk)
+	}
+	const tries = 5 // each lost to another who created the same key, or replaced the template
+	for n := 1; ; n++ {
+		created, err := e.createTasks(ctx, requests)
+		if (errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)) && n < tries {
+			continue
+		}
+		return created, err
+	}
+}
+
+func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
+	c := creation{engine: e, byKey: map[[2]string]postgres.CreatedTask{}, templates: map[[3]string]*graph{}}
+	out := make([]Created, len(requests))
+	for i, r := range requests {
+		var err error
+		if out[i], err = c.add(ctx, r); err != nil {
+			return nil, atIndex(err, i, len(requests))
+		}
+	}
+	if len(c.tasks) == 0 {
+		return out, nil
+	}
+	if err := e.db.InTx(ctx, func(tx *postgres.Tx) error { return c.store(ctx, tx) }); err != nil {
+		return nil, err
+	}
+	e.ring(c.namespaces())
+	return out, nil
+}
+
+// atIndex says which of several requests an error is about.
+func atIndex(err error, i, n int) error {
+	if n == 1 {
+		return err
+	}
+	return within(fmt.Sprintf("tasks[%d]", i), err)
+}
+
+// within says in which part of a request an error lies.
+func within(part string, err error) error {
+	var known *tasker.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	at := *known
+	at.Message = part + ": " + known.Message
+	if faults, ok := known.Details.([]tasker.Fault); ok {
+		faults = slices.Clone(faults)
+		for j, f := range faults {
+			switch {
+			case f.Path == "":
+				faults[j].Path = part
+			case strings.HasPrefix(f.Path, "["):
+				faults[j].Path = part + f.Path
+			default:
+				faults[j].Path = part + "." + f.Path
+			}
+		}
+		at.Details = faults
+	}
+	return &at
+}
+
+// A creation collects the tasks of one call.
+type creation struct {
+	engine    *Engine
+	tasks     []postgres.CreatedTask
+	byKey     map[[2]string]postgres.CreatedTask // in this call, by namespace and key
+	templates map[[3]string]*graph
+}
+
+// add plans the task of one request, unless its key has one already.
+func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
+	if len(r.Context) == 0 {
+		r.Context = json.RawMessage("{}")
+	}
+	if err := check(r); err != nil {
+		return Created{}, err
+	}
+	sum, err := digest(r)
+	if err != nil {
+		return Created{}, err
+	}
+	key := [2]string{r.Namespace, r.IdempotencyKey}
+	if r.IdempotencyKey != "" {
+		holder, held, err := c.holder(ctx, key)
+		if err != nil {
+			return Created{}, err
+		}
+		if holder != (tasker.ID{}) {
+			return sameRequest(r, holder, held, sum)
+		}
+	}
+	t, err := c.plan(ctx, r)
+	if err != nil {
+		return Created{}, err
+	}
+	t.Digest = sum
+	if r.IdempotencyKey != "" {
+		c.byKey[key] = t
+	}
+	c.tasks = append(c.tasks, t)
+	return Created{TaskUUID: t.UUID, New: true}, nil
+}
+
+// holder returns the task that has a key, in the database or in this call.
+func (c *creation) holder(ctx context.Context, key [2]string) (tasker.ID, []byte, error) {
+	if t, ok := c.byKey[key]; ok {
+		return t.UUID, t.Digest, nil
+	}
+	return c.engine.db.TaskByKey(ctx, key[0], key[1])
+}
+
+func sameRequest(r tasker.NewTask, holder tasker.ID, held, sum []byte) (Created, error) {
+	if string(held) != string(sum) {
+		return Created{}, tasker.Errorf(tasker.Conflict,
+			"idempotency_key %q belongs to task %s, which was asked for with other values", r.IdempotencyKey, holder).
+			WithDetails(map[string]string{"task_uuid": holder.String()})
+	}
+	return Created{TaskUUID: holder}, nil
+}
+
+// digest tells requests apart. The order of keys in the context does not matter.
+func digest(r tasker.NewTask) ([]byte, error) {
+	var doc any
+	if err := json.Unmarshal(r.Context, &doc); err != nil {
+		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
+	}
+	canonical, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("digest of request: %w", err)
+	}
+	r.Context = canonical
+	r.StartAt = r.StartAt.UTC()
+	all, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("digest of request: %w", err)
+	}
+	sum := sha256.Sum256(all)
+	return sum[:], nil
+}
+
+// plan lays out a task and its steps.
+func (c *creation) plan(ctx context.Context, r tasker.NewTask) (postgres.CreatedTask, error) {
+	g, err := c.template(ctx, r)
+	if err != nil {
+		return postgres.CreatedTask{}, err
+	}
+	if err := g.input.Check(r.Context); err != nil {
+		return postgres.CreatedTask{}, within("context", err)
+	}
+	if r.RecreatedFrom != (tasker.ID{}) {
+		if _, err := c.engine.db.Task(ctx, r.RecreatedFrom); err != nil {
+			if tasker.CodeOf(err) == tasker.NotFound {
+				err = tasker.Errorf(tasker.Invalid, "recreated_from: no task %s", r.RecreatedFrom)
+			}
+			return postgres.CreatedTask{}, err
+		}
+	}
+	started := r.StartAt.IsZero() && g.cycle == nil
+	t := postgres.CreatedTask{
+		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.steps(started), Correlation: r.CorrelationID,
+	}
+	if t.Correlation == "" {
+		t.Correlation = tasker.NewID().String()
+	}
+	switch {
+	case g.cycle != nil:
+		t.State, t.Rejected = tasker.TaskError, true
+		t.RejectReason = "steps depend on each other in a circle: " + strings.Join(g.cycle, " -> ")
+	case !started:
+		t.State = tasker.TaskPending
+	case slices.ContainsFunc(t.Steps, func(s postgres.CreatedStep) bool { return s.State == tasker.StepEnqueued }):
+		t.State = tasker.TaskStepsInProcess
+	default:
+		t.State = tasker.TaskWaitingForDependencies
+	}
+	return t, nil
+}
+
+func (c *creation) template(ctx context.Context, r tasker.NewTask) (*graph, error) {
+	key := [3]string{r.Namespace, r.Name, r.Version}
+	if g, ok := c.templates[key]; ok {
+		return g, nil
+	}
+	t, err := c.engine.db.Template(ctx, r.Namespace, r.Name, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	g, err := c.engine.graphOf(t)
+	if err != nil {
+		return nil, fmt.Errorf("template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
+	}
+	c.templates[key] = g
+	return g, nil
+}
+
+// store writes the tasks, and the investigations of those that can never run.
+func (c *creation) store(ctx context.Context, tx *postgres.Tx) error {
+	if err := tx.InsertTasks(ctx, c.tasks); err != nil {
+		return err
+	}
+	for _, t := range c.tasks {
+		if !t.Rejected {
+			continue
+		}
+		_, err := tx.OpenEntry(ctx, postgres.NewEntry{
+			TaskUUID: t.UUID, Reason: tasker.DependencyCycleDetected, DetailCode: "dependency_cycle", DetectedBy: tasker.DetectedInline,
+			OriginalState: tasker.TaskInitializing, Since: time.Now(), Actor: systemActor, Notes: t.RejectReason,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *creation) namespaces() []string {
+	seen := map[string]bool{}
+	var list []string
+	for _, t := range c.tasks {
+		if n := t.Template.Namespace; !seen[n] {
+			seen[n] = true
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// systemActor is who acts where nobody does.
+const systemActor = "tasker"
+
+// check refuses a request that cannot be stored or found again.
+func check(r tasker.NewTask) error {
+	var faults []tasker.Fault
+	fault := func(path, format string, args ...any) {
+		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, f := range []struct {
+		path, text string
+		most       int
+		needed     bool
+	}{
+		{"namespace", r.Namespace, 128, true},
+		{"name", r.Name, 128, true},
+		{"version", r.Version, 64, false},
+		{"initiator", r.Initiator, 255, false},
+		{"source_system", r.SourceSystem, 255, false},
+		{"reason", r.Reason, 2000, false},
+		{"correlation_id", r.CorrelationID, 128, false},
+		{"parent_correlation_id", r.ParentCorrelationID, 128, false},
+		{"idempotency_key", r.IdempotencyKey, 255, false},
+	} {
+		if wrong := textFault(f.text, f.most, f.needed); wrong != "" {
+			fault(f.path, "%s", wrong)
+		}
+	}
+	if len(r.Tags) > 50 {
+		fault("tags", "%d tags; 50 is the limit", len(r.Tags))
+	}
+	for i, tag := range r.Tags {
+		if wrong := textFault(tag, 128, true); wrong != "" {
+			fault(fmt.Sprintf("tags[%d]", i), "%s", wrong)
+		}
+	}
+	if r.Priority < -1000 || r.Priority > 1000 {
+		fault("priority", "must be from -1000 to 1000, not %d", r.Priority)
+	}
+	if !r.StartAt.IsZero() && (r.StartAt.Year() < 2000 || r.StartAt.Year() > 2200) {
+		fault("start_at", "must lie between the years 2000 and 2200")
+	}
+	if err := payload.Check(r.Context, payload.Limits{}); err != nil {
+		return within("context", err)
+	}
+	if !strings.HasPrefix(strings.TrimLeft(string(r.Context), " \t\r\n"), "{") {
+		fault("context", "must be a JSON object")
+	}
+	if len(faults) > 0 {
+		return tasker.Errorf(tasker.Invalid, "the task cannot be created: %s", faults[0]).WithDetails(faults)
+	}
+	return nil
+}
+
+// textFault says what is wrong with a short text.
+func textFault(s string, most int, needed bool) string {
+	switch {
+	case needed && strings.TrimSpace(s) == "":
+		return "is missing"
+	case utf8.RuneCountInString(s) > most:
+		return fmt.Sprintf("has %d characters; %d is the limit", utf8.RuneCountInString(s), most)
+	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
+		return "has a NUL or is not valid UTF-8, which cannot be stored"
+	}
+	return ""
+}

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"strings"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+	"tasker/internal/postgres"
+)
+
+// CancelTask ends a task and the steps that have not ended; leases on them are
+// lost. Cancelling again changes nothing; a complete task is a Conflict.
+func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
+	return e.db.CancelTask(ctx, task, postgres.Operator{Actor: actor, Reason: reason})
+}
+
+// events are what the actions do to a step.
+var events = map[tasker.StepAction]lifecycle.StepEvent{
+	tasker.ResetForRetry:    lifecycle.Reset,
+	tasker.ResolveManually:  lifecycle.Resolve,
+	tasker.CompleteManually: lifecycle.CompleteByHand,
+}
+
+// OperateStep does what an operator decided about a step, and lets the task go on
+// in the same transaction (design.md, section 6). It returns the step as the
+// action left it; a step that was reset is enqueued right after. The error is a
+// Conflict when the state of the step or of the task does not allow it.
+func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.Operation) (tasker.Step, error) {
+	if err := checkOperation(op); err != nil {
+		return tasker.Step{}, err
+	}
+	v := verdict{Conclusion: postgres.Conclusion{
+		TaskUUID: task, StepUUID: step, Event: events[op.Action], Actor: op.Actor, Reason: op.Reason, RaiseFence: true,
+	}}
+	if op.Action == tasker.CompleteManually {
+		var err error
+		if v.Body, err = resultBody(op.Result, op.Metadata); err != nil {
+			return tasker.Step{}, err
+		}
+	}
+	by := postgres.Operator{Actor: op.Actor, Reason: op.Reason}
+	var left tasker.Step
+	var namespaces []string
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		if err := e.mayOperate(ctx, tx, &v, op.Interrupt); err != nil {
+			return err
+		}
+		concluded, err := tx.ConcludeSteps(ctx, []postgres.Conclusion{v.Conclusion})
+		if err != nil {
+			return err
+		}
+		if left, err = tx.Step(ctx, task, step); err != nil {
+			return err
+		}
+		ready, err := tx.EnqueueReady(ctx, []tasker.ID{task})
+		if err != nil {
+			return err
+		}
+		namespaces = append(concluded.Namespaces, ready...)
+		_, err = tx.SettleTasks(ctx, []tasker.ID{task}, by)
+		return err
+	})
+	if err != nil {
+		return tasker.Step{}, err
+	}
+	e.ring(namespaces)
+	return left, nil
+}
+
+func checkOperation(op tasker.Operation) error {
+	var faults []tasker.Fault
+	if _, ok := events[op.Action]; !ok {
+		faults = append(faults, tasker.Fault{Path: "action_type", Message: "must be reset_for_retry, resolve_manually or complete_manually"})
+	}
+	if wrong := textFault(op.Reason, 20_000, true); wrong != "" {
+		faults = append(faults, tasker.Fault{Path: "reason", Message: wrong})
+	}
+	if wrong := textFault(op.Actor, 255, true); wrong != "" {
+		faults = append(faults, tasker.Fault{Path: "actor", Message: wrong})
+	}
+	if op.Action == tasker.CompleteManually && len(op.Result) == 0 {
+		faults = append(faults, tasker.Fault{Path: "completion_data.result", Message: "is missing"})
+	}
+	if len(faults) > 0 {
+		return tasker.Errorf(tasker.Invalid, "the action cannot be done: %s", faults[0]).WithDetails(faults)
+	}
+	return nil
+}
+
+// mayOperate locks the task and the step and fills in where the step stands, or
+// says why nothing may be done to it.
+func (e *Engine) mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, interrupt bool) error {
+	mark, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
+	if err != nil {
+		return err
+	}
+	writtenOff, err := tx.IsWrittenOff(ctx, v.TaskUUID)
+	if err != nil {
+		return err
+	}
+	if writtenOff {
+		return tasker.Errorf(tasker.Conflict,
+			"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", v.TaskUUID)
+	}
+	v.From, v.Fence = tasker.StepState(mark.State), mark.Fence
+	if v.To, err = lifecycle.Step.Next(v.From, v.Event); err != nil {
+		return tasker.Errorf(tasker.Conflict, "step %s is %s: %s", v.StepUUID, v.From, whatIsPossible(v.From))
+	}
+	if lifecycle.Held(v.From) && !interrupt {
+		return tasker.Errorf(tasker.Conflict,
+			"step %s is %s: to take it out of the hands of its worker, say interrupt; what that worker reports then is refused", v.StepUUID, v.From)
+	}
+	return nil
+}
+
+// lockStep locks a task that is under way, and one of its steps.
+func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (postgres.Mark, error) {
+	state, err := tx.TaskState(ctx, task)
+	if err != nil {
+		return postgres.Mark{}, err
+	}
+	mark, err := tx.Mark(ctx, task, step)
+	if err != nil {
+		return postgres.Mark{}, err
+	}
+	switch state {
+	case tasker.TaskComplete, tasker.TaskCancelled:
+		return postgres.Mark{}, tasker.Errorf(tasker.Conflict, "task %s is %s: nothing can be done to its steps any more", task, state)
+	case tasker.TaskPending:
+		return postgres.Mark{}, tasker.Errorf(tasker.Conflict, "task %s has not started yet: wait for its start time, or cancel it", task)
+	default:
+		return mark, nil
+	}
+}
+
+// whatIsPossible names the actions that a state accepts.
+func whatIsPossible(s tasker.StepState) string {
+	var possible []string
+	for _, a := range []tasker.StepAction{tasker.ResetForRetry, tasker.ResolveManually, tasker.CompleteManually} {
+		if _, err := lifecycle.Step.Next(s, events[a]); err == nil {
+			possible = append(possible, string(a))
+		}
+	}
+	if len(possible) == 0 {
+		return "no action is possible"
+	}
+	return "possible are " + strings.Join(possible, ", ")
+}
+
+// CompleteExternal ends an external step with an outcome from outside, and lets
+// the task go on. The same outcome again changes nothing; another is a Conflict.
+func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o tasker.Outcome, source string) (tasker.Step, error) {
+	if wrong := textFault(source, 255, false); wrong != "" {
+		return tasker.Step{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
+	}
+	if o.Failure != nil {
+		f := *o.Failure
+		f.Retryable = false // nothing here can try it again
+		o.Failure = &f
+	}
+	o.Lease = tasker.Lease{TaskUUID: task, StepUUID: step}
+	v, err := judge(tasker.ID{}, o)
+	if err != nil {
+		return tasker.Step{}, err
+	}
+	v.Event, v.Actor, v.Worker = lifecycle.CompleteExternal, source, nil
+	if !o.Success {
+		v.Event, v.Detail = lifecycle.FailExternal, externalFailure
+		if v.Body, err = failureBody(*o.Failure, ""); err != nil {
+			return tasker.Step{}, err
+		}
+	}
+	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
+	v.Digest = sum[:]
+	var left tasker.Step
+	var concluded postgres.Concluded
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		concluded = postgres.Concluded{}
+		done, err := e.mayComplete(ctx, tx, &v)
+		if err == nil && !done {
+			concluded, err = e.concludeIn(ctx, tx, []verdict{v}, postgres.Operator{})
+		}
+		if err != nil {
+			return err
+		}
+		left, err = tx.Step(ctx, task, step)
+		return err
+	})
+	if err != nil {
+		return tasker.Step{}, err
+	}
+	e.ring(concluded.Namespaces)
+	return left, nil
+}
+
+// mayComplete locks the task and the external step, or says why it cannot be
+// completed now. It reports true when the same outcome has completed it before.
+func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (bool, error) {
+	if _, err := tx.TaskState(ctx, v.TaskUUID); err != nil {
+		return false, err
+	}
+	before, err := tx.Mark(ctx, v.TaskUUID, v.StepUUID)
+	if err != nil {
+		return false, err
+	}
+	if before.ReportedFence != nil && bytes.Equal(before.ReportDigest, v.Digest) {
+		return true, nil
+	}
+	mark, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
+	if err != nil {
+		return false, err
+	}
+	s, err := tx.Step(ctx, v.TaskUUID, v.StepUUID)
+	if err != nil {
+		return false, err
+	}
+	v.From, v.Fence = s.State, mark.Fence
+	switch next, err := lifecycle.Step.Next(s.State, v.Event); {
+	case s.Type != tasker.ExternalStep:
+		return false, tasker.Errorf(tasker.Conflict,
+			"step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)
+	case err != nil:
+		return false, tasker.Errorf(tasker.Conflict, "external step %s is %s already", s.Name, s.State)
+	case !s.DependenciesSatisfied:
+		return false, tasker.Errorf(tasker.Conflict, "external step %s still waits for %d of its %d dependencies",
+			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)
+	default:
+		v.To = next
+		return false, nil
+	}
+}

@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"context"
+
+	"tasker"
+	"tasker/internal/postgres"
+	"tasker/internal/templatefile"
+)
+
+// A graph is a template made ready for use: as this environment has it, with its
+// input schema compiled.
+type graph struct {
+	stored  tasker.StoredTemplate // with the overrides of the environment applied
+	input   *templatefile.Input
+	byName  map[string]int // index of each step
+	cycle   []string
+	parents [][]int // of each step, by index
+}
+
+func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
+	input, err := templatefile.CompileInput(t.InputSchema)
+	if err != nil {
+		return nil, err
+	}
+	t.Template = t.ForEnvironment(e.environment)
+	g := &graph{stored: t, input: input, byName: make(map[string]int, len(t.Steps)), cycle: t.Cycle()}
+	for i, s := range t.Steps {
+		g.byName[s.Name] = i
+	}
+	for _, s := range t.Steps {
+		parents := make([]int, len(s.Dependencies))
+		for i, d := range s.Dependencies {
+			parents[i] = g.byName[d]
+		}
+		g.parents = append(g.parents, parents)
+	}
+	return g, nil
+}
+
+// graphOf returns the ready form of a stored template.
+func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
+	if g, ok := e.templates.get(t.UUID); ok {
+		return g, nil
+	}
+	g, err := e.newGraph(t)
+	if err != nil {
+		return nil, err
+	}
+	e.templates.put(t.UUID, g)
+	return g, nil
+}
+
+// graphByID is graphOf for a template that a task uses.
+func (e *Engine) graphByID(ctx context.Context, id tasker.ID) (*graph, error) {
+	if g, ok := e.templates.get(id); ok {
+		return g, nil
+	}
+	t, err := e.db.TemplateByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return e.graphOf(t)
+}
+
+// RegisterTemplate stores a template with the document it was read from, and says
+// whether it is new. A version that tasks use never changes: another template
+// under it is a Conflict.
+func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source string) (tasker.StoredTemplate, bool, error) {
+	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
+		return tasker.StoredTemplate{}, false, err
+	}
+	return e.db.PutTemplate(ctx, t, source, templatefile.Checksum(t))
+}
+
+// steps makes the steps of one task.
+func (g *graph) steps(started bool) []postgres.CreatedStep {
+	list := make([]postgres.CreatedStep, len(g.stored.Steps))
+	for i, s := range g.stored.Steps {
+		list[i] = postgres.CreatedStep{StepTemplate: s, UUID: tasker.NewID(), State: tasker.StepPending}
+		if started && len(g.parents[i]) == 0 && s.Type != tasker.ExternalStep {
+			list[i].State = tasker.StepEnqueued
+		}
+	}
+	for i, parents := range g.parents {
+		for _, p := range parents {
+			list[i].Parents = append(list[i].Parents, list[p].UUID)
+			list[p].Children = append(list[p].Children, list[i].UUID)
+		}
+	}
+	return list
+}

@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+)
+
+const (
+	timerEvery    = 250 * time.Millisecond
+	timerBatch    = 500
+	timerDeadline = 30 * time.Second
+	keptRest      = 2 * time.Second // between two tries of a kept report
+	forgetAfter   = 24 * time.Hour  // a worker that has fallen silent
+)
+
+// Loops returns what an engine does by itself: start tasks whose time has come,
+// retry failed steps, take steps from workers that fell silent, try kept reports
+// again, forget workers. Each is safe to run in any number of processes.
+func (e *Engine) Loops() []*loop.Loop {
+	return []*loop.Loop{
+		{Name: "timers", Every: timerEvery, Timeout: timerDeadline, Pass: e.Tick, Log: e.log},
+		{Name: "workers", Every: 10 * time.Minute, Timeout: timerDeadline, Pass: e.forgetWorkers, Log: e.log},
+	}
+}
+
+// Tick does all that is due by the clock. It asks to run again at once when it
+// left something undone.
+func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
+	full := false
+	var failed []error
+	for _, pass := range []func(context.Context) (int, error){e.startDue, e.retryDue, e.reclaim, e.followUps} {
+		n, err := pass(ctx)
+		failed = append(failed, err)
+		full = full || n >= timerBatch
+	}
+	if full {
+		next = loop.AtOnce
+	}
+	return next, errors.Join(failed...)
+}
+
+// startDue starts tasks whose start time has come.
+func (e *Engine) startDue(ctx context.Context) (int, error) {
+	tasks, err := e.db.TasksToStart(ctx, timerBatch)
+	if err != nil || len(tasks) == 0 {
+		return 0, err
+	}
+	return len(tasks), e.move(ctx, tasks, (*postgres.Tx).EnqueueReady)
+}
+
+// retryDue enqueues failed steps whose rest is over.
+func (e *Engine) retryDue(ctx context.Context) (int, error) {
+	tasks, err := e.db.TasksWithDueRetries(ctx, timerBatch)
+	if err != nil || len(tasks) == 0 {
+		return 0, err
+	}
+	return len(tasks), e.move(ctx, tasks, (*postgres.Tx).RetryDue)
+}
+
+// move enqueues steps of those of the tasks that nobody else works on, and
+// settles them.
+func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)) error {
+	var namespaces []string
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		free, err := tx.LockFreeTasks(ctx, tasks)
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		if namespaces, err = enqueue(tx, ctx, free); err != nil {
+			return err
+		}
+		_, err = tx.SettleTasks(ctx, free, postgres.Operator{})
+		return err
+	})
+	if err == nil {
+		e.ring(namespaces)
+	}
+	return err
+}
+
+// reclaim fails the attempts whose lease has run out.
+func (e *Engine) reclaim(ctx context.Context) (int, error) {
+	expired, err := e.db.ExpiredLeases(ctx, timerBatch)
+	if err != nil || len(expired) == 0 {
+		return 0, err
+	}
+	list := make([]verdict, len(expired))
+	for i, x := range expired {
+		if list[i], err = expiry(x); err != nil {
+			return 0, err
+		}
+	}
+	var concluded postgres.Concluded
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		free, err := tx.LockFreeTasks(ctx, tasksOf(list))
+		if err != nil {
+			return err
+		}
+		mine := slices.DeleteFunc(slices.Clone(list), func(v verdict) bool { return !slices.Contains(free, v.TaskUUID) })
+		concluded, err = e.concludeIn(ctx, tx, mine, postgres.Operator{})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	e.ring(concluded.Namespaces)
+	if n := len(concluded.Moved); n > 0 {
+		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
+	}
+	return len(expired), nil
+}
+
+// expiry is the verdict on an attempt whose lease has run out.
+func expiry(x postgres.ExpiredLease) (verdict, error) {
+	f := tasker.Failure{
+		Type: tasker.WorkerLost, Retryable: true,
+		Message: "the worker fell silent: its lease ran out before it reported",
+	}
+	event := lifecycle.Lose
+	if x.TimedOut {
+		f.Type, event = tasker.StepTimeout, lifecycle.TimeOut
+		f.Message = fmt.Sprintf("the attempt ran longer than timeout_seconds (%g s)", float64(x.TimeoutMS)/1000)
+	}
+	body, err := failureBody(f, x.WorkerUUID.String())
+	return verdict{Detail: f.Type, Conclusion: postgres.Conclusion{
+		TaskUUID: x.TaskUUID, StepUUID: x.StepUUID, From: tasker.StepInProgress, Fence: x.Fence, Event: event, To: tasker.StepError,
+		Body: body, Retryable: true, Expired: true, RaiseFence: true,
+	}}, err
+}
+
+// followUps tries kept reports again, each on its own.
+func (e *Engine) followUps(ctx context.Context) (int, error) {
+	kept, err := e.db.KeptReports(ctx, keptRest, timerBatch)
+	var failed []error
+	for _, k := range kept {
+		failed = append(failed, e.followUp(ctx, k))
+	}
+	return len(kept), errors.Join(append(failed, err)...)
+}
+
+func (e *Engine) forgetWorkers(ctx context.Context) (time.Duration, error) {
+	n, err := e.db.ForgetWorkers(ctx, forgetAfter)
+	if n > 0 {
+		e.log.InfoContext(ctx, "forgot workers that are gone", "workers", n)
+	}
+	return 0, err
+}

@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"tasker"
+	"tasker/internal/postgres"
+)
+
+// A member is a worker that we have seen, remembered to spare a read a claim.
+type member struct {
+	spec  tasker.WorkerSpec
+	heard atomic.Int64 // when the database last heard of it from us, in Unix ns
+}
+
+// Limits of what a worker says of itself.
+const (
+	maxNamespaces = 100
+	maxHandlers   = 1000
+)
+
+// RegisterWorker makes a worker known and says how often it must be heard of.
+func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
+	if w.MaxConcurrency == 0 {
+		w.MaxConcurrency = 1
+	}
+	if err := checkWorker(w); err != nil {
+		return tasker.Registration{}, err
+	}
+	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.heartbeat, LeaseDuration: e.lease}
+	if err := e.db.AddWorker(ctx, w, r); err != nil {
+		return tasker.Registration{}, err
+	}
+	m := &member{spec: w}
+	m.heard.Store(time.Now().UnixNano())
+	e.workers.put(r.WorkerUUID, m)
+	return r, nil
+}
+
+func checkWorker(w tasker.WorkerSpec) error {
+	var faults []tasker.Fault
+	text := func(path, s string, most int, needed bool) {
+		if wrong := textFault(s, most, needed); wrong != "" {
+			faults = append(faults, tasker.Fault{Path: path, Message: wrong})
+		}
+	}
+	words := func(path string, list []string, most int) {
+		if len(list) == 0 || len(list) > most {
+			faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf("1 to %d are needed, not %d", most, len(list))})
+			return
+		}
+		for i, s := range list {
+			text(fmt.Sprintf("%s[%d]", path, i), s, 128, true)
+		}
+	}
+	text("name", w.Name, 255, true)
+	text("version", w.Version, 128, false)
+	words("namespaces", w.Namespaces, maxNamespaces)
+	words("handlers", w.Handlers, maxHandlers)
+	if w.MaxConcurrency < 1 || w.MaxConcurrency > 10_000 {
+		faults = append(faults, tasker.Fault{Path: "max_concurrency", Message: fmt.Sprintf("must be from 1 to 10000, not %d", w.MaxConcurrency)})
+	}
+	if len(faults) > 0 {
+		return tasker.Errorf(tasker.Invalid, "the worker cannot be registered: %s", faults[0]).WithDetails(faults)
+	}
+	return nil
+}
+
+// LeaveWorker ends a worker's registration. What it still holds is taken back when
+// its leases run out; release it first.
+func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
+	e.workers.drop(id)
+	return e.db.RemoveWorker(ctx, id)
+}
+
+// member returns a registered worker, and has the database hear of it now and
+// then: one that waits for work lives.
+func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
+	m, ok := e.workers.get(id)
+	if !ok {
+		spec, err := e.db.Worker(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		m = &member{spec: spec}
+		e.workers.put(id, m)
+	}
+	heard, now := m.heard.Load(), time.Now().UnixNano()
+	if time.Duration(now-heard) < e.heartbeat/2 || !m.heard.CompareAndSwap(heard, now) {
+		return m, nil
+	}
+	if _, err := e.db.ExtendLeases(ctx, id, e.lease, nil); err != nil {
+		e.forget(id, err)
+		return nil, err
+	}
+	return m, nil
+}
+
+// forget drops a worker that the database does not know any more.
+func (e *Engine) forget(id tasker.ID, err error) {
+	if tasker.CodeOf(err) == tasker.NotFound {
+		e.workers.drop(id)
+	}
+}
+
+// Heartbeat extends the leases that the worker still holds. Those it does not
+// hold any more are lost: their work must stop.
+func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+	extended, err := e.db.ExtendLeases(ctx, worker, e.lease, leases)
+	if err != nil {
+		e.forget(worker, err)
+		return tasker.Beat{}, err
+	}
+	held := make(map[tasker.ID]bool, len(extended))
+	for _, x := range extended {
+		held[x.StepUUID] = true
+	}
+	beat := tasker.Beat{Extended: extended}
+	for _, l := range leases {
+		if !held[l.StepUUID] {
+			beat.Lost = append(beat.Lost, l.StepUUID)
+		}
+	}
+	return beat, nil
+}
+
+// pollEvery is how often a claim looks by itself while it waits.
+const pollEvery = time.Second
+
+// Claim hands up to limit steps to a worker, and waits for work up to wait when
+// there is none. It returns nothing when none came.
+func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
+	if limit < 1 {
+		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
+	}
+	m, err := e.member(ctx, worker)
+	if err != nil {
+		return nil, err
+	}
+	limit = min(limit, 1000)
+	// Listening comes before looking, or what comes in between is missed.
+	waiter := e.bell.wait(m.spec.Namespaces)
+	defer waiter.stop()
+	deadline := time.Now().Add(wait)
+	for {
+		steps, err := e.claim(ctx, worker, m, limit)
+		rest := min(time.Until(deadline), pollEvery)
+		if err != nil || len(steps) > 0 || rest <= 0 {
+			return steps, err
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-ctx.Done():
+		case <-waiter.rung:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// claim takes what there is now.
+func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) ([]tasker.Assignment, error) {
+	claimed, err := e.db.ClaimSteps(ctx, postgres.Claimant{
+		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease,
+	}, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]tasker.Assignment, len(claimed))
+	for i, c := range claimed {
+		g, err := e.graphByID(ctx, c.TemplateUUID)
+		if err != nil {
+			return nil, fmt.Errorf("template of step %s: %w", c.StepUUID, err) // the leases run out by themselves
+		}
+		out[i] = c.Assignment
+		out[i].Initialization = g.stored.Steps[g.byName[c.Name]].Handler.Initialization
+	}
+	return out, nil
+}
+
+// Release puts steps that the worker has not begun back into the queue, without
+// using up an attempt.
+func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
+	m, err := e.member(ctx, worker)
+	if err != nil {
+		return nil, nil, err
+	}
+	if released, err = e.db.ReleaseSteps(ctx, worker, leases); err != nil {
+		return nil, nil, err
+	}
+	if len(released) > 0 {
+		e.ring(m.spec.Namespaces)
+	}
+	back := make(map[tasker.ID]bool, len(released))
+	for _, id := range released {
+		back[id] = true
+	}
+	for _, l := range leases {
+		if !back[l.StepUUID] {
+			lost = append(lost, l.StepUUID)
+		}
+	}
+	return released, lost, nil
+}

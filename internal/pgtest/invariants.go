@@ -1,0 +1,64 @@
+package pgtest
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/lifecycle"
+)
+
+//go:embed invariants.sql
+var invariants string
+
+// Violations returns what is wrong in a database of Tasker: moves that are
+// illegal or missing in the history, tasks without a way forward, counts that
+// are off. It is empty for a sound one.
+func Violations(ctx context.Context, url string) ([]string, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	args := append(columns(lifecycle.Task.Edges()), columns(lifecycle.Step.Edges())...)
+	rows, err := conn.Query(ctx, invariants, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var violation, detail string
+		var task [16]byte
+		err := row.Scan(&violation, &task, &detail)
+		return fmt.Sprintf("%s: task %x: %s", violation, task, detail), err
+	})
+}
+
+func columns[S, E ~string](edges []lifecycle.Edge[S, E]) []any {
+	var from, event, to []string
+	for _, e := range edges {
+		from, event, to = append(from, string(e.From)), append(event, string(e.Event)), append(to, string(e.To))
+	}
+	return []any{from, event, to}
+}
+
+// CheckAtEnd fails the test when its database is not sound once the test has
+// ended, by [Violations]. Call it after what works on the database is set to
+// stop.
+func (db *DB) CheckAtEnd(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		found, err := Violations(ctx, db.URL)
+		if err != nil {
+			t.Errorf("look for violations: %v", err)
+		}
+		for _, v := range found {
+			t.Error(v)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+-- What holds in every database of Tasker whenever no transaction is open. Each
+-- row is a violation. $1 to $6 are the legal moves: from, event and to of tasks,
+-- then of steps.
+WITH task_edge AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) AS e (from_state, event, to_state)),
+step_edge AS (SELECT * FROM unnest($4::text[], $5::text[], $6::text[]) AS e (from_state, event, to_state)),
+task_chain AS (
+    SELECT x.*,
+        lag(x.to_state, 1, 'pending') OVER w AS expected,
+        lead(x.transition_id) OVER w IS NULL AS is_last
+    FROM tasker.task_transitions x
+    WINDOW w AS (PARTITION BY x.task_uuid ORDER BY x.transition_id)
+),
+step_chain AS (
+    SELECT x.*,
+        lag(x.to_state, 1, 'pending') OVER w AS expected,
+        lead(x.transition_id) OVER w IS NULL AS is_last
+    FROM tasker.workflow_step_transitions x
+    WINDOW w AS (PARTITION BY x.task_uuid, x.step_uuid ORDER BY x.transition_id)
+),
+counted AS (
+    SELECT t.task_uuid, t.state,
+        count(*) AS total,
+        count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually')) AS done,
+        count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS active,
+        count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
+        count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
+        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'external' AND s.parents_open = 0) AS awaited,
+        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = 0) AS forgotten
+    FROM tasker.tasks t
+    JOIN tasker.workflow_steps s USING (task_uuid)
+    GROUP BY t.task_uuid, t.state
+)
+SELECT 'illegal move of a task' AS violation, c.task_uuid, format('%s -%s-> %s', c.from_state, c.event, c.to_state) AS detail
+FROM task_chain c
+WHERE NOT EXISTS (SELECT FROM task_edge e WHERE (e.from_state, e.event, e.to_state) = (c.from_state, c.event, c.to_state))
+UNION ALL
+SELECT 'illegal move of a step', c.task_uuid, format('%s: %s -%s-> %s', c.step_uuid, c.from_state, c.event, c.to_state)
+FROM step_chain c
+WHERE NOT EXISTS (SELECT FROM step_edge e WHERE (e.from_state, e.event, e.to_state) = (c.from_state, c.event, c.to_state))
+UNION ALL
+SELECT 'gap in the history of a task', c.task_uuid, format('expected to leave %s, left %s', c.expected, c.from_state)
+FROM task_chain c
+WHERE c.expected <> c.from_state
+UNION ALL
+SELECT 'gap in the history of a step', c.task_uuid, format('%s: expected to leave %s, left %s', c.step_uuid, c.expected, c.from_state)
+FROM step_chain c
+WHERE c.expected <> c.from_state
+UNION ALL
+SELECT 'task is not where its history ends', t.task_uuid, format('is %s, history ends in %s', t.state, coalesce(c.to_state, 'pending'))
+FROM tasker.tasks t
+LEFT JOIN task_chain c ON c.task_uuid = t.task_uuid AND c.is_last
+WHERE t.state <> coalesce(c.to_state, 'pending')
+UNION ALL
+SELECT 'step is not where its history ends', s.task_uuid, format('%s: is %s, history ends in %s', s.step_uuid, s.state, coalesce(c.to_state, 'pending'))
+FROM tasker.workflow_steps s
+LEFT JOIN step_chain c ON c.task_uuid = s.task_uuid AND c.step_uuid = s.step_uuid AND c.is_last
+WHERE s.state <> coalesce(c.to_state, 'pending')
+UNION ALL
+SELECT 'count of open parents is wrong', s.task_uuid, format('%s: says %s, counted %s', s.step_uuid, s.parents_open, p.open)
+FROM tasker.workflow_steps s
+CROSS JOIN LATERAL (
+    SELECT count(*) AS open
+    FROM tasker.workflow_steps p
+    WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids) AND p.state NOT IN ('complete', 'resolved_manually')
+) p
+WHERE s.parents_open <> p.open
+UNION ALL
+SELECT 'edges differ in both directions', s.task_uuid, s.step_uuid::text
+FROM tasker.workflow_steps s
+WHERE EXISTS (
+    SELECT FROM tasker.workflow_steps c
+    WHERE c.task_uuid = s.task_uuid AND (c.step_uuid = ANY (s.child_uuids)) <> (s.step_uuid = ANY (c.parent_uuids))
+)
+UNION ALL
+SELECT 'task does not rest where its steps say', n.task_uuid, format('is %s: %s', n.state, to_jsonb(n))
+FROM counted n
+WHERE n.state NOT IN ('pending', 'cancelled', 'error')
+  AND n.state <> tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed)
+UNION ALL
+SELECT 'task has no way forward', n.task_uuid, format('is %s: %s', n.state, to_jsonb(n))
+FROM counted n
+WHERE CASE n.state
+    WHEN 'steps_in_process' THEN n.active = 0
+    WHEN 'waiting_for_retry' THEN n.retrying = 0
+    WHEN 'waiting_for_dependencies' THEN n.awaited = 0
+    WHEN 'error' THEN NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = n.task_uuid)
+    WHEN 'pending' THEN NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = n.task_uuid AND t.start_at IS NOT NULL)
+    ELSE false
+END
+UNION ALL
+SELECT 'step is ready and nobody enqueued it', n.task_uuid, to_jsonb(n)::text
+FROM counted n
+WHERE n.forgotten > 0 AND n.state NOT IN ('pending', 'cancelled', 'complete')
+  AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = n.task_uuid AND d.dlq_reason = 'dependency_cycle_detected')
+UNION ALL
+SELECT 'ended task has an open step', s.task_uuid, format('%s is %s', s.step_uuid, s.state)
+FROM tasker.workflow_steps s
+JOIN tasker.tasks t USING (task_uuid)
+WHERE (t.state = 'complete' AND s.state NOT IN ('complete', 'resolved_manually'))
+   OR (t.state = 'cancelled' AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled'))
+UNION ALL
+SELECT 'step was completed more than once', x.task_uuid, x.step_uuid::text
+FROM tasker.workflow_step_transitions x
+WHERE x.to_state IN ('complete', 'resolved_manually')
+GROUP BY x.task_uuid, x.step_uuid
+HAVING count(*) > 1
+UNION ALL
+SELECT 'step has used more attempts than it has', s.task_uuid, format('%s: %s of %s', s.step_uuid, s.attempts, s.max_attempts)
+FROM tasker.workflow_steps s
+WHERE s.attempts > s.max_attempts
+UNION ALL
+SELECT 'step failed for good without an investigation', s.task_uuid, s.step_uuid::text
+FROM tasker.workflow_steps s
+JOIN tasker.tasks t USING (task_uuid)
+WHERE s.state = 'error' AND s.next_retry_at IS NULL AND t.state <> 'cancelled'
+  AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid)
+UNION ALL
+SELECT 'investigation without the row that tells of its beginning', d.task_uuid, d.dlq_entry_uuid::text
+FROM tasker.tasks_dlq d
+WHERE (SELECT count(*) FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND h.event = 'created') <> 1

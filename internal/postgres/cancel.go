@@ -1,0 +1,82 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+)
+
+const cancelSteps = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+open AS MATERIALIZED (
+    SELECT s.step_uuid, s.state
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = $1 AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled')
+    ORDER BY s.step_uuid
+    FOR NO KEY UPDATE
+),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,
+        timeout_at = NULL, next_retry_at = NULL, kept_report = NULL
+    FROM open o
+    CROSS JOIN clock c
+    WHERE s.task_uuid = $1 AND s.step_uuid = o.step_uuid
+    RETURNING s.step_uuid, o.state AS was, s.attempts, s.worker_uuid, s.state_since
+)
+INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at)
+SELECT $1, m.step_uuid, m.was, 'cancelled', 'cancel', m.attempts,
+    CASE WHEN m.was = 'in_progress' THEN m.worker_uuid END, nullif($2, ''), nullif($3, ''), m.state_since
+FROM moved m
+ORDER BY m.step_uuid`
+
+const cancelTask = `
+WITH moved AS (
+    UPDATE tasker.tasks t
+    SET state = 'cancelled', state_since = clock_timestamp(), updated_at = clock_timestamp(), warn_at = NULL, stale_at = NULL
+    WHERE t.task_uuid = $1 AND t.state = $2
+    RETURNING t.task_uuid, t.state_since
+)
+INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
+SELECT m.task_uuid, $2, 'cancelled', 'cancel', nullif($3, ''), nullif($4, ''), m.state_since
+FROM moved m`
+
+// CancelTask ends a task and all of its steps that have not ended. A task that is
+// cancelled already stays as it is; one that is complete is a Conflict.
+func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error {
+	return db.InTx(ctx, func(tx *Tx) error {
+		state, err := tx.TaskState(ctx, task)
+		if err != nil || state == tasker.TaskCancelled {
+			return err
+		}
+		if _, err := lifecycle.Task.Next(state, lifecycle.CancelTask); err != nil {
+			return tasker.Errorf(tasker.Conflict, "task %s is %s and cannot be cancelled", task, state)
+		}
+		if _, err := tx.Exec(ctx, cancelSteps, task, by.Actor, by.Reason); err != nil {
+			return fmt.Errorf("cancel steps: %w", err)
+		}
+		if _, err := tx.Exec(ctx, cancelTask, task, string(state), by.Actor, by.Reason); err != nil {
+			return fmt.Errorf("cancel task: %w", err)
+		}
+		return nil
+	})
+}
+
+// TaskState locks a task and returns its state. The error is NotFound when there
+// is none.
+func (tx *Tx) TaskState(ctx context.Context, task tasker.ID) (tasker.TaskState, error) {
+	var state string
+	err := tx.QueryRow(ctx, `SELECT state FROM tasker.tasks WHERE task_uuid = $1 FOR NO KEY UPDATE`, task).Scan(&state)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "", noTask(task)
+	case err != nil:
+		return "", fmt.Errorf("lock task: %w", err)
+	}
+	return tasker.TaskState(state), nil
+}

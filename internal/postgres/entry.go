@@ -1,0 +1,239 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// A NewEntry is what opens an investigation.
+type NewEntry struct {
+	TaskUUID      tasker.ID
+	StepUUID      *tasker.ID
+	Reason        tasker.Reason
+	DetailCode    string
+	DetectedBy    string
+	OriginalState tasker.TaskState
+	Since         time.Time // when the task came to that state; zero means when it came to where it is
+	Actor         string    // who opens it
+	Notes         string
+	Metadata      json.RawMessage
+}
+
+const openEntry = `
+SELECT tasker.create_dlq_entry(
+    p_task_uuid => $1, p_step_uuid => $2, p_reason => $3::text::tasker.dlq_reason, p_detail_code => $4, p_detected_by => $5,
+    p_original_state => $6, p_state_since => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text::jsonb)`
+
+// OpenEntry opens an investigation and returns its id, or nil when one is open
+// already. The caller holds the lock of the task.
+func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
+	var id *tasker.ID
+	err := tx.QueryRow(ctx, openEntry, e.TaskUUID, e.StepUUID, string(e.Reason), e.DetailCode, e.DetectedBy,
+		string(e.OriginalState), timeOrNil(e.Since), e.Actor, e.Notes, docOrNil(e.Metadata)).Scan(&id)
+	if err != nil {
+		return nil, fmt.Errorf("open investigation of task %s: %w", e.TaskUUID, err)
+	}
+	return id, nil
+}
+
+const entryColumns = `
+    d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text, d.detail_code, d.detected_by,
+    d.dlq_timestamp, d.task_snapshot, d.resolution_status::text, d.resolution_notes, d.resolved_at, d.resolved_by,
+    d.metadata, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at, t.state AS current_task_state`
+
+type entryRow struct {
+	DlqEntryUUID     tasker.ID
+	TaskUUID         tasker.ID
+	StepUUID         *tasker.ID
+	OriginalState    string
+	DlqReason        string
+	DetailCode       string
+	DetectedBy       string
+	DlqTimestamp     time.Time
+	TaskSnapshot     json.RawMessage
+	ResolutionStatus string
+	ResolutionNotes  *string
+	ResolvedAt       *time.Time
+	ResolvedBy       *string
+	Metadata         json.RawMessage
+	RecoveredAt      *time.Time
+	PredecessorUUID  *tasker.ID
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
+	CurrentTaskState string
+}
+
+func (r entryRow) entry() tasker.Entry {
+	return tasker.Entry{
+		UUID: r.DlqEntryUUID, TaskUUID: r.TaskUUID, StepUUID: r.StepUUID, OriginalState: tasker.TaskState(r.OriginalState),
+		Reason: tasker.Reason(r.DlqReason), DetailCode: r.DetailCode, DetectedBy: r.DetectedBy, At: r.DlqTimestamp,
+		Snapshot: r.TaskSnapshot, ResolutionStatus: tasker.ResolutionStatus(r.ResolutionStatus),
+		ResolutionNotes: r.ResolutionNotes, ResolvedAt: r.ResolvedAt, ResolvedBy: r.ResolvedBy, Metadata: r.Metadata,
+		RecoveredAt: r.RecoveredAt, PredecessorUUID: r.PredecessorUUID, CurrentTaskState: tasker.TaskState(r.CurrentTaskState),
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+	}
+}
+
+// Entries lists investigations, newest first.
+func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
+	where, args := "true", []any{f.Limit, f.Offset}
+	if f.Status != "" {
+		args = append(args, string(f.Status))
+		where += fmt.Sprintf(" AND d.resolution_status = $%d::text::tasker.dlq_resolution_status", len(args))
+	}
+	if f.Reason != "" {
+		args = append(args, string(f.Reason))
+		where += fmt.Sprintf(" AND d.dlq_reason = $%d::text::tasker.dlq_reason", len(args))
+	}
+	return entries(ctx, db.pool, `
+		SELECT `+entryColumns+`
+		FROM tasker.tasks_dlq d
+		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+		WHERE `+where+`
+		ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1 OFFSET $2`, args...)
+}
+
+func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Entry, error) {
+	rows, err := collect[entryRow](ctx, q, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read investigations: %w", known(err))
+	}
+	out := make([]tasker.Entry, len(rows))
+	for i, r := range rows {
+		out[i] = r.entry()
+	}
+	return out, nil
+}
+
+const selectEntry = `
+SELECT ` + entryColumns + `
+FROM tasker.tasks_dlq d
+JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+WHERE d.dlq_entry_uuid = $1`
+
+// Entry returns an investigation with its history. The error is NotFound when
+// there is none.
+func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
+	return entry(ctx, db.pool, id)
+}
+
+// Entry is [DB.Entry] inside a transaction.
+func (tx *Tx) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
+	return entry(ctx, tx, id)
+}
+
+func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
+	found, err := entries(ctx, q, selectEntry, id)
+	if err != nil {
+		return tasker.Entry{}, err
+	}
+	if len(found) == 0 {
+		return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "no investigation %s", id)
+	}
+	e := found[0]
+	e.History, err = entryHistory(ctx, q, id)
+	return e, err
+}
+
+// EntryOfTask returns the newest investigation of a task, whatever has become of
+// it. The error is NotFound when the task does not exist or never had one.
+func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
+	found, err := entries(ctx, db.pool, `
+		SELECT `+entryColumns+`
+		FROM tasker.tasks_dlq d
+		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+		WHERE d.task_uuid = $1
+		ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT 1`, task)
+	if err != nil {
+		return tasker.Entry{}, err
+	}
+	if len(found) > 0 {
+		return found[0], nil
+	}
+	if _, err := db.Task(ctx, task); err != nil {
+		return tasker.Entry{}, err
+	}
+	return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "task %s has no investigation: it was never stuck", task)
+}
+
+func entryHistory(ctx context.Context, q querier, id tasker.ID) ([]tasker.EntryChange, error) {
+	type row struct {
+		ChangedAt  time.Time
+		Actor      string
+		Event      string
+		FromStatus string
+		ToStatus   string
+		Notes      *string
+		Metadata   json.RawMessage
+	}
+	rows, err := collect[row](ctx, q, `
+		SELECT changed_at, actor, event, coalesce(from_status::text, '') AS from_status, to_status::text, notes, metadata
+		FROM tasker.tasks_dlq_history
+		WHERE dlq_entry_uuid = $1
+		ORDER BY history_id`, id)
+	if err != nil {
+		return nil, fmt.Errorf("read history of investigation: %w", known(err))
+	}
+	out := make([]tasker.EntryChange, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.EntryChange{
+			At: r.ChangedAt, Actor: r.Actor, Event: r.Event, From: tasker.ResolutionStatus(r.FromStatus),
+			To: tasker.ResolutionStatus(r.ToStatus), Notes: r.Notes, Metadata: r.Metadata,
+		}
+	}
+	return out, nil
+}
+
+// The status moves only away from pending: who comes second finds no row.
+const updateEntry = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+moved AS (
+    UPDATE tasker.tasks_dlq d
+    SET resolution_status = coalesce($2::text::tasker.dlq_resolution_status, d.resolution_status),
+        resolution_notes = coalesce($3, d.resolution_notes),
+        resolved_by = coalesce($4, d.resolved_by),
+        metadata = CASE WHEN $5::text IS NULL THEN d.metadata ELSE coalesce(d.metadata, '{}') || $5::text::jsonb END,
+        resolved_at = CASE WHEN $2 IS NULL THEN d.resolved_at ELSE c.at END,
+        updated_at = c.at
+    FROM clock c
+    WHERE d.dlq_entry_uuid = $1 AND ($2 IS NULL OR d.resolution_status = 'pending')
+    RETURNING d.dlq_entry_uuid, d.resolution_status, d.updated_at
+)
+INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
+SELECT m.dlq_entry_uuid, CASE WHEN $2 IS NULL THEN 'updated' ELSE 'resolved' END, $6,
+    CASE WHEN $2 IS NULL THEN m.resolution_status ELSE 'pending' END, m.resolution_status, $3, $5::text::jsonb, m.updated_at
+FROM moved m`
+
+// UpdateEntry changes an investigation and writes it into its history. It
+// reports false when there is none, or when it has ended and u would move its
+// status: nothing is changed then.
+func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
+	var status *string
+	if u.Status != nil {
+		s := string(*u.Status)
+		status = &s
+	}
+	tag, err := tx.Exec(ctx, updateEntry, id, status, u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor)
+	if err != nil {
+		return false, fmt.Errorf("update investigation %s: %w", id, err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// IsWrittenOff reports whether an investigation of the task has ended as
+// permanently_failed: then only a new task can take its place.
+func (tx *Tx) IsWrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
+	var is bool
+	err := tx.QueryRow(ctx, `
+		SELECT EXISTS (
+			SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'permanently_failed'
+		)`, task).Scan(&is)
+	if err != nil {
+		return false, fmt.Errorf("look for a permanent failure: %w", err)
+	}
+	return is, nil
+}

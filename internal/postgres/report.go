@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"tasker"
+)
+
+// A Mark is where a step stands, as far as a report must know to be judged.
+type Mark struct {
+	TaskUUID      tasker.ID
+	StepUUID      tasker.ID
+	State         string
+	Fence         int64
+	WorkerUUID    *tasker.ID
+	ReportedFence *int64
+	ReportDigest  []byte
+}
+
+// Marks returns where the steps of leases stand; those that do not exist are not
+// among the result.
+func (db *DB) Marks(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]Mark, error) {
+	tasks, steps, _ := leaseArrays(leases)
+	rows, err := collect[Mark](ctx, db.pool, `
+		SELECT s.task_uuid, s.step_uuid, s.state, s.fence, s.worker_uuid, s.reported_fence, s.report_digest
+		FROM tasker.workflow_steps s
+		JOIN unnest($1::uuid[], $2::uuid[]) AS l (task_uuid, step_uuid) USING (task_uuid, step_uuid)`, tasks, steps)
+	if err != nil {
+		return nil, fmt.Errorf("read where steps stand: %w", known(err))
+	}
+	out := make(map[tasker.ID]Mark, len(rows))
+	for _, m := range rows {
+		out[m.StepUUID] = m
+	}
+	return out, nil
+}
+
+// Mark locks a step of a task that the caller has locked, and returns where it
+// stands. The error is NotFound when the task has no such step.
+func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
+	rows, err := collect[Mark](ctx, tx, `
+		SELECT task_uuid, step_uuid, state, fence, worker_uuid, reported_fence, report_digest
+		FROM tasker.workflow_steps
+		WHERE task_uuid = $1 AND step_uuid = $2
+		FOR NO KEY UPDATE`, task, step)
+	if err != nil {
+		return Mark{}, fmt.Errorf("lock step: %w", err)
+	}
+	if len(rows) == 0 {
+		return Mark{}, noStep(task, step)
+	}
+	return rows[0], nil
+}
+
+// A RejectedReport is a report that came from an attempt which no longer held the
+// lease.
+type RejectedReport struct {
+	tasker.Lease
+	WorkerUUID tasker.ID
+	Success    bool
+	Mark       Mark
+	Message    string
+}
+
+// RecordRejected keeps rejected reports for the audit.
+func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
+	n := len(list)
+	tasks, steps, workers := make([]tasker.ID, n), make([]tasker.ID, n), make([]tasker.ID, n)
+	fences, now := make([]int64, n), make([]int64, n)
+	success, states, messages := make([]bool, n), make([]string, n), make([]string, n)
+	for i, r := range list {
+		tasks[i], steps[i], workers[i], fences[i], success[i] = r.TaskUUID, r.StepUUID, r.WorkerUUID, r.Fence, r.Success
+		states[i], now[i], messages[i] = r.Mark.State, r.Mark.Fence, r.Message
+	}
+	_, err := db.pool.Exec(ctx, `
+		INSERT INTO tasker.rejected_reports (task_uuid, step_uuid, worker_uuid, fence, success, step_state, step_fence, message)
+		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[], $7::bigint[], $8::text[])`,
+		tasks, steps, workers, fences, success, states, now, messages)
+	if err != nil {
+		return fmt.Errorf("record rejected reports: %w", known(err))
+	}
+	return nil
+}

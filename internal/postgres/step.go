@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// Readiness is told by the one function that people call from psql as well.
+const selectSteps = `
+SELECT
+    s.step_uuid, s.task_uuid, s.name, s.step_type, s.handler, s.state, s.state_since,
+    r.dependencies_satisfied, r.retry_eligible, r.ready_for_execution, r.total_parents, r.completed_parents,
+    s.attempts, s.max_attempts, s.retryable, s.parent_uuids,
+    CASE WHEN s.state = 'in_progress' THEN s.worker_uuid END AS worker_uuid, s.lease_expires_at,
+    s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at, s.results, s.error
+FROM tasker.get_step_readiness_status($1, $2) r
+JOIN tasker.workflow_steps s ON s.task_uuid = r.task_uuid AND s.step_uuid = r.step_uuid
+ORDER BY s.step_uuid`
+
+type stepRow struct {
+	StepUUID              tasker.ID
+	TaskUUID              tasker.ID
+	Name                  string
+	StepType              string
+	Handler               string
+	State                 string
+	StateSince            time.Time
+	DependenciesSatisfied bool
+	RetryEligible         bool
+	ReadyForExecution     bool
+	TotalParents          int
+	CompletedParents      int
+	Attempts              int
+	MaxAttempts           int
+	Retryable             bool
+	ParentUUIDs           []tasker.ID
+	WorkerUUID            *tasker.ID
+	LeaseExpiresAt        *time.Time
+	LastAttemptedAt       *time.Time
+	LastFailureAt         *time.Time
+	NextRetryAt           *time.Time
+	CreatedAt             time.Time
+	UpdatedAt             time.Time
+	CompletedAt           *time.Time
+	Results               json.RawMessage
+	Error                 json.RawMessage
+}
+
+func (r stepRow) step() tasker.Step {
+	return tasker.Step{
+		UUID: r.StepUUID, TaskUUID: r.TaskUUID, Name: r.Name, Type: tasker.StepType(r.StepType), Handler: r.Handler,
+		State: tasker.StepState(r.State), StateSince: r.StateSince, DependenciesSatisfied: r.DependenciesSatisfied,
+		RetryEligible: r.RetryEligible, ReadyForExecution: r.ReadyForExecution, TotalParents: r.TotalParents,
+		CompletedParents: r.CompletedParents, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, Retryable: r.Retryable,
+		Parents: r.ParentUUIDs, WorkerUUID: r.WorkerUUID, LeaseExpiresAt: r.LeaseExpiresAt,
+		LastAttemptedAt: r.LastAttemptedAt, LastFailureAt: r.LastFailureAt, NextRetryAt: r.NextRetryAt,
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, CompletedAt: r.CompletedAt, Results: r.Results, Error: r.Error,
+	}
+}
+
+// Steps returns the steps of a task in the order of the template. The error is
+// NotFound when there is no such task.
+func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
+	list, err := steps(ctx, db.pool, task, nil)
+	if err == nil && len(list) == 0 { // a task has at least one step
+		return nil, noTask(task)
+	}
+	return list, err
+}
+
+// Step returns a step of a task. The error is NotFound when there is no such
+// task, or when the step is not one of its steps.
+func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
+	list, err := steps(ctx, db.pool, task, []tasker.ID{step})
+	if err != nil {
+		return tasker.Step{}, err
+	}
+	if len(list) > 0 {
+		return list[0], nil
+	}
+	if _, err := db.Steps(ctx, task); err != nil {
+		return tasker.Step{}, err
+	}
+	return tasker.Step{}, noStep(task, step)
+}
+
+// Step is [DB.Step] inside a transaction, without telling a missing task from a
+// missing step.
+func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
+	list, err := steps(ctx, tx, task, []tasker.ID{step})
+	if err != nil {
+		return tasker.Step{}, err
+	}
+	if len(list) == 0 {
+		return tasker.Step{}, noStep(task, step)
+	}
+	return list[0], nil
+}
+
+func noStep(task, step tasker.ID) error {
+	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
+}
+
+func steps(ctx context.Context, q querier, task tasker.ID, only []tasker.ID) ([]tasker.Step, error) {
+	rows, err := collect[stepRow](ctx, q, selectSteps, task, only)
+	if err != nil {
+		return nil, fmt.Errorf("read steps: %w", known(err))
+	}
+	out := make([]tasker.Step, len(rows))
+	for i, r := range rows {
+		out[i] = r.step()
+	}
+	return out, nil
+}

@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"tasker"
+)
+
+// Everything about a task but its context, which lists leave out. The counts are
+// taken of the tasks of the answer only.
+const taskColumns = `
+    t.task_uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, t.priority,
+    t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
+    coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.start_at, t.created_at, t.updated_at, t.completed_at,
+    n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled,
+    d.dlq_entry_uuid, d.dlq_timestamp, coalesce(d.dlq_reason::text, '') AS dlq_reason`
+
+const taskSources = `
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS total,
+        count(*) FILTER (WHERE s.state = 'pending') AS pending,
+        count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS in_progress,
+        count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually')) AS completed,
+        count(*) FILTER (WHERE s.state = 'error') AS failed,
+        count(*) FILTER (WHERE s.state = 'enqueued') AS ready,
+        count(*) FILTER (WHERE s.state = 'cancelled') AS cancelled
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = t.task_uuid
+) n
+LEFT JOIN LATERAL (
+    SELECT q.dlq_entry_uuid, q.dlq_timestamp, q.dlq_reason
+    FROM tasker.tasks_dlq q
+    WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed')
+    ORDER BY q.dlq_timestamp DESC
+    LIMIT 1
+) d ON true`
+
+type taskRow struct {
+	TaskUUID            tasker.ID
+	TemplateUUID        tasker.ID
+	Namespace           string
+	Name                string
+	Version             string
+	State               string
+	StateSince          time.Time
+	Priority            int
+	Context             json.RawMessage
+	Initiator           string
+	SourceSystem        string
+	Reason              string
+	Tags                []string
+	CorrelationID       string
+	ParentCorrelationID string
+	IdempotencyKey      string
+	RecreatedFrom       *tasker.ID
+	StartAt             *time.Time
+	CreatedAt           time.Time
+	UpdatedAt           time.Time
+	CompletedAt         *time.Time
+	Total               int
+	Pending             int
+	InProgress          int
+	Completed           int
+	Failed              int
+	Ready               int
+	Cancelled           int
+	DlqEntryUUID        *tasker.ID
+	DlqTimestamp        *time.Time
+	DlqReason           string
+}
+
+func (r taskRow) task() tasker.Task {
+	return tasker.Task{
+		UUID: r.TaskUUID, TemplateUUID: r.TemplateUUID, Namespace: r.Namespace, Name: r.Name, Version: r.Version,
+		State: tasker.TaskState(r.State), StateSince: r.StateSince, Priority: r.Priority, Context: r.Context,
+		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
+		CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
+		RecreatedFrom: r.RecreatedFrom, StartAt: r.StartAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, CompletedAt: r.CompletedAt,
+		Counts: tasker.StepCounts{
+			Total: r.Total, Pending: r.Pending, InProgress: r.InProgress, Completed: r.Completed,
+			Failed: r.Failed, Ready: r.Ready, Cancelled: r.Cancelled,
+		},
+		DeadLetter: tasker.DeadLetter{
+			DeadLettered: r.DlqEntryUUID != nil, At: r.DlqTimestamp, Reason: r.DlqReason, EntryUUID: r.DlqEntryUUID,
+		},
+	}
+}
+
+// Task returns a task. The error is NotFound when there is none.
+func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
+	rows, err := collect[taskRow](ctx, db.pool,
+		`SELECT t.context, `+taskColumns+` FROM tasker.tasks t `+taskSources+` WHERE t.task_uuid = $1`, id)
+	if err != nil {
+		return tasker.Task{}, fmt.Errorf("read task: %w", known(err))
+	}
+	if len(rows) == 0 {
+		return tasker.Task{}, noTask(id)
+	}
+	return rows[0].task(), nil
+}
+
+func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task %s", id) }
+
+// Tasks lists tasks, newest first, without their contexts, and says whether
+// there are more after these.
+func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
+	where, args := taskConditions(f)
+	args = append(args, f.Limit+1, f.Offset)
+	// The page is chosen first, so only its tasks are counted.
+	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
+		SELECT NULL::jsonb AS context, %s
+		FROM (SELECT * FROM tasker.tasks t %s ORDER BY t.task_uuid DESC LIMIT $%d OFFSET $%d) t
+		%s
+		ORDER BY t.task_uuid DESC`, taskColumns, where, len(args)-1, len(args), taskSources), args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("list tasks: %w", known(err))
+	}
+	rows, more = page(rows, f.Limit)
+	list = make([]tasker.Task, len(rows))
+	for i, r := range rows {
+		list[i] = r.task()
+	}
+	return list, more, nil
+}
+
+func taskConditions(f tasker.TaskFilter) (where string, args []any) {
+	var all []string
+	add := func(condition string, arg any) {
+		args = append(args, arg)
+		all = append(all, fmt.Sprintf(condition, len(args)))
+	}
+	if f.State != "" {
+		add("t.state = $%d", string(f.State))
+	}
+	if f.Namespace != "" {
+		add("t.namespace = $%d", f.Namespace)
+	}
+	if f.Name != "" {
+		add("t.name = $%d", f.Name)
+	}
+	if f.DeadLettered != nil {
+		add(`$%d = EXISTS (
+			SELECT FROM tasker.tasks_dlq q
+			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`, *f.DeadLettered)
+	}
+	if len(all) == 0 {
+		return "", nil
+	}
+	return "WHERE " + strings.Join(all, " AND "), args
+}
+
+// page cuts a list that was read one longer than asked for.
+func page[T any](rows []T, limit int) (cut []T, more bool) {
+	if len(rows) > limit {
+		return rows[:limit], true
+	}
+	return rows, false
+}
+
+// TaskByKey returns the task that holds an idempotency key in a namespace, with
+// the digest of the request that made it; a zero id when there is none.
+func (db *DB) TaskByKey(ctx context.Context, namespace, key string) (id tasker.ID, digest []byte, err error) {
+	type row struct {
+		TaskUUID      tasker.ID
+		RequestDigest []byte
+	}
+	rows, err := collect[row](ctx, db.pool,
+		`SELECT task_uuid, request_digest FROM tasker.tasks WHERE namespace = $1 AND idempotency_key = $2`, namespace, key)
+	if err != nil {
+		return id, nil, fmt.Errorf("look for idempotency key: %w", known(err))
+	}
+	if len(rows) == 0 {
+		return id, nil, nil
+	}
+	return rows[0].TaskUUID, rows[0].RequestDigest, nil
+}

@@ -1,0 +1,158 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// Enqueueing uses an attempt. The caller holds the locks of the tasks.
+const enqueueReady = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL
+    FROM clock c
+    WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.parents_open = 0 AND s.step_type = 'standard'
+    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
+    FROM moved
+    ORDER BY task_uuid, step_uuid
+)
+SELECT DISTINCT namespace FROM moved`
+
+const retryDue = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL
+    FROM clock c, tasker.tasks t
+    WHERE s.task_uuid = ANY ($1) AND s.state = 'error' AND s.next_retry_at <= c.at
+      AND t.task_uuid = s.task_uuid AND t.state <> 'error'
+    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    SELECT task_uuid, step_uuid, 'error', 'enqueued', 'retry', attempts, state_since
+    FROM moved
+    ORDER BY task_uuid, step_uuid
+)
+SELECT DISTINCT namespace FROM moved`
+
+// EnqueueReady enqueues the steps of tasks that wait for nothing, and returns the
+// namespaces in which it did. The caller settles the tasks afterwards.
+func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
+	return tx.enqueue(ctx, enqueueReady, tasks)
+}
+
+// RetryDue enqueues the failed steps of tasks whose rest is over, and returns the
+// namespaces in which it did. Tasks in error are left alone: what is
+// dead-lettered is not retried by itself.
+func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error) {
+	return tx.enqueue(ctx, retryDue, tasks)
+}
+
+func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]string, error) {
+	type row struct{ Namespace string }
+	rows, err := collect[row](ctx, tx, sql, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue steps: %w", err)
+	}
+	out := make([]string, len(rows))
+	for i, r := range rows {
+		out[i] = r.Namespace
+	}
+	return out, nil
+}
+
+// A step waits for a retry in a task that may be in error; such a task is left
+// out here already, so that it takes no place in the batch.
+const tasksWithDueRetries = `
+SELECT DISTINCT task_uuid
+FROM (
+    SELECT s.task_uuid
+    FROM tasker.workflow_steps s
+    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid AND t.state <> 'error'
+    WHERE s.next_retry_at <= clock_timestamp()
+    ORDER BY s.next_retry_at
+    LIMIT $1
+) due`
+
+const tasksToStart = `
+SELECT task_uuid FROM tasker.tasks WHERE state = 'pending' AND start_at <= clock_timestamp() ORDER BY start_at LIMIT $1`
+
+// TasksWithDueRetries returns tasks with a step whose rest is over.
+func (db *DB) TasksWithDueRetries(ctx context.Context, limit int) ([]tasker.ID, error) {
+	return db.dueTasks(ctx, tasksWithDueRetries, limit)
+}
+
+// TasksToStart returns tasks whose start time has come.
+func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) {
+	return db.dueTasks(ctx, tasksToStart, limit)
+}
+
+func (db *DB) dueTasks(ctx context.Context, sql string, limit int) ([]tasker.ID, error) {
+	type row struct{ TaskUUID tasker.ID }
+	rows, err := collect[row](ctx, db.pool, sql, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for tasks that are due: %w", known(err))
+	}
+	out := make([]tasker.ID, len(rows))
+	for i, r := range rows {
+		out[i] = r.TaskUUID
+	}
+	return out, nil
+}
+
+// An ExpiredLease is an attempt whose worker fell silent, or that ran too long.
+type ExpiredLease struct {
+	TaskUUID   tasker.ID
+	StepUUID   tasker.ID
+	Fence      int64
+	Attempts   int
+	WorkerUUID tasker.ID
+	TimedOut   bool
+	TimeoutMS  int64
+}
+
+// ExpiredLeases returns attempts whose lease has run out, the longest ago first.
+func (db *DB) ExpiredLeases(ctx context.Context, limit int) ([]ExpiredLease, error) {
+	rows, err := collect[ExpiredLease](ctx, db.pool, `
+		SELECT s.task_uuid, s.step_uuid, s.fence, s.attempts, s.worker_uuid,
+			s.timeout_at IS NOT NULL AND s.timeout_at <= clock_timestamp() AS timed_out, coalesce(s.timeout_ms, 0) AS timeout_ms
+		FROM tasker.workflow_steps s
+		WHERE s.lease_expires_at <= clock_timestamp()
+		ORDER BY s.lease_expires_at
+		LIMIT $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for expired leases: %w", known(err))
+	}
+	return rows, nil
+}
+
+// A KeptReport is a report that was accepted and whose follow-up failed.
+type KeptReport struct {
+	TaskUUID tasker.ID
+	StepUUID tasker.ID
+	Fence    int64
+	Report   []byte
+}
+
+// KeptReports returns kept reports older than age, oldest first.
+func (db *DB) KeptReports(ctx context.Context, age time.Duration, limit int) ([]KeptReport, error) {
+	rows, err := collect[KeptReport](ctx, db.pool, `
+		SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
+		FROM tasker.workflow_steps s
+		WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= clock_timestamp() - $1::interval
+		ORDER BY s.state_since
+		LIMIT $2`, age, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for kept reports: %w", known(err))
+	}
+	return rows, nil
+}

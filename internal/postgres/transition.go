@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+type transitionRow struct {
+	TransitionID int64
+	TaskUUID     tasker.ID
+	StepUUID     *tasker.ID
+	FromState    string
+	ToState      string
+	Event        string
+	Attempt      *int
+	WorkerUUID   *tasker.ID
+	Actor        string
+	Reason       string
+	Detail       json.RawMessage
+	CreatedAt    time.Time
+}
+
+// TaskTransitions returns the history of a task, oldest first, and says whether
+// there is more. The error is NotFound when there is no such task.
+func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
+	list, more, err := db.transitions(ctx, limit, `
+		SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
+			NULL::uuid AS worker_uuid, coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
+		FROM tasker.task_transitions
+		WHERE task_uuid = $1
+		ORDER BY transition_id LIMIT $2 OFFSET $3`, task, limit+1, offset)
+	if err == nil && len(list) == 0 {
+		_, err = db.Task(ctx, task)
+	}
+	return list, more, err
+}
+
+// StepTransitions returns the history of a step, oldest first, and says whether
+// there is more. The error is NotFound when the task has no such step.
+func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
+	list, more, err := db.transitions(ctx, limit, `
+		SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid,
+			coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
+		FROM tasker.workflow_step_transitions
+		WHERE task_uuid = $1 AND step_uuid = $4
+		ORDER BY transition_id LIMIT $2 OFFSET $3`, task, limit+1, offset, step)
+	if err == nil && len(list) == 0 {
+		_, err = db.Step(ctx, task, step)
+	}
+	return list, more, err
+}
+
+func (db *DB) transitions(ctx context.Context, limit int, sql string, args ...any) ([]tasker.Transition, bool, error) {
+	rows, err := collect[transitionRow](ctx, db.pool, sql, args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("read history: %w", known(err))
+	}
+	rows, more := page(rows, limit)
+	out := make([]tasker.Transition, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.Transition{
+			ID: r.TransitionID, TaskUUID: r.TaskUUID, StepUUID: r.StepUUID, From: r.FromState, To: r.ToState, Event: r.Event,
+			Attempt: r.Attempt, WorkerUUID: r.WorkerUUID, Actor: r.Actor, Reason: r.Reason, Detail: r.Detail, CreatedAt: r.CreatedAt,
+		}
+	}
+	return out, more, nil
+}

@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+type statsRow struct {
+	DlqReason                string
+	TotalEntries             int64
+	Pending                  int64
+	ManuallyResolved         int64
+	PermanentFailures        int64
+	Cancelled                int64
+	OldestEntry              *time.Time
+	NewestEntry              *time.Time
+	AvgResolutionTimeMinutes *float64
+}
+
+// EntryStats counts the investigations of each reason that has any.
+func (db *DB) EntryStats(ctx context.Context) ([]tasker.EntryStats, error) {
+	rows, err := collect[statsRow](ctx, db.pool, `
+		SELECT dlq_reason::text, total_entries, pending, manually_resolved, permanent_failures, cancelled,
+			oldest_entry, newest_entry, avg_resolution_time_minutes::float8
+		FROM tasker.v_dlq_dashboard
+		ORDER BY total_entries DESC, dlq_reason`)
+	if err != nil {
+		return nil, fmt.Errorf("count investigations: %w", known(err))
+	}
+	out := make([]tasker.EntryStats, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.EntryStats{
+			Reason: tasker.Reason(r.DlqReason), Total: r.TotalEntries, Pending: r.Pending, ManuallyResolved: r.ManuallyResolved,
+			PermanentFailures: r.PermanentFailures, Cancelled: r.Cancelled, Oldest: r.OldestEntry, Newest: r.NewestEntry,
+			AvgResolutionTimeMinutes: r.AvgResolutionTimeMinutes,
+		}
+	}
+	return out, nil
+}
+
+type queueRow struct {
+	DlqEntryUUID       tasker.ID
+	TaskUUID           tasker.ID
+	StepUUID           *tasker.ID
+	OriginalState      string
+	DlqReason          string
+	DetailCode         string
+	DlqTimestamp       time.Time
+	MinutesInDlq       float64
+	NamespaceName      string
+	TaskName           string
+	CurrentState       string
+	TimeInStateMinutes *float64
+	PriorityScore      float64
+	RecoveredAt        *time.Time
+}
+
+// Queue returns the open investigations, the most urgent first, in the order of
+// the view.
+func (db *DB) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error) {
+	rows, err := collect[queueRow](ctx, db.pool, `
+		SELECT dlq_entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text, detail_code, dlq_timestamp,
+			minutes_in_dlq::float8, namespace_name, task_name, current_state, time_in_state_minutes::float8,
+			priority_score::float8, recovered_at
+		FROM tasker.v_dlq_investigation_queue
+		LIMIT $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the investigation queue: %w", known(err))
+	}
+	out := make([]tasker.QueueEntry, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.QueueEntry{
+			EntryUUID: r.DlqEntryUUID, TaskUUID: r.TaskUUID, StepUUID: r.StepUUID, OriginalState: tasker.TaskState(r.OriginalState),
+			Reason: tasker.Reason(r.DlqReason), DetailCode: r.DetailCode, At: r.DlqTimestamp, MinutesInDLQ: r.MinutesInDlq,
+			Namespace: r.NamespaceName, TaskName: r.TaskName, CurrentState: tasker.TaskState(r.CurrentState),
+			TimeInStateMinutes: r.TimeInStateMinutes, PriorityScore: r.PriorityScore, RecoveredAt: r.RecoveredAt,
+		}
+	}
+	return out, nil
+}
+
+const selectStaleness = `
+SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, task_age_minutes::float8,
+    staleness_threshold_minutes::float8, health_status, priority
+FROM tasker.v_task_staleness_monitoring
+ORDER BY array_position(ARRAY['stale', 'warning', 'healthy'], health_status), time_in_state_minutes DESC, task_uuid
+LIMIT $1`
+
+type stalenessRow struct {
+	TaskUUID                  tasker.ID
+	NamespaceName             string
+	TaskName                  string
+	CurrentState              string
+	TimeInStateMinutes        float64
+	TaskAgeMinutes            float64
+	StalenessThresholdMinutes float64
+	HealthStatus              string
+	Priority                  int
+}
+
+// Staleness returns the watched tasks: stale, then warning, then healthy ones,
+// the longest in their state first.
+func (db *DB) Staleness(ctx context.Context, limit int) ([]tasker.StalenessLine, error) {
+	rows, err := collect[stalenessRow](ctx, db.pool, selectStaleness, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read staleness: %w", known(err))
+	}
+	out := make([]tasker.StalenessLine, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.StalenessLine{
+			TaskUUID: r.TaskUUID, Namespace: r.NamespaceName, TaskName: r.TaskName, State: tasker.TaskState(r.CurrentState),
+			TimeInStateMinutes: r.TimeInStateMinutes, TaskAgeMinutes: r.TaskAgeMinutes,
+			ThresholdMinutes: r.StalenessThresholdMinutes, Health: tasker.Health(r.HealthStatus), Priority: r.Priority,
+		}
+	}
+	return out, nil
+}
+
+// SetStalenessThresholds stores the server's thresholds, in minutes, and gives
+// every watched task whose template has none of its own its new deadlines. When
+// they are stored already nothing happens.
+func (db *DB) SetStalenessThresholds(ctx context.Context, waitingForDependencies, waitingForRetry, stepsInProcess int) error {
+	err := db.InTx(ctx, func(tx *Tx) error {
+		tag, err := tx.Exec(ctx, `
+			UPDATE tasker.staleness_thresholds
+			SET waiting_for_dependencies_minutes = $1, waiting_for_retry_minutes = $2, steps_in_process_minutes = $3,
+				updated_at = clock_timestamp()
+			WHERE (waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes) IS DISTINCT FROM ($1, $2, $3)`,
+			waitingForDependencies, waitingForRetry, stepsInProcess)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			WITH watched AS MATERIALIZED (
+				SELECT task_uuid FROM tasker.tasks WHERE stale_at IS NOT NULL ORDER BY task_uuid FOR NO KEY UPDATE
+			)
+			UPDATE tasker.tasks t
+			SET warn_at = t.state_since + 0.8 * tasker.staleness_threshold(t.state, tt, st),
+				stale_at = t.state_since + tasker.staleness_threshold(t.state, tt, st)
+			FROM watched w, tasker.task_templates tt, tasker.staleness_thresholds st
+			WHERE t.task_uuid = w.task_uuid AND tt.template_uuid = t.template_uuid`)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set staleness thresholds: %w", err)
+	}
+	return nil
+}
+
+// A Swept is what the sweep did with one stale task.
+type Swept struct {
+	TaskUUID           tasker.ID
+	NamespaceName      string
+	TaskName           string
+	CurrentState       string
+	TimeInStateMinutes float64
+	ActionTaken        string
+	MovedToDlq         bool
+	TransitionSuccess  bool
+	StalenessThreshold float64
+}
+
+// SweepStale makes one batch of the staleness sweep, or says what it would do.
+func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, error) {
+	var rows []Swept
+	err := retry(ctx, func() error {
+		var err error
+		rows, err = collect[Swept](ctx, db.pool, `
+			SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, action_taken,
+				moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold
+			FROM tasker.detect_and_transition_stale_tasks($1, $2)`, dryRun, batch)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sweep for stale tasks: %w", err)
+	}
+	return rows, nil
+}

@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// AddWorker stores a worker with what it was promised.
+func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration) error {
+	_, err := db.pool.Exec(ctx, `
+		INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration)
+	if err != nil {
+		return fmt.Errorf("register worker: %w", known(err))
+	}
+	return nil
+}
+
+// Worker returns what a worker said of itself. The error is NotFound when it is
+// not registered or has left.
+func (db *DB) Worker(ctx context.Context, id tasker.ID) (tasker.WorkerSpec, error) {
+	rows, err := collect[tasker.WorkerSpec](ctx, db.pool, `
+		SELECT name, namespaces, handlers, version, max_concurrency
+		FROM tasker.workers WHERE worker_uuid = $1 AND left_at IS NULL`, id)
+	if err != nil {
+		return tasker.WorkerSpec{}, fmt.Errorf("read worker: %w", known(err))
+	}
+	if len(rows) == 0 {
+		return tasker.WorkerSpec{}, unknownWorker(id)
+	}
+	return rows[0], nil
+}
+
+// RemoveWorker notes that a worker has left. The error is NotFound when it is not
+// registered or has left before.
+func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
+	tag, err := db.pool.Exec(ctx, `UPDATE tasker.workers SET left_at = clock_timestamp() WHERE worker_uuid = $1 AND left_at IS NULL`, id)
+	if err != nil {
+		return fmt.Errorf("remove worker: %w", known(err))
+	}
+	if tag.RowsAffected() == 0 {
+		return unknownWorker(id)
+	}
+	return nil
+}
+
+// ForgetWorkers deletes workers that have been silent for longer than age, and
+// returns how many.
+func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, error) {
+	tag, err := db.pool.Exec(ctx, `DELETE FROM tasker.workers WHERE last_heartbeat_at < clock_timestamp() - $1::interval`, age)
+	if err != nil {
+		return 0, fmt.Errorf("forget workers: %w", known(err))
+	}
+	return tag.RowsAffected(), nil
+}
+
+// Leased steps are few, and all in one partial index.
+const selectWorkers = `
+SELECT
+    w.worker_uuid, w.name, w.namespaces, w.handlers, w.version, w.max_concurrency, w.registered_at, w.last_heartbeat_at,
+    coalesce(n.held, 0) AS in_flight,
+    CASE
+        WHEN w.left_at IS NOT NULL OR w.last_heartbeat_at + w.lease < clock_timestamp() THEN 'gone'
+        WHEN w.last_heartbeat_at + 3 * w.heartbeat_interval < clock_timestamp() THEN 'stale'
+        ELSE 'active'
+    END AS health
+FROM tasker.workers w
+LEFT JOIN (
+    SELECT s.worker_uuid, count(*) AS held
+    FROM tasker.workflow_steps s
+    WHERE s.lease_expires_at IS NOT NULL
+    GROUP BY s.worker_uuid
+) n ON n.worker_uuid = w.worker_uuid
+ORDER BY w.last_heartbeat_at DESC, w.worker_uuid
+LIMIT $1 OFFSET $2`
+
+type workerRow struct {
+	WorkerUUID      tasker.ID
+	Name            string
+	Namespaces      []string
+	Handlers        []string
+	Version         string
+	MaxConcurrency  int
+	RegisteredAt    time.Time
+	LastHeartbeatAt time.Time
+	InFlight        int
+	Health          string
+}
+
+// Workers lists workers, those heard of last first, and says whether there are
+// more.
+func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
+	rows, err := collect[workerRow](ctx, db.pool, selectWorkers, limit+1, offset)
+	if err != nil {
+		return nil, false, fmt.Errorf("list workers: %w", known(err))
+	}
+	rows, more := page(rows, limit)
+	out := make([]tasker.Worker, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.Worker{
+			UUID: r.WorkerUUID, Health: tasker.WorkerHealth(r.Health), InFlight: r.InFlight,
+			RegisteredAt: r.RegisteredAt, LastHeartbeatAt: r.LastHeartbeatAt,
+			WorkerSpec: tasker.WorkerSpec{
+				Name: r.Name, Namespaces: r.Namespaces, Handlers: r.Handlers, Version: r.Version, MaxConcurrency: r.MaxConcurrency,
+			},
+		}
+	}
+	return out, more, nil
+}
