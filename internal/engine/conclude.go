@@ -142,7 +142,7 @@ func (e *Engine) followUp(ctx context.Context, k postgres.KeptReport) error {
 	if err := json.Unmarshal(k.Report, &v); err != nil {
 		return fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
 	}
-	v.From, v.Fence, v.Worker, v.Digest = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil
+	v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
 	_, err := e.conclude(ctx, []verdict{v})
 	return err
 }

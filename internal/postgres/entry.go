@@ -194,18 +194,18 @@ WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.tasks_dlq d
     SET resolution_status = coalesce($2::text::tasker.dlq_resolution_status, d.resolution_status),
-        resolution_notes = coalesce($3, d.resolution_notes),
-        resolved_by = coalesce($4, d.resolved_by),
+        resolution_notes = coalesce($3::text, d.resolution_notes),
+        resolved_by = coalesce($4::text, d.resolved_by),
         metadata = CASE WHEN $5::text IS NULL THEN d.metadata ELSE coalesce(d.metadata, '{}') || $5::text::jsonb END,
-        resolved_at = CASE WHEN $2 IS NULL THEN d.resolved_at ELSE c.at END,
+        resolved_at = CASE WHEN $2::text IS NULL THEN d.resolved_at ELSE c.at END,
         updated_at = c.at
     FROM clock c
-    WHERE d.dlq_entry_uuid = $1 AND ($2 IS NULL OR d.resolution_status = 'pending')
+    WHERE d.dlq_entry_uuid = $1 AND ($2::text IS NULL OR d.resolution_status = 'pending')
     RETURNING d.dlq_entry_uuid, d.resolution_status, d.updated_at
 )
 INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
-SELECT m.dlq_entry_uuid, CASE WHEN $2 IS NULL THEN 'updated' ELSE 'resolved' END, $6,
-    CASE WHEN $2 IS NULL THEN m.resolution_status ELSE 'pending' END, m.resolution_status, $3, $5::text::jsonb, m.updated_at
+SELECT m.dlq_entry_uuid, CASE WHEN $2::text IS NULL THEN 'updated' ELSE 'resolved' END, $6,
+    CASE WHEN $2::text IS NULL THEN m.resolution_status ELSE 'pending' END, m.resolution_status, $3, $5::text::jsonb, m.updated_at
 FROM moved m`
 
 // UpdateEntry changes an investigation and writes it into its history. It

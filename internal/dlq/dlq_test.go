@@ -1,0 +1,442 @@
+package dlq_test
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tasker"
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A house is investigations and an engine on a database of their own.
+type house struct {
+	*testing.T
+	db     *postgres.DB
+	engine *engine.Engine
+	dlq    *dlq.Service
+	worker tasker.ID
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), dlq: dlq.New(db, dlq.Options{})}
+	r, err := h.engine.RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"shop"}, Handlers: []string{"run"}})
+	h.must(err)
+	h.worker = r.WorkerUUID
+	retry := tasker.DefaultRetry()
+	retry.MaxAttempts = 1
+	_, _, err = h.engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: "shop", Name: "single", Version: "1.0.0",
+		Steps: []tasker.StepTemplate{{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: retry}},
+	}, "")
+	h.must(err)
+	return h
+}
+
+func (h *house) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *house) wantCode(err error, code tasker.Code, words ...string) {
+	h.Helper()
+	if tasker.CodeOf(err) != code {
+		h.Fatalf("got %v (%s), want code %s", err, tasker.CodeOf(err), code)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			h.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+func (h *house) exec(sql string, args ...any) {
+	h.Helper()
+	_, err := h.db.Pool().Exec(h.Context(), sql, args...)
+	h.must(err)
+}
+
+func (h *house) create() tasker.ID {
+	h.Helper()
+	c, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "single"}})
+	h.must(err)
+	return c[0].TaskUUID
+}
+
+func (h *house) claim() tasker.Assignment {
+	h.Helper()
+	list, err := h.engine.Claim(h.Context(), h.worker, 1, 0)
+	h.must(err)
+	if len(list) != 1 {
+		h.Fatalf("claimed %d steps", len(list))
+	}
+	return list[0]
+}
+
+func (h *house) report(o tasker.Outcome) {
+	h.Helper()
+	r, err := h.engine.Report(h.Context(), h.worker, []tasker.Outcome{o}, 0)
+	h.must(err)
+	if len(r.Accepted) != 1 {
+		h.Fatalf("receipt %+v", r)
+	}
+}
+
+// failed returns the investigation of a task whose step has failed for good.
+func (h *house) failed() tasker.Entry {
+	h.Helper()
+	task := h.create()
+	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
+	e, err := h.db.EntryOfTask(h.Context(), task)
+	h.must(err)
+	return e
+}
+
+// stand makes it so that the task has stood where it is for a while.
+func (h *house) stand(task tasker.ID, d time.Duration) {
+	h.Helper()
+	h.exec(`UPDATE tasker.tasks SET state_since = state_since - $2::interval, warn_at = warn_at - $2::interval,
+		stale_at = stale_at - $2::interval, ends_at = ends_at - $2::interval, created_at = created_at - $2::interval WHERE task_uuid = $1`, task, d)
+}
+
+func (h *house) state(task tasker.ID) tasker.TaskState {
+	h.Helper()
+	t, err := h.db.Task(h.Context(), task)
+	h.must(err)
+	return t.State
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestTheSweepFindsWhatStandsStill(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	stale, warned, fresh := h.create(), h.create(), h.create()
+	h.stand(stale, 31*time.Minute)
+	h.stand(warned, 25*time.Minute)
+
+	lines, err := h.db.Staleness(t.Context(), 10)
+	h.must(err)
+	var got []string
+	for _, l := range lines {
+		got = append(got, string(l.Health))
+	}
+	if diff := cmp.Diff([]string{"stale", "warning", "healthy"}, got); diff != "" || lines[0].TaskUUID != stale || lines[0].ThresholdMinutes != 30 {
+		t.Errorf("staleness %+v %s", lines, diff)
+	}
+	dry, err := h.db.SweepStale(t.Context(), true, 10)
+	h.must(err)
+	if len(dry) != 1 || dry[0].ActionTaken != "would_transition_to_dlq_and_error" || h.state(stale) != tasker.TaskStepsInProcess {
+		t.Errorf("dry run %+v", dry)
+	}
+	n, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	if n != 1 || h.state(stale) != tasker.TaskError || h.state(warned) != tasker.TaskStepsInProcess || h.state(fresh) != tasker.TaskStepsInProcess {
+		t.Fatalf("swept %d", n)
+	}
+	e, err := h.db.EntryOfTask(t.Context(), stale)
+	h.must(err)
+	if e.Reason != tasker.StalenessTimeout || e.DetailCode != "steps_in_process" || e.DetectedBy != tasker.DetectedSweep ||
+		e.OriginalState != tasker.TaskStepsInProcess || e.StepUUID != nil {
+		t.Errorf("entry %+v", e)
+	}
+	var s struct {
+		Minutes   float64 `json:"time_in_state_minutes"`
+		Threshold float64 `json:"threshold_minutes"`
+	}
+	h.must(json.Unmarshal(e.Snapshot, &s))
+	if s.Minutes < 31 || s.Minutes > 32 || s.Threshold != 30 {
+		t.Errorf("snapshot %+v", s)
+	}
+	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 0 {
+		t.Errorf("the second sweep did %d, %v", n, err)
+	}
+}
+
+func TestManySweepsAtOnceOpenOneInvestigationEach(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for range 30 {
+		h.stand(h.create(), time.Hour)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 3 {
+				if _, err := h.dlq.Sweep(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	all, err := h.db.Entries(t.Context(), tasker.EntryFilter{Limit: 100, Status: tasker.EntryPending})
+	h.must(err)
+	if len(all) != 30 {
+		t.Errorf("%d investigations of 30 tasks", len(all))
+	}
+}
+
+func TestAStaleTaskWhoseWorkerDeliversGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.create()
+	a := h.claim()
+	h.stand(task, time.Hour)
+	_, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	if s := h.state(task); s != tasker.TaskComplete {
+		t.Fatalf("task is %s", s)
+	}
+	e, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("entry recovered at %v, %s", e.RecoveredAt, e.ResolutionStatus)
+	}
+}
+
+func TestThresholds(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.create()
+	h.must(h.db.SetStalenessThresholds(t.Context(), 60, 30, 5))
+	h.stand(task, 6*time.Minute)
+	n, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	if n != 1 {
+		t.Error("the new threshold does not hold for a task that was there before")
+	}
+	_, _, err = h.engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: "shop", Name: "slow", Version: "1.0.0", Lifecycle: tasker.Lifecycle{MaxStepsInProcessMinutes: 120, MaxDurationMinutes: 240},
+		Steps: []tasker.StepTemplate{{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()}},
+	}, "")
+	h.must(err)
+	c, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "slow"}})
+	h.must(err)
+	h.stand(c[0].TaskUUID, 100*time.Minute)
+	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 0 {
+		t.Errorf("the template's own threshold does not win: %d, %v", n, err)
+	}
+	h.stand(c[0].TaskUUID, 141*time.Minute)
+	h.exec(`UPDATE tasker.tasks SET state_since = clock_timestamp(), warn_at = clock_timestamp() + interval '1 hour',
+		stale_at = clock_timestamp() + interval '2 hours' WHERE task_uuid = $1`, c[0].TaskUUID)
+	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 1 {
+		t.Fatalf("a task past its whole duration was not found: %d, %v", n, err)
+	}
+	e, err := h.db.EntryOfTask(t.Context(), c[0].TaskUUID)
+	h.must(err)
+	if e.DetailCode != "max_duration" {
+		t.Errorf("detail code %s", e.DetailCode)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.failed()
+	got, warn, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+		Notes: ptr("looking"), Metadata: json.RawMessage(`{"ticket": "OPS-1", "a": 1}`), Actor: "ann",
+	})
+	h.must(err)
+	if got.ResolutionStatus != tasker.EntryPending || *got.ResolutionNotes != "looking" || got.ResolvedAt != nil || len(warn) != 0 {
+		t.Errorf("after a note: %+v %v", got, warn)
+	}
+	end := tasker.EntryUpdate{
+		Status: ptr(tasker.EntryManuallyResolved), Notes: ptr("fixed"), ResolvedBy: ptr("bob"), Metadata: json.RawMessage(`{"a": 2}`), Actor: "key-7",
+	}
+	for range 2 { // the very same again is fine
+		if got, warn, err = h.dlq.Update(t.Context(), e.UUID, end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got.ResolutionStatus != tasker.EntryManuallyResolved || *got.ResolvedBy != "bob" || got.ResolvedAt == nil || string(got.Metadata) != `{"a": 2, "ticket": "OPS-1"}` {
+		t.Errorf("after its end: %+v, metadata %s", got, got.Metadata)
+	}
+	if len(warn) != 1 || !strings.Contains(warn[0], "still in error") {
+		t.Errorf("warnings %v", warn)
+	}
+	var events []string
+	for _, c := range got.History {
+		events = append(events, c.Event+" by "+c.Actor)
+	}
+	if diff := cmp.Diff([]string{"created by tasker", "updated by ann", "resolved by key-7"}, events); diff != "" {
+		t.Error(diff)
+	}
+	end.Status = ptr(tasker.EntryCancelled)
+	_, _, err = h.dlq.Update(t.Context(), e.UUID, end)
+	h.wantCode(err, tasker.Conflict, "ended as manually_resolved")
+	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: ptr(tasker.EntryPending)})
+	h.wantCode(err, tasker.Conflict, "stays so")
+	after, err := h.db.Entry(t.Context(), e.UUID)
+	h.must(err)
+	if diff := cmp.Diff(string(e.Snapshot), string(after.Snapshot)); diff != "" {
+		t.Errorf("the evidence has changed: %s", diff)
+	}
+}
+
+func TestUpdatesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.failed()
+	for _, tt := range []struct {
+		name string
+		u    tasker.EntryUpdate
+		says string
+	}{
+		{"nothing", tasker.EntryUpdate{Actor: "ann"}, "nothing to change"},
+		{"a status that there is not", tasker.EntryUpdate{Status: ptr(tasker.ResolutionStatus("done"))}, "resolution_status: must be"},
+		{"an end without notes", tasker.EntryUpdate{Status: ptr(tasker.EntryCancelled), ResolvedBy: ptr("ann")}, "resolution_notes: is missing"},
+		{"an end by nobody", tasker.EntryUpdate{Status: ptr(tasker.EntryCancelled), Notes: ptr("n")}, "resolved_by: is missing"},
+		{"empty notes", tasker.EntryUpdate{Notes: ptr(" ")}, "resolution_notes: is empty"},
+		{"long notes", tasker.EntryUpdate{Notes: ptr(strings.Repeat("n", 20_001))}, "20000 is the limit"},
+		{"a NUL", tasker.EntryUpdate{Notes: ptr("a\x00")}, "NUL"},
+		{"metadata that is a list", tasker.EntryUpdate{Metadata: json.RawMessage(`[]`)}, "metadata: must be a JSON object"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := h.dlq.Update(t.Context(), e.UUID, tt.u)
+			h.wantCode(err, tasker.Invalid, tt.says)
+		})
+	}
+	_, _, err := h.dlq.Update(t.Context(), tasker.NewID(), tasker.EntryUpdate{Notes: ptr("n")})
+	h.wantCode(err, tasker.NotFound, "no investigation")
+	after, err := h.db.Entry(t.Context(), e.UUID)
+	h.must(err)
+	if after.UpdatedAt != e.UpdatedAt || len(after.History) != 1 {
+		t.Error("the entry has changed")
+	}
+}
+
+func TestOfTwoInvestigatorsOneEndsIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.failed()
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		status := tasker.ResolutionStatuses()[1+i%3]
+		wg.Go(func() {
+			_, _, errs[i] = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: ptr(strings.Repeat("n", i+1)), ResolvedBy: ptr("ann")})
+		})
+	}
+	wg.Wait()
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+		} else if tasker.CodeOf(err) != tasker.Conflict {
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d ended it", won)
+	}
+}
+
+func TestOpenByHand(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.create()
+	e, err := h.dlq.Open(t.Context(), task, "ann", "looks odd", json.RawMessage(`{"a": 1}`))
+	h.must(err)
+	if e.Reason != tasker.ManualDLQ || e.DetectedBy != tasker.DetectedOperator || e.OriginalState != tasker.TaskStepsInProcess || e.History[0].Actor != "ann" {
+		t.Errorf("entry %+v", e)
+	}
+	if s := h.state(task); s != tasker.TaskStepsInProcess {
+		t.Errorf("the task was changed: it is %s", s)
+	}
+	_, err = h.dlq.Open(t.Context(), task, "bob", "me too", nil)
+	h.wantCode(err, tasker.Conflict, e.UUID.String())
+	_, err = h.dlq.Open(t.Context(), task, "", "", nil)
+	h.wantCode(err, tasker.Invalid, "reason: is empty")
+	_, err = h.dlq.Open(t.Context(), tasker.NewID(), "ann", "r", nil)
+	h.wantCode(err, tasker.NotFound)
+}
+
+func TestWrittenOffTasksAreNotRepairedButRecreated(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.failed()
+	_, _, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+		Status: ptr(tasker.EntryPermanentlyFailed), Notes: ptr("the card is gone"), ResolvedBy: ptr("ann"),
+	})
+	h.must(err)
+	_, err = h.engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
+	h.wantCode(err, tasker.Conflict, "written off", "recreated_from")
+	c, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "single", RecreatedFrom: e.TaskUUID}})
+	h.must(err)
+	again, err := h.db.Task(t.Context(), c[0].TaskUUID)
+	h.must(err)
+	if again.RecreatedFrom == nil || *again.RecreatedFrom != e.TaskUUID {
+		t.Errorf("recreated from %v", again.RecreatedFrom)
+	}
+}
+
+func TestASecondFailureIsANewInvestigation(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	first := h.failed()
+	_, _, err := h.dlq.Update(t.Context(), first.UUID, tasker.EntryUpdate{Status: ptr(tasker.EntryManuallyResolved), Notes: ptr("n"), ResolvedBy: ptr("ann")})
+	h.must(err)
+	_, err = h.engine.OperateStep(t.Context(), first.TaskUUID, *first.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
+	h.must(err)
+	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
+	second, err := h.db.EntryOfTask(t.Context(), first.TaskUUID)
+	h.must(err)
+	if second.UUID == first.UUID || second.PredecessorUUID == nil || *second.PredecessorUUID != first.UUID {
+		t.Errorf("second %s names %v", second.UUID, second.PredecessorUUID)
+	}
+}
+
+func TestTheQueueIsOrderedByPriority(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	manual := h.create()
+	h.claim()
+	_, err := h.dlq.Open(t.Context(), manual, "ann", "odd", nil)
+	h.must(err)
+	stale := h.create()
+	h.claim()
+	h.stand(stale, time.Hour)
+	_, err = h.dlq.Sweep(t.Context())
+	h.must(err)
+	failed := h.failed()
+	queue, err := h.db.Queue(t.Context(), 10)
+	h.must(err)
+	var got []tasker.ID
+	for _, q := range queue {
+		got = append(got, q.TaskUUID)
+	}
+	if diff := cmp.Diff([]tasker.ID{failed.TaskUUID, stale, manual}, got); diff != "" {
+		t.Error(diff)
+	}
+	if q := queue[0]; q.PriorityScore < 500 || q.PriorityScore > 501 || q.CurrentState != tasker.TaskError {
+		t.Errorf("first is %+v", q)
+	}
+	stats, err := h.db.EntryStats(t.Context())
+	h.must(err)
+	if len(stats) != 3 || stats[0].Total != 1 || stats[0].AvgResolutionTimeMinutes != nil {
+		t.Errorf("stats %+v", stats)
+	}
+}
