@@ -1,0 +1,135 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+)
+
+// randomSteps makes a graph of up to 12 steps in which each depends on some of
+// those before it.
+func randomSteps(r *rand.Rand) []tasker.StepTemplate {
+	list := make([]tasker.StepTemplate, 1+r.IntN(12))
+	for i := range list {
+		var before []string
+		for j := range i {
+			if r.IntN(4) == 0 {
+				before = append(before, list[j].Name)
+			}
+		}
+		list[i] = attempts(1+r.IntN(3), step(fmt.Sprintf("s%d", i), before...))
+		list[i].Retry.BaseMS = 0
+	}
+	return list
+}
+
+// chaos is several engines and workers that do whatever workers do: succeed,
+// fail, fall silent, give back, report twice, report late.
+type chaos struct {
+	*house
+	engines []*engine.Engine
+	seed    uint64
+}
+
+func (c *chaos) work(ctx context.Context, n int) {
+	r := rand.New(rand.NewPCG(c.seed, uint64(n)))
+	e := c.engines[n%len(c.engines)]
+	reg, err := e.RegisterWorker(ctx, tasker.WorkerSpec{Name: fmt.Sprint("w", n), Namespaces: []string{space}, Handlers: []string{"run"}})
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	var late []tasker.Outcome
+	for ctx.Err() == nil {
+		list, err := e.Claim(ctx, reg.WorkerUUID, 1+r.IntN(10), 50*time.Millisecond)
+		if err != nil && ctx.Err() == nil {
+			c.Error(err)
+			return
+		}
+		var outcomes []tasker.Outcome
+		for _, a := range list {
+			switch r.IntN(12) {
+			case 0, 1:
+				outcomes = append(outcomes, failure(a, true))
+			case 2: // falls silent
+			case 3:
+				late = append(late, success(a, `"late"`))
+			case 4:
+				_, _, err = e.Release(ctx, reg.WorkerUUID, []tasker.Lease{a.Lease()})
+			default:
+				o := success(a, `"done"`)
+				outcomes = append(outcomes, o)
+				if r.IntN(4) == 0 {
+					outcomes = append(outcomes, o)
+				}
+			}
+		}
+		if r.IntN(5) == 0 {
+			outcomes, late = append(outcomes, late...), nil
+		}
+		if err == nil && len(outcomes) > 0 {
+			_, err = e.Report(ctx, reg.WorkerUUID, outcomes, 0)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.Error(err)
+			return
+		}
+	}
+}
+
+// Whatever workers do, every task ends or is an investigation, and the history
+// is sound; that is checked when the test has ended.
+func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	seed := uint64(rand.Int64()) //nolint:gosec // a test's dice
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's dice
+	c := &chaos{house: h, seed: seed, engines: []*engine.Engine{h.engine, engine.New(h.db, engine.Options{})}}
+	const templates, tasks = 12, 120
+	for i := range templates {
+		h.template(fmt.Sprint("random", i), randomSteps(r)...)
+	}
+	for i := range tasks {
+		h.create(fmt.Sprint("random", i%templates))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for n := range 4 {
+		wg.Go(func() { c.work(ctx, n+1) })
+	}
+	// Time passes: leases run out and rests are over, from two engines at once.
+	for round := 0; h.open() > 0; round++ {
+		h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp() WHERE lease_expires_at IS NOT NULL AND random() < 0.2`)
+		time.Sleep(5 * time.Millisecond) // the workers, too, need the processors
+		var ticks sync.WaitGroup
+		for _, e := range c.engines {
+			ticks.Go(func() {
+				if _, err := e.Tick(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		ticks.Wait()
+		if round > 20_000 || t.Failed() {
+			t.Errorf("%d tasks are still open after %d rounds", h.open(), round)
+			break
+		}
+	}
+	stop()
+	wg.Wait()
+}
+
+// open counts the tasks that have neither ended nor become an investigation.
+func (h *house) open() int {
+	h.Helper()
+	var n int
+	h.must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.tasks WHERE state NOT IN ('complete', 'error')`).Scan(&n))
+	return n
+}
