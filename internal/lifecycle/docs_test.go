@@ -1,0 +1,117 @@
+package lifecycle_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+)
+
+// docs/states.md is made from the tables, so that it cannot be wrong.
+const statesDoc = "../../docs/states.md"
+
+func TestStatesDoc(t *testing.T) {
+	t.Parallel()
+	got := statesPage()
+	if os.Getenv("UPDATE_DOCS") != "" {
+		if err := os.WriteFile(statesDoc, []byte(got), 0o644); err != nil { //nolint:gosec // G306: a page for all to read
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(statesDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Error("docs/states.md is not what the tables say; run: UPDATE_DOCS=1 go test ./internal/lifecycle")
+	}
+}
+
+func statesPage() string {
+	var b strings.Builder
+	b.WriteString(`# States
+
+Made from the tables in ` + "`internal/lifecycle`" + ` by its tests. An event that is not drawn is refused.
+
+## Tasks
+
+A task rests in ` + resting() + `. It passes through the other states inside one transaction; they appear in its history.
+` + "`resolved_manually`" + ` is listed by the specification and reached by no event: a task whose steps were all settled by hand is complete.
+
+` + diagram(lifecycle.Task.Edges()) + `
+## Steps
+
+` + diagram(lifecycle.Step.Edges()) + `
+` + "`enqueued_for_orchestration`" + ` holds a result that was accepted and whose follow-up failed; it is tried again by itself.
+A step in ` + "`error`" + ` runs again by itself when it has a ` + "`next_retry_at`" + `; without one it has failed for good.
+
+## What an operator may do to a step
+
+`)
+	actions := []struct {
+		action tasker.StepAction
+		event  lifecycle.StepEvent
+	}{
+		{tasker.ResetForRetry, lifecycle.Reset}, {tasker.ResolveManually, lifecycle.Resolve}, {tasker.CompleteManually, lifecycle.CompleteByHand},
+	}
+	b.WriteString("| state of the step | `reset_for_retry` | `resolve_manually` | `complete_manually` |\n|---|---|---|---|\n")
+	for _, s := range tasker.StepStates() {
+		fmt.Fprintf(&b, "| `%s` |", s)
+		for _, a := range actions {
+			b.WriteString(" " + mayOperate(s, a.event) + " |")
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString(`
+*with interrupt*: the action must say ` + "`\"interrupt\": true`" + `; the lease is taken away and what its worker reports later is refused.
+Everything else is answered with 409, naming the state and what is possible. Whatever the step's state, nothing may be done to the
+steps of a task that is ` + "`pending`, `complete` or `cancelled`" + `, or whose investigation ended as ` + "`permanently_failed`" + `.
+
+## Investigations
+
+` + diagram(lifecycle.Entry.Edges()))
+	return b.String()
+}
+
+func resting() string {
+	var names []string
+	for _, s := range lifecycle.Resting() {
+		names = append(names, "`"+string(s)+"`")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+func mayOperate(s tasker.StepState, e lifecycle.StepEvent) string {
+	to, err := lifecycle.Step.Next(s, e)
+	if err != nil {
+		return "no"
+	}
+	how := "→ `" + string(to) + "`"
+	if lifecycle.Held(s) {
+		how += ", with interrupt"
+	}
+	return how
+}
+
+func diagram[S, E ~string](edges []lifecycle.Edge[S, E]) string {
+	var b strings.Builder
+	b.WriteString("```mermaid\nstateDiagram-v2\n    [*] --> pending\n")
+	var leaves []string
+	for _, e := range edges {
+		fmt.Fprintf(&b, "    %s --> %s: %s\n", e.From, e.To, e.Event)
+		if !slices.ContainsFunc(edges, func(o lifecycle.Edge[S, E]) bool { return o.From == e.To }) && !slices.Contains(leaves, string(e.To)) {
+			leaves = append(leaves, string(e.To))
+		}
+	}
+	slices.Sort(leaves)
+	for _, l := range leaves {
+		fmt.Fprintf(&b, "    %s --> [*]\n", l)
+	}
+	b.WriteString("```\n")
+	return b.String()
+}
