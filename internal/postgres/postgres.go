@@ -63,6 +63,10 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = "5000"
 	params["idle_in_transaction_session_timeout"] = "15000"
+	// Planning a statement anew for each batch costs more than running it, and a
+	// plan made for a long array reads whole tables. Plans that do not depend on
+	// the values are right for statements that go through indexes by key.
+	params["plan_cache_mode"] = "force_generic_plan"
 	cfg.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
 		c.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
