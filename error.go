@@ -3,6 +3,7 @@ package tasker
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code says what kind of failure an [Error] is. A surface maps it to its own
@@ -32,9 +33,10 @@ type Error struct {
 	Err     error  // the cause, for the log only
 }
 
-// Error returns the message, followed by the cause when there is one.
+// Error returns the message, followed by the cause when there is one that the
+// message does not tell.
 func (e *Error) Error() string {
-	if e.Err != nil {
+	if e.Err != nil && !strings.Contains(e.Message, e.Err.Error()) {
 		return e.Message + ": " + e.Err.Error()
 	}
 	return e.Message

@@ -138,7 +138,7 @@ func (t Template) ForEnvironment(env string) Template {
 }
 
 func (o StepOverride) apply(s StepTemplate) StepTemplate {
-	if len(o.Initialization) > 0 {
+	if len(o.Initialization) > 0 && s.Type != ExternalStep { // which has no handler to give it to
 		s.Handler.Initialization = mergeObjects(s.Handler.Initialization, o.Initialization)
 	}
 	if o.TimeoutSeconds != nil {

@@ -15,13 +15,13 @@ func CleanText(s string, most int) string {
 	var b strings.Builder
 	invalid := false
 	for _, r := range s {
+		if (r < 0x20 && r != '\n' && r != '\t') || (0x7f <= r && r < 0xa0) {
+			continue
+		}
 		if r == utf8.RuneError && invalid {
 			continue // one mark for a run of them
 		}
 		invalid = r == utf8.RuneError
-		if (r < 0x20 && r != '\n' && r != '\t') || (0x7f <= r && r < 0xa0) {
-			continue
-		}
 		b.WriteRune(r)
 		if b.Len() > most {
 			return cut(b.String(), most)
@@ -54,8 +54,9 @@ type dropped struct {
 }
 
 // CleanJSON returns doc when [Check] accepts it, and otherwise a small object
-// that says why it was dropped, with the beginning of it as text. No document
-// stays none.
+// that says why it was dropped, with the beginning of it as text. [Check]
+// accepts what it returns. No document stays none, and so does one that cannot
+// be kept under limits so narrow that they leave no room to say so.
 func CleanJSON(doc json.RawMessage, l Limits) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
@@ -64,12 +65,18 @@ func CleanJSON(doc json.RawMessage, l Limits) json.RawMessage {
 	if err == nil {
 		return doc
 	}
-	kept := min(textKept, l.orDefault().Bytes/4, l.orDefault().StringBytes)
-	clean, err := json.Marshal(dropped{
-		Reason: CleanText(err.Error(), textKept), Bytes: len(doc), Text: CleanText(string(doc[:min(len(doc), 4*kept)]), kept),
-	})
-	if err != nil { // unreachable: strings and a number
-		return nil
+	full := l.orDefault()
+	kept := min(textKept, full.Bytes/8, full.StringBytes) // an escape makes 6 bytes of one
+	reason := CleanText(err.Error(), kept)
+	for _, d := range []any{
+		dropped{Reason: reason, Bytes: len(doc), Text: CleanText(string(doc[:min(len(doc), 4*kept)]), kept)},
+		dropped{Reason: reason, Bytes: len(doc)},
+		struct{}{},
+	} {
+		clean, err := json.Marshal(d)
+		if err == nil && Check(clean, l) == nil {
+			return clean
+		}
 	}
-	return clean
+	return nil
 }

@@ -88,7 +88,6 @@ func (s *scanner) object(depth int) bool {
 	if s.space(); s.take('}') {
 		return true
 	}
-	s.path = append(s.path, place{})
 	for {
 		keyAt := s.at
 		if s.at == len(s.text) || s.text[s.at] != '"' {
@@ -98,7 +97,7 @@ func (s *scanner) object(depth int) bool {
 		if !ok {
 			return false
 		}
-		s.path[len(s.path)-1] = place{key: key}
+		s.path = append(s.path, place{key: key})
 		if !s.member(begin, keyAt, key) {
 			return false
 		}
@@ -108,16 +107,17 @@ func (s *scanner) object(depth int) bool {
 		if s.space(); !s.value(depth) {
 			return false
 		}
-		if s.space(); s.take('}') {
-			break
-		}
-		if !s.take(',') {
+		s.space()
+		last := s.take('}')
+		if !last && !s.take(',') {
 			return s.unexpected("a comma or the end of the object is missing")
+		}
+		s.path = s.path[:len(s.path)-1]
+		if last {
+			return true
 		}
 		s.space()
 	}
-	s.path = s.path[:len(s.path)-1]
-	return true
 }
 
 // member counts a key and notes one that its object has already.

@@ -1,22 +1,117 @@
 package templatefile
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
 
 	"tasker"
 )
 
-// Checksum returns the SHA-256 of the meaning of a template, in hex.
+// Checksum returns the SHA-256 of the meaning of a template, in hex. Two
+// documents that mean the same have the same one, however they are spelled: the
+// order of keys and of one step's dependencies, defaults written or left out,
+// YAML or JSON, 1.0 or 1.
+//
+// It has no error: raw JSON in a template that was not parsed, and that is not
+// JSON, counts as the text that it is.
 func Checksum(t tasker.Template) string {
-	raw, err := json.Marshal(t)
-	if err != nil {
-		return ""
-	}
-	var doc any
-	_ = json.Unmarshal(raw, &doc)
-	raw, _ = json.Marshal(doc)
-	sum := sha256.Sum256(raw)
+	sum := sha256.Sum256(meaning(t))
 	return hex.EncodeToString(sum[:])
+}
+
+// meaning writes a template as JSON in the one spelling that all others share.
+func meaning(t tasker.Template) []byte {
+	t.InputSchema = canonical(t.InputSchema)
+	t.Steps = slices.Clone(t.Steps)
+	for i, s := range t.Steps {
+		t.Steps[i].Dependencies = slices.Sorted(slices.Values(s.Dependencies))
+		t.Steps[i].Handler.Initialization = canonical(s.Handler.Initialization)
+	}
+	environments := make(map[string]tasker.Override, len(t.Environments))
+	for name, o := range t.Environments {
+		o.Steps = slices.Clone(o.Steps)
+		for i, s := range o.Steps {
+			o.Steps[i].Initialization = canonical(s.Initialization)
+		}
+		environments[name] = o
+	}
+	t.Environments = environments
+	raw, err := json.Marshal(t)
+	if err != nil { // unreachable: all raw JSON in it has just been written by canonical
+		panic("templatefile: a template that has no JSON: " + err.Error())
+	}
+	return raw
+}
+
+// canonical spells a JSON document in one way: keys sorted, no space, each
+// number as its digits. What is not JSON becomes a JSON string of itself.
+func canonical(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil || !atEnd(d) {
+		return appendString(nil, string(doc))
+	}
+	raw, err := json.Marshal(canonicalNumbers(v))
+	if err != nil {
+		return appendString(nil, string(doc))
+	}
+	return raw
+}
+
+func atEnd(d *json.Decoder) bool {
+	_, err := d.Token()
+	return err == io.EOF
+}
+
+func canonicalNumbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			v[key] = canonicalNumbers(member)
+		}
+	case []any:
+		for i, item := range v {
+			v[i] = canonicalNumbers(item)
+		}
+	case json.Number:
+		return canonicalNumber(v)
+	}
+	return v
+}
+
+// canonicalNumber spells 100, 100.0 and 1e2 as 1e2, whatever their size.
+func canonicalNumber(n json.Number) json.Number {
+	text := strings.ToLower(n.String())
+	mantissa, exponent, _ := strings.Cut(text, "e")
+	power := 0
+	if exponent != "" {
+		p, err := strconv.Atoi(exponent)
+		if err != nil {
+			return n // beyond all limits; no other spelling of it will come
+		}
+		power = p
+	}
+	sign := ""
+	if strings.HasPrefix(mantissa, "-") {
+		sign, mantissa = "-", mantissa[1:]
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	power -= len(fraction)
+	digits := strings.TrimLeft(whole+fraction, "0")
+	if digits == "" {
+		return "0"
+	}
+	short := strings.TrimRight(digits, "0")
+	power += len(digits) - len(short)
+	return json.Number(sign + short + "e" + strconv.Itoa(power))
 }

@@ -40,6 +40,9 @@ func (v value) appendJSON(out []byte) []byte {
 }
 
 func (v value) appendScalar(out []byte) []byte {
+	if v.node.Tag == "!!str" && v.node.Style == 0 && jsonNumber.MatchString(v.node.Value) {
+		return append(out, v.number()...) // the YAML library makes text of a number that is too large for it
+	}
 	switch v.node.Tag {
 	case "!!null":
 		return append(out, "null"...)

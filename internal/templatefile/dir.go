@@ -1,15 +1,248 @@
 package templatefile
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
 	"tasker"
+)
+
+const (
+	maxFiles        = 10_000 // templates below one directory
+	maxFilesFaults  = 200    // listed for all files together
+	maxDirMessage   = 50     // lines in the message of the error
+	maxFilesVisited = 100_000
 )
 
 // A File is a template with the file it was read from.
 type File struct {
-	Path     string
-	Source   []byte
+	Path     string // the directory as it was given, joined with the way below it
+	Source   string // the document as it stands in the file
 	Template tasker.Template
 }
 
-// LoadDir reads every template below dir.
-func LoadDir(dir string) ([]File, error) { return nil, nil }
+// A FileFault is one thing that is wrong with one file of a directory.
+type FileFault struct {
+	File string `json:"file"`
+	tasker.Fault
+}
+
+// String formats the fault as "orders/a.yaml: line 3: …".
+func (f FileFault) String() string { return f.File + ": " + f.Fault.String() }
+
+// LoadDir reads every template below dir: files that end in .yaml, .yml or
+// .json, in the order of their paths. What begins with a dot is passed over.
+// A link to a file is followed when it stays below dir; links to directories
+// are not.
+//
+// It is all or nothing. The error is Invalid, with a slice of [FileFault] of all
+// files as details; two files with the same template are a fault as well.
+func LoadDir(dir string) ([]File, error) {
+	root, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	l := loader{dir: dir, root: root}
+	if err := l.find(); err != nil {
+		return nil, err
+	}
+	for _, name := range l.names {
+		l.load(name)
+	}
+	l.refuseDoubles()
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	return l.files, nil
+}
+
+func openDir(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	var where *fs.PathError
+	switch {
+	case err == nil:
+		return root, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, tasker.Errorf(tasker.Invalid, "the template directory %s does not exist", strconv.Quote(dir))
+	case errors.As(err, &where):
+		return nil, tasker.Errorf(tasker.Invalid, "the template directory %s cannot be opened: %v", strconv.Quote(dir), where.Err)
+	default:
+		return nil, tasker.Errorf(tasker.Invalid, "the template directory %s cannot be opened: %v", strconv.Quote(dir), err)
+	}
+}
+
+// A loader reads one directory.
+type loader struct {
+	dir    string
+	root   *os.Root
+	names  []string // below dir, with slashes
+	files  []File
+	faults []FileFault
+}
+
+// find lists the files to read.
+func (l *loader) find() error {
+	visited := 0
+	err := fs.WalkDir(l.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if visited++; visited > maxFilesVisited || len(l.names) > maxFiles {
+			return errTooMany
+		}
+		if err != nil {
+			l.unreadable(name, err)
+			return nil
+		}
+		hidden := name != "." && strings.HasPrefix(entry.Name(), ".")
+		switch {
+		case hidden && entry.IsDir():
+			return fs.SkipDir
+		case !hidden && !entry.IsDir() && isTemplateName(name):
+			l.names = append(l.names, name)
+		}
+		return nil
+	})
+	slices.Sort(l.names)
+	if errors.Is(err, errTooMany) {
+		return tasker.Errorf(tasker.Invalid, "the template directory %s has more than %d templates or %d files; is it the right one?",
+			strconv.Quote(l.dir), maxFiles, maxFilesVisited)
+	}
+	return err
+}
+
+var errTooMany = errors.New("too many files")
+
+func isTemplateName(name string) bool {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".yaml", ".yml", ".json":
+		return true
+	default:
+		return false
+	}
+}
+
+// load reads one file.
+func (l *loader) load(name string) {
+	doc, err := l.read(name)
+	if err != nil {
+		l.unreadable(name, err)
+		return
+	}
+	if doc == nil {
+		return
+	}
+	read := Parse
+	if strings.EqualFold(path.Ext(name), ".json") {
+		read = ParseJSON
+	}
+	t, err := read(doc)
+	if err != nil {
+		l.refuse(name, err)
+		return
+	}
+	l.files = append(l.files, File{Path: l.path(name), Source: string(doc), Template: t})
+}
+
+// read returns the content of a file, and nothing for a directory that is named
+// like a template. What is neither is not opened: a pipe would never answer.
+func (l *loader) read(name string) ([]byte, error) {
+	info, err := l.root.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, nil
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not a regular file")
+	}
+	f, err := l.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	doc, err := io.ReadAll(io.LimitReader(f, tasker.MaxTemplateBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(doc) > tasker.MaxTemplateBytes {
+		return nil, fmt.Errorf("has %d bytes; %d is the limit", max(info.Size(), int64(len(doc))), tasker.MaxTemplateBytes)
+	}
+	return append([]byte{}, doc...), nil
+}
+
+func (l *loader) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
+
+func (l *loader) unreadable(name string, err error) {
+	message := err.Error()
+	if where, ok := errors.AsType[*fs.PathError](err); ok {
+		message = "cannot be read: " + where.Err.Error()
+	}
+	l.faults = append(l.faults, FileFault{File: l.path(name), Fault: tasker.Fault{Message: message}})
+}
+
+// refuse notes all faults of a document.
+func (l *loader) refuse(name string, err error) {
+	if e, ok := errors.AsType[*tasker.Error](err); ok {
+		if list, ok := e.Details.([]tasker.Fault); ok {
+			for _, fault := range list {
+				l.faults = append(l.faults, FileFault{File: l.path(name), Fault: fault})
+			}
+			return
+		}
+	}
+	l.unreadable(name, err)
+}
+
+// refuseDoubles notes templates that two files have.
+func (l *loader) refuseDoubles() {
+	type key struct{ namespace, name, version string }
+	first := make(map[key]string, len(l.files))
+	for _, f := range l.files {
+		t := f.Template
+		k := key{t.Namespace, t.Name, t.Version}
+		if before, twice := first[k]; twice {
+			l.faults = append(l.faults, FileFault{File: f.Path, Fault: tasker.Fault{
+				Message: fmt.Sprintf("the template %s/%s %s is in %s as well; remove one, or give it another version",
+					t.Namespace, t.Name, t.Version, before)}})
+			continue
+		}
+		first[k] = f.Path
+	}
+}
+
+// err returns all faults as one error, a line for each.
+func (l *loader) err() error {
+	if len(l.faults) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(l.faults, func(a, b FileFault) int { return cmp.Compare(a.File, b.File) })
+	files := map[string]bool{}
+	for _, f := range l.faults {
+		files[f.File] = true
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "the templates in %s have %s in %s:", strconv.Quote(l.dir), count(len(l.faults), "fault"), count(len(files), "file"))
+	for _, f := range l.faults[:min(len(l.faults), maxDirMessage)] {
+		b.WriteString("\n  " + f.String())
+	}
+	if left := len(l.faults) - maxDirMessage; left > 0 {
+		fmt.Fprintf(&b, "\n  and %d more", left)
+	}
+	return (&tasker.Error{Code: tasker.Invalid, Message: b.String()}).
+		WithDetails(l.faults[:min(len(l.faults), maxFilesFaults)])
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -15,6 +15,7 @@ type graph struct {
 
 type node struct {
 	external bool
+	retry    tasker.Retry
 	place    value
 }
 
@@ -60,7 +61,7 @@ func (g *graph) add(s tasker.StepTemplate, place value) {
 		return
 	}
 	g.names = append(g.names, s.Name)
-	g.steps[s.Name] = node{external: s.Type == tasker.ExternalStep, place: place}
+	g.steps[s.Name] = node{external: s.Type == tasker.ExternalStep, retry: s.Retry, place: place}
 }
 
 // edges reads the dependencies of one step.
@@ -98,5 +99,8 @@ func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
 // list spells words as "a, b or c".
 func list(words []string) string {
 	last := len(words) - 1
+	if last <= 0 {
+		return strings.Join(words, "")
+	}
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

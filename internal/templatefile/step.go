@@ -92,11 +92,26 @@ func oneOf[T ~string](v value, words ...T) T {
 func (v value) retry() tasker.Retry {
 	r := tasker.DefaultRetry()
 	o := v.retryOverride()
+	v.refuseUnreachableBackoff(o, r)
 	s := tasker.Template{
 		Steps:        []tasker.StepTemplate{{Retry: r}},
 		Environments: map[string]tasker.Override{"": {Steps: []tasker.StepOverride{{Name: tasker.AllSteps, Retry: &o}}}},
 	}
 	return s.ForEnvironment("").Steps[0].Retry
+}
+
+// refuseUnreachableBackoff notes a base, written here, that the most allowed
+// backoff cuts off at once. It reports whether it did.
+func (v value) refuseUnreachableBackoff(o tasker.RetryOverride, before tasker.Retry) bool {
+	most := before.MaxBackoffMS
+	if o.MaxBackoffMS != nil {
+		most = *o.MaxBackoffMS
+	}
+	if o.BaseMS == nil || *o.BaseMS <= most {
+		return false
+	}
+	v.fault("backoff_base_ms %d is more than max_backoff_ms %d, so it would never be reached; raise max_backoff_ms", *o.BaseMS, most)
+	return true
 }
 
 // retryOverride reads the fields of a retry policy that are there.

@@ -65,8 +65,11 @@ func (v value) kind() string {
 	}
 }
 
-// wrong notes that something else was wanted.
+// wrong notes that something else was wanted. An alias is noted already.
 func (v value) wrong(want string) {
+	if v.node.Kind == yaml.AliasNode {
+		return
+	}
 	is := v.kind()
 	if v.node.Kind == yaml.ScalarNode && v.node.Tag != "!!null" {
 		is += " " + quote(v.node.Value)

@@ -159,6 +159,9 @@ func (v value) refuseExtras() {
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
 		v.fault("tags (%s) are not supported", shortName(n.Tag))
+		if n.Kind == yaml.ScalarNode && !strings.HasPrefix(n.Tag, "!!") {
+			n.Tag = "!!str" // one fault about it is enough
+		}
 	}
 	if n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0) {
 		v.fault("the text has a NUL, which cannot be stored")

@@ -1,0 +1,136 @@
+// Package config is what the operator of a server can say, and what holds when
+// he says nothing.
+//
+// A value comes from the last of these that has one: the default, the TOML
+// file, the environment, the flags. What is said is never passed over in
+// silence: an unknown key, a misspelled variable, a number that is none, are
+// errors, because their author believes that they work.
+//
+// Every key has one place, the field of [Config] with its tags. Its name in the
+// environment, its limits and its documentation ([Keys]) all come from there.
+package config
+
+import (
+	"io"
+	"log/slog"
+	"time"
+)
+
+// Config is the configuration of a server.
+//
+// The tags of a field: toml is its key; doc its meaning, for the manual; range
+// the limits of a number; oneof the words of a text that has few.
+type Config struct {
+	Server             Server             `toml:"server"`
+	Database           Database           `toml:"database"`
+	Workers            Workers            `toml:"workers"`
+	StalenessDetection StalenessDetection `toml:"staleness_detection"`
+	Log                Log                `toml:"log"`
+}
+
+// Server is where the server listens and what it accepts.
+type Server struct {
+	Listen string `toml:"listen" doc:"Address on which the server answers HTTP, as host:port. Without a host it answers on all interfaces; port 0 takes any free one."`
+
+	Environment string `toml:"environment" doc:"Name of the environment whose overrides hold in templates, such as production. Empty: templates hold as they are written."`
+
+	Templates string `toml:"templates" doc:"Directory of the templates that are registered at start. Empty: none are."`
+
+	MaxBodyBytes int `toml:"max_body_bytes" range:"65536..67108864" doc:"Size of the largest request body that is read, in bytes."`
+
+	ShutdownTimeoutSeconds int `toml:"shutdown_timeout_seconds" range:"1..600" doc:"Time that requests and passes under way get to finish when the server stops, in seconds."`
+}
+
+// Database is the PostgreSQL that holds everything.
+type Database struct {
+	URL string `toml:"url" doc:"Where PostgreSQL is: postgres://user:password@host:5432/name, or the keywords of libpq. The variable DATABASE_URL is read as well."`
+
+	MaxConnections int `toml:"max_connections" range:"2..1000" doc:"Connections that one server opens at most."`
+
+	StatementTimeoutMS int `toml:"statement_timeout_ms" range:"100..600000" doc:"Time after which PostgreSQL gives up one statement, in milliseconds."`
+}
+
+// Workers is how long the engine believes in a worker that says nothing.
+type Workers struct {
+	LeaseSeconds int `toml:"lease_seconds" range:"3..3600" doc:"Time for which a worker holds a step without a heartbeat, in seconds. Then the attempt is lost."`
+
+	HeartbeatIntervalSeconds int `toml:"heartbeat_interval_seconds" range:"1..1200" doc:"Rest between two heartbeats of a worker, in seconds; at most a third of lease_seconds, so that two may get lost."`
+}
+
+// StalenessDetection is the sweep that finds tasks which stand still.
+type StalenessDetection struct {
+	Enabled bool `toml:"enabled" doc:"Whether this server looks for stale tasks."`
+
+	BatchSize int `toml:"batch_size" range:"1..10000" doc:"Tasks that one sweep moves at most; the rest follow at once."`
+
+	DetectionIntervalSeconds int `toml:"detection_interval_seconds" range:"1..86400" doc:"Rest between two sweeps, in seconds."`
+
+	Thresholds Thresholds `toml:"thresholds"`
+}
+
+// Thresholds is how long a task may stay in one state. The lifecycle of its
+// template comes first.
+type Thresholds struct {
+	WaitingForDependenciesMinutes int `toml:"waiting_for_dependencies_minutes" range:"1..10080" doc:"Time after which a task that waits for dependencies is stale, in minutes, unless its template says otherwise."`
+
+	WaitingForRetryMinutes int `toml:"waiting_for_retry_minutes" range:"1..10080" doc:"Time after which a task that waits for a retry is stale, in minutes, unless its template says otherwise."`
+
+	StepsInProcessMinutes int `toml:"steps_in_process_minutes" range:"1..10080" doc:"Time after which a task with steps in process is stale, in minutes, unless its template says otherwise. More than lease_seconds, so that a lost worker is noticed first."`
+}
+
+// Log is what the server writes to its standard error.
+type Log struct {
+	Level string `toml:"level" oneof:"debug info warn error" doc:"Least level that is written."`
+
+	Format string `toml:"format" oneof:"text json" doc:"How lines are written: text for people, json for programs."`
+}
+
+// Default returns what holds when nothing is said.
+func Default() Config {
+	return Config{
+		Server:   Server{Listen: "127.0.0.1:8080", MaxBodyBytes: 8 << 20, ShutdownTimeoutSeconds: 30},
+		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
+		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
+		StalenessDetection: StalenessDetection{
+			Enabled: true, BatchSize: 100, DetectionIntervalSeconds: 300,
+			Thresholds: Thresholds{
+				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30,
+			},
+		},
+		Log: Log{Level: "info", Format: "text"},
+	}
+}
+
+// ShutdownTimeout is what shutdown_timeout_seconds says.
+func (s Server) ShutdownTimeout() time.Duration { return seconds(s.ShutdownTimeoutSeconds) }
+
+// StatementTimeout is what statement_timeout_ms says.
+func (d Database) StatementTimeout() time.Duration {
+	return time.Duration(d.StatementTimeoutMS) * time.Millisecond
+}
+
+// Lease is what lease_seconds says.
+func (w Workers) Lease() time.Duration { return seconds(w.LeaseSeconds) }
+
+// HeartbeatInterval is what heartbeat_interval_seconds says.
+func (w Workers) HeartbeatInterval() time.Duration { return seconds(w.HeartbeatIntervalSeconds) }
+
+// DetectionInterval is what detection_interval_seconds says.
+func (s StalenessDetection) DetectionInterval() time.Duration {
+	return seconds(s.DetectionIntervalSeconds)
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// Logger returns a logger that writes to w as the configuration says.
+func (l Log) Logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	if level.UnmarshalText([]byte(l.Level)) != nil {
+		level = slog.LevelInfo
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

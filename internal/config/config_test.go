@@ -1,0 +1,423 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+const someURL = "postgres://tasker:secret@127.0.0.1:5432/tasker"
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tasker.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefaultsOnlyLackADatabase(t *testing.T) {
+	c, err := Load("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), c); diff != "" {
+		t.Errorf("without file and environment (-default +got):\n%s", diff)
+	}
+	want := "the configuration is wrong:\n  database.url: is missing; set it in the file, in the variable TASKER_DATABASE_URL or by the flag --database-url"
+	if err := c.Validate(); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	c.Database.URL = someURL
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLaterWins(t *testing.T) {
+	path := file(t, `
+[server]
+listen = "127.0.0.1:1"
+environment = "staging"
+[database]
+url = "postgres://file/db"
+`)
+	c, err := Load(path, []string{"TASKER_SERVER_LISTEN=127.0.0.1:2", "TASKER_SERVER_ENVIRONMENT=", "TASKER_LOG_LEVEL=debug", "PATH=/bin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Set("log.level", "warn"); err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Server.Listen = "127.0.0.1:2"       // environment over file
+	want.Server.Environment = "staging"      // an empty variable is absent
+	want.Database.URL = "postgres://file/db" // file over default
+	want.Log.Level = "warn"                  // flag over environment
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The keys as the documents that Tasker follows spell them.
+func TestFileOfTheDocuments(t *testing.T) {
+	c, err := Load(file(t, `
+[staleness_detection]
+enabled = false
+batch_size = 50
+detection_interval_seconds = 60  # 5 minutes
+
+[staleness_detection.thresholds]
+waiting_for_dependencies_minutes = 120
+waiting_for_retry_minutes = 45
+steps_in_process_minutes = 90
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.StalenessDetection = StalenessDetection{BatchSize: 50, DetectionIntervalSeconds: 60, Thresholds: Thresholds{120, 45, 90}}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestFaultsOfFiles(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"table instead of text", "[server]\nlisen = 1\n[database]\nurl.host = 1\n", "\nline 4: database.url: must be text"},
+		{"unknown keys", "top = 1\n[server]\nlisen = \"x\"\n[stalenes_detection]\nenabled = true\n[log]\ncolour = true\nlevel = \"info\"\n[\"odd\\nsection\"]\n", `
+line 1: top: unknown key
+line 3: server.lisen: unknown key; did you mean server.listen?
+line 4: stalenes_detection: unknown key; did you mean staleness_detection?
+line 7: log.colour: unknown key
+line 9: odd\nsection: unknown key`},
+		{"wrong type: text", "\n[staleness_detection]\nbatch_size = \"100\"\n", "\nline 3: staleness_detection.batch_size: must be a whole number"},
+		{"wrong type: fraction", "[database]\nmax_connections = 1.5\n", "\nline 2: database.max_connections: must be a whole number"},
+		{"wrong type: number", "[server]\nlisten = 8080\n", "\nline 2: server.listen: must be text"},
+		{"wrong type: truth", "[staleness_detection]\nenabled = \"yes\"\n", "\nline 2: staleness_detection.enabled: must be true or false"},
+		{"too large a number", "[database]\nmax_connections = 99999999999999999999\n", "\nline 2: database.max_connections: must be a whole number"},
+		{"not a table", "server = 5\n", "\nline 1: server: must be a table"},
+		{"list of tables", "[[server]]\nlisten = \"a\"\n", "\nline 1: server: must be a table"},
+		{"syntax", "[server]\nlisten = \n", "\nline 2: not TOML: "},
+		{"twice", "[server]\nlisten = \"a\"\nlisten = \"b\"\n", "\nline 3: "},
+		{"not UTF-8", "[server]\nlisten = \"\xff\"\n", "\nline 2: not TOML: "},
+		{"YAML", "server:\n  listen: x\n", "\nline 1: not TOML: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := file(t, tt.text)
+			c, err := Load(path, nil)
+			if tasker.CodeOf(err) != tasker.Invalid || c != (Config{}) {
+				t.Fatalf("%v, %v", c, err)
+			}
+			want := fmt.Sprintf("the configuration (file %q and environment) is wrong:", path) + strings.ReplaceAll(tt.want, "\n", "\n  ")
+			if !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "struct") {
+				t.Errorf("error\n%s\nwant\n%s", err, want)
+			}
+		})
+	}
+}
+
+func TestFilesThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	large := file(t, strings.Repeat("#", 2<<20))
+	for path, want := range map[string]string{
+		filepath.Join(dir, "missing.toml"): fmt.Sprintf("the configuration file %q does not exist", filepath.Join(dir, "missing.toml")),
+		dir:                                fmt.Sprintf("the configuration file %q cannot be read: is a directory", dir),
+		large:                              fmt.Sprintf("the configuration file %q has more than 1048576 bytes; is it the right one?", large),
+	} {
+		if _, err := Load(path, nil); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestFaultsOfTheEnvironment(t *testing.T) {
+	_, err := Load(file(t, "[server]\nlisen = \"x\"\n"), []string{
+		"TASKER_STALENESS_DETECTION_BATCH_SIZE=many",
+		"TASKER_STALENESS_DETECTION_ENABLED=yes",
+		"TASKER_STALENESS_DETECTION_BATCHSIZE=5",
+		"TASKER_STALENESS_DETECTION_THRESHOLDS_STEPS_IN_PROCESS_MINUTES=1.5",
+		"TASKER_STALENES_DETECTION_ENABLED=false",
+		"TASKER_DATABSE_URL=postgres://secret",
+		"TASKER_WORKERS_LEASE=5",
+		"TASKER_LOG_ZZZZZZZZZZ=1",
+		"TASKER_URL=http://127.0.0.1:8080",
+		"TASKER_TEST_DIR=/tmp",
+		"TASKER=1",
+		"SERVER_LISTEN=x",
+		"not a variable",
+	})
+	var e *tasker.Error
+	if !errors.As(err, &e) || e.Code != tasker.Invalid {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range e.Details.([]tasker.Fault) {
+		got = append(got, f.String())
+	}
+	want := []string{
+		`line 2: server.lisen: unknown key; did you mean server.listen?`,
+		`TASKER_DATABSE_URL: unknown variable; did you mean TASKER_DATABASE_URL?`,
+		`TASKER_LOG_ZZZZZZZZZZ: unknown variable`,
+		`TASKER_STALENESS_DETECTION_BATCHSIZE: unknown variable; did you mean TASKER_STALENESS_DETECTION_BATCH_SIZE?`,
+		`TASKER_STALENESS_DETECTION_BATCH_SIZE: must be a whole number, not "many"`,
+		`TASKER_STALENESS_DETECTION_ENABLED: must be true or false, not "yes"`,
+		`TASKER_STALENESS_DETECTION_THRESHOLDS_STEPS_IN_PROCESS_MINUTES: must be a whole number, not "1.5"`,
+		`TASKER_STALENES_DETECTION_ENABLED: unknown variable; did you mean TASKER_STALENESS_DETECTION_ENABLED?`,
+		`TASKER_WORKERS_LEASE: unknown variable`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+func TestDatabaseURLFromTheEnvironment(t *testing.T) {
+	path := file(t, "[database]\nurl = \"postgres://file/db\"\n")
+	for _, tt := range []struct {
+		environ []string
+		want    string
+	}{
+		{nil, "postgres://file/db"},
+		{[]string{"DATABASE_URL=postgres://plain/db"}, "postgres://plain/db"},
+		{[]string{"TASKER_DATABASE_URL=postgres://ours/db", "DATABASE_URL=postgres://plain/db"}, "postgres://ours/db"},
+		{[]string{"DATABASE_URL=", "TASKER_DATABASE_URL="}, "postgres://file/db"},
+		{[]string{"DATABASE_URL=postgres://a=b/db?x=y"}, "postgres://a=b/db?x=y"},
+		{[]string{"TASKER_DATABASE_URL=postgres://first/db", "TASKER_DATABASE_URL=postgres://last/db"}, "postgres://last/db"},
+	} {
+		c, err := Load(path, tt.environ)
+		if err != nil || c.Database.URL != tt.want {
+			t.Errorf("%v: %q, %v; want %q", tt.environ, c.Database.URL, err, tt.want)
+		}
+	}
+}
+
+func TestSet(t *testing.T) {
+	c := Default()
+	for name, want := range map[string]string{
+		"server.lisen":                   "the configuration is wrong:\n  server.lisen: unknown key; did you mean server.listen?",
+		"server":                         "the configuration is wrong:\n  server: unknown key",
+		"staleness_detection.batch_size": "the configuration is wrong:\n  staleness_detection.batch_size: must be a whole number, not \"x\"",
+	} {
+		if err := c.Set(name, "x"); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	if diff := cmp.Diff(Default(), c); diff != "" {
+		t.Errorf("a refused value changed something:\n%s", diff)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		want   []string
+	}{
+		{"smallest", func(c *Config) {
+			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = ":0", 65536, 1
+			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 2, 100
+			c.Workers = Workers{LeaseSeconds: 3, HeartbeatIntervalSeconds: 1}
+			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1}}
+		}, nil},
+		{"largest", func(c *Config) {
+			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = "[::1]:65535", 67108864, 600
+			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 1000, 600000
+			c.Workers = Workers{LeaseSeconds: 3600, HeartbeatIntervalSeconds: 1200}
+			c.StalenessDetection = StalenessDetection{BatchSize: 10000, DetectionIntervalSeconds: 86400, Thresholds: Thresholds{10080, 10080, 10080}}
+		}, nil},
+		{"all wrong", func(c *Config) {
+			*c = Config{Server: Server{Listen: "8080", Environment: "no name!"}, Database: Database{URL: "mysql://root:secret@localhost"}}
+		}, []string{
+			`server.max_body_bytes: must be from 65536 to 67108864, not 0`,
+			`server.shutdown_timeout_seconds: must be from 1 to 600, not 0`,
+			`database.max_connections: must be from 2 to 1000, not 0`,
+			`database.statement_timeout_ms: must be from 100 to 600000, not 0`,
+			`workers.lease_seconds: must be from 3 to 3600, not 0`,
+			`workers.heartbeat_interval_seconds: must be from 1 to 1200, not 0`,
+			`staleness_detection.batch_size: must be from 1 to 10000, not 0`,
+			`staleness_detection.detection_interval_seconds: must be from 1 to 86400, not 0`,
+			`staleness_detection.thresholds.waiting_for_dependencies_minutes: must be from 1 to 10080, not 0`,
+			`staleness_detection.thresholds.waiting_for_retry_minutes: must be from 1 to 10080, not 0`,
+			`staleness_detection.thresholds.steps_in_process_minutes: must be from 1 to 10080, not 0`,
+			`log.level: must be debug, info, warn or error, not ""`,
+			`log.format: must be text or json, not ""`,
+			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
+			`server.environment: must be letters, digits, dots, dashes and underscores, not "no name!"`,
+			`database.url: must begin with postgres:// or be a list of keywords such as host=… dbname=…`,
+			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (0 seconds), not 0: a lost worker has to be noticed before its task is stale`,
+		}},
+		{"heartbeat", func(c *Config) { c.Workers.HeartbeatIntervalSeconds = 11 }, []string{
+			`workers.heartbeat_interval_seconds: must be at most a third of workers.lease_seconds (30), not 11: a worker may miss two heartbeats`,
+		}},
+		{"lease and threshold", func(c *Config) { c.Workers.LeaseSeconds = 1800 }, []string{
+			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (1800 seconds), not 30: a lost worker has to be noticed before its task is stale`,
+		}},
+		{"port", func(c *Config) { c.Server.Listen = "localhost:http" }, []string{`server.listen: must end in a port from 0 to 65535, not in "http"`}},
+		{"port too large", func(c *Config) { c.Server.Listen = "localhost:65536" }, []string{`server.listen: must end in a port from 0 to 65535, not in "65536"`}},
+		{"keywords", func(c *Config) { c.Database.URL = "host=127.0.0.1 dbname=tasker" }, nil},
+		{"broken URL", func(c *Config) { c.Database.URL = "postgres://u:sec%ret@h/db" }, []string{
+			`database.url: is not a URL; special characters in the password must be percent-encoded`,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Default()
+			c.Database.URL = someURL
+			tt.change(&c)
+			err := c.Validate()
+			var got []string
+			if e, ok := errors.AsType[*tasker.Error](err); ok {
+				for _, f := range e.Details.([]tasker.Fault) {
+					got = append(got, f.String())
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+			if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "sec%ret")) {
+				t.Errorf("the password is shown: %v", err)
+			}
+		})
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                      "",
+		someURL:                 "postgres://tasker:REDACTED@127.0.0.1:5432/tasker",
+		"postgres://tasker@h/d": "postgres://tasker@h/d",
+		"postgresql://tasker:@h/d?sslmode=disable":    "postgresql://tasker:REDACTED@h/d?sslmode=disable",
+		"postgres://h/d?password=secret&user=u":       "postgres://h/d?REDACTED",
+		"postgres://h/d?sslPassword=secret":           "postgres://h/d?REDACTED",
+		"postgres://h/d?password=secret%zz":           "postgres://h/d?REDACTED",
+		"postgres://u:sec%ret@h/d":                    "REDACTED",
+		"host=h user=u password=secret dbname=d":      "host=h user=u password=REDACTED dbname=d",
+		`password='se cr\'et' host=h`:                 "password=REDACTED host=h",
+		"PASSWORD = 'secret host=h":                   "PASSWORD = REDACTED",
+		"host=h sslpassword=secret\\ secret dbname=d": "host=h sslpassword=REDACTED dbname=d",
+		"mysql://root:secret@h":                       "REDACTED",
+	} {
+		c := Default()
+		c.Database.URL = text
+		if got := c.Redacted().Database.URL; got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+		if c.Database.URL != text {
+			t.Errorf("%q was changed", text)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		password := rapid.StringMatching(`[A-Z0-9!$&'()*,;:@/?#%= \\]{0,6}SECRET[A-Z0-9!$&'()*,;:@/?#%= \\]{0,6}`).Draw(t, "password")
+		form := rapid.SampledFrom([]string{"postgres://u:%s@h/d", "postgres://u@h/d?password=%s", "postgresql://u:%s@h:5/d?sslmode=disable"}).Draw(t, "form")
+		if got := redactURL(fmt.Sprintf(form, password)); strings.Contains(got, "SECRET") {
+			t.Fatalf("%q is shown as %q", fmt.Sprintf(form, password), got)
+		}
+	})
+}
+
+func TestKeys(t *testing.T) {
+	envs := map[string]bool{}
+	for _, k := range Keys() {
+		if k.Env != "TASKER_"+strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_")) || envs[k.Env] {
+			t.Errorf("%s has the variable %s", k.Name, k.Env)
+		}
+		envs[k.Env] = true
+		if !strings.HasSuffix(k.Meaning, ".") {
+			t.Errorf("%s has the meaning %q", k.Name, k.Meaning)
+		}
+		c := Default()
+		if err := c.Set(k.Name, k.Default); err != nil || c != Default() {
+			t.Errorf("%s does not read its own default %q: %v", k.Name, k.Default, err)
+		}
+	}
+	for _, want := range []Key{
+		{"server.listen", "TASKER_SERVER_LISTEN", "127.0.0.1:8080", "", "Address on which the server answers HTTP, as host:port. Without a host it answers on all interfaces; port 0 takes any free one."},
+		{"staleness_detection.enabled", "TASKER_STALENESS_DETECTION_ENABLED", "true", "true or false", "Whether this server looks for stale tasks."},
+		{"staleness_detection.batch_size", "TASKER_STALENESS_DETECTION_BATCH_SIZE", "100", "1 to 10000", "Tasks that one sweep moves at most; the rest follow at once."},
+		{"log.level", "TASKER_LOG_LEVEL", "info", "debug, info, warn or error", "Least level that is written."},
+	} {
+		found := false
+		for _, k := range Keys() {
+			found = found || k == want
+		}
+		if !found {
+			t.Errorf("%+v is not among the keys", want)
+		}
+	}
+	if n := len(Keys()); n != 18 {
+		t.Errorf("%d keys", n)
+	}
+}
+
+// Every key can be given in each way, and all ways mean the same.
+func TestEveryKeyInEveryWay(t *testing.T) {
+	for _, k := range Keys() {
+		text, literal := "7", "7"
+		switch {
+		case strings.HasPrefix(k.Values, "true"):
+			text, literal = "false", "false"
+		case k.Default == "" || !strings.Contains(k.Values, " to "):
+			text, literal = "x", `"x"`
+		}
+		fromSet := Default()
+		if err := fromSet.Set(k.Name, text); err != nil {
+			t.Fatal(err)
+		}
+		fromEnv, err := Load("", []string{k.Env + "=" + text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fromFile, err := Load(file(t, k.Name+" = "+literal+"\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fromSet == Default() || fromEnv != fromSet || fromFile != fromSet {
+			t.Errorf("%s: set %+v, environment %+v, file %+v", k.Name, fromSet, fromEnv, fromFile)
+		}
+	}
+}
+
+func TestDurations(t *testing.T) {
+	c := Default()
+	for name, pair := range map[string][2]time.Duration{
+		"shutdown":  {c.Server.ShutdownTimeout(), 30 * time.Second},
+		"statement": {c.Database.StatementTimeout(), 30 * time.Second},
+		"lease":     {c.Workers.Lease(), 30 * time.Second},
+		"heartbeat": {c.Workers.HeartbeatInterval(), 10 * time.Second},
+		"detection": {c.StalenessDetection.DetectionInterval(), 5 * time.Minute},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s is %s, want %s", name, pair[0], pair[1])
+		}
+	}
+}
+
+func TestLogger(t *testing.T) {
+	for _, tt := range []struct {
+		log   Log
+		level slog.Level
+		want  string
+	}{
+		{Log{"info", "text"}, slog.LevelInfo, "level=INFO msg=hello"},
+		{Log{"info", "text"}, slog.LevelDebug, ""},
+		{Log{"debug", "json"}, slog.LevelDebug, `"level":"DEBUG","msg":"hello"`},
+		{Log{"error", "json"}, slog.LevelWarn, ""},
+	} {
+		var b bytes.Buffer
+		tt.log.Logger(&b).Log(t.Context(), tt.level, "hello")
+		if !strings.Contains(b.String(), tt.want) || (tt.want == "") != (b.Len() == 0) {
+			t.Errorf("%+v wrote %q", tt.log, b.String())
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// A Key is one thing that can be configured, for the manual.
+type Key struct {
+	Name    string // in the file, such as staleness_detection.batch_size
+	Env     string // in the environment, such as TASKER_STALENESS_DETECTION_BATCH_SIZE
+	Default string // as it is written in the environment; empty when there is none
+	Values  string // what is allowed: "1 to 600", "text or json", "true or false"; empty for any text
+	Meaning string // in whole sentences
+}
+
+// Keys returns all keys, in the order of the manual.
+func Keys() []Key {
+	c := Default()
+	var keys []Key
+	for _, f := range c.fields() {
+		keys = append(keys, Key{Name: f.name, Env: f.env(), Default: f.text(), Values: f.values(), Meaning: f.tag.Get("doc")})
+	}
+	return keys
+}
+
+// Set gives a key the value that is written in text, as a variable or a flag
+// has it.
+func (c *Config) Set(name, text string) error {
+	var names []string
+	for _, f := range c.fields() {
+		if f.name == name {
+			if wrong := f.set(text); wrong != "" {
+				return fault(name, wrong)
+			}
+			return nil
+		}
+		names = append(names, f.name)
+	}
+	return fault(name, "unknown key"+suggest(name, names))
+}
+
+// A field is one key of one configuration.
+type field struct {
+	name  string
+	tag   reflect.StructTag
+	value reflect.Value
+}
+
+// fields lists the keys of c, which the caller may change through them.
+func (c *Config) fields() []field { return fieldsOf("", reflect.ValueOf(c).Elem()) }
+
+func fieldsOf(section string, v reflect.Value) []field {
+	var list []field
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		name := section + tag.Get("toml")
+		if v.Field(i).Kind() == reflect.Struct {
+			list = append(list, fieldsOf(name+".", v.Field(i))...)
+			continue
+		}
+		list = append(list, field{name: name, tag: tag, value: v.Field(i)})
+	}
+	return list
+}
+
+const prefix = "TASKER_"
+
+// env returns the name in the environment.
+func (f field) env() string { return envName(f.name) }
+
+func envName(key string) string { return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
+
+// set reads a value. It returns what is wrong with it, and nothing when all is well.
+func (f field) set(text string) string {
+	switch f.value.Kind() {
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Sprintf("must be %s, not %q", f.kind(), text)
+		}
+		f.value.SetInt(int64(n))
+	case reflect.Bool:
+		if text != "true" && text != "false" {
+			return fmt.Sprintf("must be %s, not %q", f.kind(), text)
+		}
+		f.value.SetBool(text == "true")
+	default:
+		f.value.SetString(text)
+	}
+	return ""
+}
+
+// text spells the value as set reads it.
+func (f field) text() string { return fmt.Sprint(f.value.Interface()) }
+
+// kind says what sort of value the key takes.
+func (f field) kind() string {
+	switch f.value.Kind() {
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Bool:
+		return "true or false"
+	default:
+		return "text"
+	}
+}
+
+// values says what is allowed, for the manual.
+func (f field) values() string {
+	if low, high, ok := f.limits(); ok {
+		return fmt.Sprintf("%d to %d", low, high)
+	}
+	if words := f.words(); len(words) > 0 {
+		return list(words)
+	}
+	if f.value.Kind() == reflect.Bool {
+		return f.kind()
+	}
+	return ""
+}
+
+// limits reads the tag range:"low..high".
+func (f field) limits() (low, high int, ok bool) {
+	_, err := fmt.Sscanf(f.tag.Get("range"), "%d..%d", &low, &high)
+	return low, high, err == nil
+}
+
+// words reads the tag oneof:"a b c".
+func (f field) words() []string { return strings.Fields(f.tag.Get("oneof")) }
+
+// list spells words as "a, b or c".
+func list(words []string) string {
+	last := len(words) - 1
+	if last <= 0 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}

@@ -1,0 +1,185 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"tasker"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+const maxFileBytes = 1 << 20
+
+// Load returns the defaults, changed by the file at path (none when path is
+// empty) and then by environ, which has the form of [os.Environ]. A variable
+// that is empty counts as absent.
+//
+// The error lists everything that cannot be read; it is Invalid, with a slice
+// of [tasker.Fault] as details. Whether the values make sense is for
+// [Config.Validate] to say, after the flags have had their turn.
+func Load(path string, environ []string) (Config, error) {
+	c := Default()
+	var faults []tasker.Fault
+	where := "the configuration"
+	if path != "" {
+		where = fmt.Sprintf("the configuration (file %q and environment)", path)
+		doc, err := readFile(path)
+		if err != nil {
+			return Config{}, err
+		}
+		faults = c.readTOML(doc)
+	}
+	faults = append(faults, c.readEnvironment(environ)...)
+	if err := faultsError(where, faults); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	doc, err := readAtMost(path, maxFileBytes+1)
+	var where *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, tasker.Errorf(tasker.Invalid, "the configuration file %q does not exist", path)
+	case errors.As(err, &where):
+		return nil, tasker.Errorf(tasker.Invalid, "the configuration file %q cannot be read: %v", path, where.Err)
+	case err != nil:
+		return nil, tasker.Errorf(tasker.Invalid, "the configuration file %q cannot be read: %v", path, err)
+	case len(doc) > maxFileBytes:
+		return nil, tasker.Errorf(tasker.TooLarge, "the configuration file %q has more than %d bytes; is it the right one?", path, maxFileBytes)
+	}
+	return doc, nil
+}
+
+func readAtMost(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// readTOML changes c as the document says.
+func (c *Config) readTOML(doc []byte) []tasker.Fault {
+	err := toml.NewDecoder(bytes.NewReader(doc)).DisallowUnknownFields().Decode(c)
+	var unknown *toml.StrictMissingError
+	var broken *toml.DecodeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unknown):
+		var faults []tasker.Fault
+		for i := range unknown.Errors {
+			faults = append(faults, c.unknownKey(&unknown.Errors[i]))
+		}
+		return faults
+	case errors.As(err, &broken):
+		return []tasker.Fault{c.badTOML(broken)}
+	default:
+		return []tasker.Fault{{Message: "not TOML: " + err.Error()}}
+	}
+}
+
+func (c *Config) unknownKey(e *toml.DecodeError) tasker.Fault {
+	line, column := e.Position()
+	name := strings.Join(e.Key(), ".")
+	return tasker.Fault{Line: line, Column: column, Path: shown(name), Message: "unknown key" + suggest(name, c.names())}
+}
+
+// badTOML says what the library could not read: the value of a key of ours, or
+// the text itself.
+func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
+	line, column := e.Position()
+	fault := tasker.Fault{Line: line, Column: column, Message: "not TOML: " + strings.TrimPrefix(e.Error(), "toml: ")}
+	name := strings.Join(e.Key(), ".")
+	for _, f := range c.fields() {
+		switch {
+		case f.name == name || strings.HasPrefix(name, f.name+"."):
+			fault.Path, fault.Message = f.name, "must be "+f.kind()
+		case name != "" && strings.HasPrefix(f.name, name+"."):
+			fault.Path, fault.Message = name, "must be a table"
+		}
+	}
+	return fault
+}
+
+// names lists what can stand in the file: keys, and the tables they are in.
+func (c *Config) names() []string {
+	var names []string
+	for _, f := range c.fields() {
+		parts := strings.Split(f.name, ".")
+		for n := 1; n <= len(parts); n++ {
+			if name := strings.Join(parts[:n], "."); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// databaseURL is the one variable that is known by the name which hosting
+// services give it. The name by the rule comes first.
+const databaseURL = "DATABASE_URL"
+
+// readEnvironment changes c as the variables say.
+func (c *Config) readEnvironment(environ []string) []tasker.Fault {
+	var faults []tasker.Fault
+	fields := map[string]field{}
+	var names []string
+	for _, f := range c.fields() {
+		fields[f.env()] = f
+		names = append(names, f.env())
+	}
+	given := map[string]string{}
+	var order []string
+	for _, variable := range environ {
+		name, text, _ := strings.Cut(variable, "=")
+		if _, twice := given[name]; !twice {
+			order = append(order, name)
+		}
+		given[name] = text
+	}
+	slices.Sort(order)
+	if text := given[databaseURL]; text != "" {
+		c.Database.URL = text
+	}
+	for _, name := range order {
+		f, known := fields[name]
+		switch {
+		case !known && isMisspelled(name, names):
+			faults = append(faults, tasker.Fault{Path: shown(name), Message: "unknown variable" + suggest(name, names)})
+		case !known || given[name] == "":
+		default:
+			if wrong := f.set(given[name]); wrong != "" {
+				faults = append(faults, tasker.Fault{Path: name, Message: wrong})
+			}
+		}
+	}
+	return faults
+}
+
+// isMisspelled reports whether an unknown variable was meant for us: it begins
+// like the keys of one of our sections, or it is nearly one of our names. Other
+// programs may have variables that begin with TASKER_.
+func isMisspelled(name string, known []string) bool {
+	if !strings.HasPrefix(name, prefix) {
+		return false
+	}
+	c := Default()
+	for _, f := range c.fields() {
+		section, _, _ := strings.Cut(f.name, ".")
+		if strings.HasPrefix(name, envName(section)+"_") {
+			return true
+		}
+	}
+	return nearest(name, known, 3) != ""
+}

@@ -1,0 +1,158 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tasker"
+)
+
+// Validate returns nil for a configuration that a server can start with, and
+// otherwise an error that lists everything that is wrong: Invalid, with a slice
+// of [tasker.Fault] as details.
+func (c Config) Validate() error {
+	var faults []tasker.Fault
+	add := func(name, format string, args ...any) {
+		faults = append(faults, tasker.Fault{Path: name, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, f := range c.fields() {
+		if wrong := f.outside(); wrong != "" {
+			add(f.name, "%s", wrong)
+		}
+	}
+	if wrong := listenFault(c.Server.Listen); wrong != "" {
+		add("server.listen", "%s", wrong)
+	}
+	if e := c.Server.Environment; e != "" && !environmentPattern.MatchString(e) {
+		add("server.environment", "must be letters, digits, dots, dashes and underscores, not %q", e)
+	}
+	if wrong := urlFault(c.Database.URL); wrong != "" {
+		add("database.url", "%s", wrong)
+	}
+	if w := c.Workers; 3*w.HeartbeatIntervalSeconds > w.LeaseSeconds {
+		add("workers.heartbeat_interval_seconds", "must be at most a third of workers.lease_seconds (%d), not %d: a worker may miss two heartbeats",
+			w.LeaseSeconds, w.HeartbeatIntervalSeconds)
+	}
+	if minutes := c.StalenessDetection.Thresholds.StepsInProcessMinutes; 60*minutes <= c.Workers.LeaseSeconds {
+		add("staleness_detection.thresholds.steps_in_process_minutes",
+			"must be more than workers.lease_seconds (%d seconds), not %d: a lost worker has to be noticed before its task is stale",
+			c.Workers.LeaseSeconds, minutes)
+	}
+	return faultsError("the configuration", faults)
+}
+
+// outside says how the value breaks the limits of its tags.
+func (f field) outside() string {
+	if low, high, ok := f.limits(); ok && f.value.Kind() == reflect.Int {
+		if n := int(f.value.Int()); n < low || n > high {
+			return fmt.Sprintf("must be from %d to %d, not %d", low, high, n)
+		}
+	}
+	if words := f.words(); len(words) > 0 && !slices.Contains(words, f.value.String()) {
+		return fmt.Sprintf("must be %s, not %q", list(words), f.value.String())
+	}
+	return ""
+}
+
+var environmentPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+func listenFault(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Sprintf("must be host:port, such as 127.0.0.1:8080, not %q", address)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Sprintf("must end in a port from 0 to 65535, not in %q", port)
+	}
+	return ""
+}
+
+// urlFault judges the form of a database URL. It never shows it: there may be a
+// password in it, also in one that cannot be read.
+func urlFault(text string) string {
+	if text == "" {
+		return "is missing; set it in the file, in the variable TASKER_DATABASE_URL or by the flag --database-url"
+	}
+	if !isURL(text) {
+		if strings.Contains(text, "=") {
+			return "" // keywords, as libpq has them
+		}
+		return "must begin with postgres:// or be a list of keywords such as host=… dbname=…"
+	}
+	if _, err := url.Parse(text); err != nil {
+		return "is not a URL; special characters in the password must be percent-encoded"
+	}
+	return ""
+}
+
+func isURL(text string) bool {
+	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
+}
+
+const hidden = "REDACTED"
+
+// keywordPassword matches a password among the keywords of libpq. A quote has no
+// end when it is missing: better to hide too much.
+var keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s'\\]|\\.)+)`)
+
+// Redacted returns the configuration as it may be shown: without the password
+// of the database.
+func (c Config) Redacted() Config {
+	c.Database.URL = redactURL(c.Database.URL)
+	return c
+}
+
+func redactURL(text string) string {
+	if text == "" {
+		return ""
+	}
+	if !isURL(text) {
+		if !strings.Contains(text, "=") {
+			return hidden
+		}
+		return keywordPassword.ReplaceAllString(text, "${1}"+hidden)
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Fragment != "" || strings.Count(text, "@") > 1 || (u.User == nil && strings.Contains(text, "@")) {
+		return hidden // a special character in the password may have moved its end
+	}
+	if _, has := u.User.Password(); has {
+		u.User = url.UserPassword(u.User.Username(), hidden)
+	}
+	if query, err := url.QueryUnescape(u.RawQuery); err != nil || strings.Contains(strings.ToLower(query), "password") {
+		u.RawQuery = hidden
+	}
+	return u.String()
+}
+
+// shown makes a stranger's name fit for one line.
+func shown(name string) string {
+	if len(name) > 128 {
+		name = name[:128] + "…"
+	}
+	quoted := strconv.Quote(name)
+	return quoted[1 : len(quoted)-1]
+}
+
+func fault(name, message string) error {
+	return faultsError("the configuration", []tasker.Fault{{Path: shown(name), Message: message}})
+}
+
+// faultsError makes one error of all faults, a line for each.
+func faultsError(where string, faults []tasker.Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString(where + " is wrong:")
+	for _, f := range faults {
+		b.WriteString("\n  " + f.String())
+	}
+	return (&tasker.Error{Code: tasker.Invalid, Message: b.String()}).WithDetails(faults)
+}

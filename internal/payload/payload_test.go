@@ -1,0 +1,279 @@
+package payload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"tasker"
+	"tasker/internal/pgtest"
+
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestCheck(t *testing.T) {
+	small := Limits{Bytes: 200, Depth: 3, Keys: 4, StringBytes: 10, NumberBytes: 8, Exponent: 20}
+	for _, tt := range []struct {
+		name, doc string
+		limits    Limits
+		want      string // the error; "" accepts
+	}{
+		{"object", `{"a": [1, -2.5e3, "x", true, false, null, {}], "b": {"c": []}}`, Limits{}, ""},
+		{"scalar", ` "text" `, Limits{}, ""},
+		{"every escape", `"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é😀"`, Limits{}, ""},
+		{"same key in different objects", `{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]}`, Limits{}, ""},
+
+		{"nothing", ``, Limits{}, "the document: nothing here; a JSON value is missing (line 1, column 1)"},
+		{"only space", " \n ", Limits{}, "the document: nothing here; a JSON value is missing (line 2, column 2)"},
+		{"word", `nil`, Limits{}, "the document: a JSON value cannot begin like this: 'n' (line 1, column 1)"},
+		{"two values", `{} {}`, Limits{}, "the document: more text after the end of the JSON value (line 1, column 4)"},
+		{"unclosed", `{"a": [1, 2`, Limits{}, "a[1]: a comma or the end of the array is missing; the document ends here (line 1, column 12)"},
+		{"trailing comma", `[1,]`, Limits{}, "[1]: a JSON value cannot begin like this: ']' (line 1, column 4)"},
+		{"no colon", `{"a" 1}`, Limits{}, "a: a colon is missing after the key: '1' (line 1, column 6)"},
+		{"no comma", "{\"a\": 1\n \"b\": 2}", Limits{}, "a: a comma or the end of the object is missing: '\"' (line 2, column 2)"},
+		{"bare key", `{a: 1}`, Limits{}, "the document: a key in double quotes is missing: 'a' (line 1, column 2)"},
+		{"single quotes", `'a'`, Limits{}, `the document: a JSON value cannot begin like this: '\'' (line 1, column 1)`},
+		{"NaN", `{"a": NaN}`, Limits{}, "a: a JSON value cannot begin like this: 'N' (line 1, column 7)"},
+		{"leading zero", `{"a": 007}`, Limits{}, "a: a number cannot begin with 0 and another digit (line 1, column 7)"},
+		{"point without digits", `1.`, Limits{}, "the document: a digit is missing after the point; the document ends here (line 1, column 3)"},
+		{"exponent without digits", `1e+`, Limits{}, "the document: a digit is missing in the exponent; the document ends here (line 1, column 4)"},
+		{"minus alone", `-`, Limits{}, "the document: a digit is missing; the document ends here (line 1, column 2)"},
+		{"plus", `+1`, Limits{}, "the document: a JSON value cannot begin like this: '+' (line 1, column 1)"},
+		{"newline in a string", "\"a\nb\"", Limits{}, "the document: a control character (0x0a) inside a string; escape it (line 1, column 3)"},
+		{"unknown escape", `"\x41"`, Limits{}, "the document: an escape that JSON does not know (line 1, column 2)"},
+		{"short escape", `"\u12"`, Limits{}, `the document: \u needs four hexadecimal digits (line 1, column 2)`},
+		{"open string", `"abc`, Limits{}, "the document: a string without end (line 1, column 1)"},
+
+		{"NUL", `{"é": {"b c": "x\u0000"}}`, Limits{}, `["é"]["b c"]: the string has a NUL (\u0000), which cannot be stored (line 1, column 17)`},
+		{"NUL in a key", `{"a\u0000": 1}`, Limits{}, `the document: the string has a NUL (\u0000), which cannot be stored (line 1, column 4)`},
+		{"high surrogate", `["\ud83d"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is no character (line 1, column 3)"},
+		{"low surrogate", `["\ude00"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is no character (line 1, column 3)"},
+		{"wrong pair", `["\ud83d\u0041"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is no character (line 1, column 3)"},
+		{"not UTF-8", "{\"a\": \"\xff\"}", Limits{}, "the document: the text is not valid UTF-8 (line 1, column 8)"},
+		{"key twice", `{"a": 1, "b": {}, "a": 2}`, Limits{}, "a: the key is there twice (line 1, column 19)"},
+		{"key twice, spelled otherwise", `{"a": 1, "\u0061": 2}`, Limits{}, "a: the key is there twice (line 1, column 10)"},
+		{"large exponent", `[1e309]`, Limits{}, "[0]: the number 1e309 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
+		{"small exponent", `[1e-309]`, Limits{}, "[0]: the number 1e-309 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
+		{"overflow", `[9.9e308]`, Limits{}, "[0]: the number 9.9e308 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
+		{"huge exponent", `[1e99999999999]`, Limits{}, "[0]: the number 1e99999999999 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
+		{"long number", `[` + strings.Repeat("1", 33) + `]`, Limits{}, "[0]: a number of 33 characters; 32 is the limit (line 1, column 2)"},
+
+		{"as deep as allowed", `[[[1]]]`, small, ""},
+		{"too deep", `[[[[1]]]]`, small, "[0][0][0]: nested more than 3 deep (line 1, column 4)"},
+		{"as many keys as allowed", `[{"a": 1, "b": 1}, {"a": 1, "b": 1}]`, small, ""},
+		{"too many keys", `[{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1}]`, small, "[1].c: more than 4 keys in the document (line 1, column 37)"},
+		{"as long as allowed", `"0123456789"`, small, ""},
+		{"as long as allowed, escaped", `"\u0030\u0031\u0032\u0033\u0034\u0035\u0036\u0037\u0038\u0039"`, small, ""},
+		{"too long", `["0123456789a"]`, small, "[0]: a string of 11 bytes; 10 is the limit (line 1, column 2)"},
+		{"too long a key", `{"0123456789a": 1}`, small, "the document: a string of 11 bytes; 10 is the limit (line 1, column 2)"},
+		{"too large", strings.Repeat(" ", 200) + "1", small, "the document has 201 bytes; 200 is the limit"},
+		{"too large by default", strings.Repeat("[", 2<<20), Limits{}, "the document has 2097152 bytes; 1048576 is the limit"},
+		{"deep by default", strings.Repeat("[", 1<<20), Limits{}, strings.Repeat("[0]", 64) + ": nested more than 64 deep (line 1, column 65)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Check(json.RawMessage(tt.doc), tt.limits)
+			if tt.want == "" {
+				if err != nil || !json.Valid([]byte(tt.doc)) {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			if err == nil || err.Error() != tt.want {
+				t.Fatalf("error %q, want %q", err, tt.want)
+			}
+			code := tasker.Invalid
+			if strings.HasPrefix(tt.name, "too large") {
+				code = tasker.TooLarge
+			}
+			if got := tasker.CodeOf(err); got != code {
+				t.Errorf("code %s, want %s", got, code)
+			}
+			var e *tasker.Error
+			if faults, ok := e, false; errors.As(err, &e) && code == tasker.Invalid {
+				if _, ok = e.Details.([]tasker.Fault); !ok {
+					t.Errorf("details %v, %v", e.Details, faults)
+				}
+			}
+		})
+	}
+}
+
+func TestFaultsListsSeveral(t *testing.T) {
+	faults, wellFormed := Faults([]byte("{\"a\": \"\\u0000\",\n\"a\": 1e999, \"b\": [\"\\ud800\"]}"), Limits{}, 10)
+	want := `[line 1: a: the string has a NUL (\u0000), which cannot be stored line 2: a: the key is there twice ` +
+		`line 2: a: the number 1e999 is larger or finer than a 64-bit float can hold ` +
+		`line 2: b[0]: the string has half of a surrogate pair, which is no character]`
+	if got := fmt.Sprint(faults); got != want || !wellFormed {
+		t.Errorf("well-formed: %v, faults\n%s, want\n%s", wellFormed, got, want)
+	}
+	if faults, _ := Faults([]byte(`{"a": "\u0000", "a": 1e999}`), Limits{}, 2); len(faults) != 2 {
+		t.Errorf("%d faults, want 2", len(faults))
+	}
+}
+
+// TestCheckAgreesWithTheStandardLibrary: nothing that is not JSON is accepted,
+// and what is refused as malformed is not JSON.
+func TestCheckAgreesWithTheStandardLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		doc := aDocument().Draw(t, "document")
+		_, wellFormed := Faults(doc, Limits{Depth: 1000}, 10)
+		if valid := json.Valid(doc) && utf8.Valid(doc); valid != wellFormed {
+			t.Fatalf("JSON: %v, taken for JSON: %v: %q", valid, wellFormed, doc)
+		}
+	})
+}
+
+// aDocument generates JSON, things like JSON, and anything.
+func aDocument() *rapid.Generator[[]byte] {
+	pieces := []string{"{", "}", "[", "]", ",", ":", `"a"`, `"b\u0000"`, `"\ud800"`, `"\ud83d\ude00"`, "1", "-0", "1e400", "true", "null", " ", "\n", "é", "\x00", "\xff", `"`, `\`}
+	return rapid.OneOf(
+		rapid.Map(value(3), func(v any) []byte {
+			doc, _ := json.Marshal(v)
+			return doc
+		}),
+		rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 12), func(p []string) []byte { return []byte(strings.Join(p, "")) }),
+		rapid.SliceOfN(rapid.Byte(), 0, 30),
+	)
+}
+
+func value(depth int) *rapid.Generator[any] {
+	kinds := []*rapid.Generator[any]{rapid.String().AsAny(), rapid.Float64().AsAny(), rapid.Bool().AsAny(), rapid.Just[any](nil)}
+	if depth > 0 {
+		inner := rapid.Deferred(func() *rapid.Generator[any] { return value(depth - 1) })
+		kinds = append(kinds, rapid.SliceOfN(inner, 0, 4).AsAny(), rapid.MapOfN(rapid.String(), inner, 0, 4).AsAny())
+	}
+	return rapid.OneOf(kinds...)
+}
+
+func someLimits() *rapid.Generator[Limits] {
+	return rapid.OneOf(rapid.Just(Limits{}), rapid.Custom(func(t *rapid.T) Limits {
+		n := rapid.IntRange(0, 40)
+		return Limits{
+			Bytes: rapid.IntRange(0, 400).Draw(t, "bytes"), Depth: n.Draw(t, "depth"), Keys: n.Draw(t, "keys"),
+			StringBytes: n.Draw(t, "string"), NumberBytes: n.Draw(t, "number"), Exponent: n.Draw(t, "exponent"),
+		}
+	}))
+}
+
+func TestCleanJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		doc, l := json.RawMessage(aDocument().Draw(t, "document")), someLimits().Draw(t, "limits")
+		clean := CleanJSON(doc, l)
+		switch {
+		case clean == nil:
+			if len(doc) > 0 && l.orDefault().Bytes >= len("{}") {
+				t.Fatalf("%q was lost", doc)
+			}
+		case Check(clean, l) != nil:
+			t.Fatalf("%q became %q: %v", doc, clean, Check(clean, l))
+		case Check(doc, l) == nil && string(clean) != string(doc):
+			t.Fatalf("%q, which is fine, became %q", doc, clean)
+		}
+	})
+}
+
+func TestCleanJSONSaysWhatWasDropped(t *testing.T) {
+	for doc, want := range map[string]string{
+		"":  "",
+		"1": "1",
+		`{"a": "\u0000"}`: `{"dropped":"a: the string has a NUL (\\u0000), which cannot be stored (line 1, column 8)",` +
+			`"original_bytes":15,"text":"{\"a\": \"\\u0000\"}"}`,
+		"boom\x00\x1b[31m\xff\xfe": `{"dropped":"the document: the text is not valid UTF-8 (line 1, column 11)","original_bytes":12,"text":"boom[31m` + "\uFFFD" + `"}`,
+	} {
+		if got := string(CleanJSON([]byte(doc), Limits{})); got != want {
+			t.Errorf("%q became %s, want %s", doc, got, want)
+		}
+	}
+	huge := CleanJSON([]byte(`"`+strings.Repeat("<", 2<<20)+`"`), Limits{})
+	if len(huge) < textKept || len(huge) > 10*textKept {
+		t.Errorf("2 MiB became %d bytes", len(huge))
+	}
+}
+
+func TestCleanText(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		most int
+		want string
+	}{
+		{"plain", 10, "plain"},
+		{"plain", 5, "plain"},
+		{"longer", 5, "lo…"},
+		{"longer", 2, "lo"},
+		{"longer", 0, ""},
+		{"longer", -1, ""},
+		{"", 0, ""},
+		{"éééé", 6, "é…"},
+		{"a\x00b\x1b[31mc\r\nd\te\x7f\u0085f", 100, "ab[31mc\nd\tef"},
+		{"\xff\xfe\xfda\xff", 100, "\uFFFDa\uFFFD"},
+	} {
+		if got := CleanText(tt.in, tt.most); got != tt.want {
+			t.Errorf("CleanText(%q, %d) = %q, want %q", tt.in, tt.most, got, tt.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
+		most := rapid.IntRange(0, 50).Draw(t, "most")
+		out := CleanText(in, most)
+		if len(out) > most || !utf8.ValidString(out) || strings.ContainsRune(out, 0) || CleanText(out, most) != out {
+			t.Fatalf("CleanText(%q, %d) = %q", in, most, out)
+		}
+	})
+}
+
+// TestKeptDocumentsCanBeStored gives to a real PostgreSQL what Check accepts and
+// what CleanJSON returns, as jsonb, and reads it back.
+func TestKeptDocumentsCanBeStored(t *testing.T) {
+	pool := pgtest.New(t).Pool(t)
+	ctx := t.Context()
+	store := func(t rapid.TB, doc json.RawMessage) {
+		var back json.RawMessage
+		if err := pool.QueryRow(ctx, "SELECT $1::jsonb", doc).Scan(&back); err != nil {
+			t.Fatalf("%q cannot be stored: %v", doc, err)
+		}
+		if !json.Valid(back) {
+			t.Fatalf("%q came back as %q", doc, back)
+		}
+	}
+	for _, doc := range []string{
+		`1e308`, `1e-308`, `-1.7976931348623157e308`, `0e308`, `{"": ""}`, `"` + strings.Repeat("x", 256<<10) + `"`,
+		strings.Repeat("[", 64) + strings.Repeat("]", 64), `"\u0001\u001f\ud83d\ude00\uffff"`, "\"\u007f\u0080\ufffe\"",
+		"[" + strings.Repeat("1,", 500_000) + "1]",
+	} {
+		if err := Check([]byte(doc), Limits{}); err != nil {
+			t.Errorf("%.50q: %v", doc, err)
+			continue
+		}
+		store(t, json.RawMessage(doc))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		doc := aDocument().Draw(t, "document")
+		if clean := CleanJSON(doc, someLimits().Draw(t, "limits")); clean != nil {
+			store(t, clean)
+		}
+		text := CleanText(string(doc), 1000)
+		var back string
+		if err := pool.QueryRow(ctx, "SELECT $1::text", text).Scan(&back); err != nil || back != text {
+			t.Fatalf("%q came back as %q: %v", text, back, err)
+		}
+	})
+}
+
+func FuzzCheck(f *testing.F) {
+	for _, doc := range []string{"", "{}", `{"a": [1, "\u0000", "\ud800"], "a": 1e999}`, "\xff", strings.Repeat("[", 100)} {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		if Check(doc, Limits{}) == nil && !json.Valid(doc) {
+			t.Fatalf("%q is not JSON", doc)
+		}
+		if clean := CleanJSON(doc, Limits{}); clean != nil && Check(clean, Limits{}) != nil {
+			t.Fatalf("%q became %q", doc, clean)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package templatefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"tasker"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// small is a template with one step.
+func small(name string) string {
+	return fmt.Sprintf("namespace_name: n\nname: %s\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: h}}]\n", name)
+}
+
+// write makes files below a new directory.
+func write(t *testing.T, content map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range content {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestLoadDir(t *testing.T) {
+	dir := write(t, map[string]string{
+		"b.yaml":                  small("b"),
+		"a/deep/er.YML":           small("er"),
+		"a.json":                  `{"namespace": "n", "name": "j", "version": "1.0.0", "steps": [{"name": "a", "handler": {"callable": "h"}}]}`,
+		"README.md":               "not a template",
+		".hidden.yaml":            "not: a template",
+		".git/config.yaml":        "not: a template",
+		"..2026_01_01/mapped.yml": "not: a template",
+		"dir.yaml/c.yaml":         small("c"),
+	})
+	if err := os.Symlink("b.yaml", filepath.Join(dir, "..data.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	read, err := LoadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range read {
+		name, err := filepath.Rel(dir, f.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, name+" "+f.Template.Name)
+		content, _ := os.ReadFile(f.Path)
+		if f.Source != string(content) {
+			t.Errorf("%s: source differs from the file", name)
+		}
+	}
+	want := []string{"a.json j", "a/deep/er.YML er", "b.yaml b", "dir.yaml/c.yaml c"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadDirFollowsLinksInside(t *testing.T) {
+	dir := write(t, map[string]string{".data/a.yaml": small("a")})
+	if err := os.Symlink(".data/a.yaml", filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	read, err := LoadDir(dir)
+	if err != nil || len(read) != 1 || read[0].Template.Name != "a" {
+		t.Errorf("%v, %v", read, err)
+	}
+}
+
+func TestLoadDirListsAllFaults(t *testing.T) {
+	outside := write(t, map[string]string{"secret.yaml": small("secret")})
+	dir := write(t, map[string]string{
+		"1.yaml":     small("one"),
+		"2/bad.yaml": "namespace_name: n\nname: two\nversion: 1\nstepps: []\n",
+		"3.json":     small("three"),
+		"4.yaml":     small("one"),
+		"5.yaml":     "",
+		"6.yaml":     strings.Repeat("#", 50<<20),
+	})
+	for link, target := range map[string]string{
+		"7.yaml": filepath.Join(outside, "secret.yaml"),
+		"8.yaml": "nowhere.yaml",
+		"9.yaml": "9.yaml",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "a.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	read, err := LoadDir(dir)
+	if read != nil || tasker.CodeOf(err) != tasker.Invalid {
+		t.Fatalf("%v, %v", read, err)
+	}
+	want := `the templates in "DIR" have 12 faults in 9 files:
+  DIR/2/bad.yaml: line 1: steps: is missing
+  DIR/2/bad.yaml: line 3: version: must be a semantic version such as 1.0.0, and "1" is read as a number; write it in quotes with all three parts: "1.0.0"
+  DIR/2/bad.yaml: line 4: stepps: unknown key; did you mean steps?
+  DIR/3.json: line 1: a JSON value cannot begin like this: 'n'
+  DIR/4.yaml: the template n/one 1.0.0 is in DIR/1.yaml as well; remove one, or give it another version
+  DIR/5.yaml: line 1: the document is empty
+  DIR/6.yaml: has 52428800 bytes; 262144 is the limit
+  DIR/7.yaml: cannot be read: path escapes from parent
+  DIR/8.yaml: cannot be read: no such file or directory
+  DIR/9.yaml: cannot be read: too many levels of symbolic links
+  DIR/a.yaml: not a regular file`
+	want = strings.Replace(want, "12 faults in 9 files", "11 faults in 9 files", 1)
+	if diff := cmp.Diff(want, strings.ReplaceAll(err.Error(), dir, "DIR")); diff != "" {
+		t.Errorf("error differs (-want +got):\n%s", diff)
+	}
+	var e *tasker.Error
+	if !errors.As(err, &e) || len(e.Details.([]FileFault)) != 11 {
+		t.Errorf("details %v", e.Details)
+	}
+}
+
+func TestLoadDirIsBounded(t *testing.T) {
+	content := map[string]string{}
+	for i := range 40 {
+		content[fmt.Sprintf("%d.yaml", i)] = strings.Repeat("- x\n", 3) + "steps: [" + strings.Repeat("{},", 60) + "]"
+		content[fmt.Sprintf("%d.yaml", i)] = "steps: [" + strings.Repeat("{},", 60) + "]"
+	}
+	_, err := LoadDir(write(t, content))
+	var e *tasker.Error
+	if !errors.As(err, &e) || len(e.Details.([]FileFault)) != maxFilesFaults {
+		t.Fatalf("%v", err)
+	}
+	if lines := strings.Count(err.Error(), "\n"); lines != maxDirMessage+1 {
+		t.Errorf("%d lines", lines)
+	}
+	if !strings.HasPrefix(err.Error()[strings.Index(err.Error(), "have "):], "have 4000 faults in 40 files") {
+		t.Errorf("%.200s", err)
+	}
+}
+
+func TestLoadDirSaysWhatIsWrongWithTheDirectory(t *testing.T) {
+	dir := write(t, map[string]string{"file": ""})
+	for name, want := range map[string]string{
+		"missing": `the template directory "DIR/missing" does not exist`,
+		"file":    `the template directory "DIR/file" cannot be opened: not a directory`,
+	} {
+		_, err := LoadDir(filepath.Join(dir, name))
+		if tasker.CodeOf(err) != tasker.Invalid || !strings.HasPrefix(strings.ReplaceAll(err.Error(), dir, "DIR"), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	read, err := LoadDir(t.TempDir())
+	if len(read) != 0 || err != nil {
+		t.Errorf("an empty directory: %v, %v", read, err)
+	}
+}

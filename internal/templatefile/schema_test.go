@@ -1,0 +1,217 @@
+package templatefile
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"tasker"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func compileInput(t testing.TB, schema string) *Input {
+	t.Helper()
+	in, err := CompileInput([]byte(schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func TestNoSchemaAcceptsEverything(t *testing.T) {
+	in, err := CompileInput(nil)
+	if in != nil || err != nil {
+		t.Fatalf("%v, %v", in, err)
+	}
+	for _, doc := range []string{`{}`, `[]`, `nonsense`, ``} {
+		if err := in.Check([]byte(doc)); err != nil {
+			t.Errorf("%q: %v", doc, err)
+		}
+	}
+}
+
+func TestCheckContext(t *testing.T) {
+	const order = `{"type": "object", "required": ["order_id", "total"], "additionalProperties": false, "properties": {
+		"order_id": {"type": "string", "pattern": "^O-[0-9]+$"},
+		"total": {"type": "number", "minimum": 0},
+		"email": {"type": "string", "format": "email"},
+		"at": {"format": "date-time"},
+		"items": {"type": "array", "items": {"type": "object", "required": ["sku"], "properties": {"n": {"type": "integer"}}}},
+		"pay": {"oneOf": [{"required": ["card"]}, {"required": ["iban"]}]},
+		"forbidden": false
+	}}`
+	in := compileInput(t, order)
+	for _, tt := range []struct {
+		doc  string
+		want []string
+	}{
+		{`{"order_id": "O-1", "total": 0}`, nil},
+		{`{"order_id": "O-1", "total": 1e300, "items": [{"sku": 1, "n": 2.0}], "pay": {"card": 1}}`, nil},
+		{`{}`, []string{`is missing "order_id", "total"`}},
+		{`[]`, []string{`must be of type object, not array`}},
+		{`{"order_id": 5, "total": -1, "x": 1, "a b": 2}`, []string{
+			`has "a b", "x", which the schema does not allow`,
+			`order_id: must be of type string, not number`,
+			`total: minimum: got -1, want 0`,
+		}},
+		{`{"order_id": "1", "total": 0, "email": "nobody", "at": "yesterday"}`, []string{
+			"at: \"yesterday\" is not a valid date-time: less than 20 characters long",
+			"email: \"nobody\" is not a valid email: missing @",
+			`order_id: "1" does not match the pattern "^O-[0-9]+$"`,
+		}},
+		{`{"order_id": "O-1", "total": 0, "items": [{"sku": 1}, {"n": 1.5}, 3], "forbidden": 1}`, []string{
+			`forbidden: is not allowed`,
+			`items[1]: is missing "sku"`,
+			`items[1].n: must be of type integer, not number`,
+			`items[2]: must be of type object, not number`,
+		}},
+		{`{"order_id": "O-1", "total": 0, "pay": {}}`, []string{
+			`pay: fits none of the alternatives: is missing "card"; or is missing "iban"`,
+		}},
+		{`{"order_id": "O-1", "total": 0, "pay": {"card": 1, "iban": 1}}`, []string{
+			`pay: 'oneOf' failed, subschemas 0, 1 matched`,
+		}},
+	} {
+		t.Run(tt.doc, func(t *testing.T) {
+			err := in.Check([]byte(tt.doc))
+			var got []string
+			for _, fault := range faultsOf(t, err) {
+				got = append(got, fault.String())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("faults differ (-want +got):\n%s", diff)
+			}
+			if err != nil && !strings.HasPrefix(err.Error(), "the context does not match the template's input_schema, it has ") {
+				t.Errorf("message %q", err)
+			}
+		})
+	}
+}
+
+func TestCheckRefusesWhatIsNotJSON(t *testing.T) {
+	in := compileInput(t, `{}`)
+	for _, doc := range []string{"", "{", "{} {}", "nonsense"} {
+		if err := in.Check([]byte(doc)); tasker.CodeOf(err) != tasker.Invalid {
+			t.Errorf("%q: %v", doc, err)
+		}
+	}
+}
+
+func TestSchemasThatAreRefused(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"$ref": "https://example.com/schema.json"}`:                "nothing is loaded from elsewhere",
+		`{"$ref": "/etc/passwd"}`:                                    "nothing is loaded from elsewhere",
+		`{"$schema": "https://example.com/dialect"}`:                 "nothing is loaded from elsewhere",
+		`{"$ref": "#nowhere"}`:                                       "nowhere",
+		`{"type": "objekt"}`:                                         "type: fits none of the alternatives",
+		`{"type": "string"}`:                                         "a task's context is an object",
+		`{"pattern": "(a)\\1"}`:                                      "no backreferences",
+		`{"pattern": "` + strings.Repeat("a", 1001) + `"}`:           "1000 is the limit",
+		`{"patternProperties": {"(((a{1,10}){1,10}){1,10})": true}}`: "too large once its repetitions are written out",
+		`5`: "must be of type",
+		`{`: "not JSON",
+	} {
+		in, err := CompileInput([]byte(schema))
+		if in != nil || err == nil {
+			t.Errorf("%s: accepted", schema)
+			continue
+		}
+		faultsOf(t, err)
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, want %q in it", schema, err, want)
+		}
+	}
+}
+
+// A schema can ask for work that doubles with each level of the document or of
+// itself. It is refused after a while, and the schema stays usable.
+func TestExplodingSchemas(t *testing.T) {
+	doubling := func(leaf string) string {
+		var b strings.Builder
+		b.WriteString(`{"$ref": "#/$defs/d0", "$defs": {`)
+		for i := range 40 {
+			fmt.Fprintf(&b, `"d%d": {"anyOf": [{"$ref": "#/$defs/d%d"}, {"$ref": "#/$defs/d%d"}]},`, i, i+1, i+1)
+		}
+		return b.String() + `"d40": ` + leaf + "}}"
+	}
+	nested := strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60)
+	for name, tt := range map[string]struct{ schema, doc string }{
+		"by reference":          {doubling(`{"required": ["x"]}`), `{}`},
+		"by reference and type": {doubling(`{"type": "string"}`), `{}`},
+		"by nesting":            {`{"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}`, nested},
+		"by pattern": {`{"additionalProperties": {"items": {"pattern": "(a?){250}b"}}}`,
+			`{"a": ["` + strings.Repeat(strings.Repeat("a", 10_000)+`","`, 90) + `"]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := compileInput(t, tt.schema)
+			err := in.Check([]byte(tt.doc))
+			if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "too much work") {
+				t.Fatalf("%v", err)
+			}
+			if name == "by reference and type" {
+				return // no document is small enough
+			}
+			if err := in.Check([]byte(`{"x": 1}`)); err != nil && strings.Contains(err.Error(), "too much work") {
+				t.Errorf("a small context afterwards: %v", err)
+			}
+		})
+	}
+	if err := compileInput(t, `{"properties": {"a": {"$ref": "#"}}, "items": {"type": "integer"}}`).Check([]byte(nested)); err != nil {
+		t.Errorf("plain recursion: %v", err)
+	}
+	if err := compileInput(t, `{"$ref": "#"}`).Check([]byte(`{}`)); err == nil {
+		t.Error("a schema that is only itself was accepted")
+	}
+}
+
+func TestLargeContextIsNotTooMuchWork(t *testing.T) {
+	in := compileInput(t, `{"properties": {"n": {"items": {"type": "integer", "minimum": 0}}}}`)
+	if err := in.Check([]byte(`{"n": [` + strings.Repeat("1,", 500_000) + "1]}")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckIsSafeForConcurrentUse(t *testing.T) {
+	in := compileInput(t, `{"properties": {"n": {"items": {"pattern": "^a+$"}}}}`)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 50 {
+				word := strings.Repeat("a", i+1)
+				if err := in.Check([]byte(`{"n": ["` + word + `"]}`)); err != nil {
+					t.Error(err)
+				}
+				if err := in.Check([]byte(`{"n": ["` + word + `b"]}`)); err == nil {
+					t.Error("accepted")
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// The schemas of JSON Schema itself are part of the library. What a checker
+// does to its schemas must not reach them, or all checkers would share it.
+func TestMetaSchemasAreNotShared(t *testing.T) {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for _, schema := range []string{
+				`{"$ref": "https://json-schema.org/draft/2020-12/schema"}`,
+				`{"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "http://json-schema.org/draft-07/schema#"}`,
+			} {
+				in, err := CompileInput([]byte(schema))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if in.Check([]byte(`{"type": "object"}`)) != nil || in.Check([]byte(`{"type": "objekt"}`)) == nil {
+					t.Error("wrong judgement")
+				}
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,231 @@
+package templatefile
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tasker"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected faults")
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	doc, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func files(t testing.TB, pattern string) []string {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no files %s: %v", pattern, err)
+	}
+	return names
+}
+
+// faultsOf returns the faults of an error that Parse may return, and complains
+// about any other.
+func faultsOf(t testing.TB, err error) []tasker.Fault {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	var e *tasker.Error
+	if !errors.As(err, &e) || e.Code != tasker.Invalid {
+		t.Fatalf("error %v is not Invalid", err)
+	}
+	list, ok := e.Details.([]tasker.Fault)
+	if !ok || len(list) == 0 {
+		t.Fatalf("error %v has no faults", err)
+	}
+	return list
+}
+
+func parseFile(name string, doc []byte) (tasker.Template, error) {
+	if strings.HasSuffix(name, ".json") {
+		return ParseJSON(doc)
+	}
+	return Parse(doc)
+}
+
+// TestFaults reads each document of testdata/faults and compares its faults
+// with the file of the same name that ends in .faults.
+func TestFaults(t *testing.T) {
+	for _, name := range append(files(t, "testdata/faults/*.yaml"), files(t, "testdata/faults/*.json")...) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			parsed, err := parseFile(name, readFile(t, name))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if diff := cmp.Diff(tasker.Template{}, parsed); diff != "" {
+				t.Errorf("a refused document gave a template:\n%s", diff)
+			}
+			var b strings.Builder
+			for _, fault := range faultsOf(t, err) {
+				fmt.Fprintln(&b, fault)
+			}
+			golden := strings.TrimSuffix(name, filepath.Ext(name)) + ".faults"
+			if *update {
+				if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(readFile(t, golden)), b.String()); diff != "" {
+				t.Errorf("faults differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	const head = "namespace_name: n\nname: t\nversion: 1.0.0\nsteps:\n"
+	steps := func(n, dependencies int) string {
+		var b strings.Builder
+		b.WriteString(head)
+		for i := range n {
+			fmt.Fprintf(&b, "- {name: s%d, handler: {callable: h}, depends_on: [", i)
+			for d := range min(i, dependencies) {
+				fmt.Fprintf(&b, "s%d,", d)
+			}
+			b.WriteString("]}\n")
+		}
+		return b.String()
+	}
+	deep := func(open, inner, shut string, n int) string {
+		return head + "- {name: a, handler: {callable: a, initialization: {x: " +
+			strings.Repeat(open, n) + inner + strings.Repeat(shut, n) + "}}}\n"
+	}
+	for _, tt := range []struct {
+		name, doc string
+		code      tasker.Code
+		message   string // in the error's
+	}{
+		{"1000 steps", steps(1000, 0), "", ""},
+		{"1001 steps", steps(1001, 0), tasker.Invalid, "line 5: steps: 1001 steps; 1000 is the limit"},
+		{"10000 steps", head[:len(head)-1] + " [" + strings.Repeat("{},", 10_000) + "]", tasker.Invalid, "10000 steps; 1000 is the limit"},
+		{"9991 edges", steps(1000, 10), "", ""},
+		{"more than 10000 edges", steps(1000, 11), tasker.Invalid, "dependencies; 10000 is the limit"},
+		{"chain of 1000", chain(1000, false), "", ""},
+		{"cycle of 1000", chain(1000, true), tasker.Invalid, "steps depend on each other in a circle: s0 -> s999 -> s998"},
+		{"262144 bytes", head + "- {name: a, handler: {callable: a}}\n#" + strings.Repeat("x", tasker.MaxTemplateBytes-len(head)-38) + "\n", "", ""},
+		{"50 MB", strings.Repeat("x", 50<<20), tasker.TooLarge, "the template has 52428800 bytes; 262144 is the limit"},
+		{"60 deep", deep("[", "1", "]", 58), "", ""},
+		{"deep lists", deep("[", "1", "]", 65), tasker.Invalid, "nested more than 64 deep"},
+		{"deep objects", deep("{a: ", "1", "}", 65), tasker.Invalid, "nested more than 64 deep"},
+		{"far too deep", strings.Repeat("[", 200_000), tasker.Invalid, "not YAML"},
+		{"far too deep blocks", strings.Repeat("- ", 100_000), tasker.Invalid, "not YAML"},
+		{"far too deep keys", strings.Repeat("? ", 100_000), tasker.Invalid, "not YAML"},
+		{"many faults", strings.Repeat("- x\n", 10) + head, tasker.Invalid, "not YAML"},
+		{"more faults than listed", head + strings.Repeat("- {}\n", 900), tasker.Invalid, "more than 100 faults"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Parse([]byte(tt.doc))
+			if code := tasker.CodeOf(err); code != tt.code {
+				t.Fatalf("code %q, want %q: %v", code, tt.code, err)
+			}
+			if err != nil && !strings.Contains(err.Error(), tt.message) {
+				t.Errorf("error %q, want it to contain %q", err, tt.message)
+			}
+			if err != nil && len(err.Error()) > 20_000 {
+				t.Errorf("a message of %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// chain is a template of steps that each depend on the one before.
+func chain(n int, closed bool) string {
+	var b strings.Builder
+	b.WriteString("namespace_name: n\nname: t\nversion: 1.0.0\nsteps:\n")
+	for i := range n {
+		before := fmt.Sprintf("s%d", i-1)
+		switch {
+		case i == 0 && closed:
+			before = fmt.Sprintf("s%d", n-1)
+		case i == 0:
+			before = ""
+		}
+		fmt.Fprintf(&b, "- {name: s%d, handler: {callable: h}, depends_on: [%s]}\n", i, before)
+	}
+	return b.String()
+}
+
+func TestJSONLimits(t *testing.T) {
+	for name, doc := range map[string]string{
+		"deep":     strings.Repeat("[", 200_000),
+		"deep end": `{"steps": ` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + "}",
+	} {
+		if _, err := ParseJSON([]byte(doc)); err == nil || !strings.Contains(err.Error(), "nested more than 64 deep") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := ParseJSON(make([]byte, 50<<20)); tasker.CodeOf(err) != tasker.TooLarge {
+		t.Errorf("50 MB: %v", err)
+	}
+}
+
+func TestEverythingIsRead(t *testing.T) {
+	fromYAML, err := Parse(readFile(t, "testdata/valid/everything.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lie, ten, sixty, none, constant := false, 10, 60, 0, tasker.ConstantBackoff
+	want := tasker.Template{
+		Namespace: "orders", Name: "fulfil", Version: "1.2.0-rc.1+build.7", Description: "Fulfils an order.",
+		InputSchema: []byte(`{"type":"object","required":["order_id"],"properties":` +
+			`{"order_id":{"type":"string","minLength":1},"total":{"type":"number","minimum":0}}}`),
+		Lifecycle: tasker.Lifecycle{
+			MaxWaitingForDependenciesMinutes: 120, MaxWaitingForRetryMinutes: 45,
+			MaxStepsInProcessMinutes: 60, MaxDurationMinutes: 1440,
+		},
+		Steps: []tasker.StepTemplate{{
+			Name: "validate", Type: tasker.StandardStep, Description: "Looks at the order.",
+			Handler: tasker.Handler{Callable: "orders/validate", Initialization: []byte(
+				`{"strict":true,"limits":[1,2.50,1e3],"day":"2026-01-31","time":"12:30","nothing":null}`)},
+			Retry: tasker.DefaultRetry(), TimeoutSeconds: 30, WorkerQueueTTLMS: 60000,
+		}, {
+			Name: "approval", Type: tasker.ExternalStep, Dependencies: []string{"validate"},
+			Retry: tasker.DefaultRetry(), TimeoutSeconds: 86400,
+		}, {
+			Name: "ship", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "Orders::Ship#call"},
+			Dependencies: []string{"approval", "validate"},
+			Retry: tasker.Retry{Retryable: true, MaxAttempts: 5, Backoff: tasker.LinearBackoff,
+				BaseMS: 500, MaxBackoffMS: 60000, Jitter: true},
+		}},
+		Environments: map[string]tasker.Override{
+			"production": {Steps: []tasker.StepOverride{
+				{Name: "ALL", TimeoutSeconds: &sixty},
+				{Name: "ship", Initialization: []byte(`{"carrier":"fast"}`), Retry: &tasker.RetryOverride{MaxAttempts: &ten}},
+			}},
+			"test": {Steps: []tasker.StepOverride{{
+				Name: "ship", Initialization: []byte(`{"carrier":"none"}`),
+				Retry: &tasker.RetryOverride{Backoff: &constant, BaseMS: &none, Jitter: &lie, Retryable: &lie},
+			}}},
+		},
+	}
+	if diff := cmp.Diff(want, fromYAML); diff != "" {
+		t.Errorf("template differs (-want +got):\n%s", diff)
+	}
+	fromJSON, err := ParseJSON(readFile(t, "testdata/valid/everything.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := Checksum(fromYAML), Checksum(fromJSON); a != b {
+		t.Errorf("the same in YAML and JSON has checksums %s and %s:\n%s\n%s", a, b, meaning(fromYAML), meaning(fromJSON))
+	}
+	jsonAsYAML, err := Parse(readFile(t, "testdata/valid/everything.json"))
+	if err != nil || Checksum(jsonAsYAML) != Checksum(fromJSON) {
+		t.Errorf("JSON read as YAML differs (%v)", err)
+	}
+}

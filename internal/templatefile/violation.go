@@ -1,0 +1,145 @@
+package templatefile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tasker/internal/payload"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+const (
+	maxViolation    = 300 // bytes of one message, which may quote the document
+	maxAlternatives = 5   // explained of an anyOf or oneOf
+)
+
+// A violation is one place of a document that breaks a schema.
+type violation struct {
+	tokens  []string // keys and indexes on the way to the place
+	path    string   // the same, spelled as in faults
+	message string
+}
+
+var english = message.NewPrinter(language.English)
+
+// violations lists what is wrong, in a fixed order. Of alternatives that all
+// fail it makes one violation.
+func violations(err *jsonschema.ValidationError, doc any) []violation {
+	var list []violation
+	collect(err, func(e *jsonschema.ValidationError, text string) {
+		list = append(list, violation{
+			tokens:  e.InstanceLocation,
+			path:    spell(e.InstanceLocation, doc),
+			message: payload.CleanText(text, maxViolation),
+		})
+	})
+	slices.SortFunc(list, func(a, b violation) int {
+		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.message, b.message))
+	})
+	return slices.CompactFunc(list, func(a, b violation) bool { return a.path == b.path && a.message == b.message })
+}
+
+// collect goes down to the causes that an author can mend.
+func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationError, text string)) {
+	switch e.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf:
+		if len(e.Causes) > 0 {
+			found(e, "fits none of the alternatives: "+alternatives(e.Causes))
+			return
+		}
+	}
+	if len(e.Causes) == 0 {
+		found(e, explain(e))
+		return
+	}
+	for _, cause := range e.Causes {
+		collect(cause, found)
+	}
+}
+
+// alternatives says for each branch the first reason why it does not fit.
+func alternatives(branches []*jsonschema.ValidationError) string {
+	var reasons []string
+	for _, branch := range branches[:min(len(branches), maxAlternatives)] {
+		for len(branch.Causes) > 0 {
+			branch = branch.Causes[0]
+		}
+		if text := explain(branch); !slices.Contains(reasons, text) {
+			reasons = append(reasons, text)
+		}
+	}
+	if len(branches) > maxAlternatives {
+		reasons = append(reasons, "…")
+	}
+	return strings.Join(reasons, "; or ")
+}
+
+// explain words the commonest violations as this package words its own.
+func explain(e *jsonschema.ValidationError) string {
+	switch k := e.ErrorKind.(type) {
+	case *kind.Type:
+		return fmt.Sprintf("must be of type %s, not %s", list(k.Want), k.Got)
+	case *kind.Required:
+		return "is missing " + quoted(k.Missing)
+	case *kind.AdditionalProperties:
+		slices.Sort(k.Properties)
+		return "has " + quoted(k.Properties) + ", which the schema does not allow"
+	case *kind.FalseSchema:
+		return "is not allowed"
+	case *kind.Format:
+		return fmt.Sprintf("%s is not a valid %s: %v", quote(fmt.Sprint(k.Got)), k.Want, k.Err)
+	case *kind.Pattern:
+		return fmt.Sprintf("%s does not match the pattern %s", quote(k.Got), quote(k.Want))
+	default:
+		return e.ErrorKind.LocalizedString(english)
+	}
+}
+
+func quoted(words []string) string {
+	shown := make([]string, min(len(words), 10))
+	for i := range shown {
+		shown[i] = quote(words[i])
+	}
+	if len(words) > len(shown) {
+		shown = append(shown, "…")
+	}
+	return strings.Join(shown, ", ")
+}
+
+// spell writes the way to a place of a document as items[3].name.
+func spell(tokens []string, doc any) string {
+	var b strings.Builder
+	for _, token := range tokens {
+		switch d := doc.(type) {
+		case []any:
+			fmt.Fprintf(&b, "[%s]", token)
+			doc = element(d, token)
+			continue
+		case map[string]any:
+			doc = d[token]
+		}
+		switch {
+		case !isName(token):
+			b.WriteString("[" + quote(token) + "]")
+		case b.Len() > 0:
+			b.WriteString("." + token)
+		default:
+			b.WriteString(token)
+		}
+	}
+	return b.String()
+}
+
+func element(items []any, token string) any {
+	var i int
+	if _, err := fmt.Sscan(token, &i); err != nil || i < 0 || i >= len(items) {
+		return nil
+	}
+	return items[i]
+}
