@@ -1,0 +1,50 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"tasker/internal/config"
+)
+
+// docs/configuration.md is made from the keys, so that it cannot be wrong.
+const keysDoc = "../../docs/configuration.md"
+
+func TestConfigurationDoc(t *testing.T) {
+	t.Parallel()
+	got := keysPage()
+	if os.Getenv("UPDATE_DOCS") != "" {
+		if err := os.WriteFile(keysDoc, []byte(got), 0o644); err != nil { //nolint:gosec // G306: a page for all to read
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(keysDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Error("docs/configuration.md is not what the keys say; run: UPDATE_DOCS=1 go test ./internal/config")
+	}
+}
+
+func keysPage() string {
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+Made from the keys in ` + "`internal/config`" + ` by its tests.
+
+A server reads its defaults, then the file given with ` + "`--config`" + ` (TOML), then the environment, then the flags; the later
+wins. A key or a ` + "`TASKER_…`" + ` variable that means nothing is an error. ` + "`tasker config`" + ` prints what holds, with passwords
+hidden, and ` + "`tasker config keys`" + ` prints this list.
+
+| key | variable | default | meaning |
+|---|---|---|---|
+`)
+	for _, k := range config.Keys() {
+		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s (%s) |\n", k.Name, k.Env, k.Default, k.Meaning, k.Values)
+	}
+	b.WriteString("\n`DATABASE_URL` is read as well; `TASKER_DATABASE_URL` wins over it.\n")
+	return strings.ReplaceAll(b.String(), "| `` |", "| — |")
+}
