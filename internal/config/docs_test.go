@@ -43,8 +43,15 @@ hidden, and ` + "`tasker config keys`" + ` prints this list.
 |---|---|---|---|
 `)
 	for _, k := range config.Keys() {
-		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s (%s) |\n", k.Name, k.Env, k.Default, k.Meaning, k.Values)
+		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s |\n", k.Name, k.Env, k.Default, meaning(k))
 	}
 	b.WriteString("\n`DATABASE_URL` is read as well; `TASKER_DATABASE_URL` wins over it.\n")
 	return strings.ReplaceAll(b.String(), "| `` |", "| — |")
+}
+
+func meaning(k config.Key) string {
+	if k.Values == "" {
+		return k.Meaning
+	}
+	return k.Meaning + " (" + k.Values + ")"
 }
