@@ -74,6 +74,17 @@ type TaskList struct {
 	Pagination Pagination `json:"pagination"`
 }
 
+// CreatedTask says which task an element of POST /v1/tasks/bulk led to.
+type CreatedTask struct {
+	TaskUUID string `json:"task_uuid"`
+	Created  bool   `json:"created" doc:"False when the idempotency key had led to this task before."`
+}
+
+// CreatedTasks is the answer of POST /v1/tasks/bulk, in the order of the request.
+type CreatedTasks struct {
+	Tasks []CreatedTask `json:"tasks"`
+}
+
 // Transition is one row of the history of a task or a step, oldest first.
 type Transition struct {
 	TransitionID int64           `json:"transition_id"`

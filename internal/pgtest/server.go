@@ -35,7 +35,10 @@ var state struct {
 }
 
 // Main runs the tests of a package, then stops the server and exits.
-func Main(m *testing.M) {
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run is [Main] for a package that has something to do itself before it exits.
+func Run(m *testing.M) int {
 	state.Lock()
 	state.main = true
 	state.Unlock()
@@ -44,7 +47,7 @@ func Main(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		code = max(code, 1)
 	}
-	os.Exit(code)
+	return code
 }
 
 func stop() error {

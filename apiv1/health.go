@@ -1,0 +1,19 @@
+package apiv1
+
+import "time"
+
+// Health is the answer of GET /health, /health/live and, while the server can do
+// its work, /health/ready.
+type Health struct {
+	Status    string                 `json:"status" enum:"healthy,alive,ready"`
+	Timestamp time.Time              `json:"timestamp"`
+	Version   string                 `json:"version"`
+	Checks    map[string]HealthCheck `json:"checks,omitempty" doc:"What readiness depends on, by name."`
+}
+
+// HealthCheck is one thing that the server depends on. When one is unhealthy,
+// GET /health/ready answers 503 and the checks are the details of its error.
+type HealthCheck struct {
+	Status     string `json:"status" enum:"healthy,unhealthy"`
+	DurationMS int64  `json:"duration_ms"`
+}

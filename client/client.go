@@ -1,0 +1,106 @@
+package client
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"tasker"
+)
+
+// The defaults of a [Client].
+const (
+	DefaultTimeout = 30 * time.Second
+	DefaultRetries = 3
+
+	maxAnswer    = 64 << 20 // bytes of one answer
+	connections  = 64       // kept open to the server
+	dialTimeout  = 5 * time.Second
+	defaultAgent = "tasker-go-client"
+)
+
+// A Client speaks to one server. It is safe for concurrent use.
+type Client struct {
+	base    *url.URL
+	http    *http.Client
+	header  http.Header
+	timeout time.Duration
+	retries int
+}
+
+// An Option changes a default of a [Client].
+type Option func(*Client)
+
+// WithTimeout bounds each call, its repetitions included. A claim may take as
+// much longer as it waits for work.
+func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
+
+// WithRetries says how often a request is sent again; 0 means never.
+func WithRetries(n int) Option { return func(c *Client) { c.retries = n } }
+
+// WithHeader adds a header to every request, such as what a proxy before the
+// server wants to see.
+func WithHeader(name, value string) Option {
+	return func(c *Client) { c.header.Set(name, value) }
+}
+
+// WithHTTPClient replaces the HTTP client: for TLS settings or a transport of
+// your own. It should not have a timeout, which would end claims that wait.
+func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// New returns a client of the server at baseURL, such as http://127.0.0.1:8080.
+// It sends nothing yet. The error is Invalid.
+func New(baseURL string, options ...Option) (*Client, error) {
+	base, err := parseBase(baseURL)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		base: base, http: defaultHTTP(), header: http.Header{"User-Agent": {defaultAgent}},
+		timeout: DefaultTimeout, retries: DefaultRetries,
+	}
+	for _, o := range options {
+		o(c)
+	}
+	return c, nil
+}
+
+// URL returns the address of the server, without a password.
+func (c *Client) URL() string { return strings.TrimSuffix(c.base.Redacted(), "/") }
+
+func parseBase(text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q has no scheme; write it as http://127.0.0.1:8080", text)
+	}
+	base, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, tasker.Errorf(tasker.Invalid, "the server's URL cannot be read: %v", err)
+	case base.Scheme != "http" && base.Scheme != "https":
+		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q must begin with http:// or https://", text)
+	case base.Hostname() == "":
+		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q names no host", text)
+	case base.RawQuery != "" || base.Fragment != "":
+		return nil, tasker.Errorf(tasker.Invalid, "the server's URL %q must end with its path: no ? and no #", text)
+	}
+	return base, nil
+}
+
+// defaultHTTP returns a client that follows no redirect: one would silently turn
+// a POST into a GET.
+func defaultHTTP() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+			ForceAttemptHTTP2:     true,
+			MaxIdleConnsPerHost:   connections,
+			IdleConnTimeout:       90 * time.Second,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ExpectContinueTimeout: time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}

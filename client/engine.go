@@ -1,0 +1,183 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// longestWait is the longest that a server lets a claim wait.
+const longestWait = time.Minute
+
+// An Engine is a server as a worker of package worker needs it: the same methods
+// as the engine inside a program has, over HTTP.
+type Engine struct{ client *Client }
+
+// Engine returns the server as a worker's engine.
+func (c *Client) Engine() *Engine { return &Engine{client: c} }
+
+// RegisterWorker makes a worker known.
+func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
+	answer, err := e.client.RegisterWorker(ctx, apiv1.RegisterWorker{
+		Name: w.Name, Namespaces: w.Namespaces, Handlers: w.Handlers, Version: w.Version, MaxConcurrency: w.MaxConcurrency,
+	})
+	if err != nil {
+		return tasker.Registration{}, err
+	}
+	id, err := readID("worker_uuid", answer.WorkerUUID)
+	return tasker.Registration{
+		WorkerUUID:        id,
+		HeartbeatInterval: time.Duration(answer.HeartbeatIntervalMS) * time.Millisecond,
+		LeaseDuration:     time.Duration(answer.LeaseMS) * time.Millisecond,
+	}, err
+}
+
+// Claim takes up to limit steps, and waits for the first of them up to wait, a
+// minute at most.
+func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
+	wait = max(0, min(wait, longestWait))
+	answer, err := e.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
+	if err != nil {
+		return nil, err
+	}
+	return assignments(answer.Steps)
+}
+
+// Heartbeat extends leases.
+func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+	answer, err := e.client.Heartbeat(ctx, worker, spellLeases(leases))
+	if err != nil {
+		return tasker.Beat{}, err
+	}
+	var beat tasker.Beat
+	for _, x := range answer.Extended {
+		id, err := readID("step_uuid", x.StepUUID)
+		if err != nil {
+			return tasker.Beat{}, err
+		}
+		beat.Extended = append(beat.Extended, tasker.LeaseExtension{StepUUID: id, ExpiresAt: x.LeaseExpiresAt})
+	}
+	beat.Lost, err = readIDs("lost", answer.Lost)
+	return beat, err
+}
+
+// Report delivers outcomes and takes up to claim steps of the next work.
+func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	q := apiv1.ReportResults{Results: make([]apiv1.Result, len(outcomes))}
+	for i, o := range outcomes {
+		q.Results[i] = spellOutcome(o)
+	}
+	if claim > 0 {
+		q.Claim = &apiv1.ClaimSteps{Max: claim}
+	}
+	answer, err := e.client.Report(ctx, worker, q)
+	if err != nil {
+		return tasker.Receipt{}, err
+	}
+	var receipt tasker.Receipt
+	if receipt.Accepted, err = readIDs("accepted", answer.Accepted); err != nil {
+		return tasker.Receipt{}, err
+	}
+	for _, r := range answer.Rejected {
+		id, err := readID("step_uuid", r.StepUUID)
+		if err != nil {
+			return tasker.Receipt{}, err
+		}
+		receipt.Rejected = append(receipt.Rejected, tasker.Rejection{StepUUID: id, Code: tasker.Code(r.Code), Message: r.Message})
+	}
+	receipt.Next, err = assignments(answer.Steps)
+	return receipt, err
+}
+
+// Release gives steps back that were not begun.
+func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
+	answer, err := e.client.Release(ctx, worker, spellLeases(leases))
+	if err != nil {
+		return nil, nil, err
+	}
+	if released, err = readIDs("released", answer.Released); err != nil {
+		return nil, nil, err
+	}
+	lost, err = readIDs("lost", answer.Lost)
+	return released, lost, err
+}
+
+// LeaveWorker makes a worker unknown.
+func (e *Engine) LeaveWorker(ctx context.Context, worker tasker.ID) error {
+	return e.client.LeaveWorker(ctx, worker)
+}
+
+func spellLeases(leases []tasker.Lease) apiv1.Leases {
+	out := apiv1.Leases{Leases: make([]apiv1.Lease, len(leases))}
+	for i, l := range leases {
+		out.Leases[i] = apiv1.Lease{StepUUID: l.StepUUID.String(), LeaseToken: l.Token()}
+	}
+	return out
+}
+
+func spellOutcome(o tasker.Outcome) apiv1.Result {
+	r := apiv1.Result{
+		StepUUID: o.StepUUID.String(), LeaseToken: o.Token(),
+		Success: o.Success, Result: o.Result, Metadata: o.Metadata,
+	}
+	if f := o.Failure; f != nil {
+		r.Error = &apiv1.ResultError{
+			Message: f.Message, Type: f.Type, Retryable: &f.Retryable, Context: f.Context,
+			RetryAfterMS: int64((f.RetryAfter + time.Millisecond - 1) / time.Millisecond), // never earlier than asked for
+		}
+	}
+	return r
+}
+
+func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
+	list := make([]tasker.Assignment, 0, len(steps))
+	for _, s := range steps {
+		step, err := readID("step_uuid", s.StepUUID)
+		if err != nil {
+			return nil, err
+		}
+		lease, err := tasker.ParseLease(step, s.LeaseToken)
+		if err != nil {
+			return nil, misspelt("lease_token", s.LeaseToken)
+		}
+		task, err := readID("task_uuid", s.TaskUUID)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, tasker.Assignment{
+			StepUUID: step, TaskUUID: task, Namespace: s.Namespace, TaskName: s.TaskName, TaskVersion: s.TaskVersion,
+			Name: s.Name, Handler: s.Handler, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, Fence: lease.Fence,
+			LeaseExpiresAt: s.LeaseExpiresAt, Deadline: s.Deadline, CorrelationID: s.CorrelationID,
+			Context: s.Context, DependencyResults: s.DependencyResults, Initialization: s.Initialization,
+		})
+	}
+	return list, nil
+}
+
+func readID(field, text string) (tasker.ID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return tasker.ID{}, misspelt(field, text)
+	}
+	return id, nil
+}
+
+func readIDs(field string, texts []string) ([]tasker.ID, error) {
+	ids := make([]tasker.ID, 0, len(texts))
+	for _, text := range texts {
+		id, err := readID(field, text)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func misspelt(field, text string) error {
+	return tasker.Errorf(tasker.Internal, "the server's answer has a %s that is none: %q", field, text)
+}

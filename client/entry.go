@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// An EntryQuery selects and pages investigations, newest first.
+type EntryQuery struct {
+	Status tasker.ResolutionStatus // empty means any
+	Reason tasker.Reason
+	Page
+}
+
+// Entries lists investigations.
+func (c *Client) Entries(ctx context.Context, q EntryQuery) ([]apiv1.Entry, error) {
+	query := q.values()
+	setText(query, "resolution_status", string(q.Status))
+	setText(query, "dlq_reason", string(q.Reason))
+	var answer []apiv1.Entry
+	err := c.get(ctx, &answer, query, "v1", "dlq")
+	return answer, err
+}
+
+// Entry returns an investigation with its history.
+func (c *Client) Entry(ctx context.Context, entry tasker.ID) (apiv1.Entry, error) {
+	var answer apiv1.Entry
+	err := c.get(ctx, &answer, nil, "v1", "dlq", "entry", entry.String())
+	return answer, err
+}
+
+// EntryOfTask returns the newest investigation of a task.
+func (c *Client) EntryOfTask(ctx context.Context, task tasker.ID) (apiv1.Entry, error) {
+	var answer apiv1.Entry
+	err := c.get(ctx, &answer, nil, "v1", "dlq", "task", task.String())
+	return answer, err
+}
+
+// UpdateEntry records what an investigator found. It moves no task: the repair is
+// [Client.ActOnStep].
+func (c *Client) UpdateEntry(ctx context.Context, entry tasker.ID, u apiv1.UpdateEntry) (apiv1.UpdatedEntry, error) {
+	var answer apiv1.UpdatedEntry
+	err := c.do(ctx, request{
+		method: http.MethodPatch, path: []string{"v1", "dlq", "entry", entry.String()}, body: u, repeatable: true,
+	}, &answer)
+	return answer, err
+}
+
+// OpenEntry opens an investigation of a task by hand. It is a Conflict, with the
+// id of the open one as details, when there is one.
+func (c *Client) OpenEntry(ctx context.Context, task tasker.ID, o apiv1.OpenEntry) (apiv1.Entry, error) {
+	var answer apiv1.Entry
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "dlq", "task", task.String()}, body: o}, &answer)
+	return answer, err
+}
+
+// Stats counts the investigations, by reason.
+func (c *Client) Stats(ctx context.Context) ([]apiv1.EntryStats, error) {
+	var answer []apiv1.EntryStats
+	err := c.get(ctx, &answer, nil, "v1", "dlq", "stats")
+	return answer, err
+}
+
+// Queue lists the open investigations, the most urgent first. Limit 0 means the
+// server's default, here and in [Client.Staleness].
+func (c *Client) Queue(ctx context.Context, limit int) ([]apiv1.QueueEntry, error) {
+	var answer []apiv1.QueueEntry
+	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "investigation-queue")
+	return answer, err
+}
+
+// Staleness lists the tasks that are watched for standing too long, the worst
+// first.
+func (c *Client) Staleness(ctx context.Context, limit int) ([]apiv1.StalenessLine, error) {
+	var answer []apiv1.StalenessLine
+	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "staleness")
+	return answer, err
+}

@@ -1,0 +1,178 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"tasker"
+)
+
+// The rests between two tries of a request.
+const (
+	firstRest   = 100 * time.Millisecond // doubles each time
+	longestRest = 3 * time.Second        // also when the server asks for a longer one
+)
+
+// A request is one call of the API.
+type request struct {
+	method     string
+	path       []string // the elements below the base URL
+	query      url.Values
+	body       any           // sent as JSON; nil means none
+	doc        []byte        // sent as it is, in place of body
+	media      string        // of doc
+	repeatable bool          // sending it twice does what sending it once does
+	wait       time.Duration // how much longer than other calls it may take
+}
+
+// A miss is a try that brought no good answer.
+type miss struct {
+	err       error
+	unsent    bool          // the server never saw the request
+	transient bool          // the server, or the way to it, may be better soon
+	after     time.Duration // the rest that the server asked for
+}
+
+// do sends r until it is answered, and decodes the answer.
+func (c *Client) do(ctx context.Context, r request, answer any) error {
+	where, err := c.locate(r)
+	if err != nil {
+		return err
+	}
+	if r.body != nil {
+		if r.doc, err = json.Marshal(r.body); err != nil {
+			return tasker.Errorf(tasker.Invalid, "the request is no JSON: %v", err)
+		}
+		r.media = "application/json"
+	}
+	limited, cancel := context.WithTimeout(ctx, c.timeout+r.wait)
+	defer cancel()
+	rest := firstRest
+	for try := 0; ; try++ {
+		m := c.try(limited, r, where, answer)
+		if m == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s %s: %w", r.method, where.Redacted(), ctx.Err())
+		}
+		again := m.unsent || (m.transient && r.repeatable)
+		if !again || try >= c.retries || !pause(limited, max(min(m.after, longestRest), jitter(rest))) {
+			return m.err
+		}
+		rest = min(2*rest, longestRest)
+	}
+}
+
+// locate returns the URL of a request.
+func (c *Client) locate(r request) (*url.URL, error) {
+	elements := make([]string, len(r.path))
+	for i, e := range r.path {
+		if e == "" || e == "." || e == ".." {
+			return nil, tasker.Errorf(tasker.Invalid, "%q cannot be part of a path", e)
+		}
+		elements[i] = url.PathEscape(e)
+	}
+	where := c.base.JoinPath(elements...)
+	where.RawQuery = r.query.Encode()
+	return where, nil
+}
+
+// try sends a request once. It returns nil when all went well.
+func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any) *miss {
+	req, err := http.NewRequestWithContext(ctx, r.method, where.String(), bytes.NewReader(r.doc))
+	if err != nil {
+		return &miss{err: tasker.Errorf(tasker.Invalid, "the request cannot be written: %v", err)}
+	}
+	for name, values := range c.header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Accept", "application/json")
+	if r.media != "" {
+		req.Header.Set("Content-Type", r.media)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(ctx, err)
+	}
+	defer res.Body.Close()
+	doc, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return c.unreachable(ctx, err)
+	case len(doc) > maxAnswer:
+		return &miss{err: tasker.Errorf(tasker.TooLarge,
+			"the answer of %s has more than %d bytes; ask for less at once, with a lower limit", c.URL(), maxAnswer)}
+	case res.StatusCode < 200 || res.StatusCode > 299:
+		return &miss{
+			err: c.refusal(res, doc), transient: transient(res.StatusCode),
+			after: retryAfter(res.Header.Get("Retry-After")),
+		}
+	case answer == nil || res.StatusCode == http.StatusNoContent:
+		return nil
+	}
+	if err := json.Unmarshal(doc, answer); err != nil {
+		return &miss{err: tasker.Errorf(tasker.Internal,
+			"the answer of %s is not understood: %v; is it a Tasker server of the same version?", c.URL(), err)}
+	}
+	return nil
+}
+
+// unreachable says why no answer came.
+func (c *Client) unreachable(ctx context.Context, err error) *miss {
+	if ctx.Err() != nil {
+		return &miss{err: tasker.Errorf(tasker.Unavailable,
+			"no answer from %s within %s; it may be overloaded, and the request may still be carried out", c.URL(), c.timeout)}
+	}
+	cause := err
+	var whole *url.Error // names the URL once more
+	if errors.As(err, &whole) {
+		cause = whole.Err
+	}
+	var op *net.OpError
+	unsent := errors.As(err, &op) && op.Op == "dial"
+	return &miss{unsent: unsent, transient: true, err: tasker.Errorf(tasker.Unavailable,
+		"cannot reach %s: %v; is the server running? start one with: tasker dev", c.URL(), cause)}
+}
+
+func transient(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+}
+
+func retryAfter(header string) time.Duration {
+	seconds, err := strconv.Atoi(header)
+	if err != nil || seconds < 0 || seconds > 3600 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// jitter spreads the tries of clients that failed together.
+func jitter(d time.Duration) time.Duration {
+	return d - time.Duration(rand.Int64N(int64(d)/4+1)) //nolint:gosec // G404: spreads load, guards nothing
+}
+
+// pause rests, and returns false when ctx ended, or would end, before.
+func pause(ctx context.Context, d time.Duration) bool {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

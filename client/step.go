@@ -1,0 +1,45 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// Steps lists the steps of a task with their readiness.
+func (c *Client) Steps(ctx context.Context, task tasker.ID) ([]apiv1.Step, error) {
+	var answer []apiv1.Step
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "workflow_steps")
+	return answer, err
+}
+
+// Step returns one step of a task.
+func (c *Client) Step(ctx context.Context, task, step tasker.ID) (apiv1.Step, error) {
+	var answer apiv1.Step
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "workflow_steps", step.String())
+	return answer, err
+}
+
+// ActOnStep does one of the operator's actions to a step and returns the step as
+// it is then; the task goes on by itself. It is a Conflict when the step's state
+// does not allow the action.
+func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.StepAction) (apiv1.Step, error) {
+	var answer apiv1.Step
+	err := c.do(ctx, request{
+		method: http.MethodPatch, path: []string{"v1", "tasks", task.String(), "workflow_steps", step.String()}, body: a,
+	}, &answer)
+	return answer, err
+}
+
+// CompleteStep tells the outcome of a step of type external. The same outcome
+// may be told again; another one is a Conflict.
+func (c *Client) CompleteStep(ctx context.Context, task, step tasker.ID, o apiv1.Completion) (apiv1.Step, error) {
+	var answer apiv1.Step
+	err := c.do(ctx, request{
+		method: http.MethodPost, body: o, repeatable: true,
+		path: []string{"v1", "tasks", task.String(), "workflow_steps", step.String(), "completion"},
+	}, &answer)
+	return answer, err
+}

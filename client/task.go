@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// A TaskQuery selects and pages tasks, newest first.
+type TaskQuery struct {
+	Status       tasker.TaskState // empty means any
+	Namespace    string
+	Name         string
+	DeadLettered *bool
+	Page
+}
+
+// CreateTask creates a task. With an idempotency key, the same request once more
+// returns the same task.
+func (c *Client) CreateTask(ctx context.Context, t apiv1.CreateTask) (apiv1.Task, error) {
+	var answer apiv1.Task
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "tasks"}, body: t, repeatable: t.IdempotencyKey != "",
+	}, &answer)
+	return answer, err
+}
+
+// CreateTasks creates all tasks of a list, at most 1,000, or none.
+func (c *Client) CreateTasks(ctx context.Context, list []apiv1.CreateTask) (apiv1.CreatedTasks, error) {
+	keyless := slices.ContainsFunc(list, func(t apiv1.CreateTask) bool { return t.IdempotencyKey == "" })
+	var answer apiv1.CreatedTasks
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "tasks", "bulk"}, body: list, repeatable: !keyless,
+	}, &answer)
+	return answer, err
+}
+
+// Task returns a task with its steps.
+func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
+	var answer apiv1.Task
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String())
+	return answer, err
+}
+
+// Tasks lists tasks without their steps, newest first.
+func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error) {
+	query := q.values()
+	setText(query, "status", string(q.Status))
+	setText(query, "namespace", q.Namespace)
+	setText(query, "name", q.Name)
+	if q.DeadLettered != nil {
+		query.Set("dead_lettered", strconv.FormatBool(*q.DeadLettered))
+	}
+	var answer apiv1.TaskList
+	err := c.get(ctx, &answer, query, "v1", "tasks")
+	return answer, err
+}
+
+// CancelTask cancels a task and returns it as it is then. A task that is
+// cancelled already stays so; one that is complete is a Conflict.
+func (c *Client) CancelTask(ctx context.Context, task tasker.ID, reason, actor string) (apiv1.Task, error) {
+	query := url.Values{}
+	setText(query, "reason", reason)
+	setText(query, "cancelled_by", actor)
+	var answer apiv1.Task
+	err := c.do(ctx, request{
+		method: http.MethodDelete, path: []string{"v1", "tasks", task.String()}, query: query, repeatable: true,
+	}, &answer)
+	return answer, err
+}
+
+// TaskTransitions lists the history of a task, oldest first.
+func (c *Client) TaskTransitions(ctx context.Context, task tasker.ID, p Page) ([]apiv1.Transition, error) {
+	var answer []apiv1.Transition
+	err := c.get(ctx, &answer, p.values(), "v1", "tasks", task.String(), "transitions")
+	return answer, err
+}
+
+// StepTransitions lists the history of a step, oldest first.
+func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p Page) ([]apiv1.Transition, error) {
+	var answer []apiv1.Transition
+	err := c.get(ctx, &answer, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
+	return answer, err
+}

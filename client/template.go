@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"tasker/apiv1"
+)
+
+// The media types of a template document.
+const (
+	YAML = "application/yaml"
+	JSON = "application/json"
+)
+
+// A Page selects a part of a list. Zero means the server's default.
+type Page struct {
+	Limit  int
+	Offset int
+}
+
+func (p Page) values() url.Values {
+	v := url.Values{}
+	if p.Limit != 0 {
+		v.Set("limit", strconv.Itoa(p.Limit))
+	}
+	if p.Offset != 0 {
+		v.Set("offset", strconv.Itoa(p.Offset))
+	}
+	return v
+}
+
+// setText sets a parameter unless it is empty.
+func setText(v url.Values, name, value string) {
+	if value != "" {
+		v.Set(name, value)
+	}
+}
+
+// RegisterTemplate registers a document; contentType is [YAML] or [JSON]. The
+// same template once more is no error. The error is Invalid with the faults as
+// details, or Conflict when the version exists with another content.
+func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType string) (apiv1.RegisteredTemplate, error) {
+	var answer apiv1.RegisteredTemplate
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "templates"}, doc: doc, media: contentType, repeatable: true,
+	}, &answer)
+	return answer, err
+}
+
+// Templates lists the templates of a namespace, or of all when it is empty.
+func (c *Client) Templates(ctx context.Context, namespace string, p Page) (apiv1.TemplateList, error) {
+	query := p.values()
+	setText(query, "namespace", namespace)
+	var answer apiv1.TemplateList
+	err := c.get(ctx, &answer, query, "v1", "templates")
+	return answer, err
+}
+
+// Template returns one version of a template.
+func (c *Client) Template(ctx context.Context, namespace, name, version string) (apiv1.TemplateDetail, error) {
+	var answer apiv1.TemplateDetail
+	err := c.get(ctx, &answer, nil, "v1", "templates", namespace, name, version)
+	return answer, err
+}
+
+// Health says that the server answers, and which version it is of.
+func (c *Client) Health(ctx context.Context) (apiv1.Health, error) {
+	var answer apiv1.Health
+	err := c.get(ctx, &answer, nil, "health")
+	return answer, err
+}
+
+func (c *Client) get(ctx context.Context, answer any, query url.Values, path ...string) error {
+	return c.do(ctx, request{method: http.MethodGet, path: path, query: query, repeatable: true}, answer)
+}

@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// Workers lists the workers that the server knows.
+func (c *Client) Workers(ctx context.Context, p Page) (apiv1.WorkerList, error) {
+	var answer apiv1.WorkerList
+	err := c.get(ctx, &answer, p.values(), "v1", "workers")
+	return answer, err
+}
+
+// RegisterWorker makes a worker known.
+func (c *Client) RegisterWorker(ctx context.Context, w apiv1.RegisterWorker) (apiv1.RegisteredWorker, error) {
+	var answer apiv1.RegisteredWorker
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "workers"}, body: w}, &answer)
+	return answer, err
+}
+
+// Claim takes work. It is never repeated once sent: an answer that got lost may
+// have brought work, which comes back when its lease ends.
+func (c *Client) Claim(ctx context.Context, worker tasker.ID, q apiv1.ClaimSteps) (apiv1.ClaimedSteps, error) {
+	var answer apiv1.ClaimedSteps
+	err := c.tell(ctx, worker, "claims", request{body: q, wait: time.Duration(q.WaitMS) * time.Millisecond}, &answer)
+	return answer, err
+}
+
+// Heartbeat extends leases.
+func (c *Client) Heartbeat(ctx context.Context, worker tasker.ID, l apiv1.Leases) (apiv1.HeartbeatAnswer, error) {
+	var answer apiv1.HeartbeatAnswer
+	err := c.tell(ctx, worker, "heartbeat", request{body: l, repeatable: true}, &answer)
+	return answer, err
+}
+
+// Report delivers results, and takes the next work where r.Claim asks for it. The
+// same results may be sent again: they count once.
+func (c *Client) Report(ctx context.Context, worker tasker.ID, r apiv1.ReportResults) (apiv1.ReportAnswer, error) {
+	q := request{body: r, repeatable: r.Claim == nil}
+	if r.Claim != nil {
+		q.wait = time.Duration(r.Claim.WaitMS) * time.Millisecond
+	}
+	var answer apiv1.ReportAnswer
+	err := c.tell(ctx, worker, "results", q, &answer)
+	return answer, err
+}
+
+// Release gives work back that was not begun.
+func (c *Client) Release(ctx context.Context, worker tasker.ID, l apiv1.Leases) (apiv1.Released, error) {
+	var answer apiv1.Released
+	err := c.tell(ctx, worker, "release", request{body: l}, &answer)
+	return answer, err
+}
+
+// LeaveWorker makes a worker unknown.
+func (c *Client) LeaveWorker(ctx context.Context, worker tasker.ID) error {
+	return c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "workers", worker.String()}, repeatable: true}, nil)
+}
+
+// tell sends what a worker has to say.
+func (c *Client) tell(ctx context.Context, worker tasker.ID, about string, r request, answer any) error {
+	r.method, r.path = http.MethodPost, []string{"v1", "workers", worker.String(), about}
+	return c.do(ctx, r, answer)
+}

@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tasker"
+)
+
+// The parts of a farewell that have a fixed length.
+const (
+	claimGrace = 250 * time.Millisecond // a claim under way may bring work just now
+	stopGrace  = 5 * time.Second        // for handlers that were told to stop
+	farewell   = 10 * time.Second       // for the last reports, while the engine may be gone
+)
+
+// run works until ctx ends or the engine refuses us, then drains.
+func (s *session) run(ctx context.Context) error {
+	// Nothing but the drain may cut off a handler or a report.
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	beating, stopBeating := context.WithCancel(work)
+	defer stopBeating()
+	claiming, stopClaiming := context.WithCancel(work)
+	defer stopClaiming()
+	noMore := make(chan struct{})
+
+	var claims, reports, beats sync.WaitGroup
+	claims.Go(func() { s.claim(claiming, noMore) })
+	reports.Go(func() { s.report(work) })
+	beats.Go(func() { s.heartbeat(beating) })
+
+	var broken error
+	select {
+	case <-ctx.Done():
+	case broken = <-s.broken:
+	}
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	s.log.InfoContext(work, "worker draining", "held", s.holds())
+
+	close(noMore)
+	grace := time.AfterFunc(claimGrace, stopClaiming)
+	claims.Wait()
+	grace.Stop()
+	s.release(work)
+
+	stuck := s.settle()
+	stopBeating()
+	beats.Wait()
+	close(s.closing)
+	last := time.AfterFunc(farewell, stopWork)
+	defer last.Stop()
+	reports.Wait()
+	s.release(work)
+	s.leave(work)
+	if broken == nil && stuck > 0 {
+		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were given back", stuck)
+	}
+	return broken
+}
+
+// settle waits for the handlers as long as it may, then interrupts them. It
+// returns how many went on regardless; their steps are given back.
+func (s *session) settle() int {
+	done := make(chan struct{})
+	go func() {
+		s.handling.Wait()
+		close(done)
+	}()
+	if within(s.options.DrainTimeout, done) {
+		return 0
+	}
+	s.interrupt()
+	if within(stopGrace, done) {
+		return 0
+	}
+	return s.abandon()
+}
+
+func within(d time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (s *session) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.attempts {
+		if !at.finished {
+			at.cancel(ErrInterrupted)
+		}
+	}
+}
+
+func (s *session) abandon() (stuck int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.attempts {
+		if at.finished {
+			continue
+		}
+		stuck++
+		if !at.dropped {
+			at.dropped = true
+			s.unstarted = append(s.unstarted, at.Lease())
+		}
+	}
+	return stuck
+}
+
+// release gives back what was not begun or not finished. What could not be given
+// back now is tried again by the next release, and else by the end of its lease.
+func (s *session) release(ctx context.Context) {
+	s.mu.Lock()
+	id, leases := s.registration.WorkerUUID, s.unstarted
+	s.unstarted = nil
+	s.mu.Unlock()
+	for batch := range slices.Chunk(leases, maxBatch) {
+		if _, _, err := s.engine.Release(ctx, id, batch); err != nil {
+			s.log.WarnContext(ctx, "steps could not be given back", "steps", len(batch), "err", err)
+			s.mu.Lock()
+			s.unstarted = append(s.unstarted, batch...)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// leave says goodbye. That the engine does not know us any more is as good.
+func (s *session) leave(ctx context.Context) {
+	id := s.id()
+	if err := s.engine.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {
+		s.log.WarnContext(ctx, "leaving failed; the engine will notice the silence", "worker_uuid", id, "err", err)
+		return
+	}
+	s.log.InfoContext(ctx, "worker left", "worker_uuid", id, "unreported", s.holds())
+}
+
+func (s *session) holds() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.attempts)
+}

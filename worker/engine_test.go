@@ -1,0 +1,193 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/loop"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+	"tasker/worker"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// newEngine returns an engine on a database of its own, its timers running.
+func newEngine(t *testing.T) (*engine.Engine, *postgres.DB) {
+	t.Helper()
+	d := pgtest.New(t)
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	d.CheckAtEnd(t)
+	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	e := engine.New(db, engine.Options{})
+	ctx, stop := context.WithCancel(context.Background())
+	g := loop.NewGroup(ctx)
+	for _, l := range e.Loops() {
+		g.Go(l.Name, l.Run)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, db
+}
+
+// waitFor returns the task when it stands in the state.
+func waitFor(t *testing.T, db *postgres.DB, id tasker.ID, want tasker.TaskState) tasker.Task {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		task, err := db.Task(ctx, id)
+		if err != nil {
+			t.Fatalf("task %s is %s, want %s: %v", id, task.State, want, err)
+		}
+		if task.State == want {
+			return task
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("task %s is %s, want %s", id, task.State, want)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// TestWithTheRealEngine runs diamonds whose one arm fails once, and a task whose
+// only step fails for good.
+func TestWithTheRealEngine(t *testing.T) {
+	e, db := newEngine(t)
+	quick := tasker.DefaultRetry()
+	quick.BaseMS = 1
+	at := func(name string, dependencies ...string) tasker.StepTemplate {
+		return tasker.StepTemplate{
+			Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: name}, Dependencies: dependencies, Retry: quick,
+		}
+	}
+	for _, tmpl := range []tasker.Template{
+		{Namespace: "n", Name: "diamond", Version: "1.0.0", Steps: []tasker.StepTemplate{
+			at("top"), at("left", "top"), at("right", "top"), at("bottom", "left", "right"),
+		}},
+		{Namespace: "n", Name: "doomed", Version: "1.0.0", Steps: []tasker.StepTemplate{at("doom")}},
+	} {
+		if _, _, err := e.RegisterTemplate(t.Context(), tmpl, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 4})
+	worker.Handle(w, "top", func(_ context.Context, s *worker.Step[order]) (order, error) { return s.Input, nil })
+	worker.Handle(w, "left", func(_ context.Context, s *worker.Step[order]) (int, error) {
+		if s.Attempt == 1 {
+			return 0, errors.New("not at the first attempt")
+		}
+		var top order
+		err := s.Dependency("top", &top)
+		return top.Number * 10, err
+	})
+	worker.Handle(w, "right", func(_ context.Context, s *worker.Step[order]) (int, error) { return s.Input.Number, nil })
+	worker.Handle(w, "bottom", func(_ context.Context, s *worker.Step[order]) (int, error) {
+		var left, right int
+		err := errors.Join(s.Dependency("left", &left), s.Dependency("right", &right))
+		return left + right, err
+	})
+	worker.Handle(w, "doom", func(context.Context, *worker.Step[order]) (int, error) {
+		return 0, worker.Permanent(&worker.Error{Type: "doomed", Err: errors.New("it was written")})
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+
+	var tasks []tasker.NewTask
+	for i := range 20 {
+		tasks = append(tasks, tasker.NewTask{Namespace: "n", Name: "diamond", Context: json.RawMessage(fmt.Sprintf(`{"number": %d}`, i))})
+	}
+	tasks = append(tasks, tasker.NewTask{Namespace: "n", Name: "doomed"})
+	created, err := e.CreateTasks(t.Context(), tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range created[:20] {
+		waitFor(t, db, c.TaskUUID, tasker.TaskComplete)
+		if got, want := resultOf(t, db, c.TaskUUID, "bottom"), fmt.Sprint(i*11); got != want {
+			t.Errorf("diamond %d: result %s, want %s", i, got, want)
+		}
+	}
+	waitFor(t, db, created[20].TaskUUID, tasker.TaskError)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	workers, _, err := db.Workers(t.Context(), 10, 0)
+	if err != nil || len(workers) != 1 || workers[0].Health != tasker.WorkerGone || workers[0].InFlight != 0 {
+		t.Errorf("workers %+v, %v; want one that left with empty hands", workers, err)
+	}
+}
+
+func resultOf(t *testing.T, db *postgres.DB, task tasker.ID, name string) string {
+	t.Helper()
+	steps, err := db.Steps(t.Context(), task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps {
+		var r tasker.StepResult
+		if s.Name == name && json.Unmarshal(s.Results, &r) == nil {
+			return string(r.Result)
+		}
+	}
+	return ""
+}
+
+// TestADrainingWorkerLeavesNoTraceOfAnAttempt: the step that it could not finish
+// is in the queue again, with the attempt it had.
+func TestADrainingWorkerLeavesNoTraceOfAnAttempt(t *testing.T) {
+	e, db := newEngine(t)
+	_, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "n", Name: "long", Version: "1.0.0", Steps: []tasker.StepTemplate{
+		{Name: "long", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "long"}, Retry: tasker.DefaultRetry()},
+	}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "n", Name: "long"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := worker.New(e, worker.Options{Namespaces: []string{"n"}, DrainTimeout: time.Millisecond})
+	began := make(chan struct{})
+	w.HandleRaw("long", func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+		close(began)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	<-began
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	steps, err := db.Steps(t.Context(), created[0].TaskUUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := steps[0]; s.State != tasker.StepEnqueued || s.Attempts != 1 || s.WorkerUUID != nil {
+		t.Errorf("step is %s, attempt %d, worker %v; want it enqueued in its first attempt", s.State, s.Attempts, s.WorkerUUID)
+	}
+}

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"tasker"
+	"tasker/internal/payload"
+)
+
+// A RawHandler executes a step without any decoding: the input is
+// [tasker.Assignment.Context], and what it returns is the step's result, any JSON.
+type RawHandler func(ctx context.Context, c *Call) (json.RawMessage, error)
+
+// Handle registers f as the handler of that name, as templates write it. The
+// task's context is decoded into In; what f returns is encoded as the step's
+// result. A context that cannot be decoded fails the step for good, as type
+// [InvalidInput], and f is not called.
+//
+// The context of f ends when the step's time is up, when its lease is lost and
+// when a draining worker can wait no longer; [context.Cause] says which. A panic
+// is a failure that is tried again.
+//
+// Like all registration it comes before Run, and panics when the name is empty
+// or taken.
+func Handle[In, Out any](w *Worker, name string, f func(ctx context.Context, s *Step[In]) (Out, error)) {
+	if f == nil {
+		panic(fmt.Sprintf("worker: handler %q is nil", name))
+	}
+	w.HandleRaw(name, func(ctx context.Context, c *Call) (json.RawMessage, error) {
+		s := &Step[In]{Call: c}
+		if err := decode(c.Context, &s.Input); err != nil {
+			return nil, &Error{Type: InvalidInput, Permanent: true, Err: fmt.Errorf("context of the task: %w", err)}
+		}
+		out, err := f(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		result, err := json.Marshal(out)
+		if err != nil {
+			return nil, &Error{Type: InvalidResult, Permanent: true, Err: fmt.Errorf("result of handler %s: %w", name, err)}
+		}
+		return result, nil
+	})
+}
+
+// HandleRaw registers a handler that reads and writes JSON itself.
+func (w *Worker) HandleRaw(name string, h RawHandler) {
+	switch {
+	case name == "" || h == nil:
+		panic(fmt.Sprintf("worker: a handler needs a name and a function, got %q", name))
+	case w.handlers[name] != nil:
+		panic(fmt.Sprintf("worker: handler %q is registered twice", name))
+	}
+	w.handlers[name] = h
+}
+
+// Execute runs the handler of one assignment as [Worker.Run] would, and returns
+// what would be reported. The error is the handler's own, nil for a success.
+// Tests reach it through package workertest.
+func (w *Worker) Execute(ctx context.Context, a tasker.Assignment) (tasker.Outcome, error) {
+	c := newCall(w.log, a)
+	result, err := w.call(ctx, c)
+	o := tasker.Outcome{Lease: a.Lease(), Metadata: c.metadata()}
+	if err != nil {
+		o.Failure = failureOf(ctx, err)
+		return o, err
+	}
+	o.Success, o.Result = true, result
+	return o, nil
+}
+
+// call runs a handler, and turns everything that can go wrong into an error.
+func (w *Worker) call(ctx context.Context, c *Call) (result json.RawMessage, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			result, err = nil, panicked(r)
+		}
+	}()
+	h := w.handlers[c.Handler]
+	if h == nil {
+		return nil, &Error{Type: UnknownHandler, Err: fmt.Errorf("this worker has no handler %q", c.Handler)}
+	}
+	if result, err = h(ctx, c); err != nil {
+		return nil, err
+	}
+	if len(result) == 0 {
+		result = json.RawMessage("null")
+	}
+	if err := payload.Check(result, payload.Limits{}); err != nil {
+		return nil, &Error{Type: InvalidResult, Permanent: true, Err: fmt.Errorf("the result cannot be stored: %w", err)}
+	}
+	return result, nil
+}
+
+// decode reads a document that may be missing.
+func decode(doc json.RawMessage, into any) error {
+	if len(doc) == 0 {
+		doc = json.RawMessage("{}")
+	}
+	return json.Unmarshal(doc, into)
+}

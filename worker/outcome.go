@@ -1,0 +1,156 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"tasker"
+	"tasker/internal/payload"
+)
+
+// The types of failures that this package gives. A handler names its own with
+// [Error].
+const (
+	Panic          = "panic"           // the handler panicked; the stack is in the failure's context
+	InvalidInput   = "invalid_input"   // the task's context or a dependency's result cannot be decoded
+	InvalidResult  = "invalid_result"  // what the handler returned cannot be stored
+	UnknownHandler = "unknown_handler" // this worker has no handler of that name
+	HandlerError   = "error"           // any error that has no type
+)
+
+// Why the context of a handler ended, as [context.Cause] tells.
+var (
+	ErrLeaseLost   = errors.New("the lease of this attempt is lost; its outcome no longer counts")
+	ErrInterrupted = errors.New("the worker is going down and can wait no longer; the step goes to another worker")
+)
+
+// An Error is a failure with all that a handler can say of it. [Permanent] and
+// [RetryAfter] make one of any error; a plain error is retried by the step's own
+// policy.
+type Error struct {
+	Type       string        // for programs and statistics, such as card_declined
+	Permanent  bool          // no retry, whatever the template says
+	RetryAfter time.Duration // the least rest before the next attempt
+	Context    any           // evidence for the investigator; must be JSON
+	Err        error
+}
+
+// Error returns the message of the cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Type
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Permanent marks a failure that no retry can mend: the step fails at once and
+// the task's investigation opens. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := from(err)
+	e.Permanent = true
+	return e
+}
+
+// RetryAfter asks for a rest of at least d before the next attempt, if the step
+// has one left. RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := from(err)
+	e.RetryAfter = max(d, 0)
+	return e
+}
+
+// from returns an [Error] around err that says what the one inside it says.
+func from(err error) *Error {
+	e := &Error{}
+	var inner *Error
+	if errors.As(err, &inner) {
+		*e = *inner
+	}
+	e.Err = err
+	return e
+}
+
+// What is kept of a failure, as the engine keeps it.
+const (
+	maxMessage = 8 << 10
+	maxStack   = 16 << 10
+	maxContext = 64 << 10
+)
+
+// failureOf spells the error of a handler as a failure to report.
+func failureOf(ctx context.Context, err error) *tasker.Failure {
+	f := &tasker.Failure{Message: payload.CleanText(messageOf(err), maxMessage), Type: HandlerError, Retryable: true}
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		f.Retryable, f.RetryAfter = !e.Permanent, e.RetryAfter
+		if e.Type != "" {
+			f.Type = e.Type
+		}
+		f.Context = evidence(e.Context)
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		f.Type = tasker.StepTimeout
+	}
+	return f
+}
+
+// messageOf survives an error that panics when it is asked for its text, such as
+// a nil pointer in an interface.
+func messageOf(err error) (message string) {
+	defer func() {
+		if recover() != nil {
+			message = fmt.Sprintf("an error of type %T that panics when it is read", err)
+		}
+	}()
+	return err.Error()
+}
+
+func evidence(v any) json.RawMessage {
+	if v == nil {
+		return nil
+	}
+	doc, err := encode(v)
+	if err != nil {
+		doc, _ = json.Marshal(map[string]string{"dropped": "the evidence cannot be encoded: " + err.Error()})
+	}
+	return payload.CleanJSON(doc, payload.Limits{Bytes: maxContext})
+}
+
+// encode survives a value whose own method panics.
+func encode(v any) (doc json.RawMessage, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			doc, err = nil, fmt.Errorf("encoding %T panicked: %v", v, r)
+		}
+	}()
+	return json.Marshal(v)
+}
+
+// panicked is called where the panic is recovered, while its stack is there.
+func panicked(value any) error {
+	return &Error{
+		Type:    Panic,
+		Context: map[string]string{"stack": payload.CleanText(string(debug.Stack()), maxStack)},
+		Err:     fmt.Errorf("the handler panicked: %v", value),
+	}
+}
+
+// ended is the outcome of a handler that ended its goroutine instead of returning.
+func ended(a tasker.Assignment) tasker.Outcome {
+	return tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
+		Message: "the handler ended its goroutine (runtime.Goexit) instead of returning", Type: Panic, Retryable: true,
+	}}
+}

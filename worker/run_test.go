@@ -1,0 +1,471 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tasker"
+	"tasker/worker"
+)
+
+func takes(d time.Duration) worker.RawHandler {
+	return func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(d):
+			return json.RawMessage(`"done"`), nil
+		}
+	}
+}
+
+// newWorker returns a worker with a handler "run" of the given concurrency.
+func newWorker(f *fake, concurrency int, h worker.RawHandler) *worker.Worker {
+	w := worker.New(f, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: concurrency})
+	w.HandleRaw("run", h)
+	return w
+}
+
+func TestAChainCostsOneRoundTripPerStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		left := 4
+		f.next = func(tasker.Outcome) *tasker.Assignment {
+			if left == 0 {
+				return nil
+			}
+			left--
+			a := step("run")
+			return &a
+		}
+		r := start(t, newWorker(f, 1, takes(time.Millisecond)))
+		f.add(step("run"))
+		elapse(time.Second)
+		want := "register claim report 1 report 1 report 1 report 1 report 1 claim"
+		if got := strings.Join(f.calls, " "); got != want {
+			t.Errorf("calls: %s\nwant:  %s", got, want)
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOutcomesTravelTogetherWhileAReportIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.reportTakes = time.Second
+		w := newWorker(f, 20, takes(time.Millisecond))
+		w.HandleRaw("slower", takes(500*time.Millisecond))
+		r := start(t, w)
+		f.add(step("run"))
+		for range 9 {
+			f.add(step("slower"))
+		}
+		elapse(time.Minute)
+		var sizes []int
+		for _, batch := range f.reports {
+			sizes = append(sizes, len(batch))
+		}
+		if !slices.Equal(sizes, []int{1, 9}) {
+			t.Errorf("reports of %v outcomes, want 1 at once, then 9 together", sizes)
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNeverMoreAtOnceThanAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.reportTakes = 3 * time.Millisecond
+		var now, most atomic.Int64
+		w := newWorker(f, 7, func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+			n := now.Add(1)
+			defer now.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			return takes(time.Duration(1+c.Attempt)*time.Millisecond)(ctx, c)
+		})
+		r := start(t, w)
+		for i := range 500 {
+			a := step("run")
+			a.Attempt = i % 10
+			f.add(a)
+		}
+		elapse(time.Minute)
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+		if len(f.accepted) != 500 || most.Load() != 7 {
+			t.Errorf("%d of 500 done, %d at once; want all, 7 at once", len(f.accepted), most.Load())
+		}
+	})
+}
+
+func TestLeasesAreKeptAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		a := step("run")
+		r := start(t, newWorker(f, 3, takes(95*time.Second)))
+		f.add(a)
+		elapse(2 * time.Minute)
+		beats := 0
+		for _, leases := range f.beats {
+			if slices.Contains(leases, a.Lease()) {
+				beats++
+			}
+		}
+		if beats != 9 || len(f.beats) != 12-1 && len(f.beats) != 12 {
+			t.Errorf("%d heartbeats, %d of them for the step; want one every 10 seconds", len(f.beats), beats)
+		}
+		if !slices.Equal(f.steps(), []tasker.ID{a.StepUUID}) {
+			t.Errorf("accepted %v", f.steps())
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestALostLeaseStopsTheHandlerAndDropsTheOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		a, later := step("run"), step("run")
+		f.lost[a.StepUUID] = true
+		var cause error
+		r := start(t, newWorker(f, 1, func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+			if c.StepUUID == a.StepUUID {
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+			}
+			return nil, nil // success, but too late
+		}))
+		f.add(a, later)
+		elapse(11 * time.Second)
+		if !errors.Is(cause, worker.ErrLeaseLost) {
+			t.Errorf("the handler's context ended with %v, want ErrLeaseLost", cause)
+		}
+		if !slices.Equal(f.steps(), []tasker.ID{later.StepUUID}) {
+			t.Errorf("accepted %v, want only the later step, in the slot of the lost one", f.steps())
+		}
+		if err := r.stopped(); err != nil || len(f.released) != 0 {
+			t.Errorf("error %v, released %v", err, f.released)
+		}
+	})
+}
+
+// TestALeaseThatMustHaveRunOutStopsTheHandler: nobody can tell us that it is
+// lost, but another worker may have the step by now.
+func TestALeaseThatMustHaveRunOutStopsTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		var began, ended time.Time
+		r := start(t, newWorker(f, 1, func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+			began = time.Now()
+			<-ctx.Done()
+			ended = time.Now()
+			return nil, context.Cause(ctx)
+		}))
+		f.add(step("run"))
+		synctest.Wait()
+		f.setFail(func(string) error { return errors.New("connection refused") })
+		elapse(time.Minute)
+		if d := ended.Sub(began); d < 30*time.Second || d > 36*time.Second {
+			t.Errorf("the handler was stopped after %v, want soon after 30s", d)
+		}
+		f.setFail(nil)
+		if err := r.stopped(); err != nil || len(f.accepted) != 0 {
+			t.Errorf("error %v, accepted %v", err, f.accepted)
+		}
+	})
+}
+
+func (f *fake) setFail(fail func(string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+func TestOutcomesAreSentUntilAnswered(t *testing.T) {
+	gone := tasker.Errorf(tasker.Unavailable, "the database cannot be reached; try again")
+	for _, tt := range []struct {
+		name          string
+		before, after []error // of the first reports
+	}{
+		{"the engine is gone", []error{gone, gone, gone, gone}, nil},
+		{"the network is gone", []error{errors.New("connection refused"), errors.New("EOF")}, nil},
+		{"the answer is lost", nil, []error{errors.New("unexpected EOF"), errors.New("unexpected EOF")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				pop := func(list *[]error) func(string) error {
+					return func(call string) error {
+						if !strings.HasPrefix(call, "report") || len(*list) == 0 {
+							return nil
+						}
+						err := (*list)[0]
+						*list = (*list)[1:]
+						return err
+					}
+				}
+				f.fail, f.after = pop(&tt.before), pop(&tt.after)
+				r := start(t, newWorker(f, 1, takes(0)))
+				a := step("run")
+				f.add(a)
+				elapse(time.Minute)
+				if !slices.Equal(f.steps(), []tasker.ID{a.StepUUID}) {
+					t.Errorf("accepted %v, want the step once", f.steps())
+				}
+				for _, batch := range f.reports {
+					if string(batch[0].Result) != `"done"` {
+						t.Errorf("sent again as %+v", batch[0])
+					}
+				}
+				if err := r.stopped(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestAnEngineThatForgetsTheWorkerIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		r := start(t, newWorker(f, 2, takes(0)))
+		synctest.Wait()
+		f.mu.Lock()
+		clear(f.known)
+		f.mu.Unlock()
+		elapse(30 * time.Second) // the claim under way ends, or a heartbeat notices
+		f.add(step("run"))
+		elapse(time.Minute)
+		if got := f.count("register"); got != 2 || len(f.accepted) != 1 {
+			t.Errorf("registered %d times, %d steps done; want 2 and 1", got, len(f.accepted))
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRegistering(t *testing.T) {
+	t.Run("waits for the engine", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.fail = func(string) error { return tasker.Errorf(tasker.Unavailable, "starting") }
+			r := start(t, newWorker(f, 1, takes(0)))
+			elapse(time.Minute)
+			f.setFail(nil)
+			f.add(step("run"))
+			elapse(time.Minute)
+			if len(f.accepted) != 1 {
+				t.Error("the worker did not begin to work when the engine came")
+			}
+			if err := r.stopped(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("ends when told to, without the engine", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.fail = func(string) error { return errors.New("connection refused") }
+			r := start(t, newWorker(f, 1, takes(0)))
+			elapse(time.Minute)
+			if err := r.stopped(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("fails when refused", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.fail = func(string) error { return tasker.Errorf(tasker.Invalid, "namespaces: 1 to 100 are needed") }
+			err := <-start(t, newWorker(f, 1, takes(0))).end
+			if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "register worker test") {
+				t.Errorf("got %v", err)
+			}
+		})
+	})
+	t.Run("fails when refused later", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			r := start(t, newWorker(f, 1, takes(0)))
+			synctest.Wait()
+			f.setFail(func(call string) error {
+				if call == "register" {
+					return tasker.Errorf(tasker.Forbidden, "this token may not register")
+				}
+				return nil
+			})
+			f.mu.Lock()
+			clear(f.known)
+			f.mu.Unlock()
+			if err := <-r.end; tasker.CodeOf(err) != tasker.Forbidden {
+				t.Errorf("got %v", err)
+			}
+		})
+	})
+	t.Run("needs a handler", func(t *testing.T) {
+		if err := worker.New(newFake(), worker.Options{}).Run(t.Context()); err == nil {
+			t.Error("ran without handlers")
+		}
+	})
+}
+
+func TestARefusedResultBecomesAPermanentFailure(t *testing.T) {
+	refusal := tasker.Rejection{Code: tasker.Invalid, Message: "result: nested more than 64 deep"}
+	for _, tt := range []struct {
+		name string
+		set  func(*fake)
+		want string
+	}{
+		{"in the receipt", func(f *fake) {
+			f.reject = func(o tasker.Outcome) *tasker.Rejection {
+				if !o.Success {
+					return nil
+				}
+				r := refusal
+				r.StepUUID = o.StepUUID
+				return &r
+			}
+		}, "the engine refused the result: result: nested more than 64 deep"},
+		{"as a whole", func(f *fake) {
+			refused := false
+			f.fail = func(call string) error {
+				if call != "report 1" || refused {
+					return nil
+				}
+				refused = true
+				return tasker.Errorf(tasker.TooLarge, "the body is too large")
+			}
+		}, "the engine refused the result: the body is too large"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				tt.set(f)
+				r := start(t, newWorker(f, 1, takes(0)))
+				f.add(step("run"))
+				elapse(time.Minute)
+				if len(f.accepted) != 1 || f.accepted[0].Failure == nil {
+					t.Fatalf("accepted %+v, want one failure", f.accepted)
+				}
+				if got := f.accepted[0].Failure; got.Retryable || got.Type != worker.InvalidResult || got.Message != tt.want {
+					t.Errorf("failure %+v", got)
+				}
+				if err := r.stopped(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestOneBadOutcomeDoesNotHoldUpTheOthers: the engine fails on every report with
+// the bad one in it, and says no more.
+func TestOneBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		bad := step("run")
+		poisoned := &poisonedEngine{fake: f, bad: bad.StepUUID}
+		w := worker.New(poisoned, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 20})
+		w.HandleRaw("run", takes(time.Second))
+		r := start(t, w)
+		f.add(step("run"), step("run"), bad, step("run"), step("run"), step("run"))
+		elapse(10 * time.Second)
+		if len(f.accepted) != 5 {
+			t.Errorf("%d outcomes accepted, want all 5 good ones", len(f.accepted))
+		}
+		elapse(time.Minute)
+		before := f.count("report 1")
+		elapse(time.Hour)
+		if after := f.count("report 1"); after != before {
+			t.Error("the bad one is still being sent after an hour")
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type poisonedEngine struct {
+	*fake
+	bad tasker.ID
+}
+
+func (p *poisonedEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	if slices.ContainsFunc(list, func(o tasker.Outcome) bool { return o.StepUUID == p.bad }) {
+		return tasker.Receipt{}, errors.Join(p.begin(fmt.Sprintf("report %d", len(list))), tasker.Errorf(tasker.Internal, "internal error"))
+	}
+	return p.fake.Report(ctx, id, list, claim)
+}
+
+func TestDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		timeout time.Duration
+		skew    time.Duration // how far the database's clock is ahead of ours
+		want    time.Duration
+	}{
+		{"long", time.Minute, 0, time.Minute},
+		{"long, clocks an hour apart", time.Minute, time.Hour, time.Minute},
+		{"long, clocks an hour apart the other way", time.Minute, -time.Hour, time.Minute},
+		{"shorter than a lease", 5 * time.Second, 0, 5 * time.Second},
+		{"shorter than a lease, clocks an hour apart", 5 * time.Second, -time.Hour, 30 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				a := step("run")
+				deadline := time.Now().Add(tt.timeout + tt.skew)
+				a.Deadline, a.LeaseExpiresAt = &deadline, time.Now().Add(min(30*time.Second, tt.timeout)+tt.skew)
+				begin := time.Now()
+				var end time.Time
+				f.add(a)
+				r := start(t, newWorker(f, 1, func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+					<-ctx.Done()
+					end = time.Now()
+					return nil, ctx.Err()
+				}))
+				elapse(2 * time.Minute)
+				if got := end.Sub(begin); got != tt.want {
+					t.Errorf("the handler's time was up after %v, want %v", got, tt.want)
+				}
+				if len(f.accepted) != 1 || f.accepted[0].Failure.Type != tasker.StepTimeout {
+					t.Errorf("accepted %+v, want a failure of type step_timeout", f.accepted)
+				}
+				if err := r.stopped(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestAHandlerThatEndsItsGoroutineHasFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		r := start(t, newWorker(f, 1, goexit))
+		f.add(step("run"))
+		elapse(time.Second)
+		if len(f.accepted) != 1 || f.accepted[0].Failure == nil || f.accepted[0].Failure.Type != worker.Panic {
+			t.Errorf("accepted %+v", f.accepted)
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"tasker"
+)
+
+// An attempt is a step in our hands, from its claim to the engine's answer to
+// its outcome. Its fields are guarded by the session's mutex, except the
+// assignment, which does not change.
+type attempt struct {
+	tasker.Assignment
+
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timer   context.CancelFunc // of its deadline
+	lapses  time.Time          // when its lease has run out for certain, by our clock
+	dropped bool               // the lease is no longer ours: the outcome does not count
+
+	finished bool // the handler has returned
+	outcome  tasker.Outcome
+	giveUp   time.Time // of a finished one: until when an engine that refuses it is asked again
+}
+
+// A session is one Run of a worker. Three loops share it: one claims, one
+// reports and takes the next work with the answer, one keeps the leases alive.
+//
+// A slot is taken from the claim to the answer to the report, so that an engine
+// that takes no reports is asked for no work.
+type session struct {
+	*Worker
+
+	slot    chan struct{} // wakes the claimer: a slot is free
+	result  chan struct{} // wakes the reporter: there is something to report
+	broken  chan error    // the engine refuses this worker; has room for one
+	closing chan struct{} // closed when no handler runs: report what there is and end
+
+	handling sync.WaitGroup
+
+	mu           sync.Mutex
+	registration tasker.Registration
+	attempts     map[tasker.Lease]*attempt
+	queue        []*attempt     // finished, to be reported
+	unstarted    []tasker.Lease // to be given back
+	reserved     int            // slots for which claims are under way
+	draining     bool
+
+	registering chan struct{} // holds a value while a new registration is asked for
+}
+
+func newSession(w *Worker) *session {
+	return &session{
+		Worker: w,
+		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1),
+		broken: make(chan error, 1), closing: make(chan struct{}),
+		registering: make(chan struct{}, 1), attempts: map[tasker.Lease]*attempt{},
+	}
+}
+
+// wake puts a word into a channel with room for one; a second says no more.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// What holds for an engine that names no times.
+const (
+	defaultInterval = 10 * time.Second
+	defaultLease    = 30 * time.Second
+)
+
+// register makes the worker known, and waits for an engine that is not there.
+func (s *session) register(ctx context.Context) error {
+	var b backoff
+	for {
+		r, err := s.engine.RegisterWorker(ctx, s.spec())
+		if err == nil {
+			s.mu.Lock()
+			s.registration = tasker.Registration{
+				WorkerUUID:        r.WorkerUUID,
+				HeartbeatInterval: cmp.Or(max(r.HeartbeatInterval, 0), defaultInterval),
+				LeaseDuration:     cmp.Or(max(r.LeaseDuration, 0), defaultLease),
+			}
+			s.mu.Unlock()
+			s.log.InfoContext(ctx, "worker registered", "worker_uuid", r.WorkerUUID, "handlers", len(s.handlers))
+			return nil
+		}
+		if refused(err) {
+			return err
+		}
+		s.log.WarnContext(ctx, "engine cannot be reached, trying again", "err", err)
+		if !b.rest(ctx) {
+			return ctx.Err()
+		}
+	}
+}
+
+// registerAgain follows up an engine that does not know worker id. Leases of
+// that id are lost, as the next heartbeat will tell.
+func (s *session) registerAgain(ctx context.Context, id tasker.ID) {
+	select {
+	case <-ctx.Done():
+		return
+	case s.registering <- struct{}{}:
+	}
+	defer func() { <-s.registering }()
+	if s.id() != id {
+		return // another loop was here first
+	}
+	s.log.WarnContext(ctx, "engine has forgotten this worker, registering again", "worker_uuid", id)
+	if err := s.register(ctx); err != nil && ctx.Err() == nil {
+		select {
+		case s.broken <- fmt.Errorf("register worker %s again: %w", s.options.Name, err):
+		default:
+		}
+	}
+}
+
+func (s *session) id() tasker.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.registration.WorkerUUID
+}
+
+// start runs the handlers of what was claimed with slots reserved for it.
+func (s *session) start(list []tasker.Assignment, slots int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved -= slots
+	for _, a := range list {
+		if s.draining || s.attempts[a.Lease()] != nil {
+			s.giveBack(a)
+			continue
+		}
+		at := s.newAttempt(a)
+		s.attempts[a.Lease()] = at
+		s.handling.Go(func() { s.handle(at) })
+	}
+	if s.free() > 0 {
+		wake(s.slot)
+	}
+}
+
+// giveBack keeps a step that was not begun for the next release. One that we hold
+// already, from an answer that came twice, is not given away.
+func (s *session) giveBack(a tasker.Assignment) {
+	if s.attempts[a.Lease()] == nil {
+		s.unstarted = append(s.unstarted, a.Lease())
+	}
+}
+
+func (s *session) newAttempt(a tasker.Assignment) *attempt {
+	at := &attempt{Assignment: a, lapses: time.Now().Add(s.registration.LeaseDuration)}
+	at.ctx, at.cancel = context.WithCancelCause(context.Background())
+	at.timer = func() {}
+	if a.Deadline != nil {
+		at.ctx, at.timer = context.WithTimeout(at.ctx, timeLeft(a, s.registration.LeaseDuration))
+	}
+	return at
+}
+
+// timeLeft returns how long an attempt may run. Its deadline is an instant of the
+// database's clock; what is certain about that clock is that the lease began to
+// run just now. A deadline within the first lease shortens that lease and hides
+// its beginning: then our own clock is believed, as far as it can be right.
+func timeLeft(a tasker.Assignment, lease time.Duration) time.Duration {
+	most := a.Deadline.Sub(a.LeaseExpiresAt) + lease
+	if ours := time.Until(*a.Deadline); !a.Deadline.After(a.LeaseExpiresAt) && ours > 0 && ours < most {
+		return ours
+	}
+	return most
+}
+
+func (s *session) handle(at *attempt) {
+	outcome := ended(at.Assignment)
+	defer func() { s.finish(at, outcome) }() // also when the handler ends its goroutine
+	outcome, _ = s.Execute(at.ctx, at.Assignment)
+}
+
+// finish takes an outcome from a handler. One whose lease is lost is dropped; a
+// handler that failed because we interrupted it did not fail: its step goes back.
+func (s *session) finish(at *attempt, o tasker.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	interrupted := errors.Is(context.Cause(at.ctx), ErrInterrupted)
+	at.timer()
+	at.cancel(nil)
+	switch {
+	case at.dropped:
+		delete(s.attempts, at.Lease())
+		wake(s.slot)
+	case interrupted && !o.Success:
+		delete(s.attempts, at.Lease())
+		s.unstarted = append(s.unstarted, at.Lease())
+	default:
+		at.finished, at.outcome, at.giveUp = true, o, time.Now().Add(s.registration.LeaseDuration)
+		s.queue = append(s.queue, at)
+		wake(s.result)
+	}
+}
+
+// free returns how many steps more may be claimed. The caller holds the mutex.
+func (s *session) free() int {
+	return s.options.Concurrency - len(s.attempts) - s.reserved
+}

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"tasker"
+	"tasker/internal/payload"
+)
+
+// A Step is what a handler sees of the step that it executes: the task's context
+// as Input, and everything of [Call].
+type Step[In any] struct {
+	*Call
+
+	Input In
+}
+
+// A Call is one attempt of one step. Among its fields are Attempt and
+// MaxAttempts, the ids, CorrelationID, and Context, the input as it was sent.
+// The time by which it must be done is the deadline of the handler's context.
+type Call struct {
+	tasker.Assignment
+
+	// Log marks every line with the task, the step, the attempt and the
+	// correlation id.
+	Log *slog.Logger
+
+	// Metadata is kept beside the result, for people; later steps do not see it.
+	Metadata map[string]any
+}
+
+func newCall(log *slog.Logger, a tasker.Assignment) *Call {
+	return &Call{Assignment: a, Log: log.With(
+		slog.String("task", a.TaskUUID.String()), slog.String("step", a.StepUUID.String()),
+		slog.String("step_name", a.Name), slog.Int("attempt", a.Attempt), slog.String("correlation_id", a.CorrelationID),
+	)}
+}
+
+// ErrNoResult is why [Call.Dependency] has nothing to decode: the step left no
+// result, because an operator resolved it without one or because its handler
+// returned none.
+var ErrNoResult = errors.New("the step has no result")
+
+// Dependency decodes the result of a step that this one depends on, by that
+// step's name. Its errors are permanent, so a handler may return them as they
+// are; to go on without a result, look for [ErrNoResult].
+func (c *Call) Dependency(name string, into any) error {
+	doc, ok := c.DependencyResults[name]
+	if !ok {
+		known := "it depends on nothing"
+		if len(c.DependencyResults) > 0 {
+			known = "it depends on " + strings.Join(slices.Sorted(maps.Keys(c.DependencyResults)), ", ")
+		}
+		return invalidInput("step %s does not depend on %q: %s", c.Name, name, known)
+	}
+	if len(doc) == 0 || string(doc) == "null" {
+		return invalidInput("result of step %s: %w", name, ErrNoResult)
+	}
+	if err := json.Unmarshal(doc, into); err != nil {
+		return invalidInput("result of step %s: %w", name, err)
+	}
+	return nil
+}
+
+// Init decodes what the template gives the handler for every task: its
+// initialization. Nothing given leaves into as it is. Its errors are permanent.
+func (c *Call) Init(into any) error {
+	if err := decode(c.Initialization, into); err != nil {
+		return invalidInput("initialization of step %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// metadata never stands in the way of a result: what cannot be kept is replaced
+// by a note that says so.
+func (c *Call) metadata() json.RawMessage {
+	if len(c.Metadata) == 0 {
+		return nil
+	}
+	doc, err := encode(c.Metadata)
+	if err != nil {
+		c.Log.Warn("metadata dropped: it cannot be encoded", "err", err)
+		return nil
+	}
+	return payload.CleanJSON(doc, payload.Limits{})
+}
+
+func invalidInput(format string, args ...any) error {
+	return &Error{Type: InvalidInput, Permanent: true, Err: fmt.Errorf(format, args...)}
+}

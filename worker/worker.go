@@ -1,0 +1,122 @@
+// Package worker runs the steps of tasks in your own program.
+//
+// Register plain functions by handler name, then run:
+//
+//	w := worker.New(engine, worker.Options{Namespaces: []string{"orders"}})
+//	worker.Handle(w, "charge_card", func(ctx context.Context, s *worker.Step[Order]) (Payment, error) {
+//		return gateway.Charge(ctx, s.Input.Card, s.Input.Amount)
+//	})
+//	err := w.Run(ctx) // until ctx ends; then it finishes what it has begun
+//
+// The same handlers run inside the program that holds the engine and, through
+// package client, against a server. An error means: try again later. Say
+// [Permanent] when trying again is useless, and [RetryAfter] when it is useless
+// for a while.
+//
+// A step may be executed more than once, because a worker can fall silent after
+// the deed and before the report. The engine counts one outcome; making the deed
+// itself repeatable, with [tasker.Assignment.StepUUID] as the key, is the
+// handler's part.
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"tasker"
+)
+
+// An Engine is where work comes from and results go: the engine in this program
+// or, through package client, a server.
+type Engine interface {
+	RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error)
+	Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error)
+	Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error)
+	Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error)
+	Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error)
+	LeaveWorker(ctx context.Context, worker tasker.ID) error
+}
+
+// The defaults of [Options].
+const (
+	DefaultConcurrency  = 10
+	DefaultDrainTimeout = 20 * time.Second
+)
+
+// Options of a worker. Namespaces must be given, the rest need not.
+type Options struct {
+	Name         string        // how people find it in lists; the host's name by default
+	Namespaces   []string      // whose steps it takes
+	Version      string        // of your program, for people
+	Concurrency  int           // steps at once
+	DrainTimeout time.Duration // how long running handlers may go on once Run is told to end
+	Log          *slog.Logger  // nothing is logged by default
+}
+
+// A Worker executes steps with the handlers that were registered with it.
+type Worker struct {
+	engine   Engine
+	options  Options
+	log      *slog.Logger
+	handlers map[string]RawHandler
+}
+
+// New returns a worker without handlers. The engine may be nil for a worker that
+// only a test calls, through package workertest.
+func New(engine Engine, o Options) *Worker {
+	o.Concurrency = cmp.Or(max(o.Concurrency, 0), DefaultConcurrency)
+	o.DrainTimeout = cmp.Or(max(o.DrainTimeout, 0), DefaultDrainTimeout)
+	o.Namespaces = slices.Clone(o.Namespaces)
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+		o.Name = cmp.Or(o.Name, "worker")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Worker{engine: engine, options: o, log: o.Log, handlers: map[string]RawHandler{}}
+}
+
+// Handlers lists the names that have a handler, in order.
+func (w *Worker) Handlers() []string {
+	names := make([]string, 0, len(w.handlers))
+	for name := range w.handlers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Run executes steps until ctx ends, and then drains: it takes no more, lets
+// running handlers finish within DrainTimeout, gives back what it could not
+// finish, reports the rest and leaves. That is a good end and returns nil.
+//
+// An engine that cannot be reached is waited for. Run returns an error when the
+// engine refuses the worker, or when handlers are still running although they
+// were told to stop.
+func (w *Worker) Run(ctx context.Context) error {
+	if w.engine == nil || len(w.handlers) == 0 {
+		return errors.New("a worker needs an engine and at least one handler before it can run")
+	}
+	s := newSession(w)
+	if err := s.register(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to end before it began
+		}
+		return fmt.Errorf("register worker %s: %w", w.options.Name, err)
+	}
+	return s.run(ctx)
+}
+
+func (w *Worker) spec() tasker.WorkerSpec {
+	return tasker.WorkerSpec{
+		Name: w.options.Name, Namespaces: w.options.Namespaces, Handlers: w.Handlers(),
+		Version: w.options.Version, MaxConcurrency: w.options.Concurrency,
+	}
+}
