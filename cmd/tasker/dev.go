@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"tasker/internal/app"
+	"tasker/internal/config"
+	"tasker/internal/devpg"
+	"tasker/internal/schema"
+)
+
+// devOptions is what the flags of tasker dev say.
+type devOptions struct {
+	dataDir string
+	demo    demoOptions
+}
+
+func newDev() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Serve on this machine, with a private PostgreSQL",
+		Long: `Serve on this machine, with a private PostgreSQL.
+
+PostgreSQL 15 or newer is found on the machine, or fetched once. Its data lie in
+the data directory and survive restarts; as root it runs as an unprivileged user.
+Ctrl-C ends everything.
+
+--demo opens a small shop: orders that finish, and orders that need a human.`,
+		Example: "  tasker dev --demo\n  tasker dev --templates ./templates --data-dir ./data --listen 127.0.0.1:9000",
+		Args:    cobra.NoArgs,
+	}
+	s := newSettings(c)
+	var o devOptions
+	s.flag(c, "listen", "server.listen", "address to answer on (default 127.0.0.1:8080; port 0 takes any free one)")
+	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
+	s.flag(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
+	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default: one for all of your projects)")
+	o.demo.flags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := s.load(c)
+		if err != nil {
+			return err
+		}
+		return dev(c, cfg, o)
+	}
+	return c
+}
+
+// stopPatience bounds the end of the private PostgreSQL.
+const stopPatience = time.Minute
+
+// dev runs a server on a PostgreSQL of its own, and ends both.
+func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
+	log := cfg.Log.Logger(c.ErrOrStderr())
+	ctx, cancel := context.WithCancelCause(c.Context())
+	defer cancel(nil)
+	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopPostgres(ctx, pg)) }()
+	go func() {
+		select {
+		case <-pg.Done():
+			cancel(errPostgresEnded)
+		case <-ctx.Done():
+		}
+	}()
+	cfg.Database.URL = pg.URL()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if err := migrate(ctx, cfg.Database.URL, log); err != nil {
+		return err
+	}
+	server := app.Options{Config: cfg, Version: version(), Log: log, Out: c.OutOrStdout()}
+	if o.demo.on {
+		if err := o.demo.prepare(&server); err != nil {
+			return err
+		}
+	}
+	err = app.Run(ctx, server)
+	if cause := context.Cause(ctx); errors.Is(cause, errPostgresEnded) {
+		return errors.Join(cause, err)
+	}
+	return err
+}
+
+var errPostgresEnded = errors.New("the private PostgreSQL ended by itself; its log is postgres.log in the data directory")
+
+func stopPostgres(ctx context.Context, pg *devpg.Server) error {
+	if errors.Is(context.Cause(ctx), errPostgresEnded) {
+		return nil // it has been said
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
+	return pg.Stop(ctx)
+}
+
+func migrate(ctx context.Context, url string, log *slog.Logger) (err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("reach the private PostgreSQL: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	applied, err := schema.Up(ctx, conn)
+	for _, name := range applied {
+		log.InfoContext(ctx, "migrated", "file", name)
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+// Command tasker is the server: tasker dev for a laptop, tasker serve for the
+// rest of the world, tasker migrate for its database.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitError  = 1
+	exitUsage  = 2
+	exitBehind = 1 // of migrate status
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The first signal asks for an orderly stop; from then on the next one ends
+	// the program at once.
+	context.AfterFunc(ctx, stop)
+	err := newCommand().ExecuteContext(ctx)
+	var usage usageError
+	var quiet exitError1
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &quiet):
+		return exitBehind
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "tasker: %v\nSee: %s --help\n", err, usage.command)
+		return exitUsage
+	default:
+		fmt.Fprintln(os.Stderr, "tasker:", err)
+		return exitError
+	}
+}
+
+// A usageError is the caller's: the command line does not make sense.
+type usageError struct {
+	command string
+	error
+}
+
+// exitError1 ends the program with status 1 after it has said all there is to say.
+type exitError1 struct{}
+
+func (exitError1) Error() string { return "" }
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tasker",
+		Short: "A workflow engine on PostgreSQL in which no task can be silently stuck",
+		Long: `A workflow engine on PostgreSQL in which no task can be silently stuck.
+
+Try it:            tasker dev --demo
+Run it for real:   tasker migrate up --database-url postgres://…
+                   tasker serve --database-url postgres://… --templates ./templates
+Look into it:      tasker-ctl --help`,
+		SilenceErrors: true, SilenceUsage: true,
+		Version: version(),
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} })
+	root.AddCommand(newDev(), newServe(), newMigrate(), newConfig(), newVersion())
+	for _, c := range root.Commands() {
+		checkArguments(c)
+	}
+	return root
+}
+
+// checkArguments makes usage errors of wrong arguments, which cobra does not mark.
+func checkArguments(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usageError{c.CommandPath(), err}
+			}
+			return nil
+		}
+	}
+	for _, child := range c.Commands() {
+		checkArguments(child)
+	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(c.OutOrStdout(), "tasker", version())
+			return err
+		},
+	}
+}
+
+// version is what the Go tool recorded when it built the program.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "dev"
+	}
+	return info.Main.Version
+}

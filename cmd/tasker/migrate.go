@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"tasker/internal/schema"
+)
+
+func newMigrate() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring a database to the schema of this program, or see where it stands",
+		Args:  cobra.NoArgs,
+	}
+	c.AddCommand(newMigrateUp(), newMigrateStatus())
+	return c
+}
+
+func newMigrateUp() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Apply what is missing",
+		Long: `Apply what is missing, in one transaction; functions and views are made anew when they have changed.
+
+Several may run at once: one works, the others wait. A database that a newer
+program has migrated is refused. Nothing is ever taken back: restore a backup.`,
+		Example: "  tasker migrate up --database-url postgres://tasker@db/tasker",
+		Args:    cobra.NoArgs,
+	}
+	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
+		applied, err := schema.Up(ctx, conn)
+		if err != nil {
+			return err
+		}
+		for _, name := range applied {
+			if _, err := fmt.Fprintln(c.OutOrStdout(), "applied", name); err != nil {
+				return err
+			}
+		}
+		if len(applied) == 0 {
+			_, err = fmt.Fprintln(c.OutOrStdout(), "the schema is current; nothing to do")
+		}
+		return err
+	})
+	return c
+}
+
+func newMigrateStatus() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Say which migrations are applied",
+		Long:  "Say which migrations are applied. The exit status is 0 when the database has the schema of this program, else 1.",
+		Args:  cobra.NoArgs,
+	}
+	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
+		report, err := schema.Status(ctx, conn)
+		if err != nil {
+			return err
+		}
+		t := table.NewWriter()
+		t.SetOutputMirror(c.OutOrStdout())
+		t.SetStyle(table.StyleLight)
+		t.AppendHeader(table.Row{"version", "name", "applied at"})
+		for _, m := range report.Migrations {
+			t.AppendRow(table.Row{fmt.Sprintf("%04d", m.Version), m.Name, appliedAt(m.AppliedAt)})
+		}
+		state := appliedAt(report.ObjectsAt)
+		if report.ObjectsAt != nil && !report.ObjectsCurrent {
+			state += ", by another version"
+		}
+		t.AppendRow(table.Row{"", "functions and views", state})
+		t.Render()
+		if err := report.Err(); err != nil {
+			return errors.Join(exitError1{}, say(c, err.Error()))
+		}
+		return say(c, "the schema is current")
+	})
+	return c
+}
+
+func say(c *cobra.Command, text string) error {
+	_, err := fmt.Fprintln(c.OutOrStdout(), text)
+	return err
+}
+
+func appliedAt(at *time.Time) string {
+	if at == nil {
+		return "pending"
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// connectTimeout bounds the way to the database, not the work on it.
+const connectTimeout = 15 * time.Second
+
+// withDatabase makes run the command's work on a connection.
+func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) {
+	s := newSettings(c)
+	s.flag(c, "database-url", "database.url", "PostgreSQL to use (also DATABASE_URL)")
+	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		cfg, err := s.load(c)
+		if err != nil {
+			return err
+		}
+		if cfg.Database.URL == "" {
+			return usageError{c.CommandPath(), errors.New("which database? say --database-url postgres://user@host/name, or set DATABASE_URL")}
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), connectTimeout)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, cfg.Database.URL)
+		if err != nil {
+			return fmt.Errorf("reach the database: %w", err)
+		}
+		defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(c.Context()))) }()
+		return run(c.Context(), conn)
+	}
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"tasker/internal/app"
+)
+
+func newServe() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve on a PostgreSQL of your own",
+		Long: `Serve on a PostgreSQL of your own. Any number of servers may share one database.
+
+The database must have the schema of this program: tasker migrate up. The server
+prints one line with its address when it is ready, and ends in order on SIGTERM
+or Ctrl-C; a second signal ends it at once.`,
+		Example: "  tasker serve --database-url postgres://tasker@db/tasker --templates ./templates\n" +
+			"  DATABASE_URL=postgres://… tasker serve --config tasker.toml --listen 127.0.0.1:8080",
+		Args: cobra.NoArgs,
+	}
+	s := newSettings(c)
+	s.flag(c, "database-url", "database.url", "PostgreSQL to use (also DATABASE_URL)")
+	s.flag(c, "listen", "server.listen", "address to answer on (default 127.0.0.1:8080)")
+	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
+	s.flag(c, "log-format", "log.format", "text or json")
+	s.flag(c, "log-level", "log.level", "debug, info, warn or error")
+	remote := c.Flags().Bool("insecure-allow-remote", false, "listen where other machines can reach it, although nobody is asked who he is")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := s.load(c)
+		if err != nil {
+			return err
+		}
+		if err := cfg.Validate(); err != nil {
+			return err
+		}
+		return app.Run(c.Context(), app.Options{
+			Config: cfg, Version: version(), Log: cfg.Log.Logger(c.ErrOrStderr()), Out: c.OutOrStdout(), AllowRemote: *remote,
+		})
+	}
+	return c
+}

@@ -1,0 +1,144 @@
+// Package app is a server: it wires the store, the engine, the investigations
+// and the API, runs what must run beside them, and ends them in order.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"tasker/internal/api"
+	"tasker/internal/config"
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+)
+
+// Options of a server.
+type Options struct {
+	Config      config.Config
+	Version     string
+	Log         *slog.Logger
+	Out         io.Writer // gets the one line that says where the server is
+	AllowRemote bool      // to listen where others than this machine can reach it
+
+	// Beside runs while the server does, with its address; nil means nothing. Its
+	// error ends the server.
+	Beside func(ctx context.Context, url string, e *engine.Engine) error
+
+	// Mount are more handlers, by the path that they serve.
+	Mount map[string]http.Handler
+}
+
+// Run serves until ctx ends, then stops in order: no new requests, claims that
+// wait are answered, requests and passes under way finish, within the shutdown
+// timeout; the connections to the database are the last to go. It returns nil
+// after an orderly stop.
+func Run(ctx context.Context, o Options) (err error) {
+	listener, err := listen(ctx, o.Config.Server.Listen, o.AllowRemote)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() //nolint:errcheck // the server closes it; this is for the errors before
+	db, err := open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	c := o.Config
+	e := engine.New(db, engine.Options{
+		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), Log: o.Log,
+	})
+	every := c.StalenessDetection.DetectionInterval()
+	if !c.StalenessDetection.Enabled {
+		every = -1
+	}
+	d := dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.StalenessDetection.BatchSize, Log: o.Log})
+	if err := prepare(ctx, o, db, e); err != nil {
+		return err
+	}
+	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d})
+}
+
+// parts is what a server is made of.
+type parts struct {
+	db     *postgres.DB
+	engine *engine.Engine
+	dlq    *dlq.Service
+}
+
+// serve runs everything until ctx ends or a part fails.
+func serve(ctx context.Context, o Options, listener net.Listener, p parts) error {
+	// Requests, then loops, then what they use: two groups end one after another.
+	loopsCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	loops := loop.NewGroup(loopsCtx)
+	for _, l := range append(p.engine.Loops(), p.dlq.Loops()...) {
+		loops.Go(l.Name, l.Run)
+	}
+	loops.Go("listen for work", p.engine.Listen)
+
+	url := "http://" + listener.Addr().String()
+	front := loop.NewGroup(ctx)
+	front.Go("http", func(ctx context.Context) error { return serveHTTP(ctx, o, listener, p) })
+	if o.Beside != nil {
+		front.Go("beside", func(ctx context.Context) error { return o.Beside(ctx, url, p.engine) })
+	}
+	_, err := fmt.Fprintf(o.Out, "tasker is ready at %s\n", url)
+	err = errors.Join(err, front.Wait())
+	o.Log.InfoContext(ctx, "stopping", "url", url)
+	stopLoops()
+	return errors.Join(err, loops.Wait())
+}
+
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	readTimeout   = time.Minute
+	writeTimeout  = 2 * time.Minute // more than the longest claim waits
+	maxHeader     = 64 << 10
+)
+
+func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
+	handler := api.New(ctx, api.Options{
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
+		LoopbackOnly: isLoopback(listener.Addr()),
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/", handler)
+	for path, h := range o.Mount {
+		mux.Handle(path, h)
+		mux.Handle(path+"/", h)
+	}
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config.Server.ShutdownTimeout())
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		o.Log.WarnContext(ctx, "requests were cut off at the end of the shutdown timeout", "err", err)
+		return errors.Join(server.Close(), ignoreClosed(<-served))
+	}
+	return ignoreClosed(<-served)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

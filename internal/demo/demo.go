@@ -1,0 +1,98 @@
+// Package demo is a small shop that fulfils orders, to look at the engine with:
+// its template, its handlers, a customer who never stops ordering, and faults
+// that can be switched.
+//
+// Everything is decided by the order's number, so what is seen once is seen
+// again. Nothing here touches the world.
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker"
+	"tasker/internal/templatefile"
+)
+
+// The names of the demo's one template.
+const (
+	Namespace    = "orders"
+	TemplateName = "order_fulfillment"
+)
+
+// Source is the template as a developer would write it.
+//
+//go:embed order_fulfillment.yaml
+var Source string
+
+// Template returns the parsed [Source].
+func Template() (tasker.Template, error) {
+	t, err := templatefile.Parse([]byte(Source))
+	if err != nil {
+		return tasker.Template{}, fmt.Errorf("template of the demo: %w", err)
+	}
+	return t, nil
+}
+
+// FirstOrder is the number of the first order that [Generate] submits.
+const FirstOrder = 1001
+
+// Generate submits an order at once and then one every so often, until count
+// are submitted or ctx ends; a count of 0 means no end. An order that the engine
+// cannot take for the moment is submitted again. Any other error of submit ends
+// it and is returned.
+func Generate(ctx context.Context, submit func(context.Context, tasker.NewTask) (tasker.ID, error), every time.Duration, count int) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for n := 0; count == 0 || n < count; {
+		_, err := submit(ctx, NewTask(NewOrder(FirstOrder+n)))
+		switch {
+		case err == nil:
+			n++
+		case ctx.Err() != nil:
+			return nil
+		case tasker.CodeOf(err) != tasker.Unavailable:
+			return fmt.Errorf("submit order %d: %w", FirstOrder+n, err)
+		}
+		if count > 0 && n == count {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// NewOrder returns the order with that number, always the same.
+func NewOrder(number int) Order {
+	goods := []Item{
+		{SKU: "tea-green", Quantity: 2, PriceCents: 650},
+		{SKU: "pot-iron", Quantity: 1, PriceCents: 7900},
+		{SKU: "cup-glass", Quantity: 4, PriceCents: 480},
+	}
+	first := number % len(goods)
+	return Order{
+		Number:   number,
+		Customer: Customer{Name: fmt.Sprintf("Customer %d", number), Email: fmt.Sprintf("customer-%d@example.com", number)},
+		Items:    append(goods[first:len(goods):len(goods)], goods[:number%2]...),
+	}
+}
+
+// NewTask returns the request to fulfil an order.
+func NewTask(o Order) tasker.NewTask {
+	doc, err := json.Marshal(o)
+	if err != nil {
+		panic(fmt.Sprintf("demo: an order cannot be encoded: %v", err)) // it has only numbers and texts
+	}
+	return tasker.NewTask{
+		Namespace: Namespace, Name: TemplateName, Context: doc,
+		Initiator: "demo", SourceSystem: "web_shop", Reason: fmt.Sprintf("order %d", o.Number),
+		Tags: []string{"demo", fmt.Sprintf("order-%d", o.Number)},
+	}
+}

@@ -1,0 +1,127 @@
+package demo
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"tasker"
+	"tasker/worker"
+)
+
+// A Fault is a way in which one handler fails. The zero Fault is none.
+type Fault struct {
+	Every     int    `json:"every"`           // hits orders whose number is divisible by it; 1 hits all, 0 none
+	Calls     int    `json:"calls,omitempty"` // ends for an order after that many calls; 0 means while it is on
+	Permanent bool   `json:"permanent,omitempty"`
+	Type      string `json:"type"` // of the failure
+	Message   string `json:"message"`
+}
+
+// Faults are the switches of the demo, one for each handler. They may be read and
+// set while handlers run.
+type Faults struct {
+	mu    sync.Mutex
+	on    map[string]Fault
+	calls map[call]int
+}
+
+// call is what is counted for [Fault.Calls].
+type call struct {
+	handler string
+	task    tasker.ID
+}
+
+// GatewayTimeout is the fault that the demo starts with: for every fourth order
+// the payment gateway does not answer, long enough to use up all attempts of the
+// step. After that it is back: an operator who tries again succeeds.
+func GatewayTimeout() Fault {
+	return Fault{Every: 4, Calls: 3, Type: "gateway_timeout", Message: "payment gateway timeout: no answer within 5 seconds"}
+}
+
+// NewFaults returns the switches as the demo starts, with [GatewayTimeout] on.
+func NewFaults() *Faults {
+	return &Faults{on: map[string]Fault{ChargeCard: GatewayTimeout()}, calls: map[call]int{}}
+}
+
+// Set switches a handler's fault; the zero Fault switches it off. The error is
+// NotFound for a handler that the demo does not have.
+func (f *Faults) Set(handler string, fault Fault) error {
+	if err := f.check(handler); err != nil {
+		return err
+	}
+	if fault.Every < 0 || fault.Calls < 0 {
+		return tasker.Errorf(tasker.Invalid, "every and calls cannot be negative")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.calls)
+	delete(f.on, handler)
+	if fault.Every > 0 {
+		f.on[handler] = fault
+	}
+	return nil
+}
+
+// Clear switches all faults off.
+func (f *Faults) Clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.on)
+	clear(f.calls)
+}
+
+// List returns the faults that are on, by handler.
+func (f *Faults) List() map[string]Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.on)
+}
+
+func (f *Faults) check(handler string) error {
+	switch handler {
+	case ValidateOrder, ReserveStock, ChargeCard, ShipOrder, NotifyCustomer:
+		return nil
+	}
+	return tasker.Errorf(tasker.NotFound, "the demo has no handler %q; it has %s, %s, %s, %s and %s",
+		handler, ValidateOrder, ReserveStock, ChargeCard, ShipOrder, NotifyCustomer)
+}
+
+// strike returns the failure that hits this call of a handler, or nil. What the
+// order itself simulates comes first.
+func (f *Faults) strike(handler string, s *worker.Step[Order]) error {
+	if kind := s.Input.Simulate[handler]; kind != "" {
+		return worker.Permanent(&worker.Error{Type: kind, Err: fmt.Errorf("simulated by the order: %s", kind)})
+	}
+	fault, hit := f.hit(handler, s)
+	if !hit {
+		return nil
+	}
+	return &worker.Error{
+		Type: fault.Type, Permanent: fault.Permanent, Err: errors.New(cmp.Or(fault.Message, "simulated fault")),
+		Context: map[string]any{"order_number": s.Input.Number, "simulated": true},
+	}
+}
+
+// maxCounted bounds the memory for counts; a demo that runs for days may forget.
+const maxCounted = 10_000
+
+func (f *Faults) hit(handler string, s *worker.Step[Order]) (Fault, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fault, ok := f.on[handler]
+	if !ok || s.Input.Number%fault.Every != 0 {
+		return Fault{}, false
+	}
+	if fault.Calls == 0 {
+		return fault, true
+	}
+	if len(f.calls) >= maxCounted {
+		clear(f.calls)
+	}
+	c := call{handler, s.TaskUUID}
+	f.calls[c]++
+	return fault, f.calls[c] <= fault.Calls
+}

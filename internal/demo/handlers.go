@@ -1,0 +1,138 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"tasker/worker"
+)
+
+// The names of the handlers, which are also those of the steps.
+const (
+	ValidateOrder  = "validate_order"
+	ReserveStock   = "reserve_stock"
+	ChargeCard     = "charge_card"
+	ShipOrder      = "ship_order"
+	NotifyCustomer = "notify_customer"
+)
+
+// settings are what the template gives the handlers.
+type settings struct {
+	WorkMS        int    `json:"work_ms"` // how long the handler pretends to work
+	MaxTotalCents int    `json:"max_total_cents"`
+	Warehouse     string `json:"warehouse"`
+	Carrier       string `json:"carrier"`
+}
+
+type handler[Out any] func(s *worker.Step[Order], set settings) (Out, error)
+
+// Handlers registers the handlers of the demo with a worker. They fail as the
+// faults say.
+func Handlers(w *worker.Worker, f *Faults) {
+	handle(w, f, ValidateOrder, validateOrder)
+	handle(w, f, ReserveStock, reserveStock)
+	handle(w, f, ChargeCard, chargeCard)
+	handle(w, f, ShipOrder, shipOrder)
+	handle(w, f, NotifyCustomer, notifyCustomer)
+}
+
+// handle registers a handler that pretends to work for a while, then fails if a
+// fault hits it, and else does h.
+func handle[Out any](w *worker.Worker, f *Faults, name string, h handler[Out]) {
+	worker.Handle(w, name, func(ctx context.Context, s *worker.Step[Order]) (out Out, err error) {
+		var set settings
+		if err := s.Init(&set); err != nil {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return out, ctx.Err()
+		case <-time.After(time.Duration(set.WorkMS) * time.Millisecond):
+		}
+		if err := f.strike(name, s); err != nil {
+			return out, err
+		}
+		s.Log.DebugContext(ctx, "demo step done", "order_number", s.Input.Number)
+		return h(s, set)
+	})
+}
+
+func validateOrder(s *worker.Step[Order], set settings) (Validated, error) {
+	total := s.Input.totalCents()
+	if set.MaxTotalCents > 0 && total > set.MaxTotalCents {
+		return Validated{}, worker.Permanent(&worker.Error{
+			Type:    "order_too_large",
+			Context: map[string]int{"total_cents": total, "max_total_cents": set.MaxTotalCents},
+			Err:     fmt.Errorf("order %d is worth %d cents; orders over %d need an approval", s.Input.Number, total, set.MaxTotalCents),
+		})
+	}
+	return Validated{Number: s.Input.Number, Valid: true, TotalCents: total}, nil
+}
+
+func reserveStock(s *worker.Step[Order], set settings) (Reservation, error) {
+	pieces := 0
+	for _, i := range s.Input.Items {
+		pieces += i.Quantity
+	}
+	return Reservation{ID: fmt.Sprintf("RES-%06d", s.Input.Number), Warehouse: set.Warehouse, Pieces: pieces}, nil
+}
+
+// chargeCard believes its own sum when an operator has waved the order through
+// without a result.
+func chargeCard(s *worker.Step[Order], _ settings) (Payment, error) {
+	valid := Validated{TotalCents: s.Input.totalCents()}
+	if _, err := left(s, ValidateOrder, &valid); err != nil {
+		return Payment{}, err
+	}
+	return Payment{ID: fmt.Sprintf("PAY-%06d", s.Input.Number), AmountCents: valid.TotalCents, Gateway: "demo-gateway"}, nil
+}
+
+// shipOrder goes by what the steps before it left, whoever did them: a worker, or
+// an operator by hand. It ships without a payment or a reservation only when an
+// operator has resolved that step without a result.
+func shipOrder(s *worker.Step[Order], set settings) (Shipment, error) {
+	out := Shipment{TrackingNumber: fmt.Sprintf("TRK-%06d", s.Input.Number), Carrier: set.Carrier}
+	var reservation Reservation
+	var payment Payment
+	reserved, err := left(s, ReserveStock, &reservation)
+	if err != nil {
+		return Shipment{}, err
+	}
+	paid, err := left(s, ChargeCard, &payment)
+	if err != nil {
+		return Shipment{}, err
+	}
+	out.ReservationID, out.PaymentID = reservation.ID, payment.ID
+	switch {
+	case !paid:
+		out.Note = "shipped unpaid: an operator resolved charge_card without a result"
+	case payment.ID == "":
+		return Shipment{}, worker.Permanent(errors.New("result of charge_card: payment_id is missing"))
+	case !reserved:
+		out.Note = "shipped unreserved: an operator resolved reserve_stock without a result"
+	}
+	return out, nil
+}
+
+// left decodes what a step left, and tells whether it left anything.
+func left(s *worker.Step[Order], step string, into any) (bool, error) {
+	err := s.Dependency(step, into)
+	if errors.Is(err, worker.ErrNoResult) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func notifyCustomer(s *worker.Step[Order], _ settings) (Notice, error) {
+	var shipped Shipment
+	if _, err := left(s, ShipOrder, &shipped); err != nil {
+		return Notice{}, err
+	}
+	text := fmt.Sprintf("Your order %d is on its way", s.Input.Number)
+	if shipped.TrackingNumber != "" {
+		text += ": " + shipped.Carrier + ", " + shipped.TrackingNumber
+	}
+	return Notice{To: s.Input.Customer.Email, Text: text + "."}, nil
+}

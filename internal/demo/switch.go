@@ -1,0 +1,56 @@
+package demo
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"tasker"
+)
+
+// maxFault bounds the body of a request; a fault is a few words.
+const maxFault = 4 << 10
+
+// Handler serves the switches over HTTP, below the prefix, such as /demo/faults:
+// GET lists the faults that are on, PUT prefix/{handler} sets one, DELETE
+// prefix/{handler} switches one off and DELETE prefix all. It knows no users:
+// serve it on loopback only.
+func (f *Faults) Handler(prefix string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+prefix, func(w http.ResponseWriter, _ *http.Request) { f.answer(w, nil) })
+	mux.HandleFunc("DELETE "+prefix, func(w http.ResponseWriter, _ *http.Request) {
+		f.Clear()
+		f.answer(w, nil)
+	})
+	mux.HandleFunc("DELETE "+prefix+"/{handler}", func(w http.ResponseWriter, r *http.Request) {
+		f.answer(w, f.Set(r.PathValue("handler"), Fault{}))
+	})
+	mux.HandleFunc("PUT "+prefix+"/{handler}", func(w http.ResponseWriter, r *http.Request) {
+		fault := GatewayTimeout()
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxFault))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&fault); err != nil {
+			f.answer(w, tasker.Errorf(tasker.Invalid, "not a fault {every, calls, permanent, type, message}: %w", err))
+			return
+		}
+		f.answer(w, f.Set(r.PathValue("handler"), fault))
+	})
+	return mux
+}
+
+// answer tells what is on now, or what is wrong.
+func (f *Faults) answer(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	var body any = f.List()
+	if err != nil {
+		status := http.StatusBadRequest
+		if tasker.CodeOf(err) == tasker.NotFound {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+		e := &tasker.Error{Code: tasker.Internal, Message: "internal error"}
+		errors.As(err, &e)
+		body = map[string]any{"error": map[string]any{"code": e.Code, "message": e.Message}}
+	}
+	_ = json.NewEncoder(w).Encode(body) // the caller may have gone
+}
