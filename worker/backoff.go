@@ -22,7 +22,7 @@ type backoff struct{ next time.Duration }
 // rest waits, and returns false when ctx ended before.
 func (b *backoff) rest(ctx context.Context) bool {
 	b.next = min(max(2*b.next, firstRest), longRest)
-	jitter := time.Duration(rand.Int64N(int64(b.next)/5 + 1)) //nolint:gosec // G404: spreads load, guards nothing
+	jitter := time.Duration(rand.Int64N(int64(b.next)/5 + 1))
 	return sleep(ctx, b.next-jitter)
 }
 

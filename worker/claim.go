@@ -14,7 +14,7 @@ const (
 
 // claim asks for work whenever slots are free, until stop is closed. A claim that
 // is under way then ends with ctx.
-func (s *session) claim(ctx context.Context, stop <-chan struct{}) {
+func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 	var b backoff
 	for {
 		id, slots := s.reserve()
@@ -26,10 +26,14 @@ func (s *session) claim(ctx context.Context, stop <-chan struct{}) {
 			}
 			continue
 		}
+		asked := time.Now()
 		list, err := s.engine.Claim(ctx, id, slots, pollWait)
 		s.start(list, slots)
 		if err == nil {
 			b.reset()
+			if len(list) == 0 && time.Since(asked) < pollWait/2 {
+				sleep(ctx, firstRest) // it did not wait: a server that is going down
+			}
 			continue
 		}
 		if ctx.Err() != nil {
@@ -46,7 +50,7 @@ func (s *session) claim(ctx context.Context, stop <-chan struct{}) {
 }
 
 // reserve takes all free slots for a claim; none when the worker is draining.
-func (s *session) reserve() (tasker.ID, int) {
+func (s *shift) reserve() (tasker.ID, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {

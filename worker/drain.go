@@ -18,7 +18,7 @@ const (
 )
 
 // run works until ctx ends or the engine refuses us, then drains.
-func (s *session) run(ctx context.Context) error {
+func (s *shift) run(ctx context.Context) error {
 	// Nothing but the drain may cut off a handler or a report.
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
@@ -66,7 +66,7 @@ func (s *session) run(ctx context.Context) error {
 
 // settle waits for the handlers as long as it may, then interrupts them. It
 // returns how many went on regardless; their steps are given back.
-func (s *session) settle() int {
+func (s *shift) settle() int {
 	done := make(chan struct{})
 	go func() {
 		s.handling.Wait()
@@ -93,7 +93,7 @@ func within(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-func (s *session) interrupt() {
+func (s *shift) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
@@ -103,7 +103,7 @@ func (s *session) interrupt() {
 	}
 }
 
-func (s *session) abandon() (stuck int) {
+func (s *shift) abandon() (stuck int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
@@ -121,7 +121,7 @@ func (s *session) abandon() (stuck int) {
 
 // release gives back what was not begun or not finished. What could not be given
 // back now is tried again by the next release, and else by the end of its lease.
-func (s *session) release(ctx context.Context) {
+func (s *shift) release(ctx context.Context) {
 	s.mu.Lock()
 	id, leases := s.registration.WorkerUUID, s.unstarted
 	s.unstarted = nil
@@ -137,7 +137,7 @@ func (s *session) release(ctx context.Context) {
 }
 
 // leave says goodbye. That the engine does not know us any more is as good.
-func (s *session) leave(ctx context.Context) {
+func (s *shift) leave(ctx context.Context) {
 	id := s.id()
 	if err := s.engine.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {
 		s.log.WarnContext(ctx, "leaving failed; the engine will notice the silence", "worker_uuid", id, "err", err)
@@ -146,7 +146,7 @@ func (s *session) leave(ctx context.Context) {
 	s.log.InfoContext(ctx, "worker left", "worker_uuid", id, "unreported", s.holds())
 }
 
-func (s *session) holds() int {
+func (s *shift) holds() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.attempts)

@@ -17,7 +17,7 @@ func TestDrain(t *testing.T) {
 	stubborn := func(d time.Duration, err error) worker.RawHandler {
 		return func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
 			<-ctx.Done()
-			time.Sleep(d)
+			time.Sleep(d) //nolint:forbidigo // in a bubble
 			return nil, err
 		}
 	}

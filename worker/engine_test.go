@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"tasker"
+	"tasker/client"
+	"tasker/internal/api"
+	"tasker/internal/dlq"
 	"tasker/internal/engine"
 	"tasker/internal/loop"
 	"tasker/internal/pgtest"
@@ -33,18 +37,41 @@ func newEngine(t *testing.T) (*engine.Engine, *postgres.DB) {
 	}
 	t.Cleanup(db.Close)
 	e := engine.New(db, engine.Options{})
-	ctx, stop := context.WithCancel(context.Background())
-	g := loop.NewGroup(ctx)
+	g := loop.NewGroup(t.Context())
 	for _, l := range e.Loops() {
 		g.Go(l.Name, l.Run)
 	}
 	t.Cleanup(func() {
-		stop()
 		if err := g.Wait(); err != nil {
 			t.Error(err)
 		}
 	})
 	return e, db
+}
+
+// overHTTP returns a server of the engine, as a worker's engine.
+func overHTTP(t *testing.T, e *engine.Engine, db *postgres.DB) *client.Engine {
+	t.Helper()
+	server := httptest.NewServer(api.New(t.Context(), api.Options{DB: db, Engine: e, DLQ: dlq.New(db, dlq.Options{})}))
+	t.Cleanup(server.Close)
+	c, err := client.New(server.URL, client.WithHTTPClient(server.Client()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Engine()
+}
+
+// eachWay runs a test with an engine in the same program and with one behind a
+// server.
+func eachWay(t *testing.T, test func(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine)) {
+	t.Run("in process", func(t *testing.T) {
+		e, db := newEngine(t)
+		test(t, e, db, e)
+	})
+	t.Run("over HTTP", func(t *testing.T) {
+		e, db := newEngine(t)
+		test(t, e, db, overHTTP(t, e, db))
+	})
 }
 
 // waitFor returns the task when it stands in the state.
@@ -70,8 +97,9 @@ func waitFor(t *testing.T, db *postgres.DB, id tasker.ID, want tasker.TaskState)
 
 // TestWithTheRealEngine runs diamonds whose one arm fails once, and a task whose
 // only step fails for good.
-func TestWithTheRealEngine(t *testing.T) {
-	e, db := newEngine(t)
+func TestWithTheRealEngine(t *testing.T) { eachWay(t, runsDiamonds) }
+
+func runsDiamonds(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
 	quick := tasker.DefaultRetry()
 	quick.BaseMS = 1
 	at := func(name string, dependencies ...string) tasker.StepTemplate {
@@ -90,7 +118,7 @@ func TestWithTheRealEngine(t *testing.T) {
 		}
 	}
 
-	w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 4})
+	w := worker.New(surface, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 4})
 	worker.Handle(w, "top", func(_ context.Context, s *worker.Step[order]) (order, error) { return s.Input, nil })
 	worker.Handle(w, "left", func(_ context.Context, s *worker.Step[order]) (int, error) {
 		if s.Attempt == 1 {
@@ -156,8 +184,9 @@ func resultOf(t *testing.T, db *postgres.DB, task tasker.ID, name string) string
 
 // TestADrainingWorkerLeavesNoTraceOfAnAttempt: the step that it could not finish
 // is in the queue again, with the attempt it had.
-func TestADrainingWorkerLeavesNoTraceOfAnAttempt(t *testing.T) {
-	e, db := newEngine(t)
+func TestADrainingWorkerLeavesNoTraceOfAnAttempt(t *testing.T) { eachWay(t, leavesNoTrace) }
+
+func leavesNoTrace(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
 	_, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "n", Name: "long", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "long", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "long"}, Retry: tasker.DefaultRetry()},
 	}}, "")
@@ -168,7 +197,7 @@ func TestADrainingWorkerLeavesNoTraceOfAnAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := worker.New(e, worker.Options{Namespaces: []string{"n"}, DrainTimeout: time.Millisecond})
+	w := worker.New(surface, worker.Options{Namespaces: []string{"n"}, DrainTimeout: time.Millisecond})
 	began := make(chan struct{})
 	w.HandleRaw("long", func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
 		close(began)

@@ -157,7 +157,7 @@ func (f *fake) Report(_ context.Context, id tasker.ID, outcomes []tasker.Outcome
 	if err := f.begin(fmt.Sprintf("report %d", len(outcomes))); err != nil {
 		return tasker.Receipt{}, err
 	}
-	time.Sleep(f.reportTakes)
+	time.Sleep(f.reportTakes) //nolint:forbidigo // in a bubble
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.worker(id); err != nil {
@@ -273,6 +273,6 @@ func (r *running) stopped() error {
 
 // elapse lets time pass in a bubble and everything that it sets off happen.
 func elapse(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) //nolint:forbidigo // in a bubble
 	synctest.Wait()
 }

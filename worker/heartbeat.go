@@ -10,7 +10,7 @@ import (
 
 // heartbeat extends the leases of all that we hold, as often as the engine wants
 // it, until ctx ends. A worker that holds nothing is heard of all the same.
-func (s *session) heartbeat(ctx context.Context) {
+func (s *shift) heartbeat(ctx context.Context) {
 	var b backoff
 	for sleep(ctx, s.interval()) {
 		for !s.beat(ctx) {
@@ -22,14 +22,14 @@ func (s *session) heartbeat(ctx context.Context) {
 	}
 }
 
-func (s *session) interval() time.Duration {
+func (s *shift) interval() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.registration.HeartbeatInterval
 }
 
 // beat sends one heartbeat and returns whether it was answered.
-func (s *session) beat(ctx context.Context) bool {
+func (s *shift) beat(ctx context.Context) bool {
 	id, leases := s.held()
 	for batch := range slices.Chunk(leases, maxBatch) {
 		if !s.extend(ctx, id, batch) {
@@ -39,8 +39,10 @@ func (s *session) beat(ctx context.Context) bool {
 	return len(leases) > 0 || s.extend(ctx, id, nil)
 }
 
-func (s *session) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) bool {
-	beat, err := s.engine.Heartbeat(ctx, id, leases)
+func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) bool {
+	limited, cancel := context.WithTimeout(ctx, s.interval()) // an engine that hangs must not use up a lease
+	defer cancel()
+	beat, err := s.engine.Heartbeat(limited, id, leases)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.WarnContext(ctx, "heartbeat failed, trying again", "leases", len(leases), "err", err)
@@ -73,7 +75,7 @@ func (s *session) extend(ctx context.Context, id tasker.ID, leases []tasker.Leas
 
 // lapse loses the attempts whose lease must have run out while the engine could
 // not be reached: by now another worker may have the step.
-func (s *session) lapse(ctx context.Context) {
+func (s *shift) lapse(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
@@ -86,7 +88,7 @@ func (s *session) lapse(ctx context.Context) {
 // lose stops a handler whose lease is lost. An outcome that is there already is
 // still sent: the engine may have lost sight of us without giving the step away,
 // and if not, its answer is the surest. The caller holds the mutex.
-func (s *session) lose(ctx context.Context, at *attempt) {
+func (s *shift) lose(ctx context.Context, at *attempt) {
 	if at.finished || at.dropped {
 		return
 	}
@@ -96,7 +98,7 @@ func (s *session) lose(ctx context.Context, at *attempt) {
 }
 
 // held lists the leases to keep alive.
-func (s *session) held() (tasker.ID, []tasker.Lease) {
+func (s *shift) held() (tasker.ID, []tasker.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	leases := make([]tasker.Lease, 0, len(s.attempts))

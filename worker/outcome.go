@@ -75,8 +75,7 @@ func RetryAfter(d time.Duration, err error) error {
 // from returns an [Error] around err that says what the one inside it says.
 func from(err error) *Error {
 	e := &Error{}
-	var inner *Error
-	if errors.As(err, &inner) {
+	if inner, ok := errors.AsType[*Error](err); ok {
 		*e = *inner
 	}
 	e.Err = err

@@ -8,23 +8,23 @@ import (
 	"tasker"
 )
 
-// maxBatchBytes bounds the results of one report, unless a single one is larger.
+// maxBatchBytes bounds the outcomes of one report, unless a single one is larger.
 const maxBatchBytes = 1 << 20
 
 // A reporter sends outcomes and takes the next work with the answer. There is one
 // report under way at a time: what finishes meanwhile goes together with the
 // next, so batches grow with the load and an idle worker waits for nothing.
 type reporter struct {
-	*session
+	*shift
 
 	most int // outcomes in one report; fewer after a refusal, to find the bad one
 	rest backoff
 }
 
-// report sends outcomes until the session is closing and none is left, or ctx
+// report sends outcomes until the shift is closing and none is left, or ctx
 // ends.
-func (s *session) report(ctx context.Context) {
-	r := &reporter{session: s, most: maxBatch}
+func (s *shift) report(ctx context.Context) {
+	r := &reporter{shift: s, most: maxBatch}
 	for ctx.Err() == nil {
 		batch, slots := r.take()
 		if len(batch) > 0 {
@@ -50,7 +50,7 @@ func (r *reporter) take() (batch []*attempt, slots int) {
 	defer r.mu.Unlock()
 	bytes := 0
 	for _, at := range r.queue {
-		bytes += len(at.outcome.Result) + len(at.outcome.Metadata)
+		bytes += size(at.outcome)
 		if len(batch) == r.most || len(batch) > 0 && bytes > maxBatchBytes {
 			break
 		}
@@ -62,6 +62,14 @@ func (r *reporter) take() (batch []*attempt, slots int) {
 		r.reserved += slots
 	}
 	return batch, slots
+}
+
+func size(o tasker.Outcome) int {
+	n := len(o.Result) + len(o.Metadata)
+	if o.Failure != nil {
+		n += len(o.Failure.Message) + len(o.Failure.Context)
+	}
+	return n
 }
 
 func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
@@ -157,7 +165,7 @@ func badForm(code tasker.Code) bool { return code == tasker.Invalid || code == t
 
 // restate turns a success that the engine will not store into a permanent failure
 // that says why, so that somebody learns of it. It returns false for a failure.
-func (s *session) restate(at *attempt, why string) bool {
+func (s *shift) restate(at *attempt, why string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !at.outcome.Success {
@@ -170,21 +178,21 @@ func (s *session) restate(at *attempt, why string) bool {
 }
 
 // requeue puts outcomes back in front of those that finished meanwhile.
-func (s *session) requeue(batch []*attempt) {
+func (s *shift) requeue(batch []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(slices.Clone(batch), s.queue...)
 }
 
 // end forgets an attempt whose outcome is settled, and frees its slot.
-func (s *session) end(at *attempt) {
+func (s *shift) end(at *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.attempts, at.Lease())
 	wake(s.slot)
 }
 
-func (s *session) unreported() bool {
+func (s *shift) unreported() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue) > 0

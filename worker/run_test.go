@@ -469,3 +469,26 @@ func TestAHandlerThatEndsItsGoroutineHasFailed(t *testing.T) {
 		}
 	})
 }
+
+// hasty answers every claim at once, like a server that is going down.
+type hasty struct{ *fake }
+
+func (h hasty) Claim(ctx context.Context, id tasker.ID, limit int, _ time.Duration) ([]tasker.Assignment, error) {
+	return h.fake.Claim(ctx, id, limit, 0)
+}
+
+func TestAnEngineThatDoesNotWaitIsNotAskedWithoutRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := worker.New(hasty{f}, worker.Options{Name: "test", Namespaces: []string{"n"}})
+		w.HandleRaw("run", takes(0))
+		r := start(t, w)
+		elapse(10 * time.Second)
+		if n := f.count("claim"); n > 101 {
+			t.Errorf("%d claims in 10 seconds", n)
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -104,10 +104,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.engine == nil || len(w.handlers) == 0 {
 		return errors.New("a worker needs an engine and at least one handler before it can run")
 	}
-	s := newSession(w)
+	s := newShift(w)
 	if err := s.register(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // told to end before it began
+			return nil //nolint:nilerr // it was told to end before it began: no failure
 		}
 		return fmt.Errorf("register worker %s: %w", w.options.Name, err)
 	}

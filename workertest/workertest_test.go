@@ -126,9 +126,9 @@ func TestExpectationsComplain(t *testing.T) {
 			s.Attempt = 3
 			workertest.Result[int](t, w, "charge_card", s)
 		}, "cannot unmarshal object"},
-		{"no JSON", func(t testing.TB) { workertest.Run(t, w, "charge_card", workertest.Step{Context: "{"}) }, "Context is not JSON"},
+		{"no JSON", func(t testing.TB) { _, _ = workertest.Run(t, w, "charge_card", workertest.Step{Context: "{"}) }, "Context is not JSON"},
 		{"not encodable", func(t testing.TB) {
-			workertest.Run(t, w, "charge_card", workertest.Step{Initialization: make(chan int)})
+			_, _ = workertest.Run(t, w, "charge_card", workertest.Step{Initialization: make(chan int)})
 		}, "Initialization cannot be encoded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tasker"
+	"tasker/client"
 	"tasker/internal/app"
 	"tasker/internal/demo"
 	"tasker/internal/engine"
@@ -63,14 +64,22 @@ func (o *demoOptions) run(ctx context.Context, url string, e *engine.Engine, fau
 	}
 	w := worker.New(e, worker.Options{Name: "demo shop", Namespaces: []string{demo.Namespace}, Log: log})
 	demo.Handlers(w, faults)
+	c, err := client.New(url)
+	if err != nil {
+		return err
+	}
+	board, number := demo.NewBoard(c, out), demo.FirstOrder
 	g := loop.NewGroup(ctx)
 	g.Go("demo worker", w.Run)
+	g.Go("demo board", board.Run)
 	g.Go("demo customers", func(ctx context.Context) error {
 		return demo.Generate(ctx, func(ctx context.Context, r tasker.NewTask) (tasker.ID, error) {
 			created, err := e.CreateTasks(ctx, []tasker.NewTask{r})
 			if err != nil {
 				return tasker.ID{}, err
 			}
+			board.Add(number, created[0].TaskUUID)
+			number++
 			return created[0].TaskUUID, nil
 		}, o.every, o.orders)
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,8 +19,15 @@ import (
 
 // devOptions is what the flags of tasker dev say.
 type devOptions struct {
-	dataDir string
-	demo    demoOptions
+	dataDir  string
+	logLevel *string
+	demo     demoOptions
+}
+
+// logLevelIsSet reports whether somebody has said how much to log. In a file it
+// does not count: there it is meant for servers.
+func (o devOptions) logLevelIsSet() bool {
+	return *o.logLevel != "" || os.Getenv("TASKER_LOG_LEVEL") != ""
 }
 
 func newDev() *cobra.Command {
@@ -41,6 +49,7 @@ Ctrl-C ends everything.
 	s.flag(c, "listen", "server.listen", "address to answer on (default 127.0.0.1:8080; port 0 takes any free one)")
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
+	o.logLevel = s.flags["log.level"]
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default: one for all of your projects)")
 	o.demo.flags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -58,10 +67,16 @@ const stopPatience = time.Minute
 
 // dev runs a server on a PostgreSQL of its own, and ends both.
 func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
+	// The start may take long, and says why; a line for every request would bury
+	// what a person wants to see.
+	start := cfg.Log.Logger(c.ErrOrStderr())
+	if !o.logLevelIsSet() {
+		cfg.Log.Level = "warn"
+	}
 	log := cfg.Log.Logger(c.ErrOrStderr())
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
-	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: log})
+	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: start})
 	if err != nil {
 		return err
 	}
@@ -77,7 +92,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if err := migrate(ctx, cfg.Database.URL, log); err != nil {
+	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
 	server := app.Options{Config: cfg, Version: version(), Log: log, Out: c.OutOrStdout()}

@@ -12,7 +12,7 @@ import (
 )
 
 // An attempt is a step in our hands, from its claim to the engine's answer to
-// its outcome. Its fields are guarded by the session's mutex, except the
+// its outcome. Its fields are guarded by the shift's mutex, except the
 // assignment, which does not change.
 type attempt struct {
 	tasker.Assignment
@@ -28,12 +28,12 @@ type attempt struct {
 	giveUp   time.Time // of a finished one: until when an engine that refuses it is asked again
 }
 
-// A session is one Run of a worker. Three loops share it: one claims, one
+// A shift is one Run of a worker. Three loops share it: one claims, one
 // reports and takes the next work with the answer, one keeps the leases alive.
 //
 // A slot is taken from the claim to the answer to the report, so that an engine
 // that takes no reports is asked for no work.
-type session struct {
+type shift struct {
 	*Worker
 
 	slot    chan struct{} // wakes the claimer: a slot is free
@@ -54,8 +54,8 @@ type session struct {
 	registering chan struct{} // holds a value while a new registration is asked for
 }
 
-func newSession(w *Worker) *session {
-	return &session{
+func newShift(w *Worker) *shift {
+	return &shift{
 		Worker: w,
 		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1),
 		broken: make(chan error, 1), closing: make(chan struct{}),
@@ -78,7 +78,7 @@ const (
 )
 
 // register makes the worker known, and waits for an engine that is not there.
-func (s *session) register(ctx context.Context) error {
+func (s *shift) register(ctx context.Context) error {
 	var b backoff
 	for {
 		r, err := s.engine.RegisterWorker(ctx, s.spec())
@@ -105,7 +105,7 @@ func (s *session) register(ctx context.Context) error {
 
 // registerAgain follows up an engine that does not know worker id. Leases of
 // that id are lost, as the next heartbeat will tell.
-func (s *session) registerAgain(ctx context.Context, id tasker.ID) {
+func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 	select {
 	case <-ctx.Done():
 		return
@@ -124,14 +124,14 @@ func (s *session) registerAgain(ctx context.Context, id tasker.ID) {
 	}
 }
 
-func (s *session) id() tasker.ID {
+func (s *shift) id() tasker.ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.registration.WorkerUUID
 }
 
 // start runs the handlers of what was claimed with slots reserved for it.
-func (s *session) start(list []tasker.Assignment, slots int) {
+func (s *shift) start(list []tasker.Assignment, slots int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved -= slots
@@ -151,13 +151,13 @@ func (s *session) start(list []tasker.Assignment, slots int) {
 
 // giveBack keeps a step that was not begun for the next release. One that we hold
 // already, from an answer that came twice, is not given away.
-func (s *session) giveBack(a tasker.Assignment) {
+func (s *shift) giveBack(a tasker.Assignment) {
 	if s.attempts[a.Lease()] == nil {
 		s.unstarted = append(s.unstarted, a.Lease())
 	}
 }
 
-func (s *session) newAttempt(a tasker.Assignment) *attempt {
+func (s *shift) newAttempt(a tasker.Assignment) *attempt {
 	at := &attempt{Assignment: a, lapses: time.Now().Add(s.registration.LeaseDuration)}
 	at.ctx, at.cancel = context.WithCancelCause(context.Background())
 	at.timer = func() {}
@@ -179,7 +179,7 @@ func timeLeft(a tasker.Assignment, lease time.Duration) time.Duration {
 	return most
 }
 
-func (s *session) handle(at *attempt) {
+func (s *shift) handle(at *attempt) {
 	outcome := ended(at.Assignment)
 	defer func() { s.finish(at, outcome) }() // also when the handler ends its goroutine
 	outcome, _ = s.Execute(at.ctx, at.Assignment)
@@ -187,7 +187,7 @@ func (s *session) handle(at *attempt) {
 
 // finish takes an outcome from a handler. One whose lease is lost is dropped; a
 // handler that failed because we interrupted it did not fail: its step goes back.
-func (s *session) finish(at *attempt, o tasker.Outcome) {
+func (s *shift) finish(at *attempt, o tasker.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	interrupted := errors.Is(context.Cause(at.ctx), ErrInterrupted)
@@ -208,6 +208,6 @@ func (s *session) finish(at *attempt, o tasker.Outcome) {
 }
 
 // free returns how many steps more may be claimed. The caller holds the mutex.
-func (s *session) free() int {
+func (s *shift) free() int {
 	return s.options.Concurrency - len(s.attempts) - s.reserved
 }
