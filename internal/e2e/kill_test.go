@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker/apiv1"
+	"tasker/internal/pgtest"
+)
+
+// Two servers, four workers, 500 workflows; in the middle of them one server and
+// two workers are killed. All workflows end, by themselves.
+func TestKilledProcessesLoseNothing(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t) // no step completed twice, no task without a way forward, …
+	pool := database.Pool(t)
+	quick := []string{"TASKER_WORKERS_LEASE_SECONDS=3", "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=1"}
+	doomed := serve(t, database.URL, quick...)
+	survivor := serve(t, database.URL, quick...)
+	urls := []string{doomed.url(), survivor.url()}
+	var workers []*process
+	for i := range 4 {
+		workers = append(workers, startWorker(t, urls[i%2], ""))
+	}
+	const workflows, batch = 500, 50
+	c := newClient(t, urls[1])
+	for range workflows / batch {
+		list := make([]apiv1.CreateTask, batch)
+		for i := range list {
+			list[i] = apiv1.CreateTask{Namespace: "order_processing", Name: "diamond"}
+		}
+		_, err := c.CreateTasks(t.Context(), list)
+		must(t, err)
+	}
+	await(t, "the middle of the work", func() bool { return count(t, pool, "state = 'complete'") > workflows/5 })
+	doomed.kill()
+	workers[0].kill() // of the killed server
+	workers[1].kill() // of the other one
+	if n := count(t, pool, "state <> 'complete'"); n == 0 {
+		t.Fatal("all work was done before anything was killed")
+	}
+	await(t, "all workflows to end", func() bool { return count(t, pool, "state = 'complete'") == workflows })
+	if n := count(t, pool, "state <> 'complete'"); n != 0 {
+		t.Errorf("%d workflows did not complete", n)
+	}
+}
+
+func count(t *testing.T, pool *pgxpool.Pool, where string) int {
+	t.Helper()
+	var n int
+	must(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM tasker.tasks WHERE "+where).Scan(&n))
+	return n
+}

@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"tasker/client"
+	"tasker/internal/pgtest"
+	"tasker/worker"
+)
+
+// A test binary that finds this variable is a worker of the server that it names.
+const workerEnv = "TASKER_E2E_WORKER"
+
+// databaseEnv names the file that exists when the database that the handlers
+// need is up.
+const databaseEnv = "TASKER_E2E_DATABASE_UP"
+
+// bin is where the programs under test are.
+var bin string
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(workerEnv); url != "" {
+		if err := work(url); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(build(m))
+}
+
+// build builds the programs, then runs the tests.
+func build(m *testing.M) (code int) {
+	dir, err := os.MkdirTemp("", "tasker-e2e-")
+	if err == nil {
+		bin = dir
+		cmd := exec.Command("go", "build", "-o", dir, "tasker/cmd/tasker", "tasker/cmd/tasker-ctl", "tasker/examples/minimal")
+		cmd.Stderr = os.Stderr
+		err = cmd.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build the programs:", err)
+		return 1
+	}
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}()
+	return pgtest.Run(m)
+}
+
+// work is a worker until it is told to end.
+func work(url string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c, err := client.New(url)
+	if err != nil {
+		return err
+	}
+	w := worker.New(c.Engine(), worker.Options{
+		Name: fmt.Sprint("e2e ", os.Getpid()), Namespaces: []string{"order_processing"}, Concurrency: 8,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	worker.Handle(w, "echo", func(_ context.Context, s *worker.Step[map[string]any]) (map[string]any, error) {
+		return map[string]any{"step": s.Name, "received": s.DependencyResults}, nil
+	})
+	worker.Handle(w, "needs_database", func(_ context.Context, _ *worker.Step[map[string]any]) (map[string]any, error) {
+		if _, err := os.Stat(os.Getenv(databaseEnv)); err != nil {
+			return nil, errors.New("database connection timeout")
+		}
+		return map[string]any{"validation_status": "checked", "score": 7}, nil
+	})
+	worker.Handle(w, "slow", func(ctx context.Context, s *worker.Step[map[string]any]) (string, error) {
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(time.Duration(rand.IntN(40)) * time.Millisecond): //nolint:gosec // G404: a dice for the duration of work
+			return s.Name, nil
+		}
+	})
+	return w.Run(ctx)
+}
+
+func program(name string) string { return filepath.Join(bin, name) }

@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tasker"
+	"tasker/apiv1"
+	"tasker/client"
+	"tasker/internal/pgtest"
+)
+
+// What a newcomer sees with one command and a second terminal.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	dev := start(t, nil, program("tasker"), "dev", "--demo", "--listen", "127.0.0.1:0", "--data-dir", dir)
+	url := dev.url()
+	c := newClient(t, url)
+	await(t, "an order to complete", func() bool { return len(tasks(t, c, "complete")) > 0 })
+	await(t, "an order to become an investigation", func() bool { return len(tasks(t, c, "error")) > 0 })
+	stuck := tasks(t, c, "error")[0]
+	if !stuck.DeadLettered {
+		t.Errorf("order %+v is not dead-lettered", stuck)
+	}
+	if said := ctl(t, url, "dlq", "queue"); !strings.Contains(said, "max_retries_exceeded") {
+		t.Errorf("tasker-ctl dlq queue said %s", said)
+	}
+	// A payment made by hand is what shipping receives.
+	id := readID(t, stuck.TaskUUID)
+	charge := stepNamed(t, c, id, "charge_card")
+	ctl(t, url, "task", "complete-step", stuck.TaskUUID, charge.StepUUID, "--reason", "paid by transfer",
+		"--completed-by", "operator@example.com", "--result", `{"payment_id": "BY-HAND-1", "amount_cents": 1}`)
+	awaitStatus(t, c, id, "complete")
+	if ship := stepNamed(t, c, id, "ship_order"); !strings.Contains(string(ship.Results), "BY-HAND-1") {
+		t.Errorf("shipping knows nothing of the payment: %s", ship.Results)
+	}
+}
+
+func tasks(t *testing.T, c *client.Client, status string) []apiv1.Task {
+	t.Helper()
+	list, err := c.Tasks(t.Context(), client.TaskQuery{Status: tasker.TaskState(status)})
+	must(t, err)
+	return list.Tasks
+}
+
+// The example that the README walks through.
+func TestMinimalExample(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	url := start(t, nil, program("tasker"), "serve", "--database-url", database.URL, "--listen", "127.0.0.1:0",
+		"--templates", "../../examples/minimal").url()
+	start(t, []string{"TASKER_URL=" + url}, program("minimal"))
+	said := ctl(t, url, "task", "submit", "--namespace", "greetings", "--name", "greet", "--context", `{"who": "you"}`, "--wait")
+	if !strings.Contains(said, "complete") {
+		t.Errorf("tasker-ctl said %s", said)
+	}
+}
+
+// What was there before a crash is there after it.
+func TestDevSurvivesACrash(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	args := []string{"dev", "--listen", "127.0.0.1:0", "--data-dir", dir, "--templates", "testdata/templates"}
+	first := start(t, nil, program("tasker"), args...)
+	task := submit(t, first.url())
+
+	second := start(t, nil, program("tasker"), args...)
+	await(t, "the second to give up", func() bool {
+		select {
+		case <-second.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if second.err == nil || !strings.Contains(second.log.String(), "is in use by process") {
+		t.Errorf("the second one on the same directory said (%v): %s", second.err, second.log)
+	}
+	first.kill()
+	again := start(t, nil, program("tasker"), args...)
+	awaitStatus(t, newClient(t, again.url()), task, "steps_in_process")
+}
+
+// dataDir returns a directory that PostgreSQL may enter when we are root; one of
+// the testing package it may not.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tasker-e2e-data-")
+	must(t, err)
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, os.Chmod(dir, 0o755)) //nolint:gosec // G302: see above
+	return filepath.Join(dir, "data")
+}
