@@ -2,6 +2,7 @@ package tasker
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 )
@@ -168,9 +169,7 @@ func mergeObjects(base, over json.RawMessage) json.RawMessage {
 	if json.Unmarshal(base, &b) != nil || json.Unmarshal(over, &o) != nil || b == nil {
 		return over
 	}
-	for k, v := range o {
-		b[k] = v
-	}
+	maps.Copy(b, o)
 	merged, err := json.Marshal(b)
 	if err != nil { // unreachable: the members were JSON a moment ago
 		return over

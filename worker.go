@@ -70,7 +70,7 @@ const leaseBytes = 16 + 8
 func (l Lease) Token() string {
 	var b [leaseBytes]byte
 	copy(b[:16], l.TaskUUID[:])
-	binary.BigEndian.PutUint64(b[16:], uint64(l.Fence)) //nolint:gosec // G115: a fence counts up from zero
+	binary.BigEndian.PutUint64(b[16:], uint64(l.Fence))
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
@@ -80,7 +80,7 @@ func ParseLease(step ID, token string) (Lease, error) {
 	if err != nil || len(b) != leaseBytes {
 		return Lease{}, Errorf(Invalid, "lease_token of step %s is not one that a claim gave out", step)
 	}
-	l := Lease{StepUUID: step, Fence: int64(binary.BigEndian.Uint64(b[16:]))} //nolint:gosec // G115: see Token
+	l := Lease{StepUUID: step, Fence: int64(binary.BigEndian.Uint64(b[16:]))}
 	copy(l.TaskUUID[:], b[:16])
 	return l, nil
 }

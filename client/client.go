@@ -15,7 +15,7 @@ const (
 	DefaultTimeout = 30 * time.Second
 	DefaultRetries = 3
 
-	maxAnswer    = 64 << 20 // bytes of one answer
+	maxAnswer    = 64 << 20 // bytes; a thousand snapshots fit
 	connections  = 64       // kept open to the server
 	dialTimeout  = 5 * time.Second
 	defaultAgent = "tasker-go-client"
@@ -28,6 +28,8 @@ type Client struct {
 	header  http.Header
 	timeout time.Duration
 	retries int
+
+	maxAnswer int64 // bytes
 }
 
 // An Option changes a default of a [Client].
@@ -59,7 +61,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 	}
 	c := &Client{
 		base: base, http: defaultHTTP(), header: http.Header{"User-Agent": {defaultAgent}},
-		timeout: DefaultTimeout, retries: DefaultRetries,
+		timeout: DefaultTimeout, retries: DefaultRetries, maxAnswer: maxAnswer,
 	}
 	for _, o := range options {
 		o(c)

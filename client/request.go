@@ -106,13 +106,13 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 		return c.unreachable(ctx, err)
 	}
 	defer res.Body.Close()
-	doc, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	doc, err := io.ReadAll(io.LimitReader(res.Body, c.maxAnswer+1))
 	switch {
 	case err != nil:
 		return c.unreachable(ctx, err)
-	case len(doc) > maxAnswer:
+	case int64(len(doc)) > c.maxAnswer:
 		return &miss{err: tasker.Errorf(tasker.TooLarge,
-			"the answer of %s has more than %d bytes; ask for less at once, with a lower limit", c.URL(), maxAnswer)}
+			"the answer of %s has more than %d bytes; ask for less at once, with a lower limit", c.URL(), c.maxAnswer)}
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return &miss{
 			err: c.refusal(res, doc), transient: transient(res.StatusCode),
@@ -141,6 +141,9 @@ func (c *Client) unreachable(ctx context.Context, err error) *miss {
 	}
 	var op *net.OpError
 	unsent := errors.As(err, &op) && op.Op == "dial"
+	if unsent {
+		cause = op.Err
+	}
 	return &miss{unsent: unsent, transient: true, err: tasker.Errorf(tasker.Unavailable,
 		"cannot reach %s: %v; is the server running? start one with: tasker dev", c.URL(), cause)}
 }

@@ -41,17 +41,23 @@ func (o *demoOptions) prepare(server *app.Options) error {
 	if o.every <= 0 || o.orders < 0 {
 		return usageError{"tasker dev", errors.New("--demo-every must be more than nothing, and --demo-orders not negative")}
 	}
-	faults := demo.NewFaults()
-	server.Mount = map[string]http.Handler{switches: faults.Handler(switches)}
-	log, out := server.Log, server.Out
-	server.Beside = func(ctx context.Context, url string, e *engine.Engine) error {
-		return o.run(ctx, url, e, faults, log, out)
-	}
+	s := shop{demoOptions: *o, faults: demo.NewFaults(), log: server.Log, out: server.Out}
+	server.Mount = map[string]http.Handler{switches: s.faults.Handler(switches)}
+	server.Beside = s.run
 	return nil
 }
 
-// run is the shop: its worker and its customers.
-func (o *demoOptions) run(ctx context.Context, url string, e *engine.Engine, faults *demo.Faults, log *slog.Logger, out io.Writer) error {
+// A shop is the demo at work.
+type shop struct {
+	demoOptions
+
+	faults *demo.Faults
+	log    *slog.Logger
+	out    io.Writer
+}
+
+// run is its worker, its customers, and the board that shows how orders fare.
+func (s *shop) run(ctx context.Context, url string, e *engine.Engine) error {
 	t, err := demo.Template()
 	if err != nil {
 		return err
@@ -59,16 +65,16 @@ func (o *demoOptions) run(ctx context.Context, url string, e *engine.Engine, fau
 	if _, _, err := e.RegisterTemplate(ctx, t, demo.Source); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, demo.Guide(url)); err != nil {
+	if _, err := fmt.Fprintln(s.out, demo.Guide(url)); err != nil {
 		return err
 	}
-	w := worker.New(e, worker.Options{Name: "demo shop", Namespaces: []string{demo.Namespace}, Log: log})
-	demo.Handlers(w, faults)
+	w := worker.New(e, worker.Options{Name: "demo shop", Namespaces: []string{demo.Namespace}, Log: s.log})
+	demo.Handlers(w, s.faults)
 	c, err := client.New(url)
 	if err != nil {
 		return err
 	}
-	board, number := demo.NewBoard(c, out), demo.FirstOrder
+	board, number := demo.NewBoard(c, s.out), demo.FirstOrder
 	g := loop.NewGroup(ctx)
 	g.Go("demo worker", w.Run)
 	g.Go("demo board", board.Run)
@@ -81,7 +87,7 @@ func (o *demoOptions) run(ctx context.Context, url string, e *engine.Engine, fau
 			board.Add(number, created[0].TaskUUID)
 			number++
 			return created[0].TaskUUID, nil
-		}, o.every, o.orders)
+		}, s.every, s.orders)
 	})
 	return g.Wait()
 }

@@ -45,7 +45,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() //nolint:errcheck // the server closes it; this is for the errors before
+	defer listener.Close() // the server closes it; this is for the errors before
 	db, err := open(ctx, o)
 	if err != nil {
 		return err

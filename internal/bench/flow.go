@@ -45,16 +45,22 @@ func (b *bench) drainHTTP(ctx context.Context) error {
 	return b.overHTTP(ctx, func(p path) error { return b.drain(ctx, p) })
 }
 
-// working runs f while n workers work, each on concurrency steps at once.
-func (b *bench) working(ctx context.Context, p path, n, concurrency int, handle func(step string), f func() error) error {
+// A crew is workers, each of which works on so many steps at once.
+type crew struct {
+	workers, concurrency int
+	handle               func(step string)
+}
+
+// working runs f while a crew works.
+func (b *bench) working(ctx context.Context, p path, c crew, f func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	errs := make([]error, n)
+	errs := make([]error, c.workers)
 	var wg sync.WaitGroup
-	for i := range n {
-		w := worker.New(p.engine, worker.Options{Name: fmt.Sprint("bench ", i), Namespaces: []string{space}, Concurrency: concurrency, Log: b.log})
+	for i := range errs {
+		w := worker.New(p.engine, worker.Options{Name: fmt.Sprint("bench ", i), Namespaces: []string{space}, Concurrency: c.concurrency, Log: b.log})
 		worker.Handle(w, "work", func(_ context.Context, s *worker.Step[struct{}]) (int, error) {
-			handle(s.Name)
+			c.handle(s.Name)
 			return 1, nil
 		})
 		wg.Go(func() { errs[i] = w.Run(ctx) })
@@ -76,7 +82,7 @@ func (b *bench) latency(ctx context.Context, p path) error {
 		}
 	}
 	var took []time.Duration
-	err := b.working(ctx, p, 1, 10, handle, func() error {
+	err := b.working(ctx, p, crew{workers: 1, concurrency: 10, handle: handle}, func() error {
 		for n := range warmUp + b.Workflows {
 			start := time.Now()
 			if err := p.create(ctx, "linear", 1); err != nil {
@@ -116,7 +122,7 @@ func (b *bench) drain(ctx context.Context, p path) error {
 	}
 	start := time.Now()
 	var took time.Duration
-	err := b.working(ctx, p, drainWorkers, drainConcurrency, func(string) {}, func() error {
+	err := b.working(ctx, p, crew{workers: drainWorkers, concurrency: drainConcurrency, handle: func(string) {}}, func() error {
 		for {
 			var open bool
 			err := b.db.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM tasker.tasks WHERE state = 'steps_in_process')`).Scan(&open)
@@ -126,7 +132,11 @@ func (b *bench) drain(ctx context.Context, p path) error {
 			if took > 10*time.Minute {
 				return errors.New("not drained after ten minutes")
 			}
-			time.Sleep(10 * time.Millisecond)
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ func TestConfigurationDoc(t *testing.T) {
 	t.Parallel()
 	got := keysPage()
 	if os.Getenv("UPDATE_DOCS") != "" {
-		if err := os.WriteFile(keysDoc, []byte(got), 0o644); err != nil { //nolint:gosec // G306: a page for all to read
+		if err := os.WriteFile(keysDoc, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -125,8 +125,6 @@ func (h *house) state(task tasker.ID) tasker.TaskState {
 	return t.State
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func TestTheSweepFindsWhatStandsStill(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -257,14 +255,14 @@ func TestUpdate(t *testing.T) {
 	h := newHouse(t)
 	e := h.failed()
 	got, warn, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{
-		Notes: ptr("looking"), Metadata: json.RawMessage(`{"ticket": "OPS-1", "a": 1}`), Actor: "ann",
+		Notes: new("looking"), Metadata: json.RawMessage(`{"ticket": "OPS-1", "a": 1}`), Actor: "ann",
 	})
 	h.must(err)
 	if got.ResolutionStatus != tasker.EntryPending || *got.ResolutionNotes != "looking" || got.ResolvedAt != nil || len(warn) != 0 {
 		t.Errorf("after a note: %+v %v", got, warn)
 	}
 	end := tasker.EntryUpdate{
-		Status: ptr(tasker.EntryManuallyResolved), Notes: ptr("fixed"), ResolvedBy: ptr("bob"), Metadata: json.RawMessage(`{"a": 2}`), Actor: "key-7",
+		Status: new(tasker.EntryManuallyResolved), Notes: new("fixed"), ResolvedBy: new("bob"), Metadata: json.RawMessage(`{"a": 2}`), Actor: "key-7",
 	}
 	for range 2 { // the very same again is fine
 		if got, warn, err = h.dlq.Update(t.Context(), e.UUID, end); err != nil {
@@ -284,10 +282,10 @@ func TestUpdate(t *testing.T) {
 	if diff := cmp.Diff([]string{"created by tasker", "updated by ann", "resolved by key-7"}, events); diff != "" {
 		t.Error(diff)
 	}
-	end.Status = ptr(tasker.EntryCancelled)
+	end.Status = new(tasker.EntryCancelled)
 	_, _, err = h.dlq.Update(t.Context(), e.UUID, end)
 	h.wantCode(err, tasker.Conflict, "ended as manually_resolved")
-	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: ptr(tasker.EntryPending)})
+	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPending)})
 	h.wantCode(err, tasker.Conflict, "stays so")
 	after, err := h.db.Entry(t.Context(), e.UUID)
 	h.must(err)
@@ -306,12 +304,12 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 		says string
 	}{
 		{"nothing", tasker.EntryUpdate{Actor: "ann"}, "nothing to change"},
-		{"a status that there is not", tasker.EntryUpdate{Status: ptr(tasker.ResolutionStatus("done"))}, "resolution_status: must be"},
-		{"an end without notes", tasker.EntryUpdate{Status: ptr(tasker.EntryCancelled), ResolvedBy: ptr("ann")}, "resolution_notes: is missing"},
-		{"an end by nobody", tasker.EntryUpdate{Status: ptr(tasker.EntryCancelled), Notes: ptr("n")}, "resolved_by: is missing"},
-		{"empty notes", tasker.EntryUpdate{Notes: ptr(" ")}, "resolution_notes: is empty"},
-		{"long notes", tasker.EntryUpdate{Notes: ptr(strings.Repeat("n", 20_001))}, "20000 is the limit"},
-		{"a NUL", tasker.EntryUpdate{Notes: ptr("a\x00")}, "NUL"},
+		{"a status that there is not", tasker.EntryUpdate{Status: new(tasker.ResolutionStatus("done"))}, "resolution_status: must be"},
+		{"an end without notes", tasker.EntryUpdate{Status: new(tasker.EntryCancelled), ResolvedBy: new("ann")}, "resolution_notes: is missing"},
+		{"an end by nobody", tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n")}, "resolved_by: is missing"},
+		{"empty notes", tasker.EntryUpdate{Notes: new(" ")}, "resolution_notes: is empty"},
+		{"long notes", tasker.EntryUpdate{Notes: new(strings.Repeat("n", 20_001))}, "20000 is the limit"},
+		{"a NUL", tasker.EntryUpdate{Notes: new("a\x00")}, "NUL"},
 		{"metadata that is a list", tasker.EntryUpdate{Metadata: json.RawMessage(`[]`)}, "metadata: must be a JSON object"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -319,7 +317,7 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 			h.wantCode(err, tasker.Invalid, tt.says)
 		})
 	}
-	_, _, err := h.dlq.Update(t.Context(), tasker.NewID(), tasker.EntryUpdate{Notes: ptr("n")})
+	_, _, err := h.dlq.Update(t.Context(), tasker.NewID(), tasker.EntryUpdate{Notes: new("n")})
 	h.wantCode(err, tasker.NotFound, "no investigation")
 	after, err := h.db.Entry(t.Context(), e.UUID)
 	h.must(err)
@@ -337,7 +335,7 @@ func TestOfTwoInvestigatorsOneEndsIt(t *testing.T) {
 	for i := range errs {
 		status := tasker.ResolutionStatuses()[1+i%3]
 		wg.Go(func() {
-			_, _, errs[i] = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: ptr(strings.Repeat("n", i+1)), ResolvedBy: ptr("ann")})
+			_, _, errs[i] = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new(strings.Repeat("n", i+1)), ResolvedBy: new("ann")})
 		})
 	}
 	wg.Wait()
@@ -379,7 +377,7 @@ func TestWrittenOffTasksAreNotRepairedButRecreated(t *testing.T) {
 	h := newHouse(t)
 	e := h.failed()
 	_, _, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{
-		Status: ptr(tasker.EntryPermanentlyFailed), Notes: ptr("the card is gone"), ResolvedBy: ptr("ann"),
+		Status: new(tasker.EntryPermanentlyFailed), Notes: new("the card is gone"), ResolvedBy: new("ann"),
 	})
 	h.must(err)
 	_, err = h.engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
@@ -397,7 +395,7 @@ func TestASecondFailureIsANewInvestigation(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	first := h.failed()
-	_, _, err := h.dlq.Update(t.Context(), first.UUID, tasker.EntryUpdate{Status: ptr(tasker.EntryManuallyResolved), Notes: ptr("n"), ResolvedBy: ptr("ann")})
+	_, _, err := h.dlq.Update(t.Context(), first.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("n"), ResolvedBy: new("ann")})
 	h.must(err)
 	_, err = h.engine.OperateStep(t.Context(), first.TaskUUID, *first.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
 	h.must(err)

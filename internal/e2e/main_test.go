@@ -87,7 +87,7 @@ func work(url string) error {
 		select {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
-		case <-time.After(time.Duration(rand.IntN(40)) * time.Millisecond): //nolint:gosec // G404: a dice for the duration of work
+		case <-time.After(time.Duration(rand.IntN(40)) * time.Millisecond):
 			return s.Name, nil
 		}
 	})

@@ -89,13 +89,13 @@ func TestDevSurvivesACrash(t *testing.T) {
 // the testing package it may not.
 func dataDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tasker-e2e-data-")
+	dir, err := os.MkdirTemp("", "tasker-e2e-data-") //nolint:usetesting // see above
 	must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	must(t, os.Chmod(dir, 0o755)) //nolint:gosec // G302: see above
+	must(t, os.Chmod(dir, 0o755))
 	return filepath.Join(dir, "data")
 }

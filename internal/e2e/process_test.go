@@ -174,11 +174,15 @@ func newClient(t *testing.T, url string) *client.Client {
 // await looks again and again until it is so.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for !so() {
-		if time.Now().After(deadline) {
+		select {
+		case <-deadline.C:
 			t.Fatalf("waited in vain for %s", what)
+		case <-tick.C:
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	"tasker"
@@ -59,7 +60,7 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 		if err != nil {
 			return err
 		}
-		namespaces = append(concluded.Namespaces, ready...)
+		namespaces = slices.Concat(concluded.Namespaces, ready)
 		_, err = tx.SettleTasks(ctx, []tasker.ID{task}, by)
 		return err
 	})

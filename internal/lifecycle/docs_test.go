@@ -18,7 +18,7 @@ func TestStatesDoc(t *testing.T) {
 	t.Parallel()
 	got := statesPage()
 	if os.Getenv("UPDATE_DOCS") != "" {
-		if err := os.WriteFile(statesDoc, []byte(got), 0o644); err != nil { //nolint:gosec // G306: a page for all to read
+		if err := os.WriteFile(statesDoc, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -51,7 +51,7 @@ func (db *DB) CheckAtEnd(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		found, err := Violations(ctx, db.URL)
 		if err != nil {

@@ -174,7 +174,7 @@ func (a *taskArrays) add(t CreatedTask) {
 	a.corr = append(a.corr, t.Correlation)
 	a.parent = append(a.parent, r.ParentCorrelationID)
 	a.key = append(a.key, r.IdempotencyKey)
-	a.priority = append(a.priority, int32(r.Priority)) //nolint:gosec // G115: limited by the API
+	a.priority = append(a.priority, int32(r.Priority))
 	a.digest = append(a.digest, t.Digest)
 	a.recreated = append(a.recreated, idOrNil(r.RecreatedFrom))
 	a.start = append(a.start, timeOrNil(r.StartAt))
@@ -195,13 +195,13 @@ func (a *taskArrays) addStep(task tasker.ID, s CreatedStep) {
 	a.stepState = append(a.stepState, string(s.State))
 	a.parents = append(a.parents, idArray(s.Parents))
 	a.children = append(a.children, idArray(s.Children))
-	a.maxAttempts = append(a.maxAttempts, int32(s.Retry.MaxAttempts)) //nolint:gosec // G115: limited by the template's checks
+	a.maxAttempts = append(a.maxAttempts, int32(s.Retry.MaxAttempts))
 	a.retryable = append(a.retryable, s.Retry.Retryable)
 	a.backoff = append(a.backoff, string(s.Retry.Backoff))
-	a.base = append(a.base, int32(s.Retry.BaseMS))         //nolint:gosec // G115: see above
-	a.limit = append(a.limit, int32(s.Retry.MaxBackoffMS)) //nolint:gosec // G115: see above
+	a.base = append(a.base, int32(s.Retry.BaseMS))
+	a.limit = append(a.limit, int32(s.Retry.MaxBackoffMS))
 	a.jitter = append(a.jitter, s.Retry.Jitter)
-	a.timeout = append(a.timeout, int32(s.TimeoutSeconds)) //nolint:gosec // G115: see above
+	a.timeout = append(a.timeout, int32(s.TimeoutSeconds))
 }
 
 func (a *taskArrays) args() []any {

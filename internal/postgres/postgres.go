@@ -45,7 +45,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	cfg.MaxConns = int32(max(o.MaxConns, 0)) //nolint:gosec // G115: a handful
+	cfg.MaxConns = int32(max(o.MaxConns, 0))
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = 20
 	}
@@ -115,7 +115,7 @@ func retry(ctx context.Context, f func() error) error {
 		if err == nil || n == tries || !lostRace(err) {
 			return known(err)
 		}
-		rest := time.Duration(n*10+rand.IntN(20)) * time.Millisecond //nolint:gosec // G404: spreads load, guards nothing
+		rest := time.Duration(n*10+rand.IntN(20)) * time.Millisecond
 		select {
 		case <-ctx.Done():
 			return known(err)
