@@ -1,0 +1,97 @@
+// Package api is the HTTP surface: /v1 in JSON, health, and the OpenAPI document
+// of it all.
+//
+// Every route is one line in the table of routes.go. From it come the route, the
+// checks of its query and body, its limits and its part of the document, so none
+// of them can differ from the others. A handler parses, calls one method of the
+// engine, of package dlq or of the store, and answers; what goes wrong it
+// returns, and respond.go gives it the one shape that errors have.
+//
+// Requests are refused as a whole when anything about them is not understood:
+// unknown keys, wrong types, text that cannot be stored. Only the failures that
+// workers report are taken however they look, because a report of what went
+// wrong must not be lost for its form.
+package api
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/postgres"
+)
+
+// What one request may take, its body included, unless configured otherwise.
+const (
+	DefaultMaxBodyBytes = 4 << 20
+	DefaultTimeout      = 30 * time.Second
+)
+
+// Options of the API. DB, Engine and DLQ are needed; zero works for the others.
+type Options struct {
+	DB     *postgres.DB
+	Engine *engine.Engine
+	DLQ    *dlq.Service
+	Log    *slog.Logger
+
+	MaxBodyBytes int64         // of one request; 0 means [DefaultMaxBodyBytes]
+	Timeout      time.Duration // of one request, besides what a claim waits; 0 means [DefaultTimeout]
+	Version      string
+
+	// Ready is one more thing that readiness depends on; nil means none.
+	Ready func(ctx context.Context) error
+
+	// LoopbackOnly is for a server that listens on loopback addresses only: a
+	// request whose Host names anything else than a loopback address, or a name
+	// in AllowedHosts (without port), is refused. It keeps web pages that point
+	// their own name at 127.0.0.1 from speaking to the server.
+	LoopbackOnly bool
+	AllowedHosts []string
+}
+
+// New returns the API as a handler that is safe for concurrent use. When stopping
+// ends, claims that wait for work answer at once and readiness says no; all else
+// is served as before, so that a server can shut down gracefully.
+func New(stopping context.Context, o Options) http.Handler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
+	s := &server{
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready,
+		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{},
+	}
+	for _, rt := range s.routes() {
+		rt.maxBody = cmp.Or(rt.maxBody, o.MaxBodyBytes)
+		rt.timeout = o.Timeout + rt.wait
+		pattern := rt.method + " " + rt.path
+		s.byPattern[pattern] = rt
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.run(w, r, rt) })
+	}
+	s.document = s.describe()
+	guard := &guard{loopbackOnly: o.LoopbackOnly, allowed: o.AllowedHosts}
+	return &front{server: s, guard: guard, log: o.Log}
+}
+
+// A server holds what the handlers need.
+type server struct {
+	db       *postgres.DB
+	engine   *engine.Engine
+	dlq      *dlq.Service
+	log      *slog.Logger
+	version  string
+	ready    func(context.Context) error
+	stopping context.Context
+
+	mux       *http.ServeMux
+	byPattern map[string]*route
+	registry  huma.Registry
+	document  []byte // OpenAPI
+}

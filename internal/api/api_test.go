@@ -1,0 +1,205 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/api"
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A house is the API with a real engine on a database of its own.
+type house struct {
+	*testing.T
+	db     *postgres.DB
+	engine *engine.Engine
+	server *httptest.Server
+	stop   context.CancelFunc // the server begins to stop
+}
+
+func newHouse(t *testing.T, change ...func(*api.Options)) *house {
+	t.Helper()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{})}
+	o := api.Options{
+		DB: db, Engine: h.engine, DLQ: dlq.New(db, dlq.Options{}), Version: "1.2.3", LoopbackOnly: true,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	var stopping context.Context
+	stopping, h.stop = context.WithCancel(t.Context())
+	h.server = httptest.NewServer(api.New(stopping, o))
+	t.Cleanup(h.server.Close)
+	return h
+}
+
+// A reply is an answer that was read to its end.
+type reply struct {
+	status int
+	header http.Header
+	text   string
+}
+
+// send makes a request. A body that is no string is spelled as JSON; headers are
+// "Name: value".
+func (h *house) send(method, path string, body any, headers ...string) reply {
+	h.Helper()
+	var text io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		text = strings.NewReader(b)
+	default:
+		doc, err := json.Marshal(b)
+		if err != nil {
+			h.Fatal(err)
+		}
+		text = strings.NewReader(string(doc))
+	}
+	ctx, cancel := context.WithTimeout(h.Context(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, h.server.URL+path, text)
+	if err != nil {
+		h.Fatal(err)
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, line := range headers {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
+		if name == "Host" {
+			r.Host = value
+		}
+	}
+	answer, err := h.server.Client().Do(r)
+	if err != nil {
+		h.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer answer.Body.Close()
+	all, err := io.ReadAll(answer.Body)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return reply{status: answer.StatusCode, header: answer.Header, text: string(all)}
+}
+
+// want makes a request that must have a status, and decodes its answer.
+func want[T any](h *house, status int, method, path string, body any, headers ...string) T { //nolint:revive // argument-limit: it reads as a request
+	h.Helper()
+	got := h.send(method, path, body, headers...)
+	if got.status != status {
+		h.Fatalf("%s %s: status %d, want %d: %s", method, path, got.status, status, got.text)
+	}
+	var v T
+	if status == http.StatusNoContent {
+		return v
+	}
+	if err := json.Unmarshal([]byte(got.text), &v); err != nil {
+		h.Fatalf("%s %s: %v in %s", method, path, err, got.text)
+	}
+	return v
+}
+
+// A problem is the body of an error.
+type problem struct {
+	Error struct {
+		Code    string          `json:"code"`
+		Message string          `json:"message"`
+		Details json.RawMessage `json:"details"`
+	} `json:"error"`
+}
+
+// wantError makes a request that must fail with a status, a code and words.
+func (h *house) wantError(status int, code, words, method, path string, body any, headers ...string) problem { //nolint:revive // argument-limit: it reads as a request
+	h.Helper()
+	got := h.send(method, path, body, headers...)
+	var p problem
+	dec := json.NewDecoder(strings.NewReader(got.text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		h.Fatalf("%s %s: status %d, %v in %q", method, path, got.status, err, got.text)
+	}
+	if got.status != status || p.Error.Code != code {
+		h.Errorf("%s %s: got %d %s, want %d %s: %s", method, path, got.status, p.Error.Code, status, code, got.text)
+	}
+	if !strings.Contains(got.text, words) {
+		h.Errorf("%s %s: the answer does not say %q: %s", method, path, words, got.text)
+	}
+	if got.header.Get("Content-Type") != "application/json" {
+		h.Errorf("Content-Type %q", got.header.Get("Content-Type"))
+	}
+	return p
+}
+
+// fingerprint tells whether anything in the database changed.
+func (h *house) fingerprint() string {
+	h.Helper()
+	rows, err := h.db.Pool().Query(h.Context(), `SELECT table_name::text FROM information_schema.tables
+		WHERE table_schema = 'tasker' AND table_type = 'BASE TABLE' ORDER BY table_name`)
+	if err != nil {
+		h.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 5 {
+		h.Fatalf("tables %q: %v", tables, err)
+	}
+	var all strings.Builder
+	for _, table := range tables {
+		var sum string
+		name := pgx.Identifier{"tasker", table}.Sanitize()
+		err := h.db.Pool().QueryRow(h.Context(), `SELECT coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '') FROM `+name+` t`).Scan(&sum)
+		if err != nil {
+			h.Fatal(err)
+		}
+		fmt.Fprintln(&all, table, sum)
+	}
+	return all.String()
+}
+
+const chain = `
+namespace_name: shop
+name: order
+version: 1.0.0
+description: two steps
+input_schema: {type: object, required: [order], properties: {order: {type: integer}}}
+steps:
+  - {name: charge, handler: {callable: run, initialization: {currency: EUR}}, retry: {max_attempts: 1}}
+  - {name: ship, handler: {callable: run}, dependencies: [charge]}
+`
+
+const waiting = `
+namespace_name: shop
+name: approval
+version: 1.0.0
+steps:
+  - {name: approve, type: external}
+`
+
+func (h *house) register(template string) {
+	h.Helper()
+	want[any](h, http.StatusCreated, "POST", "/v1/templates", template, "Content-Type: application/yaml")
+}

@@ -1,0 +1,160 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"tasker/apiv1"
+)
+
+// stuck makes a task whose first step failed for good, and returns it.
+func (h *house) stuck(worker string) apiv1.Task {
+	h.Helper()
+	task := h.createTask(1)
+	step := h.claim(worker, map[string]any{"max": 1})[0]
+	h.report(worker, map[string]any{
+		"step_uuid": step.StepUUID, "lease_token": step.LeaseToken, "success": false,
+		"error": map[string]any{"message": "card declined", "type": "declined", "retryable": false},
+	})
+	return want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
+}
+
+func (h *house) report(worker string, result map[string]any) {
+	h.Helper()
+	got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", map[string]any{"results": []any{result}})
+	if len(got.Accepted) != 1 {
+		h.Fatalf("report %+v", got)
+	}
+}
+
+func TestAnInvestigationFromFailureToResolution(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	worker := h.worker()
+	task := h.stuck(worker)
+	if task.Status != "error" || !task.DeadLettered || task.DLQEntryUUID == nil || *task.DeadLetterReason != "max_retries_exceeded" {
+		t.Fatalf("task %+v", task)
+	}
+	list := want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=pending&dlq_reason=max_retries_exceeded&limit=50", nil)
+	if len(list) != 1 || list[0].DLQEntryUUID != *task.DLQEntryUUID || list[0].CurrentTaskState != "error" || list[0].History != nil {
+		t.Errorf("list %+v", list)
+	}
+	if none := want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq?resolution_status=cancelled", nil); len(none) != 0 {
+		t.Errorf("cancelled %+v", none)
+	}
+	newest := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
+	if newest.DLQEntryUUID != *task.DLQEntryUUID || !strings.Contains(string(newest.TaskSnapshot), "card declined") {
+		t.Errorf("newest %+v", newest)
+	}
+	path := "/v1/dlq/entry/" + newest.DLQEntryUUID
+	one := want[apiv1.Entry](h, http.StatusOK, "GET", path, nil)
+	if len(one.History) != 1 || one.History[0].Event != "created" || *one.StepUUID != task.Steps[0].StepUUID {
+		t.Errorf("one %+v", one)
+	}
+	queue := want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?limit=100", nil)
+	if len(queue) != 1 || queue[0].PriorityScore < 500 || queue[0].NamespaceName != "shop" || queue[0].CurrentState != "error" {
+		t.Errorf("queue %+v", queue)
+	}
+	stats := want[[]apiv1.EntryStats](h, http.StatusOK, "GET", "/v1/dlq/stats", nil)
+	if len(stats) != 1 || stats[0].Pending != 1 || stats[0].AvgResolutionTimeMinutes != nil {
+		t.Errorf("stats %+v", stats)
+	}
+
+	end := map[string]any{
+		"resolution_status": "manually_resolved", "resolution_notes": "looked into", "resolved_by": "ann",
+		"metadata": map[string]any{"root_cause": "bank"},
+	}
+	done := want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, end)
+	if !done.Success || done.ResolvedAt == nil || *done.ResolvedBy != "ann" || len(done.Warnings) != 1 || !strings.Contains(string(done.Metadata), `"bank"`) {
+		t.Errorf("done %+v", done)
+	}
+	want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, end)
+	end["resolution_status"] = "cancelled"
+	h.wantError(http.StatusConflict, "CONFLICT", "ended as manually_resolved", "PATCH", path, end)
+}
+
+func TestStepActions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		action    map[string]any
+		state     string // of the step
+		taskState string
+		result    string // that the next step receives
+	}{
+		{
+			"reset", map[string]any{"action_type": "reset_for_retry", "reason": "bank is back", "reset_by": "ann"},
+			"pending", "steps_in_process", "",
+		},
+		{
+			"resolve", map[string]any{"action_type": "resolve_manually", "reason": "paid in cash", "resolved_by": "ann"},
+			"resolved_manually", "steps_in_process", "null",
+		},
+		{
+			"complete", map[string]any{
+				"action_type": "complete_manually", "reason": "paid in cash", "completed_by": "ann",
+				"completion_data": map[string]any{"result": map[string]any{"paid": 5}, "metadata": map[string]any{"receipt": "r1"}},
+			},
+			"complete", "steps_in_process", `{"paid":5}`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.register(chain)
+			worker := h.worker()
+			task := h.stuck(worker)
+			path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps"
+			step := path + "/" + task.Steps[0].StepUUID
+			before := want[apiv1.Step](h, http.StatusOK, "GET", step, nil)
+			if before.CurrentState != "error" || before.Attempts != 1 {
+				t.Errorf("before %+v", before)
+			}
+			after := want[apiv1.Step](h, http.StatusOK, "PATCH", step, tt.action)
+			if after.CurrentState != tt.state {
+				t.Errorf("step is %s, want %s", after.CurrentState, tt.state)
+			}
+			if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != tt.taskState {
+				t.Errorf("task is %s, want %s", got.Status, tt.taskState)
+			}
+			history := want[[]apiv1.Transition](h, http.StatusOK, "GET", step+"/transitions", nil)
+			said := false
+			for _, row := range history {
+				said = said || row.Actor == "ann" && row.Reason == tt.action["reason"]
+			}
+			if !said {
+				t.Errorf("the history does not say who and why: %+v", history)
+			}
+			next := h.claim(worker, map[string]any{"max": 5})
+			if len(next) != 1 || string(next[0].DependencyResults["charge"]) != tt.result {
+				t.Errorf("next %+v", next)
+			}
+			steps := want[[]apiv1.Step](h, http.StatusOK, "GET", path, nil)
+			if len(steps) != 2 {
+				t.Errorf("steps %+v", steps)
+			}
+		})
+	}
+}
+
+func TestOpeningAnInvestigation(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	task := h.createTask(1)
+	path := "/v1/dlq/task/" + task.TaskUUID
+	open := map[string]any{"reason": "looks odd", "created_by": "ann", "metadata": map[string]any{"ticket": 7}}
+	e := want[apiv1.Entry](h, http.StatusCreated, "POST", path, open)
+	if e.DLQReason != "manual_dlq" || e.OriginalState != "steps_in_process" || e.CurrentTaskState != "steps_in_process" {
+		t.Errorf("entry %+v", e)
+	}
+	p := h.wantError(http.StatusConflict, "CONFLICT", "open investigation already", "POST", path, open)
+	if !strings.Contains(string(p.Error.Details), e.DLQEntryUUID) {
+		t.Errorf("details %s", p.Error.Details)
+	}
+	if lines := want[[]apiv1.StalenessLine](h, http.StatusOK, "GET", "/v1/dlq/staleness?limit=1000", nil); len(lines) != 1 || lines[0].HealthStatus != "healthy" {
+		t.Errorf("staleness %+v", lines)
+	}
+}

@@ -1,0 +1,230 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"tasker"
+)
+
+// A front is what every request passes: it gives it an id, guards, finds the
+// route, survives panics and writes the log line.
+type front struct {
+	server *server
+	guard  *guard
+	log    *slog.Logger
+}
+
+// A note is what the log line of a request will say.
+type note struct {
+	requestID string
+	route     string
+	quiet     bool
+	err       error
+}
+
+type noteKey struct{}
+
+// noteOf returns the note of the request that ctx belongs to.
+func noteOf(ctx context.Context) *note {
+	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+		return n
+	}
+	return &note{}
+}
+
+// ServeHTTP serves one request.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	n := &note{requestID: requestID(r)}
+	r = r.WithContext(context.WithValue(r.Context(), noteKey{}, n))
+	h := w.Header()
+	h.Set("X-Request-ID", n.requestID)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	// A claim may wait for a minute; who reads slower than this is given up.
+	_ = http.NewResponseController(w).SetWriteDeadline(start.Add(answerTime)) // an httptest recorder has none
+	m := &meter{ResponseWriter: w}
+	defer func() { f.line(r, n, m, time.Since(start)) }()
+	defer f.survive(m, r, n)
+	if err := f.guard.check(r); err != nil {
+		n.err = err
+		respondError(m, r, err)
+		return
+	}
+	f.server.ServeHTTP(m, r)
+}
+
+// answerTime is how long a request may take from its header to the last byte of
+// its answer.
+const answerTime = 3 * time.Minute
+
+var saneID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+// requestID returns the id that the caller gave the request, or a new one.
+func requestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-ID"); saneID.MatchString(id) {
+		return id
+	}
+	return tasker.NewID().String()
+}
+
+// survive answers a request whose handler panicked.
+func (f *front) survive(m *meter, r *http.Request, n *note) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler { //nolint:errorlint // the value itself is what net/http knows
+		panic(p)
+	}
+	n.err, n.quiet = fmt.Errorf("panic: %v\n%s", p, debug.Stack()), false
+	if m.status == 0 {
+		respondError(m, r, n.err)
+	}
+}
+
+// line writes the one log line of a request.
+func (f *front) line(r *http.Request, n *note, m *meter, took time.Duration) {
+	level := slog.LevelInfo
+	status := m.status
+	switch {
+	case status == 0 && r.Context().Err() != nil:
+		status = statusClientGone
+	case status == 0:
+		status = http.StatusOK
+	}
+	switch {
+	case status >= http.StatusInternalServerError:
+		level = slog.LevelError
+	case n.quiet && status < http.StatusBadRequest:
+		level = slog.LevelDebug
+	}
+	attrs := []slog.Attr{
+		slog.String("method", r.Method), slog.String("route", n.route), slog.Int("status", status),
+		slog.Duration("took", took), slog.Int64("bytes", m.bytes), slog.String("request_id", n.requestID),
+	}
+	if n.err != nil {
+		attrs = append(attrs, slog.String("err", n.err.Error()))
+	}
+	f.log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// A meter notes the status and the size of an answer.
+type meter struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+// WriteHeader notes the status.
+func (m *meter) WriteHeader(status int) {
+	if m.status == 0 {
+		m.status = status
+	}
+	m.ResponseWriter.WriteHeader(status)
+}
+
+// Write notes the size.
+func (m *meter) Write(b []byte) (int, error) {
+	if m.status == 0 {
+		m.status = http.StatusOK
+	}
+	n, err := m.ResponseWriter.Write(b)
+	m.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+// ServeHTTP serves a request of a known route, and says in JSON that a path or a
+// method is not known.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h, pattern := s.mux.Handler(r)
+	clean := path.Clean(r.URL.Path) == r.URL.Path // the mux would redirect to what it takes for meant
+	if clean && s.byPattern[pattern] != nil {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	plain := &blotter{header: http.Header{}}
+	if clean {
+		h.ServeHTTP(plain, r)
+	}
+	err := error(tasker.Errorf(tasker.NotFound, "no such path: %s; /api-docs/openapi.json lists those there are", shorten(r.URL.Path)))
+	if allow := plain.header.Get("Allow"); plain.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", allow)
+		err = refusal{http.StatusMethodNotAllowed, tasker.Errorf(tasker.Unsupported,
+			"%s is not possible here; %s is", shorten(r.Method), allow)}
+	}
+	noteOf(r.Context()).err = err
+	respondError(w, r, err)
+}
+
+// A blotter takes an answer that nobody reads but us.
+type blotter struct {
+	header http.Header
+	status int
+}
+
+// Header returns what the answer's header would be.
+func (b *blotter) Header() http.Header { return b.header }
+
+// WriteHeader notes the status.
+func (b *blotter) WriteHeader(status int) { b.status = status }
+
+// Write drops the text.
+func (b *blotter) Write(text []byte) (int, error) { return len(text), nil }
+
+// A guard refuses what web pages of others make a browser send.
+type guard struct {
+	loopbackOnly bool
+	allowed      []string
+	origin       http.CrossOriginProtection
+}
+
+func (g *guard) check(r *http.Request) error {
+	if g.loopbackOnly && !g.knows(r.Host) {
+		return refusal{http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
+			"this server is for its own machine, and Host %q is a name of something else; "+
+				"use 127.0.0.1 or localhost, or allow the name in the configuration", shorten(r.Host))}
+	}
+	if err := g.origin.Check(r); err != nil {
+		return tasker.Errorf(tasker.Forbidden, "requests from pages of other sites may not change anything here: %v", err)
+	}
+	return nil
+}
+
+// knows reports whether host, as the Host header has it, is this machine's.
+func (g *guard) knows(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(g.allowed, name) {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// shorten quotes no more of a stranger's text than helps to find the mistake.
+func shorten(s string) string {
+	const most = 100
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

@@ -1,0 +1,100 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tasker/apiv1"
+	"tasker/internal/engine"
+)
+
+// Lists that are empty are [] and never null, and the document says so.
+func init() { huma.DefaultArrayNullable = false }
+
+const aboutAPI = `Tasker runs tasks: graphs of steps that workers execute.
+
+Every error is {"error": {"code", "message", "details"}}. Codes: INVALID 400, UNAUTHORIZED 401, FORBIDDEN 403,
+NOT_FOUND 404, NOT_SUPPORTED 405 and 415, CONFLICT and STALE_LEASE 409, TOO_LARGE 413, INTERNAL 500, UNAVAILABLE 503
+(try again after Retry-After). The details of INVALID list all that is wrong as {path, message}. Times are RFC 3339 in
+UTC. Unknown keys and parameters are refused; null is as good as an absent key that is not required.`
+
+// describe writes the OpenAPI document, and gives each route the schema that its
+// bodies are checked by: the one that the document shows.
+func (s *server) describe() []byte {
+	s.registry = huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	doc := &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{
+			Title: "Tasker", Version: "1", Description: aboutAPI, License: &huma.License{Name: "MIT", Identifier: "MIT"},
+		},
+		Components: &huma.Components{Schemas: s.registry},
+	}
+	failure := s.registry.Schema(reflect.TypeFor[apiv1.Error](), true, "")
+	for _, rt := range slices.SortedFunc(maps.Values(s.byPattern), func(a, b *route) int {
+		return bytes.Compare([]byte(a.path+" "+a.method), []byte(b.path+" "+b.method))
+	}) {
+		doc.AddOperation(s.operation(rt, failure))
+	}
+	plain, err := doc.MarshalJSON()
+	if err != nil {
+		panic(fmt.Sprintf("describe the API: %v", err))
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, plain, "", "  "); err != nil {
+		panic(fmt.Sprintf("describe the API: %v", err))
+	}
+	pretty.WriteByte('\n')
+	return pretty.Bytes()
+}
+
+var inPath = regexp.MustCompile(`\{(\w+)\}`)
+
+func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
+	op := &huma.Operation{
+		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.about,
+		Responses: map[string]*huma.Response{"default": {Description: "Error", Content: content(failure, jsonMedia)}},
+	}
+	for _, found := range inPath.FindAllStringSubmatch(rt.path, -1) {
+		schema := &huma.Schema{Type: huma.TypeString}
+		if regexp.MustCompile(`uuid$`).MatchString(found[1]) {
+			schema.Format = "uuid"
+		}
+		op.Parameters = append(op.Parameters, &huma.Param{Name: found[1], In: "path", Required: true, Schema: schema})
+	}
+	for _, p := range rt.params {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.about, Schema: p.schema})
+	}
+	if rt.body != nil {
+		rt.schema = s.registry.Schema(reflect.TypeOf(rt.body), true, "")
+		if rt.schema.Type == huma.TypeArray {
+			least, most := 1, engine.MaxBulk
+			rt.schema.MinItems, rt.schema.MaxItems = &least, &most
+		}
+		op.RequestBody = &huma.RequestBody{Required: true, Content: content(rt.schema, rt.accepts()...)}
+	}
+	for status, body := range rt.answers {
+		answer := &huma.Response{Description: http.StatusText(status)}
+		if body != nil {
+			answer.Content = content(s.registry.Schema(reflect.TypeOf(body), true, ""), jsonMedia)
+		}
+		op.Responses[strconv.Itoa(status)] = answer
+	}
+	return op
+}
+
+func content(s *huma.Schema, media ...string) map[string]*huma.MediaType {
+	all := map[string]*huma.MediaType{}
+	for _, m := range media {
+		all[m] = &huma.MediaType{Schema: s}
+	}
+	return all
+}

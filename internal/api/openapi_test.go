@@ -1,0 +1,142 @@
+package api_test
+
+import (
+	"encoding/json"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tasker/internal/api"
+)
+
+var update = flag.Bool("update", false, "write testdata/openapi.json")
+
+const golden = "testdata/openapi.json"
+
+func document(t *testing.T) []byte {
+	t.Helper()
+	w := httptest.NewRecorder()
+	api.New(t.Context(), api.Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/api-docs/openapi.json", nil))
+	return w.Body.Bytes()
+}
+
+// The document is the contract: a change of it shows in review.
+func TestOpenAPIDocument(t *testing.T) {
+	t.Parallel()
+	got := document(t)
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("the document changed; if that is meant, run go test ./internal/api -update:\n%s", diff)
+	}
+}
+
+// Every type of the wire is in the document, with every field.
+func TestOpenAPIHasTheWholeWire(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		OpenAPI    string
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]any }
+		}
+	}
+	if err := json.Unmarshal(document(t), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") {
+		t.Errorf("OpenAPI %s", doc.OpenAPI)
+	}
+	has := map[string]map[string]bool{}
+	add := func(name, schema string) {
+		if has[name] == nil {
+			has[name] = map[string]bool{}
+		}
+		for property := range doc.Components.Schemas[schema].Properties {
+			has[name][property] = true
+		}
+	}
+	for name := range doc.Components.Schemas {
+		add(name, name)
+	}
+	for _, shape := range []string{"ResetForRetry", "ResolveManually", "CompleteManually"} {
+		add("StepAction", shape)
+	}
+	wire := wireTypes(t)
+	if len(wire) < 30 {
+		t.Fatalf("only %d types of the wire were found", len(wire))
+	}
+	for name, fields := range wire {
+		for _, field := range fields {
+			if !has[name][field] {
+				t.Errorf("%s.%s is not in the document", name, field)
+			}
+		}
+		if got := slices.Sorted(maps.Keys(has[name])); len(got) != len(fields) {
+			t.Errorf("%s has %q in the document and %q in Go", name, got, fields)
+		}
+	}
+}
+
+// wireTypes returns the JSON fields of each struct of package apiv1.
+func wireTypes(t *testing.T) map[string][]string {
+	t.Helper()
+	files, err := filepath.Glob("../../apiv1/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("read apiv1: %v", err)
+	}
+	structs := map[string]*ast.StructType{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.IsExported() {
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					structs[spec.Name.Name] = s
+				}
+			}
+			return true
+		})
+	}
+	all := map[string][]string{}
+	for name := range structs {
+		all[name] = jsonFields(structs, name)
+	}
+	return all
+}
+
+func jsonFields(structs map[string]*ast.StructType, name string) []string {
+	var fields []string
+	for _, f := range structs[name].Fields.List {
+		if embedded, ok := f.Type.(*ast.Ident); ok && len(f.Names) == 0 {
+			fields = append(fields, jsonFields(structs, embedded.Name)...)
+			continue
+		}
+		tag := reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json")
+		field, _, _ := strings.Cut(tag, ",")
+		fields = append(fields, field)
+	}
+	return fields
+}

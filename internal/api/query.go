@@ -1,0 +1,148 @@
+package api
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tasker"
+)
+
+// Bounds of every list.
+const (
+	defaultLimit = 50
+	maxLimit     = 1000
+	maxOffset    = 10_000_000
+)
+
+func limitParam(byself int) param {
+	return intParam("limit", "Elements at most.", 1, maxLimit, byself)
+}
+
+func offsetParam() param {
+	return intParam("offset", "Elements to pass over.", 0, maxOffset, 0)
+}
+
+func intParam(name, about string, least, most, byself int) param {
+	low, high := float64(least), float64(most)
+	return param{name: name, about: about, byself: strconv.Itoa(byself), schema: &huma.Schema{
+		Type: huma.TypeInteger, Minimum: &low, Maximum: &high, Default: byself,
+	}}
+}
+
+func boolParam(name, about string) param {
+	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeBoolean}}
+}
+
+func textParam(name, about string, most int) param {
+	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most}}
+}
+
+// choiceParam takes one of the values of an enumeration.
+func choiceParam[T ~string](name, about string, values []T) param {
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, v := range values {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return param{name: name, about: about, schema: s}
+}
+
+// readQuery checks a query, all of it, and fills in what it leaves out.
+func (rt *route) readQuery(raw string) (map[string]string, error) {
+	sent, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, tasker.Errorf(tasker.Invalid, "the query cannot be read: %v", err)
+	}
+	values := make(map[string]string, len(rt.params))
+	var faults []tasker.Fault
+	for _, p := range rt.params {
+		given, ok := sent[p.name]
+		delete(sent, p.name)
+		if !ok {
+			values[p.name] = p.byself
+			continue
+		}
+		values[p.name] = given[0]
+		wrong := p.fault(given[0])
+		if len(given) > 1 {
+			wrong = "is given more than once"
+		}
+		if wrong != "" {
+			faults = append(faults, tasker.Fault{Path: p.name, Message: wrong})
+		}
+	}
+	for name := range sent {
+		faults = append(faults, tasker.Fault{Path: shorten(name), Message: "is not a parameter here; " + rt.paramNames()})
+	}
+	if len(faults) == 0 {
+		return values, nil
+	}
+	slices.SortStableFunc(faults, func(a, b tasker.Fault) int { return strings.Compare(a.Path, b.Path) })
+	return nil, tasker.Errorf(tasker.Invalid, "the query is not valid: %s", faults[0]).WithDetails(faults[:min(len(faults), maxFaults)])
+}
+
+func (rt *route) paramNames() string {
+	if len(rt.params) == 0 {
+		return "there are none"
+	}
+	names := make([]string, len(rt.params))
+	for i, p := range rt.params {
+		names[i] = p.name
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+// fault says what is wrong with a value.
+func (p param) fault(value string) string {
+	switch p.schema.Type {
+	case huma.TypeInteger:
+		n, err := strconv.Atoi(value)
+		if low, high := int(*p.schema.Minimum), int(*p.schema.Maximum); err != nil || n < low || n > high {
+			return fmt.Sprintf("must be a number from %d to %d, not %q", low, high, shorten(value))
+		}
+	case huma.TypeBoolean:
+		if value != "true" && value != "false" {
+			return fmt.Sprintf("must be true or false, not %q", shorten(value))
+		}
+	default:
+		if p.schema.Enum != nil && !slices.Contains(p.schema.Enum, any(value)) {
+			return fmt.Sprintf("must be one of %s, not %q", oneOf(p.schema.Enum), shorten(value))
+		}
+		if p.schema.MaxLength != nil {
+			return textFault(value, *p.schema.MaxLength)
+		}
+	}
+	return ""
+}
+
+// text returns a parameter of the query.
+func (x *exchange) text(name string) string {
+	value, declared := x.query[name]
+	if !declared {
+		panic("parameter " + name + " is not in the table of routes")
+	}
+	return value
+}
+
+// int returns a parameter that is a number; the table gives it a default.
+func (x *exchange) int(name string) int {
+	n, err := strconv.Atoi(x.text(name))
+	if err != nil {
+		panic("parameter " + name + " is no number in the table of routes")
+	}
+	return n
+}
+
+// bool returns a parameter that is true, false or not given.
+func (x *exchange) bool(name string) *bool {
+	text := x.text(name)
+	if text == "" {
+		return nil
+	}
+	is := text == "true"
+	return &is
+}

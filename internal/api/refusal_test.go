@@ -1,0 +1,333 @@
+package api_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"tasker/apiv1"
+	"tasker/internal/api"
+	"tasker/internal/dlq"
+)
+
+const nobody = "01920000-0000-7000-8000-000000000000"
+
+// Every wrong request gets its status, a code and words that say what is wrong,
+// and changes nothing.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	worker := h.worker()
+	stuck := h.stuck(worker)
+	fine := h.createTask(2)
+	lease := h.claim(worker, map[string]any{"max": 1})[0]
+	task, stuckTask := "/v1/tasks/"+fine.TaskUUID, "/v1/tasks/"+stuck.TaskUUID
+	failed := stuckTask + "/workflow_steps/" + stuck.Steps[0].StepUUID
+	waits := stuckTask + "/workflow_steps/" + stuck.Steps[1].StepUUID
+	held := task + "/workflow_steps/" + fine.Steps[0].StepUUID
+	foreign := task + "/workflow_steps/" + stuck.Steps[0].StepUUID
+	entry := "/v1/dlq/entry/" + *stuck.DLQEntryUUID
+
+	const ok = `{"namespace":"shop","name":"order","context":{"order":1}}`
+	with := func(more string) string { return strings.TrimSuffix(ok, "}") + "," + more + "}" }
+	ctx := func(doc string) string { return `{"namespace":"shop","name":"order","context":` + doc + `}` }
+	const resolve = `{"action_type":"resolve_manually","reason":"r","resolved_by":"ann"}`
+	const yaml = "Content-Type: application/yaml"
+	var long strings.Builder
+	long.WriteString("namespace_name: shop\nname: long\nversion: 1.0.0\nsteps:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&long, "- {name: s%d}\n", i)
+	}
+	var keys strings.Builder
+	for i := range 10_001 {
+		fmt.Fprintf(&keys, `"k%d":0,`, i)
+	}
+
+	before := h.fingerprint()
+	for _, tt := range []struct {
+		name         string
+		method, path string
+		body         any
+		headers      []string
+		status       int
+		code, words  string
+	}{
+		// What is no JSON
+		{"no JSON", "POST", "/v1/tasks", `{"namespace":`, nil, 400, "INVALID", "not JSON"},
+		{"empty body", "POST", "/v1/tasks", "", nil, 400, "INVALID", "empty"},
+		{"only blanks", "POST", "/v1/tasks", " \n", nil, 400, "INVALID", "empty"},
+		{"more after the end", "POST", "/v1/tasks", ok + `{}`, nil, 400, "INVALID", "not JSON"},
+		{"invalid UTF-8", "POST", "/v1/tasks", ctx("{\"order\":1,\"a\":\"\xff\"}"), nil, 400, "INVALID", "UTF-8"},
+		{"NaN", "POST", "/v1/tasks", ctx(`{"order":NaN}`), nil, 400, "INVALID", "not JSON"},
+		{"a byte order mark", "POST", "/v1/tasks", "\ufeff" + ok, nil, 400, "INVALID", "not JSON"},
+		{"null", "POST", "/v1/tasks", "null", nil, 400, "INVALID", "must be an object, not null"},
+		{"an array for an object", "POST", "/v1/tasks", "[" + ok + "]", nil, 400, "INVALID", "must be an object, not an array"},
+		{"an object for an array", "POST", "/v1/tasks/bulk", ok, nil, 400, "INVALID", "must be an array, not an object"},
+
+		// What cannot be stored
+		{"NUL in a text", "POST", "/v1/tasks", with(`"reason":"a\u0000b"`), nil, 400, "INVALID", "NUL"},
+		{"NUL in the context", "POST", "/v1/tasks", ctx(`{"order":1,"a":["\u0000"]}`), nil, 400, "INVALID", "context.a[0]"},
+		{"a lone surrogate", "POST", "/v1/tasks", ctx(`{"order":1,"a":"\ud800"}`), nil, 400, "INVALID", "surrogate"},
+		{"a key twice", "POST", "/v1/tasks", with(`"name":"order"`), nil, 400, "INVALID", "name"},
+		{"a key twice in the context", "POST", "/v1/tasks", ctx(`{"order":1,"order":2}`), nil, 400, "INVALID", "context.order"},
+		{"deep nesting", "POST", "/v1/tasks", ctx(`{"order":1,"a":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}`), nil, 400, "INVALID", "64"},
+		{"very deep nesting", "POST", "/v1/tasks", strings.Repeat("[", 100_000), nil, 400, "INVALID", "72"},
+		{"many keys", "POST", "/v1/tasks", ctx(`{"order":1,"a":{` + strings.TrimSuffix(keys.String(), ",") + `}}`), nil, 400, "INVALID", "10000"},
+		{"a large number", "POST", "/v1/tasks", ctx(`{"order":1e400}`), nil, 400, "INVALID", "1e400"},
+		{"a large context", "POST", "/v1/tasks", ctx(`{"order":1,"a":["` + strings.Repeat(strings.Repeat("x", 200_000)+`","`, 6) + `"]}`), nil, 413, "TOO_LARGE", "limit"},
+		{"an oversized body", "POST", "/v1/tasks", ctx(`{"a":"` + strings.Repeat("x", 5<<20) + `"}`), nil, 413, "TOO_LARGE", "4194304"},
+		{"an oversized batch of results", "POST", worker + "/results", `{"results":["` + strings.Repeat("x", 5<<20) + `"]}`, nil, 413, "TOO_LARGE", "4194304"},
+
+		// What does not fit
+		{"an unknown key", "POST", "/v1/tasks", with(`"colour":"red"`), nil, 400, "INVALID", "colour: is not known here"},
+		{"another case of a key", "POST", "/v1/tasks", with(`"Reason":"r"`), nil, 400, "INVALID", "Reason: is not known here"},
+		{"several faults", "POST", "/v1/tasks", `{"name":7,"priority":5000}`, nil, 400, "INVALID", "and 2 more"},
+		{"a wrong type", "POST", "/v1/tasks", with(`"priority":"high"`), nil, 400, "INVALID", "priority: must be a number, not a string"},
+		{"no whole number", "POST", "/v1/tasks", with(`"priority":1.5`), nil, 400, "INVALID", "must be a whole number"},
+		{"out of range", "POST", "/v1/tasks", with(`"priority":1001`), nil, 400, "INVALID", "must be from -1000 to 1000, not 1001"},
+		{"too long a text", "POST", "/v1/tasks", with(`"initiator":"` + strings.Repeat("x", 256) + `"`), nil, 400, "INVALID", "has 256 characters; 255 is the limit"},
+		{"no time", "POST", "/v1/tasks", with(`"start_at":"tomorrow"`), nil, 400, "INVALID", "must be a time such as"},
+		{"no UUID", "POST", "/v1/tasks", with(`"recreated_from":"x"`), nil, 400, "INVALID", "recreated_from"},
+		{"a missing key", "POST", "/v1/tasks", `{"namespace":"shop"}`, nil, 400, "INVALID", "name: is missing"},
+		{"context is no object", "POST", "/v1/tasks", ctx(`[1]`), nil, 400, "INVALID", "context"},
+		{"context against its schema", "POST", "/v1/tasks", ctx(`{"order":"x"}`), nil, 400, "INVALID", "order"},
+		{"an element of a bulk", "POST", "/v1/tasks/bulk", "[" + ok + `,{"name":"order"}]`, nil, 400, "INVALID", "[1].namespace: is missing"},
+		{"an unknown template in a bulk", "POST", "/v1/tasks/bulk", "[" + ok + `,{"namespace":"shop","name":"nothing"}]`, nil, 404, "NOT_FOUND", "tasks[1]"},
+
+		// Unknown things
+		{"an unknown template", "POST", "/v1/tasks", `{"namespace":"shop","name":"nothing"}`, nil, 404, "NOT_FOUND", "shop/nothing"},
+		{"an unknown version", "GET", "/v1/templates/shop/order/9.9.9", nil, nil, 404, "NOT_FOUND", "9.9.9"},
+		{"an unknown task", "GET", "/v1/tasks/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
+		{"cancel an unknown task", "DELETE", "/v1/tasks/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
+		{"steps of an unknown task", "GET", "/v1/tasks/" + nobody + "/workflow_steps", nil, nil, 404, "NOT_FOUND", nobody},
+		{"history of an unknown task", "GET", "/v1/tasks/" + nobody + "/transitions", nil, nil, 404, "NOT_FOUND", nobody},
+		{"an unknown step", "GET", task + "/workflow_steps/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
+		{"a step of another task", "GET", foreign, nil, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
+		{"operate a step of another task", "PATCH", foreign, resolve, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
+		{"history of a step of another task", "GET", foreign + "/transitions", nil, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
+		{"complete a step of another task", "POST", foreign + "/completion", `{"success":true}`, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
+		{"an unknown investigation", "GET", "/v1/dlq/entry/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
+		{"update an unknown investigation", "PATCH", "/v1/dlq/entry/" + nobody, `{"resolution_notes":"x"}`, nil, 404, "NOT_FOUND", nobody},
+		{"no investigation of a task", "GET", "/v1/dlq/task/" + fine.TaskUUID, nil, nil, 404, "NOT_FOUND", fine.TaskUUID},
+		{"investigate an unknown task", "POST", "/v1/dlq/task/" + nobody, `{"reason":"r","created_by":"c"}`, nil, 404, "NOT_FOUND", nobody},
+		{"an unknown worker", "POST", "/v1/workers/" + nobody + "/claims", `{"max":1}`, nil, 404, "NOT_FOUND", nobody},
+		{"a heartbeat of an unknown worker", "POST", "/v1/workers/" + nobody + "/heartbeat", `{"leases":[]}`, nil, 404, "NOT_FOUND", nobody},
+		{"results of an unknown worker", "POST", "/v1/workers/" + nobody + "/results", `{"results":[]}`, nil, 404, "NOT_FOUND", nobody},
+		{"an unknown worker leaves", "DELETE", "/v1/workers/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
+
+		// Ids and queries
+		{"no UUID in the path", "GET", "/v1/tasks/42", nil, nil, 400, "INVALID", "uuid in the path must be a UUID"},
+		{"another spelling of a UUID", "GET", "/v1/tasks/%7B" + fine.TaskUUID + "%7D", nil, nil, 400, "INVALID", "must be a UUID"},
+		{"a UUID without dashes", "GET", "/v1/tasks/" + strings.ReplaceAll(fine.TaskUUID, "-", ""), nil, nil, 400, "INVALID", "must be a UUID"},
+		{"NUL in the path", "GET", "/v1/templates/shop/order%00/1.0.0", nil, nil, 400, "INVALID", "NUL"},
+		{"a long name in the path", "GET", "/v1/templates/shop/" + strings.Repeat("x", 2701) + "/1.0.0", nil, nil, 400, "INVALID", "2701 characters"},
+		{"limit 0", "GET", "/v1/tasks?limit=0", nil, nil, 400, "INVALID", "limit: must be a number from 1 to 1000"},
+		{"limit too large", "GET", "/v1/dlq?limit=1001", nil, nil, 400, "INVALID", "from 1 to 1000"},
+		{"limit is no number", "GET", "/v1/dlq/investigation-queue?limit=abc", nil, nil, 400, "INVALID", `not \"abc\"`},
+		{"limit overflows", "GET", "/v1/dlq/staleness?limit=99999999999999999999", nil, nil, 400, "INVALID", "from 1 to 1000"},
+		{"offset below 0", "GET", "/v1/workers?offset=-1", nil, nil, 400, "INVALID", "offset: must be a number from 0"},
+		{"an unknown parameter", "GET", "/v1/tasks?state=error", nil, nil, 400, "INVALID", "there are status, namespace, name"},
+		{"a parameter where there is none", "GET", task + "?verbose=1", nil, nil, 400, "INVALID", "there are none"},
+		{"a parameter twice", "GET", "/v1/tasks?limit=1&limit=2", nil, nil, 400, "INVALID", "more than once"},
+		{"an unknown state", "GET", "/v1/tasks?status=completed", nil, nil, 400, "INVALID", "waiting_for_retry"},
+		{"an unknown status", "GET", "/v1/dlq?resolution_status=Pending", nil, nil, 400, "INVALID", "permanently_failed"},
+		{"neither true nor false", "GET", "/v1/tasks?dead_lettered=yes", nil, nil, 400, "INVALID", "must be true or false"},
+		{"NUL in the query", "GET", "/v1/tasks?namespace=a%00b", nil, nil, 400, "INVALID", "NUL"},
+		{"a long text in the query", "GET", "/v1/tasks?name=" + strings.Repeat("x", 2701), nil, nil, 400, "INVALID", "2701 characters"},
+		{"a query that cannot be read", "GET", "/v1/tasks?name=%zz", nil, nil, 400, "INVALID", "query"},
+
+		// Paths, methods, content types
+		{"an unknown path", "GET", "/v1/nothing", nil, nil, 404, "NOT_FOUND", "/v1/nothing"},
+		{"a slash too many", "GET", "/v1/tasks/", nil, nil, 404, "NOT_FOUND", "no such path"},
+		{"two slashes", "GET", "/v1//tasks", nil, nil, 404, "NOT_FOUND", "no such path"},
+		{"the root", "GET", "/", nil, nil, 404, "NOT_FOUND", "openapi.json"},
+		{"an unknown method", "PUT", "/v1/tasks", ok, nil, 405, "NOT_SUPPORTED", "GET, HEAD, POST"},
+		{"delete an investigation", "DELETE", entry, nil, nil, 405, "NOT_SUPPORTED", "GET, HEAD, PATCH"},
+		{"options", "OPTIONS", "/v1/tasks", nil, nil, 405, "NOT_SUPPORTED", "POST"},
+		{"a form", "POST", "/v1/tasks", ok, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, "NOT_SUPPORTED", "application/json"},
+		{"no content type", "POST", "/v1/tasks", ok, []string{"Content-Type: "}, 415, "NOT_SUPPORTED", "application/json"},
+		{"another charset", "POST", "/v1/tasks", ok, []string{"Content-Type: application/json; charset=latin1"}, 415, "NOT_SUPPORTED", "utf-8"},
+		{"a compressed body", "POST", "/v1/tasks", ok, []string{"Content-Encoding: gzip"}, 415, "NOT_SUPPORTED", "gzip"},
+		{"YAML where it is not spoken", "POST", "/v1/tasks", ok, []string{yaml}, 415, "NOT_SUPPORTED", "application/json"},
+		{"a template as text", "POST", "/v1/templates", chain, []string{"Content-Type: text/plain"}, 415, "NOT_SUPPORTED", "application/yaml"},
+
+		// Templates
+		{"no YAML", "POST", "/v1/templates", "steps: [", []string{yaml}, 400, "INVALID", "line"},
+		{"YAML as JSON", "POST", "/v1/templates", chain, nil, 400, "INVALID", "JSON"},
+		{"a template with faults", "POST", "/v1/templates", "namespace_name: shop\nname: x\ncolour: red\n", []string{yaml}, 400, "INVALID", `"line":3`},
+		{"a template of 10,000 steps", "POST", "/v1/templates", long.String(), []string{yaml}, 400, "INVALID", "1000"},
+		{"a large template", "POST", "/v1/templates", "# " + strings.Repeat("x", 1<<20) + chain, []string{yaml}, 413, "TOO_LARGE", "262144"},
+		{"a cycle", "POST", "/v1/templates", strings.Replace(chain, "retry: {max_attempts: 1}", "dependencies: [ship]", 1), []string{yaml}, 400, "INVALID", "charge"},
+		{"an alias", "POST", "/v1/templates", "a: &a [1]\nb: *a\n", []string{yaml}, 400, "INVALID", "line"},
+		{"the namespace of no one", "GET", "/v1/templates?namespace=" + strings.Repeat("x", 129), nil, nil, 400, "INVALID", "129 characters"},
+
+		// Step actions
+		{"no action_type", "PATCH", failed, `{"reason":"r","resolved_by":"ann"}`, nil, 400, "INVALID", "action_type: is missing; it is one of complete_manually, reset_for_retry, resolve_manually"},
+		{"an unknown action", "PATCH", failed, `{"action_type":"requeue","reason":"r"}`, nil, 400, "INVALID", "action_type: must be one of"},
+		{"an action that is no text", "PATCH", failed, `{"action_type":7}`, nil, 400, "INVALID", "action_type: must be one of"},
+		{"no reason", "PATCH", failed, `{"action_type":"reset_for_retry","reset_by":"ann"}`, nil, 400, "INVALID", "reason: is missing"},
+		{"an empty reason", "PATCH", failed, `{"action_type":"reset_for_retry","reset_by":"ann","reason":" "}`, nil, 400, "INVALID", "reason: is empty"},
+		{"a long reason", "PATCH", failed, `{"action_type":"reset_for_retry","reset_by":"ann","reason":"` + strings.Repeat("x", 20_001) + `"}`, nil, 400, "INVALID", "20000 is the limit"},
+		{"no reset_by", "PATCH", failed, `{"action_type":"reset_for_retry","reason":"r"}`, nil, 400, "INVALID", "reset_by: is missing"},
+		{"the actor of another action", "PATCH", failed, `{"action_type":"reset_for_retry","reason":"r","resolved_by":"ann"}`, nil, 400, "INVALID", `"resolved_by","message":"is not known here`},
+		{"no resolved_by", "PATCH", failed, `{"action_type":"resolve_manually","reason":"r"}`, nil, 400, "INVALID", "resolved_by: is missing"},
+		{"a long name", "PATCH", failed, `{"action_type":"resolve_manually","reason":"r","resolved_by":"` + strings.Repeat("x", 256) + `"}`, nil, 400, "INVALID", "255 is the limit"},
+		{"no completion_data", "PATCH", failed, `{"action_type":"complete_manually","reason":"r","completed_by":"ann"}`, nil, 400, "INVALID", "completion_data: is missing"},
+		{"no result", "PATCH", failed, `{"action_type":"complete_manually","reason":"r","completed_by":"ann","completion_data":{}}`, nil, 400, "INVALID", "completion_data.result: is missing"},
+		{"no completed_by", "PATCH", failed, `{"action_type":"complete_manually","reason":"r","completion_data":{"result":1}}`, nil, 400, "INVALID", "completed_by: is missing"},
+		{"complete a step that waits", "PATCH", waits, `{"action_type":"reset_for_retry","reason":"r","reset_by":"ann"}`, nil, 409, "CONFLICT", "is pending"},
+		{"a step in the hands of a worker", "PATCH", held, resolve, nil, 409, "CONFLICT", "interrupt"},
+		{"a completion of what is not external", "POST", failed + "/completion", `{"success":true}`, nil, 409, "CONFLICT", ""},
+		{"a completion without success", "POST", failed + "/completion", `{"result":1}`, nil, 400, "INVALID", "success: is missing"},
+		{"a completion with both", "POST", failed + "/completion", `{"success":true,"error":{"message":"x"}}`, nil, 400, "INVALID", "although success"},
+
+		// Investigations
+		{"nothing to update", "PATCH", entry, `{}`, nil, 400, "INVALID", "nothing to change"},
+		{"back to pending", "PATCH", entry, `{"resolution_status":"pending"}`, nil, 400, "INVALID", "must be one of"},
+		{"an unknown end", "PATCH", entry, `{"resolution_status":"fixed"}`, nil, 400, "INVALID", "must be one of"},
+		{"an end without notes", "PATCH", entry, `{"resolution_status":"cancelled","resolved_by":"ann"}`, nil, 400, "INVALID", "resolution_notes"},
+		{"an end by nobody", "PATCH", entry, `{"resolution_status":"cancelled","resolution_notes":"n"}`, nil, 400, "INVALID", "resolved_by"},
+		{"metadata is no object", "PATCH", entry, `{"metadata":[1]}`, nil, 400, "INVALID", "must be a JSON object"},
+		{"a reason of its own", "PATCH", entry, `{"dlq_reason":"manual_dlq"}`, nil, 400, "INVALID", "dlq_reason: is not known here"},
+		{"a snapshot of its own", "PATCH", entry, `{"task_snapshot":{}}`, nil, 400, "INVALID", "task_snapshot: is not known here"},
+		{"a second investigation", "POST", "/v1/dlq/task/" + stuck.TaskUUID, `{"reason":"r","created_by":"c"}`, nil, 409, "CONFLICT", *stuck.DLQEntryUUID},
+		{"an investigation by nobody", "POST", "/v1/dlq/task/" + fine.TaskUUID, `{"reason":"r"}`, nil, 400, "INVALID", "created_by: is missing"},
+
+		// Workers
+		{"a worker without handlers", "POST", "/v1/workers", `{"name":"w","namespaces":["shop"],"handlers":[]}`, nil, 400, "INVALID", "handlers"},
+		{"a worker of nothing", "POST", "/v1/workers", `{}`, nil, 400, "INVALID", `"namespaces","message":"is missing"`},
+		{"claim nothing", "POST", worker + "/claims", `{"max":0}`, nil, 400, "INVALID", "must be from 1 to 1000, not 0"},
+		{"wait too long", "POST", worker + "/claims", `{"max":1,"wait_ms":60001}`, nil, 400, "INVALID", "from 0 to 60000"},
+		{"wait as text", "POST", worker + "/claims", `{"max":1,"wait_ms":"1s"}`, nil, 400, "INVALID", "wait_ms: must be a number"},
+		{"a forged lease", "POST", worker + "/heartbeat", `{"leases":[{"step_uuid":"` + lease.StepUUID + `","lease_token":"x"}]}`, nil, 400, "INVALID", "leases[0]"},
+		{"a lease of no step", "POST", worker + "/release", `{"leases":[{"step_uuid":"x","lease_token":"` + lease.LeaseToken + `"}]}`, nil, 400, "INVALID", "step_uuid"},
+		{"results that are none", "POST", worker + "/results", `{"results":{}}`, nil, 400, "INVALID", "results"},
+		{"no results", "POST", worker + "/results", `{}`, nil, 400, "INVALID", "results: is missing"},
+		{"results of another kind", "POST", worker + "/results", `{"outcomes":[]}`, nil, 400, "INVALID", "outcomes"},
+		{"more after the results", "POST", worker + "/results", `{"results":[]}{}`, nil, 400, "INVALID", "after the end"},
+		{"claim too much", "POST", worker + "/results", `{"results":[],"claim":{"max":1001}}`, nil, 400, "INVALID", "claim.max"},
+
+		// Browsers
+		{"a page of another site", "POST", "/v1/tasks", ok, []string{"Sec-Fetch-Site: cross-site"}, 403, "FORBIDDEN", "other sites"},
+		{"a foreign origin", "DELETE", task, nil, []string{"Origin: https://evil.example"}, 403, "FORBIDDEN", "other sites"},
+		{"a foreign name for this machine", "GET", "/v1/tasks", nil, []string{"Host: evil.example"}, 421, "FORBIDDEN", "evil.example"},
+		{"a name that looks like this machine", "GET", "/v1/tasks", nil, []string{"Host: 127.0.0.1.evil.example:8080"}, 421, "FORBIDDEN", "evil.example"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := *h
+			h.T = t
+			h.wantError(tt.status, tt.code, tt.words, tt.method, tt.path, tt.body, tt.headers...)
+			if after := h.fingerprint(); after != before {
+				t.Errorf("something changed:\n%s\n%s", before, after)
+			}
+		})
+	}
+}
+
+func TestFaultsNameTheirPlace(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	p := h.wantError(http.StatusBadRequest, "INVALID", "", "POST", "/v1/tasks", `{"name":7,"tags":["a",2],"a.b":1}`)
+	const want = `[{"path":"namespace","message":"is missing"},` +
+		`{"path":"a.b","message":"is not known here; known are `
+	if !strings.HasPrefix(string(p.Error.Details), want) {
+		t.Errorf("details %s", p.Error.Details)
+	}
+	for _, words := range []string{`{"path":"name","message":"must be a string, not a number"}`, `{"path":"tags[1]","message":"must be a string, not a number"}`} {
+		if !strings.Contains(string(p.Error.Details), words) {
+			t.Errorf("details lack %s: %s", words, p.Error.Details)
+		}
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) { o.AllowedHosts = []string{"tasker.test"} })
+	got := h.send("GET", "/v1/tasks", nil, "X-Request-ID: abc-1", "Host: tasker.test:8080")
+	for name, value := range map[string]string{
+		"X-Request-Id": "abc-1", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "application/json",
+	} {
+		if got.status != http.StatusOK || got.header.Get(name) != value {
+			t.Errorf("%d, %s is %q, want %q", got.status, name, got.header.Get(name), value)
+		}
+	}
+	if got := h.send("GET", "/nothing", nil, "X-Request-ID: a b"); len(got.header.Get("X-Request-Id")) != 36 {
+		t.Errorf("made id %q", got.header.Get("X-Request-Id"))
+	}
+	if got := h.send("PUT", "/v1/tasks", nil); got.header.Get("Allow") != "GET, HEAD, POST" {
+		t.Errorf("Allow %q", got.header.Get("Allow"))
+	}
+	for _, host := range []string{"localhost:1", "app.localhost", "[::1]:8080", "127.9.9.9"} {
+		if got := h.send("GET", "/health", nil, "Host: "+host); got.status != http.StatusOK {
+			t.Errorf("Host %s: %d", host, got.status)
+		}
+	}
+	if got := h.send("HEAD", "/v1/tasks", nil); got.status != http.StatusOK || got.text != "" {
+		t.Errorf("HEAD: %d %q", got.status, got.text)
+	}
+	h.send("POST", "/v1/workers", `{}`, "Sec-Fetch-Site: same-origin")
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for path, status := range map[string]string{"/health": "healthy", "/health/live": "alive", "/health/ready": "ready"} {
+		got := want[apiv1.Health](h, http.StatusOK, "GET", path, nil)
+		if got.Status != status || got.Version != "1.2.3" || got.Timestamp.IsZero() {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	h.db.Close()
+	p := h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", `"database":{"status":"unhealthy"`, "GET", "/health/ready", nil)
+	if strings.Contains(string(p.Error.Details), "closed pool") {
+		t.Errorf("details tell what the log should: %s", p.Error.Details)
+	}
+}
+
+// What nobody can act on is in the log, and in no answer.
+func TestInternalErrorsAreForTheLog(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer // slog writes one line at a time
+	h := newHouse(t, func(o *api.Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		o.DLQ = (*dlq.Service)(nil) // its methods panic
+	})
+	h.register(chain)
+	task := h.createTask(1)
+	path := "/v1/dlq/task/" + task.TaskUUID
+	p := h.wantError(http.StatusInternalServerError, "INTERNAL", "r-17", "POST", path, `{"reason":"r","created_by":"c"}`, "X-Request-ID: r-17")
+	if strings.Contains(p.Error.Message, "nil") || strings.Contains(p.Error.Message, "panic") {
+		t.Errorf("the answer tells: %s", p.Error.Message)
+	}
+	h.db.Close()
+	h.wantError(http.StatusInternalServerError, "INTERNAL", "r-18", "GET", path, nil, "X-Request-ID: r-18")
+	h.send("GET", "/health", nil)
+	h.server.Close() // all lines are written
+	said := log.String()
+	for _, words := range []string{
+		"level=ERROR msg=request method=POST route=/v1/dlq/task/{task_uuid} status=500", "request_id=r-17", "nil pointer", "goroutine",
+		"request_id=r-18", "closed pool", "level=INFO msg=request method=POST route=/v1/tasks status=201",
+	} {
+		if !strings.Contains(said, words) {
+			t.Errorf("the log does not say %q:\n%s", words, said)
+		}
+	}
+	if strings.Contains(said, "/health") {
+		t.Error("a look at the health is logged above debug")
+	}
+}
+
+func TestRecorderWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/health", nil)
+	api.New(t.Context(), api.Options{}).ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Errorf("status %d", w.Code)
+	}
+}

@@ -1,0 +1,300 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// The paths of a task and of a step.
+const (
+	taskPath = "/v1/tasks/{uuid}"
+	stepPath = taskPath + "/workflow_steps/{step_uuid}"
+	workPath = "/v1/workers/{worker_uuid}"
+)
+
+// routes is the table of all there is. Each summary says what the path is for;
+// about says who calls it and whether repeating is safe, where that is not plain.
+func (s *server) routes() []*route {
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.workerRoutes(), s.serverRoutes())
+}
+
+func (s *server) templateRoutes() []*route {
+	return []*route{
+		{
+			method: "POST", path: "/v1/templates", id: "registerTemplate", tag: "templates",
+			summary: "Register a template",
+			about: "A version that tasks use never changes: another template under it is a CONFLICT. " +
+				"The same template again answers 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
+				"description, input_schema (JSON Schema), lifecycle, steps[] {name, type, handler {callable, initialization}, dependencies, retry, " +
+				"timeout_seconds, worker_queue_ttl_ms}, environments.",
+			body: map[string]any{}, media: templateMedia, maxBody: tasker.MaxTemplateBytes,
+			answers: map[int]any{http.StatusCreated: apiv1.RegisteredTemplate{}, http.StatusOK: apiv1.RegisteredTemplate{}},
+			serve:   s.registerTemplate,
+		},
+		{
+			method: "GET", path: "/v1/templates", id: "listTemplates", tag: "templates",
+			summary: "List templates by namespace and name, the newest version first",
+			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
+			answers: map[int]any{http.StatusOK: apiv1.TemplateList{}},
+			serve:   s.listTemplates,
+		},
+		{
+			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", tag: "templates",
+			summary: "One version of a template, with its graph",
+			answers: map[int]any{http.StatusOK: apiv1.TemplateDetail{}},
+			serve:   s.oneTemplate,
+		},
+	}
+}
+
+func (s *server) taskRoutes() []*route {
+	return []*route{
+		{
+			method: "POST", path: "/v1/tasks", id: "createTask", tag: "tasks",
+			summary: "Create a task",
+			about: "With an idempotency_key it is safe to repeat: the same request answers 200 with the task there is, " +
+				"another one under the same key is a CONFLICT.",
+			body:    apiv1.CreateTask{},
+			answers: map[int]any{http.StatusCreated: apiv1.Task{}, http.StatusOK: apiv1.Task{}},
+			serve:   s.createTask,
+		},
+		{
+			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", tag: "tasks",
+			summary: "Create up to 1000 tasks, all or none",
+			about:   "Safe to repeat as far as the elements have an idempotency_key. Answers 200 when no task is new.",
+			body:    []apiv1.CreateTask{},
+			answers: map[int]any{http.StatusCreated: apiv1.CreatedTasks{}, http.StatusOK: apiv1.CreatedTasks{}},
+			serve:   s.createTasks,
+		},
+		{
+			method: "GET", path: "/v1/tasks", id: "listTasks", tag: "tasks",
+			summary: "List tasks, newest first",
+			params: []param{
+				choiceParam("status", "Only those in this state.", tasker.TaskStates()),
+				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
+				boolParam("dead_lettered", "Only those with an open or permanent investigation, or only those without."),
+				limitParam(defaultLimit), offsetParam(),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
+			serve:   s.listTasks,
+		},
+		{
+			method: "GET", path: taskPath, id: "getTask", tag: "tasks",
+			summary: "One task with its steps",
+			answers: map[int]any{http.StatusOK: apiv1.Task{}},
+			serve:   s.oneTask,
+		},
+		{
+			method: "DELETE", path: taskPath, id: "cancelTask", tag: "tasks",
+			summary: "Cancel a task and what is left of its steps",
+			about:   "Safe to repeat. A task that is complete is a CONFLICT.",
+			params:  []param{textParam("reason", "Why, for the history.", 2000), textParam("cancelled_by", "Who, for the history.", 255)},
+			answers: map[int]any{http.StatusOK: apiv1.Task{}},
+			serve:   s.cancelTask,
+		},
+		{
+			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", tag: "tasks",
+			summary: "The history of a task, oldest first",
+			params:  []param{limitParam(maxLimit), offsetParam()},
+			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
+			serve:   s.taskTransitions,
+		},
+	}
+}
+
+func (s *server) stepRoutes() []*route {
+	return []*route{
+		{
+			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", tag: "steps",
+			summary: "The steps of a task with their readiness",
+			answers: map[int]any{http.StatusOK: []apiv1.Step{}},
+			serve:   s.listSteps,
+		},
+		{
+			method: "GET", path: stepPath, id: "getStep", tag: "steps",
+			summary: "One step with its readiness",
+			answers: map[int]any{http.StatusOK: apiv1.Step{}},
+			serve:   s.oneStep,
+		},
+		{
+			method: "PATCH", path: stepPath, id: "operateStep", tag: "steps",
+			summary: "Reset, resolve or complete a step by hand",
+			about: "For operators. The task goes on in the same transaction; the answer is the step as the action left it. " +
+				"A step or a task whose state does not allow the action is a CONFLICT that says what is possible. A step that a worker holds needs interrupt.",
+			body:    stepAction{},
+			answers: map[int]any{http.StatusOK: apiv1.Step{}},
+			serve:   s.operateStep,
+		},
+		{
+			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", tag: "steps",
+			summary: "The history of a step, oldest first",
+			params:  []param{limitParam(maxLimit), offsetParam()},
+			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
+			serve:   s.stepTransitions,
+		},
+		{
+			method: "POST", path: stepPath + "/completion", id: "completeExternalStep", tag: "steps",
+			summary: "Report the outcome of an external step",
+			about:   "For the system that the step waits for. Safe to repeat; another outcome than the first is a CONFLICT.",
+			body:    apiv1.Completion{},
+			answers: map[int]any{http.StatusOK: apiv1.Step{}},
+			serve:   s.completeStep,
+		},
+	}
+}
+
+func (s *server) entryRoutes() []*route { //nolint:funlen // a table
+	return []*route{
+		{
+			method: "GET", path: "/v1/dlq", id: "listEntries", tag: "dlq",
+			summary: "List investigations, newest first",
+			params: []param{
+				choiceParam("resolution_status", "Only those with this status.", tasker.ResolutionStatuses()),
+				choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
+				limitParam(defaultLimit), offsetParam(),
+			},
+			answers: map[int]any{http.StatusOK: []apiv1.Entry{}},
+			serve:   s.listEntries,
+		},
+		{
+			method: "GET", path: "/v1/dlq/task/{task_uuid}", id: "getEntryOfTask", tag: "dlq",
+			summary: "The newest investigation of a task, with its snapshot",
+			answers: map[int]any{http.StatusOK: apiv1.Entry{}},
+			serve:   s.entryOfTask,
+		},
+		{
+			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", tag: "dlq",
+			summary: "Open an investigation of a task by hand",
+			about:   "The task goes on as it did. When one is open already, the CONFLICT has its dlq_entry_uuid.",
+			body:    apiv1.OpenEntry{},
+			answers: map[int]any{http.StatusCreated: apiv1.Entry{}},
+			serve:   s.openEntry,
+		},
+		{
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", tag: "dlq",
+			summary: "One investigation with its snapshot and history",
+			answers: map[int]any{http.StatusOK: apiv1.Entry{}},
+			serve:   s.oneEntry,
+		},
+		{
+			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", tag: "dlq",
+			summary: "Note what was found, or end an investigation",
+			about:   "Absent fields stay as they are. Safe to repeat; an investigation that ended otherwise is a CONFLICT.",
+			body:    apiv1.UpdateEntry{},
+			answers: map[int]any{http.StatusOK: apiv1.UpdatedEntry{}},
+			serve:   s.updateEntry,
+		},
+		{
+			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", tag: "dlq",
+			summary: "Investigations counted by reason",
+			answers: map[int]any{http.StatusOK: []apiv1.EntryStats{}},
+			serve:   s.entryStats,
+		},
+		{
+			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", tag: "dlq",
+			summary: "Open investigations, the most urgent first",
+			params:  []param{limitParam(triageLimit)},
+			answers: map[int]any{http.StatusOK: []apiv1.QueueEntry{}},
+			serve:   s.queue,
+		},
+		{
+			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", tag: "dlq",
+			summary: "How near running tasks are to their staleness thresholds: stale, warning, healthy",
+			params:  []param{limitParam(triageLimit)},
+			answers: map[int]any{http.StatusOK: []apiv1.StalenessLine{}},
+			serve:   s.staleness,
+		},
+	}
+}
+
+// workerRoutes is the protocol of workers.
+func (s *server) workerRoutes() []*route {
+	const tag = "workers"
+	return []*route{
+		{
+			method: "GET", path: "/v1/workers", id: "listWorkers", tag: tag,
+			summary: "List workers, those heard of last first",
+			params:  []param{limitParam(defaultLimit), offsetParam()},
+			answers: map[int]any{http.StatusOK: apiv1.WorkerList{}},
+			serve:   s.listWorkers,
+		},
+		{
+			method: "POST", path: "/v1/workers", id: "registerWorker", tag: tag,
+			summary: "Register a worker",
+			body:    apiv1.RegisterWorker{},
+			answers: map[int]any{http.StatusCreated: apiv1.RegisteredWorker{}},
+			serve:   s.registerWorker,
+		},
+		{
+			method: "POST", path: workPath + "/claims", id: "claimSteps", tag: tag,
+			summary: "Take steps to execute, waiting up to wait_ms for some",
+			body:    apiv1.ClaimSteps{}, wait: maxWait,
+			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
+			serve:   s.claimSteps,
+		},
+		{
+			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", tag: tag,
+			summary: "Keep the leases of steps that are being executed",
+			about:   "Safe to repeat. Stop the work of leases that are lost.",
+			body:    apiv1.Leases{}, quiet: true,
+			answers: map[int]any{http.StatusOK: apiv1.HeartbeatAnswer{}},
+			serve:   s.heartbeat,
+		},
+		{
+			method: "POST", path: workPath + "/results", id: "reportResults", tag: tag,
+			summary: "Report outcomes of steps and, with claim, take the next ones",
+			about: "Safe to repeat: the same result again is accepted and not applied twice. Each result is taken or rejected by itself. " +
+				"A failure is taken however its error looks; what cannot be stored of it is replaced.",
+			body:    apiv1.ReportResults{},
+			answers: map[int]any{http.StatusOK: apiv1.ReportAnswer{}},
+			serve:   s.reportResults,
+		},
+		{
+			method: "POST", path: workPath + "/release", id: "releaseSteps", tag: tag,
+			summary: "Give steps back that were not begun, without using an attempt",
+			body:    apiv1.Leases{},
+			answers: map[int]any{http.StatusOK: apiv1.Released{}},
+			serve:   s.releaseSteps,
+		},
+		{
+			method: "DELETE", path: workPath, id: "leave", tag: tag,
+			summary: "Leave: end the worker's registration",
+			answers: map[int]any{http.StatusNoContent: nil},
+			serve:   s.leave,
+		},
+	}
+}
+
+// serverRoutes are about the server itself.
+func (s *server) serverRoutes() []*route {
+	const tag = "server"
+	return []*route{
+		{
+			method: "GET", path: "/health", id: "health", tag: tag, quiet: true,
+			summary: "The server answers",
+			answers: map[int]any{http.StatusOK: apiv1.Health{}},
+			serve:   s.healthy("healthy"),
+		},
+		{
+			method: "GET", path: "/health/live", id: "live", tag: tag, quiet: true,
+			summary: "The server lives; restart it when this does not answer",
+			answers: map[int]any{http.StatusOK: apiv1.Health{}},
+			serve:   s.healthy("alive"),
+		},
+		{
+			method: "GET", path: "/health/ready", id: "ready", tag: tag, quiet: true,
+			summary: "The server can do its work; send it none when this says 503",
+			answers: map[int]any{http.StatusOK: apiv1.Health{}},
+			serve:   s.readiness,
+		},
+		{
+			method: "GET", path: "/api-docs/openapi.json", id: "openapi", tag: tag, quiet: true,
+			summary: "This document",
+			answers: map[int]any{http.StatusOK: map[string]any{}},
+			serve:   s.openAPI,
+		},
+	}
+}

@@ -1,0 +1,163 @@
+package api
+
+import (
+	"cmp"
+	"math"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// ids returns the task and the step of the path.
+func (x *exchange) ids() (task, step tasker.ID, err error) {
+	if task, err = x.id("uuid"); err == nil {
+		step, err = x.id("step_uuid")
+	}
+	return task, step, err
+}
+
+func (s *server) listSteps(x *exchange) error {
+	task, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	list, err := s.db.Steps(x.ctx, task)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, spell(list, apiv1.FromStep))
+}
+
+func (s *server) oneStep(x *exchange) error {
+	task, step, err := x.ids()
+	if err != nil {
+		return err
+	}
+	found, err := s.db.Step(x.ctx, task, step)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromStep(found))
+}
+
+func (s *server) stepTransitions(x *exchange) error {
+	task, step, err := x.ids()
+	if err != nil {
+		return err
+	}
+	list, _, err := s.db.StepTransitions(x.ctx, task, step, x.int("limit"), x.int("offset"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, spell(list, apiv1.FromTransition))
+}
+
+// The three shapes of [apiv1.StepAction], as seed 000 has them. They are for the
+// schema; what fits one of them is decoded as a whole.
+type (
+	// ResetForRetry gives a step new attempts.
+	ResetForRetry struct {
+		ActionType string `json:"action_type" enum:"reset_for_retry"`
+		Reason     string `json:"reason" minLength:"1" maxLength:"20000"`
+		ResetBy    string `json:"reset_by" minLength:"1" maxLength:"255"`
+		Interrupt  bool   `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it."`
+	}
+	// ResolveManually passes over a step: those that depend on it get no result of it.
+	ResolveManually struct {
+		ActionType string `json:"action_type" enum:"resolve_manually"`
+		Reason     string `json:"reason" minLength:"1" maxLength:"20000"`
+		ResolvedBy string `json:"resolved_by" minLength:"1" maxLength:"255"`
+		Interrupt  bool   `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it."`
+	}
+	// CompleteManually gives a step a result in place of its handler.
+	CompleteManually struct {
+		ActionType     string               `json:"action_type" enum:"complete_manually"`
+		CompletionData apiv1.CompletionData `json:"completion_data"`
+		Reason         string               `json:"reason" minLength:"1" maxLength:"20000"`
+		CompletedBy    string               `json:"completed_by" minLength:"1" maxLength:"255"`
+		Interrupt      bool                 `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it."`
+	}
+)
+
+// A stepAction is one of the three.
+type stepAction struct{ apiv1.StepAction }
+
+// Schema says so.
+func (stepAction) Schema(r huma.Registry) *huma.Schema {
+	s := &huma.Schema{Discriminator: &huma.Discriminator{PropertyName: "action_type", Mapping: map[string]string{}}}
+	for action, shape := range map[tasker.StepAction]reflect.Type{
+		tasker.ResetForRetry:    reflect.TypeFor[ResetForRetry](),
+		tasker.ResolveManually:  reflect.TypeFor[ResolveManually](),
+		tasker.CompleteManually: reflect.TypeFor[CompleteManually](),
+	} {
+		s.Discriminator.Mapping[string(action)] = r.Schema(shape, true, "").Ref
+	}
+	for _, action := range []tasker.StepAction{tasker.ResetForRetry, tasker.ResolveManually, tasker.CompleteManually} {
+		s.OneOf = append(s.OneOf, &huma.Schema{Ref: s.Discriminator.Mapping[string(action)]})
+	}
+	return s
+}
+
+func (s *server) operateStep(x *exchange) error {
+	task, step, err := x.ids()
+	if err != nil {
+		return err
+	}
+	var req apiv1.StepAction
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	op := tasker.Operation{
+		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
+		Actor: cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy),
+	}
+	if req.CompletionData != nil {
+		op.Result, op.Metadata = req.CompletionData.Result, given(req.CompletionData.Metadata)
+	}
+	after, err := s.engine.OperateStep(x.ctx, task, step, op)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromStep(after))
+}
+
+func (s *server) completeStep(x *exchange) error {
+	task, step, err := x.ids()
+	if err != nil {
+		return err
+	}
+	var req apiv1.Completion
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: given(req.Metadata)}
+	switch {
+	case req.Success && req.Error != nil:
+		return invalidBody([]tasker.Fault{{Path: "error", Message: "is there although success is true"}})
+	case !req.Success && req.Error == nil:
+		return invalidBody([]tasker.Fault{{Path: "error", Message: "is missing: a failure says {message, …}"}})
+	case !req.Success:
+		outcome.Failure = failureOf(*req.Error)
+	}
+	after, err := s.engine.CompleteExternal(x.ctx, task, step, outcome, req.Source)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromStep(after))
+}
+
+// maxRetryAfter bounds how long a failure may make a step rest.
+const maxRetryAfter = 365 * 24 * time.Hour
+
+func failureOf(e apiv1.ResultError) *tasker.Failure {
+	retryAfter := min(max(e.RetryAfterMS, 0), int64(math.MaxInt64/time.Millisecond))
+	return &tasker.Failure{
+		Message: e.Message, Type: e.Type, Retryable: e.Retryable == nil || *e.Retryable,
+		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: given(e.Context),
+	}
+}

@@ -1,0 +1,134 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+func (s *server) createTask(x *exchange) error {
+	var req apiv1.CreateTask
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	t, err := newTask(req)
+	if err != nil {
+		return err
+	}
+	created, err := s.engine.CreateTasks(x.ctx, []tasker.NewTask{t})
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created[0].New {
+		status = http.StatusCreated
+	}
+	return s.answerTask(x, status, created[0].TaskUUID)
+}
+
+func (s *server) createTasks(x *exchange) error {
+	var req []apiv1.CreateTask
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	list := make([]tasker.NewTask, len(req))
+	for i, r := range req {
+		var err error
+		if list[i], err = newTask(r); err != nil {
+			return fmt.Errorf("tasks[%d]: %w", i, err)
+		}
+	}
+	created, err := s.engine.CreateTasks(x.ctx, list)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	answer := apiv1.CreatedTasks{Tasks: make([]apiv1.CreatedTask, len(created))}
+	for i, c := range created {
+		answer.Tasks[i] = apiv1.CreatedTask{TaskUUID: c.TaskUUID.String(), Created: c.New}
+		if c.New {
+			status = http.StatusCreated
+		}
+	}
+	return x.answer(status, answer)
+}
+
+// newTask reads a request that fits its schema.
+func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
+	t := tasker.NewTask{
+		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: given(r.Context), Initiator: r.Initiator,
+		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags,
+		CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
+	}
+	if r.StartAt != nil {
+		t.StartAt = *r.StartAt
+	}
+	if r.RecreatedFrom != "" {
+		var err error
+		if t.RecreatedFrom, err = parseID(r.RecreatedFrom); err != nil {
+			return t, tasker.Errorf(tasker.Invalid, "recreated_from %w", err)
+		}
+	}
+	return t, nil
+}
+
+func (s *server) answerTask(x *exchange, status int, id tasker.ID) error {
+	t, err := s.db.Task(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	steps, err := s.db.Steps(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(status, apiv1.FromTask(t, steps))
+}
+
+func (s *server) listTasks(x *exchange) error {
+	list, more, err := s.db.Tasks(x.ctx, tasker.TaskFilter{
+		State: tasker.TaskState(x.text("status")), Namespace: x.text("namespace"), Name: x.text("name"),
+		DeadLettered: x.bool("dead_lettered"), Limit: x.int("limit"), Offset: x.int("offset"),
+	})
+	if err != nil {
+		return err
+	}
+	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
+	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: spell(list, withoutSteps), Pagination: x.pageOf(len(list), more)})
+}
+
+func (s *server) oneTask(x *exchange) error {
+	id, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	return s.answerTask(x, http.StatusOK, id)
+}
+
+// unknownActor is who acts where nobody says who they are.
+const unknownActor = "unknown"
+
+func (s *server) cancelTask(x *exchange) error {
+	id, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	if err := s.engine.CancelTask(x.ctx, id, cmp.Or(x.text("cancelled_by"), unknownActor), x.text("reason")); err != nil {
+		return err
+	}
+	return s.answerTask(x, http.StatusOK, id)
+}
+
+func (s *server) taskTransitions(x *exchange) error {
+	id, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	list, _, err := s.db.TaskTransitions(x.ctx, id, x.int("limit"), x.int("offset"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, spell(list, apiv1.FromTransition))
+}

@@ -1,0 +1,177 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tasker/apiv1"
+)
+
+func order(n int) map[string]any {
+	return map[string]any{"namespace": "shop", "name": "order", "context": map[string]any{"order": n}, "initiator": "test"}
+}
+
+func (h *house) createTask(n int) apiv1.Task {
+	h.Helper()
+	return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", order(n))
+}
+
+func TestTemplates(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if got := h.send("GET", "/v1/templates", nil); !strings.Contains(got.text, `"templates":[]`) {
+		t.Errorf("no templates: %s", got.text)
+	}
+	made := want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml; charset=utf-8")
+	if !made.Created || made.StepCount != 2 || made.Checksum == "" {
+		t.Errorf("created %+v", made)
+	}
+	again := want[apiv1.RegisteredTemplate](h, http.StatusOK, "POST", "/v1/templates", chain, "Content-Type: text/yaml")
+	if again.Created || again.Checksum != made.Checksum {
+		t.Errorf("again %+v", again)
+	}
+	asJSON := `{"namespace":"shop","name":"order","version":"1.1.0","steps":[{"name":"a","handler":{"callable":"run"}}]}`
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", asJSON)
+	list := want[apiv1.TemplateList](h, http.StatusOK, "GET", "/v1/templates?namespace=shop&limit=1", nil)
+	if len(list.Templates) != 1 || !list.Pagination.HasMore || list.Templates[0].Version != "1.1.0" {
+		t.Errorf("list %+v", list)
+	}
+	one := want[apiv1.TemplateDetail](h, http.StatusOK, "GET", "/v1/templates/shop/order/1.0.0", nil)
+	if one.Source != chain || !strings.Contains(string(one.Configuration), `"charge"`) || one.Description != "two steps" {
+		t.Errorf("one %+v", one)
+	}
+	h.createTask(1) // the newest is 1.1.0, which nobody has used before
+	changed := strings.Replace(asJSON, `"name":"a"`, `"name":"b"`, 1)
+	h.wantError(http.StatusConflict, "CONFLICT", "raise version", "POST", "/v1/templates", changed)
+}
+
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	task := h.createTask(7)
+	if task.Status != "steps_in_process" || len(task.Steps) != 2 || task.TotalSteps != 2 || string(task.Context) != `{"order":7}` {
+		t.Errorf("created %+v", task)
+	}
+	got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
+	if got.TaskUUID != task.TaskUUID || len(got.Steps) != 2 || got.Steps[1].Dependencies[0] != got.Steps[0].StepUUID {
+		t.Errorf("got %+v", got)
+	}
+	h.createTask(8)
+	list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?status=steps_in_process&namespace=shop&name=order&dead_lettered=false&limit=1", nil)
+	if len(list.Tasks) != 1 || !list.Pagination.HasMore || list.Tasks[0].TaskUUID == task.TaskUUID {
+		t.Errorf("list %+v", list)
+	}
+	next := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?limit=1&offset=1", nil)
+	if len(next.Tasks) != 1 || next.Pagination.HasMore || next.Tasks[0].TaskUUID != task.TaskUUID || next.Tasks[0].Steps != nil {
+		t.Errorf("second page %+v", next)
+	}
+	if none := h.send("GET", "/v1/tasks?dead_lettered=true", nil); !strings.Contains(none.text, `"tasks":[]`) {
+		t.Errorf("dead-lettered: %s", none.text)
+	}
+	path := "/v1/tasks/" + task.TaskUUID
+	for range 2 {
+		gone := want[apiv1.Task](h, http.StatusOK, "DELETE", path+"?reason=no+stock&cancelled_by=ann", nil)
+		if gone.Status != "cancelled" || gone.Steps[0].CurrentState != "cancelled" {
+			t.Errorf("cancelled %+v", gone)
+		}
+	}
+	history := want[[]apiv1.Transition](h, http.StatusOK, "GET", path+"/transitions", nil)
+	last := history[len(history)-1]
+	if last.ToState != "cancelled" || last.Actor != "ann" || last.Reason != "no stock" {
+		t.Errorf("history ends with %+v", last)
+	}
+	if page := want[[]apiv1.Transition](h, http.StatusOK, "GET", path+"/transitions?limit=1&offset=1", nil); page[0].TransitionID != history[1].TransitionID {
+		t.Errorf("page %+v", page)
+	}
+}
+
+func TestIdempotencyKeys(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	req := order(1)
+	req["idempotency_key"] = "k1"
+	first := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", req)
+	again := want[apiv1.Task](h, http.StatusOK, "POST", "/v1/tasks", req)
+	if again.TaskUUID != first.TaskUUID {
+		t.Errorf("another task: %s", again.TaskUUID)
+	}
+	req["reason"] = "other"
+	p := h.wantError(http.StatusConflict, "CONFLICT", "k1", "POST", "/v1/tasks", req)
+	if !strings.Contains(string(p.Error.Details), first.TaskUUID) {
+		t.Errorf("details %s", p.Error.Details)
+	}
+}
+
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	var list []any
+	for i := range 1000 {
+		req := order(i)
+		req["idempotency_key"] = fmt.Sprint(i)
+		list = append(list, req)
+	}
+	made := want[apiv1.CreatedTasks](h, http.StatusCreated, "POST", "/v1/tasks/bulk", list)
+	if len(made.Tasks) != 1000 || !made.Tasks[999].Created {
+		t.Fatalf("%d tasks", len(made.Tasks))
+	}
+	again := want[apiv1.CreatedTasks](h, http.StatusOK, "POST", "/v1/tasks/bulk", list[:2])
+	if again.Tasks[1].Created || again.Tasks[1].TaskUUID != made.Tasks[1].TaskUUID {
+		t.Errorf("again %+v", again)
+	}
+	before := h.fingerprint()
+	wrong := []any{order(1), map[string]any{"namespace": "shop", "name": "order", "context": map[string]any{"order": "x"}}}
+	h.wantError(http.StatusBadRequest, "INVALID", "tasks[1]", "POST", "/v1/tasks/bulk", wrong)
+	h.wantError(http.StatusBadRequest, "INVALID", "1001 elements; 1000 is the limit", "POST", "/v1/tasks/bulk", append(list, order(1)))
+	h.wantError(http.StatusBadRequest, "INVALID", "at least 1", "POST", "/v1/tasks/bulk", []any{})
+	if h.fingerprint() != before {
+		t.Error("a refused batch changed something")
+	}
+}
+
+func TestExternalStep(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(waiting)
+	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "approval"})
+	path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + task.Steps[0].StepUUID + "/completion"
+	done := map[string]any{"success": true, "result": map[string]any{"by": "boss"}, "source": "desk"}
+	for range 2 {
+		step := want[apiv1.Step](h, http.StatusOK, "POST", path, done)
+		if step.CurrentState != "complete" || !strings.Contains(string(step.Results), `"boss"`) {
+			t.Errorf("step %+v", step)
+		}
+	}
+	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != "complete" || got.CompletionPercentage != 100 {
+		t.Errorf("task %+v", got)
+	}
+	h.wantError(http.StatusConflict, "CONFLICT", "", "POST", path, map[string]any{"success": false, "error": map[string]any{"message": "no"}})
+	h.wantError(http.StatusBadRequest, "INVALID", "error: is missing", "POST", path, map[string]any{"success": false})
+}
+
+func TestNothingIsAnEmptyList(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, path := range []string{"/v1/dlq", "/v1/dlq/stats", "/v1/dlq/investigation-queue", "/v1/dlq/staleness"} {
+		if got := h.send("GET", path, nil); got.status != http.StatusOK || got.text != "[]\n" {
+			t.Errorf("%s: %d %s", path, got.status, got.text)
+		}
+	}
+	if got := h.send("GET", "/v1/workers", nil); !strings.Contains(got.text, `"workers":[]`) {
+		t.Errorf("workers: %s", got.text)
+	}
+}
+
+func TestNullIsAsGoodAsAbsent(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(waiting)
+	want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
+		`{"namespace":"shop","name":"approval","version":null,"context":null,"priority":null,"tags":null,"start_at":null,"recreated_from":null}`))
+}

@@ -1,0 +1,183 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// maxWait is how long a claim may wait for work.
+const maxWait = time.Minute
+
+func (s *server) listWorkers(x *exchange) error {
+	list, more, err := s.db.Workers(x.ctx, x.int("limit"), x.int("offset"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.WorkerList{Workers: spell(list, spellWorker), Pagination: x.pageOf(len(list), more)})
+}
+
+func spellWorker(w tasker.Worker) apiv1.Worker {
+	return apiv1.Worker{
+		WorkerUUID: w.UUID.String(), Name: w.Name, Namespaces: append([]string{}, w.Namespaces...),
+		Handlers: append([]string{}, w.Handlers...), Version: w.Version, MaxConcurrency: w.MaxConcurrency,
+		Health: string(w.Health), InFlight: w.InFlight, RegisteredAt: w.RegisteredAt.UTC(), LastHeartbeatAt: w.LastHeartbeatAt.UTC(),
+	}
+}
+
+func (s *server) registerWorker(x *exchange) error {
+	var req apiv1.RegisterWorker
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	r, err := s.engine.RegisterWorker(x.ctx, tasker.WorkerSpec{
+		Name: req.Name, Namespaces: req.Namespaces, Handlers: req.Handlers, Version: req.Version, MaxConcurrency: req.MaxConcurrency,
+	})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusCreated, apiv1.RegisteredWorker{
+		WorkerUUID: r.WorkerUUID.String(), HeartbeatIntervalMS: r.HeartbeatInterval.Milliseconds(), LeaseMS: r.LeaseDuration.Milliseconds(),
+	})
+}
+
+func (s *server) claimSteps(x *exchange) error {
+	worker, err := x.id("worker_uuid")
+	if err != nil {
+		return err
+	}
+	var req apiv1.ClaimSteps
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(x.ctx)
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	steps, err := s.engine.Claim(ctx, worker, req.Max, time.Duration(req.WaitMS)*time.Millisecond)
+	if err != nil && s.stopping.Err() != nil && x.ctx.Err() == nil && tasker.CodeOf(err) == tasker.Internal {
+		err = nil // the worker asks again, and another server answers
+	}
+	if err != nil {
+		return err
+	}
+	if len(steps) > 0 && x.r.Context().Err() != nil {
+		return s.giveBack(x, worker, steps)
+	}
+	x.quietly = len(steps) == 0
+	return x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: spell(steps, spellAssignment)})
+}
+
+// giveBackTime is for the release of steps whose worker hung up.
+const giveBackTime = 5 * time.Second
+
+// giveBack releases what nobody is there to receive.
+func (s *server) giveBack(x *exchange, worker tasker.ID, steps []tasker.Assignment) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), giveBackTime)
+	defer cancel()
+	leases := spell(steps, tasker.Assignment.Lease)
+	if _, _, err := s.engine.Release(ctx, worker, leases); err != nil {
+		return fmt.Errorf("give back %d steps of a worker that hung up: %w", len(steps), err)
+	}
+	return nil
+}
+
+func spellAssignment(a tasker.Assignment) apiv1.ClaimedStep {
+	out := apiv1.ClaimedStep{
+		StepUUID: a.StepUUID.String(), TaskUUID: a.TaskUUID.String(), Namespace: a.Namespace, TaskName: a.TaskName,
+		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
+		LeaseToken: a.Lease().Token(), LeaseExpiresAt: a.LeaseExpiresAt.UTC(), CorrelationID: a.CorrelationID,
+		Context: orEmpty(a.Context), DependencyResults: map[string]json.RawMessage{}, Initialization: orEmpty(a.Initialization),
+	}
+	if a.Deadline != nil {
+		deadline := a.Deadline.UTC()
+		out.Deadline = &deadline
+	}
+	for name, result := range a.DependencyResults {
+		if len(result) == 0 {
+			result = json.RawMessage("null")
+		}
+		out.DependencyResults[name] = result
+	}
+	return out
+}
+
+// orEmpty returns an object, so that no worker has to expect that there is none.
+func orEmpty(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return json.RawMessage("{}")
+	}
+	return doc
+}
+
+func (s *server) heartbeat(x *exchange) error {
+	worker, leases, err := s.readLeases(x)
+	if err != nil {
+		return err
+	}
+	beat, err := s.engine.Heartbeat(x.ctx, worker, leases)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.HeartbeatAnswer{
+		Extended: spell(beat.Extended, func(e tasker.LeaseExtension) apiv1.ExtendedLease {
+			return apiv1.ExtendedLease{StepUUID: e.StepUUID.String(), LeaseExpiresAt: e.ExpiresAt.UTC()}
+		}),
+		Lost: spell(beat.Lost, tasker.ID.String),
+	})
+}
+
+func (s *server) releaseSteps(x *exchange) error {
+	worker, leases, err := s.readLeases(x)
+	if err != nil {
+		return err
+	}
+	released, lost, err := s.engine.Release(x.ctx, worker, leases)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.Released{Released: spell(released, tasker.ID.String), Lost: spell(lost, tasker.ID.String)})
+}
+
+// readLeases returns the worker of the path and the leases of the body.
+func (s *server) readLeases(x *exchange) (tasker.ID, []tasker.Lease, error) {
+	worker, err := x.id("worker_uuid")
+	if err != nil {
+		return worker, nil, err
+	}
+	var req apiv1.Leases
+	if err := x.read(&req); err != nil {
+		return worker, nil, err
+	}
+	var faults []tasker.Fault
+	leases := make([]tasker.Lease, len(req.Leases))
+	for i, l := range req.Leases {
+		step, err := parseID(l.StepUUID)
+		if err == nil {
+			leases[i], err = tasker.ParseLease(step, l.LeaseToken)
+		}
+		if err != nil {
+			faults = append(faults, tasker.Fault{Path: fmt.Sprintf("leases[%d]", i), Message: err.Error()})
+		}
+	}
+	if len(faults) > 0 {
+		return worker, nil, invalidBody(faults[:min(len(faults), maxFaults)])
+	}
+	return worker, leases, nil
+}
+
+func (s *server) leave(x *exchange) error {
+	worker, err := x.id("worker_uuid")
+	if err != nil {
+		return err
+	}
+	if err := s.engine.LeaveWorker(x.ctx, worker); err != nil {
+		return err
+	}
+	x.w.WriteHeader(http.StatusNoContent)
+	return nil
+}

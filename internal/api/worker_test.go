@@ -1,0 +1,291 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker/apiv1"
+	"tasker/internal/api"
+)
+
+func (h *house) worker() string {
+	h.Helper()
+	w := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers", map[string]any{
+		"name": "w1", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 10,
+	})
+	if w.HeartbeatIntervalMS <= 0 || w.LeaseMS <= w.HeartbeatIntervalMS {
+		h.Errorf("registered %+v", w)
+	}
+	return "/v1/workers/" + w.WorkerUUID
+}
+
+func (h *house) claim(worker string, claim map[string]any) []apiv1.ClaimedStep {
+	h.Helper()
+	return want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", worker+"/claims", claim).Steps
+}
+
+func TestTheWorkerProtocol(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	task := h.createTask(1)
+	worker := h.worker()
+	steps := h.claim(worker, map[string]any{"max": 5})
+	if len(steps) != 1 || steps[0].Name != "charge" || steps[0].Attempt != 1 || string(steps[0].Initialization) != `{"currency":"EUR"}` {
+		t.Fatalf("claimed %+v", steps)
+	}
+	lease := map[string]any{"step_uuid": steps[0].StepUUID, "lease_token": steps[0].LeaseToken}
+	beat := want[apiv1.HeartbeatAnswer](h, http.StatusOK, "POST", worker+"/heartbeat", map[string]any{"leases": []any{lease}})
+	if len(beat.Extended) != 1 || len(beat.Lost) != 0 {
+		t.Errorf("beat %+v", beat)
+	}
+	released := want[apiv1.Released](h, http.StatusOK, "POST", worker+"/release", map[string]any{"leases": []any{lease}})
+	if len(released.Released) != 1 {
+		t.Errorf("released %+v", released)
+	}
+	beat = want[apiv1.HeartbeatAnswer](h, http.StatusOK, "POST", worker+"/heartbeat", map[string]any{"leases": []any{lease}})
+	if len(beat.Extended) != 0 || len(beat.Lost) != 1 {
+		t.Errorf("beat after release %+v", beat)
+	}
+	steps = h.claim(worker, map[string]any{"max": 5, "wait_ms": 0})
+	if len(steps) != 1 || steps[0].Attempt != 1 {
+		t.Fatalf("claimed again %+v", steps)
+	}
+	result := map[string]any{
+		"step_uuid": steps[0].StepUUID, "lease_token": steps[0].LeaseToken, "success": true,
+		"result": map[string]any{"paid": 5}, "metadata": map[string]any{"ms": 3},
+	}
+	stale := map[string]any{"step_uuid": lease["step_uuid"], "lease_token": lease["lease_token"], "success": true}
+	report := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", map[string]any{
+		"results": []any{stale, result}, "claim": map[string]any{"max": 1},
+	})
+	if len(report.Accepted) != 1 || len(report.Rejected) != 1 || report.Rejected[0].Code != "STALE_LEASE" || len(report.Steps) != 1 {
+		t.Fatalf("report %+v", report)
+	}
+	next := report.Steps[0]
+	if next.Name != "ship" || string(next.DependencyResults["charge"]) != `{"paid":5}` || string(next.Initialization) != `{}` {
+		t.Errorf("next %+v", next)
+	}
+	again := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", map[string]any{"results": []any{result}})
+	if len(again.Accepted) != 1 || len(again.Rejected) != 0 {
+		t.Errorf("again %+v", again)
+	}
+	list := want[apiv1.WorkerList](h, http.StatusOK, "GET", "/v1/workers", nil)
+	if len(list.Workers) != 1 || list.Workers[0].InFlight != 1 || list.Workers[0].Health != "active" {
+		t.Errorf("workers %+v", list)
+	}
+	want[any](h, http.StatusOK, "POST", worker+"/results", map[string]any{"results": []any{map[string]any{
+		"step_uuid": next.StepUUID, "lease_token": next.LeaseToken, "success": true,
+	}}})
+	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != "complete" {
+		t.Errorf("task %+v", got)
+	}
+	want[any](h, http.StatusNoContent, "DELETE", worker, nil)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "POST", worker+"/claims", map[string]any{"max": 1})
+}
+
+// A failure is taken however its error looks.
+func TestNoFailureIsLostForItsForm(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, failure, message string }{
+		{"as it should be", `{"message": "card declined", "type": "declined", "retryable": false}`, "card declined"},
+		{"a NUL", `{"message": "card\u0000 declined", "context": {"a": "\u0000"}}`, "card declined"},
+		{"a lone surrogate", `{"message": "card \ud800declined"}`, "declined"},
+		{"unknown keys", `{"message": "card declined", "stack": [1, 2]}`, "card declined"},
+		{"keys twice", `{"message": "card declined", "context": {"a": 1, "a": 2}}`, "card declined"},
+		{"a string", `"card declined"`, "card declined"},
+		{"wrong types", `{"message": {"text": "card declined"}, "retryable": false}`, "card declined"},
+		{"a list", `["card declined"]`, "card declined"},
+		{"nothing", `null`, "without a message"},
+		{"a long text", `{"message": "card declined ` + strings.Repeat("x", 1<<20) + `"}`, "card declined"},
+		{"deep", `{"message": "card declined", "context": ` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, "card declined"},
+		{"a long rest", `{"message": "card declined", "retry_after_ms": 9223372036854775807}`, "card declined"},
+		{"a rest that is no number", `{"message": "card declined", "retry_after_ms": "soon"}`, "card declined"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.register(chain)
+			task := h.createTask(1)
+			worker := h.worker()
+			step := h.claim(worker, map[string]any{"max": 1})[0]
+			body := `{"results": [{"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `", "success": false, "extra": 1, "error": ` + tt.failure + `}]}`
+			got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
+			if len(got.Accepted) != 1 {
+				t.Fatalf("answer %+v", got)
+			}
+			after := want[apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID, nil)
+			if after.CurrentState != "error" || !strings.Contains(string(after.Error), tt.message) {
+				t.Errorf("state %s, error %.300s", after.CurrentState, after.Error)
+			}
+		})
+	}
+}
+
+// A result that cannot be read is rejected by itself.
+func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	h.createTask(1)
+	worker := h.worker()
+	step := h.claim(worker, map[string]any{"max": 1})[0]
+	frame := `"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `"`
+	body := `{"results": [
+		7,
+		{"step_uuid": 5, "lease_token": "x", "success": true},
+		{"step_uuid": "nonsense", "lease_token": "x", "success": true},
+		{"step_uuid": "` + step.StepUUID + `", "lease_token": "nonsense", "success": true},
+		{` + frame + `, "result": 1},
+		{` + frame + `, "success": true, "result": 1, "colour": "red"},
+		{` + frame + `, "success": true, "result": 1, "error": {"message": "x"}},
+		{` + frame + `, "success": true, "result": "\u0000"},
+		{` + frame + `, "success": true, "result": {"a": 1, "a": 2}},
+		{` + frame + `, "success": true, "result": "fine"}]}`
+	got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
+	if len(got.Accepted) != 1 || len(got.Rejected) != 9 {
+		t.Fatalf("answer %+v", got)
+	}
+	var said strings.Builder
+	for _, r := range got.Rejected {
+		if r.Code != "INVALID" {
+			t.Errorf("rejected %+v", r)
+		}
+		said.WriteString(r.Message + "\n")
+	}
+	for _, words := range []string{"results[2]: step_uuid must be a UUID", "lease_token", "success is missing", "colour", "although success"} {
+		if !strings.Contains(said.String(), words) {
+			t.Errorf("nothing says %q:\n%s", words, said.String())
+		}
+	}
+}
+
+func TestAClaimWaitsForWork(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	worker := h.worker()
+	got := make(chan reply, 1)
+	go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
+	h.createTask(1)
+	if r := <-got; r.status != http.StatusOK || !strings.Contains(r.text, `"name":"charge"`) {
+		t.Errorf("claim: %d %s", r.status, r.text)
+	}
+}
+
+func TestStoppingEndsClaimsThatWait(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	worker := h.worker()
+	got := make(chan reply, 1)
+	go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
+	h.stop()
+	if r := <-got; r.status != http.StatusOK || r.text != `{"steps":[]}`+"\n" {
+		t.Errorf("claim: %d %s", r.status, r.text)
+	}
+	h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", `"running":{"status":"unhealthy"`, "GET", "/health/ready", nil)
+	want[apiv1.Health](h, http.StatusOK, "GET", "/health/live", nil)
+}
+
+func TestAClientThatHangsUpEndsItsClaim(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	worker := h.worker()
+	began, ended := make(chan struct{}), make(chan struct{})
+	inner := h.server.Config.Handler
+	outer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(began)
+		inner.ServeHTTP(w, r)
+		close(ended)
+	}))
+	defer outer.Close()
+	ctx, hangUp := context.WithCancel(t.Context())
+	go func() {
+		<-began
+		hangUp()
+	}()
+	r, err := http.NewRequestWithContext(ctx, "POST", outer.URL+worker+"/claims", strings.NewReader(`{"max": 1, "wait_ms": 60000}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if answer, err := outer.Client().Do(r); err == nil {
+		answer.Body.Close()
+		t.Error("the client had an answer")
+	}
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the claim goes on without its client")
+	}
+}
+
+func TestABodyThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) { o.MaxBodyBytes = 100 })
+	big := `{"namespace": "shop", "name": "` + strings.Repeat("x", 200) + `"}`
+	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "more than 100 bytes", "POST", "/v1/tasks", big)
+	// Chunked: the length is not known before.
+	r, err := http.NewRequestWithContext(t.Context(), "POST", h.server.URL+"/v1/tasks", onlyReader{strings.NewReader(big)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := h.server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var p problem
+	if err := json.NewDecoder(answer.Body).Decode(&p); err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge || p.Error.Code != "TOO_LARGE" {
+		t.Errorf("chunked: %d %+v %v", answer.StatusCode, p, err)
+	}
+}
+
+func TestRequestsHaveAnEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) { o.Timeout = 100 * time.Millisecond })
+	// A body that stops in the middle.
+	conn, err := net.Dial("tcp", h.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var p problem
+	if err := json.NewDecoder(answer.Body).Decode(&p); err != nil || answer.StatusCode != http.StatusRequestTimeout || p.Error.Code != "UNAVAILABLE" {
+		t.Errorf("slow body: %d %+v %v", answer.StatusCode, p, err)
+	}
+	// A database that does not answer.
+	tx, err := h.db.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE tasker.tasks"); err != nil {
+		t.Fatal(err)
+	}
+	got := h.send("GET", "/v1/tasks", nil)
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !strings.Contains(got.text, "longer than 100ms") {
+		t.Errorf("slow database: %d %v %s", got.status, got.header, got.text)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type onlyReader struct{ r *strings.Reader }
+
+func (o onlyReader) Read(b []byte) (int, error) { return o.r.Read(b) }
