@@ -69,14 +69,17 @@ Run it for real:   tasker migrate up --database-url postgres://…
 Look into it:      tasker-ctl --help`,
 		SilenceErrors: true, SilenceUsage: true,
 		Version: version(),
+		Args:    cobra.NoArgs,
+		RunE:    showHelp,
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} })
 	root.AddCommand(newDev(), newServe(), newMigrate(), newConfig(), newVersion())
-	for _, c := range root.Commands() {
-		checkArguments(c)
-	}
+	checkArguments(root)
 	return root
 }
+
+// showHelp is what a command does that only has others below it.
+func showHelp(c *cobra.Command, _ []string) error { return c.Help() }
 
 // checkArguments makes usage errors of wrong arguments, which cobra does not mark.
 func checkArguments(c *cobra.Command) {

@@ -18,6 +18,7 @@ func newMigrate() *cobra.Command {
 		Use:   "migrate",
 		Short: "Bring a database to the schema of this program, or see where it stands",
 		Args:  cobra.NoArgs,
+		RunE:  showHelp,
 	}
 	c.AddCommand(newMigrateUp(), newMigrateStatus())
 	return c

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"tasker/internal/api"
@@ -110,14 +111,8 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
 		LoopbackOnly: isLoopback(listener.Addr()),
 	})
-	mux := http.NewServeMux()
-	mux.Handle("/", handler)
-	for path, h := range o.Mount {
-		mux.Handle(path, h)
-		mux.Handle(path+"/", h)
-	}
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: mount(handler, o.Mount), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
@@ -134,6 +129,22 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		return errors.Join(server.Close(), ignoreClosed(<-served))
 	}
 	return ignoreClosed(<-served)
+}
+
+// mount returns the API with more handlers beside it.
+func mount(handler http.Handler, more map[string]http.Handler) http.Handler {
+	if len(more) == 0 {
+		return handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for path, h := range more {
+			if r.URL.Path == path || strings.HasPrefix(r.URL.Path, path+"/") {
+				h.ServeHTTP(w, r)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 func ignoreClosed(err error) error {

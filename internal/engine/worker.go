@@ -127,8 +127,10 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 	return beat, nil
 }
 
-// pollEvery is how often a claim looks by itself while it waits.
-const pollEvery = time.Second
+const (
+	pollEvery     = time.Second // how often a claim looks by itself while it waits
+	claimDeadline = 20 * time.Second
+)
 
 // Claim hands up to limit steps to a worker, and waits for work up to wait when
 // there is none. It returns nothing when none came.
@@ -146,6 +148,9 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	defer waiter.stop()
 	deadline := time.Now().Add(wait)
 	for {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		steps, err := e.claim(ctx, worker, m, limit)
 		rest := min(time.Until(deadline), pollEvery)
 		if err != nil || len(steps) > 0 || rest <= 0 {
@@ -158,14 +163,15 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case <-timer.C:
 		}
 		timer.Stop()
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
 	}
 }
 
 // claim takes what there is now.
 func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) ([]tasker.Assignment, error) {
+	// Once it is sent, the answer matters: a claim that is committed and that
+	// nobody hears of costs an attempt.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimDeadline)
+	defer cancel()
 	claimed, err := e.db.ClaimSteps(ctx, postgres.Claimant{
 		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease,
 	}, limit)
