@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -94,9 +95,7 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 	if err != nil {
 		return &miss{err: tasker.Errorf(tasker.Invalid, "the request cannot be written: %v", err)}
 	}
-	for name, values := range c.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "application/json")
 	if r.media != "" {
 		req.Header.Set("Content-Type", r.media)
@@ -135,9 +134,8 @@ func (c *Client) unreachable(ctx context.Context, err error) *miss {
 			"no answer from %s within %s; it may be overloaded, and the request may still be carried out", c.URL(), c.timeout)}
 	}
 	cause := err
-	var whole *url.Error // names the URL once more
-	if errors.As(err, &whole) {
-		cause = whole.Err
+	if whole, ok := errors.AsType[*url.Error](err); ok {
+		cause = whole.Err // without the URL, which is named already
 	}
 	var op *net.OpError
 	unsent := errors.As(err, &op) && op.Op == "dial"
@@ -162,7 +160,7 @@ func retryAfter(header string) time.Duration {
 
 // jitter spreads the tries of clients that failed together.
 func jitter(d time.Duration) time.Duration {
-	return d - time.Duration(rand.Int64N(int64(d)/4+1)) //nolint:gosec // G404: spreads load, guards nothing
+	return d - time.Duration(rand.Int64N(int64(d)/4+1))
 }
 
 // pause rests, and returns false when ctx ended, or would end, before.

@@ -1,0 +1,307 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// serve starts a server of one handler and returns a client of it.
+func serve(t *testing.T, h http.HandlerFunc, o ...Option) *Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return dial(t, s.URL, o...)
+}
+
+func dial(t *testing.T, url string, o ...Option) *Client {
+	t.Helper()
+	c, err := New(url, o...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.http.CloseIdleConnections)
+	return c
+}
+
+func TestURLsThatAreRefused(t *testing.T) {
+	for url, want := range map[string]string{
+		"":                      "has no scheme",
+		"127.0.0.1:8080":        "write it as http://127.0.0.1:8080",
+		"localhost":             "has no scheme",
+		"ftp://x":               "must begin with http:// or https://",
+		"http://":               "names no host",
+		"http://x/?a=b":         "no ? and no #",
+		"http://x\x7f":          "cannot be read",
+		"http://h:port/":        "cannot be read",
+		"https://h/under/a#top": "no ? and no #",
+	} {
+		_, err := New(url)
+		if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("New(%q): %v, want Invalid with %q", url, err, want)
+		}
+	}
+}
+
+func TestBaseMayHaveAPath(t *testing.T) {
+	var got string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) { got = r.URL.EscapedPath(); fmt.Fprint(w, "{}") })
+	c.base = c.base.JoinPath("under", "a")
+	if _, err := c.Template(t.Context(), "a/b", "c d", "1.0"); err != nil {
+		t.Fatal(err)
+	}
+	if want := "/under/a/v1/templates/a%2Fb/c%20d/1.0"; got != want {
+		t.Errorf("path %s, want %s", got, want)
+	}
+	if _, err := c.Template(t.Context(), "..", "n", "1"); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("a path that climbs: %v, want Invalid", err)
+	}
+}
+
+func TestErrorsKeepCodeMessageAndDetails(t *testing.T) {
+	for code, status := range map[tasker.Code]int{
+		tasker.Invalid: 400, tasker.Unauthorized: 401, tasker.Forbidden: 403, tasker.NotFound: 404, tasker.Conflict: 409,
+		tasker.StaleLease: 409, tasker.TooLarge: 413, tasker.Unsupported: 405, tasker.Internal: 500, tasker.Unavailable: 503,
+	} {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"error": {"code": %q, "message": "that is why", "details": {"id": 7}}}`, code)
+		}, WithRetries(0))
+		_, err := c.Task(t.Context(), tasker.NewID())
+		want := &tasker.Error{Code: code, Message: "that is why", Details: map[string]any{"id": 7.0}}
+		var got *tasker.Error
+		if !errors.As(err, &got) {
+			t.Errorf("%s: %v is no tasker.Error", code, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", code, diff)
+		}
+	}
+}
+
+func TestAnswersOfOtherServers(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		status     int
+		header     string
+		code       tasker.Code
+		want       string
+	}{
+		{"a proxy's page", "<h1>Bad\x1b[31m\n gateway</h1>", 502, "", tasker.Unavailable, "answered 502 Bad Gateway: <h1>Bad[31m gateway</h1>"},
+		{"nothing", "", 404, "", tasker.NotFound, "answered 404 Not Found; is it a Tasker server?"},
+		{"a teapot", "short and stout", 418, "", tasker.Internal, "short and stout"},
+		{"a redirect", "", 301, "https://elsewhere/", tasker.Internal, "points to https://elsewhere/; use that address"},
+		{"a page of success", "<html>", 200, "", tasker.Internal, "is it a Tasker server of the same version?"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if tt.header != "" {
+					w.Header().Set("Location", tt.header)
+				}
+				w.WriteHeader(tt.status)
+				fmt.Fprint(w, tt.body)
+			}, WithRetries(0))
+			_, err := c.Task(t.Context(), tasker.NewID())
+			if tasker.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s %v, want %s with %q", tasker.CodeOf(err), err, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+func TestServerThatIsNotThere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String()
+	l.Close()
+	_, err = dial(t, url, WithRetries(1)).Stats(t.Context())
+	want := "cannot reach " + url + ": connect: connection refused; is the server running? start one with: tasker dev"
+	if tasker.CodeOf(err) != tasker.Unavailable || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// A request is sent again exactly when nothing can be done twice by it.
+func TestWhatIsSentAgain(t *testing.T) {
+	id := tasker.NewID()
+	for _, tt := range []struct {
+		name  string
+		send  func(context.Context, *Client) error
+		tries int32
+	}{
+		{"a question", func(ctx context.Context, c *Client) error { _, err := c.Task(ctx, id); return err }, 3},
+		{"a cancellation", func(ctx context.Context, c *Client) error { _, err := c.CancelTask(ctx, id, "r", "a"); return err }, 3},
+		{"a heartbeat", func(ctx context.Context, c *Client) error {
+			_, err := c.Heartbeat(ctx, id, apiv1.Leases{})
+			return err
+		}, 3},
+		{"results", func(ctx context.Context, c *Client) error {
+			_, err := c.Report(ctx, id, apiv1.ReportResults{})
+			return err
+		}, 3},
+		{"results with a claim", func(ctx context.Context, c *Client) error {
+			_, err := c.Report(ctx, id, apiv1.ReportResults{Claim: &apiv1.ClaimSteps{Max: 1}})
+			return err
+		}, 1},
+		{"a claim", func(ctx context.Context, c *Client) error {
+			_, err := c.Claim(ctx, id, apiv1.ClaimSteps{Max: 1})
+			return err
+		}, 1},
+		{"a new task", func(ctx context.Context, c *Client) error {
+			_, err := c.CreateTask(ctx, apiv1.CreateTask{})
+			return err
+		}, 1},
+		{"a new task with a key", func(ctx context.Context, c *Client) error {
+			_, err := c.CreateTask(ctx, apiv1.CreateTask{IdempotencyKey: "k"})
+			return err
+		}, 3},
+		{"new tasks, one without a key", func(ctx context.Context, c *Client) error {
+			_, err := c.CreateTasks(ctx, []apiv1.CreateTask{{IdempotencyKey: "k"}, {}})
+			return err
+		}, 1},
+		{"a step action", func(ctx context.Context, c *Client) error {
+			_, err := c.ActOnStep(ctx, id, id, apiv1.StepAction{})
+			return err
+		}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var tries atomic.Int32
+			c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if tries.Add(1) < 3 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				fmt.Fprint(w, "{}")
+			})
+			err := tt.send(t.Context(), c)
+			if got := tries.Load(); got != tt.tries || (err == nil) != (tt.tries == 3) {
+				t.Errorf("%d tries with %v, want %d", got, err, tt.tries)
+			}
+		})
+	}
+}
+
+func TestConflictIsNotSentAgain(t *testing.T) {
+	var tries atomic.Int32
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { tries.Add(1); w.WriteHeader(http.StatusConflict) })
+	if _, err := c.Task(t.Context(), tasker.NewID()); tasker.CodeOf(err) != tasker.Conflict || tries.Load() != 1 {
+		t.Errorf("%d tries, %v", tries.Load(), err)
+	}
+}
+
+func TestCallsEnd(t *testing.T) {
+	release := make(chan struct{})
+	c := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-release:
+		}
+	}, WithTimeout(20*time.Millisecond))
+	t.Cleanup(func() { close(release) })
+	if _, err := c.Workers(t.Context(), Page{}); tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "within 20ms") {
+		t.Errorf("own time limit: %v, want Unavailable", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Workers(ctx, Page{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled by the caller: %v, want context.Canceled", err)
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "%q", strings.Repeat("x", 1000)) })
+	c.maxAnswer = 100
+	if _, err := c.Stats(t.Context()); tasker.CodeOf(err) != tasker.TooLarge {
+		t.Errorf("%v, want TooLarge", err)
+	}
+}
+
+// Every method sends the method, path, query and body that the API documents.
+func TestWire(t *testing.T) {
+	var got string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = strings.TrimSpace(r.Method + " " + r.URL.RequestURI() + " " + r.Header.Get("Content-Type") + " " + string(body))
+		if r.URL.Path == "/v1/dlq" || strings.Contains(r.URL.Path, "transitions") || strings.HasSuffix(r.URL.Path, "workflow_steps") {
+			fmt.Fprint(w, "[]")
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	id := func(n byte) tasker.ID { return tasker.ID{15: n} }
+	const task, step = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
+	yes, notes := true, "n"
+	ctx := t.Context()
+	for want, call := range map[string]func() error{
+		"POST /v1/templates application/yaml name: x":     func() error { _, err := c.RegisterTemplate(ctx, []byte("name: x"), YAML); return err },
+		"GET /v1/templates?limit=2&namespace=a":           func() error { _, err := c.Templates(ctx, "a", Page{Limit: 2}); return err },
+		"GET /v1/templates/a/b/1.0.0":                     func() error { _, err := c.Template(ctx, "a", "b", "1.0.0"); return err },
+		"GET /v1/tasks/" + task:                           func() error { _, err := c.Task(ctx, id(1)); return err },
+		"GET /v1/tasks":                                   func() error { _, err := c.Tasks(ctx, TaskQuery{}); return err },
+		"GET /v1/tasks/" + task + "/workflow_steps":       func() error { _, err := c.Steps(ctx, id(1)); return err },
+		"GET /v1/tasks/" + task + "/transitions?offset=3": func() error { _, err := c.TaskTransitions(ctx, id(1), Page{Offset: 3}); return err },
+		"GET /v1/tasks/" + task + "/workflow_steps/" + step + "/transitions": func() error {
+			_, err := c.StepTransitions(ctx, id(1), id(2), Page{})
+			return err
+		},
+		"GET /v1/tasks?dead_lettered=true&limit=1&name=b&namespace=a&offset=2&status=error": func() error {
+			_, err := c.Tasks(ctx, TaskQuery{Status: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: &yes, Page: Page{1, 2}})
+			return err
+		},
+		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not": func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
+		"POST /v1/tasks/bulk application/json []":                      func() error { _, err := c.CreateTasks(ctx, []apiv1.CreateTask{}); return err },
+		"PATCH /v1/tasks/" + task + "/workflow_steps/" + step + ` application/json {"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`: func() error {
+			_, err := c.ActOnStep(ctx, id(1), id(2), apiv1.StepAction{ActionType: "reset_for_retry", Reason: "r", ResetBy: "me"})
+			return err
+		},
+		"POST /v1/tasks/" + task + "/workflow_steps/" + step + `/completion application/json {"success":true,"result":{"a":1}}`: func() error {
+			_, err := c.CompleteStep(ctx, id(1), id(2), apiv1.Completion{Success: true, Result: json.RawMessage(`{"a":1}`)})
+			return err
+		},
+		"GET /v1/dlq?dlq_reason=manual_dlq&limit=5&resolution_status=pending": func() error {
+			_, err := c.Entries(ctx, EntryQuery{Status: tasker.EntryPending, Reason: tasker.ManualDLQ, Page: Page{Limit: 5}})
+			return err
+		},
+		"GET /v1/dlq/entry/" + task: func() error { _, err := c.Entry(ctx, id(1)); return err },
+		"GET /v1/dlq/task/" + task:  func() error { _, err := c.EntryOfTask(ctx, id(1)); return err },
+		"PATCH /v1/dlq/entry/" + task + ` application/json {"resolution_notes":"n"}`: func() error {
+			_, err := c.UpdateEntry(ctx, id(1), apiv1.UpdateEntry{ResolutionNotes: &notes})
+			return err
+		},
+		"POST /v1/dlq/task/" + task + ` application/json {"reason":"r","created_by":"me"}`: func() error {
+			_, err := c.OpenEntry(ctx, id(1), apiv1.OpenEntry{Reason: "r", CreatedBy: "me"})
+			return err
+		},
+		"GET /v1/dlq/stats":                       func() error { _, err := c.Stats(ctx); return err },
+		"GET /v1/dlq/investigation-queue?limit=9": func() error { _, err := c.Queue(ctx, 9); return err },
+		"GET /v1/dlq/staleness":                   func() error { _, err := c.Staleness(ctx, 0); return err },
+		"GET /v1/workers":                         func() error { _, err := c.Workers(ctx, Page{}); return err },
+		"DELETE /v1/workers/" + task:              func() error { return c.LeaveWorker(ctx, id(1)) },
+		"GET /health":                             func() error { _, err := c.Health(ctx); return err },
+	} {
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+		if got != want {
+			t.Errorf("sent %s\nwant %s", got, want)
+		}
+	}
+}

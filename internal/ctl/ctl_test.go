@@ -1,0 +1,174 @@
+package ctl
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"tasker"
+)
+
+// run runs the command without a server.
+func run(stdin string, args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	env := []string{"TASKER_URL=http://127.0.0.1:1", "TASKER_ACTOR=ops@example.com"}
+	code = Main(append([]string{"tasker-ctl"}, args...), strings.NewReader(stdin), &out, &err, env)
+	return code, out.String(), err.String()
+}
+
+// leaves calls f with every command that does something.
+func leaves(c *cobra.Command, f func(*cobra.Command)) {
+	if c.Name() == "completion" || c.Name() == "help" {
+		return // cobra's own
+	}
+	if !c.HasSubCommands() {
+		f(c)
+	}
+	for _, below := range c.Commands() {
+		leaves(below, f)
+	}
+}
+
+// Every example in the help is a command line that is understood.
+func TestHelpTeaches(t *testing.T) {
+	p := &program{env: map[string]string{}}
+	leaves(p.root("tasker-ctl"), func(c *cobra.Command) {
+		if c.Short == "" || c.Example == "" {
+			t.Errorf("%s has no sentence or no example", c.CommandPath())
+		}
+		if !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("the examples of %s do not show it", c.CommandPath())
+		}
+		joined := strings.ReplaceAll(c.Example, "\\\n", " ")
+		for line := range strings.Lines(joined) {
+			_, after, found := strings.Cut(line, "tasker-ctl ")
+			if !found {
+				continue
+			}
+			words := words(after)
+			root := p.root("tasker-ctl")
+			shown, rest, err := root.Find(words)
+			if err == nil {
+				err = shown.ParseFlags(rest)
+			}
+			if err == nil {
+				err = shown.ValidateArgs(shown.Flags().Args())
+			}
+			if err != nil || shown.HasSubCommands() {
+				t.Errorf("%s: example %q is no command: %v", c.CommandPath(), strings.TrimSpace(line), err)
+			}
+		}
+	})
+}
+
+// words splits a line as a shell does, up to a pipe, a redirection or a bracket.
+func words(line string) []string {
+	var list []string
+	var word strings.Builder
+	quoted, inner := rune(0), false
+	flush := func() {
+		if word.Len() > 0 {
+			list = append(list, word.String())
+			word.Reset()
+		}
+	}
+	for _, r := range line {
+		switch {
+		case inner: // of $(…), which stands for one word
+			inner = r != ')'
+		case r == '(':
+			inner = true
+		case quoted != 0 && r == quoted:
+			quoted = 0
+		case quoted != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quoted = r
+		case r == '|' || r == '>' || r == '<' || r == ')' || r == '#':
+			flush()
+			return list
+		case r == ' ' || r == '\n' || r == '\t':
+			flush()
+		default:
+			word.WriteRune(r)
+		}
+	}
+	flush()
+	return list
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("x"), 1},
+		{tasker.Errorf(tasker.Invalid, "x"), 1},
+		{tasker.Errorf(tasker.Internal, "x"), 1},
+		{tasker.Errorf(tasker.TooLarge, "x"), 1},
+		{usage{"x"}, 2},
+		{fmt.Errorf("wrapped: %w", tasker.Errorf(tasker.NotFound, "x")), 3},
+		{tasker.Errorf(tasker.Conflict, "x"), 4},
+		{tasker.Errorf(tasker.StaleLease, "x"), 4},
+		{tasker.Errorf(tasker.Unavailable, "x"), 5},
+		{errInterrupted, 130},
+		{silent(1), 1},
+	} {
+		if got := exitCode(tt.err); got != tt.want {
+			t.Errorf("%v exits with %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestNothingReachesTheTerminal(t *testing.T) {
+	hostile := "a\x1b[2Jb\x07c\u009b31md\r\ne\u202ef\u2066g\x00h\xff"
+	if got, want := clean(hostile), "a[2Jbc31md efgh\ufffd"; got != want {
+		t.Errorf("clean: %q, want %q", got, want)
+	}
+	var out bytes.Buffer
+	p := &program{out: &out, output: "json", env: map[string]string{}}
+	if err := p.json(map[string]string{"text": hostile}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.ContainsAny(got, "\x1b\x07\u009b\u202e\u2066\x00") || !strings.Contains(got, `\u009b31md`) {
+		t.Errorf("json: %q", got)
+	}
+	out.Reset()
+	p.table([]string{"x"}, [][]string{{hostile}, {strings.Repeat("ä", 100)}})
+	if want := "X\na[2Jbc31md efgh\ufffd\n" + strings.Repeat("ä", maxCell-1) + "…\n"; out.String() != want {
+		t.Errorf("table: %q, want %q", out.String(), want)
+	}
+}
+
+func TestDetailsOfErrors(t *testing.T) {
+	for _, tt := range []struct {
+		details any
+		want    string
+	}{
+		{nil, ""},
+		{[]any{map[string]any{"line": 3.0, "path": "steps[0]", "message": "bad"}}, "line 3: steps[0]: bad"},
+		{[]any{map[string]any{"file": "a.yaml", "message": "bad"}}, "a.yaml: bad"},
+		{map[string]any{"b": 1, "a": "x"}, "a: x|b: 1"},
+		{"word", `"word"`},
+	} {
+		if got := strings.Join(detailLines(tt.details), "|"); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.details, got, tt.want)
+		}
+	}
+}
+
+func TestDocumentsComeFromStandardInput(t *testing.T) {
+	code, _, stderr := run(`[1, 2]`, "task", "submit", "-n", "a", "--name", "b", "--context", "@-")
+	if code != exitUsage || !strings.Contains(stderr, "must be a JSON object") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	code, _, stderr = run(`{"a": 1}`, "task", "submit", "-n", "a", "--name", "b", "--context", "@-")
+	if code != exitUnreachable {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}

@@ -1,0 +1,264 @@
+package ctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+
+	"tasker"
+	"tasker/apiv1"
+	"tasker/internal/payload"
+)
+
+const (
+	maxLine  = 4 << 10 // bytes of a text that is shown in full
+	maxCell  = 60      // characters of a text in a table
+	maxShown = 50      // faults listed
+)
+
+// The colours of a terminal.
+const (
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	red    = "\x1b[31m"
+	plain  = "\x1b[0m"
+)
+
+// colourful reports whether w is a terminal that may be coloured.
+func (p *program) colourful(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && p.env["NO_COLOR"] == "" && p.env["TERM"] != "dumb" && term.IsTerminal(int(file.Fd()))
+}
+
+func (p *program) paint(w io.Writer, colour, s string) string {
+	if !p.colourful(w) {
+		return s
+	}
+	return colour + s + plain
+}
+
+// done says that something went well.
+func (p *program) done(format string, args ...any) {
+	fmt.Fprintln(p.out, p.paint(p.out, green, "✓"), fmt.Sprintf(format, args...))
+}
+
+// warn says what deserves a second look.
+func (p *program) warn(format string, args ...any) {
+	fmt.Fprintln(p.err, p.paint(p.err, yellow, "⚠"), fmt.Sprintf(format, args...))
+}
+
+// A field is a line "  Label: value". One whose value is empty is left out.
+type field struct{ label, value string }
+
+func (p *program) fields(indent string, list ...field) {
+	for _, f := range list {
+		if value := clean(f.value); value != "" {
+			fmt.Fprintf(p.out, "%s%s: %s\n", indent, f.label, value)
+		}
+	}
+}
+
+// json prints a document for programs. What a terminal might take for a command
+// is escaped, which JSON allows.
+func (p *program) json(v any) error {
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("print the answer: %w", err)
+	}
+	_, err := io.WriteString(p.out, escape(doc.String()))
+	return err
+}
+
+// show prints v as JSON if that is asked for, and otherwise calls asText.
+func (p *program) show(v any, asText func()) error {
+	if p.output == "json" {
+		return p.json(v)
+	}
+	asText()
+	return nil
+}
+
+// table prints rows under a header, without borders, so that awk can read them.
+func (p *program) table(header []string, rows [][]string) {
+	w := table.NewWriter()
+	w.SetStyle(table.Style{
+		Box:    table.BoxStyle{PaddingRight: "  "},
+		Format: table.FormatOptions{Header: text.FormatUpper},
+	})
+	w.AppendHeader(cells(header))
+	for _, r := range rows {
+		w.AppendRow(cells(r))
+	}
+	for line := range strings.Lines(w.Render() + "\n") {
+		fmt.Fprintln(p.out, strings.TrimRight(line, " \n"))
+	}
+}
+
+func cells(texts []string) table.Row {
+	row := make(table.Row, len(texts))
+	for i, t := range texts {
+		row[i] = cell(t)
+	}
+	return row
+}
+
+// cell returns s as one short piece of a line.
+func cell(s string) string {
+	s = clean(s)
+	if utf8.RuneCountInString(s) <= maxCell {
+		return s
+	}
+	return string([]rune(s)[:maxCell-1]) + "…"
+}
+
+// clean returns s as one line that does nothing to a terminal.
+func clean(s string) string { return strings.Join(strings.Fields(cleanLine(s)), " ") }
+
+// cleanLine is clean for a line whose spaces matter.
+func cleanLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if directs(r) {
+			return -1
+		}
+		return r
+	}, payload.CleanText(s, maxLine))
+	return strings.TrimRight(s, "\n")
+}
+
+// directs reports whether r turns the direction of writing, which can make one
+// text look like another.
+func directs(r rune) bool {
+	return (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069)
+}
+
+// escape spells in JSON what clean leaves out. Such characters occur in strings
+// only.
+func escape(doc string) string {
+	var b strings.Builder
+	for _, r := range doc {
+		if (r >= 0x7f && r < 0xa0) || directs(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// compact returns a document as one line; null is nothing.
+func compact(doc json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, doc) != nil || b.String() == "null" {
+		return ""
+	}
+	return b.String()
+}
+
+// indented returns a document as lines, cleaned.
+func indented(doc json.RawMessage, prefix string) string {
+	var b bytes.Buffer
+	if json.Indent(&b, doc, prefix, "  ") != nil {
+		return clean(string(doc))
+	}
+	return escape(b.String())
+}
+
+// at spells an instant; none is nothing.
+func at(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func or[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// more says on stderr that a list goes on.
+func (p *program) more(page apiv1.Pagination) {
+	if page.HasMore {
+		fmt.Fprintf(p.err, "There are more: --offset %d shows the next.\n", page.Offset+page.Count)
+	}
+}
+
+// complain prints the error of a command. Scripts that read JSON get it in the API's shape.
+func (p *program) complain(command string, err error) {
+	if _, quiet := errors.AsType[silent](err); quiet {
+		return
+	}
+	body := apiv1.ErrorBody{Code: string(tasker.CodeOf(err)), Message: err.Error()}
+	var known *tasker.Error
+	switch {
+	case errors.As(err, new(usage)):
+		body.Code = "USAGE"
+	case errors.As(err, &known):
+		body.Details = known.Details
+		if error(known) == err { //nolint:errorlint // wrapped, the text around it counts
+			body.Message = known.Message
+		}
+	}
+	if p.output == "json" {
+		if doc, err := json.Marshal(apiv1.Error{Error: body}); err == nil {
+			fmt.Fprintln(p.err, escape(string(doc)))
+			return
+		}
+	}
+	fmt.Fprintln(p.err, p.paint(p.err, red, "Error:"), clean(body.Message))
+	for _, line := range detailLines(body.Details) {
+		fmt.Fprintln(p.err, "  "+clean(line))
+	}
+	if body.Code == "USAGE" {
+		fmt.Fprintf(p.err, "%s --help says more.\n", command)
+	}
+}
+
+// detailLines spells the details of an error: a list of faults, or an object.
+func detailLines(details any) []string {
+	doc, err := json.Marshal(details)
+	if err != nil || details == nil {
+		return nil
+	}
+	var faults []struct {
+		File string `json:"file"`
+		tasker.Fault
+	}
+	if json.Unmarshal(doc, &faults) == nil {
+		var lines []string
+		for _, f := range faults {
+			line := f.String()
+			if f.File != "" {
+				line = f.File + ": " + line
+			}
+			lines = append(lines, line)
+		}
+		return lines[:min(len(lines), maxShown)]
+	}
+	var object map[string]any
+	if json.Unmarshal(doc, &object) != nil {
+		return []string{string(doc)}
+	}
+	var lines []string
+	for name, value := range object {
+		lines = append(lines, fmt.Sprintf("%s: %v", name, value))
+	}
+	slices.Sort(lines)
+	return lines[:min(len(lines), maxShown)]
+}

@@ -1,0 +1,175 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"tasker"
+	"tasker/internal/api"
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+)
+
+// all runs the tests and then stops their PostgreSQL.
+type all struct{ *testing.M }
+
+func (a all) Run() int { return pgtest.Run(a.M) }
+
+func TestMain(m *testing.M) {
+	command := func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr, os.Environ())) }
+	testscript.Main(all{m}, map[string]func(){"tasker-ctl": command, "tasker-cli": command})
+}
+
+// exits runs a command and compares its exit code: exits 3 tasker-ctl task get $ID.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARGUMENT...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// save keeps what the last command printed: save TASK.
+func save(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: save NAME")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// setUp says to a script's commands where the server is and who acts.
+func setUp(e *testscript.Env, url string) error {
+	e.Setenv("TASKER_URL", url)
+	e.Setenv("TASKER_ACTOR", "ops@example.com")
+	e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command rests a second under -race
+	return nil
+}
+
+// Scripts at the top need no server: nothing listens where they look for one.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata",
+		Cmds:  map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "save": save},
+		Setup: func(e *testscript.Env) error { return setUp(e, "http://127.0.0.1:1") },
+	})
+}
+
+// Scripts in the folder server speak to one, each with a database of its own.
+func TestScriptsWithServer(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/server/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			testscript.Run(t, testscript.Params{
+				Files: []string{file},
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){
+					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail,
+				},
+				Setup: func(e *testscript.Env) error { return setUp(e, h.url) },
+			})
+		})
+	}
+}
+
+// A house is a server with an engine, and one worker that the script moves.
+type house struct {
+	url    string
+	engine *engine.Engine
+	worker tasker.ID
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	e := engine.New(db, engine.Options{})
+	stopping, stop := context.WithCancel(t.Context())
+	s := httptest.NewServer(api.New(stopping, api.Options{
+		DB: db, Engine: e, DLQ: dlq.New(db, dlq.Options{}), Version: "9.8.7",
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}))
+	t.Cleanup(s.Close)
+	t.Cleanup(stop)
+	r, err := e.RegisterWorker(t.Context(), tasker.WorkerSpec{
+		Name: "crate-7", Namespaces: []string{"orders"}, Handlers: []string{"check", "charge", "ship"}, Version: "2.0.0", MaxConcurrency: 4,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &house{url: s.URL, engine: e, worker: r.WorkerUUID}
+}
+
+// report claims the step of a handler, once it is there, and reports its outcome.
+func (h *house) report(ts *testscript.TestScript, handler string, fill func(*tasker.Outcome, tasker.Assignment)) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	list, err := h.engine.Claim(ctx, h.worker, 1, 30*time.Second)
+	ts.Check(err)
+	if len(list) != 1 || list[0].Handler != handler {
+		ts.Fatalf("claimed %+v, want the step of handler %s", list, handler)
+	}
+	o := tasker.Outcome{Lease: list[0].Lease()}
+	fill(&o, list[0])
+	receipt, err := h.engine.Report(ctx, h.worker, []tasker.Outcome{o}, 0)
+	ts.Check(err)
+	if len(receipt.Accepted) != 1 {
+		ts.Fatalf("the outcome was refused: %+v", receipt.Rejected)
+	}
+}
+
+// succeed is succeed HANDLER [RESULT [WHAT-THE-STEP-WAS-GIVEN]].
+func (h *house) succeed(ts *testscript.TestScript, _ bool, args []string) {
+	h.report(ts, args[0], func(o *tasker.Outcome, a tasker.Assignment) {
+		o.Success, o.Result = true, json.RawMessage(`{}`)
+		if len(args) > 1 {
+			o.Result = json.RawMessage(args[1])
+		}
+		given, err := json.Marshal(a.DependencyResults)
+		ts.Check(err)
+		if len(args) > 2 && string(given) != args[2] {
+			ts.Fatalf("the step was given %s, want %s", given, args[2])
+		}
+	})
+}
+
+// fail is fail HANDLER MESSAGE; \e in the message stands for escape.
+func (h *house) fail(ts *testscript.TestScript, _ bool, args []string) {
+	h.report(ts, args[0], func(o *tasker.Outcome, _ tasker.Assignment) {
+		o.Failure = &tasker.Failure{Message: strings.ReplaceAll(args[1], `\e`, "\x1b"), Type: "gateway"}
+	})
+}
