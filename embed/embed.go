@@ -1,0 +1,152 @@
+// Package embed is the whole engine inside your program: no server, one
+// PostgreSQL.
+//
+//	e, err := embed.Open(ctx, embed.Options{DatabaseURL: url, Migrate: true})
+//	…
+//	defer e.Close()
+//	_, err = e.RegisterTemplate(ctx, doc)
+//	w := worker.New(e.Worker(), worker.Options{Namespaces: []string{"orders"}})
+//	…
+//	go e.Run(ctx) // timers and the sweep; any number of programs may share a database
+//	go w.Run(ctx)
+//	id, err := e.CreateTask(ctx, tasker.NewTask{Namespace: "orders", Name: "fulfil"})
+//
+// Programs that embed the engine and servers may work on one database together.
+package embed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+	"tasker/internal/schema"
+	"tasker/internal/templatefile"
+	"tasker/worker"
+)
+
+// Options of an embedded engine. DatabaseURL must be given.
+type Options struct {
+	DatabaseURL string
+	Migrate     bool          // bring the schema up to date, instead of refusing an old one
+	Environment string        // whose overrides of the templates hold
+	Lease       time.Duration // how long a worker may hold a step in silence; 30 s by default
+	SweepEvery  time.Duration // rest between two looks for stale tasks; 5 min by default, negative for never
+	Log         *slog.Logger  // nothing is logged by default
+}
+
+// Engine is Tasker inside a program. Its methods may be called concurrently.
+type Engine struct {
+	db     *postgres.DB
+	engine *engine.Engine
+	dlq    *dlq.Service
+}
+
+// heartbeats is how many signs of life fit into a lease.
+const heartbeats = 3
+
+// Open connects to the database. A schema that is not this package's is an error,
+// unless it is older and Migrate is set.
+func Open(ctx context.Context, o Options) (*Engine, error) {
+	if err := prepare(ctx, o); err != nil {
+		return nil, err
+	}
+	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{
+		db: db,
+		engine: engine.New(db, engine.Options{
+			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Log: o.Log,
+		}),
+		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Log: o.Log}),
+	}, nil
+}
+
+func prepare(ctx context.Context, o Options) (err error) {
+	conn, err := pgx.Connect(ctx, o.DatabaseURL)
+	if err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if o.Migrate {
+		_, err = schema.Up(ctx, conn)
+		return err
+	}
+	return schema.Check(ctx, conn)
+}
+
+// Close closes the connections. Run must have returned.
+func (e *Engine) Close() { e.db.Close() }
+
+// Run does what the engine does by itself: retries, timeouts, start times, lost
+// workers, the sweep for stale tasks. It returns nil when ctx has ended and the
+// work under way is done. Without it, nothing that waits for time goes on in this
+// program.
+func (e *Engine) Run(ctx context.Context) error {
+	g := loop.NewGroup(ctx)
+	for _, l := range append(e.engine.Loops(), e.dlq.Loops()...) {
+		g.Go(l.Name, l.Run)
+	}
+	g.Go("listen for work", e.engine.Listen)
+	return g.Wait()
+}
+
+// Worker returns the engine as package worker wants it.
+func (e *Engine) Worker() worker.Engine { return e.engine }
+
+// RegisterTemplate stores a template, given as YAML or JSON, and says whether it
+// is new. A version that tasks use never changes: another template under it is a
+// Conflict.
+func (e *Engine) RegisterTemplate(ctx context.Context, doc []byte) (created bool, err error) {
+	t, err := templatefile.Parse(doc)
+	if err != nil {
+		return false, err
+	}
+	_, created, err = e.engine.RegisterTemplate(ctx, t, string(doc))
+	return created, err
+}
+
+// CreateTask makes a task and returns its id. With an idempotency key the same
+// request leads to the same task.
+func (e *Engine) CreateTask(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {
+	created, err := e.engine.CreateTasks(ctx, []tasker.NewTask{t})
+	if err != nil {
+		return tasker.ID{}, err
+	}
+	return created[0].TaskUUID, nil
+}
+
+// Task returns a task. The error is NotFound when there is none.
+func (e *Engine) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
+	return e.db.Task(ctx, id)
+}
+
+// Steps returns the steps of a task, in the order of its template.
+func (e *Engine) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
+	return e.db.Steps(ctx, task)
+}
+
+// CancelTask ends a task and those of its steps that have not ended.
+func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
+	return e.engine.CancelTask(ctx, task, actor, reason)
+}
+
+// OperateStep repairs a step: tries it again, settles it, or gives it a result.
+func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.Operation) (tasker.Step, error) {
+	return e.engine.OperateStep(ctx, task, step, op)
+}
+
+// Queue returns the open investigations, the most urgent first.
+func (e *Engine) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error) {
+	return e.db.Queue(ctx, limit)
+}

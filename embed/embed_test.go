@@ -1,0 +1,119 @@
+package embed_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"tasker"
+	"tasker/embed"
+	"tasker/internal/pgtest"
+	"tasker/worker"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const greeting = `
+namespace: greetings
+name: greet
+version: 1.0.0
+steps:
+  - name: compose
+    handler: {callable: compose}
+    retry: {backoff_base_ms: 1}
+  - name: deliver
+    dependencies: [compose]
+    handler: {callable: deliver}
+`
+
+type guest struct{ Who string }
+
+// A program with the engine inside: a step fails once, is retried, and the task
+// completes; then everything ends and nothing is left running.
+func TestTheWholeEngineInOneProgram(t *testing.T) {
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	before := goleak.IgnoreCurrent()
+	e, err := embed.Open(t.Context(), embed.Options{DatabaseURL: database.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if created, err := e.RegisterTemplate(t.Context(), []byte(greeting)); err != nil || !created {
+		t.Fatalf("created %v, %v", created, err)
+	}
+	failed := false
+	delivered := make(chan string, 1)
+	w := worker.New(e.Worker(), worker.Options{Namespaces: []string{"greetings"}})
+	worker.Handle(w, "compose", func(_ context.Context, s *worker.Step[guest]) (string, error) {
+		if !failed {
+			failed = true
+			return "", errors.New("no ink")
+		}
+		return "Hello, " + s.Input.Who, nil
+	})
+	worker.Handle(w, "deliver", func(_ context.Context, s *worker.Step[guest]) (bool, error) {
+		var text string
+		err := s.Dependency("compose", &text)
+		delivered <- text
+		return true, err
+	})
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var wg sync.WaitGroup
+	for _, run := range []func(context.Context) error{e.Run, w.Run} {
+		wg.Go(func() {
+			if err := run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	task, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "greetings", Name: "greet", Context: []byte(`{"who": "you"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case text := <-delivered:
+		if text != "Hello, you" {
+			t.Errorf("delivered %q", text)
+		}
+	case <-ctx.Done():
+		t.Fatal("nothing was delivered")
+	}
+	stop()
+	wg.Wait()
+	got, err := e.Task(t.Context(), task)
+	if err != nil || got.State != tasker.TaskComplete {
+		t.Errorf("task is %s, %v", got.State, err)
+	}
+	e.Close()
+	goleak.VerifyNone(t, before)
+}
+
+func TestAnOldSchemaIsRefusedUnlessItMayBeMigrated(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t).URL
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "DROP SCHEMA tasker CASCADE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embed.Open(t.Context(), embed.Options{DatabaseURL: url}); err == nil || !strings.Contains(err.Error(), "migrate up") {
+		t.Errorf("an empty database gives %v", err)
+	}
+	e, err := embed.Open(t.Context(), embed.Options{DatabaseURL: url, Migrate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Close()
+}
