@@ -99,7 +99,7 @@ func (c *cluster) initdb(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(filepath.Join(c.bin.dir, "initdb"), args...)
+	cmd := exec.Command(filepath.Join(c.bin.dir, "initdb"), args...) //nolint:noctx // process.wait ends it with ctx
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir.path, out, out
 	p, err := startProcess(cmd, c.account, syscall.SIGKILL)
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), c.arguments(port)...)
+	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), c.arguments(port)...) //nolint:noctx // it outlives ctx; process.stop ends it
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir.path, out, out
 	p, err := startProcess(cmd, c.account, fastShutdown)
 	if err != nil {
@@ -221,7 +221,7 @@ func createDatabase(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("connect to the new server: %w", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // what matters has been answered
 	var exists bool
 	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", database).Scan(&exists)
 	if err == nil && !exists {

@@ -2,6 +2,7 @@ package devpg
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestTheSecondStartFindsWhatTheFirstWrote(t *testing.T) {
 		}
 		var got int
 		err = conn.QueryRow(ctx, "CREATE TABLE IF NOT EXISTS visit (n int GENERATED ALWAYS AS IDENTITY)").Scan()
-		if err != nil && err != pgx.ErrNoRows {
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			t.Fatal(err)
 		}
 		if err := conn.QueryRow(ctx, "INSERT INTO visit DEFAULT VALUES RETURNING n").Scan(&got); err != nil {
@@ -46,7 +47,7 @@ func TestTheSecondStartFindsWhatTheFirstWrote(t *testing.T) {
 // that root runs PostgreSQL as.
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "devpg-test-")
+	dir, err := os.MkdirTemp("", "devpg-test-") //nolint:usetesting // another user must be able to enter it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (d *directory) end(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	defer p.Release()
+	defer func() { _ = p.Release() }() // it frees what we hold of it, no more
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.NewTimer(leftoverGrace)

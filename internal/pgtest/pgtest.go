@@ -66,7 +66,7 @@ func (db *DB) end(t testing.TB, s *testServer) {
 		t.Logf("the test's database is dropped with its server; name a server with %s to keep it", urlEnv)
 	}
 	// The context of the test has ended by now.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(db.name)+" WITH (FORCE)"); err != nil {
 		t.Errorf("drop the test's database: %v", err)

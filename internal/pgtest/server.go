@@ -71,7 +71,7 @@ func server(t testing.TB) *testServer {
 	defer state.Unlock()
 	if state.server == nil && state.err == nil {
 		// Not the test's context: the server outlives the test.
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		state.server, state.err = connect(ctx)
 	}
@@ -86,8 +86,7 @@ func connect(ctx context.Context) (*testServer, error) {
 	s := &testServer{url: os.Getenv(urlEnv), external: true}
 	if s.url == "" {
 		if !state.main {
-			return nil, errors.New("nobody would stop it: add to this package\n\n" +
-				"\tfunc TestMain(m *testing.M) { pgtest.Main(m) }\n")
+			return nil, errors.New("nobody would stop it: add to this package: func TestMain(m *testing.M) { pgtest.Main(m) }")
 		}
 		var err error
 		if s, err = startPrivate(ctx); err != nil {

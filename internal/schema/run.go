@@ -91,8 +91,7 @@ func exec(ctx context.Context, conn *pgx.Conn, f file) error {
 	if err == nil {
 		return nil
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return &fileError{file: f, statement: len(results), err: pg}
 	}
 	return fmt.Errorf("%s: %w", f.path, err)
