@@ -10,8 +10,10 @@ import (
 )
 
 // The most urgent steps for each pair of namespace and handler are one index
-// range each; what another claim holds is skipped, so claims never wait. The
-// lease never outlives the attempt's own timeout.
+// range each; what another claim holds is skipped, so claims never wait. What is
+// picked is locked, so the update need not ask for the state again: asking would
+// have it read all that is enqueued. The lease never outlives the attempt's own
+// timeout.
 const claimSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 picked AS (
@@ -37,7 +39,7 @@ claimed AS (
         lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
     FROM picked p
     CROSS JOIN clock c
-    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state = 'enqueued'
+    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid
     RETURNING s.*
 ),
 log AS (

@@ -60,7 +60,7 @@ task AS (
         correlation_id, parent_correlation_id, idempotency_key, request_digest, recreated_from, start_at
     )
     JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid
-    CROSS JOIN tasker.staleness_thresholds st
+    JOIN tasker.staleness_thresholds st ON st.only_row
     CROSS JOIN clock c
     RETURNING task_uuid, namespace, state, priority
 ),
@@ -71,18 +71,17 @@ step AS (
         max_backoff_ms, backoff_jitter, timeout_ms, created_at, updated_at
     )
     SELECT
-        u.task_uuid, u.step_uuid, u.name, u.step_type, t.namespace, u.handler, t.priority, u.state, c.at,
+        u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, c.at,
         u.parents::uuid[], u.children::uuid[], cardinality(u.parents::uuid[]),
         CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
         u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, c.at, c.at
     FROM unnest(
         $16::uuid[], $17::uuid[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[],
-        $24::int[], $25::bool[], $26::text[], $27::int[], $28::int[], $29::bool[], $30::int[]
+        $24::int[], $25::bool[], $26::text[], $27::int[], $28::int[], $29::bool[], $30::int[], $31::text[], $32::int[]
     ) AS u (
         task_uuid, step_uuid, name, step_type, handler, state, parents, children,
-        max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s
+        max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, namespace, priority
     )
-    JOIN task t ON t.task_uuid = u.task_uuid
     CROSS JOIN clock c
     RETURNING task_uuid, step_uuid, state, attempts
 ),
@@ -97,7 +96,7 @@ task_log AS (
 ),
 reject_log AS (
     INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
-    SELECT t.task_uuid, p.from_state, p.to_state, p.event, $31, c.at
+    SELECT t.task_uuid, p.from_state, p.to_state, p.event, $33, c.at
     FROM task t
     CROSS JOIN (VALUES (1, 'pending', 'initializing', 'initialize'), (2, 'initializing', 'error', 'reject'))
         AS p (ordinal, from_state, to_state, event)
@@ -158,6 +157,8 @@ type taskArrays struct {
 	name, kind, handler, stepState, parents, children, backoff    []string
 	maxAttempts, base, limit, timeout                             []int32
 	retryable, jitter                                             []bool
+	namespace                                                     []string
+	stepPriority                                                  []int32
 	rejectReason                                                  string
 }
 
@@ -182,12 +183,14 @@ func (a *taskArrays) add(t CreatedTask) {
 		a.rejectReason = t.RejectReason
 	}
 	for _, s := range t.Steps {
-		a.addStep(t.UUID, s)
+		a.addStep(t, s)
 	}
 }
 
-func (a *taskArrays) addStep(task tasker.ID, s CreatedStep) {
-	a.stepTask = append(a.stepTask, task)
+func (a *taskArrays) addStep(t CreatedTask, s CreatedStep) {
+	a.stepTask = append(a.stepTask, t.UUID)
+	a.namespace = append(a.namespace, t.Template.Namespace)
+	a.stepPriority = append(a.stepPriority, int32(t.Request.Priority))
 	a.step = append(a.step, s.UUID)
 	a.name = append(a.name, s.Name)
 	a.kind = append(a.kind, string(s.Type))
@@ -209,7 +212,8 @@ func (a *taskArrays) args() []any {
 		a.id, a.template, a.state, a.priority, a.context, a.initiator, a.source, a.reason, a.tags,
 		a.corr, a.parent, a.key, a.digest, a.recreated, a.start,
 		a.stepTask, a.step, a.name, a.kind, a.handler, a.stepState, a.parents, a.children,
-		a.maxAttempts, a.retryable, a.backoff, a.base, a.limit, a.jitter, a.timeout, a.rejectReason,
+		a.maxAttempts, a.retryable, a.backoff, a.base, a.limit, a.jitter, a.timeout,
+		a.namespace, a.stepPriority, a.rejectReason,
 	}
 }
 

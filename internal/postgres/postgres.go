@@ -63,10 +63,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = "5000"
 	params["idle_in_transaction_session_timeout"] = "15000"
-	// Planning a statement anew for each batch costs more than running it, and a
-	// plan made for a long array reads whole tables. Plans that do not depend on
-	// the values are right for statements that go through indexes by key.
-	params["plan_cache_mode"] = "force_generic_plan"
+	for name, value := range planning {
+		params[name] = value
+	}
 	cfg.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
 		c.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
@@ -82,6 +81,23 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
 	return &DB{pool: pool}, nil
+}
+
+// planning is for a database that is a queue, whose statistics are wrong most of
+// the time: a moment ago all steps were enqueued, now none is. Every statement
+// here goes from a few rows to others by key, through an index; what the planner
+// must not do is believe that reading a whole table, to join it or to find
+// something in it, is cheaper today. Planning anew for each batch costs more than
+// running it, and compiling a plan (jit) a hundred times more.
+//
+// So a statement must not join two sets that are both large: they would be
+// compared each with each.
+var planning = map[string]string{
+	"plan_cache_mode":  "force_generic_plan",
+	"enable_seqscan":   "off",
+	"enable_hashjoin":  "off",
+	"enable_mergejoin": "off",
+	"jit":              "off",
 }
 
 // Close waits for running statements and closes the connections.

@@ -18,14 +18,16 @@ type Mark struct {
 	ReportDigest  []byte
 }
 
+const marks = `
+SELECT s.task_uuid, s.step_uuid, s.state, s.fence, s.worker_uuid, s.reported_fence, s.report_digest
+FROM tasker.workflow_steps s
+JOIN unnest($1::uuid[], $2::uuid[]) AS l (task_uuid, step_uuid) USING (task_uuid, step_uuid)`
+
 // Marks returns where the steps of leases stand; those that do not exist are not
 // among the result.
 func (db *DB) Marks(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]Mark, error) {
 	tasks, steps, _ := leaseArrays(leases)
-	rows, err := collect[Mark](ctx, db.pool, `
-		SELECT s.task_uuid, s.step_uuid, s.state, s.fence, s.worker_uuid, s.reported_fence, s.report_digest
-		FROM tasker.workflow_steps s
-		JOIN unnest($1::uuid[], $2::uuid[]) AS l (task_uuid, step_uuid) USING (task_uuid, step_uuid)`, tasks, steps)
+	rows, err := collect[Mark](ctx, db.pool, marks, tasks, steps)
 	if err != nil {
 		return nil, fmt.Errorf("read where steps stand: %w", known(err))
 	}

@@ -52,12 +52,13 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 const settleTasks = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 counted AS MATERIALIZED (
-    SELECT t.task_uuid, t.state AS was, t.state_since AS since,
-        tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) AS rests,
-        tt, st
+    SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests, tt, st,
+        (t.state <> r.rests OR (r.rests = 'steps_in_process' AND t.state_since < c.at - interval '1 second'))
+        AND ($2 OR NOT (t.state = 'error' AND r.rests = 'waiting_for_retry')) AS goes
     FROM tasker.tasks t
+    CROSS JOIN clock c
     JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
-    CROSS JOIN tasker.staleness_thresholds st
+    JOIN tasker.staleness_thresholds st ON st.only_row
     CROSS JOIN LATERAL (
         SELECT
             count(*) AS total,
@@ -68,6 +69,7 @@ counted AS MATERIALIZED (
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
     ) n
+    CROSS JOIN LATERAL (SELECT tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) AS rests) r
     WHERE t.task_uuid = ANY ($1) AND t.state NOT IN ('complete', 'cancelled') AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())
 ),
 moved AS (
@@ -78,9 +80,7 @@ moved AS (
         completed_at = CASE WHEN n.rests = 'complete' THEN c.at END
     FROM counted n
     CROSS JOIN clock c
-    WHERE t.task_uuid = n.task_uuid
-      AND (n.was <> n.rests OR (n.rests = 'steps_in_process' AND n.since < c.at - interval '1 second'))
-      AND ($2 OR NOT (n.was = 'error' AND n.rests = 'waiting_for_retry'))
+    WHERE t.task_uuid = n.task_uuid AND n.goes
     RETURNING t.task_uuid, n.was, t.state, n.since, t.state_since
 ),
 log AS (
@@ -104,9 +104,8 @@ recovered_log AS (
     SELECT dlq_entry_uuid, 'recovered', 'tasker', 'pending', 'pending', state_since
     FROM recovered
 )
-SELECT n.task_uuid, n.was, n.since, coalesce(m.state, n.was) AS state
-FROM counted n
-LEFT JOIN moved m ON m.task_uuid = n.task_uuid`
+SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END AS state
+FROM counted n`
 
 // A Settled is a task after its steps have changed: where it was, and where it
 // has come to rest.

@@ -18,7 +18,8 @@ SELECT
     CASE WHEN s.state = 'in_progress' THEN s.worker_uuid END AS worker_uuid, s.lease_expires_at,
     s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at, s.results, s.error
 FROM tasker.get_step_readiness_status($1, $2) r
-JOIN tasker.workflow_steps s ON s.task_uuid = r.task_uuid AND s.step_uuid = r.step_uuid
+JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
+WHERE s.task_uuid = $1
 ORDER BY s.step_uuid`
 
 type stepRow struct {

@@ -120,15 +120,17 @@ type ExpiredLease struct {
 	TimeoutMS  int64
 }
 
+const expiredLeases = `
+SELECT s.task_uuid, s.step_uuid, s.fence, s.attempts, s.worker_uuid,
+    s.timeout_at IS NOT NULL AND s.timeout_at <= clock_timestamp() AS timed_out, coalesce(s.timeout_ms, 0) AS timeout_ms
+FROM tasker.workflow_steps s
+WHERE s.lease_expires_at <= clock_timestamp()
+ORDER BY s.lease_expires_at
+LIMIT $1`
+
 // ExpiredLeases returns attempts whose lease has run out, the longest ago first.
 func (db *DB) ExpiredLeases(ctx context.Context, limit int) ([]ExpiredLease, error) {
-	rows, err := collect[ExpiredLease](ctx, db.pool, `
-		SELECT s.task_uuid, s.step_uuid, s.fence, s.attempts, s.worker_uuid,
-			s.timeout_at IS NOT NULL AND s.timeout_at <= clock_timestamp() AS timed_out, coalesce(s.timeout_ms, 0) AS timeout_ms
-		FROM tasker.workflow_steps s
-		WHERE s.lease_expires_at <= clock_timestamp()
-		ORDER BY s.lease_expires_at
-		LIMIT $1`, limit)
+	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, limit)
 	if err != nil {
 		return nil, fmt.Errorf("look for expired leases: %w", known(err))
 	}
@@ -143,14 +145,16 @@ type KeptReport struct {
 	Report   []byte
 }
 
+const keptReports = `
+SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
+FROM tasker.workflow_steps s
+WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= clock_timestamp() - $1::interval
+ORDER BY s.state_since
+LIMIT $2`
+
 // KeptReports returns kept reports older than age, oldest first.
 func (db *DB) KeptReports(ctx context.Context, age time.Duration, limit int) ([]KeptReport, error) {
-	rows, err := collect[KeptReport](ctx, db.pool, `
-		SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
-		FROM tasker.workflow_steps s
-		WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= clock_timestamp() - $1::interval
-		ORDER BY s.state_since
-		LIMIT $2`, age, limit)
+	rows, err := collect[KeptReport](ctx, db.pool, keptReports, age, limit)
 	if err != nil {
 		return nil, fmt.Errorf("look for kept reports: %w", known(err))
 	}

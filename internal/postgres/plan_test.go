@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// history fills a database with finished tasks of one step, with a hundred that
+// are under way: what a server sees after a while.
+const history = `
+INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '');
+INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at)
+SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0',
+    CASE WHEN n > 100 THEN 'complete' ELSE 'steps_in_process' END, now(),
+    CASE WHEN n <= 100 THEN now() + interval '1 hour' END, CASE WHEN n <= 100 THEN now() + interval '2 hours' END, '{}', '', now(), now()
+FROM tasker.task_templates, generate_series(1, 20000) n;
+INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+    parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, lease_expires_at, created_at, updated_at)
+SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0,
+    CASE WHEN state = 'complete' THEN 'complete' ELSE 'enqueued' END, now(), '{}', '{}', 0, 1, 3, true, 'constant', 1, 1, false, NULL, now(), now()
+FROM tasker.tasks;
+INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, resolution_status, resolution_notes, resolved_at, resolved_by)
+SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', 'cancelled', 'x', now(), 'x' FROM tasker.tasks LIMIT 5000;
+INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+SELECT task_uuid, 'pending', 'initializing', 'initialize', now() FROM tasker.tasks;
+INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', 1, now() FROM tasker.workflow_steps;
+ANALYZE;`
+
+// Costs must not grow with history: no plan of a statement that runs often reads
+// a whole table.
+func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	for name, sql := range map[string]string{
+		"claimSteps": claimSteps, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
+		"settleTasks": settleTasks, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks,
+		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
+		"expiredLeases": expiredLeases, "keptReports": keptReports, "selectSteps": selectSteps, "cancelSteps": cancelSteps,
+		"cancelTask": cancelTask, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry,
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Not one that is small, either: its penalty would hide what the rest costs.
+			if plan := explain(t, db, sql); strings.Contains(plan, "Seq Scan on ") || strings.Contains(plan, "JIT") || strings.Contains(plan, "Hash Join") {
+				t.Errorf("reads a whole table, or is compiled:\n%s", plan)
+			}
+		})
+	}
+}
+
+// explain returns the plan that a statement has for any values.
+func explain(t *testing.T, db *DB, sql string) string {
+	t.Helper()
+	conn, err := db.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	prepared, err := conn.Conn().Prepare(t.Context(), "plan_"+t.Name(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute := "EXPLAIN EXECUTE " + pgx.Identifier{prepared.Name}.Sanitize()
+	if n := len(prepared.ParamOIDs); n > 0 {
+		execute += "(" + strings.TrimSuffix(strings.Repeat("NULL, ", n), ", ") + ")"
+	}
+	return lines(t.Context(), t, conn.Conn(), execute)
+}
+
+func lines(ctx context.Context, t *testing.T, conn *pgx.Conn, sql string) string {
+	t.Helper()
+	rows, err := conn.Query(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(list, "\n")
+}
