@@ -36,15 +36,22 @@ func (o *demoOptions) flags(c *cobra.Command) {
 // switches is where the faults of the demo are switched over HTTP.
 const switches = "/demo/faults"
 
-// prepare adds the shop to a server.
-func (o *demoOptions) prepare(server *app.Options) error {
-	if o.every <= 0 || o.orders < 0 {
-		return usageError{"tasker dev", errors.New("--demo-every must be more than nothing, and --demo-orders not negative")}
+// check says what is wrong with the flags.
+func (o *demoOptions) check(c *cobra.Command) error {
+	switch {
+	case !o.on && (c.Flags().Changed("demo-orders") || c.Flags().Changed("demo-every")):
+		return usageError{c.CommandPath(), errors.New("--demo-orders and --demo-every are for the demo: say --demo too")}
+	case o.every <= 0 || o.orders < 0:
+		return usageError{c.CommandPath(), errors.New("--demo-every must be more than nothing, and --demo-orders not negative")}
 	}
+	return nil
+}
+
+// prepare adds the shop to a server.
+func (o *demoOptions) prepare(server *app.Options) {
 	s := shop{demoOptions: *o, faults: demo.NewFaults(), log: server.Log, out: server.Out}
 	server.Mount = map[string]http.Handler{switches: s.faults.Handler(switches)}
 	server.Beside = s.run
-	return nil
 }
 
 // A shop is the demo at work.

@@ -14,6 +14,7 @@ import (
 	"tasker/internal/app"
 	"tasker/internal/config"
 	"tasker/internal/devpg"
+	"tasker/internal/loop"
 	"tasker/internal/schema"
 )
 
@@ -21,6 +22,7 @@ import (
 type devOptions struct {
 	dataDir  string
 	logLevel *string
+	remote   *bool
 	demo     demoOptions
 }
 
@@ -40,7 +42,8 @@ PostgreSQL 15 or newer is found on the machine, or fetched once. Its data lie in
 the data directory and survive restarts; as root it runs as an unprivileged user.
 Ctrl-C ends everything.
 
---demo opens a small shop: orders that finish, and orders that need a human.`,
+--demo opens a small shop: orders that finish, and orders that need a human. It
+prints what to try in a second terminal.`,
 		Example: "  tasker dev --demo\n  tasker dev --templates ./templates --data-dir ./data --listen 127.0.0.1:9000",
 		Args:    cobra.NoArgs,
 	}
@@ -51,15 +54,28 @@ Ctrl-C ends everything.
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
 	o.logLevel = s.flags["log.level"]
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default: one for all of your projects)")
+	o.remote = remoteFlag(c)
 	o.demo.flags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := s.load(c)
 		if err != nil {
 			return err
 		}
-		return dev(c, cfg, o)
+		if err := o.check(c, cfg); err != nil {
+			return err
+		}
+		return served(c.Context(), dev(c, cfg, o))
 	}
 	return c
+}
+
+// check says what is wrong before anything is started.
+func (o devOptions) check(c *cobra.Command, cfg config.Config) error {
+	cfg.Database.URL = "postgres://127.0.0.1/" // ours has an address only once it runs
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	return o.demo.check(c)
 }
 
 // stopPatience bounds the end of the private PostgreSQL.
@@ -81,25 +97,26 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPostgres(ctx, pg)) }()
-	go func() {
+	watch := loop.NewGroup(ctx)
+	watch.Go("private PostgreSQL", func(ctx context.Context) error {
 		select {
 		case <-pg.Done():
 			cancel(errPostgresEnded)
 		case <-ctx.Done():
 		}
+		return nil
+	})
+	defer func() {
+		cancel(nil)
+		err = errors.Join(err, watch.Wait())
 	}()
 	cfg.Database.URL = pg.URL()
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
 	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
-	server := app.Options{Config: cfg, Version: version(), Log: log, Out: c.OutOrStdout()}
+	server := app.Options{Config: cfg, Version: version(), Log: log, Out: c.OutOrStdout(), AllowRemote: *o.remote}
 	if o.demo.on {
-		if err := o.demo.prepare(&server); err != nil {
-			return err
-		}
+		o.demo.prepare(&server)
 	}
 	err = app.Run(ctx, server)
 	if cause := context.Cause(ctx); errors.Is(cause, errPostgresEnded) {
@@ -122,7 +139,7 @@ func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 func migrate(ctx context.Context, url string, log *slog.Logger) (err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("reach the private PostgreSQL: %w", err)
+		return fmt.Errorf("the private PostgreSQL: %w", app.Unreachable(err))
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	applied, err := schema.Up(ctx, conn)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ import (
 // The exit codes.
 const (
 	exitError  = 1
-	exitUsage  = 2
+	exitUsage  = 2 // the command line makes no sense
 	exitBehind = 1 // of migrate status
 )
 
@@ -69,8 +70,9 @@ Run it for real:   tasker migrate up --database-url postgres://…
 Look into it:      tasker-ctl --help`,
 		SilenceErrors: true, SilenceUsage: true,
 		Version: version(),
-		Args:    cobra.NoArgs,
-		RunE:    showHelp,
+		// Without these two, cobra takes a misspelled command for a wish for help.
+		Args: noSuchCommand,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} })
 	root.AddCommand(newDev(), newServe(), newMigrate(), newConfig(), newVersion())
@@ -78,8 +80,41 @@ Look into it:      tasker-ctl --help`,
 	return root
 }
 
-// showHelp is what a command does that only has others below it.
-func showHelp(c *cobra.Command, _ []string) error { return c.Help() }
+// noSuchCommand refuses what is left of the command line of a group: no command
+// has that name.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2
+	var hint string
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], hint)
+}
+
+// group makes a usage error of a group that is called without a command: a
+// script that forgets the word must not go on as if something had been done.
+func group(c *cobra.Command) {
+	c.Args = noSuchCommand
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var names []string
+		for _, child := range c.Commands() {
+			names = append(names, c.CommandPath()+" "+child.Name())
+		}
+		return usageError{c.CommandPath(), errors.New("say what to do: " + strings.Join(names, " or "))}
+	}
+}
+
+// served is the end of a server: nil when it was told to end before it was
+// ready, which is no failure.
+func served(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
 
 // checkArguments makes usage errors of wrong arguments, which cobra does not mark.
 func checkArguments(c *cobra.Command) {

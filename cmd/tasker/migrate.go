@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"tasker/internal/app"
 	"tasker/internal/schema"
 )
 
@@ -17,9 +18,10 @@ func newMigrate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring a database to the schema of this program, or see where it stands",
-		Args:  cobra.NoArgs,
-		RunE:  showHelp,
+		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker\n" +
+			"  tasker migrate up --database-url postgres://tasker@db/tasker",
 	}
+	group(c)
 	c.AddCommand(newMigrateUp(), newMigrateStatus())
 	return c
 }
@@ -57,8 +59,10 @@ func newMigrateStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Say which migrations are applied",
-		Long:  "Say which migrations are applied. The exit status is 0 when the database has the schema of this program, else 1.",
-		Args:  cobra.NoArgs,
+		Long: "Say which migrations are applied, and change nothing. The exit status is 0 when the\n" +
+			"database has the schema of this program, else 1.",
+		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker || echo not yet",
+		Args:    cobra.NoArgs,
 	}
 	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
 		report, err := schema.Status(ctx, conn)
@@ -117,7 +121,7 @@ func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) 
 		defer cancel()
 		conn, err := pgx.Connect(ctx, cfg.Database.URL)
 		if err != nil {
-			return fmt.Errorf("reach the database: %w", err)
+			return app.Unreachable(err)
 		}
 		defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(c.Context()))) }()
 		return run(c.Context(), conn)

@@ -12,9 +12,13 @@ func newServe() *cobra.Command {
 		Short: "Serve on a PostgreSQL of your own",
 		Long: `Serve on a PostgreSQL of your own. Any number of servers may share one database.
 
-The database must have the schema of this program: tasker migrate up. The server
-prints one line with its address when it is ready, and ends in order on SIGTERM
-or Ctrl-C; a second signal ends it at once.`,
+The database must have the schema of this program: tasker migrate up. One that is
+just starting is waited for. The server prints one line with its address when it
+is ready, and ends in order on SIGTERM or Ctrl-C; a second signal ends it at once.
+
+Flags come before the environment (TASKER_…, DATABASE_URL), that before the file;
+tasker config keys lists every setting. The exit status is 0 after an orderly end,
+2 when the command line is wrong, else 1.`,
 		Example: "  tasker serve --database-url postgres://tasker@db/tasker --templates ./templates\n" +
 			"  DATABASE_URL=postgres://… tasker serve --config tasker.toml --listen 127.0.0.1:8080",
 		Args: cobra.NoArgs,
@@ -25,7 +29,7 @@ or Ctrl-C; a second signal ends it at once.`,
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-format", "log.format", "text or json")
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error")
-	remote := c.Flags().Bool("insecure-allow-remote", false, "listen where other machines can reach it, although nobody is asked who he is")
+	remote := remoteFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := s.load(c)
 		if err != nil {
@@ -34,9 +38,13 @@ or Ctrl-C; a second signal ends it at once.`,
 		if err := cfg.Validate(); err != nil {
 			return err
 		}
-		return app.Run(c.Context(), app.Options{
+		return served(c.Context(), app.Run(c.Context(), app.Options{
 			Config: cfg, Version: version(), Log: cfg.Log.Logger(c.ErrOrStderr()), Out: c.OutOrStdout(), AllowRemote: *remote,
-		})
+		}))
 	}
 	return c
+}
+
+func remoteFlag(c *cobra.Command) *bool {
+	return c.Flags().Bool("insecure-allow-remote", false, "listen where other machines can reach it, although nobody is asked who he is")
 }

@@ -55,7 +55,6 @@ func newConfig() *cobra.Command {
 
 tasker config keys lists every setting.`,
 		Example: "  tasker config --config tasker.toml\n  TASKER_LOG_LEVEL=debug tasker config",
-		Args:    cobra.NoArgs,
 	}
 	s := newSettings(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -70,6 +69,7 @@ tasker config keys lists every setting.`,
 		_, err = c.OutOrStdout().Write(doc)
 		return err
 	}
+	c.Args = noSuchCommand
 	c.AddCommand(&cobra.Command{
 		Use: "keys", Short: "List every setting", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -29,8 +29,8 @@ type Options struct {
 	Out         io.Writer // gets the one line that says where the server is
 	AllowRemote bool      // to listen where others than this machine can reach it
 
-	// Beside runs while the server does, with its address; nil means nothing. Its
-	// error ends the server.
+	// Beside runs while the server does, with its address, from when that was
+	// told; nil means nothing. Its error ends the server.
 	Beside func(ctx context.Context, url string, e *engine.Engine) error
 
 	// Mount are more handlers, by the path that they serve.
@@ -79,23 +79,40 @@ func serve(ctx context.Context, o Options, listener net.Listener, p parts) error
 	// Requests, then loops, then what they use: two groups end one after another.
 	loopsCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
-	loops := loop.NewGroup(loopsCtx)
-	for _, l := range append(p.engine.Loops(), p.dlq.Loops()...) {
-		loops.Go(l.Name, l.Run)
-	}
-	loops.Go("listen for work", p.engine.Listen)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	loops := p.start(loop.NewGroup(loopsCtx), stop)
 
-	url := "http://" + listener.Addr().String()
+	url := baseURL(listener.Addr())
 	front := loop.NewGroup(ctx)
 	front.Go("http", func(ctx context.Context) error { return serveHTTP(ctx, o, listener, p) })
-	if o.Beside != nil {
+	_, err := fmt.Fprintf(o.Out, "tasker is ready at %s\n", url)
+	switch {
+	case err != nil: // nobody would learn where we are
+		stop()
+	case o.Beside != nil:
 		front.Go("beside", func(ctx context.Context) error { return o.Beside(ctx, url, p.engine) })
 	}
-	_, err := fmt.Fprintf(o.Out, "tasker is ready at %s\n", url)
 	err = errors.Join(err, front.Wait())
 	o.Log.InfoContext(ctx, "stopping", "url", url)
 	stopLoops()
 	return errors.Join(err, loops.Wait())
+}
+
+// start starts what the parts do by themselves. When one of it ends, so does the
+// server: without its timers it would look alive, and leave tasks stuck.
+func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
+	run := func(name string, f func(context.Context) error) {
+		loops.Go(name, func(ctx context.Context) error {
+			defer stop()
+			return f(ctx)
+		})
+	}
+	for _, l := range append(p.engine.Loops(), p.dlq.Loops()...) {
+		run(l.Name, l.Run)
+	}
+	run("listen for work", p.engine.Listen)
+	return loops
 }
 
 const (

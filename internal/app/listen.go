@@ -24,6 +24,15 @@ func listen(ctx context.Context, address string, allowRemote bool) (net.Listener
 	return l, nil
 }
 
+// baseURL is where a program on this machine reaches the address.
+func baseURL(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if ok && tcp.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", tcp.Port)
+	}
+	return "http://" + a.String()
+}
+
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -52,6 +52,7 @@ func connect(ctx context.Context, o Options) (*postgres.DB, error) {
 		if err == nil {
 			return db, nil
 		}
+		err = Unreachable(err)
 		if !mayComeUp(err) || time.Now().After(deadline) || ctx.Err() != nil {
 			return nil, err
 		}

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Unreachable makes one line of the reasons why a database could not be
+// connected to, and says what to do about them. Other errors stay as they are.
+func Unreachable(err error) error {
+	var connect *pgconn.ConnectError
+	if !errors.As(err, &connect) {
+		return err
+	}
+	return &unreachableError{text: "cannot reach the database: " + oneLine(connect.Error()) + "; " + remedy(err), err: err}
+}
+
+// unreachableError is a [pgconn.ConnectError] in a person's words.
+type unreachableError struct {
+	text string
+	err  error
+}
+
+func (e *unreachableError) Error() string { return e.text }
+
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// oneLine joins the lines of a message, each once: an attempt with TLS and one
+// without tend to fail alike.
+func oneLine(message string) string {
+	var lines []string
+	for line := range strings.Lines(message) {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, " ")
+}
+
+// remedy is what to do, by what the server answered, if it did.
+func remedy(err error) string {
+	var answer *pgconn.PgError
+	if !errors.As(err, &answer) {
+		return "is PostgreSQL running there, and is the database URL right?"
+	}
+	switch answer.Code {
+	case "28P01", "28000":
+		return "look at user and password in the database URL"
+	case "3D000":
+		return "create the database first (createdb), or look at its name in the database URL"
+	default:
+		return "that is PostgreSQL's own answer"
+	}
+}
