@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -63,9 +64,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = "5000"
 	params["idle_in_transaction_session_timeout"] = "15000"
-	for name, value := range planning {
-		params[name] = value
-	}
+	maps.Copy(params, planning)
 	cfg.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
 		c.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
