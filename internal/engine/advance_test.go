@@ -193,6 +193,30 @@ func TestExternalStepWaitsForItsCompletion(t *testing.T) {
 	h.wantState(task, tasker.TaskComplete)
 }
 
+func TestAnExternalStepThatWasResetTakesTheSameOutcomeAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("approval", external("approve"), step("act", "approve"))
+	task := h.create("approval")
+	id := h.step(task, "approve").UUID
+	no := tasker.Outcome{Failure: &tasker.Failure{Message: "declined"}}
+	for range 2 {
+		s, err := h.engine.CompleteExternal(t.Context(), task, id, no, "portal")
+		h.must(err)
+		if s.State != tasker.StepError {
+			t.Fatalf("step is %s", s.State)
+		}
+		h.wantState(task, tasker.TaskError)
+		_, err = h.engine.OperateStep(t.Context(), task, id, operation(tasker.ResetForRetry))
+		h.must(err)
+		h.wantState(task, tasker.TaskWaitingForDependencies)
+	}
+	_, err := h.engine.CompleteExternal(t.Context(), task, id, tasker.Outcome{Success: true, Result: json.RawMessage(`1`)}, "portal")
+	h.must(err)
+	h.drain()
+	h.wantState(task, tasker.TaskComplete)
+}
+
 func TestExternalFailureOpensAnInvestigation(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

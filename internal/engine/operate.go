@@ -207,7 +207,8 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (
 	if err != nil {
 		return false, err
 	}
-	if before.ReportedFence != nil && bytes.Equal(before.ReportDigest, v.Digest) {
+	// A step that waits again after a reset takes the same outcome anew.
+	if before.State != string(tasker.StepPending) && bytes.Equal(before.ReportDigest, v.Digest) {
 		return true, nil
 	}
 	mark, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)

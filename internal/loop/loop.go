@@ -106,10 +106,19 @@ func (l *Loop) caught(ctx context.Context) (next time.Duration, err error) {
 	return l.Pass(ctx)
 }
 
+// longestRest bounds the rest of a loop that fails again and again, unless its
+// usual rest is longer.
+const longestRest = 5 * time.Second
+
 // rest returns how long to rest when the pass asked for next. Only the usual
-// rest is varied: a pass that names an instant means it.
+// rest is varied: a pass that names an instant means it. A loop that fails rests
+// longer each time, so that an outage does not fill the log.
 func (l *Loop) rest(next time.Duration) time.Duration {
-	usual := time.Duration(float64(l.Every) * (0.9 + 0.2*rand.Float64()))
+	usual := l.Every
+	for n := l.Failures(); n > 1 && usual < longestRest; n-- {
+		usual = min(2*usual, longestRest)
+	}
+	usual = time.Duration(float64(usual) * (0.9 + 0.2*rand.Float64()))
 	if next > 0 {
 		return min(next, usual)
 	}

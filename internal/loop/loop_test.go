@@ -291,3 +291,24 @@ func TestIncompleteLoopDoesNotRun(t *testing.T) {
 		})
 	}
 }
+
+func TestALoopThatFailsRestsLongerEachTime(t *testing.T) {
+	t.Parallel()
+	l := Loop{Every: 250 * time.Millisecond}
+	var before time.Duration
+	for n := range 12 {
+		l.failures.Store(int64(n))
+		rest := l.rest(0)
+		if rest < before*8/10 || rest > longestRest*11/10 {
+			t.Errorf("after %d failures it rests %v, before that %v", n, rest, before)
+		}
+		before = rest
+	}
+	if before < longestRest*9/10 {
+		t.Errorf("after many failures it rests only %v", before)
+	}
+	l.failures.Store(0)
+	if rest := l.rest(0); rest > 300*time.Millisecond {
+		t.Errorf("after a good pass it rests %v", rest)
+	}
+}

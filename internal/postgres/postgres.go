@@ -15,8 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -160,10 +163,15 @@ func known(err error) error {
 		return err
 	case errors.As(err, &connect):
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the database cannot be reached; try again", Err: err}
-	case !errors.As(err, &pg):
-		if pgconn.SafeToRetry(err) {
-			return &tasker.Error{Code: tasker.Unavailable, Message: "the connection to the database was lost; try again", Err: err}
+	case errors.As(err, &pg):
+	case pgconn.SafeToRetry(err):
+		return &tasker.Error{Code: tasker.Unavailable, Message: "the connection to the database was lost; try again", Err: err}
+	case broken(err):
+		return &tasker.Error{
+			Code: tasker.Unavailable, Err: err,
+			Message: "the connection to the database broke off, and whether the request took effect is not known; send it again",
 		}
+	default:
 		return err
 	}
 	switch pg.Code[:2] {
@@ -174,6 +182,16 @@ func known(err error) error {
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the row is held by another for too long; try again", Err: err}
 	}
 	return err
+}
+
+// broken reports whether a connection ended under a statement.
+func broken(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false // the caller ended it
+	}
+	var network net.Error
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+		errors.As(err, &network) || strings.Contains(err.Error(), "conn closed")
 }
 
 // collect runs a query and reads its rows by column name.
