@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"tasker"
 	"tasker/internal/lifecycle"
@@ -39,14 +40,8 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict) (moved []in
 // no attempt is left: all in one transaction. It returns the indexes of those
 // that still stood as their verdict says.
 func (e *Engine) conclude(ctx context.Context, list []verdict) ([]int, error) {
-	conclusions := make([]postgres.Conclusion, len(list))
-	failures := false
-	for i, v := range list {
-		conclusions[i] = v.Conclusion
-		failures = failures || v.To == tasker.StepError
-	}
-	if !failures {
-		concluded, _, err := e.db.Report(ctx, conclusions)
+	if !slices.ContainsFunc(list, func(v verdict) bool { return v.To == tasker.StepError }) {
+		concluded, _, err := e.db.Report(ctx, conclusions(list))
 		if err == nil {
 			e.ring(concluded.Namespaces)
 		}
@@ -71,11 +66,7 @@ func (e *Engine) conclude(ctx context.Context, list []verdict) ([]int, error) {
 
 // concludeIn is conclude in a transaction that has locked the tasks.
 func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict, by postgres.Operator) (postgres.Concluded, error) {
-	conclusions := make([]postgres.Conclusion, len(list))
-	for i, v := range list {
-		conclusions[i] = v.Conclusion
-	}
-	concluded, err := tx.ConcludeSteps(ctx, conclusions)
+	concluded, err := tx.ConcludeSteps(ctx, conclusions(list))
 	if err != nil {
 		return concluded, err
 	}
@@ -105,17 +96,15 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 	return concluded, nil
 }
 
-func tasksOf(list []verdict) []tasker.ID {
-	seen := make(map[tasker.ID]bool, len(list))
-	var tasks []tasker.ID
-	for _, v := range list {
-		if !seen[v.TaskUUID] {
-			seen[v.TaskUUID] = true
-			tasks = append(tasks, v.TaskUUID)
-		}
+func conclusions(list []verdict) []postgres.Conclusion {
+	out := make([]postgres.Conclusion, len(list))
+	for i, v := range list {
+		out[i] = v.Conclusion
 	}
-	return tasks
+	return out
 }
+
+func tasksOf(list []verdict) []tasker.ID { return postgres.TasksOf(conclusions(list)) }
 
 // keep stores a report without its follow-up.
 func (e *Engine) keep(ctx context.Context, v verdict) ([]int, error) {

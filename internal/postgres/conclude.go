@@ -156,7 +156,7 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 // fails for good opens an investigation, which takes a transaction of the
 // caller's.
 func (db *DB) Report(ctx context.Context, list []Conclusion) (Concluded, []Settled, error) {
-	tasks := conclusionTasks(list)
+	tasks := TasksOf(list)
 	var concluded Concluded
 	var settled []Settled
 	err := retry(ctx, func() error {
@@ -213,7 +213,8 @@ func conclusionArgs(list []Conclusion) []any {
 	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep}
 }
 
-func conclusionTasks(list []Conclusion) []tasker.ID {
+// TasksOf returns the tasks that conclusions are about, each once.
+func TasksOf(list []Conclusion) []tasker.ID {
 	seen := make(map[tasker.ID]bool, len(list))
 	var tasks []tasker.ID
 	for _, c := range list {
