@@ -16,8 +16,11 @@ import (
 	"tasker/internal/postgres"
 )
 
-// MaxBulk is how many tasks may be created at once.
-const MaxBulk = 1000
+// What may be created at once: so many tasks, with so many steps all together.
+const (
+	MaxBulk      = 1000
+	MaxBulkSteps = 50_000
+)
 
 // Created says which task a request led to, and whether it is new: an idempotency
 // key leads to the same task every time.
@@ -98,6 +101,7 @@ func within(part string, err error) error {
 type creation struct {
 	engine    *Engine
 	tasks     []postgres.CreatedTask
+	steps     int // of all of them
 	byKey     map[[2]string]postgres.CreatedTask // in this call, by namespace and key
 	templates map[[3]string]*graph
 }
@@ -127,6 +131,10 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	t, err := c.plan(ctx, r)
 	if err != nil {
 		return Created{}, err
+	}
+	if c.steps += len(t.Steps); c.steps > MaxBulkSteps {
+		return Created{}, tasker.Errorf(tasker.TooLarge,
+			"the tasks up to this one have more than %d steps together; create fewer at once", MaxBulkSteps)
 	}
 	t.Digest = sum
 	if r.IdempotencyKey != "" {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,22 @@ func TestBulkIsAllOrNothing(t *testing.T) {
 	}
 	_, err = h.engine.CreateTasks(t.Context(), append(many, good))
 	h.wantCode(err, tasker.Invalid, "1 to 1000")
+}
+
+func TestBulkIsBoundedByItsSteps(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	steps := make([]tasker.StepTemplate, 1000)
+	for i := range steps {
+		steps[i] = step(fmt.Sprint("s", i))
+	}
+	h.template("wide", steps...)
+	many := slices.Repeat([]tasker.NewTask{{Namespace: space, Name: "wide"}}, 51)
+	_, err := h.engine.CreateTasks(t.Context(), many)
+	h.wantCode(err, tasker.TooLarge, "tasks[50]", "50000 steps")
+	created, err := h.engine.CreateTasks(t.Context(), many[:1])
+	h.must(err)
+	h.must(h.engine.CancelTask(t.Context(), created[0].TaskUUID, "ann", "too wide"))
 }
 
 func TestRequestsThatAreRefused(t *testing.T) {
