@@ -101,7 +101,7 @@ func within(part string, err error) error {
 type creation struct {
 	engine    *Engine
 	tasks     []postgres.CreatedTask
-	steps     int // of all of them
+	steps     int                                // of all of them
 	byKey     map[[2]string]postgres.CreatedTask // in this call, by namespace and key
 	templates map[[3]string]*graph
 }
