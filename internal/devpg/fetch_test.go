@@ -62,7 +62,7 @@ func jar(t *testing.T) (doc []byte, checksum string) {
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestFetchDownloadsOnce(t *testing.T) {
-	t.Parallel()
+	t.Setenv("TMPDIR", t.TempDir()) // the library leaves its log there
 	doc, sum := jar(t)
 	url, downloads := repository(t, doc, sum)
 	dir := filepath.Join(t.TempDir(), "cache")
@@ -92,7 +92,7 @@ func wantOnly(t *testing.T, dir string, n int) {
 }
 
 func TestFetchThatFailsLeavesNothing(t *testing.T) {
-	t.Parallel()
+	t.Setenv("TMPDIR", t.TempDir())
 	doc, sum := jar(t)
 	for _, tt := range []struct {
 		name          string
@@ -104,7 +104,6 @@ func TestFetchThatFailsLeavesNothing(t *testing.T) {
 		{"no package", []byte("<html>"), sum, "download PostgreSQL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			url, _ := repository(t, tt.doc, tt.checksum)
 			dir := filepath.Join(t.TempDir(), "cache")
 			_, err := fetch(t.Context(), Options{FetchDir: dir, FetchURL: url, Log: silent()})
@@ -117,7 +116,7 @@ func TestFetchThatFailsLeavesNothing(t *testing.T) {
 }
 
 func TestFetchCanBeInterrupted(t *testing.T) {
-	t.Parallel()
+	t.Setenv("TMPDIR", t.TempDir())
 	arrived, release := make(chan struct{}), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(arrived)

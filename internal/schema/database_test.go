@@ -1,0 +1,256 @@
+package schema_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+	"tasker/internal/pgtest"
+)
+
+// migrated is a database with the schema of this program.
+func migrated(t *testing.T) *place {
+	t.Helper()
+	p := &place{T: t, url: pgtest.New(t).URL}
+	p.conn = p.connect()
+	return p
+}
+
+func (p *place) texts(sql string, args ...any) []string {
+	p.Helper()
+	rows, err := p.conn.Query(p.Context(), sql, args...)
+	if err != nil {
+		p.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		p.Fatal(err)
+	}
+	return list
+}
+
+// The database's copy of the ways between resting states is that of package
+// lifecycle.
+func TestSettlePaths(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for _, from := range lifecycle.Resting() {
+		for _, to := range lifecycle.Resting() {
+			if from == to {
+				continue
+			}
+			for i, e := range lifecycle.SettlePath(from, to) {
+				want = append(want, fmt.Sprintf("%s > %s %d: %s -%s-> %s", from, to, i+1, e.From, e.Event, e.To))
+			}
+		}
+	}
+	slices.Sort(want)
+	got := migrated(t).texts(`SELECT format('%s > %s %s: %s -%s-> %s', rest_from, rest_to, ordinal, from_state, event, to_state) AS line
+		FROM tasker.task_settle_paths`)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheDatabaseKnowsTheStates(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	for _, tt := range []struct {
+		constraint string
+		want       []string
+	}{
+		{"task_state_is_known", names(tasker.TaskStates())},
+		{"task_rests_only_where_it_may", names(lifecycle.Resting())},
+		{"step_state_is_known", names(tasker.StepStates())},
+		{"step_type_is_known", names([]tasker.StepType{tasker.StandardStep, tasker.ExternalStep})},
+		{"step_backoff_is_known", names([]tasker.Backoff{tasker.ExponentialBackoff, tasker.LinearBackoff, tasker.ConstantBackoff})},
+	} {
+		got := p.texts(`
+			SELECT m[1]
+			FROM pg_constraint, regexp_matches(pg_get_constraintdef(oid), '''([a-z_]+)''', 'g') AS m
+			WHERE conname = $1`, tt.constraint)
+		slices.Sort(got)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: %s", tt.constraint, diff)
+		}
+	}
+	for enum, want := range map[string][]string{
+		"dlq_reason": names(tasker.Reasons()), "dlq_resolution_status": names(tasker.ResolutionStatuses()),
+	} {
+		got := p.texts(`SELECT enumlabel::text FROM pg_enum WHERE enumtypid = ('tasker.' || $1)::regtype`, enum)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", enum, diff)
+		}
+	}
+}
+
+func names[S ~string](list []S) []string {
+	var out []string
+	for _, s := range list {
+		out = append(out, string(s))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// People point psql at these.
+func TestEverythingHasAComment(t *testing.T) {
+	t.Parallel()
+	got := migrated(t).texts(`
+		SELECT relname::text FROM pg_class
+		WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL
+		UNION ALL
+		SELECT proname::text FROM pg_proc
+		WHERE pronamespace = 'tasker'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL`)
+	if len(got) > 0 {
+		t.Errorf("without a COMMENT: %v", got)
+	}
+}
+
+func TestFunctions(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	const at = `timestamptz '2026-01-01 00:00:00+00'`
+	for sql, want := range map[string]string{
+		`step_retry_at(` + at + `, 1, 'exponential', 1000, 30000) - ` + at:        "00:00:01",
+		`step_retry_at(` + at + `, 3, 'exponential', 1000, 30000) - ` + at:        "00:00:04",
+		`step_retry_at(` + at + `, 6, 'exponential', 1000, 30000) - ` + at:        "00:00:30",
+		`step_retry_at(` + at + `, 1000, 'exponential', 86400000, 30000) - ` + at: "00:00:30",
+		`step_retry_at(` + at + `, 0, 'exponential', 1000, 30000) - ` + at:        "00:00:01",
+		`step_retry_at(` + at + `, 3, 'linear', 1000, 30000) - ` + at:             "00:00:03",
+		`step_retry_at(` + at + `, 3, 'constant', 1000, 30000) - ` + at:           "00:00:01",
+		`step_retry_at(` + at + `, 3, 'constant', 1000, 30000, 1) - ` + at:        "00:00:01.25",
+		`step_retry_at(` + at + `, 3, 'constant', 0, 30000) - ` + at:              "00:00:00",
+		`task_resting_state(3, 3, 0, 0, 0)`:                                       "complete",
+		`task_resting_state(3, 1, 1, 1, 1)`:                                       "steps_in_process",
+		`task_resting_state(3, 1, 0, 1, 1)`:                                       "waiting_for_retry",
+		`task_resting_state(3, 1, 0, 0, 1)`:                                       "error",
+		`task_resting_state(3, 1, 0, 0, 0)`:                                       "waiting_for_dependencies",
+		`dlq_base_priority('dependency_cycle_detected')`:                          "1000",
+		`dlq_base_priority('max_retries_exceeded')`:                               "500",
+		`dlq_base_priority('staleness_timeout')`:                                  "100",
+		`dlq_base_priority('worker_unavailable')`:                                 "50",
+		`dlq_base_priority('manual_dlq')`:                                         "10",
+		`substr(uuid_generate_v7()::text, 15, 1)`:                                 "7",
+		`(substr(uuid_generate_v7()::text, 20, 1) IN ('8', '9', 'a', 'b'))`:       "true",
+	} {
+		t.Run(sql, func(t *testing.T) {
+			if got := p.text(`SELECT (` + qualified(sql) + `)::text`); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+	ids := p.texts(`SELECT tasker.uuid_generate_v7()::text FROM generate_series(1, 3) n, LATERAL pg_sleep(0.002 * n)`)
+	if !slices.IsSorted(ids) {
+		t.Errorf("ids are not in the order of their making: %v", ids)
+	}
+}
+
+// qualified names our functions in full, as callers without a search path do.
+func qualified(sql string) string {
+	for _, f := range []string{"step_retry_at", "task_resting_state", "dlq_base_priority", "uuid_generate_v7"} {
+		sql = strings.ReplaceAll(sql, f+"(", "tasker."+f+"(")
+	}
+	return sql
+}
+
+func TestATemplatesThresholdComesBeforeTheServers(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	for state, want := range map[string]string{
+		"waiting_for_dependencies": "00:07:00", "waiting_for_retry": "00:30:00", "steps_in_process": "00:30:00", "error": "none",
+	} {
+		got := p.text(`
+			SELECT coalesce(tasker.staleness_threshold('` + state + `', tt, st)::text, 'none')
+			FROM tasker.staleness_thresholds st,
+				(SELECT (jsonb_populate_record(NULL::tasker.task_templates, '{"max_waiting_for_dependencies_minutes": 7}')).*) tt`)
+		if got != want {
+			t.Errorf("threshold of %s is %s, want %s", state, got, want)
+		}
+	}
+}
+
+const oneTask = `
+	INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '');
+	INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at)
+	SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'steps_in_process', now() - interval '1 hour',
+		now() - interval '36 minutes', now() - interval '30 minutes', '{}', '', now() - interval '2 hours', now()
+	FROM tasker.task_templates;`
+
+func TestEvidenceNeverChanges(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(oneTask + `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks;`)
+	for _, change := range []string{
+		"task_uuid = tasker.uuid_generate_v7()", "step_uuid = tasker.uuid_generate_v7()", "original_state = 'x'", "dlq_reason = 'staleness_timeout'",
+		"detail_code = 'y'", "detected_by = 'sweep'", "dlq_timestamp = now() - interval '1 day'", "priority_at = now()",
+		"task_snapshot = '{}'", "predecessor_uuid = dlq_entry_uuid", "created_at = now() - interval '1 day'",
+	} {
+		_, err := p.conn.Exec(t.Context(), `UPDATE tasker.tasks_dlq SET `+change, pgx.QueryExecModeSimpleProtocol)
+		if err == nil || !strings.Contains(err.Error(), "never changes") {
+			t.Errorf("SET %s gives %v", change, err)
+		}
+	}
+	p.exec(`UPDATE tasker.tasks_dlq SET metadata = '{"a": 1}', resolution_notes = 'looking'`)
+	if got := p.text(`SELECT coalesce(tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state)::text, 'none') FROM tasker.tasks`); got != "none" {
+		t.Errorf("a second open investigation was made: %s", got)
+	}
+}
+
+func TestNothingDependsOnTheTimeZone(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(oneTask)
+	for _, zone := range []string{"UTC", "Asia/Kathmandu", "America/New_York"} {
+		p.exec(`SET TimeZone = '` + zone + `'`)
+		if got := p.text(`SELECT format('%s %s %s', task_age_minutes, threshold_minutes, round(time_in_state_minutes)) FROM tasker.get_stale_tasks_for_dlq(10)`); got != "120.000 30.000 60" && !strings.HasPrefix(got, "120.") {
+			t.Errorf("in %s: %s", zone, got)
+		}
+		if got := p.text(`SELECT health_status FROM tasker.v_task_staleness_monitoring`); got != "stale" {
+			t.Errorf("in %s the task is %s", zone, got)
+		}
+	}
+	got := p.text(`SELECT action_taken FROM tasker.detect_and_transition_stale_tasks()`)
+	if got != "would_transition_to_dlq_and_error" { // a dry run unless told otherwise
+		t.Errorf("the sweep says %s", got)
+	}
+}
+
+// The watchman that runs after every test finds what he is for.
+func TestViolationsAreFound(t *testing.T) {
+	t.Parallel()
+	for want, damage := range map[string]string{
+		"task is not where its history ends": ``,
+		"illegal move of a task":             `INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at) SELECT task_uuid, 'pending', 'steps_in_process', 'leap', now() FROM tasker.tasks`,
+		"gap in the history of a task":       `INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at) SELECT task_uuid, 'enqueuing_steps', 'steps_in_process', 'start', now() FROM tasker.tasks`,
+		"task has no way forward": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
+			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'external', 'a', '', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,
+		"step is ready and nobody enqueued it": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
+			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,
+		"investigation without the row that tells of its beginning": `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks; DELETE FROM tasker.tasks_dlq_history`,
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			p := migrated(t)
+			p.exec(oneTask + damage)
+			found, err := pgtest.Violations(context.Background(), p.url) //nolint:usetesting // as it is called after a test
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(found, func(v string) bool { return strings.HasPrefix(v, want) }) {
+				t.Errorf("found %q, want %q", found, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,294 @@
+package schema_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/pgtest"
+	"tasker/internal/schema"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A place is an empty database.
+type place struct {
+	*testing.T
+	url  string
+	conn *pgx.Conn
+}
+
+func empty(t *testing.T) *place {
+	t.Helper()
+	p := &place{T: t, url: pgtest.New(t).URL}
+	p.conn = p.connect()
+	p.exec(`DROP SCHEMA tasker CASCADE`)
+	return p
+}
+
+func (p *place) connect() *pgx.Conn {
+	p.Helper()
+	conn, err := pgx.Connect(p.Context(), p.url)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = conn.Close(p.Context()) })
+	return conn
+}
+
+func (p *place) exec(sql string) {
+	p.Helper()
+	if _, err := p.conn.Exec(p.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// text runs a query that answers with one text.
+func (p *place) text(sql string) string {
+	p.Helper()
+	var s string
+	if err := p.conn.QueryRow(p.Context(), sql, pgx.QueryExecModeSimpleProtocol).Scan(&s); err != nil {
+		p.Fatal(err)
+	}
+	return s
+}
+
+func (p *place) up(program schema.Program) []string {
+	p.Helper()
+	applied, err := program.Up(p.Context(), p.conn)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return applied
+}
+
+func (p *place) err(program schema.Program) error {
+	p.Helper()
+	report, err := program.Status(p.Context(), p.conn)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return report.Err()
+}
+
+func (p *place) refused(program schema.Program, words ...string) {
+	p.Helper()
+	_, err := program.Up(p.Context(), p.conn)
+	if err == nil {
+		p.Fatalf("it was applied, want an error that says %v", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			p.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// files is SQL by the names of its files.
+type files map[string]string
+
+func (f files) with(more files) files {
+	all := maps.Clone(f)
+	maps.Copy(all, more)
+	return all
+}
+
+func (f files) program(t *testing.T) schema.Program {
+	t.Helper()
+	fsys := fstest.MapFS{}
+	for name, sql := range f {
+		fsys[name] = &fstest.MapFile{Data: []byte(sql)}
+	}
+	program, err := schema.LoadProgram(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+var first = files{
+	"migrations/0001_box.sql": "CREATE TABLE tasker.box (n int);",
+	"functions/double.sql":    "CREATE FUNCTION tasker.double(n int) RETURNS int LANGUAGE sql RETURN n * 2;",
+	"views/a_boxes.sql":       "CREATE VIEW tasker.a_boxes AS SELECT * FROM tasker.boxes;", // needs one that comes later
+	"views/boxes.sql":         "CREATE VIEW tasker.boxes AS SELECT n, tasker.double(n) AS twice FROM tasker.box;",
+}
+
+var second = first.with(files{
+	"migrations/0002_colour.sql": "ALTER TABLE tasker.box ADD colour text;",
+	"views/boxes.sql":            "CREATE VIEW tasker.boxes AS SELECT colour FROM tasker.box;",
+})
+
+func TestUp(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	one, two := first.program(t), second.program(t)
+	if err := p.err(one); !errors.Is(err, schema.ErrBehind) || !strings.Contains(err.Error(), "tasker migrate up") {
+		t.Errorf("an empty database gives %v", err)
+	}
+	if diff := cmp.Diff([]string{"migrations/0001_box.sql", "functions and views"}, p.up(one)); diff != "" {
+		t.Error(diff)
+	}
+	if err := p.err(one); err != nil {
+		t.Error(err)
+	}
+	if again := p.up(one); again != nil {
+		t.Errorf("a second time it applies %v", again)
+	}
+	p.exec(`INSERT INTO tasker.box VALUES (21)`)
+	if got := p.text(`SELECT twice::text FROM tasker.a_boxes`); got != "42" {
+		t.Errorf("the view says %s", got)
+	}
+	if err := p.err(two); !errors.Is(err, schema.ErrBehind) || !strings.Contains(err.Error(), "0002_colour") {
+		t.Errorf("an older database gives %v", err)
+	}
+	p.up(two)
+	if got := p.text(`SELECT coalesce(colour, 'none') FROM tasker.a_boxes`); got != "none" {
+		t.Errorf("the new view says %s", got)
+	}
+	if err := p.err(one); !errors.Is(err, schema.ErrAhead) || !strings.Contains(err.Error(), "newer program") {
+		t.Errorf("a newer database gives %v", err)
+	}
+	p.refused(one, "newer")
+}
+
+func TestOnlyAViewHasChanged(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	p.up(first.program(t))
+	changed := first.with(files{"functions/double.sql": "CREATE FUNCTION tasker.double(n int) RETURNS int LANGUAGE sql RETURN n + n + 0;"}).program(t)
+	if err := p.err(changed); !errors.Is(err, schema.ErrBehind) {
+		t.Errorf("a changed function gives %v", err)
+	}
+	if diff := cmp.Diff([]string{"functions and views"}, p.up(changed)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestManyAtOnceApplyItOnce(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	program := second.program(t)
+	var wg sync.WaitGroup
+	applied := make([][]string, 8)
+	for i := range applied {
+		conn := p.connect()
+		wg.Go(func() {
+			var err error
+			if applied[i], err = program.Up(t.Context(), conn); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	worked := 0
+	for _, a := range applied {
+		if a != nil {
+			worked++
+		}
+	}
+	if worked != 1 {
+		t.Errorf("%d of them applied something: %v", worked, applied)
+	}
+}
+
+func TestWhatFailsChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		files files
+		says  []string
+	}{
+		{"a mistake", files{"migrations/0002_bad.sql": "CREATE TABLE tasker.more (n int);\nCREATE TABLE\n  tasker.broken (n strange);"}, []string{"migrations/0002_bad.sql:3:", "strange"}},
+		{"a second file with a mistake", files{"migrations/0002_good.sql": "CREATE TABLE tasker.more (n int);", "migrations/0003_bad.sql": "SELECT 1/0;"}, []string{"0003_bad.sql", "division by zero"}},
+		{"a view that needs what is nowhere", files{"views/odd.sql": "CREATE VIEW tasker.odd AS SELECT * FROM tasker.nothing;"}, []string{"views/odd.sql", "nothing"}},
+		{"a file that commits", files{"migrations/0002_commit.sql": "CREATE TABLE tasker.more (n int); ROLLBACK;"}, []string{"0002_commit.sql", "COMMIT or ROLLBACK"}},
+		{"a view in a migration", files{"migrations/0002_view.sql": "CREATE VIEW tasker.stray AS SELECT 1 AS n;"}, []string{"stray", "views/"}},
+		{"an edited migration", files{"migrations/0001_box.sql": "CREATE TABLE tasker.box (n bigint);"}, []string{"edited", "0001_box", "new migration"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := empty(t)
+			p.up(first.program(t))
+			before := p.contents()
+			p.refused(first.with(tt.files).program(t), tt.says...)
+			if diff := cmp.Diff(before, p.contents()); diff != "" {
+				t.Errorf("the database has changed: %s", diff)
+			}
+			if err := p.err(first.program(t)); err != nil {
+				t.Errorf("the old program no longer runs: %v", err)
+			}
+		})
+	}
+}
+
+// contents lists all that is in the schema.
+func (p *place) contents() string {
+	p.Helper()
+	return p.text(`
+		SELECT string_agg(line, E'\n' ORDER BY line)
+		FROM (
+			SELECT format('%s %s', relkind, relname) AS line FROM pg_class WHERE relnamespace = 'tasker'::regnamespace
+			UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'tasker'::regnamespace
+			UNION ALL SELECT format('%s %s %s', version, name, checksum) FROM tasker.schema_migrations
+		) x`)
+}
+
+func TestAFileThatRunsAlone(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	p.up(first.program(t))
+	concurrent := first.with(files{
+		"migrations/0002_index.sql": "-- tasker:no-transaction\nCREATE INDEX CONCURRENTLY IF NOT EXISTS box_n ON tasker.box (n);",
+		"migrations/0003_more.sql":  "CREATE TABLE tasker.more (n int);",
+	}).program(t)
+	want := []string{"migrations/0002_index.sql", "migrations/0003_more.sql", "functions and views"}
+	if diff := cmp.Diff(want, p.up(concurrent)); diff != "" {
+		t.Error(diff)
+	}
+	if got := p.text(`SELECT indisvalid::text FROM pg_index WHERE indexrelid = 'tasker.box_n'::regclass`); got != "true" {
+		t.Errorf("the index is valid: %s", got)
+	}
+}
+
+func TestAStrangersViewOnOursIsNotDropped(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	p.up(first.program(t))
+	p.exec(`CREATE VIEW public.report AS SELECT twice FROM tasker.boxes`)
+	before := p.contents()
+	p.refused(second.program(t), "something outside of schema tasker", "public.report", "drop it")
+	if diff := cmp.Diff(before, p.contents()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSourcesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]files{
+		"a gap":             {"migrations/0001_a.sql": "", "migrations/0003_b.sql": ""},
+		"a name":            {"migrations/first.sql": ""},
+		"a number twice":    {"migrations/0001_a.sql": "", "migrations/0001_b.sql": ""},
+		"no SQL":            {"views/readme.txt": ""},
+		"a view that alone": {"views/v.sql": "-- tasker:no-transaction\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fsys := fstest.MapFS{}
+			for path, sql := range f {
+				fsys[path] = &fstest.MapFile{Data: []byte(sql)}
+			}
+			if _, err := schema.LoadProgram(fsys); err == nil {
+				t.Error("it was accepted")
+			} else if !strings.Contains(err.Error(), ".") {
+				t.Error(fmt.Errorf("the error names no file: %w", err))
+			}
+		})
+	}
+}
