@@ -37,7 +37,8 @@ type Conclusion struct {
 // whichever is later; when no attempt is left it has no such instant and stays.
 // A step whose last dependency is settled is enqueued at once, which uses an
 // attempt. A child cannot be among the concluded steps: it was not enqueued
-// before its last parent was done.
+// before its last parent was done. Steps are taken in key order, as heartbeats
+// take them, which hold no task.
 const concludeSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
@@ -48,6 +49,7 @@ conclusion AS MATERIALIZED (
         task_uuid, step_uuid, from_state, fence, event, to_state, body, retryable, retry_after_ms,
         worker_uuid, digest, expired, raise_fence, actor, reason, keep_report, ordinal
     )
+    ORDER BY task_uuid, step_uuid
 ),
 moved AS (
     UPDATE tasker.workflow_steps s
