@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,24 +33,21 @@ func run(t *testing.T, env []string, args ...string) (code int, out, errs string
 	return 0, o.String(), e.String()
 }
 
-// emptyDatabase makes a database without a schema.
-func emptyDatabase(t *testing.T, name string) string {
+// emptyDatabase is a database without a schema.
+func emptyDatabase(t *testing.T) string {
 	t.Helper()
-	server := pgtest.Server(t)
-	conn, err := pgx.Connect(t.Context(), server)
+	url := pgtest.New(t).URL
+	conn, err := pgx.Connect(t.Context(), url)
 	must(t, err)
-	_, err = conn.Exec(t.Context(), "CREATE DATABASE "+name)
+	_, err = conn.Exec(t.Context(), "DROP SCHEMA tasker CASCADE")
 	must(t, err)
 	must(t, conn.Close(t.Context()))
-	u, err := url.Parse(server)
-	must(t, err)
-	u.Path = "/" + name
-	return u.String()
+	return url
 }
 
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	database := emptyDatabase(t, "e2e_migrate")
+	database := emptyDatabase(t)
 	for _, tt := range []struct {
 		name string
 		args []string

@@ -106,7 +106,17 @@ func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
 	}
 	// Time passes: leases run out and rests are over, from two engines at once.
 	for round := 0; h.open() > 0; round++ {
-		h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp() WHERE lease_expires_at IS NOT NULL AND random() < 0.2`)
+		h.exec(`
+			WITH free AS (
+				SELECT task_uuid, step_uuid
+				FROM tasker.workflow_steps
+				WHERE lease_expires_at IS NOT NULL AND random() < 0.2
+				FOR NO KEY UPDATE SKIP LOCKED
+			)
+			UPDATE tasker.workflow_steps s
+			SET lease_expires_at = clock_timestamp()
+			FROM free f
+			WHERE s.task_uuid = f.task_uuid AND s.step_uuid = f.step_uuid`)
 		var ticks sync.WaitGroup
 		for _, e := range c.engines {
 			ticks.Go(func() {
