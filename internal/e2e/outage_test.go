@@ -77,7 +77,7 @@ func status(t *testing.T, address string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
 	must(t, err)
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := (&http.Client{Timeout: patience}).Do(request)
 	must(t, err)
 	must(t, answer.Body.Close())
 	return answer.StatusCode
