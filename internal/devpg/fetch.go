@@ -41,6 +41,14 @@ func fetch(ctx context.Context, o Options) (programs, error) {
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return programs{}, fmt.Errorf("folder for a downloaded PostgreSQL: %w", err)
 	}
+	unlock, err := alone(ctx, filepath.Join(base, "download.lock"))
+	if err != nil {
+		return programs{}, fmt.Errorf("wait for another download: %w", err)
+	}
+	defer unlock()
+	if p, err := inspect(ctx, bin); err == nil {
+		return p, nil // it was the same one
+	}
 	// Beside its final place, so that moving it there is one step.
 	work, err := os.MkdirTemp(base, "download-")
 	if err != nil {
@@ -117,8 +125,8 @@ func download(ctx context.Context, o Options, work string) error {
 	}
 }
 
-// settle gives the programs their final name. Another process may have been
-// faster: then its are as good.
+// settle gives the programs their final name. What has that name now is of no
+// use, or we would not be here.
 func settle(unpacked, dir string) error {
 	// Archives carry their own modes; the folder around them is ours.
 	if err := os.Chmod(unpacked, 0o755); err != nil {
@@ -127,11 +135,33 @@ func settle(unpacked, dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	err := os.Rename(unpacked, dir)
+	return os.Rename(unpacked, dir)
+}
+
+// alone waits until this process is the only one to hold the file: the tests of
+// several packages, say, start together on a machine without PostgreSQL.
+func alone(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		if _, there := os.Stat(filepath.Join(dir, "bin", "postgres")); there == nil {
-			return nil
+		return nil, err
+	}
+	unlock = func() { _ = f.Close() } // the kernel gives up the lock with it
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		got, err := tryLock(f)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		if got {
+			return unlock, nil
+		}
+		select {
+		case <-ctx.Done():
+			unlock()
+			return nil, ctx.Err()
+		case <-tick.C:
 		}
 	}
-	return err
 }

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -26,9 +28,9 @@ import (
 var programsArchive []byte
 
 // repository serves a package as Maven Central does, and counts downloads.
-func repository(t *testing.T, doc []byte, checksum string) (url string, downloads *int) {
+func repository(t *testing.T, doc []byte, checksum string) (url string, downloads *atomic.Int64) {
 	t.Helper()
-	downloads = new(int)
+	downloads = new(atomic.Int64)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !strings.Contains(r.URL.Path, "/embedded-postgres-binaries-"+runtime.GOOS):
@@ -36,7 +38,7 @@ func repository(t *testing.T, doc []byte, checksum string) (url string, download
 		case strings.HasSuffix(r.URL.Path, ".sha256"):
 			fmt.Fprint(w, checksum)
 		default:
-			*downloads++
+			downloads.Add(1)
 			_, _ = w.Write(doc)
 		}
 	}))
@@ -66,27 +68,28 @@ func TestFetchDownloadsOnce(t *testing.T) {
 	doc, sum := jar(t)
 	url, downloads := repository(t, doc, sum)
 	dir := filepath.Join(t.TempDir(), "cache")
-	for range 2 {
-		p, err := fetch(t.Context(), Options{FetchDir: dir, FetchURL: url, Log: silent()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p.major != 17 || !strings.HasPrefix(p.dir, dir) {
-			t.Errorf("fetched %+v", p)
-		}
+	var wg sync.WaitGroup
+	for range 4 { // at once, as the tests of several packages
+		wg.Go(func() {
+			p, err := fetch(t.Context(), Options{FetchDir: dir, FetchURL: url, Log: silent()})
+			if err != nil || p.major != 17 || !strings.HasPrefix(p.dir, dir) {
+				t.Errorf("fetched %+v, %v", p, err)
+			}
+		})
 	}
-	if *downloads != 1 {
-		t.Errorf("%d downloads", *downloads)
+	wg.Wait()
+	if n := downloads.Load(); n != 1 {
+		t.Errorf("%d downloads", n)
 	}
 	wantOnly(t, dir, 1)
 }
 
-// wantOnly fails unless a folder has so many entries: an interrupted download
-// leaves none.
+// wantOnly fails unless a folder has so many entries beside the lock: an
+// interrupted download leaves none.
 func wantOnly(t *testing.T, dir string, n int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != n {
+	if err != nil || len(entries) != n+1 {
 		t.Errorf("the folder has %v, %v", entries, err)
 	}
 }

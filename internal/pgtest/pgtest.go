@@ -33,6 +33,10 @@ import (
 // that has much else to do.
 const patience = time.Minute
 
+// startPatience is how long the server may take to start: where the machine has
+// no PostgreSQL, it is downloaded first.
+const startPatience = 5 * time.Minute
+
 // DB is a migrated database that belongs to one test.
 type DB struct {
 	URL  string // with its password

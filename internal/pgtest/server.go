@@ -71,7 +71,7 @@ func server(t testing.TB) *testServer {
 	defer state.Unlock()
 	if state.server == nil && state.err == nil {
 		// Not the test's context: the server outlives the test.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startPatience)
 		defer cancel()
 		state.server, state.err = connect(ctx)
 	}
