@@ -60,7 +60,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if !c.StalenessDetection.Enabled {
 		every = -1
 	}
-	d := dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.StalenessDetection.BatchSize, Log: o.Log})
+	d := dlq.New(db, dlq.Options{
+		SweepEvery: every, BatchSize: c.StalenessDetection.BatchSize, DryRun: c.StalenessDetection.DryRun, Log: o.Log,
+	})
 	if err := prepare(ctx, o, db, e); err != nil {
 		return err
 	}

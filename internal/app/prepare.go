@@ -81,7 +81,11 @@ func mayComeUp(err error) bool {
 // prepare brings into the database what the configuration and the files say.
 func prepare(ctx context.Context, o Options, db *postgres.DB, e *engine.Engine) error {
 	t := o.Config.StalenessDetection.Thresholds
-	if err := db.SetStalenessThresholds(ctx, t.WaitingForDependenciesMinutes, t.WaitingForRetryMinutes, t.StepsInProcessMinutes); err != nil {
+	err := db.SetStalenessThresholds(ctx, postgres.Thresholds{
+		WaitingForDependencies: t.WaitingForDependenciesMinutes, WaitingForRetry: t.WaitingForRetryMinutes,
+		StepsInProcess: t.StepsInProcessMinutes, ErrorRecovery: t.ErrorRecoveryMinutes,
+	})
+	if err != nil {
 		return err
 	}
 	if o.Config.Server.Templates == "" {

@@ -61,6 +61,8 @@ type Workers struct {
 type StalenessDetection struct {
 	Enabled bool `toml:"enabled" doc:"Whether this server looks for stale tasks."`
 
+	DryRun bool `toml:"dry_run" doc:"Whether the sweep only says in the log what it would do."`
+
 	BatchSize int `toml:"batch_size" range:"1..10000" doc:"Tasks that one sweep moves at most; the rest follow at once."`
 
 	DetectionIntervalSeconds int `toml:"detection_interval_seconds" range:"1..86400" doc:"Rest between two sweeps, in seconds."`
@@ -76,6 +78,8 @@ type Thresholds struct {
 	WaitingForRetryMinutes int `toml:"waiting_for_retry_minutes" range:"1..10080" doc:"Time after which a task that waits for a retry is stale, in minutes, unless its template says otherwise."`
 
 	StepsInProcessMinutes int `toml:"steps_in_process_minutes" range:"1..10080" doc:"Time after which a task with steps in process is stale, in minutes, unless its template says otherwise. More than lease_seconds, so that a lost worker is noticed first."`
+
+	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
 // Log is what the server writes to its standard error.
@@ -94,7 +98,7 @@ func Default() Config {
 		StalenessDetection: StalenessDetection{
 			Enabled: true, BatchSize: 100, DetectionIntervalSeconds: 300,
 			Thresholds: Thresholds{
-				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30,
+				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30, ErrorRecoveryMinutes: 60,
 			},
 		},
 		Log: Log{Level: "info", Format: "text"},

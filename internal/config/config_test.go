@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ steps_in_process_minutes = 90
 		t.Fatal(err)
 	}
 	want := Default()
-	want.StalenessDetection = StalenessDetection{BatchSize: 50, DetectionIntervalSeconds: 60, Thresholds: Thresholds{120, 45, 90}}
+	want.StalenessDetection = StalenessDetection{BatchSize: 50, DetectionIntervalSeconds: 60, Thresholds: Thresholds{120, 45, 90, 60}}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -229,13 +230,13 @@ func TestValidate(t *testing.T) {
 			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = ":0", 65536, 1
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 2, 100
 			c.Workers = Workers{LeaseSeconds: 3, HeartbeatIntervalSeconds: 1}
-			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1}}
+			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1, 1}}
 		}, nil},
 		{"largest", func(c *Config) {
 			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = "[::1]:65535", 67108864, 600
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 1000, 600000
 			c.Workers = Workers{LeaseSeconds: 3600, HeartbeatIntervalSeconds: 1200}
-			c.StalenessDetection = StalenessDetection{BatchSize: 10000, DetectionIntervalSeconds: 86400, Thresholds: Thresholds{10080, 10080, 10080}}
+			c.StalenessDetection = StalenessDetection{BatchSize: 10000, DetectionIntervalSeconds: 86400, Thresholds: Thresholds{10080, 10080, 10080, 10080}}
 		}, nil},
 		{"all wrong", func(c *Config) {
 			*c = Config{Server: Server{Listen: "8080", Environment: "no name!"}, Database: Database{URL: "mysql://root:secret@localhost"}}
@@ -251,6 +252,7 @@ func TestValidate(t *testing.T) {
 			`staleness_detection.thresholds.waiting_for_dependencies_minutes: must be from 1 to 10080, not 0`,
 			`staleness_detection.thresholds.waiting_for_retry_minutes: must be from 1 to 10080, not 0`,
 			`staleness_detection.thresholds.steps_in_process_minutes: must be from 1 to 10080, not 0`,
+			`staleness_detection.thresholds.error_recovery_minutes: must be from 1 to 10080, not 0`,
 			`log.level: must be debug, info, warn or error, not ""`,
 			`log.format: must be text or json, not ""`,
 			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
@@ -355,7 +357,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 18 {
+	if n := len(Keys()); n != 20 {
 		t.Errorf("%d keys", n)
 	}
 }
@@ -366,7 +368,8 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 		text, literal := "7", "7"
 		switch {
 		case strings.HasPrefix(k.Values, "true"):
-			text, literal = "false", "false"
+			text = strconv.FormatBool(k.Default == "false")
+			literal = text
 		case k.Default == "" || !strings.Contains(k.Values, " to "):
 			text, literal = "x", `"x"`
 		}

@@ -14,6 +14,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"tasker/internal/loop"
@@ -30,6 +32,7 @@ const (
 type Options struct {
 	SweepEvery time.Duration // between two sweeps; negative: never
 	BatchSize  int           // tasks in one transaction of the sweep
+	DryRun     bool          // the sweep only says in the log what it would do
 	Log        *slog.Logger
 }
 
@@ -38,6 +41,7 @@ type Service struct {
 	db    *postgres.DB
 	every time.Duration
 	batch int
+	dry   bool
 	log   *slog.Logger
 }
 
@@ -47,7 +51,8 @@ func New(db *postgres.DB, o Options) *Service {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: db, every: cmp.Or(o.SweepEvery, DefaultSweepEvery), batch: cmp.Or(o.BatchSize, DefaultBatchSize), log: o.Log,
+		db: db, every: cmp.Or(o.SweepEvery, DefaultSweepEvery), batch: cmp.Or(o.BatchSize, DefaultBatchSize),
+		dry: o.DryRun, log: o.Log,
 	}
 }
 
@@ -64,26 +69,40 @@ func (s *Service) Loops() []*loop.Loop {
 
 func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
 	n, err := s.Sweep(ctx)
-	if err == nil && n == s.batch {
+	if err == nil && n == s.batch && !s.dry {
 		return loop.AtOnce, nil
 	}
 	return 0, err
 }
 
-// Sweep makes one batch: stale tasks go to error and get an investigation. It
-// returns how many did.
+// sweepFailed is what the sweep says of a task at which something went wrong; the
+// log of PostgreSQL has more.
+const sweepFailed = "transition_failed"
+
+// Sweep makes one batch: stale tasks go to error and get an investigation, and so
+// do tasks in error that have none. It returns how many did, or would in a dry
+// run.
 func (s *Service) Sweep(ctx context.Context) (int, error) {
 	start := time.Now()
-	swept, err := s.db.SweepStale(ctx, false, s.batch)
-	if err != nil {
+	swept, err := s.db.SweepStale(ctx, s.dry, s.batch)
+	if err != nil || len(swept) == 0 {
 		return 0, err
 	}
+	counts := map[string]int{}
 	for _, t := range swept {
-		s.log.WarnContext(ctx, "task is stale and was dead-lettered", "task_uuid", t.TaskUUID, "namespace", t.NamespaceName,
-			"task", t.TaskName, "state", t.CurrentState, "minutes", t.TimeInStateMinutes, "action", t.ActionTaken)
+		counts[t.ActionTaken]++
+		log := s.log.With("task_uuid", t.TaskUUID, "namespace", t.NamespaceName, "task", t.TaskName,
+			"state", t.CurrentState, "minutes", t.TimeInStateMinutes, "action", t.ActionTaken)
+		if t.ActionTaken == sweepFailed {
+			log.ErrorContext(ctx, "the sweep could not open an investigation; see the log of PostgreSQL")
+		} else {
+			log.WarnContext(ctx, "the sweep found a task that needs a human")
+		}
 	}
-	if len(swept) > 0 {
-		s.log.InfoContext(ctx, "staleness sweep", "tasks", len(swept), "took", time.Since(start))
+	attributes := []any{slog.Int("tasks", len(swept)), slog.Duration("took", time.Since(start))}
+	for _, action := range slices.Sorted(maps.Keys(counts)) {
+		attributes = append(attributes, slog.Int(action, counts[action]))
 	}
-	return len(swept), nil
+	s.log.InfoContext(ctx, "staleness sweep", attributes...)
+	return len(swept) - counts[sweepFailed], nil
 }

@@ -219,7 +219,7 @@ func TestThresholds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	task := h.create()
-	h.must(h.db.SetStalenessThresholds(t.Context(), 60, 30, 5))
+	h.must(h.db.SetStalenessThresholds(t.Context(), postgres.Thresholds{WaitingForDependencies: 60, WaitingForRetry: 30, StepsInProcess: 5, ErrorRecovery: 60}))
 	h.stand(task, 6*time.Minute)
 	n, err := h.dlq.Sweep(t.Context())
 	h.must(err)
@@ -247,6 +247,90 @@ func TestThresholds(t *testing.T) {
 	h.must(err)
 	if e.DetailCode != "max_duration" {
 		t.Errorf("detail code %s", e.DetailCode)
+	}
+}
+
+// A task at which something fails does not stop the others, nor does a whole
+// batch of them hide what comes after.
+func TestPoisonedTasksStopNobody(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.dlq = dlq.New(h.db, dlq.Options{BatchSize: 2})
+	poisoned := []tasker.ID{h.create(), h.create(), h.create()}
+	for _, task := range poisoned {
+		h.stand(task, 2*time.Hour) // so they come first
+	}
+	sound := h.create()
+	h.stand(sound, time.Hour)
+	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid <> '` + sound.String() + `') EXECUTE FUNCTION public.refuse()`)
+	n, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	if n != 1 || h.state(sound) != tasker.TaskError {
+		t.Errorf("the sweep found %d, the sound task is %s", n, h.state(sound))
+	}
+	for _, task := range poisoned {
+		if s := h.state(task); s != tasker.TaskStepsInProcess {
+			t.Errorf("a task without an investigation is %s", s)
+		}
+	}
+	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 2 {
+		t.Errorf("once mended, a batch finds %d, %v", n, err)
+	}
+	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 1 {
+		t.Errorf("the next batch finds %d, %v", n, err)
+	}
+}
+
+// However a task came to error: somebody will look at it.
+func TestATaskInErrorIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task, healed := h.create(), h.create()
+	for _, id := range []tasker.ID{task, healed} { // by hand, in psql
+		h.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at) VALUES ($1, 'steps_in_process', 'error', 'declare_stale', now())`, id)
+		h.exec(`UPDATE tasker.tasks SET state = 'error', state_since = now(), warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, id)
+	}
+	n, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	if n != 0 {
+		t.Errorf("within the recovery window the sweep finds %d", n)
+	}
+	h.claim()
+	h.report(tasker.Outcome{Lease: h.claim().Lease(), Success: true, Result: json.RawMessage(`1`)}) // the second one goes on by itself
+	if s := h.state(healed); s != tasker.TaskComplete {
+		t.Fatalf("the task whose worker delivered is %s", s)
+	}
+	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '61 minutes', attend_by = attend_by - interval '61 minutes' WHERE state = 'error'`)
+	dry := dlq.New(h.db, dlq.Options{DryRun: true})
+	if n, err = dry.Sweep(t.Context()); err != nil || n != 1 {
+		t.Errorf("a dry run finds %d, %v", n, err)
+	}
+	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 1 {
+		t.Fatalf("the sweep finds %d, %v", n, err)
+	}
+	e, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if e.Reason != tasker.StalenessTimeout || e.DetailCode != "unrecovered_error" || e.OriginalState != tasker.TaskError || e.DetectedBy != tasker.DetectedSweep {
+		t.Errorf("entry %s %s from %s by %s", e.Reason, e.DetailCode, e.OriginalState, e.DetectedBy)
+	}
+	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 0 {
+		t.Errorf("a second sweep finds %d, %v", n, err)
+	}
+}
+
+// A task that failed has its investigation at once; the sweep leaves it alone,
+// also when that has ended.
+func TestTheSweepLeavesAttendedTasksAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.failed()
+	_, _, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("known"), ResolvedBy: new("ann")})
+	h.must(err)
+	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', attend_by = attend_by - interval '2 hours'`)
+	if n, err := h.dlq.Sweep(t.Context()); err != nil || n != 0 {
+		t.Errorf("the sweep finds %d, %v", n, err)
 	}
 }
 

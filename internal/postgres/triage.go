@@ -119,29 +119,41 @@ func (db *DB) Staleness(ctx context.Context, limit int) ([]tasker.StalenessLine,
 	return out, nil
 }
 
-// SetStalenessThresholds stores the server's thresholds, in minutes, and gives
-// every watched task whose template has none of its own its new deadlines. When
-// they are stored already nothing happens.
-func (db *DB) SetStalenessThresholds(ctx context.Context, waitingForDependencies, waitingForRetry, stepsInProcess int) error {
+// Thresholds are the server's, in minutes. Those of a template win.
+type Thresholds struct {
+	WaitingForDependencies int
+	WaitingForRetry        int
+	StepsInProcess         int
+	ErrorRecovery          int // of a task in error without an investigation; templates have none of their own
+}
+
+// SetStalenessThresholds stores the server's thresholds and gives every watched
+// task its new deadlines. When they are stored already nothing happens.
+func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 	err := db.InTx(ctx, func(tx *Tx) error {
 		tag, err := tx.Exec(ctx, `
 			UPDATE tasker.staleness_thresholds
 			SET waiting_for_dependencies_minutes = $1, waiting_for_retry_minutes = $2, steps_in_process_minutes = $3,
-				updated_at = clock_timestamp()
-			WHERE (waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes) IS DISTINCT FROM ($1, $2, $3)`,
-			waitingForDependencies, waitingForRetry, stepsInProcess)
+				error_recovery_minutes = $4, updated_at = clock_timestamp()
+			WHERE (waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes, error_recovery_minutes)
+				IS DISTINCT FROM ($1, $2, $3, $4)`,
+			th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
 			WITH watched AS MATERIALIZED (
-				SELECT task_uuid FROM tasker.tasks WHERE stale_at IS NOT NULL ORDER BY task_uuid FOR NO KEY UPDATE
+				SELECT task_uuid FROM tasker.tasks
+				WHERE stale_at IS NOT NULL OR attend_by IS NOT NULL
+				ORDER BY task_uuid
+				FOR NO KEY UPDATE
 			)
 			UPDATE tasker.tasks t
 			SET warn_at = t.state_since + 0.8 * tasker.staleness_threshold(t.state, tt, st),
-				stale_at = t.state_since + tasker.staleness_threshold(t.state, tt, st)
+				stale_at = t.state_since + tasker.staleness_threshold(t.state, tt, st),
+				attend_by = CASE WHEN t.attend_by IS NOT NULL THEN t.state_since + make_interval(mins => st.error_recovery_minutes) END
 			FROM watched w, tasker.task_templates tt, tasker.staleness_thresholds st
-			WHERE t.task_uuid = w.task_uuid AND tt.template_uuid = t.template_uuid`)
+			WHERE t.task_uuid = w.task_uuid AND tt.template_uuid = t.template_uuid AND st.only_row`)
 		return err
 	})
 	if err != nil {

@@ -42,6 +42,9 @@ BEGIN
     ON CONFLICT (task_uuid) WHERE resolution_status = 'pending' DO NOTHING
     RETURNING dlq_entry_uuid INTO _entry;
 
+    -- Somebody looks into it now, or did already.
+    UPDATE tasker.tasks t SET attend_by = NULL WHERE t.task_uuid = p_task_uuid AND t.attend_by IS NOT NULL;
+
     IF _entry IS NOT NULL THEN
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status, notes, metadata, changed_at)
         VALUES (_entry, 'created', p_actor, 'pending', p_notes, p_metadata, _at);

@@ -1,6 +1,9 @@
--- detect_and_transition_stale_tasks is one batch of the sweep: each stale task
--- goes to error and gets its investigation, both or neither. Tasks that another
--- transaction holds are left to the next batch. Any number may run at once.
+-- detect_and_transition_stale_tasks is one batch of the sweep. Each stale task
+-- goes to error and gets its investigation, both or neither; a task in error that
+-- nobody looks into gets one. Tasks that another transaction holds are left to
+-- the next batch, and a task at which something fails does not stop the others:
+-- it is looked at beyond the batch, so that many of them cannot hide the rest.
+-- Any number may run at once.
 CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
     p_dry_run    boolean DEFAULT true,
     p_batch_size integer DEFAULT 100
@@ -18,43 +21,70 @@ CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    _stale record;
+    _due  record;
+    _done integer := 0;
 BEGIN
-    FOR _stale IN SELECT * FROM tasker.get_stale_tasks_for_dlq(p_batch_size) LOOP
-        task_uuid := _stale.task_uuid;
-        namespace_name := _stale.namespace_name;
-        task_name := _stale.task_name;
-        current_state := _stale.current_state;
-        time_in_state_minutes := _stale.time_in_state_minutes;
-        staleness_threshold_minutes := _stale.threshold_minutes;
+    FOR _due IN
+        SELECT s.task_uuid, s.namespace_name, s.task_name, s.current_state, s.state_since, s.time_in_state_minutes,
+            s.threshold_minutes, s.detail_code, 'staleness_timeout'::tasker.dlq_reason AS reason
+        FROM tasker.get_stale_tasks_for_dlq(p_batch_size * 10) s
+        UNION ALL
+        SELECT u.task_uuid, u.namespace_name, u.task_name, 'error', u.state_since, u.time_in_state_minutes,
+            u.threshold_minutes, 'unrecovered_error', u.dlq_reason
+        FROM tasker.get_unattended_tasks_for_dlq(p_batch_size * 10) u
+    LOOP
+        EXIT WHEN _done >= p_batch_size;
+        task_uuid := _due.task_uuid;
+        namespace_name := _due.namespace_name;
+        task_name := _due.task_name;
+        current_state := _due.current_state;
+        time_in_state_minutes := _due.time_in_state_minutes;
+        staleness_threshold_minutes := _due.threshold_minutes;
         moved_to_dlq := false;
         transition_success := false;
         IF p_dry_run THEN
-            action_taken := 'would_transition_to_dlq_and_error';
+            action_taken := CASE WHEN current_state = 'error' THEN 'would_move_to_dlq_only' ELSE 'would_transition_to_dlq_and_error' END;
+            _done := _done + 1;
             RETURN NEXT;
             CONTINUE;
         END IF;
 
-        PERFORM FROM tasker.tasks t WHERE t.task_uuid = _stale.task_uuid FOR NO KEY UPDATE SKIP LOCKED;
+        PERFORM FROM tasker.tasks t
+        WHERE t.task_uuid = _due.task_uuid AND t.state = _due.current_state AND t.state_since = _due.state_since
+        FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        transition_success := tasker.transition_stale_task_to_error(
-            _stale.task_uuid, _stale.current_state, _stale.state_since,
-            format('%s minutes in %s (%s)', round(_stale.time_in_state_minutes, 1), _stale.current_state, _stale.detail_code));
-        CONTINUE WHEN NOT transition_success;
-        moved_to_dlq := tasker.create_dlq_entry(
-            p_task_uuid => _stale.task_uuid,
-            p_reason => 'staleness_timeout',
-            p_detail_code => _stale.detail_code,
-            p_detected_by => 'sweep',
-            p_original_state => _stale.current_state,
-            p_state_since => _stale.state_since,
-            p_metadata => jsonb_build_object(
-                'detection_method', 'automatic_staleness',
-                'time_in_state_minutes', _stale.time_in_state_minutes,
-                'threshold_minutes', _stale.threshold_minutes)) IS NOT NULL;
-        action_taken := CASE WHEN moved_to_dlq THEN 'transitioned_to_dlq_and_error' ELSE 'transitioned_to_error_only' END;
+        BEGIN
+            IF current_state <> 'error' THEN
+                transition_success := tasker.transition_stale_task_to_error(
+                    _due.task_uuid, _due.current_state, _due.state_since,
+                    format('%s minutes in %s (%s)', round(_due.time_in_state_minutes, 1), _due.current_state, _due.detail_code));
+            END IF;
+            moved_to_dlq := tasker.create_dlq_entry(
+                p_task_uuid => _due.task_uuid,
+                p_reason => _due.reason,
+                p_detail_code => _due.detail_code,
+                p_detected_by => 'sweep',
+                p_original_state => _due.current_state,
+                p_state_since => _due.state_since,
+                p_metadata => jsonb_build_object(
+                    'detection_method', 'automatic_staleness',
+                    'time_in_state_minutes', _due.time_in_state_minutes,
+                    'threshold_minutes', _due.threshold_minutes)) IS NOT NULL;
+            action_taken := CASE
+                WHEN moved_to_dlq AND transition_success THEN 'transitioned_to_dlq_and_error'
+                WHEN moved_to_dlq THEN 'moved_to_dlq_only'
+                WHEN transition_success THEN 'transitioned_to_error_only'
+                ELSE 'transition_failed'
+            END;
+            _done := _done + 1;
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'sweep: task %: %', _due.task_uuid, SQLERRM;
+            action_taken := 'transition_failed';
+            moved_to_dlq := false;
+            transition_success := false;
+        END;
         RETURN NEXT;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION tasker.detect_and_transition_stale_tasks(boolean, integer) IS 'One batch of the staleness sweep: stale tasks go to error and get an investigation. A dry run only says what it would do.';
+COMMENT ON FUNCTION tasker.detect_and_transition_stale_tasks(boolean, integer) IS 'One batch of the staleness sweep: stale tasks go to error and get an investigation, and so do tasks in error that have none. A dry run only says what it would do.';
