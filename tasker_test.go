@@ -112,6 +112,25 @@ func TestLeaseToken(t *testing.T) {
 	}
 }
 
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, c := range tasker.Causes() {
+		key := string(c.Reason) + " " + c.Code
+		if seen[key] || c.Label == "" || c.Guidance == "" || c.Severity == "" || c.BasePriority == 0 {
+			t.Errorf("%s is there twice, or lacks something: %+v", key, c)
+		}
+		seen[key] = true
+		if got := tasker.CauseOf(c.Reason, c.Code); got != c {
+			t.Errorf("%s is found as %+v", key, got)
+		}
+	}
+	later := tasker.CauseOf(tasker.WorkerUnavailable, "of_a_newer_program")
+	if later.Label != "of_a_newer_program" || later.BasePriority != 50 || later.Severity == "" {
+		t.Errorf("an unknown cause is %+v", later)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("outside: %w", tasker.Errorf(tasker.Conflict, "step: %w", io.EOF))

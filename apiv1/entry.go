@@ -15,6 +15,9 @@ type Entry struct {
 	OriginalState    string          `json:"original_state"`
 	DLQReason        string          `json:"dlq_reason"`
 	DetailCode       string          `json:"detail_code"`
+	Label            string          `json:"label" doc:"The cause in a few words."`
+	Severity         string          `json:"severity" enum:"critical,high,medium,low"`
+	Guidance         string          `json:"guidance" doc:"What to look at first, and what mends it."`
 	DetectedBy       string          `json:"detected_by"`
 	DLQTimestamp     time.Time       `json:"dlq_timestamp"`
 	ResolutionStatus string          `json:"resolution_status"`
@@ -86,6 +89,8 @@ type QueueEntry struct {
 	OriginalState      string     `json:"original_state"`
 	DLQReason          string     `json:"dlq_reason"`
 	DetailCode         string     `json:"detail_code"`
+	Label              string     `json:"label" doc:"The cause in a few words."`
+	Severity           string     `json:"severity" enum:"critical,high,medium,low"`
 	DLQTimestamp       time.Time  `json:"dlq_timestamp"`
 	MinutesInDLQ       float64    `json:"minutes_in_dlq"`
 	NamespaceName      string     `json:"namespace_name"`
@@ -111,9 +116,11 @@ type StalenessLine struct {
 
 // FromEntry spells an entry.
 func FromEntry(e tasker.Entry) Entry {
+	cause := tasker.CauseOf(e.Reason, e.DetailCode)
 	out := Entry{
 		DLQEntryUUID: e.UUID.String(), TaskUUID: e.TaskUUID.String(), StepUUID: idOrNull(e.StepUUID),
 		OriginalState: string(e.OriginalState), DLQReason: string(e.Reason), DetailCode: e.DetailCode, DetectedBy: e.DetectedBy,
+		Label: cause.Label, Severity: string(cause.Severity), Guidance: cause.Guidance,
 		DLQTimestamp: e.At.UTC(), ResolutionStatus: string(e.ResolutionStatus), ResolutionNotes: e.ResolutionNotes,
 		ResolvedAt: utc(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
 		RecoveredAt: utc(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),
@@ -139,9 +146,11 @@ func FromEntryStats(s tasker.EntryStats) EntryStats {
 
 // FromQueueEntry spells a line of the triage queue.
 func FromQueueEntry(q tasker.QueueEntry) QueueEntry {
+	cause := tasker.CauseOf(q.Reason, q.DetailCode)
 	return QueueEntry{
 		DLQEntryUUID: q.EntryUUID.String(), TaskUUID: q.TaskUUID.String(), StepUUID: idOrNull(q.StepUUID),
 		OriginalState: string(q.OriginalState), DLQReason: string(q.Reason), DetailCode: q.DetailCode,
+		Label: cause.Label, Severity: string(cause.Severity),
 		DLQTimestamp: q.At.UTC(), MinutesInDLQ: q.MinutesInDLQ, NamespaceName: q.Namespace, TaskName: q.TaskName,
 		CurrentState: string(q.CurrentState), TimeInStateMinutes: q.TimeInStateMinutes, PriorityScore: q.PriorityScore,
 		RecoveredAt: utc(q.RecoveredAt),

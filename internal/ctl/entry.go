@@ -191,7 +191,8 @@ func (p *program) oneEntry(e apiv1.Entry) {
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID}, field{"Step UUID", or(e.StepUUID, "")},
-		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode}, field{"Detected by", e.DetectedBy},
+		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode}, field{"Severity", e.Severity},
+		field{"What it means", e.Label}, field{"What to do", e.Guidance}, field{"Detected by", e.DetectedBy},
 		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState},
 		field{"DLQ timestamp", at(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
 		field{"Resolution notes", or(e.ResolutionNotes, "")}, field{"Resolved at", at(e.ResolvedAt)},

@@ -169,7 +169,7 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, actor, reason string
 			return err
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
-			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: "operator_request", DetectedBy: tasker.DetectedOperator,
+			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,
 			OriginalState: state, Actor: actor, Notes: reason, Metadata: metadata,
 		})
 		if err != nil {

@@ -246,7 +246,7 @@ func (c *creation) store(ctx context.Context, tx *postgres.Tx) error {
 			continue
 		}
 		_, err := tx.OpenEntry(ctx, postgres.NewEntry{
-			TaskUUID: t.UUID, Reason: tasker.DependencyCycleDetected, DetailCode: "dependency_cycle", DetectedBy: tasker.DetectedInline,
+			TaskUUID: t.UUID, Reason: tasker.DependencyCycleDetected, DetailCode: tasker.DependencyCycle, DetectedBy: tasker.DetectedInline,
 			OriginalState: tasker.TaskInitializing, Since: time.Now(), Actor: systemActor, Notes: t.RejectReason,
 		})
 		if err != nil {

@@ -169,7 +169,7 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 	}
 	v.Event, v.Actor, v.Worker = lifecycle.CompleteExternal, source, nil
 	if !o.Success {
-		v.Event, v.Detail = lifecycle.FailExternal, externalFailure
+		v.Event, v.Detail = lifecycle.FailExternal, tasker.ExternalFailure
 		if v.Body, err = failureBody(*o.Failure, ""); err != nil {
 			return tasker.Step{}, err
 		}

@@ -14,13 +14,6 @@ import (
 	"tasker/internal/postgres"
 )
 
-// The detail codes under max_retries_exceeded.
-const (
-	retriesExhausted = "retries_exhausted"
-	permanentFailure = "permanent_failure"
-	externalFailure  = "external_failure"
-)
-
 // A verdict is what a report amounts to: a conclusion, and what an investigation
 // would be about if no attempt is left after it.
 type verdict struct {
@@ -122,9 +115,9 @@ func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 }
 
 func (v *verdict) fail(f tasker.Failure) {
-	v.Retryable, v.RetryAfter, v.Detail = f.Retryable, f.RetryAfter.Milliseconds(), retriesExhausted
+	v.Retryable, v.RetryAfter, v.Detail = f.Retryable, f.RetryAfter.Milliseconds(), tasker.RetriesExhausted
 	if !f.Retryable {
-		v.Detail = permanentFailure
+		v.Detail = tasker.PermanentFailure
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"tasker"
 	"tasker/internal/lifecycle"
 )
 
@@ -23,7 +25,7 @@ func Violations(ctx context.Context, url string) ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	args := append(columns(lifecycle.Task.Edges()), columns(lifecycle.Step.Edges())...)
+	args := slices.Concat(columns(lifecycle.Task.Edges()), columns(lifecycle.Step.Edges()), causes())
 	rows, err := conn.Query(ctx, invariants, args...)
 	if err != nil {
 		return nil, err
@@ -42,6 +44,14 @@ func columns[S, E ~string](edges []lifecycle.Edge[S, E]) []any {
 		from, event, to = append(from, string(e.From)), append(event, string(e.Event)), append(to, string(e.To))
 	}
 	return []any{from, event, to}
+}
+
+func causes() []any {
+	var reasons, codes []string
+	for _, c := range tasker.Causes() {
+		reasons, codes = append(reasons, string(c.Reason)), append(codes, c.Code)
+	}
+	return []any{reasons, codes}
 }
 
 // CheckAtEnd fails the test when its database is not sound once the test has

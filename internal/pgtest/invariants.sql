@@ -1,6 +1,6 @@
 -- What holds in every database of Tasker whenever no transaction is open. Each
 -- row is a violation. $1 to $6 are the legal moves: from, event and to of tasks,
--- then of steps.
+-- then of steps; $7 and $8 the known causes: reason and detail code.
 WITH task_edge AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) AS e (from_state, event, to_state)),
 step_edge AS (SELECT * FROM unnest($4::text[], $5::text[], $6::text[]) AS e (from_state, event, to_state)),
 task_chain AS (
@@ -118,3 +118,10 @@ UNION ALL
 SELECT 'investigation without the row that tells of its beginning', d.task_uuid, d.dlq_entry_uuid::text
 FROM tasker.tasks_dlq d
 WHERE (SELECT count(*) FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND h.event = 'created') <> 1
+UNION ALL
+SELECT 'investigation of a cause that nobody knows', d.task_uuid, format('%s %s', d.dlq_reason, d.detail_code)
+FROM tasker.tasks_dlq d
+WHERE NOT EXISTS (
+    SELECT FROM unnest($7::text[], $8::text[]) AS c (reason, code)
+    WHERE (c.reason, c.code) = (d.dlq_reason::text, d.detail_code)
+)

@@ -149,6 +149,11 @@ func TestFunctions(t *testing.T) {
 			}
 		})
 	}
+	for _, c := range tasker.Causes() {
+		if got := p.text(fmt.Sprintf(`SELECT tasker.dlq_base_priority('%s')::text`, c.Reason)); got != fmt.Sprint(c.BasePriority) {
+			t.Errorf("the database gives %s the priority %s, the program %d", c.Reason, got, c.BasePriority)
+		}
+	}
 	ids := p.texts(`SELECT tasker.uuid_generate_v7()::text FROM generate_series(1, 3) n, LATERAL pg_sleep(0.002 * n)`)
 	if !slices.IsSorted(ids) {
 		t.Errorf("ids are not in the order of their making: %v", ids)

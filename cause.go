@@ -1,0 +1,117 @@
+package tasker
+
+// Severity says how much a stuck task usually costs whoever waits for it.
+type Severity string
+
+// The severities.
+const (
+	Critical Severity = "critical" // no task of its kind can run
+	High     Severity = "high"     // a task has failed and waits for a person
+	Medium   Severity = "medium"   // a task stands still; it may go on by itself
+	Low      Severity = "low"      // a person asked for a look
+)
+
+// The detail codes: the second level below a [Reason] (design.md, section 5).
+const (
+	RetriesExhausted = "retries_exhausted"
+	PermanentFailure = "permanent_failure"
+	ExternalFailure  = "external_failure"
+	DependencyCycle  = "dependency_cycle"
+	MaxDuration      = "max_duration"
+	UnrecoveredError = "unrecovered_error"
+	OperatorRequest  = "operator_request"
+	// Beside them WorkerLost, StepTimeout, and the states that are watched.
+)
+
+// A Cause is why a task needs an investigator, at both levels, with what helps
+// the investigator. A new detail code is one line in [Causes]; tests find what
+// else must know of it.
+type Cause struct {
+	Reason       Reason
+	Code         string // the detail code
+	Label        string // in a few words
+	Severity     Severity
+	BasePriority int    // of the reason, in minutes of age
+	Guidance     string // what to look at first, and what mends it
+}
+
+// basePriorities weigh the reasons against age in the triage queue.
+var basePriorities = map[Reason]int{
+	DependencyCycleDetected: 1000, MaxRetriesExceeded: 500, StalenessTimeout: 100, WorkerUnavailable: 50, ManualDLQ: 10,
+}
+
+var causes = []Cause{
+	{
+		Reason: DependencyCycleDetected, Code: DependencyCycle, Severity: Critical, Label: "steps depend on each other in a circle",
+		Guidance: "The template can never run. Register a version without the circle, end this investigation as permanently_failed, and create the task anew.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: RetriesExhausted, Severity: High, Label: "a step failed in all of its attempts",
+		Guidance: "Read the step's failures in the snapshot. Mend their cause, then reset the step; or complete it with a result you vouch for.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: PermanentFailure, Severity: High, Label: "a handler said that trying again is useless",
+		Guidance: "The handler's error says what is wrong with this task. Complete the step by hand or resolve it; a reset helps only once the cause is gone.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: WorkerLost, Severity: High, Label: "workers fell silent in the last attempt",
+		Guidance: "Look at the workers: crashes, memory, network. The step may have been executed in part; make sure before you reset it.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: StepTimeout, Severity: High, Label: "the last attempt ran longer than its timeout",
+		Guidance: "Find what the handler waits for. Reset the step when that is quick again, or register a version with a longer timeout_seconds.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: ExternalFailure, Severity: High, Label: "the system outside reported a failure",
+		Guidance: "Ask the system that reported it. Reset the step to wait for another outcome, or complete it by hand.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: UnrecoveredError, Severity: High, Label: "a failed task that nobody looked into",
+		Guidance: "The task failed without an investigation of its own. Read the errors of its steps, and repair the one that failed.",
+	},
+	{
+		Reason: StalenessTimeout, Code: string(TaskStepsInProcess), Severity: Medium, Label: "steps are queued or running for too long",
+		Guidance: "See whether workers for the handlers of its open steps are there and alive (tasker-ctl worker list). When one delivers, the task goes on by itself.",
+	},
+	{
+		Reason: StalenessTimeout, Code: string(TaskWaitingForDependencies), Severity: Medium, Label: "something outside is missing for too long",
+		Guidance: "Find the external step that waits, and who should complete it. Complete it by hand, or resolve it.",
+	},
+	{
+		Reason: StalenessTimeout, Code: string(TaskWaitingForRetry), Severity: Medium, Label: "a retry is due and does not happen",
+		Guidance: "See whether servers run and reach the database. Reset the failed step to try again at once.",
+	},
+	{
+		Reason: StalenessTimeout, Code: MaxDuration, Severity: Medium, Label: "the task runs longer than its template allows",
+		Guidance: "Look at which step takes the time. Repair that step, or raise max_duration_minutes in a new version.",
+	},
+	{
+		Reason: StalenessTimeout, Code: UnrecoveredError, Severity: Medium, Label: "a task in error that nobody looked into",
+		Guidance: "Somebody or something put the task into error. Its history says who and when; repair a step to let it go on.",
+	},
+	{
+		Reason: ManualDLQ, Code: OperatorRequest, Severity: Low, Label: "a person asked for a look",
+		Guidance: "The first note in the history says why. The task itself goes on.",
+	},
+}
+
+// Causes lists every cause.
+func Causes() []Cause {
+	list := make([]Cause, len(causes))
+	for i, c := range causes {
+		c.BasePriority = basePriorities[c.Reason]
+		list[i] = c
+	}
+	return list
+}
+
+// CauseOf returns the cause that a reason and a detail code name. Of a code that
+// a newer program has stored, only what its reason tells is known.
+func CauseOf(reason Reason, code string) Cause {
+	for _, c := range Causes() {
+		if c.Reason == reason && c.Code == code {
+			return c
+		}
+	}
+	return Cause{Reason: reason, Code: code, Label: code, Severity: Medium, BasePriority: basePriorities[reason]}
+}
