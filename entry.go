@@ -88,7 +88,8 @@ type EntryUpdate struct {
 	Notes      *string
 	ResolvedBy *string
 	Metadata   json.RawMessage
-	Actor      string // who is calling; kept beside ResolvedBy
+	Actor      string     // who is calling; kept beside ResolvedBy
+	Unchanged  *time.Time // only if it was last updated just then; nil means in any case
 }
 
 // An EntryFilter selects and pages entries, newest first.

@@ -51,6 +51,8 @@ type UpdateEntry struct {
 	ResolutionNotes  *string         `json:"resolution_notes,omitempty" maxLength:"20000"`
 	ResolvedBy       *string         `json:"resolved_by,omitempty" maxLength:"255"`
 	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"A JSON object, merged key by key over what is there."`
+
+	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"The entry's updated_at as you know it. If somebody has changed the entry since, the answer is 409."`
 }
 
 // UpdatedEntry is the answer to an update: the entry as it is now.

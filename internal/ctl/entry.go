@@ -214,13 +214,14 @@ func (p *program) oneEntry(e apiv1.Entry) {
 }
 
 func (p *program) entryUpdateCommand() *cobra.Command {
-	var status, notes, by, metadata string
+	var status, notes, by, metadata, unchanged string
 	c := &cobra.Command{
 		Use:   "update ENTRY",
 		Short: "Note what was found, or end an investigation",
 		Long: `Note what was found, or end an investigation with --status and --notes.
 
-It moves no task. permanently_failed also blocks every further repair of the task.`,
+It moves no task. permanently_failed also blocks every further repair of the task.
+With --if-unchanged-since, what somebody else has changed meanwhile is not overwritten.`,
 		Example: `  tasker-ctl dlq update $ENTRY --notes "looking at the pool"
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged" \
     --resolved-by "ops-team@example.com" --metadata '{"root_cause": "database_connection_timeout"}'`,
@@ -253,6 +254,13 @@ It moves no task. permanently_failed also blocks every further repair of the tas
 			if by != "" {
 				u.ResolvedBy = &by
 			}
+			if unchanged != "" {
+				since, err := time.Parse(time.RFC3339Nano, unchanged)
+				if err != nil {
+					return usage{"--if-unchanged-since must be a time as updated_at has it, such as 2026-01-31T12:00:00.123456Z"}
+				}
+				u.ExpectedUpdatedAt = &since
+			}
 			return p.updateEntry(c.Context(), id, u)
 		},
 	}
@@ -260,6 +268,7 @@ It moves no task. permanently_failed also blocks every further repair of the tas
 	c.Flags().StringVarP(&notes, "notes", "n", "", "what was found and done; needed to end it")
 	c.Flags().StringVarP(&by, "resolved-by", "b", "", "who ended it (default $TASKER_ACTOR, else your name on this machine)")
 	c.Flags().StringVar(&metadata, "metadata", "", "for programs: a JSON object, @file or @-; merged over what is there")
+	c.Flags().StringVar(&unchanged, "if-unchanged-since", "", "only if it was last updated at this time, as updated_at has it (-o json)")
 	oneOf(c, "status", endings())
 	return c
 }

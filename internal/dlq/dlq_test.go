@@ -378,6 +378,23 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+func TestAnUpdateOfWhatSomebodyElseHasChangedIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.failed()
+	read := e.UpdatedAt
+	after, _, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine"), Actor: "ann", Unchanged: &read})
+	h.must(err)
+	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine, too"), Actor: "bob", Unchanged: &read})
+	h.wantCode(err, tasker.Conflict, "after you read it", "read it again")
+	end := tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("done"), ResolvedBy: new("bob"), Unchanged: &after.UpdatedAt}
+	for range 2 { // sent again, it is still fine
+		if _, _, err = h.dlq.Update(t.Context(), e.UUID, end); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestUpdatesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -126,9 +126,14 @@ func objectFault(doc json.RawMessage) string {
 	return ""
 }
 
-// mayUpdate refuses to move the status of an entry that has ended, unless that is
-// just what was asked before.
+// mayUpdate refuses to change an entry that is not as the caller knows it, and to
+// move the status of one that has ended, unless that is just what was asked
+// before.
 func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
+	if u.Unchanged != nil && !u.Unchanged.Equal(e.UpdatedAt) && !repeats(e, u) {
+		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it; read it again",
+			e.UUID, e.UpdatedAt.Format(time.RFC3339Nano)).WithDetails(map[string]string{"updated_at": e.UpdatedAt.Format(time.RFC3339Nano)})
+	}
 	if u.Status == nil || *u.Status == e.ResolutionStatus && (e.ResolutionStatus == tasker.EntryPending || repeats(e, u)) {
 		return nil
 	}

@@ -201,6 +201,7 @@ moved AS (
         updated_at = c.at
     FROM clock c
     WHERE d.dlq_entry_uuid = $1 AND ($2::text IS NULL OR d.resolution_status = 'pending')
+      AND ($7::timestamptz IS NULL OR d.updated_at = $7)
     RETURNING d.dlq_entry_uuid, d.resolution_status, d.updated_at
 )
 INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
@@ -209,15 +210,15 @@ SELECT m.dlq_entry_uuid, CASE WHEN $2::text IS NULL THEN 'updated' ELSE 'resolve
 FROM moved m`
 
 // UpdateEntry changes an investigation and writes it into its history. It
-// reports false when there is none, or when it has ended and u would move its
-// status: nothing is changed then.
+// reports false when there is none, when it has ended and u would move its
+// status, or when it is not as u expects: nothing is changed then.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
 	var status *string
 	if u.Status != nil {
 		s := string(*u.Status)
 		status = &s
 	}
-	tag, err := tx.Exec(ctx, updateEntry, id, status, u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor)
+	tag, err := tx.Exec(ctx, updateEntry, id, status, u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.Unchanged)
 	if err != nil {
 		return false, fmt.Errorf("update investigation %s: %w", id, err)
 	}
