@@ -58,15 +58,17 @@ type queueRow struct {
 	RecoveredAt        *time.Time
 }
 
+const selectQueue = `
+SELECT dlq_entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text, detail_code, dlq_timestamp,
+    minutes_in_dlq::float8, namespace_name, task_name, current_state, time_in_state_minutes::float8,
+    priority_score::float8, recovered_at
+FROM tasker.v_dlq_investigation_queue
+LIMIT $1`
+
 // Queue returns the open investigations, the most urgent first, in the order of
 // the view.
 func (db *DB) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error) {
-	rows, err := collect[queueRow](ctx, db.pool, `
-		SELECT dlq_entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text, detail_code, dlq_timestamp,
-			minutes_in_dlq::float8, namespace_name, task_name, current_state, time_in_state_minutes::float8,
-			priority_score::float8, recovered_at
-		FROM tasker.v_dlq_investigation_queue
-		LIMIT $1`, limit)
+	rows, err := collect[queueRow](ctx, db.pool, selectQueue, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the investigation queue: %w", known(err))
 	}
