@@ -198,7 +198,7 @@ func (g *guard) check(r *http.Request) error {
 	if g.loopbackOnly && !g.knows(r.Host) {
 		return refusal{http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
 			"this server is for its own machine, and Host %q is a name of something else; "+
-				"use 127.0.0.1 or localhost, or allow the name in the configuration", shorten(r.Host))}
+				"use 127.0.0.1 or localhost, or allow the name with server.allowed_hosts", shorten(r.Host))}
 	}
 	if err := g.origin.Check(r); err != nil {
 		return tasker.Errorf(tasker.Forbidden, "requests from pages of other sites may not change anything here: %v", err)

@@ -65,6 +65,9 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	}
 	if r.StartAt != nil {
 		t.StartAt = *r.StartAt
+		if t.StartAt.IsZero() { // which would mean none
+			t.StartAt = t.StartAt.Add(1)
+		}
 	}
 	if r.RecreatedFrom != "" {
 		var err error

@@ -128,7 +128,7 @@ const (
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
-		LoopbackOnly: isLoopback(listener.Addr()),
+		LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts(),
 	})
 	server := &http.Server{
 		Handler: mount(handler, o.Mount), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,

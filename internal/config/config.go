@@ -13,6 +13,7 @@ package config
 import (
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -31,6 +32,8 @@ type Config struct {
 // Server is where the server listens and what it accepts.
 type Server struct {
 	Listen string `toml:"listen" doc:"Address on which the server answers HTTP, as host:port. Without a host it answers on all interfaces; port 0 takes any free one."`
+
+	AllowedHosts string `toml:"allowed_hosts" doc:"Names, with commas between them, under which a server on loopback may be reached beside those of this machine: those that a proxy in front of it passes on."`
 
 	Environment string `toml:"environment" doc:"Name of the environment whose overrides hold in templates, such as production. Empty: templates hold as they are written."`
 
@@ -103,6 +106,17 @@ func Default() Config {
 		},
 		Log: Log{Level: "info", Format: "text"},
 	}
+}
+
+// Hosts is what allowed_hosts lists.
+func (s Server) Hosts() []string {
+	var hosts []string
+	for name := range strings.SplitSeq(s.AllowedHosts, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			hosts = append(hosts, name)
+		}
+	}
+	return hosts
 }
 
 // ShutdownTimeout is what shutdown_timeout_seconds says.

@@ -508,6 +508,63 @@ func TestASecondFailureIsANewInvestigation(t *testing.T) {
 	}
 }
 
+// Another step fails while somebody works on the first. Its evidence goes into
+// the open investigation, and when that ends a new one is opened: nothing is
+// forgotten.
+func TestAStepThatFailsDuringAnInvestigationIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	retry := tasker.DefaultRetry()
+	retry.MaxAttempts = 1
+	run := tasker.Handler{Callable: "run"}
+	_, _, err := h.engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "chain", Version: "1.0.0", Steps: []tasker.StepTemplate{
+		{Name: "charge", Type: tasker.StandardStep, Handler: run, Retry: retry},
+		{Name: "ship", Type: tasker.StandardStep, Handler: run, Retry: retry, Dependencies: []string{"charge"}},
+	}}, "")
+	h.must(err)
+	c, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "chain"}})
+	h.must(err)
+	task := c[0].TaskUUID
+	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no money"}})
+	first, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	_, err = h.engine.OperateStep(t.Context(), task, *first.StepUUID, tasker.Operation{
+		Action: tasker.CompleteManually, Actor: "ann", Reason: "paid", Result: json.RawMessage(`1`),
+	})
+	h.must(err)
+	ship := h.claim()
+	h.report(tasker.Outcome{Lease: ship.Lease(), Failure: &tasker.Failure{Message: "no carrier"}})
+
+	first, err = h.db.Entry(t.Context(), first.UUID)
+	h.must(err)
+	note := first.History[len(first.History)-1]
+	if note.Event != "step_failed" || !strings.Contains(*note.Notes, "no carrier") || !strings.Contains(string(note.Metadata), ship.StepUUID.String()) {
+		t.Errorf("the history of the open investigation ends with %+v", note)
+	}
+	_, warn, err := h.dlq.Update(t.Context(), first.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("paid"), ResolvedBy: new("ann")})
+	h.must(err)
+	second, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if second.UUID == first.UUID || *second.StepUUID != ship.StepUUID || second.DetailCode != tasker.PermanentFailure || *second.PredecessorUUID != first.UUID {
+		t.Errorf("the next investigation is %+v", second)
+	}
+	if len(warn) != 1 || !strings.Contains(warn[0], second.UUID.String()) {
+		t.Errorf("warnings %v", warn)
+	}
+	// Once the step is repaired, nothing follows.
+	_, err = h.engine.OperateStep(t.Context(), task, ship.StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "fetched"})
+	h.must(err)
+	_, _, err = h.dlq.Update(t.Context(), second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("x"), ResolvedBy: new("ann")})
+	h.wantCode(err, tasker.Conflict, "nothing to write off")
+	_, warn, err = h.dlq.Update(t.Context(), second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann")})
+	h.must(err)
+	all, err := h.db.Entries(t.Context(), tasker.EntryFilter{Limit: 10, Status: tasker.EntryPending})
+	h.must(err)
+	if len(all) != 0 || len(warn) != 0 {
+		t.Errorf("%d investigations are open, warnings %v", len(all), warn)
+	}
+}
+
 func TestTheQueueIsOrderedByPriority(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

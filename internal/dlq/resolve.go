@@ -31,38 +31,92 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, nil, err
 	}
-	var entry tasker.Entry
-	asked := u
+	var done update
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
-		u := asked
-		before, err := tx.Entry(ctx, id)
-		if err != nil {
-			return err
-		}
-		if err := mayUpdate(before, u); err != nil {
-			return err
-		}
-		if repeats(before, u) {
-			entry = before
-			return nil
-		}
-		if u.Status != nil && *u.Status == before.ResolutionStatus {
-			u.Status = nil // pending as it is
-		}
-		changed, err := tx.UpdateEntry(ctx, id, u)
-		if err != nil {
-			return err
-		}
-		if entry, err = tx.Entry(ctx, id); err != nil || changed {
-			return err
-		}
-		return mayUpdate(entry, u) // somebody was faster
+		var err error
+		done, err = change(ctx, tx, id, u)
+		return err
 	})
 	if err != nil {
 		return tasker.Entry{}, nil, err
 	}
-	return entry, warnings(entry, u), nil
+	return done.entry, warnings(done, u), nil
 }
+
+// An update is what became of a request to change an entry.
+type update struct {
+	entry tasker.Entry
+	next  *tasker.ID // the investigation that was opened in its place
+}
+
+// change is Update in its transaction.
+func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
+	before, err := tx.Entry(ctx, id)
+	if err != nil {
+		return update{}, err
+	}
+	// The task comes before its entries: whoever makes it stuck holds it as well.
+	state, err := tx.TaskState(ctx, before.TaskUUID)
+	if err != nil {
+		return update{}, err
+	}
+	if err := mayUpdate(before, u); err != nil {
+		return update{}, err
+	}
+	if repeats(before, u) {
+		return update{entry: before}, nil
+	}
+	if u.Status != nil && *u.Status == tasker.EntryPermanentlyFailed && state == tasker.TaskComplete {
+		return update{}, tasker.Errorf(tasker.Conflict,
+			"task %s is complete: there is nothing to write off; end its investigation as manually_resolved", before.TaskUUID)
+	}
+	if u.Status != nil && *u.Status == before.ResolutionStatus {
+		u.Status = nil // pending as it is
+	}
+	changed, err := tx.UpdateEntry(ctx, id, u)
+	if err != nil {
+		return update{}, err
+	}
+	if !changed {
+		return lostRace(ctx, tx, id, u)
+	}
+	next, err := follow(ctx, tx, before, u, state)
+	if err != nil {
+		return update{}, err
+	}
+	entry, err := tx.Entry(ctx, id)
+	return update{entry: entry, next: next}, err
+}
+
+// lostRace says why an entry could not be changed: somebody was faster.
+func lostRace(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
+	entry, err := tx.Entry(ctx, id)
+	if err != nil {
+		return update{}, err
+	}
+	return update{entry: entry}, mayUpdate(entry, u)
+}
+
+// follow opens the next investigation when one ends although another step has
+// failed for good while it was open and still stands so: it would be forgotten
+// otherwise.
+func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (*tasker.ID, error) {
+	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
+		return nil, nil //nolint:nilnil // none is needed
+	}
+	failed, err := tx.LastFailureDuring(ctx, ended.UUID)
+	if err != nil || failed == nil {
+		return nil, err
+	}
+	return tx.OpenEntry(ctx, postgres.NewEntry{
+		TaskUUID: ended.TaskUUID, StepUUID: &failed.StepUUID, Reason: tasker.MaxRetriesExceeded, DetailCode: failed.DetailCode,
+		DetectedBy: tasker.DetectedInline, OriginalState: state, Actor: systemActor,
+		Notes: fmt.Sprintf("a step failed while investigation %s was open", ended.UUID),
+	})
+}
+
+// systemActor is who acts where nobody does.
+const systemActor = "tasker"
 
 // checkUpdate refuses what cannot be an update, and fills in who resolves.
 func checkUpdate(u *tasker.EntryUpdate) error {
@@ -152,7 +206,12 @@ func repeats(e tasker.Entry, u tasker.EntryUpdate) bool {
 
 func same(asked, is *string) bool { return asked == nil || is != nil && *asked == *is }
 
-func warnings(e tasker.Entry, u tasker.EntryUpdate) []string {
+// warnings say what whoever ends an investigation may have overlooked.
+func warnings(done update, u tasker.EntryUpdate) []string {
+	e := done.entry
+	if done.next != nil {
+		return []string{fmt.Sprintf("another step of task %s failed while this investigation was open; a new one was opened for it: %s", e.TaskUUID, *done.next)}
+	}
 	if u.Status == nil || *u.Status != tasker.EntryManuallyResolved || e.CurrentTaskState != tasker.TaskError {
 		return nil
 	}

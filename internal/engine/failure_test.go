@@ -170,7 +170,12 @@ func TestTwoStepsFailingOpenOneInvestigation(t *testing.T) {
 	all, err := h.db.Entries(t.Context(), tasker.EntryFilter{Limit: 10})
 	h.must(err)
 	if len(all) != 1 {
-		t.Errorf("%d investigations, want 1", len(all))
+		t.Fatalf("%d investigations, want 1", len(all))
+	}
+	e, err := h.db.Entry(t.Context(), all[0].UUID)
+	h.must(err)
+	if len(e.History) != 2 || e.History[1].Event != "step_failed" {
+		t.Errorf("the second failure is not in the history: %+v", e.History)
 	}
 }
 

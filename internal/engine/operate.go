@@ -112,7 +112,7 @@ func (e *Engine) mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, in
 	}
 	if lifecycle.Held(v.From) && !interrupt {
 		return tasker.Errorf(tasker.Conflict,
-			"step %s is %s: to take it out of the hands of its worker, say interrupt; what that worker reports then is refused", v.StepUUID, v.From)
+			"step %s is %s and goes on by itself: to take it away, say interrupt; what a worker reports of it then is refused", v.StepUUID, v.From)
 	}
 	return nil
 }

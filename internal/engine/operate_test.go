@@ -139,6 +139,24 @@ func TestAStepInProgressMustBeInterrupted(t *testing.T) {
 	h.wantState(task, tasker.TaskComplete)
 }
 
+// The second operator learns of the first even when he wants something else.
+func TestAStepThatWasResetMustBeInterrupted(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.broken()
+	two := h.step(task, "two").UUID
+	_, err := h.engine.OperateStep(t.Context(), task, two, operation(tasker.ResetForRetry))
+	h.must(err)
+	op := operation(tasker.CompleteManually)
+	_, err = h.engine.OperateStep(t.Context(), task, two, op)
+	h.wantCode(err, tasker.Conflict, "is enqueued and goes on by itself", "say interrupt")
+	op.Interrupt = true
+	_, err = h.engine.OperateStep(t.Context(), task, two, op)
+	h.must(err)
+	h.drain()
+	h.wantState(task, tasker.TaskComplete)
+}
+
 func TestOfTwoOperatorsOneWins(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -67,7 +67,8 @@ A step in ` + "`error`" + ` runs again by itself when it has a ` + "`next_retry_
 		b.WriteString("\n")
 	}
 	b.WriteString(`
-*with interrupt*: the action must say ` + "`\"interrupt\": true`" + `; the lease is taken away and what its worker reports later is refused.
+*with interrupt*: the step goes on by itself, so the action must say ` + "`\"interrupt\": true`" + `; a lease is taken away, and what its
+worker reports later is refused. Of two operators at one step, the second learns of the first in this way.
 Everything else is answered with 409, naming the state and what is possible. Whatever the step's state, nothing may be done to the
 steps of a task that is ` + "`pending`, `complete` or `cancelled`" + `, or whose investigation ended as ` + "`permanently_failed`" + `.
 

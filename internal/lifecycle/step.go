@@ -71,8 +71,9 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepError, Cancel}:         tasker.StepCancelled,
 }
 
-// Held reports whether a step in state s is in the hands of a worker or of the
-// engine, so that an operator must say interrupt to take it away.
+// Held reports whether a step in state s is on its way: in the queue, or in the
+// hands of a worker or of the engine. An operator must say interrupt to take it
+// away, so that of two operators at one step the second learns of the first.
 func Held(s tasker.StepState) bool {
-	return s == tasker.StepInProgress || s == tasker.StepEnqueuedForOrchestration
+	return s == tasker.StepEnqueued || s == tasker.StepInProgress || s == tasker.StepEnqueuedForOrchestration
 }

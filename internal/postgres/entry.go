@@ -225,6 +225,35 @@ func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdat
 	return tag.RowsAffected() > 0, nil
 }
 
+// The detail code of a failure is with the note of it, in the history.
+const lastFailureDuring = `
+SELECT (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'detail_code' AS detail_code
+FROM tasker.tasks_dlq_history h
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (h.metadata ->> 'step_uuid')::uuid
+WHERE h.dlq_entry_uuid = $1 AND h.event = 'step_failed' AND s.state = 'error' AND s.next_retry_at IS NULL
+ORDER BY h.history_id DESC
+LIMIT 1`
+
+// A StepFailed is a step that failed for good while an investigation was open.
+type StepFailed struct {
+	StepUUID   tasker.ID
+	DetailCode string
+}
+
+// LastFailureDuring returns the last step that failed for good while an
+// investigation was open and still stands so; nil when there is none.
+func (tx *Tx) LastFailureDuring(ctx context.Context, entry tasker.ID) (*StepFailed, error) {
+	rows, err := collect[StepFailed](ctx, tx, lastFailureDuring, entry)
+	if err != nil {
+		return nil, fmt.Errorf("look for what failed during investigation %s: %w", entry, err)
+	}
+	if len(rows) == 0 {
+		return nil, nil //nolint:nilnil // nothing failed, and nothing went wrong
+	}
+	return &rows[0], nil
+}
+
 // IsWrittenOff reports whether an investigation of the task has ended as
 // permanently_failed: then only a new task can take its place.
 func (tx *Tx) IsWrittenOff(ctx context.Context, task tasker.ID) (bool, error) {

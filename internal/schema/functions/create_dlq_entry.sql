@@ -1,7 +1,9 @@
 -- create_dlq_entry opens an investigation of a task, with the picture of the
--- task as it stands, or returns null when one is open already. The transaction
--- that makes a task stuck, the sweep and an operator all call it, so an entry
--- looks the same whoever found the task.
+-- task as it stands. When one is open already it returns null, and what has
+-- failed meanwhile goes into the history of that one, with its error: evidence is
+-- not lost because somebody is at work. The transaction that makes a task stuck,
+-- the sweep and an operator all call it, so an entry looks the same whoever found
+-- the task.
 CREATE OR REPLACE FUNCTION tasker.create_dlq_entry(
     p_task_uuid      uuid,
     p_reason         tasker.dlq_reason,
@@ -48,6 +50,14 @@ BEGIN
     IF _entry IS NOT NULL THEN
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status, notes, metadata, changed_at)
         VALUES (_entry, 'created', p_actor, 'pending', p_notes, p_metadata, _at);
+    ELSIF p_step_uuid IS NOT NULL THEN
+        INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
+        SELECT d.dlq_entry_uuid, 'step_failed', p_actor, 'pending', 'pending',
+            format('step %s failed for good: %s', s.name, s.error ->> 'message'),
+            jsonb_build_object('step_uuid', s.step_uuid, 'dlq_reason', p_reason, 'detail_code', p_detail_code, 'error', s.error), _at
+        FROM tasker.tasks_dlq d
+        JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = p_step_uuid
+        WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending';
     END IF;
     RETURN _entry;
 END
