@@ -85,11 +85,11 @@ const stopPatience = time.Minute
 func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	// The start may take long, and says why; a line for every request would bury
 	// what a person wants to see.
-	start := cfg.Log.Logger(c.ErrOrStderr())
+	start := cfg.Logger(c.ErrOrStderr())
 	if !o.logLevelIsSet() {
 		cfg.Log.Level = "warn"
 	}
-	log := cfg.Log.Logger(c.ErrOrStderr())
+	log := cfg.Logger(c.ErrOrStderr())
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: start})

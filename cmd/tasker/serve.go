@@ -39,7 +39,7 @@ tasker config keys lists every setting. The exit status is 0 after an orderly en
 			return err
 		}
 		return served(c.Context(), app.Run(c.Context(), app.Options{
-			Config: cfg, Version: version(), Log: cfg.Log.Logger(c.ErrOrStderr()), Out: c.OutOrStdout(), AllowRemote: *remote,
+			Config: cfg, Version: version(), Log: cfg.Logger(c.ErrOrStderr()), Out: c.OutOrStdout(), AllowRemote: *remote,
 		}))
 	}
 	return c

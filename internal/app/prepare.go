@@ -88,6 +88,11 @@ func prepare(ctx context.Context, o Options, db *postgres.DB, e *engine.Engine) 
 	if err != nil {
 		return err
 	}
+	hidden := o.Config.Redaction.Rules()
+	err = db.SetRedaction(ctx, postgres.Redaction{KeyPattern: hidden.Pattern(), KeyWords: hidden.Words(), Paths: hidden.Paths()})
+	if err != nil {
+		return err
+	}
 	if o.Config.Server.Templates == "" {
 		return nil
 	}

@@ -15,6 +15,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"tasker/internal/redact"
 )
 
 // Config is the configuration of a server.
@@ -26,6 +28,7 @@ type Config struct {
 	Database           Database           `toml:"database"`
 	Workers            Workers            `toml:"workers"`
 	StalenessDetection StalenessDetection `toml:"staleness_detection"`
+	Redaction          Redaction          `toml:"redaction"`
 	Log                Log                `toml:"log"`
 }
 
@@ -85,6 +88,14 @@ type Thresholds struct {
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
+// Redaction is what must not be shown in the evidence of investigations, in
+// their events and in the log.
+type Redaction struct {
+	Keys string `toml:"keys" doc:"Keys whose values are hidden in snapshots, events and the log, with commas between them. Case, dashes, underscores and blanks do not count; * stands for any letters. Empty: none."`
+
+	Paths string `toml:"paths" doc:"Places in the snapshot that are hidden, as JSON paths with commas between them, such as $.task.context.customer.email or $.steps[*].results.result. Empty: none."`
+}
+
 // Log is what the server writes to its standard error.
 type Log struct {
 	Level string `toml:"level" oneof:"debug info warn error" doc:"Least level that is written."`
@@ -104,7 +115,8 @@ func Default() Config {
 				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30, ErrorRecoveryMinutes: 60,
 			},
 		},
-		Log: Log{Level: "info", Format: "text"},
+		Redaction: Redaction{Keys: redact.DefaultKeys},
+		Log:       Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -133,6 +145,16 @@ func (w Workers) Lease() time.Duration { return seconds(w.LeaseSeconds) }
 // HeartbeatInterval is what heartbeat_interval_seconds says.
 func (w Workers) HeartbeatInterval() time.Duration { return seconds(w.HeartbeatIntervalSeconds) }
 
+// Rules are what the keys and paths say. The zero value, which hides nothing, is
+// for a configuration that is not valid.
+func (r Redaction) Rules() redact.Rules {
+	rules, err := redact.New(r.Keys, r.Paths)
+	if err != nil {
+		return redact.Rules{}
+	}
+	return rules
+}
+
 // DetectionInterval is what detection_interval_seconds says.
 func (s StalenessDetection) DetectionInterval() time.Duration {
 	return seconds(s.DetectionIntervalSeconds)
@@ -140,13 +162,15 @@ func (s StalenessDetection) DetectionInterval() time.Duration {
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// Logger returns a logger that writes to w as the configuration says.
-func (l Log) Logger(w io.Writer) *slog.Logger {
+// Logger returns a logger that writes to w as the configuration says, without
+// what must not be shown.
+func (c Config) Logger(w io.Writer) *slog.Logger {
+	l := c.Log
 	var level slog.Level
 	if level.UnmarshalText([]byte(l.Level)) != nil {
 		level = slog.LevelInfo
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: c.Redaction.Rules().Attr}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}

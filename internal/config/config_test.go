@@ -357,7 +357,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 21 {
+	if n := len(Keys()); n != 23 {
 		t.Errorf("%d keys", n)
 	}
 }
@@ -418,7 +418,7 @@ func TestLogger(t *testing.T) {
 		{Log{"error", "json"}, slog.LevelWarn, ""},
 	} {
 		var b bytes.Buffer
-		tt.log.Logger(&b).Log(t.Context(), tt.level, "hello")
+		(Config{Log: tt.log}).Logger(&b).Log(t.Context(), tt.level, "hello")
 		if !strings.Contains(b.String(), tt.want) || (tt.want == "") != (b.Len() == 0) {
 			t.Errorf("%+v wrote %q", tt.log, b.String())
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"tasker"
+	"tasker/internal/redact"
 )
 
 // Validate returns nil for a configuration that a server can start with, and
@@ -43,6 +44,12 @@ func (c Config) Validate() error {
 		add("staleness_detection.thresholds.steps_in_process_minutes",
 			"must be more than workers.lease_seconds (%d seconds), not %d: a lost worker has to be noticed before its task is stale",
 			c.Workers.LeaseSeconds, minutes)
+	}
+	if _, err := redact.New(c.Redaction.Keys, ""); err != nil {
+		add("redaction.keys", "%v", err)
+	}
+	if _, err := redact.New("", c.Redaction.Paths); err != nil {
+		add("redaction.paths", "%v", err)
 	}
 	return faultsError("the configuration", faults)
 }

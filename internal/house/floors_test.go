@@ -18,14 +18,14 @@ const module = "tasker"
 var floors = [][]string{
 	0: {"."},
 	1: {
-		"apiv1", "internal/auth", "internal/config", "internal/devpg", "internal/house", "internal/lifecycle",
-		"internal/loop", "internal/payload", "internal/schema",
+		"apiv1", "internal/auth", "internal/devpg", "internal/house", "internal/lifecycle",
+		"internal/loop", "internal/metrics", "internal/payload", "internal/redact", "internal/schema",
 	},
-	2: {"client", "internal/pgtest", "internal/postgres", "internal/templatefile", "worker"},
+	2: {"client", "internal/config", "internal/pgtest", "internal/postgres", "internal/templatefile", "worker"},
 	3: {"internal/ctl", "internal/engine", "workertest"},
 	4: {"internal/dlq"},
 	5: {"internal/api", "internal/demo"},
-	6: {"embed", "internal/app"},
+	6: {"deploy", "embed", "internal/app"},
 	7: {"cmd/*", "examples/*", "internal/bench", "internal/e2e"},
 }
 

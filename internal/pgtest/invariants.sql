@@ -119,6 +119,25 @@ SELECT 'investigation without the row that tells of its beginning', d.task_uuid,
 FROM tasker.tasks_dlq d
 WHERE (SELECT count(*) FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND h.event = 'created') <> 1
 UNION ALL
+SELECT 'history of an investigation and its events differ', d.task_uuid, d.dlq_entry_uuid::text
+FROM tasker.tasks_dlq d
+WHERE (SELECT array_agg(CASE h.event WHEN 'step_failed' THEN 'updated' ELSE h.event END ORDER BY h.history_id)
+       FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid)
+   IS DISTINCT FROM
+      (SELECT array_agg(replace(o.topic, 'dlq.entry.', '') ORDER BY o.position)
+       FROM tasker.outbox o WHERE o.dlq_entry_uuid = d.dlq_entry_uuid)
+UNION ALL
+SELECT 'investigation is not where its history ends', d.task_uuid, format('is %s', d.resolution_status)
+FROM tasker.tasks_dlq d
+WHERE d.resolution_status IS DISTINCT FROM (
+    SELECT h.to_status FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid ORDER BY h.history_id DESC LIMIT 1
+)
+UNION ALL
+SELECT 'task in error is looked into by nobody and watched by nobody', t.task_uuid, t.state_since::text
+FROM tasker.tasks t
+WHERE t.state = 'error' AND t.attend_by IS NULL
+  AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid)
+UNION ALL
 SELECT 'investigation of a cause that nobody knows', d.task_uuid, format('%s %s', d.dlq_reason, d.detail_code)
 FROM tasker.tasks_dlq d
 WHERE NOT EXISTS (

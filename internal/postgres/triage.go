@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -84,12 +85,7 @@ func (db *DB) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error)
 	return out, nil
 }
 
-const selectStaleness = `
-SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, task_age_minutes::float8,
-    staleness_threshold_minutes::float8, health_status, priority
-FROM tasker.v_task_staleness_monitoring
-ORDER BY array_position(ARRAY['stale', 'warning', 'healthy'], health_status), time_in_state_minutes DESC, task_uuid
-LIMIT $1`
+const selectStaleness = `SELECT * FROM tasker.get_task_staleness($1)`
 
 type stalenessRow struct {
 	TaskUUID                  tasker.ID
@@ -164,6 +160,30 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 	return nil
 }
 
+// A Redaction is what evidence must not show: see package redact.
+type Redaction struct {
+	KeyPattern string
+	KeyWords   []string
+	Paths      [][]string
+}
+
+// SetRedaction stores what the evidence of investigations must not show from now
+// on. What is on record stays as it is.
+func (db *DB) SetRedaction(ctx context.Context, r Redaction) error {
+	paths, err := json.Marshal(r.Paths)
+	if err != nil {
+		return fmt.Errorf("set redaction: %w", err)
+	}
+	_, err = db.pool.Exec(ctx, `
+		UPDATE tasker.redaction
+		SET key_pattern = $1, key_words = $2, paths = $3::text::jsonb, updated_at = clock_timestamp()
+		WHERE (key_pattern, key_words, paths) IS DISTINCT FROM ($1, $2, $3::text::jsonb)`, r.KeyPattern, r.KeyWords, string(paths))
+	if err != nil {
+		return fmt.Errorf("set redaction: %w", known(err))
+	}
+	return nil
+}
+
 // A Swept is what the sweep did with one stale task.
 type Swept struct {
 	TaskUUID           tasker.ID
@@ -175,6 +195,7 @@ type Swept struct {
 	MovedToDlq         bool
 	TransitionSuccess  bool
 	StalenessThreshold float64
+	DlqReason          tasker.Reason
 }
 
 // SweepStale makes one batch of the staleness sweep, or says what it would do.
@@ -184,7 +205,8 @@ func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, 
 		var err error
 		rows, err = collect[Swept](ctx, db.pool, `
 			SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, action_taken,
-				moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold
+				moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold,
+				dlq_reason::text
 			FROM tasker.detect_and_transition_stale_tasks($1, $2)`, dryRun, batch)
 		return err
 	})

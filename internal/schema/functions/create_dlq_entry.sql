@@ -29,7 +29,8 @@ BEGIN
     SELECT
         t.task_uuid, p_step_uuid, p_original_state, p_reason, p_detail_code, p_detected_by,
         _at, _at - make_interval(mins => tasker.dlq_base_priority(p_reason)),
-        tasker.task_snapshot(t.task_uuid, p_original_state, coalesce(p_state_since, t.state_since), p_detected_by, _at),
+        tasker.redact_snapshot(
+            tasker.task_snapshot(t.task_uuid, p_original_state, coalesce(p_state_since, t.state_since), p_detected_by, _at)),
         p_metadata,
         (
             SELECT d.dlq_entry_uuid
@@ -54,8 +55,10 @@ BEGIN
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
         SELECT d.dlq_entry_uuid, 'step_failed', p_actor, 'pending', 'pending',
             format('step %s failed for good: %s', s.name, s.error ->> 'message'),
-            jsonb_build_object('step_uuid', s.step_uuid, 'dlq_reason', p_reason, 'detail_code', p_detail_code, 'error', s.error), _at
+            jsonb_build_object('step_uuid', s.step_uuid, 'dlq_reason', p_reason, 'detail_code', p_detail_code,
+                'error', tasker.redact_keys(s.error, r.key_words, r.key_pattern)), _at
         FROM tasker.tasks_dlq d
+        JOIN tasker.redaction r ON r.only_row
         JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = p_step_uuid
         WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending';
     END IF;

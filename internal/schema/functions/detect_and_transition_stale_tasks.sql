@@ -16,13 +16,16 @@ CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
     staleness_threshold_minutes numeric,
     action_taken                text,
     moved_to_dlq                boolean,
-    transition_success          boolean
+    transition_success          boolean,
+    dlq_reason                  tasker.dlq_reason,
+    dlq_entry_uuid              uuid
 )
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    _due  record;
-    _done integer := 0;
+    _due   record;
+    _done  integer := 0;
+    _sweep uuid := tasker.uuid_generate_v7();
 BEGIN
     FOR _due IN
         SELECT s.task_uuid, s.namespace_name, s.task_name, s.current_state, s.state_since, s.time_in_state_minutes,
@@ -40,6 +43,8 @@ BEGIN
         current_state := _due.current_state;
         time_in_state_minutes := _due.time_in_state_minutes;
         staleness_threshold_minutes := _due.threshold_minutes;
+        dlq_reason := _due.reason;
+        dlq_entry_uuid := NULL;
         moved_to_dlq := false;
         transition_success := false;
         IF p_dry_run THEN
@@ -59,7 +64,7 @@ BEGIN
                     _due.task_uuid, _due.current_state, _due.state_since,
                     format('%s minutes in %s (%s)', round(_due.time_in_state_minutes, 1), _due.current_state, _due.detail_code));
             END IF;
-            moved_to_dlq := tasker.create_dlq_entry(
+            dlq_entry_uuid := tasker.create_dlq_entry(
                 p_task_uuid => _due.task_uuid,
                 p_reason => _due.reason,
                 p_detail_code => _due.detail_code,
@@ -68,8 +73,17 @@ BEGIN
                 p_state_since => _due.state_since,
                 p_metadata => jsonb_build_object(
                     'detection_method', 'automatic_staleness',
+                    'sweep_id', _sweep,
+                    'last_step', (
+                        SELECT w.name
+                        FROM tasker.workflow_steps w
+                        WHERE w.task_uuid = _due.task_uuid AND w.last_attempted_at IS NOT NULL
+                        ORDER BY w.last_attempted_at DESC
+                        LIMIT 1
+                    ),
                     'time_in_state_minutes', _due.time_in_state_minutes,
-                    'threshold_minutes', _due.threshold_minutes)) IS NOT NULL;
+                    'threshold_minutes', _due.threshold_minutes));
+            moved_to_dlq := dlq_entry_uuid IS NOT NULL;
             action_taken := CASE
                 WHEN moved_to_dlq AND transition_success THEN 'transitioned_to_dlq_and_error'
                 WHEN moved_to_dlq THEN 'moved_to_dlq_only'
@@ -80,6 +94,7 @@ BEGIN
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING 'sweep: task %: %', _due.task_uuid, SQLERRM;
             action_taken := 'transition_failed';
+            dlq_entry_uuid := NULL;
             moved_to_dlq := false;
             transition_success := false;
         END;

@@ -1,6 +1,7 @@
 -- get_stale_tasks_for_dlq finds the tasks that have stood in a watched state past
 -- their threshold, or have run past max_duration_minutes, and have no open
--- investigation. It reads two index ranges: its cost grows with what is due.
+-- investigation. It reads one index range for each threshold in use and one for
+-- durations: its cost grows with what is due.
 CREATE OR REPLACE FUNCTION tasker.get_stale_tasks_for_dlq(
     p_limit integer DEFAULT 100,
     p_now   timestamptz DEFAULT clock_timestamp()
@@ -28,9 +29,18 @@ AS $$
         FROM (
             (
                 SELECT s.task_uuid, s.state AS detail_code, s.stale_at AS due_at
-                FROM tasker.tasks s
-                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = s.task_uuid AND d.resolution_status = 'pending'
-                WHERE s.stale_at <= p_now AND d.task_uuid IS NULL
+                FROM tasker.thresholds_in_use() AS h (seconds)
+                CROSS JOIN LATERAL (
+                    SELECT t.task_uuid, t.state, t.stale_at
+                    FROM tasker.tasks t
+                    LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = t.task_uuid AND d.resolution_status = 'pending'
+                    WHERE t.stale_at IS NOT NULL
+                      AND extract(epoch FROM t.stale_at - t.state_since)::double precision = h.seconds
+                      AND t.state_since <= p_now - make_interval(secs => h.seconds)
+                      AND d.task_uuid IS NULL
+                    ORDER BY t.state_since
+                    LIMIT p_limit
+                ) s
                 ORDER BY s.stale_at
                 LIMIT p_limit
             )

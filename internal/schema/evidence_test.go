@@ -1,0 +1,172 @@
+package schema_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/redact"
+)
+
+const oneEntry = oneTask + `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state, p_actor => 'ann', p_notes => 'why') FROM tasker.tasks;`
+
+func (p *place) refusedAs(sql, words string) {
+	p.Helper()
+	_, err := p.conn.Exec(p.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	if err == nil || !strings.Contains(err.Error(), words) {
+		p.Errorf("%s gives %v, want %q", sql, err, words)
+	}
+}
+
+func TestRecordsOnlyGrow(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(oneEntry)
+	p.refusedAs(`UPDATE tasker.tasks_dlq_history SET actor = 'bob'`, "never changes")
+	p.refusedAs(`DELETE FROM tasker.tasks_dlq_history`, "never changes")
+	p.refusedAs(`DELETE FROM tasker.tasks_dlq`, "") // its history refers to it, too
+	p.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'done'`)
+	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved'`, "never changes")
+	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolution_status = 'pending', resolved_at = NULL`, "never changes")
+	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolved_at = now() - interval '1 day'`, "never changes")
+	p.refusedAs(`INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data) SELECT 'gossip', task_uuid, dlq_entry_uuid, '{}' FROM tasker.tasks_dlq`, "outbox_topic_is_known")
+}
+
+// What the history says is told, in the same transaction, whoever wrote it.
+func TestTheHistoryIsTold(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(oneEntry + `
+		INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata)
+		SELECT dlq_entry_uuid, e.event, 'ann', 'pending', e.status::tasker.dlq_resolution_status, 'n', '{"a": 1, "Api-Key": "s3cret"}'
+		FROM tasker.tasks_dlq, (VALUES ('updated', 'pending'), ('step_failed', 'pending'), ('recovered', 'pending'), ('resolved', 'cancelled')) AS e (event, status)`)
+	got := p.texts(`SELECT format('%s %s %s %s %s', topic, data ->> 'namespace', data -> 'change' ->> 'event', data -> 'change' ->> 'actor', data ->> 'resolution_status')
+		FROM tasker.outbox ORDER BY position`)
+	want := []string{
+		"dlq.entry.created a created ann pending", "dlq.entry.updated a updated ann pending", "dlq.entry.updated a step_failed ann pending",
+		"dlq.entry.recovered a recovered ann pending", "dlq.entry.resolved a resolved ann cancelled",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := p.text(`SELECT format('%s %s %s', data ->> 'analytics_type', data -> 'change' ->> 'notes', data ->> 'dlq_reason') FROM tasker.outbox ORDER BY position LIMIT 1`); got != "STEP_DEAD_LETTERED why manual_dlq" {
+		t.Errorf("the first event says %s", got)
+	}
+	if got := p.text(`SELECT string_agg(data::text, '') FROM tasker.outbox`); strings.Contains(got, "s3cret") || !strings.Contains(got, `"a": 1`) {
+		t.Errorf("events say %s", got)
+	}
+	if got := p.text(`SELECT count(DISTINCT event_uuid)::text FROM tasker.outbox WHERE written_in < pg_snapshot_xmin(pg_current_snapshot())`); got != "5" {
+		t.Errorf("%s events are complete", got)
+	}
+	_, err := p.conn.Exec(t.Context(), `BEGIN; INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status)
+		SELECT dlq_entry_uuid, 'updated', 'ann', 'pending' FROM tasker.tasks_dlq; ROLLBACK`, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.text(`SELECT count(*)::text FROM tasker.outbox`); got != "5" {
+		t.Errorf("%s events, although the sixth was rolled back", got)
+	}
+}
+
+func TestRedaction(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	rules, err := redact.New(redact.DefaultKeys, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := p.text(`SELECT format('%s %s %s', key_pattern, array_to_string(key_words, ','), paths) FROM tasker.redaction`)
+	if want := fmt.Sprintf("%s %s []", rules.Pattern(), strings.Join(rules.Words(), ",")); got != want {
+		t.Errorf("a new database hides\n%s\nthe default is\n%s", got, want)
+	}
+	for _, tt := range []struct{ doc, path, want string }{
+		{`{"password": "x", "a": 1}`, `[]`, `{"a": 1, "password": "[redacted]"}`},
+		{`{"a": [{"b": {"DB-Password": {"deep": [1]}, "c": "secret"}}, 7, "token"]}`, ``, `{"a": [{"b": {"c": "secret", "DB-Password": "[redacted]"}}, 7, "token"]}`},
+		{`{"access_token": null, "tokens_used": 5, "x": []}`, ``, `{"x": [], "tokens_used": 5, "access_token": null}`},
+		{`[{"cvv": 1}, [[{"IBAN": 2}]], {}]`, ``, `[{"cvv": "[redacted]"}, [[{"IBAN": "[redacted]"}]], {}]`},
+		{`{"pass\u0077ord": "x"}`, ``, `{"password": "[redacted]"}`},
+		{`{}`, ``, `{}`},
+		{`"password"`, ``, `"password"`},
+		{`{"task": {"context": {"mail": "m", "n": 1}}}`, `["task", "context", "mail"]`, `{"task": {"context": {"n": 1, "mail": "[redacted]"}}}`},
+		{`{"steps": [{"r": {"raw": 1}}, {"r": null}, {"q": 2}, {"r": {"raw": {"x": 1}, "ok": 1}}]}`, `["steps", "*", "r", "raw"]`,
+			`{"steps": [{"r": {"raw": "[redacted]"}}, {"r": null}, {"q": 2}, {"r": {"ok": 1, "raw": "[redacted]"}}]}`},
+		{`{"steps": [1, 2, 3]}`, `["steps", "1"]`, `{"steps": [1, "[redacted]", 3]}`},
+		{`{"a": {}, "b": []}`, `["*", "x"]`, `{"a": {}, "b": []}`},
+		{`{"a": 1}`, `["a", "b"]`, `{"a": 1}`},
+	} {
+		sql := fmt.Sprintf(`SELECT tasker.redact_keys('%s', key_words, key_pattern)::text FROM tasker.redaction`, tt.doc)
+		if tt.path != "" && tt.path != "[]" {
+			sql = fmt.Sprintf(`SELECT tasker.redact_path('%s', '%s')::text`, tt.doc, tt.path)
+		}
+		if got := p.text(sql); got != tt.want {
+			t.Errorf("%s without %q is\n%s, want\n%s", tt.doc, tt.path, got, tt.want)
+		}
+	}
+}
+
+// Frozen evidence must never have held a secret; and where hiding fails, an
+// investigation is opened all the same, without what may hold one.
+func TestSnapshotsAreRedacted(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(oneTask + `
+		UPDATE tasker.tasks SET context = '{"card": {"number": "s3cret", "brand": "x"}, "api_key": "s3cret", "items": [{"mail": "s3cret"}], "order": 7}';
+		UPDATE tasker.redaction SET paths = '[["task", "context", "card", "number"], ["task", "context", "items", "*", "mail"]]';
+		SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks`)
+	got := p.text(`SELECT (task_snapshot -> 'task' -> 'context')::text FROM tasker.tasks_dlq`)
+	want := `{"card": {"brand": "x", "number": "[redacted]"}, "items": [{"mail": "[redacted]"}], "order": 7, "api_key": "[redacted]"}`
+	if got != want {
+		t.Errorf("the snapshot has %s, want %s", got, want)
+	}
+	if got := p.text(`SELECT concat(task_snapshot, d.metadata, o.data) FROM tasker.tasks_dlq d JOIN tasker.outbox o USING (dlq_entry_uuid)`); strings.Contains(got, "s3cret") {
+		t.Errorf("a secret is on record: %s", got)
+	}
+
+	p.exec(`UPDATE tasker.redaction SET key_pattern = '(', key_words = '{api}';
+		UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'next';
+		SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks`)
+	got = p.text(`SELECT format('%s %s %s', task_snapshot ? 'task', task_snapshot ->> 'task_name', task_snapshot ->> 'redaction_failed')
+		FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`)
+	if !strings.HasPrefix(got, "f b invalid regular expression") {
+		t.Errorf("with a broken rule the snapshot says %s", got)
+	}
+}
+
+// The head of the monitor is what the view says, in the order that the API
+// promises, whatever the mixture of thresholds.
+func TestTheMonitorsHeadIsThatOfTheView(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(`
+		INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '');
+		INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at)
+		SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'steps_in_process',
+			now() - s.age, now() - s.age + 0.8 * s.threshold, now() - s.age + s.threshold, '{}', '', now() - interval '40 days', now()
+		FROM tasker.task_templates, (
+			SELECT make_interval(mins => n * 7 % 200) AS age, make_interval(mins => (ARRAY[5, 30, 60, 61, 120, 2000, 50000])[n % 7 + 1]) AS threshold
+			FROM generate_series(1, 300) n
+		) s`)
+	for _, zone := range []string{"UTC", "America/New_York"} {
+		p.exec(`SET TimeZone = '` + zone + `'`)
+		for _, limit := range []int{1, 10, 100, 150, 300, 1000} {
+			want := p.texts(fmt.Sprintf(`
+				SELECT format('%%s %%s %%s', task_uuid, health_status, round(staleness_threshold_minutes)) FROM (
+					SELECT v.* FROM tasker.v_task_staleness_monitoring v JOIN tasker.tasks t USING (task_uuid)
+					ORDER BY array_position(ARRAY['stale', 'warning', 'healthy'], health_status), t.state_since, task_uuid LIMIT %d
+				) x`, limit))
+			got := p.texts(fmt.Sprintf(`SELECT format('%%s %%s %%s', task_uuid, health_status, round(staleness_threshold_minutes::numeric)) FROM tasker.get_task_staleness(%d)`, limit))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("limit %d in %s: %s", limit, zone, diff)
+			}
+		}
+	}
+	if got := p.text(`SELECT string_agg(seconds::text, ' ' ORDER BY seconds) FROM tasker.thresholds_in_use() AS h (seconds)`); got != "300 1800 3600 3660 7200 120000 3000000" {
+		t.Errorf("thresholds in use: %s", got)
+	}
+	if got := p.text(`SELECT format('%s %s', count(*), count(*) FILTER (WHERE time_in_state_minutes >= threshold_minutes)) FROM tasker.get_stale_tasks_for_dlq(1000)`); got != p.text(`SELECT format('%s %s', count(*), count(*)) FROM tasker.v_task_staleness_monitoring WHERE health_status = 'stale'`) {
+		t.Errorf("the detector finds %s", got)
+	}
+}

@@ -1,0 +1,35 @@
+-- redact_snapshot is a snapshot as it may be kept: frozen evidence must never
+-- have held a secret. If hiding fails, what may hold one is left out: an
+-- investigation is opened all the same.
+CREATE OR REPLACE FUNCTION tasker.redact_snapshot(p_snapshot jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    _rules tasker.redaction;
+    _path  jsonb;
+    _text  text;
+BEGIN
+    SELECT * INTO _rules FROM tasker.redaction r WHERE r.only_row;
+    IF _rules.paths = '[]' THEN
+        IF cardinality(_rules.key_words) = 0 THEN
+            RETURN p_snapshot;
+        END IF;
+        _text := translate(lower(p_snapshot::text), '-_ ', '');
+        IF NOT EXISTS (SELECT FROM unnest(_rules.key_words) AS w (word) WHERE strpos(_text, w.word) > 0) THEN
+            RETURN p_snapshot;
+        END IF;
+    END IF;
+    BEGIN
+        p_snapshot := tasker.redact_keys(p_snapshot, _rules.key_words, _rules.key_pattern);
+        FOR _path IN SELECT value FROM jsonb_array_elements(_rules.paths) LOOP
+            p_snapshot := tasker.redact_path(p_snapshot, _path);
+        END LOOP;
+        RETURN p_snapshot;
+    EXCEPTION WHEN OTHERS THEN
+        RAISE WARNING 'redaction of the snapshot of task %: %', p_snapshot ->> 'task_uuid', SQLERRM;
+        RETURN (p_snapshot - ARRAY['task', 'template', 'steps', 'transitions'])
+            || jsonb_build_object('redaction_failed', SQLERRM);
+    END;
+END
+$$;
+COMMENT ON FUNCTION tasker.redact_snapshot(jsonb) IS 'A snapshot as it may be kept: without what the configuration says must not be shown.';

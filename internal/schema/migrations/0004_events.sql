@@ -1,0 +1,96 @@
+-- Events of investigations, kept until they are delivered; what must not be shown
+-- in evidence; records that only grow.
+
+CREATE TABLE tasker.outbox (
+    position       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_uuid     uuid NOT NULL DEFAULT tasker.uuid_generate_v7() UNIQUE,
+    topic          text NOT NULL,
+    task_uuid      uuid NOT NULL,
+    dlq_entry_uuid uuid NOT NULL REFERENCES tasker.tasks_dlq,
+    data           jsonb NOT NULL,
+    written_in     xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT outbox_topic_is_known CHECK (topic IN (
+        'dlq.entry.created', 'dlq.entry.updated', 'dlq.entry.recovered', 'dlq.entry.resolved'
+    ))
+);
+COMMENT ON TABLE tasker.outbox IS 'What became of investigations, in order, for those who want to be told: written in the transaction that it tells of.';
+COMMENT ON COLUMN tasker.outbox.event_uuid IS 'The event''s id wherever it is told; who gets it twice knows it by this.';
+COMMENT ON COLUMN tasker.outbox.written_in IS 'The transaction that wrote it. Positions become visible out of order; those of transactions before pg_snapshot_xmin(pg_current_snapshot()) are complete.';
+CREATE INDEX outbox_by_entry ON tasker.outbox (dlq_entry_uuid, position);
+
+-- An event is what the history says, so the history writes it: no path can forget.
+CREATE FUNCTION tasker.tell_of_investigation() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data, created_at)
+    SELECT
+        'dlq.entry.' || CASE h.event WHEN 'step_failed' THEN 'updated' ELSE h.event END,
+        d.task_uuid, d.dlq_entry_uuid, tasker.dlq_event_data(d, t, h), h.changed_at
+    FROM added a
+    JOIN tasker.tasks_dlq_history h ON h.history_id = a.history_id
+    JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
+    JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+    ORDER BY h.history_id;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION tasker.tell_of_investigation() IS 'Puts into the outbox what was added to the history of investigations.';
+CREATE TRIGGER history_is_told
+    AFTER INSERT ON tasker.tasks_dlq_history
+    REFERENCING NEW TABLE AS added
+    FOR EACH STATEMENT EXECUTE FUNCTION tasker.tell_of_investigation();
+
+CREATE TABLE tasker.redaction (
+    only_row    boolean PRIMARY KEY DEFAULT true,
+    key_pattern text NOT NULL,
+    key_words   text[] NOT NULL,
+    paths       jsonb NOT NULL DEFAULT '[]',
+    updated_at  timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT redaction_is_one_row CHECK (only_row)
+);
+COMMENT ON TABLE tasker.redaction IS 'What the evidence of investigations must not show, from the server''s configuration.';
+COMMENT ON COLUMN tasker.redaction.key_pattern IS 'Regular expression of the keys whose values are hidden, to match keys in lower case without dashes, underscores and blanks.';
+COMMENT ON COLUMN tasker.redaction.key_words IS 'A text without any of these words holds no such key.';
+COMMENT ON COLUMN tasker.redaction.paths IS 'Places in the snapshot that are hidden: arrays of keys; * stands for each key or element.';
+INSERT INTO tasker.redaction (key_pattern, key_words) VALUES (
+    '^(.*password.*|.*passwd.*|passphrase|.*secret.*|.*token|.*apikey|.*accesskey.*|.*privatekey|.*credential.*|authorization|proxyauthorization|cookie|setcookie|cardnumber|cvv|cvc|iban|ssn)$',
+    '{password,passwd,passphrase,secret,token,apikey,accesskey,privatekey,credential,authorization,proxyauthorization,cookie,setcookie,cardnumber,cvv,cvc,iban,ssn}'
+);
+
+-- Records only grow, and an investigation that has ended stays so: by the
+-- database, not by good manners.
+CREATE FUNCTION tasker.refuse_change_of_record() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION '% on tasker.% is refused: the record of an investigation never changes', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'integrity_constraint_violation';
+END
+$$;
+COMMENT ON FUNCTION tasker.refuse_change_of_record() IS 'Refuses to change or remove what is on record.';
+CREATE TRIGGER entry_is_never_removed
+    BEFORE DELETE ON tasker.tasks_dlq
+    FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER entry_ended_stays_so
+    BEFORE UPDATE ON tasker.tasks_dlq
+    FOR EACH ROW WHEN (
+        OLD.resolution_status <> 'pending'
+        AND (NEW.resolution_status <> OLD.resolution_status OR NEW.resolved_at IS DISTINCT FROM OLD.resolved_at)
+    )
+    EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER history_never_changes
+    BEFORE UPDATE OR DELETE ON tasker.tasks_dlq_history
+    FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
+
+-- The dashboard reads this and not the snapshots.
+CREATE INDEX tasks_dlq_by_reason ON tasker.tasks_dlq (dlq_reason, resolution_status) INCLUDE (dlq_timestamp, resolved_at);
+
+-- Tasks of one threshold turn warning and stale in the order in which they came
+-- to their state, so one index serves the sweep and the monitor in its exact
+-- order. Seconds, because an interval of days is not the same in every time zone.
+CREATE INDEX tasks_by_threshold ON tasker.tasks (
+    (extract(epoch FROM stale_at - state_since)::double precision), state_since
+) WHERE stale_at IS NOT NULL;
+DROP INDEX tasker.tasks_by_staleness;
