@@ -15,6 +15,7 @@
 package embed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/metric"
 
 	"tasker"
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
 	"tasker/internal/loop"
+	"tasker/internal/metrics"
 	"tasker/internal/postgres"
 	"tasker/internal/schema"
 	"tasker/internal/templatefile"
@@ -41,6 +44,9 @@ type Options struct {
 	Lease       time.Duration // how long a worker may hold a step in silence; 30 s by default
 	SweepEvery  time.Duration // rest between two looks for stale tasks; 5 min by default, negative for never
 	Log         *slog.Logger  // nothing is logged by default
+
+	// MeterProvider gets the metrics of docs/metrics.md; nothing is counted by default.
+	MeterProvider metric.MeterProvider
 }
 
 // Engine is Tasker inside a program. Its methods may be called concurrently.
@@ -63,13 +69,31 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	counts, err := measure(db, o)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
 	return &Engine{
 		db: db,
 		engine: engine.New(db, engine.Options{
 			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Log: o.Log,
 		}),
-		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Log: o.Log}),
+		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
 	}, nil
+}
+
+// measure counts what the database is told to do here, if anybody wants to know.
+func measure(db *postgres.DB, o Options) (*metrics.Metrics, error) {
+	if o.MeterProvider == nil {
+		return nil, nil //nolint:nilnil // a nil Metrics counts nothing
+	}
+	m, err := metrics.New(o.MeterProvider, db.OpenEntries, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, err
+	}
+	db.OnOpened(m.EntryCreated)
+	return m, nil
 }
 
 func prepare(ctx context.Context, o Options) (err error) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/goleak"
 
 	"tasker"
@@ -40,7 +42,10 @@ func TestTheWholeEngineInOneProgram(t *testing.T) {
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
 	before := goleak.IgnoreCurrent()
-	e, err := embed.Open(t.Context(), embed.Options{DatabaseURL: database.URL})
+	reader := sdk.NewManualReader()
+	e, err := embed.Open(t.Context(), embed.Options{
+		DatabaseURL: database.URL, MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +95,10 @@ func TestTheWholeEngineInOneProgram(t *testing.T) {
 	got, err := e.Task(t.Context(), task)
 	if err != nil || got.State != tasker.TaskComplete {
 		t.Errorf("task is %s, %v", got.State, err)
+	}
+	var counted metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &counted); err != nil || len(counted.ScopeMetrics) != 1 || len(counted.ScopeMetrics[0].Metrics) == 0 {
+		t.Errorf("counted %+v, %v", counted, err)
 	}
 	e.Close()
 	goleak.VerifyNone(t, before)

@@ -40,6 +40,8 @@ type Options struct {
 	DLQ    *dlq.Service
 	Log    *slog.Logger
 
+	Metrics http.Handler // of /metrics; nil means there are none
+
 	MaxBodyBytes int64         // of one request; 0 means [DefaultMaxBodyBytes]
 	Timeout      time.Duration // of one request, besides what a claim waits; 0 means [DefaultTimeout]
 	Version      string
@@ -65,7 +67,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready,
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{},
 	}
 	for _, rt := range s.routes() {
@@ -85,6 +87,7 @@ type server struct {
 	db       *postgres.DB
 	engine   *engine.Engine
 	dlq      *dlq.Service
+	metrics  http.Handler
 	log      *slog.Logger
 	version  string
 	ready    func(context.Context) error

@@ -51,6 +51,15 @@ func (s *server) readiness(x *exchange) error {
 	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen})
 }
 
+// scrape answers who collects metrics.
+func (s *server) scrape(x *exchange) error {
+	if s.metrics == nil {
+		return tasker.Errorf(tasker.NotFound, "this server keeps no metrics")
+	}
+	s.metrics.ServeHTTP(x.w, x.r)
+	return nil
+}
+
 func (s *server) openAPI(x *exchange) error {
 	x.w.Header().Set("Content-Type", jsonMedia)
 	_, _ = x.w.Write(s.document)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -84,7 +85,7 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 	for status, body := range rt.answers {
 		answer := &huma.Response{Description: http.StatusText(status)}
 		if body != nil {
-			answer.Content = content(s.registry.Schema(reflect.TypeOf(body), true, ""), jsonMedia)
+			answer.Content = content(s.registry.Schema(reflect.TypeOf(body), true, ""), cmp.Or(rt.gives, jsonMedia))
 		}
 		op.Responses[strconv.Itoa(status)] = answer
 	}

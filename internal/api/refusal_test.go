@@ -289,6 +289,19 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) {
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a_metric 1\n")) })
+	})
+	if r := h.send("GET", "/metrics", nil); r.status != http.StatusOK || r.text != "a_metric 1\n" {
+		t.Errorf("%d %s", r.status, r.text)
+	}
+	h = newHouse(t)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "keeps no metrics", "GET", "/metrics", nil)
+	h.wantError(http.StatusBadRequest, "INVALID", "format", "GET", "/metrics?format=x", nil)
+}
+
 // What nobody can act on is in the log, and in no answer.
 func TestInternalErrorsAreForTheLog(t *testing.T) {
 	t.Parallel()

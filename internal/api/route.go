@@ -22,6 +22,7 @@ type route struct {
 	body         any           // a value of the type that the body is decoded into; nil means none
 	media        []string      // content types of the body; nil means JSON
 	answers      map[int]any   // a value of the type of each answer that is no error; nil means no content
+	gives        string        // content type of the answer; "" means JSON
 	maxBody      int64         // 0 means the server's limit
 	wait         time.Duration // that it may take beyond the server's timeout
 	quiet        bool          // its requests are logged for debugging only

@@ -291,6 +291,12 @@ func (s *server) serverRoutes() []*route {
 			serve:   s.readiness,
 		},
 		{
+			method: "GET", path: "/metrics", id: "metrics", tag: tag, quiet: true, gives: "text/plain",
+			summary: "The server's metrics, in the format of Prometheus",
+			answers: map[int]any{http.StatusOK: ""},
+			serve:   s.scrape,
+		},
+		{
 			method: "GET", path: "/api-docs/openapi.json", id: "openapi", tag: tag, quiet: true,
 			summary: "This document",
 			answers: map[int]any{http.StatusOK: map[string]any{}},

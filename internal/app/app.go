@@ -53,6 +53,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer db.Close()
 	c := o.Config
+	m, err := startMetrics(ctx, o, db)
+	if err != nil {
+		return err
+	}
+	defer m.stop(ctx)
 	e := engine.New(db, engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), Log: o.Log,
 	})
@@ -61,19 +66,21 @@ func Run(ctx context.Context, o Options) (err error) {
 		every = -1
 	}
 	d := dlq.New(db, dlq.Options{
-		SweepEvery: every, BatchSize: c.StalenessDetection.BatchSize, DryRun: c.StalenessDetection.DryRun, Log: o.Log,
+		SweepEvery: every, BatchSize: c.StalenessDetection.BatchSize, DryRun: c.StalenessDetection.DryRun,
+		Metrics: m.Metrics, Log: o.Log,
 	})
 	if err := prepare(ctx, o, db, e); err != nil {
 		return err
 	}
-	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d})
+	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d, metrics: m.Handler()})
 }
 
 // parts is what a server is made of.
 type parts struct {
-	db     *postgres.DB
-	engine *engine.Engine
-	dlq    *dlq.Service
+	db      *postgres.DB
+	engine  *engine.Engine
+	dlq     *dlq.Service
+	metrics http.Handler
 }
 
 // serve runs everything until ctx ends or a part fails.
@@ -127,7 +134,7 @@ const (
 
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
 		LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts(),
 	})
 	server := &http.Server{

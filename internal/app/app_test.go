@@ -184,6 +184,10 @@ func TestServesFromItsOneLineToItsEnd(t *testing.T) {
 	if status, _, err := s.get("/v1/tasks"); err != nil || status != http.StatusOK {
 		t.Errorf("tasks: %d, %v", status, err)
 	}
+	if status, body, err := s.get("/metrics"); err != nil || status != http.StatusOK ||
+		!strings.Contains(body, "\ntasker_dlq_pending_investigations 0\n") || !strings.Contains(body, `tasker_build_info{version="1.2.3"} 1`) {
+		t.Errorf("metrics: %d %s, %v", status, body, err)
+	}
 	s.stop()
 	if err := s.wait(); err != nil {
 		t.Errorf("ended with %v", err)

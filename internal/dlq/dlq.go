@@ -18,7 +18,9 @@ import (
 	"slices"
 	"time"
 
+	"tasker"
 	"tasker/internal/loop"
+	"tasker/internal/metrics"
 	"tasker/internal/postgres"
 )
 
@@ -33,16 +35,18 @@ type Options struct {
 	SweepEvery time.Duration // between two sweeps; negative: never
 	BatchSize  int           // tasks in one transaction of the sweep
 	DryRun     bool          // the sweep only says in the log what it would do
+	Metrics    *metrics.Metrics
 	Log        *slog.Logger
 }
 
 // Service works on investigations. Its methods may be called concurrently.
 type Service struct {
-	db    *postgres.DB
-	every time.Duration
-	batch int
-	dry   bool
-	log   *slog.Logger
+	db      *postgres.DB
+	every   time.Duration
+	batch   int
+	dry     bool
+	metrics *metrics.Metrics
+	log     *slog.Logger
 }
 
 // New returns a service on a database whose schema is current.
@@ -52,7 +56,7 @@ func New(db *postgres.DB, o Options) *Service {
 	}
 	return &Service{
 		db: db, every: cmp.Or(o.SweepEvery, DefaultSweepEvery), batch: cmp.Or(o.BatchSize, DefaultBatchSize),
-		dry: o.DryRun, log: o.Log,
+		dry: o.DryRun, metrics: o.Metrics, log: o.Log,
 	}
 }
 
@@ -85,14 +89,16 @@ const sweepFailed = "transition_failed"
 func (s *Service) Sweep(ctx context.Context) (int, error) {
 	start := time.Now()
 	swept, err := s.db.SweepStale(ctx, s.dry, s.batch)
+	s.metrics.Swept(ctx, time.Since(start), stale(swept), err)
 	if err != nil || len(swept) == 0 {
 		return 0, err
 	}
-	counts := map[string]int{}
+	actions, reasons := map[string]int{}, map[string]int{}
 	for _, t := range swept {
-		counts[t.ActionTaken]++
+		actions[t.ActionTaken]++
+		reasons[string(t.DlqReason)]++
 		log := s.log.With("task_uuid", t.TaskUUID, "namespace", t.NamespaceName, "task", t.TaskName,
-			"state", t.CurrentState, "minutes", t.TimeInStateMinutes, "action", t.ActionTaken)
+			"state", t.CurrentState, "minutes", t.TimeInStateMinutes, "dlq_reason", t.DlqReason, "action", t.ActionTaken)
 		if t.ActionTaken == sweepFailed {
 			log.ErrorContext(ctx, "the sweep could not open an investigation; see the log of PostgreSQL")
 		} else {
@@ -100,9 +106,22 @@ func (s *Service) Sweep(ctx context.Context) (int, error) {
 		}
 	}
 	attributes := []any{slog.Int("tasks", len(swept)), slog.Duration("took", time.Since(start))}
-	for _, action := range slices.Sorted(maps.Keys(counts)) {
-		attributes = append(attributes, slog.Int(action, counts[action]))
+	for _, counts := range []map[string]int{reasons, actions} {
+		for _, name := range slices.Sorted(maps.Keys(counts)) {
+			attributes = append(attributes, slog.Int(name, counts[name]))
+		}
 	}
 	s.log.InfoContext(ctx, "staleness sweep", attributes...)
-	return len(swept) - counts[sweepFailed], nil
+	return len(swept) - actions[sweepFailed], nil
+}
+
+// stale is what the metrics count of what a sweep found.
+func stale(swept []postgres.Swept) []metrics.Stale {
+	out := make([]metrics.Stale, len(swept))
+	for i, t := range swept {
+		out[i] = metrics.Stale{
+			Reason: t.DlqReason, Namespace: t.NamespaceName, State: tasker.TaskState(t.CurrentState), Transitioned: t.TransitionSuccess,
+		}
+	}
+	return out
 }

@@ -40,12 +40,16 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	if err != nil {
 		return tasker.Entry{}, nil, err
 	}
+	if e := done.entry; done.ended && e.ResolvedAt != nil {
+		s.metrics.Resolved(ctx, e.Reason, e.ResolutionStatus, e.ResolvedAt.Sub(e.At))
+	}
 	return done.entry, warnings(done, u), nil
 }
 
 // An update is what became of a request to change an entry.
 type update struct {
 	entry tasker.Entry
+	ended bool       // by this request
 	next  *tasker.ID // the investigation that was opened in its place
 }
 
@@ -85,7 +89,7 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 		return update{}, err
 	}
 	entry, err := tx.Entry(ctx, id)
-	return update{entry: entry, next: next}, err
+	return update{entry: entry, ended: u.Status != nil, next: next}, err
 }
 
 // lostRace says why an entry could not be changed: somebody was faster.

@@ -21,7 +21,7 @@ var floors = [][]string{
 		"apiv1", "internal/auth", "internal/devpg", "internal/house", "internal/lifecycle",
 		"internal/loop", "internal/metrics", "internal/payload", "internal/redact", "internal/schema",
 	},
-	2: {"client", "internal/config", "internal/pgtest", "internal/postgres", "internal/templatefile", "worker"},
+	2: {"client", "internal/config", "internal/pgtest", "internal/postgres", "internal/telemetry", "internal/templatefile", "worker"},
 	3: {"internal/ctl", "internal/engine", "workertest"},
 	4: {"internal/dlq"},
 	5: {"internal/api", "internal/demo"},

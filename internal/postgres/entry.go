@@ -26,16 +26,21 @@ type NewEntry struct {
 const openEntry = `
 SELECT tasker.create_dlq_entry(
     p_task_uuid => $1, p_step_uuid => $2, p_reason => $3::text::tasker.dlq_reason, p_detail_code => $4, p_detected_by => $5,
-    p_original_state => $6, p_state_since => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text::jsonb)`
+    p_original_state => $6, p_state_since => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text::jsonb),
+    (SELECT t.namespace FROM tasker.tasks t WHERE t.task_uuid = $1)`
 
 // OpenEntry opens an investigation and returns its id, or nil when one is open
 // already. The caller holds the lock of the task.
 func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	var id *tasker.ID
+	var namespace *string
 	err := tx.QueryRow(ctx, openEntry, e.TaskUUID, e.StepUUID, string(e.Reason), e.DetailCode, e.DetectedBy,
-		string(e.OriginalState), timeOrNil(e.Since), e.Actor, e.Notes, docOrNil(e.Metadata)).Scan(&id)
+		string(e.OriginalState), timeOrNil(e.Since), e.Actor, e.Notes, docOrNil(e.Metadata)).Scan(&id, &namespace)
 	if err != nil {
 		return nil, fmt.Errorf("open investigation of task %s: %w", e.TaskUUID, err)
+	}
+	if id != nil {
+		tx.opened = append(tx.opened, opened{reason: e.Reason, namespace: *namespace})
 	}
 	return id, nil
 }

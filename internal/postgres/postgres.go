@@ -32,7 +32,8 @@ import (
 
 // DB is the database of one Tasker.
 type DB struct {
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 }
 
 // Options bounds what a DB takes of the server.
@@ -82,7 +83,13 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		pool.Close()
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
-	return &DB{pool: pool}, nil
+	return &DB{pool: pool, opened: func(context.Context, tasker.Reason, string) {}}, nil
+}
+
+// OnOpened has f called for each investigation that is opened here, when its
+// transaction is committed. It is set before the DB is used.
+func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespace string)) {
+	db.opened = f
 }
 
 // planning is for a database that is a queue, whose statistics are wrong most of
@@ -114,15 +121,32 @@ func (db *DB) Pool() *pgxpool.Pool { return db.pool }
 // Tx is a transaction. Its methods hold the locks they take until it ends.
 type Tx struct {
 	pgx.Tx
+	opened []opened
+}
+
+// An opened is an investigation that a transaction opened.
+type opened struct {
+	reason    tasker.Reason
+	namespace string
 }
 
 // InTx runs f in a transaction and commits it, or rolls back when f fails. A
 // transaction that lost a race for a lock is run again, a few times, so f must
 // not have effects outside of it.
 func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
-	return retry(ctx, func() error {
-		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error { return f(&Tx{tx}) })
+	var done *Tx
+	err := retry(ctx, func() error {
+		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+			done = &Tx{Tx: tx}
+			return f(done)
+		})
 	})
+	if err == nil {
+		for _, o := range done.opened {
+			db.opened(ctx, o.reason, o.namespace)
+		}
+	}
+	return err
 }
 
 // retry runs f again when PostgreSQL gave up on it for the sake of another.

@@ -213,5 +213,22 @@ func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, 
 	if err != nil {
 		return nil, fmt.Errorf("sweep for stale tasks: %w", err)
 	}
+	for _, r := range rows {
+		if r.MovedToDlq {
+			db.opened(ctx, r.DlqReason, r.NamespaceName)
+		}
+	}
 	return rows, nil
+}
+
+// OpenEntries counts the open investigations, and lists the namespaces of the
+// templates.
+func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
+	err = db.pool.QueryRow(ctx, `
+		SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'),
+			array(SELECT DISTINCT namespace FROM tasker.task_templates ORDER BY namespace)`).Scan(&pending, &namespaces)
+	if err != nil {
+		return 0, nil, fmt.Errorf("count open investigations: %w", known(err))
+	}
+	return pending, namespaces, nil
 }

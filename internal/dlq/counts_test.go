@@ -1,0 +1,207 @@
+package dlq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"tasker"
+	"tasker/internal/dlq"
+	"tasker/internal/metrics"
+	"tasker/internal/postgres"
+)
+
+// counted gives a house metrics and returns what reads those that have counted
+// anything.
+func (h *house) counted() func() map[string]string {
+	h.Helper()
+	reader := sdk.NewManualReader()
+	m, err := metrics.New(sdk.NewMeterProvider(sdk.WithReader(reader)), h.db.OpenEntries, slog.New(slog.DiscardHandler))
+	h.must(err)
+	h.db.OnOpened(m.EntryCreated)
+	h.dlq = dlq.New(h.db, dlq.Options{Metrics: m})
+	return func() map[string]string {
+		h.Helper()
+		var all metricdata.ResourceMetrics
+		h.must(reader.Collect(context.WithoutCancel(h.Context()), &all))
+		got := map[string]string{}
+		for _, m := range all.ScopeMetrics[0].Metrics {
+			name := strings.TrimPrefix(m.Name, "tasker.")
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, d := range data.DataPoints {
+					if d.Value != 0 {
+						got[labelled(name, d.Attributes)] = fmt.Sprint(d.Value)
+					}
+				}
+			case metricdata.Gauge[int64]:
+				got[name] = fmt.Sprint(data.DataPoints[0].Value)
+			case metricdata.Histogram[float64]:
+				for _, d := range data.DataPoints {
+					got[labelled(name, d.Attributes)] = fmt.Sprint(d.Count)
+				}
+			}
+		}
+		return got
+	}
+}
+
+func labelled(name string, attributes attribute.Set) string {
+	for _, a := range attributes.ToSlice() {
+		name += " " + a.Value.AsString()
+	}
+	return name
+}
+
+// Each investigation is counted once, whoever opened it and however, and only
+// when it is in the database.
+func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	read := h.counted()
+	first := h.failed() // inline
+	stale, poisoned, byHand := h.create(), h.create(), h.create()
+	_, err := h.dlq.Open(t.Context(), byHand, "ann", "odd", nil)
+	h.must(err)
+	_, err = h.dlq.Open(t.Context(), byHand, "ann", "odd", nil)
+	h.wantCode(err, tasker.Conflict)
+	h.stand(stale, 31*time.Minute)
+	h.stand(poisoned, 31*time.Minute)
+	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '` + poisoned.String() + `') EXECUTE FUNCTION public.refuse()`)
+	n, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	if n != 1 {
+		t.Errorf("swept %d", n)
+	}
+	_, _, err = h.dlq.Update(t.Context(), first.UUID, resolution())
+	h.must(err)
+	_, _, err = h.dlq.Update(t.Context(), first.UUID, resolution()) // the same again
+	h.must(err)
+	err = h.db.InTx(t.Context(), func(tx *postgres.Tx) error { // one that does not come to be
+		if err := tx.LockTasks(t.Context(), []tasker.ID{first.TaskUUID}); err != nil {
+			return err
+		}
+		_, err := tx.OpenEntry(t.Context(), postgres.NewEntry{
+			TaskUUID: first.TaskUUID, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,
+			OriginalState: tasker.TaskError, Actor: "ann", Notes: "why",
+		})
+		return errors.Join(err, errRolledBack)
+	})
+	if !errors.Is(err, errRolledBack) {
+		t.Fatal(err)
+	}
+
+	want := map[string]string{
+		"dlq.entries_created.total max_retries_exceeded shop":                                 "1",
+		"dlq.entries_created.total manual_dlq shop":                                           "1",
+		"dlq.entries_created.total staleness_timeout shop":                                    "1",
+		"staleness.tasks_detected.total staleness_timeout shop steps_in_process":              "2",
+		"staleness.tasks_transitioned_to_error.total staleness_timeout shop steps_in_process": "1",
+		"staleness.detection_runs.total success":                                              "1",
+		"staleness.detection.duration":                                                        "1",
+		"dlq.time_in_queue max_retries_exceeded manually_resolved":                            "1",
+		"dlq.pending_investigations":                                                          "2",
+	}
+	if diff := cmp.Diff(want, read()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+var errRolledBack = errors.New("rolled back")
+
+func resolution() tasker.EntryUpdate {
+	status, notes, by := tasker.EntryManuallyResolved, "mended", "ann"
+	return tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by}
+}
+
+// The gauge says what the database says: from the start, in every server.
+func TestTheGaugeIsRightAfterARestartAndInEveryServer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.failed()
+	h.failed()
+	one := h.counted()
+	another := h.counted() // has counted nothing itself
+	for _, read := range []func() map[string]string{one, another} {
+		if got := read()["dlq.pending_investigations"]; got != "2" {
+			t.Errorf("pending investigations: %s", got)
+		}
+	}
+}
+
+func TestASweepThatFailsIsCounted(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	read := h.counted()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := h.dlq.Sweep(ctx); err == nil {
+		t.Fatal("a sweep that could not ask the database succeeded")
+	}
+	if got := read(); got["staleness.detection_runs.total failure"] != "1" || got["staleness.detection_runs.total success"] != "" {
+		t.Errorf("counted %v", got)
+	}
+}
+
+// Four sweepers at once share what is due: each task gets one investigation,
+// none is doubled and none fails, and the counters of all say so together.
+func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
+	t.Parallel()
+	const tasks, sweepers = 5000, 4
+	h := newHouse(t)
+	read := h.counted()
+	list := make([]tasker.NewTask, 1000)
+	for i := range list {
+		list[i] = tasker.NewTask{Namespace: "shop", Name: "single"}
+	}
+	for range tasks / len(list) {
+		_, err := h.engine.CreateTasks(t.Context(), list)
+		h.must(err)
+	}
+	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '1 hour', warn_at = warn_at - interval '1 hour',
+		stale_at = stale_at - interval '1 hour', created_at = created_at - interval '1 hour'`)
+	var group sync.WaitGroup
+	for range sweepers {
+		group.Go(func() {
+			for {
+				n, err := h.dlq.Sweep(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n == 0 {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	var entries, distinct, inError int
+	h.must(h.db.Pool().QueryRow(t.Context(), `
+		SELECT count(*), count(DISTINCT d.task_uuid), count(*) FILTER (WHERE t.state = 'error')
+		FROM tasker.tasks_dlq d JOIN tasker.tasks t USING (task_uuid)`).Scan(&entries, &distinct, &inError))
+	if entries != tasks || distinct != tasks || inError != tasks {
+		t.Errorf("%d entries of %d tasks, %d in error", entries, distinct, inError)
+	}
+	for name, want := range map[string]int{
+		"dlq.entries_created.total staleness_timeout shop":                                    tasks,
+		"staleness.tasks_transitioned_to_error.total staleness_timeout shop steps_in_process": tasks,
+		"staleness.tasks_detected.total staleness_timeout shop steps_in_process":              tasks,
+		"dlq.pending_investigations":                                                          tasks,
+	} {
+		if got := read()[name]; got != fmt.Sprint(want) {
+			t.Errorf("%s is %s, want %d", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+// Package metrics counts what becomes of stuck tasks, under the names that the
+// documents give (seed 000, "OpenTelemetry Metrics").
+//
+// The instruments are OpenTelemetry's and know nothing of where they are read: see
+// package telemetry. Attributes are reasons, states, namespaces and outcomes: never
+// an id, so that the number of series stays small.
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"tasker"
+)
+
+// scope names the instruments' origin.
+const scope = "tasker"
+
+// Upper bounds of the buckets: what a sweep takes, in ms, and what an
+// investigation waits for its end, in hours.
+var (
+	detectionBuckets = []float64{5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000}
+	queueBuckets     = []float64{0.05, 0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 72, 168, 336, 720}
+)
+
+// A Read asks the database how many investigations are open, and for the
+// namespaces of the templates.
+type Read func(context.Context) (pending int64, namespaces []string, err error)
+
+// Metrics are the instruments. All methods may be called concurrently, and on a
+// nil Metrics, which counts nothing.
+type Metrics struct {
+	created      metric.Int64Counter
+	detected     metric.Int64Counter
+	transitioned metric.Int64Counter
+	runs         metric.Int64Counter
+	duration     metric.Float64Histogram
+	inQueue      metric.Float64Histogram
+
+	lastRun atomic.Int64 // nanoseconds
+	read    Read
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	pending int64
+	known   bool            // pending was read once
+	begun   map[string]bool // namespaces whose series exist
+}
+
+// New makes the instruments. The gauge asks read each time it is collected: it is
+// right after a restart, and the same in every server. When read fails the last
+// value stays, because an alert must not end for want of a database.
+func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, error) {
+	m := &Metrics{read: read, log: log, begun: map[string]bool{}}
+	meter := provider.Meter(scope)
+	for _, c := range []struct {
+		into        *metric.Int64Counter
+		name, about string
+	}{
+		{&m.created, "tasker.dlq.entries_created.total", "Investigations opened by this server."},
+		{&m.detected, "tasker.staleness.tasks_detected.total", "Stale tasks that this server's sweep found, by the state they stood in."},
+		{&m.transitioned, "tasker.staleness.tasks_transitioned_to_error.total", "Stale tasks that this server's sweep moved to error."},
+		{&m.runs, "tasker.staleness.detection_runs.total", "Runs of this server's sweep, by outcome."},
+	} {
+		var err error
+		if *c.into, err = meter.Int64Counter(c.name, metric.WithDescription(c.about)); err != nil {
+			return nil, fmt.Errorf("metric %s: %w", c.name, err)
+		}
+	}
+	for _, h := range []struct {
+		into              *metric.Float64Histogram
+		name, unit, about string
+		buckets           []float64
+	}{
+		{&m.duration, "tasker.staleness.detection.duration", "ms", "What a run of the sweep took.", detectionBuckets},
+		{&m.inQueue, "tasker.dlq.time_in_queue", "h", "How long investigations were open when this server ended them.", queueBuckets},
+	} {
+		var err error
+		*h.into, err = meter.Float64Histogram(h.name, metric.WithUnit(h.unit), metric.WithDescription(h.about),
+			metric.WithExplicitBucketBoundaries(h.buckets...))
+		if err != nil {
+			return nil, fmt.Errorf("metric %s: %w", h.name, err)
+		}
+	}
+	_, err := meter.Int64ObservableGauge("tasker.dlq.pending_investigations",
+		metric.WithDescription("Open investigations in the database; the same in every server."),
+		metric.WithInt64Callback(m.observe))
+	if err != nil {
+		return nil, fmt.Errorf("metric tasker.dlq.pending_investigations: %w", err)
+	}
+	for _, outcome := range []string{"success", "failure"} {
+		m.runs.Add(context.Background(), 0, metric.WithAttributes(attribute.String("outcome", outcome)))
+	}
+	return m, nil
+}
+
+// observeTime bounds what a scrape waits for the database.
+const observeTime = 3 * time.Second
+
+func (m *Metrics) observe(ctx context.Context, o metric.Int64Observer) error {
+	ctx, cancel := context.WithTimeout(ctx, observeTime)
+	defer cancel()
+	pending, namespaces, err := m.read(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.log.WarnContext(ctx, "open investigations could not be counted; the metric keeps its last value", "err", err)
+	} else {
+		m.pending, m.known = pending, true
+		m.begin(ctx, namespaces)
+	}
+	if m.known {
+		o.Observe(m.pending)
+	}
+	return nil
+}
+
+// begin makes the series of namespaces at 0: a rate sees only what a series grows
+// by, so that of one that appears with its first task would miss that task.
+func (m *Metrics) begin(ctx context.Context, namespaces []string) {
+	for _, n := range namespaces {
+		if m.begun[n] || len(m.begun) == maxNamespaces {
+			continue
+		}
+		m.begun[n] = true
+		for _, r := range tasker.Reasons() {
+			m.created.Add(ctx, 0, entryAttributes(r, n))
+		}
+		for _, s := range watched {
+			m.detected.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
+			m.transitioned.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
+		}
+	}
+}
+
+// maxNamespaces bounds the series that are made before there is anything to count.
+const maxNamespaces = 100
+
+// watched are the states whose staleness the sweep looks for.
+var watched = []tasker.TaskState{tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry, tasker.TaskStepsInProcess}
+
+// EntryCreated counts an investigation. Its transaction is committed.
+func (m *Metrics) EntryCreated(ctx context.Context, reason tasker.Reason, namespace string) {
+	if m != nil {
+		m.created.Add(ctx, 1, entryAttributes(reason, namespace))
+	}
+}
+
+// LastRun is what the last run of the sweep took; 0 before the first.
+func (m *Metrics) LastRun() time.Duration { return time.Duration(m.lastRun.Load()) }
+
+// A Stale is a task that the sweep found.
+type Stale struct {
+	Reason       tasker.Reason
+	Namespace    string
+	State        tasker.TaskState
+	Transitioned bool // to error
+}
+
+// Swept counts a run of the sweep that took so long and found these tasks, or
+// failed.
+func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, failure error) {
+	if m == nil {
+		return
+	}
+	outcome := "success"
+	if failure != nil {
+		outcome = "failure"
+	}
+	m.lastRun.Store(int64(took))
+	m.runs.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+	m.duration.Record(ctx, float64(took)/float64(time.Millisecond))
+	for _, f := range found {
+		m.detected.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
+		if f.Transitioned {
+			m.transitioned.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
+		}
+	}
+}
+
+// Resolved counts an investigation that was ended after it had been open for so
+// long.
+func (m *Metrics) Resolved(ctx context.Context, reason tasker.Reason, status tasker.ResolutionStatus, open time.Duration) {
+	if m != nil {
+		m.inQueue.Record(ctx, open.Hours(), metric.WithAttributes(
+			attribute.String("dlq_reason", string(reason)), attribute.String("resolution_status", string(status))))
+	}
+}
+
+func entryAttributes(r tasker.Reason, namespace string) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("dlq_reason", string(r)), attribute.String("namespace", namespace))
+}
+
+func taskAttributes(r tasker.Reason, namespace string, s tasker.TaskState) metric.MeasurementOption {
+	return metric.WithAttributes(
+		attribute.String("dlq_reason", string(r)), attribute.String("namespace", namespace), attribute.String("state", string(s)))
+}

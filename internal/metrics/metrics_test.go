@@ -1,0 +1,188 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"tasker"
+	"tasker/internal/metrics"
+)
+
+// place is metrics whose database says what the test wants.
+type place struct {
+	*metrics.Metrics
+	t       *testing.T
+	reader  *sdk.ManualReader
+	pending int64
+	failing error
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{t: t, reader: sdk.NewManualReader()}
+	var err error
+	p.Metrics, err = metrics.New(sdk.NewMeterProvider(sdk.WithReader(p.reader)), func(context.Context) (int64, []string, error) {
+		return p.pending, []string{"default"}, p.failing
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// collect returns each series with its value, and each metric with its type and unit.
+func (p *place) collect() (series, kinds map[string]string) {
+	p.t.Helper()
+	var got metricdata.ResourceMetrics
+	if err := p.reader.Collect(p.t.Context(), &got); err != nil {
+		p.t.Fatal(err)
+	}
+	series, kinds = map[string]string{}, map[string]string{}
+	for _, scope := range got.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Description == "" {
+				p.t.Errorf("%s has no description", m.Name)
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				kinds[m.Name] = fmt.Sprintf("counter %v", data.IsMonotonic)
+				for _, d := range data.DataPoints {
+					series[spelled(m.Name, d.Attributes)] = fmt.Sprint(d.Value)
+				}
+			case metricdata.Gauge[int64]:
+				kinds[m.Name] = "gauge"
+				for _, d := range data.DataPoints {
+					series[spelled(m.Name, d.Attributes)] = fmt.Sprint(d.Value)
+				}
+			case metricdata.Histogram[float64]:
+				kinds[m.Name] = "histogram " + m.Unit
+				for _, d := range data.DataPoints {
+					series[spelled(m.Name, d.Attributes)] = fmt.Sprintf("%d: %g", d.Count, d.Sum)
+				}
+			default:
+				p.t.Errorf("%s is a %T", m.Name, data)
+			}
+		}
+	}
+	return series, kinds
+}
+
+func spelled(name string, attributes attribute.Set) string {
+	for _, a := range attributes.ToSlice() {
+		name += " " + a.Value.AsString()
+	}
+	return name
+}
+
+func (p *place) want(want map[string]string) {
+	p.t.Helper()
+	got, _ := p.collect()
+	for name, value := range want {
+		if got[name] != value {
+			p.t.Errorf("%s is %q, want %q", name, got[name], value)
+		}
+	}
+}
+
+// The names, types and units are those of seed 000.
+func TestNames(t *testing.T) {
+	p := newPlace(t)
+	p.Swept(t.Context(), time.Second, nil, nil)
+	p.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
+	_, kinds := p.collect()
+	want := map[string]string{
+		"tasker.dlq.entries_created.total":                   "counter true",
+		"tasker.staleness.tasks_detected.total":              "counter true",
+		"tasker.staleness.tasks_transitioned_to_error.total": "counter true",
+		"tasker.staleness.detection_runs.total":              "counter true",
+		"tasker.staleness.detection.duration":                "histogram ms",
+		"tasker.dlq.time_in_queue":                           "histogram h",
+		"tasker.dlq.pending_investigations":                  "gauge",
+	}
+	if diff := cmp.Diff(want, kinds); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCounting(t *testing.T) {
+	p := newPlace(t)
+	ctx := t.Context()
+	p.EntryCreated(ctx, tasker.MaxRetriesExceeded, "shop")
+	p.EntryCreated(ctx, tasker.MaxRetriesExceeded, "shop")
+	p.Swept(ctx, 1500*time.Millisecond, []metrics.Stale{
+		{Reason: tasker.StalenessTimeout, Namespace: "shop", State: tasker.TaskWaitingForRetry, Transitioned: true},
+		{Reason: tasker.StalenessTimeout, Namespace: "shop", State: tasker.TaskWaitingForRetry},
+	}, nil)
+	p.Swept(ctx, time.Second, nil, errors.New("no database"))
+	p.Resolved(ctx, tasker.StalenessTimeout, tasker.EntryManuallyResolved, 90*time.Minute)
+	p.want(map[string]string{
+		"tasker.dlq.entries_created.total max_retries_exceeded shop":                                  "2",
+		"tasker.staleness.tasks_detected.total staleness_timeout shop waiting_for_retry":              "2",
+		"tasker.staleness.tasks_transitioned_to_error.total staleness_timeout shop waiting_for_retry": "1",
+		"tasker.staleness.detection_runs.total success":                                               "1",
+		"tasker.staleness.detection_runs.total failure":                                               "1",
+		"tasker.staleness.detection.duration":                                                         "2: 2500",
+		"tasker.dlq.time_in_queue staleness_timeout manually_resolved":                                "1: 1.5",
+	})
+	if p.LastRun() != time.Second {
+		t.Errorf("the last run took %s", p.LastRun())
+	}
+}
+
+// A series that appears with its first task hides that task from a rate.
+func TestSeriesBeginAtZero(t *testing.T) {
+	p := newPlace(t)
+	p.collect()
+	got, _ := p.collect()
+	for _, r := range tasker.Reasons() {
+		if name := fmt.Sprintf("tasker.dlq.entries_created.total %s default", r); got[name] != "0" {
+			t.Errorf("%s is %q", name, got[name])
+		}
+	}
+	for name, value := range map[string]string{
+		"tasker.staleness.tasks_detected.total staleness_timeout default steps_in_process": "0",
+		"tasker.staleness.detection_runs.total success":                                    "0",
+	} {
+		if got[name] != value {
+			t.Errorf("%s is %q", name, got[name])
+		}
+	}
+	for name := range got {
+		if strings.Contains(name, "overflow") {
+			t.Error(name)
+		}
+	}
+}
+
+// An alert must not end because the database cannot be asked.
+func TestTheGaugeKeepsItsValue(t *testing.T) {
+	const gauge = "tasker.dlq.pending_investigations"
+	p := newPlace(t)
+	p.failing = errors.New("no database")
+	if got, _ := p.collect(); got[gauge] != "" {
+		t.Errorf("the gauge is %q before anybody could count", got[gauge])
+	}
+	p.failing, p.pending = nil, 77
+	p.want(map[string]string{gauge: "77"})
+	p.failing, p.pending = errors.New("no database"), 0
+	p.want(map[string]string{gauge: "77"})
+	p.failing = nil
+	p.want(map[string]string{gauge: "0"})
+}
+
+func TestNobodyCounts(t *testing.T) {
+	var m *metrics.Metrics
+	m.EntryCreated(t.Context(), tasker.ManualDLQ, "a")
+	m.Swept(t.Context(), time.Second, []metrics.Stale{{}}, nil)
+	m.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
+}
