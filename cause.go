@@ -78,8 +78,9 @@ var causes = []Cause{
 		Guidance: "Find the external step that waits, and who should complete it. Complete it by hand, or resolve it.",
 	},
 	{
-		Reason: StalenessTimeout, Code: string(TaskWaitingForRetry), Severity: Medium, Label: "a retry is due and does not happen",
-		Guidance: "See whether servers run and reach the database. Reset the failed step to try again at once.",
+		Reason: StalenessTimeout, Code: string(TaskWaitingForRetry), Severity: Medium, Label: "the task has waited for a retry for too long",
+		Guidance: "See when the next attempt of its failed step is due. When it is overdue, see whether servers run and reach the database; " +
+			"when it rests for longer than the template allows, raise that limit in a new version. Reset the step to try again at once.",
 	},
 	{
 		Reason: StalenessTimeout, Code: MaxDuration, Severity: Medium, Label: "the task runs longer than its template allows",

@@ -90,7 +90,7 @@ func (s *Service) Sweep(ctx context.Context) (int, error) {
 	start := time.Now()
 	swept, err := s.db.SweepStale(ctx, s.dry, s.batch)
 	s.metrics.Swept(ctx, time.Since(start), stale(swept), err)
-	if err != nil || len(swept) == 0 {
+	if err != nil {
 		return 0, err
 	}
 	actions, reasons := map[string]int{}, map[string]int{}

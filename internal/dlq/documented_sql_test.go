@@ -604,6 +604,9 @@ func TestDLQStatsViewIntegration(t *testing.T) {
 	worker := open(tasker.WorkerUnavailable, "no_worker")
 	resolved := d.end(stale[2], tasker.EntryManuallyResolved)
 	cancelled := d.end(retries[1], tasker.EntryCancelled)
+	e, err := d.db.Entry(t.Context(), worker)
+	d.must(err)
+	d.must(d.engine.CancelTask(t.Context(), e.TaskUUID, "ann", "nobody will come")) // what may go on is not written off
 	failed := d.end(worker, tasker.EntryPermanentlyFailed)
 
 	got, err := d.db.EntryStats(t.Context())

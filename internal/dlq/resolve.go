@@ -70,9 +70,10 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 	if repeats(before, u) {
 		return update{entry: before}, nil
 	}
-	if u.Status != nil && *u.Status == tasker.EntryPermanentlyFailed && state == tasker.TaskComplete {
-		return update{}, tasker.Errorf(tasker.Conflict,
-			"task %s is complete: there is nothing to write off; end its investigation as manually_resolved", before.TaskUUID)
+	if u.Status != nil && *u.Status == tasker.EntryPermanentlyFailed {
+		if err := mayWriteOff(ctx, tx, before.TaskUUID, state); err != nil {
+			return update{}, err
+		}
 	}
 	if u.Status != nil && *u.Status == before.ResolutionStatus {
 		u.Status = nil // pending as it is
@@ -90,6 +91,24 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 	}
 	entry, err := tx.Entry(ctx, id)
 	return update{entry: entry, ended: u.Status != nil, next: next}, err
+}
+
+// mayWriteOff refuses to write off a task that is complete, or that may yet go on
+// by itself: nobody would look at it any more.
+func mayWriteOff(ctx context.Context, tx *postgres.Tx, task tasker.ID, state tasker.TaskState) error {
+	if state == tasker.TaskComplete {
+		return tasker.Errorf(tasker.Conflict,
+			"task %s is complete: there is nothing to write off; end its investigation as manually_resolved", task)
+	}
+	held, err := tx.HeldSteps(ctx, task)
+	if err != nil {
+		return err
+	}
+	if state != tasker.TaskCancelled && (state != tasker.TaskError || held > 0) {
+		return tasker.Errorf(tasker.Conflict,
+			"task %s is %s with %d steps on their way and may go on by itself: cancel it first, then write it off", task, state, held)
+	}
+	return nil
 }
 
 // lostRace says why an entry could not be changed: somebody was faster.

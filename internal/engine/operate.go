@@ -98,14 +98,6 @@ func (e *Engine) mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, in
 	if err != nil {
 		return err
 	}
-	writtenOff, err := tx.IsWrittenOff(ctx, v.TaskUUID)
-	if err != nil {
-		return err
-	}
-	if writtenOff {
-		return tasker.Errorf(tasker.Conflict,
-			"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", v.TaskUUID)
-	}
 	v.From, v.Fence = tasker.StepState(mark.State), mark.Fence
 	if v.To, err = lifecycle.Step.Next(v.From, v.Event); err != nil {
 		return tasker.Errorf(tasker.Conflict, "step %s is %s: %s", v.StepUUID, v.From, whatIsPossible(v.From))
@@ -117,7 +109,7 @@ func (e *Engine) mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, in
 	return nil
 }
 
-// lockStep locks a task that is under way, and one of its steps.
+// lockStep locks a task that is under way and not written off, and one of its steps.
 func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (postgres.Mark, error) {
 	state, err := tx.TaskState(ctx, task)
 	if err != nil {
@@ -126,6 +118,14 @@ func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (postg
 	mark, err := tx.Mark(ctx, task, step)
 	if err != nil {
 		return postgres.Mark{}, err
+	}
+	writtenOff, err := tx.IsWrittenOff(ctx, task)
+	if err != nil {
+		return postgres.Mark{}, err
+	}
+	if writtenOff {
+		return postgres.Mark{}, tasker.Errorf(tasker.Conflict,
+			"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", task)
 	}
 	switch state {
 	case tasker.TaskComplete, tasker.TaskCancelled:

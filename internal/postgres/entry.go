@@ -259,6 +259,19 @@ func (tx *Tx) LastFailureDuring(ctx context.Context, entry tasker.ID) (*StepFail
 	return &rows[0], nil
 }
 
+// HeldSteps counts the steps of a task that are on their way: enqueued, in the
+// hands of a worker, or reported and not followed up.
+func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
+	var n int
+	err := tx.QueryRow(ctx, `
+		SELECT count(*) FROM tasker.workflow_steps
+		WHERE task_uuid = $1 AND state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')`, task).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count the steps on their way: %w", err)
+	}
+	return n, nil
+}
+
 // IsWrittenOff reports whether an investigation of the task has ended as
 // permanently_failed: then only a new task can take its place.
 func (tx *Tx) IsWrittenOff(ctx context.Context, task tasker.ID) (bool, error) {

@@ -43,8 +43,9 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 
 // Where a task comes to rest is told from all its steps, each time: no counter
 // can drift. The rows on the way there are written into the history. A task that
-// stays in process has made progress, which moves its staleness deadline; within
-// a second of the last time it does not, to spare the indexes.
+// stays in process, or goes on waiting for a retry, has made progress, which moves
+// its staleness deadline; within a second of the last time it does not, to spare
+// the indexes.
 //
 // Dead-lettering blocks automatic retry, never the operator, so a task in error
 // does not fall back to waiting for a retry by itself (design.md, section 5). An
@@ -52,8 +53,9 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 const settleTasks = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 counted AS MATERIALIZED (
-    SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests, tt, st,
-        (t.state <> r.rests OR (r.rests = 'steps_in_process' AND t.state_since < c.at - interval '1 second'))
+    SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests,
+        tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold,
+        (t.state <> r.rests OR (r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'))
         AND ($2 OR NOT (t.state = 'error' AND r.rests = 'waiting_for_retry')) AS goes
     FROM tasker.tasks t
     CROSS JOIN clock c
@@ -65,7 +67,8 @@ counted AS MATERIALIZED (
             count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually')) AS done,
             count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS active,
             count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
-            count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed
+            count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
+            min(s.next_retry_at) AS retry_at
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
     ) n
@@ -75,8 +78,7 @@ counted AS MATERIALIZED (
 moved AS (
     UPDATE tasker.tasks t
     SET state = n.rests, state_since = c.at, updated_at = c.at,
-        warn_at = c.at + 0.8 * tasker.staleness_threshold(n.rests, n.tt, n.st),
-        stale_at = c.at + tasker.staleness_threshold(n.rests, n.tt, n.st),
+        warn_at = c.at + 0.8 * n.threshold, stale_at = c.at + n.threshold,
         completed_at = CASE WHEN n.rests = 'complete' THEN c.at END
     FROM counted n
     CROSS JOIN clock c

@@ -147,11 +147,19 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 				FOR NO KEY UPDATE
 			)
 			UPDATE tasker.tasks t
-			SET warn_at = t.state_since + 0.8 * tasker.staleness_threshold(t.state, tt, st),
-				stale_at = t.state_since + tasker.staleness_threshold(t.state, tt, st),
+			SET warn_at = t.state_since + 0.8 * h.threshold,
+				stale_at = t.state_since + h.threshold,
 				attend_by = CASE WHEN t.attend_by IS NOT NULL THEN t.state_since + make_interval(mins => st.error_recovery_minutes) END
-			FROM watched w, tasker.task_templates tt, tasker.staleness_thresholds st
-			WHERE t.task_uuid = w.task_uuid AND tt.template_uuid = t.template_uuid AND st.only_row`)
+			FROM watched w, tasker.task_templates tt, tasker.staleness_thresholds st, (
+				SELECT w.task_uuid, tasker.staleness_threshold(t.state, tt, st) + tasker.retry_rest(t.state, tt, (
+					SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = w.task_uuid
+				) - t.state_since) AS threshold
+				FROM watched w
+				JOIN tasker.tasks t ON t.task_uuid = w.task_uuid
+				JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
+				JOIN tasker.staleness_thresholds st ON st.only_row
+			) h
+			WHERE h.task_uuid = w.task_uuid AND t.task_uuid = w.task_uuid AND tt.template_uuid = t.template_uuid AND st.only_row`)
 		return err
 	})
 	if err != nil {

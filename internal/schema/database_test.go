@@ -110,7 +110,10 @@ func TestEverythingHasAComment(t *testing.T) {
 		WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL
 		UNION ALL
 		SELECT proname::text FROM pg_proc
-		WHERE pronamespace = 'tasker'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL`)
+		WHERE pronamespace = 'tasker'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+		UNION ALL
+		SELECT typname::text FROM pg_type
+		WHERE typnamespace = 'tasker'::regnamespace AND typtype = 'e' AND obj_description(oid, 'pg_type') IS NULL`)
 	if len(got) > 0 {
 		t.Errorf("without a COMMENT: %v", got)
 	}

@@ -27,6 +27,8 @@ func TestRecordsOnlyGrow(t *testing.T) {
 	p.exec(oneEntry)
 	p.refusedAs(`UPDATE tasker.tasks_dlq_history SET actor = 'bob'`, "never changes")
 	p.refusedAs(`DELETE FROM tasker.tasks_dlq_history`, "never changes")
+	p.refusedAs(`TRUNCATE tasker.tasks_dlq_history`, "never changes")
+	p.refusedAs(`TRUNCATE tasker.tasks_dlq CASCADE`, "never changes")
 	p.refusedAs(`DELETE FROM tasker.tasks_dlq`, "") // its history refers to it, too
 	p.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'done'`)
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved'`, "never changes")
@@ -125,8 +127,16 @@ func TestSnapshotsAreRedacted(t *testing.T) {
 		t.Errorf("a secret is on record: %s", got)
 	}
 
+	// What is hidden may be what the queue shows.
+	p.exec(`UPDATE tasker.redaction SET paths = '[["time_in_state_minutes"]]';
+		UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'next' WHERE resolution_status = 'pending';
+		SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks`)
+	if got := p.text(`SELECT format('%s %s', count(*), count(time_in_state_minutes)) FROM tasker.v_dlq_investigation_queue`); got != "1 0" {
+		t.Errorf("the queue has %s", got)
+	}
+
 	p.exec(`UPDATE tasker.redaction SET key_pattern = '(', key_words = '{api}';
-		UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'next';
+		UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'next' WHERE resolution_status = 'pending';
 		SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks`)
 	got = p.text(`SELECT format('%s %s %s', task_snapshot ? 'task', task_snapshot ->> 'task_name', task_snapshot ->> 'redaction_failed')
 		FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`)

@@ -1,7 +1,7 @@
 -- create_dlq_entry opens an investigation of a task, with the picture of the
 -- task as it stands. When one is open already it returns null, and what has
 -- failed meanwhile goes into the history of that one, with its error: evidence is
--- not lost because somebody is at work. The transaction that makes a task stuck,
+-- not lost because somebody is at work. A task that had recovered has not, then. The transaction that makes a task stuck,
 -- the sweep and an operator all call it, so an entry looks the same whoever found
 -- the task.
 CREATE OR REPLACE FUNCTION tasker.create_dlq_entry(
@@ -52,6 +52,8 @@ BEGIN
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status, notes, metadata, changed_at)
         VALUES (_entry, 'created', p_actor, 'pending', p_notes, p_metadata, _at);
     ELSIF p_step_uuid IS NOT NULL THEN
+        UPDATE tasker.tasks_dlq d SET recovered_at = NULL, updated_at = _at
+        WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL;
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
         SELECT d.dlq_entry_uuid, 'step_failed', p_actor, 'pending', 'pending',
             format('step %s failed for good: %s', s.name, s.error ->> 'message'),
@@ -61,6 +63,16 @@ BEGIN
         JOIN tasker.redaction r ON r.only_row
         JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = p_step_uuid
         WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending';
+    ELSIF p_detected_by = 'sweep' THEN
+        WITH again AS (
+            UPDATE tasker.tasks_dlq d SET recovered_at = NULL, updated_at = _at
+            WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL
+            RETURNING d.dlq_entry_uuid
+        )
+        INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
+        SELECT a.dlq_entry_uuid, 'stuck_again', p_actor, 'pending', 'pending',
+            format('the task had gone on and stands still again, in %s', p_original_state), p_metadata, _at
+        FROM again a;
     END IF;
     RETURN _entry;
 END

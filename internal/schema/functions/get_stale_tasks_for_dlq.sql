@@ -1,6 +1,7 @@
 -- get_stale_tasks_for_dlq finds the tasks that have stood in a watched state past
 -- their threshold, or have run past max_duration_minutes, and have no open
--- investigation. It reads one index range for each threshold in use and one for
+-- investigation. Who recovered and stands still again is found again; who went on
+-- although its duration is over is known already. It reads one index range for each threshold in use and one for
 -- durations: its cost grows with what is due.
 CREATE OR REPLACE FUNCTION tasker.get_stale_tasks_for_dlq(
     p_limit integer DEFAULT 100,
@@ -33,7 +34,7 @@ AS $$
                 CROSS JOIN LATERAL (
                     SELECT t.task_uuid, t.state, t.stale_at
                     FROM tasker.tasks t
-                    LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = t.task_uuid AND d.resolution_status = 'pending'
+                    LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = t.task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
                     WHERE t.stale_at IS NOT NULL
                       AND extract(epoch FROM t.stale_at - t.state_since)::double precision = h.seconds
                       AND t.state_since <= p_now - make_interval(secs => h.seconds)

@@ -18,7 +18,10 @@ AS $$
         'current_state', t.state,
         'original_state', p_original_state,
         'time_in_state_minutes', round((extract(epoch FROM p_at - p_state_since) / 60)::numeric, 3),
-        'threshold_minutes', round((extract(epoch FROM tasker.staleness_threshold(p_original_state, tt, st)) / 60)::numeric, 3),
+        'threshold_minutes', round((extract(epoch FROM tasker.staleness_threshold(p_original_state, tt, st)
+            + tasker.retry_rest(p_original_state, tt, (
+                SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = t.task_uuid
+            ) - p_state_since)) / 60)::numeric, 3),
         'task_age_minutes', round((extract(epoch FROM p_at - t.created_at) / 60)::numeric, 3),
         'priority', t.priority,
         'detected_at', p_at,

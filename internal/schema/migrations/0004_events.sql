@@ -26,7 +26,7 @@ AS $$
 BEGIN
     INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data, created_at)
     SELECT
-        'dlq.entry.' || CASE h.event WHEN 'step_failed' THEN 'updated' ELSE h.event END,
+        'dlq.entry.' || CASE WHEN h.event IN ('step_failed', 'stuck_again') THEN 'updated' ELSE h.event END,
         d.task_uuid, d.dlq_entry_uuid, tasker.dlq_event_data(d, t, h), h.changed_at
     FROM added a
     JOIN tasker.tasks_dlq_history h ON h.history_id = a.history_id
@@ -73,6 +73,9 @@ COMMENT ON FUNCTION tasker.refuse_change_of_record() IS 'Refuses to change or re
 CREATE TRIGGER entry_is_never_removed
     BEFORE DELETE ON tasker.tasks_dlq
     FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER entries_are_never_removed
+    BEFORE TRUNCATE ON tasker.tasks_dlq
+    FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_stays_so
     BEFORE UPDATE ON tasker.tasks_dlq
     FOR EACH ROW WHEN (
@@ -83,6 +86,12 @@ CREATE TRIGGER entry_ended_stays_so
 CREATE TRIGGER history_never_changes
     BEFORE UPDATE OR DELETE ON tasker.tasks_dlq_history
     FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER history_is_never_removed
+    BEFORE TRUNCATE ON tasker.tasks_dlq_history
+    FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
+
+COMMENT ON TYPE tasker.dlq_reason IS 'Why a task needs a human (seed 000); detail_code of an investigation says more.';
+COMMENT ON TYPE tasker.dlq_resolution_status IS 'Where an investigation stands: pending, or how it ended.';
 
 -- The dashboard reads this and not the snapshots.
 CREATE INDEX tasks_dlq_by_reason ON tasker.tasks_dlq (dlq_reason, resolution_status) INCLUDE (dlq_timestamp, resolved_at);

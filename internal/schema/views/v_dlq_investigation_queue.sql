@@ -11,7 +11,9 @@ SELECT
     t.namespace AS namespace_name,
     t.name AS task_name,
     t.state AS current_state,
-    (d.task_snapshot ->> 'time_in_state_minutes')::numeric AS time_in_state_minutes,
+    CASE WHEN jsonb_typeof(d.task_snapshot -> 'time_in_state_minutes') = 'number' -- unless it is hidden
+        THEN (d.task_snapshot ->> 'time_in_state_minutes')::numeric
+    END AS time_in_state_minutes,
     extract(epoch FROM clock_timestamp() - d.priority_at) / 60 AS priority_score,
     d.recovered_at
 FROM tasker.tasks_dlq d

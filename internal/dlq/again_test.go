@@ -1,0 +1,213 @@
+package dlq_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tasker"
+	"tasker/internal/postgres"
+)
+
+// register stores a template of steps that have one attempt each.
+func (h *house) register(name string, life tasker.Lifecycle, steps ...tasker.StepTemplate) {
+	h.Helper()
+	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{
+		Namespace: "shop", Name: name, Version: "1.0.0", Lifecycle: life, Steps: steps,
+	}, "")
+	h.must(err)
+}
+
+func oneAttempt(name string, after ...string) tasker.StepTemplate {
+	retry := tasker.DefaultRetry()
+	retry.MaxAttempts = 1
+	return tasker.StepTemplate{
+		Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: retry, Dependencies: after,
+	}
+}
+
+func (h *house) createOf(name string) tasker.ID {
+	h.Helper()
+	c, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: name}})
+	h.must(err)
+	return c[0].TaskUUID
+}
+
+// events returns what the history of an investigation tells.
+func (h *house) events(entry tasker.ID) []string {
+	h.Helper()
+	e, err := h.db.Entry(h.Context(), entry)
+	h.must(err)
+	var list []string
+	for _, x := range e.History {
+		list = append(list, x.Event)
+	}
+	return list
+}
+
+func (h *house) sweep(want int) {
+	h.Helper()
+	n, err := h.dlq.Sweep(h.Context())
+	h.must(err)
+	if n != want {
+		h.Fatalf("the sweep moved %d tasks, want %d", n, want)
+	}
+}
+
+// A task that had gone on is stuck again while its investigation is still open:
+// that one is about it again, and no longer last in the queue.
+func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
+	t.Parallel()
+	for name, stick := range map[string]func(*house, tasker.ID){
+		"it stands still": func(h *house, task tasker.ID) {
+			h.claim()
+			h.stand(task, time.Hour)
+			h.sweep(1)
+		},
+		"a step fails": func(h *house, _ tasker.ID) {
+			h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
+			task := h.createOf("chain")
+			a := h.claim()
+			h.stand(task, time.Hour)
+			h.sweep(1)
+			h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+			first, err := h.db.EntryOfTask(t.Context(), task)
+			h.must(err)
+			if first.RecoveredAt == nil || h.state(task) != tasker.TaskStepsInProcess {
+				t.Fatalf("recovered at %v, task is %s", first.RecoveredAt, h.state(task))
+			}
+			stick(h, task)
+			got, err := h.db.EntryOfTask(t.Context(), task)
+			h.must(err)
+			if got.UUID != first.UUID || got.RecoveredAt != nil || h.state(task) != tasker.TaskError {
+				t.Errorf("investigation %s of %s recovered at %v; task is %s", got.UUID, first.UUID, got.RecoveredAt, h.state(task))
+			}
+			last := map[string]string{"it stands still": "stuck_again", "a step fails": "step_failed"}[name]
+			if diff := cmp.Diff([]string{"created", "recovered", last}, h.events(first.UUID)); diff != "" {
+				t.Error(diff)
+			}
+			queue, err := h.db.Queue(t.Context(), 10)
+			h.must(err)
+			if len(queue) != 1 || queue[0].RecoveredAt != nil {
+				t.Errorf("the queue is %+v", queue)
+			}
+		})
+	}
+}
+
+// Who goes on although its whole duration is over is known already.
+func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("long", tasker.Lifecycle{MaxDurationMinutes: 10}, oneAttempt("one"), oneAttempt("two", "one"))
+	task := h.createOf("long")
+	a := h.claim()
+	h.stand(task, 11*time.Minute)
+	h.sweep(1)
+	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	h.sweep(0)
+	if s := h.state(task); s != tasker.TaskStepsInProcess {
+		t.Errorf("task is %s", s)
+	}
+}
+
+// A rest that was asked for is no standstill: an investigation would take the
+// retry away. What is overdue after it is one.
+func TestALongRestIsNoStandstill(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		life tasker.Lifecycle
+		rest time.Duration
+		want string // threshold in minutes
+	}{
+		{"none to speak of", tasker.Lifecycle{}, 30 * time.Second, "30.000"},
+		{"a minute", tasker.Lifecycle{}, time.Minute, "30.000"},
+		{"five minutes", tasker.Lifecycle{}, 5 * time.Minute, "38.000"},
+		{"two hours", tasker.Lifecycle{}, 2 * time.Hour, "158.000"},
+		{"two hours, of which the template knows nothing", tasker.Lifecycle{MaxWaitingForRetryMinutes: 45}, 2 * time.Hour, "45.000"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			step := oneAttempt("one")
+			step.Retry.MaxAttempts = 3
+			h.register("resting", tt.life, step)
+			task := h.createOf("resting")
+			h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "later", Retryable: true, RetryAfter: tt.rest}})
+			threshold := func() (got string) {
+				h.must(h.db.Pool().QueryRow(t.Context(), `
+					SELECT round(extract(epoch FROM stale_at - state_since) / 60, 3)::text FROM tasker.tasks WHERE task_uuid = $1 AND state = 'waiting_for_retry'`,
+					task).Scan(&got))
+				return got
+			}
+			if got := threshold(); got != tt.want {
+				t.Errorf("the threshold is %s minutes, want %s", got, tt.want)
+			}
+			// Other thresholds and back again: the rest is counted as before.
+			for _, minutes := range []int{31, 30} {
+				h.must(h.db.SetStalenessThresholds(t.Context(), postgres.Thresholds{
+					WaitingForDependencies: 60, WaitingForRetry: minutes, StepsInProcess: 30, ErrorRecovery: 60,
+				}))
+			}
+			if got := threshold(); got != tt.want {
+				t.Errorf("once set anew, the threshold is %s minutes, want %s", got, tt.want)
+			}
+			h.exec(`UPDATE tasker.tasks SET state_since = state_since - (stale_at - clock_timestamp()),
+				warn_at = warn_at - (stale_at - clock_timestamp()), stale_at = clock_timestamp()`)
+			h.sweep(1)
+		})
+	}
+}
+
+// What may yet go on by itself is not written off: nobody would look at it.
+func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	off := tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")}
+	running := h.create()
+	open, err := h.dlq.Open(t.Context(), running, "ann", "odd", nil)
+	h.must(err)
+	_, _, err = h.dlq.Update(t.Context(), open.UUID, off)
+	h.wantCode(err, tasker.Conflict, "steps_in_process", "1 steps on their way", "cancel it first")
+
+	h.stand(running, time.Hour)
+	_, _, err = h.dlq.Update(t.Context(), open.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n"), ResolvedBy: new("ann")})
+	h.must(err)
+	h.sweep(1)
+	stale, err := h.db.EntryOfTask(t.Context(), running)
+	h.must(err)
+	_, _, err = h.dlq.Update(t.Context(), stale.UUID, off)
+	h.wantCode(err, tasker.Conflict, "is error with 1 steps on their way")
+	h.must(h.engine.CancelTask(t.Context(), running, "ann", "gone"))
+	_, _, err = h.dlq.Update(t.Context(), stale.UUID, off)
+	h.must(err)
+}
+
+// Nor does an answer from outside bring back what was written off.
+func TestWhatIsWrittenOffTakesNoAnswerFromOutside(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ask := oneAttempt("ask")
+	ask.Type, ask.Handler = tasker.ExternalStep, tasker.Handler{}
+	h.register("asks", tasker.Lifecycle{}, ask)
+	task := h.createOf("asks")
+	h.stand(task, 2*time.Hour)
+	h.sweep(1)
+	e, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")})
+	h.must(err)
+	steps, err := h.db.Steps(t.Context(), task)
+	h.must(err)
+	_, err = h.engine.CompleteExternal(t.Context(), task, steps[0].UUID, tasker.Outcome{Success: true}, "bank")
+	h.wantCode(err, tasker.Conflict, "written off")
+}

@@ -1,0 +1,385 @@
+package dlq_test
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"tasker"
+	"tasker/internal/dlq"
+)
+
+// pair registers a template of two steps, each after the other, and makes a task
+// of it.
+func (h *house) pair(attempts int) tasker.ID {
+	h.Helper()
+	retry := tasker.DefaultRetry()
+	retry.MaxAttempts = attempts
+	run := tasker.Handler{Callable: "run"}
+	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "pair", Version: "1.0.0", Steps: []tasker.StepTemplate{
+		{Name: "charge", Type: tasker.StandardStep, Handler: run, Retry: retry},
+		{Name: "ship", Type: tasker.StandardStep, Handler: run, Retry: retry, Dependencies: []string{"charge"}},
+	}}, "")
+	h.must(err)
+	c, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "pair"}})
+	h.must(err)
+	return c[0].TaskUUID
+}
+
+// opened makes it so that an investigation was opened some minutes before another
+// one. Evidence never changes, so its guard is off for a moment.
+func (h *house) opened(entry tasker.ID, minutes int, before tasker.ID) {
+	h.Helper()
+	h.exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
+	h.exec(`
+		UPDATE tasker.tasks_dlq d
+		SET dlq_timestamp = o.dlq_timestamp - make_interval(mins => $2), created_at = o.dlq_timestamp - make_interval(mins => $2),
+			priority_at = d.priority_at - d.dlq_timestamp + o.dlq_timestamp - make_interval(mins => $2)
+		FROM tasker.tasks_dlq o
+		WHERE d.dlq_entry_uuid = $1 AND o.dlq_entry_uuid = $3`, entry, minutes, before)
+	h.exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+}
+
+func (h *house) entry(task tasker.ID) tasker.Entry {
+	h.Helper()
+	e, err := h.db.EntryOfTask(h.Context(), task)
+	h.must(err)
+	return e
+}
+
+func (h *house) queue() []tasker.QueueEntry {
+	h.Helper()
+	list, err := h.db.Queue(h.Context(), 100)
+	h.must(err)
+	return list
+}
+
+func (h *house) wantQueue(want ...tasker.ID) {
+	h.Helper()
+	var got []tasker.ID
+	for _, q := range h.queue() {
+		got = append(got, q.EntryUUID)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		h.Error(diff)
+	}
+}
+
+// What the sweep knew when it found a task is with the entry: which sweep, how,
+// what ran last, how long the task stood and how long it may.
+func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	half := h.pair(3)
+	h.report(tasker.Outcome{Lease: h.claim().Lease(), Success: true})
+	idle := h.create()
+	untouched := h.pair(3)
+	begun := h.claim() // ship of the first
+	if begun.Name != "ship" || begun.TaskUUID != half {
+		t.Fatalf("claimed %s of %s", begun.Name, begun.TaskUUID)
+	}
+	for _, task := range []tasker.ID{half, idle, untouched} {
+		h.stand(task, 45*time.Minute)
+	}
+	h.exec(`UPDATE tasker.tasks SET stale_at = state_since + interval '20 minutes', warn_at = state_since + interval '16 minutes' WHERE task_uuid = $1`, idle)
+	if n, err := h.dlq.Sweep(t.Context()); err != nil || n != 3 {
+		t.Fatalf("swept %d, %v", n, err)
+	}
+	later := h.create()
+	h.stand(later, 45*time.Minute)
+	if n, err := h.dlq.Sweep(t.Context()); err != nil || n != 1 {
+		t.Fatalf("the second sweep finds %d, %v", n, err)
+	}
+
+	type seen struct {
+		SweepID   tasker.ID `json:"sweep_id"`
+		Method    string    `json:"detection_method"`
+		LastStep  *string   `json:"last_step"`
+		Minutes   float64   `json:"time_in_state_minutes"`
+		Threshold float64   `json:"threshold_minutes"`
+	}
+	read := func(task tasker.ID) seen {
+		t.Helper()
+		e := h.entry(task)
+		var keys map[string]json.RawMessage
+		h.must(json.Unmarshal(e.Metadata, &keys))
+		if len(keys) != 5 {
+			t.Errorf("metadata %s", e.Metadata)
+		}
+		var s seen
+		h.must(json.Unmarshal(e.Metadata, &s))
+		var snapshot struct {
+			Minutes float64 `json:"time_in_state_minutes"`
+		}
+		h.must(json.Unmarshal(e.Snapshot, &snapshot))
+		if s.Minutes < 45 || s.Minutes > snapshot.Minutes { // which is taken a moment later
+			t.Errorf("stood for %v minutes, says the sweep, for %v the snapshot", s.Minutes, snapshot.Minutes)
+		}
+		return s
+	}
+	first := read(half)
+	if first.SweepID.Version() != 7 {
+		t.Errorf("sweep_id %s", first.SweepID)
+	}
+	for _, tt := range []struct {
+		task tasker.ID
+		want seen
+	}{
+		{half, seen{first.SweepID, "automatic_staleness", new("ship"), 0, 30}},
+		{idle, seen{first.SweepID, "automatic_staleness", nil, 0, 20}},
+		{untouched, seen{first.SweepID, "automatic_staleness", nil, 0, 30}},
+	} {
+		if diff := cmp.Diff(tt.want, read(tt.task), cmpopts.IgnoreFields(seen{}, "Minutes")); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if s := read(later); s.SweepID.Version() != 7 || s.SweepID == first.SweepID {
+		t.Errorf("two sweeps have the id %s", s.SweepID)
+	}
+}
+
+// Who is told of a step that failed for good learns which, how often, and why.
+func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.pair(2)
+	for _, message := range []string{"no money", "still no money"} {
+		h.exec(`UPDATE tasker.workflow_steps SET next_retry_at = clock_timestamp() WHERE next_retry_at IS NOT NULL`)
+		_, err := h.engine.Tick(t.Context())
+		h.must(err)
+		h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: message, Type: "declined", Retryable: true}})
+	}
+	e := h.entry(task)
+	var told struct {
+		Analytics string     `json:"analytics_type"`
+		Entry     tasker.ID  `json:"dlq_entry_uuid"`
+		Task      tasker.ID  `json:"task_uuid"`
+		StepUUID  *tasker.ID `json:"step_uuid"`
+		Reason    string     `json:"dlq_reason"`
+		Detector  string     `json:"detected_by"`
+		Step      map[string]any
+	}
+	var topic string
+	var data json.RawMessage
+	h.must(h.db.Pool().QueryRow(t.Context(), `SELECT topic, data FROM tasker.outbox`).Scan(&topic, &data))
+	h.must(json.Unmarshal(data, &told))
+	if topic != "dlq.entry.created" || told.Analytics != "STEP_DEAD_LETTERED" || told.Entry != e.UUID || told.Task != task ||
+		told.StepUUID == nil || *told.StepUUID != *e.StepUUID || told.Reason != "max_retries_exceeded" || told.Detector != "inline" {
+		t.Errorf("%s %+v", topic, told)
+	}
+	want := map[string]any{
+		"name": "charge", "handler": "run", "attempts": 2.0, "max_attempts": 2.0, "error_type": "declined", "error_message": "still no money",
+	}
+	if diff := cmp.Diff(want, told.Step); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A task that went on by itself is the least urgent of all, whatever its reason
+// and however long it waits.
+func TestARecoveredTaskComesLast(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	recovered := h.create()
+	a := h.claim()
+	h.stand(recovered, time.Hour)
+	_, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	waits := h.create()
+	h.claim()
+	manual, err := h.dlq.Open(t.Context(), waits, "ann", "odd", nil)
+	h.must(err)
+	swept := h.entry(recovered)
+	h.opened(swept.UUID, 600, manual.UUID)
+	h.wantQueue(swept.UUID, manual.UUID)
+
+	h.report(tasker.Outcome{Lease: a.Lease(), Success: true})
+	h.wantQueue(manual.UUID, swept.UUID)
+	queue := h.queue()
+	if queue[0].RecoveredAt != nil || queue[1].RecoveredAt == nil || queue[1].CurrentState != tasker.TaskComplete ||
+		queue[1].PriorityScore < queue[0].PriorityScore+600 {
+		t.Errorf("queue %+v", queue)
+	}
+	if first, err := h.db.Queue(t.Context(), 1); err != nil || len(first) != 1 || first[0].EntryUUID != manual.UUID {
+		t.Errorf("the first is %+v, %v", first, err)
+	}
+}
+
+// Each minute of age is a point: an entry of 10 points passes a new one of 500
+// after 490 minutes.
+func TestAgeOutweighsTheReason(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	failed := h.failed()
+	waits := h.create()
+	manual, err := h.dlq.Open(t.Context(), waits, "ann", "odd", nil)
+	h.must(err)
+	h.wantQueue(failed.UUID, manual.UUID)
+	h.opened(manual.UUID, 489, failed.UUID)
+	h.wantQueue(failed.UUID, manual.UUID)
+	h.opened(manual.UUID, 491, failed.UUID)
+	h.wantQueue(manual.UUID, failed.UUID)
+	h.opened(manual.UUID, 500, failed.UUID)
+	h.wantQueue(manual.UUID, failed.UUID)
+	queue := h.queue()
+	if ahead := queue[0].PriorityScore - queue[1].PriorityScore; math.Abs(ahead-10) > 0.1 {
+		t.Errorf("it is %v points ahead, want 10", ahead)
+	}
+}
+
+// Operators write what they like into the metadata, also the names of our own
+// columns. Queue and statistics are made of evidence, and stay as they are.
+func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	odd := json.RawMessage(`{"time_in_state_minutes": "x", "threshold_minutes": [], "priority_score": "high", "minutes_in_dlq": null,
+		"dlq_timestamp": "never", "sweep_id": 7, "step_uuid": "none", "detail_code": "y"}`)
+	stale := h.create()
+	h.claim()
+	h.stand(stale, 45*time.Minute)
+	_, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	waits := h.create()
+	h.claim()
+	_, err = h.dlq.Open(t.Context(), waits, "ann", "odd", odd)
+	h.must(err)
+	ended := h.failed()
+	_, _, err = h.dlq.Update(t.Context(), ended.UUID, resolution())
+	h.must(err)
+	h.failed()
+
+	alike := cmpopts.IgnoreFields(tasker.QueueEntry{}, "MinutesInDLQ", "PriorityScore") // which grow
+	before, statistics := h.queue(), h.stats()
+	if len(before) != 3 || len(statistics) != 3 {
+		t.Fatalf("%d in the queue, %d reasons", len(before), len(statistics))
+	}
+	all, err := h.db.Entries(t.Context(), tasker.EntryFilter{Limit: 10})
+	h.must(err)
+	if len(all) != 4 {
+		t.Fatalf("%d entries", len(all))
+	}
+	for _, e := range all { // the ended one, too
+		got, _, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Metadata: odd, Actor: "ann"})
+		h.must(err)
+		var m map[string]any
+		h.must(json.Unmarshal(got.Metadata, &m))
+		if m["time_in_state_minutes"] != "x" || m["sweep_id"] != 7.0 {
+			t.Errorf("metadata %s", got.Metadata)
+		}
+	}
+	after := h.queue()
+	if diff := cmp.Diff(before, after, alike); diff != "" {
+		t.Error(diff)
+	}
+	for i, base := range []float64{500, 100, 10} {
+		if q := after[i]; math.Abs(q.PriorityScore-q.MinutesInDLQ-base) > 0.01 || q.TimeInStateMinutes == nil {
+			t.Errorf("line %d: %v points after %v minutes, stood for %v", i, q.PriorityScore, q.MinutesInDLQ, q.TimeInStateMinutes)
+		}
+	}
+	if stood := *after[1].TimeInStateMinutes; stood < 45 || stood > 50 {
+		t.Errorf("the stale task stood for %v minutes", stood)
+	}
+	if diff := cmp.Diff(statistics, h.stats()); diff != "" {
+		t.Error(diff)
+	}
+	if n, err := h.dlq.Sweep(t.Context()); err != nil || n != 0 {
+		t.Errorf("the sweep finds %d, %v", n, err)
+	}
+}
+
+func (h *house) stats() []tasker.EntryStats {
+	h.Helper()
+	list, err := h.db.EntryStats(h.Context())
+	h.must(err)
+	return list
+}
+
+// The mark of a task is that of its investigation while it is open, and stays
+// only if the task was written off.
+func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
+	t.Parallel()
+	for status, stays := range map[tasker.ResolutionStatus]bool{
+		tasker.EntryManuallyResolved: false, tasker.EntryPermanentlyFailed: true, tasker.EntryCancelled: false,
+	} {
+		t.Run(string(status), func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			e := h.failed()
+			plain := h.create() // is never marked
+			marked := tasker.DeadLetter{DeadLettered: true, At: &e.At, Reason: "max_retries_exceeded", EntryUUID: &e.UUID}
+			h.wantMarks(map[tasker.ID]tasker.DeadLetter{e.TaskUUID: marked, plain: {}})
+
+			u := resolution()
+			u.Status = &status
+			_, _, err := h.dlq.Update(t.Context(), e.UUID, u)
+			h.must(err)
+			want := tasker.DeadLetter{}
+			if stays {
+				want = marked
+			}
+			h.wantMarks(map[tasker.ID]tasker.DeadLetter{e.TaskUUID: want, plain: {}})
+
+			next, err := h.dlq.Open(t.Context(), e.TaskUUID, "ann", "look again", nil)
+			h.must(err)
+			h.wantMarks(map[tasker.ID]tasker.DeadLetter{
+				e.TaskUUID: {DeadLettered: true, At: &next.At, Reason: "manual_dlq", EntryUUID: &next.UUID}, plain: {},
+			})
+		})
+	}
+}
+
+// wantMarks checks the marks of all tasks: of each, in the list, and in the list
+// of those with and without.
+func (h *house) wantMarks(want map[tasker.ID]tasker.DeadLetter) {
+	h.Helper()
+	marks := func(f tasker.TaskFilter) map[tasker.ID]tasker.DeadLetter {
+		f.Limit = 10
+		list, _, err := h.db.Tasks(h.Context(), f)
+		h.must(err)
+		out := map[tasker.ID]tasker.DeadLetter{}
+		for _, t := range list {
+			out[t.UUID] = t.DeadLetter
+		}
+		return out
+	}
+	if diff := cmp.Diff(want, marks(tasker.TaskFilter{})); diff != "" {
+		h.Errorf("the list: %s", diff)
+	}
+	with, without := map[tasker.ID]tasker.DeadLetter{}, map[tasker.ID]tasker.DeadLetter{}
+	for id, mark := range want {
+		one, err := h.db.Task(h.Context(), id)
+		h.must(err)
+		if diff := cmp.Diff(mark, one.DeadLetter); diff != "" {
+			h.Errorf("task %s: %s", id, diff)
+		}
+		if mark.DeadLettered {
+			with[id] = mark
+		} else {
+			without[id] = mark
+		}
+	}
+	if diff := cmp.Diff(with, marks(tasker.TaskFilter{DeadLettered: new(true)})); diff != "" {
+		h.Errorf("those marked: %s", diff)
+	}
+	if diff := cmp.Diff(without, marks(tasker.TaskFilter{DeadLettered: new(false)})); diff != "" {
+		h.Errorf("those not marked: %s", diff)
+	}
+}
+
+func TestASweepThatIsSwitchedOff(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if loops := dlq.New(h.db, dlq.Options{SweepEvery: -1}).Loops(); len(loops) != 0 {
+		t.Errorf("%d loops", len(loops))
+	}
+	for every, want := range map[time.Duration]time.Duration{0: dlq.DefaultSweepEvery, time.Second: time.Second} {
+		loops := dlq.New(h.db, dlq.Options{SweepEvery: every}).Loops()
+		if len(loops) != 1 || loops[0].Every != want {
+			t.Errorf("loops of %s: %+v", every, loops)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tasker"
+)
+
+// due makes it so that the rests of failed steps are over, and does nothing more.
+func (h *house) due() {
+	h.Helper()
+	h.exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() WHERE next_retry_at IS NOT NULL`)
+}
+
+// readiness is what a step says of whether it can run.
+type readiness struct{ Dependencies, Retry, Ready bool }
+
+func (h *house) wantReadiness(task tasker.ID, name string, want readiness) {
+	h.Helper()
+	s := h.step(task, name)
+	if diff := cmp.Diff(want, readiness{s.DependenciesSatisfied, s.RetryEligible, s.ReadyForExecution}); diff != "" {
+		h.Errorf("step %s (%s): %s", name, s.State, diff)
+	}
+}
+
+// The flags say what the next tick will do, before it has done it.
+func TestReadinessOfAStepWhoseRetryIsDue(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("chain", attempts(2, step("one")), step("two", "one"))
+	task := h.create("chain")
+	h.wantReadiness(task, "one", readiness{Dependencies: true}) // enqueued already
+	h.wantReadiness(task, "two", readiness{})
+	h.accepted(failure(h.claimOne("one"), true))
+	h.wantReadiness(task, "one", readiness{Dependencies: true}) // rests
+	h.due()
+	h.wantReadiness(task, "one", readiness{Dependencies: true, Retry: true, Ready: true})
+	h.wantReadiness(task, "two", readiness{})
+	h.wantStep(task, "one", tasker.StepError, 1)
+	h.tick()
+	h.wantReadiness(task, "one", readiness{Dependencies: true})
+	h.wantStep(task, "one", tasker.StepEnqueued, 2)
+	h.accepted(failure(h.claimOne("one"), true))
+	h.wantReadiness(task, "one", readiness{Dependencies: true}) // no attempt is left
+}
+
+// An operator need not wait for the rest of a step to be over, and what was tried
+// before does not count any more.
+func TestAResetOfAStepThatWaitsForItsRetry(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(2, step("one")))
+	task := h.create("single")
+	o := failure(h.claimOne("one"), true)
+	o.Failure.RetryAfter = time.Hour
+	h.accepted(o)
+	h.wantState(task, tasker.TaskWaitingForRetry)
+	before := h.step(task, "one")
+	if before.NextRetryAt == nil {
+		t.Fatal("the step does not wait for a retry")
+	}
+	left, err := h.engine.OperateStep(t.Context(), task, before.UUID, operation(tasker.ResetForRetry))
+	h.must(err)
+	if left.State != tasker.StepPending || left.Attempts != 0 || left.NextRetryAt != nil || left.RetryEligible || !left.ReadyForExecution {
+		t.Errorf("the action left the step %s after %d attempts, retry at %v, eligible %v, ready %v",
+			left.State, left.Attempts, left.NextRetryAt, left.RetryEligible, left.ReadyForExecution)
+	}
+	h.wantState(task, tasker.TaskStepsInProcess)
+	h.wantStep(task, "one", tasker.StepEnqueued, 1)
+	if s := h.step(task, "one"); s.NextRetryAt != nil {
+		t.Errorf("the step that is enqueued would be retried at %v", s.NextRetryAt)
+	}
+	list, _, err := h.db.StepTransitions(t.Context(), task, before.UUID, 100, 0)
+	h.must(err)
+	var moves []string
+	for _, x := range list[len(list)-2:] {
+		moves = append(moves, x.From+" "+x.Event+" "+x.To)
+	}
+	if diff := cmp.Diff([]string{"error reset_for_retry pending", "pending enqueue enqueued"}, moves); diff != "" {
+		t.Error(diff)
+	}
+
+	// Both attempts are there again.
+	if a := h.claimOne("one"); a.Attempt != 1 || a.MaxAttempts != 2 {
+		t.Errorf("attempt %d of %d", a.Attempt, a.MaxAttempts)
+	} else {
+		h.accepted(failure(a, true))
+	}
+	h.wantState(task, tasker.TaskWaitingForRetry)
+	h.pass()
+	h.accepted(failure(h.claimOne("one"), true))
+	h.wantState(task, tasker.TaskError)
+	h.wantStep(task, "one", tasker.StepError, 2)
+}
+
+// A task need not wait for a retry for one of its steps to be retried.
+func TestARetryFallsDueWhileASiblingRuns(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("pair", attempts(2, step("flaky")), step("slow"))
+	task := h.create("pair")
+	held := map[string]tasker.Assignment{}
+	for _, a := range h.claim() {
+		held[a.Name] = a
+	}
+	h.accepted(failure(held["flaky"], true))
+	h.wantState(task, tasker.TaskStepsInProcess)
+	h.tick()
+	if list := h.claim(); len(list) != 0 {
+		t.Fatalf("claimed %v before their rest was over", names(list))
+	}
+	h.due()
+	h.tick()
+	h.wantState(task, tasker.TaskStepsInProcess)
+	again := h.claimOne("flaky")
+	if again.Attempt != 2 || again.Fence <= held["flaky"].Fence {
+		t.Errorf("attempt %d, fence %d after %d", again.Attempt, again.Fence, held["flaky"].Fence)
+	}
+	h.wantStep(task, "slow", tasker.StepInProgress, 1)
+	h.accepted(success(again, `1`), success(held["slow"], `2`))
+	h.wantState(task, tasker.TaskComplete)
+	want := "pending initializing enqueuing_steps steps_in_process evaluating_results complete"
+	if got := h.history(task); got != want {
+		t.Errorf("history %s\nwant    %s", got, want)
+	}
+}
+
+// What an operator says of a result stays beside it. The next step receives the
+// result alone, as from a handler.
+func TestTheMetadataOfAManualResultIsKept(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.broken()
+	op := operation(tasker.CompleteManually)
+	op.Metadata = json.RawMessage(`{"ticket": "OPS-1", "seen": {"by": ["ann"]}}`)
+	left, err := h.engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, op)
+	h.must(err)
+	for name, doc := range map[string]json.RawMessage{"the answer": left.Results, "the step": h.step(task, "two").Results} {
+		var got map[string]any
+		h.must(json.Unmarshal(doc, &got))
+		want := map[string]any{
+			"success": true, "result": map[string]any{"payment": 42.0},
+			"metadata": map[string]any{"ticket": "OPS-1", "seen": map[string]any{"by": []any{"ann"}}},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if got := string(h.claimOne("three").DependencyResults["two"]); got != `{"payment": 42}` {
+		t.Errorf("three receives %s", got)
+	}
+}
+
+// Of each failure the snapshot has its own words, also of those that were
+// retried; and it says when, and how urgent the task was.
+func TestTheSnapshotHasEveryFailure(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(3, step("one")))
+	task := h.createWith(tasker.NewTask{Namespace: space, Name: "single", Priority: 5})
+	h.exec(`UPDATE tasker.tasks SET created_at = created_at - interval '90 minutes'`)
+	o := failure(h.claimOne("one"), true)
+	o.Failure.Message = "first"
+	h.accepted(o)
+	h.pass()
+	h.claimOne("one")
+	h.pass() // whoever had it has fallen silent
+	h.pass()
+	o = failure(h.claimOne("one"), true)
+	o.Failure.Message = "last"
+	h.accepted(o)
+
+	e := h.entry(task)
+	var s struct {
+		Namespace  string
+		Age        float64 `json:"task_age_minutes"`
+		Priority   int
+		DetectedAt time.Time `json:"detected_at"`
+		DetectedBy string    `json:"detected_by"`
+		Steps      []struct {
+			Failures []struct {
+				Attempt    int
+				Event      string
+				At         time.Time
+				WorkerUUID tasker.ID `json:"worker_uuid"`
+				Error      tasker.StepFailure
+			}
+		}
+	}
+	h.must(json.Unmarshal(e.Snapshot, &s))
+	if s.Namespace != space || s.Age < 90 || s.Age > 95 || s.Priority != 5 || !s.DetectedAt.Equal(e.At) || s.DetectedBy != "inline" {
+		t.Errorf("the snapshot of %s, opened at %s, says %+v", task, e.At, s)
+	}
+	type failed struct {
+		Attempt     int
+		Event, Type string
+		Message     string
+	}
+	var got []failed
+	last := time.Time{}
+	for _, f := range s.Steps[0].Failures {
+		got = append(got, failed{f.Attempt, f.Event, f.Error.Type, f.Error.Message})
+		if f.WorkerUUID != h.worker || f.Error.Attempt != f.Attempt || !f.At.After(last) {
+			t.Errorf("failure %+v", f)
+		}
+		last = f.At
+	}
+	want := []failed{
+		{1, "fail", "luck", "first"},
+		{2, "lose", tasker.WorkerLost, "the worker fell silent: its lease ran out before it reported"},
+		{3, "fail", "luck", "last"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
