@@ -50,6 +50,7 @@ steps:
 namespace_name: order_processing
 name: check_stock
 version: 1.0.0
+lifecycle: {max_waiting_for_retry_minutes: 30}
 steps:
   - name: check
     handler: {callable: needs_database}
