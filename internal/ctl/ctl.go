@@ -34,6 +34,8 @@ type program struct {
 	out, err io.Writer
 	env      map[string]string
 
+	width int // columns that a table may take; 0 means those of the terminal
+
 	server  string // --server
 	output  string // --output
 	started bool   // the command line was understood
@@ -133,7 +135,8 @@ Environment:
   TASKER_URL     the server, in place of --server
   TASKER_ACTOR   who acts, where a command has no flag that says so; else your name
                  on this machine
-  NO_COLOR       no colours, also on a terminal`
+  NO_COLOR       no colours, also on a terminal
+  COLUMNS        how wide a terminal is that does not tell`
 
 func (p *program) root(name string) *cobra.Command {
 	root := &cobra.Command{

@@ -14,8 +14,13 @@ import (
 
 // run runs the command without a server.
 func run(stdin string, args ...string) (code int, stdout, stderr string) {
+	return runAt("http://127.0.0.1:1", stdin, args...)
+}
+
+// runAt runs the command with the server at url.
+func runAt(url, stdin string, args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
-	env := []string{"TASKER_URL=http://127.0.0.1:1", "TASKER_ACTOR=ops@example.com"}
+	env := []string{"TASKER_URL=" + url, "TASKER_ACTOR=ops@example.com"}
 	code = Main(append([]string{"tasker-ctl"}, args...), strings.NewReader(stdin), &out, &err, env)
 	return code, out.String(), err.String()
 }

@@ -24,11 +24,12 @@ task: repair the step with task reset-step, resolve-step or complete-step, and t
 end the investigation with dlq update.`,
 		Example: `  tasker-ctl dlq queue
   tasker-ctl dlq get $ENTRY
+  tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
 	})
 	c.AddCommand(
-		p.queueCommand(), p.entriesCommand(), p.entryGetCommand(), p.entryUpdateCommand(),
-		p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
+		p.queueCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
+		p.entryUpdateCommand(), p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
 	)
 	return c
 }
@@ -169,7 +170,7 @@ func (p *program) entryGetCommand() *cobra.Command {
 }
 
 // entry returns the investigation with this id, or else the newest of the task
-// with this id.
+// with this id, in both cases with its history.
 func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) {
 	api, err := p.api()
 	if err != nil {
@@ -183,7 +184,14 @@ func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) 
 	if tasker.CodeOf(otherwise) == tasker.NotFound {
 		return e, tasker.Errorf(tasker.NotFound, "%s is no investigation, and no task that has one", id)
 	}
-	return ofTask, otherwise
+	if otherwise != nil {
+		return e, otherwise
+	}
+	newest, err := readID("dlq_entry_uuid", ofTask.DLQEntryUUID)
+	if err != nil {
+		return e, tasker.Errorf(tasker.Internal, "the server answered without the id of the investigation")
+	}
+	return api.Entry(ctx, newest) // only by its own id it comes with its history
 }
 
 func (p *program) oneEntry(e apiv1.Entry) {
@@ -206,11 +214,7 @@ func (p *program) oneEntry(e apiv1.Entry) {
 		return
 	}
 	fmt.Fprintln(p.out)
-	var rows [][]string
-	for _, h := range e.History {
-		rows = append(rows, []string{at(&h.ChangedAt), h.Event, or(h.FromStatus, "-"), h.ToStatus, h.Actor, or(h.Notes, "")})
-	}
-	p.table([]string{"time", "event", "from", "to", "actor", "notes"}, rows)
+	p.listHistory(e.History)
 }
 
 func (p *program) entryUpdateCommand() *cobra.Command {
@@ -224,7 +228,10 @@ It moves no task. permanently_failed also blocks every further repair of the tas
 With --if-unchanged-since, what somebody else has changed meanwhile is not overwritten.`,
 		Example: `  tasker-ctl dlq update $ENTRY --notes "looking at the pool"
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged" \
-    --resolved-by "ops-team@example.com" --metadata '{"root_cause": "database_connection_timeout"}'`,
+    --resolved-by "ops-team@example.com" --metadata '{"root_cause": "database_connection_timeout"}'
+
+  SEEN=$(tasker-ctl dlq get $ENTRY -o json | jq -r .updated_at)
+  tasker-ctl dlq update $ENTRY --notes "mine now" --if-unchanged-since $SEEN`,
 		Args: named("ENTRY"),
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := readID("ENTRY", args[0])
@@ -261,7 +268,7 @@ With --if-unchanged-since, what somebody else has changed meanwhile is not overw
 				}
 				u.ExpectedUpdatedAt = &since
 			}
-			return p.updateEntry(c.Context(), id, u)
+			return p.updateEntry(c, id, u)
 		},
 	}
 	c.Flags().StringVarP(&status, "status", "s", "", "end it as manually_resolved, permanently_failed or cancelled")
@@ -278,12 +285,17 @@ func endings() []tasker.ResolutionStatus {
 	return []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}
 }
 
-func (p *program) updateEntry(ctx context.Context, id tasker.ID, u apiv1.UpdateEntry) error {
+func (p *program) updateEntry(c *cobra.Command, id tasker.ID, u apiv1.UpdateEntry) error {
 	api, err := p.api()
 	if err != nil {
 		return err
 	}
-	e, err := api.UpdateEntry(ctx, id, u)
+	e, err := api.UpdateEntry(c.Context(), id, u)
+	if tasker.CodeOf(err) == tasker.Conflict && u.ExpectedUpdatedAt != nil && p.output != "json" {
+		p.complain(c.CommandPath(), err)
+		p.sayChanges(c.Context(), id, *u.ExpectedUpdatedAt)
+		return silent(exitConflict)
+	}
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
 
 	"tasker"
@@ -23,7 +20,6 @@ import (
 
 const (
 	maxLine  = 4 << 10 // bytes of a text that is shown in full
-	maxCell  = 60      // characters of a text in a table
 	maxShown = 50      // faults listed
 )
 
@@ -90,39 +86,6 @@ func (p *program) show(v any, asText func()) error {
 	}
 	asText()
 	return nil
-}
-
-// table prints rows under a header, without borders, so that awk can read them.
-func (p *program) table(header []string, rows [][]string) {
-	w := table.NewWriter()
-	w.SetStyle(table.Style{
-		Box:    table.BoxStyle{PaddingRight: "  "},
-		Format: table.FormatOptions{Header: text.FormatUpper},
-	})
-	w.AppendHeader(cells(header))
-	for _, r := range rows {
-		w.AppendRow(cells(r))
-	}
-	for line := range strings.Lines(w.Render() + "\n") {
-		fmt.Fprintln(p.out, strings.TrimRight(line, " \n"))
-	}
-}
-
-func cells(texts []string) table.Row {
-	row := make(table.Row, len(texts))
-	for i, t := range texts {
-		row[i] = cell(t)
-	}
-	return row
-}
-
-// cell returns s as one short piece of a line.
-func cell(s string) string {
-	s = clean(s)
-	if utf8.RuneCountInString(s) <= maxCell {
-		return s
-	}
-	return string([]rune(s)[:maxCell-1]) + "…"
 }
 
 // clean returns s as one line that does nothing to a terminal.

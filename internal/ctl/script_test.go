@@ -167,9 +167,10 @@ func (h *house) succeed(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// fail is fail HANDLER MESSAGE; \e in the message stands for escape.
+// fail is fail HANDLER MESSAGE [retryable]; \e in the message stands for escape.
 func (h *house) fail(ts *testscript.TestScript, _ bool, args []string) {
 	h.report(ts, args[0], func(o *tasker.Outcome, _ tasker.Assignment) {
-		o.Failure = &tasker.Failure{Message: strings.ReplaceAll(args[1], `\e`, "\x1b"), Type: "gateway"}
+		message := strings.ReplaceAll(args[1], `\e`, "\x1b")
+		o.Failure = &tasker.Failure{Message: message, Type: "gateway", Retryable: len(args) > 2}
 	})
 }

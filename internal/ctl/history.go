@@ -1,0 +1,65 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+func (p *program) historyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "history ENTRY|TASK",
+		Short: "Show who did what to an investigation, oldest first; of a task, to its newest",
+		Example: `  tasker-ctl dlq history $ENTRY
+  tasker-ctl dlq history $TASK -o json | jq -r '.[] | "\(.changed_at) \(.actor): \(.notes)"'`,
+		Args: named("ENTRY"),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := readID("ENTRY", args[0])
+			if err != nil {
+				return err
+			}
+			e, err := p.entry(c.Context(), id)
+			if err != nil {
+				return err
+			}
+			list := append([]apiv1.EntryChange{}, e.History...) // none is [] in JSON
+			return p.show(list, func() { p.listHistory(list) })
+		},
+	}
+}
+
+func (p *program) listHistory(list []apiv1.EntryChange) {
+	if len(list) == 0 {
+		fmt.Fprintln(p.err, "No history.")
+		return
+	}
+	var rows [][]string
+	for _, h := range list {
+		rows = append(rows, []string{at(&h.ChangedAt), h.Event, or(h.FromStatus, "-"), h.ToStatus, h.Actor, or(h.Notes, "")})
+	}
+	p.table([]string{"time", "event", "from", "to", "actor", "notes"}, rows)
+}
+
+// sayChanges tells on stderr what became of an investigation after an instant,
+// for somebody whose update was refused because of it.
+func (p *program) sayChanges(ctx context.Context, id tasker.ID, since time.Time) {
+	e, err := p.entry(ctx, id)
+	if err != nil {
+		return // the refusal has been told; this only explains it
+	}
+	for _, h := range e.History {
+		if !h.ChangedAt.After(since) {
+			continue
+		}
+		line := fmt.Sprintf("%s: %s by %s, %s", at(&h.ChangedAt), h.Event, h.Actor, h.ToStatus)
+		if notes := or(h.Notes, ""); notes != "" {
+			line += ": " + notes
+		}
+		fmt.Fprintln(p.err, "  "+clean(line))
+	}
+}

@@ -1,0 +1,121 @@
+package ctl
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+const (
+	maxCell = 60   // characters of a text in a table
+	minCell = 12   // columns that a text keeps on a narrow terminal; no header is wider
+	gap     = "  " // between two columns
+)
+
+// prose are the columns that give way on a narrow terminal. The others do not: of
+// an id, a number, a time or a state a part is of no use.
+var prose = []string{
+	"actor", "dead letter", "description", "detail", "last failure", "name", "namespace", "namespaces", "notes", "reason", "step", "template",
+}
+
+// table prints rows under a header, without borders, so that awk can read them.
+func (p *program) table(header []string, rows [][]string) {
+	w := table.NewWriter()
+	w.SetStyle(table.Style{
+		Box:    table.BoxStyle{PaddingRight: gap},
+		Format: table.FormatOptions{Header: text.FormatUpper},
+	})
+	grid := [][]string{header}
+	for _, r := range rows {
+		grid = append(grid, cells(r))
+	}
+	if most := p.columns(); most > 0 {
+		fit(grid, most)
+	}
+	w.AppendHeader(tableRow(header))
+	for _, r := range grid[1:] {
+		w.AppendRow(tableRow(r))
+	}
+	for line := range strings.Lines(w.Render() + "\n") {
+		fmt.Fprintln(p.out, strings.TrimRight(line, " \n"))
+	}
+}
+
+func tableRow(texts []string) table.Row {
+	row := make(table.Row, len(texts))
+	for i, t := range texts {
+		row[i] = t
+	}
+	return row
+}
+
+func cells(texts []string) []string {
+	list := make([]string, len(texts))
+	for i, t := range texts {
+		list[i] = cell(t)
+	}
+	return list
+}
+
+// cell returns s as one short piece of a line.
+func cell(s string) string {
+	s = clean(s)
+	if utf8.RuneCountInString(s) <= maxCell {
+		return s
+	}
+	return string([]rune(s)[:maxCell-1]) + "…"
+}
+
+// columns returns how wide a table may be; 0 means as wide as it is, for programs
+// read what goes to a file or a pipe.
+func (p *program) columns() int {
+	file, ok := p.out.(*os.File)
+	if p.width > 0 || !ok || !term.IsTerminal(int(file.Fd())) {
+		return p.width
+	}
+	if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+		return width
+	}
+	width, err := strconv.Atoi(p.env["COLUMNS"])
+	if err != nil {
+		return 0
+	}
+	return max(width, 0)
+}
+
+// fit cuts the widest prose of a table, whose first row is its header, until the
+// table is at most so many columns wide, or no prose has more than it needs.
+func fit(grid [][]string, most int) {
+	widths := make([]int, len(grid[0]))
+	total := -len(gap)
+	for i := range widths {
+		for _, row := range grid {
+			widths[i] = max(widths[i], text.StringWidthWithoutEscSequences(row[i]))
+		}
+		total += widths[i] + len(gap)
+	}
+	for ; total > most; total-- {
+		widest := -1
+		for i, name := range grid[0] {
+			if slices.Contains(prose, name) && widths[i] > minCell && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	for _, row := range grid[1:] {
+		for i := range row {
+			row[i] = text.Snip(row[i], widths[i], "…")
+		}
+	}
+}

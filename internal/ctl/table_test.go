@@ -1,0 +1,112 @@
+package ctl
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+const (
+	anID   = "0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f"
+	aTime  = "2026-01-31T12:00:00Z"
+	aState = "waiting_for_dependencies"
+)
+
+// printed returns a table as it is on a terminal of so many columns; 0 is no
+// terminal.
+func printed(width int, header []string, rows ...[]string) string {
+	var out bytes.Buffer
+	p := &program{out: &out, width: width, env: map[string]string{"COLUMNS": "20"}}
+	p.table(header, rows)
+	return out.String()
+}
+
+func TestTablesFitTheTerminal(t *testing.T) {
+	header := []string{"entry", "template", "priority", "notes"}
+	rows := [][]string{
+		{anID, "orders/fulfil", "1035", strings.Repeat("gateway is down ", 10)},
+		{anID, "billing/settlement-of-partners", "7", "注文の支払いが失敗した"},
+		{anID, "a/b", "7", ""},
+	}
+	whole := []string{
+		`ENTRY                                 TEMPLATE                        PRIORITY  NOTES`,
+		anID + `  orders/fulfil                   1035      gateway is down gateway is down gateway is down gateway is …`,
+		anID + `  billing/settlement-of-partners  7         注文の支払いが失敗した`,
+		anID + `  a/b                             7`,
+	}
+	least := []string{
+		`ENTRY                                 TEMPLATE      PRIORITY  NOTES`,
+		anID + `  orders/fulf…  1035      gateway is …`,
+		anID + `  billing/set…  7         注文の支払…`,
+		anID + `  a/b           7`,
+	}
+	for _, tt := range []struct {
+		width int
+		want  []string
+	}{
+		{0, whole}, // for programs
+		{200, whole},
+		{140, whole}, // just so
+		{100, []string{
+			`ENTRY                                 TEMPLATE                   PRIORITY  NOTES`,
+			anID + `  orders/fulfil              1035      gateway is down gateway …`,
+			anID + `  billing/settlement-of-pa…  7         注文の支払いが失敗した`,
+			anID + `  a/b                        7`,
+		}},
+		{74, least},
+		{60, least}, // and it is too wide
+	} {
+		got := printed(tt.width, header, rows...)
+		if diff := cmp.Diff(strings.Join(tt.want, "\n")+"\n", got); diff != "" {
+			t.Errorf("%d columns (-want +got):\n%s", tt.width, diff)
+		}
+	}
+}
+
+// Where there is room for what must stay whole, no line is wider than the terminal
+// and nothing but prose is cut.
+func TestTablesKeepWhatCountsWhole(t *testing.T) {
+	long := strings.Repeat("x", 100)
+	for width := 84; width < 260; width++ {
+		got := printed(width, []string{"task", "reason", "state", "notes"}, []string{anID, long, aState, long})
+		for line := range strings.Lines(got) {
+			if n := text.StringWidthWithoutEscSequences(strings.TrimSuffix(line, "\n")); n > max(width, 90) {
+				t.Errorf("%d columns: a line has %d:\n%s", width, n, got)
+			}
+		}
+		if !strings.Contains(got, anID) || !strings.Contains(got, aState) {
+			t.Errorf("%d columns:\n%s", width, got)
+		}
+	}
+}
+
+func TestWhatIsNoTerminal(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	p := &program{env: map[string]string{"TERM": "xterm", "COLUMNS": "20"}}
+	if p.out = file; p.colourful(file) || p.columns() != 0 {
+		t.Errorf("a file has colours or %d columns", p.columns())
+	}
+	if p.out = null; p.colourful(null) || p.columns() != 0 {
+		t.Errorf("%s has colours or %d columns", os.DevNull, p.columns())
+	}
+	var buffer bytes.Buffer
+	if p.out = &buffer; p.colourful(&buffer) || p.columns() != 0 {
+		t.Errorf("a buffer has colours or %d columns", p.columns())
+	}
+	if p.done("done"); buffer.String() != "✓ done\n" {
+		t.Errorf("printed %q", buffer.String())
+	}
+}
