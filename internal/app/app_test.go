@@ -199,6 +199,27 @@ func TestServesFromItsOneLineToItsEnd(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
+// What the configuration says of thresholds and secrets holds in the database,
+// where every server and psql find it.
+func TestTheDatabaseGetsWhatTheConfigurationSays(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	o := options(database.URL)
+	o.Config.StalenessDetection.Thresholds = config.Thresholds{
+		WaitingForDependenciesMinutes: 7, WaitingForRetryMinutes: 8, StepsInProcessMinutes: 9, ErrorRecoveryMinutes: 10,
+	}
+	o.Config.Redaction.Keys, o.Config.Redaction.Paths = "colour", "$.task.context.mail"
+	start(t, o)
+	var got string
+	err := database.Pool(t).QueryRow(t.Context(), `
+		SELECT concat_ws(' ', waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes, error_recovery_minutes,
+			key_pattern, key_words, paths)
+		FROM tasker.staleness_thresholds, tasker.redaction`).Scan(&got)
+	if want := `7 8 9 10 ^(colour)$ {colour} [["task", "context", "mail"]]`; err != nil || got != want {
+		t.Errorf("the database has %s, %v; want %s", got, err, want)
+	}
+}
+
 // slow is a handler that tells when it was entered, and answers when it may.
 type slow struct{ entered, release chan struct{} }
 

@@ -211,3 +211,51 @@ func TestWhatIsWrittenOffTakesNoAnswerFromOutside(t *testing.T) {
 	_, err = h.engine.CompleteExternal(t.Context(), task, steps[0].UUID, tasker.Outcome{Success: true}, "bank")
 	h.wantCode(err, tasker.Conflict, "written off")
 }
+
+// An investigation of one branch is open when the last of the others ends: the
+// task comes to error, and the sweep has nothing to do there.
+func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("fork", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two"))
+	task := h.createOf("fork")
+	one, two := h.claim(), h.claim()
+	h.report(tasker.Outcome{Lease: one.Lease(), Failure: &tasker.Failure{Message: "no"}})
+	h.report(tasker.Outcome{Lease: two.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	if s := h.state(task); s != tasker.TaskError {
+		t.Fatalf("task is %s", s)
+	}
+	h.exec(`UPDATE tasker.tasks SET attend_by = attend_by - interval '2 hours'`)
+	swept, err := h.db.SweepStale(t.Context(), false, 10)
+	h.must(err)
+	if len(swept) != 0 {
+		t.Errorf("the sweep finds %+v", swept)
+	}
+}
+
+// A worker that reports what it no longer holds does not make a task look as if
+// it went on.
+func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
+	task := h.createOf("chain")
+	lost := h.claim()
+	_, err := h.engine.OperateStep(t.Context(), task, lost.StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", Interrupt: true})
+	h.must(err)
+	for _, before := range []tasker.TaskState{tasker.TaskStepsInProcess, tasker.TaskError} {
+		if before == tasker.TaskError {
+			h.sweep(1)
+		}
+		h.stand(task, 31*time.Minute)
+		var since, after time.Time
+		read := `SELECT state_since FROM tasker.tasks WHERE task_uuid = $1`
+		h.must(h.db.Pool().QueryRow(t.Context(), read, task).Scan(&since))
+		r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: lost.Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)
+		h.must(err)
+		h.must(h.db.Pool().QueryRow(t.Context(), read, task).Scan(&after))
+		if len(r.Rejected) != 1 || h.state(task) != before || !after.Equal(since) {
+			t.Errorf("in %s: receipt %+v; the task is %s since %s, was since %s", before, r, h.state(task), after, since)
+		}
+	}
+}

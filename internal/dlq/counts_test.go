@@ -1,6 +1,7 @@
 package dlq_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -202,6 +203,42 @@ func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
 	} {
 		if got := read()[name]; got != fmt.Sprint(want) {
 			t.Errorf("%s is %s, want %d", name, got, want)
+		}
+	}
+}
+
+// Each run says in the log what it found, by reason, also when that is nothing.
+func TestEachRunLogsWhatItFound(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var said bytes.Buffer
+	h.dlq = dlq.New(h.db, dlq.Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	h.sweep(0)
+	if !strings.Contains(said.String(), `level=INFO msg="staleness sweep" tasks=0 took=`) {
+		t.Errorf("a run that found nothing says %s", &said)
+	}
+	said.Reset()
+	stale := h.create()
+	h.stand(stale, time.Hour)
+	h.stand(h.create(), time.Hour)
+	failed := h.create()
+	h.exec(`UPDATE tasker.tasks SET state = 'error', warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, failed)
+	h.exec(`UPDATE tasker.tasks SET attend_by = now() WHERE task_uuid = $1`, failed)
+	h.exec(`UPDATE tasker.workflow_steps SET state = 'error' WHERE task_uuid = $1`, failed)
+	h.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+		SELECT task_uuid, from_state, to_state, event, now() FROM tasker.task_settle_paths, tasker.tasks
+		WHERE (rest_from, rest_to, task_uuid) = ('steps_in_process', 'error', $1) ORDER BY ordinal`, failed)
+	h.exec(`INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+		SELECT task_uuid, step_uuid, m.was, m.state, m.event, 1, now()
+		FROM tasker.workflow_steps, (VALUES ('enqueued', 'in_progress', 'claim'), ('in_progress', 'error', 'fail')) AS m (was, state, event)
+		WHERE task_uuid = $1`, failed)
+	h.sweep(3)
+	for _, want := range []string{
+		"tasks=3", "max_retries_exceeded=1 staleness_timeout=2", "moved_to_dlq_only=1 transitioned_to_dlq_and_error=2",
+		"level=WARN msg=\"the sweep found a task that needs a human\" task_uuid=" + stale.String(),
+	} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("no %s in\n%s", want, &said)
 		}
 	}
 }

@@ -114,8 +114,8 @@ log AS (
     ORDER BY l.turn, l.task_uuid, l.step_uuid
 )
 SELECT
-    coalesce((SELECT array_agg(ordinal) FROM moved), '{}') AS moved,
-    coalesce((SELECT array_agg(ordinal) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
+    coalesce((SELECT array_agg(ordinal ORDER BY ordinal) FROM moved), '{}') AS moved,
+    coalesce((SELECT array_agg(ordinal ORDER BY ordinal) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
     coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces`
 
 // Concluded says what became of the conclusions, by their index.

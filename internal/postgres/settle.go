@@ -45,17 +45,19 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // can drift. The rows on the way there are written into the history. A task that
 // stays in process, or goes on waiting for a retry, has made progress, which moves
 // its staleness deadline; within a second of the last time it does not, to spare
-// the indexes.
+// the indexes. Only what moved a step in this transaction is progress: a report
+// that no longer counts must not keep a task that stands still from being found.
 //
 // Dead-lettering blocks automatic retry, never the operator, so a task in error
 // does not fall back to waiting for a retry by itself (design.md, section 5). An
 // entry is marked recovered when its task goes on by itself.
 const settleTasks = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
     SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests,
         tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold,
-        (t.state <> r.rests OR (r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'))
+        (n.touched OR t.state = 'pending')
+        AND (t.state <> r.rests OR (r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'))
         AND ($2 OR NOT (t.state = 'error' AND r.rests = 'waiting_for_retry')) AS goes
     FROM tasker.tasks t
     CROSS JOIN clock c
@@ -68,7 +70,8 @@ counted AS MATERIALIZED (
             count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS active,
             count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
             count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
-            min(s.next_retry_at) AS retry_at
+            min(s.next_retry_at) AS retry_at,
+            bool_or(s.xmin = c.this) AS touched
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
     ) n

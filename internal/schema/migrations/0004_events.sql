@@ -103,3 +103,17 @@ CREATE INDEX tasks_by_threshold ON tasker.tasks (
     (extract(epoch FROM stale_at - state_since)::double precision), state_since
 ) WHERE stale_at IS NOT NULL;
 DROP INDEX tasker.tasks_by_staleness;
+
+-- Who is looked into already when the last branch ends needs nobody else.
+CREATE OR REPLACE FUNCTION tasker.watch_task_in_error() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    NEW.attend_by := CASE WHEN NEW.state = 'error' AND NOT EXISTS (
+        SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = NEW.task_uuid AND d.resolution_status = 'pending'
+    ) THEN clock_timestamp() + (
+        SELECT make_interval(mins => st.error_recovery_minutes) FROM tasker.staleness_thresholds st WHERE st.only_row
+    ) END;
+    RETURN NEW;
+END
+$$;
