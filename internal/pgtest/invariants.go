@@ -32,9 +32,12 @@ func Violations(ctx context.Context, url string) ([]string, error) {
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 		var violation, detail string
-		var task [16]byte
+		var task *[16]byte // none, if it is about all
 		err := row.Scan(&violation, &task, &detail)
-		return fmt.Sprintf("%s: task %x: %s", violation, task, detail), err
+		if task == nil {
+			return violation + ": " + detail, err
+		}
+		return fmt.Sprintf("%s: task %x: %s", violation, *task, detail), err
 	})
 }
 

@@ -93,8 +93,50 @@ CREATE TRIGGER history_is_never_removed
 COMMENT ON TYPE tasker.dlq_reason IS 'Why a task needs a human (seed 000); detail_code of an investigation says more.';
 COMMENT ON TYPE tasker.dlq_resolution_status IS 'Where an investigation stands: pending, or how it ended.';
 
--- The dashboard reads this and not the snapshots.
-CREATE INDEX tasks_dlq_by_reason ON tasker.tasks_dlq (dlq_reason, resolution_status) INCLUDE (dlq_timestamp, resolved_at);
+-- The dashboard counts what is open and adds what has ended, which never changes
+-- again and is therefore added up once: its cost does not grow with history.
+CREATE TABLE tasker.dlq_totals (
+    dlq_reason        tasker.dlq_reason NOT NULL,
+    resolution_status tasker.dlq_resolution_status NOT NULL,
+    entries           bigint NOT NULL,
+    open_seconds      numeric NOT NULL,
+    oldest_entry      timestamptz NOT NULL,
+    newest_entry      timestamptz NOT NULL,
+    PRIMARY KEY (dlq_reason, resolution_status),
+    CONSTRAINT dlq_totals_are_of_ended_entries CHECK (resolution_status <> 'pending')
+);
+COMMENT ON TABLE tasker.dlq_totals IS 'Investigations that have ended, added up by reason and by how they ended.';
+COMMENT ON COLUMN tasker.dlq_totals.open_seconds IS 'How long they were open, all together.';
+INSERT INTO tasker.dlq_totals (dlq_reason, resolution_status, entries, open_seconds, oldest_entry, newest_entry)
+SELECT d.dlq_reason, d.resolution_status, count(*), sum(extract(epoch FROM d.resolved_at - d.dlq_timestamp)), min(d.dlq_timestamp), max(d.dlq_timestamp)
+FROM tasker.tasks_dlq d
+WHERE d.resolution_status <> 'pending'
+GROUP BY d.dlq_reason, d.resolution_status;
+
+CREATE FUNCTION tasker.add_to_dlq_totals() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    INSERT INTO tasker.dlq_totals AS t (dlq_reason, resolution_status, entries, open_seconds, oldest_entry, newest_entry)
+    VALUES (NEW.dlq_reason, NEW.resolution_status, 1, extract(epoch FROM NEW.resolved_at - NEW.dlq_timestamp), NEW.dlq_timestamp, NEW.dlq_timestamp)
+    ON CONFLICT (dlq_reason, resolution_status) DO UPDATE
+    SET entries = t.entries + 1,
+        open_seconds = t.open_seconds + excluded.open_seconds,
+        oldest_entry = least(t.oldest_entry, excluded.oldest_entry),
+        newest_entry = greatest(t.newest_entry, excluded.newest_entry);
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION tasker.add_to_dlq_totals() IS 'Adds an investigation that has ended to the totals.';
+CREATE TRIGGER entry_made_ended_is_added_up
+    AFTER INSERT ON tasker.tasks_dlq
+    FOR EACH ROW WHEN (NEW.resolution_status <> 'pending')
+    EXECUTE FUNCTION tasker.add_to_dlq_totals();
+CREATE TRIGGER entry_ended_is_added_up
+    AFTER UPDATE OF resolution_status ON tasker.tasks_dlq
+    FOR EACH ROW WHEN (OLD.resolution_status = 'pending' AND NEW.resolution_status <> 'pending')
+    EXECUTE FUNCTION tasker.add_to_dlq_totals();
+CREATE INDEX tasks_dlq_pending_by_reason ON tasker.tasks_dlq (dlq_reason, dlq_timestamp) WHERE resolution_status = 'pending';
 
 -- Tasks of one threshold turn warning and stale in the order in which they came
 -- to their state, so one index serves the sweep and the monitor in its exact
