@@ -48,6 +48,27 @@ func TestReadinessOfAStepWhoseRetryIsDue(t *testing.T) {
 	h.wantReadiness(task, "one", readiness{Dependencies: true}) // no attempt is left
 }
 
+// What is dead-lettered is not retried by itself, and what has not started does
+// not begin: the flags do not promise it.
+func TestReadinessOfATaskThatGoesNowhere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(2, step("one")))
+	c, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "single", StartAt: time.Now().Add(time.Hour)}})
+	h.must(err)
+	h.wantReadiness(c[0].TaskUUID, "one", readiness{Dependencies: true})
+
+	task := h.create("single")
+	h.accepted(failure(h.claimOne("one"), true))
+	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', warn_at = warn_at - interval '2 hours',
+		stale_at = stale_at - interval '2 hours' WHERE task_uuid = $1`, task)
+	h.exec(`SELECT tasker.detect_and_transition_stale_tasks(false, 10)`)
+	h.due()
+	h.wantReadiness(task, "one", readiness{Dependencies: true})
+	h.tick()
+	h.wantStep(task, "one", tasker.StepError, 1)
+}
+
 // An operator need not wait for the rest of a step to be over, and what was tried
 // before does not count any more.
 func TestAResetOfAStepThatWaitsForItsRetry(t *testing.T) {

@@ -1,5 +1,6 @@
 -- get_step_readiness_status says of each step of a task whether it can run, and
--- if not, why not (seed 000, "List Task Steps").
+-- if not, why not (seed 000, "List Task Steps"). A task in error retries nothing by
+-- itself, and one whose start time lies ahead begins nothing.
 CREATE OR REPLACE FUNCTION tasker.get_step_readiness_status(
     p_task_uuid  uuid,
     p_step_uuids uuid[] DEFAULT NULL,
@@ -25,11 +26,13 @@ AS $$
     SELECT
         s.step_uuid, s.task_uuid, s.name, s.state,
         s.parents_open = 0,
-        s.state = 'error' AND s.next_retry_at <= p_now IS TRUE,
-        s.parents_open = 0 AND (s.state = 'pending' OR (s.state = 'error' AND s.next_retry_at <= p_now IS TRUE)),
+        r.eligible,
+        s.parents_open = 0 AND ((s.state = 'pending' AND t.state <> 'pending') OR r.eligible),
         cardinality(s.parent_uuids), cardinality(s.parent_uuids) - s.parents_open,
         s.attempts, s.max_attempts, s.last_attempted_at, s.last_failure_at, s.next_retry_at
     FROM tasker.workflow_steps s
+    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+    CROSS JOIN LATERAL (SELECT s.state = 'error' AND s.next_retry_at <= p_now IS TRUE AND t.state <> 'error' AS eligible) r
     WHERE s.task_uuid = p_task_uuid AND (p_step_uuids IS NULL OR s.step_uuid = ANY (p_step_uuids))
     ORDER BY s.step_uuid
 $$;
