@@ -8,10 +8,10 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test check lint bench fmt clean
+.PHONY: help build run test check lint soak bench bench-scale fmt clean
 
 help: ## print this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## put tasker and tasker-ctl (also as tasker-cli) into bin/
 	@mkdir -p bin
@@ -30,8 +30,14 @@ check: ## run what CI runs: format, vet, lint, generated files, tests with -race
 lint: $(LINT) ## run the linters of .golangci.yml
 	$(LINT) run ./...
 
+soak: ## try thousands of random stories against the model of the rules (10 minutes)
+	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
+
 bench: ## measure the engine against plain PostgreSQL
 	go run ./cmd/bench
+
+bench-scale: ## measure what the sweep and the triage cost with up to a million tasks
+	go run ./cmd/bench scale
 
 fmt: ## format all Go code
 	gofmt -w .

@@ -97,7 +97,8 @@ func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespa
 // here goes from a few rows to others by key, through an index; what the planner
 // must not do is believe that reading a whole table, to join it or to find
 // something in it, is cheaper today. Planning anew for each batch costs more than
-// running it, and compiling a plan (jit) a hundred times more.
+// running it, compiling a plan (jit) or starting others to help (parallel) a hundred
+// times more.
 //
 // So a statement must not join two sets that are both large: they would be
 // compared each with each.
@@ -107,6 +108,8 @@ var planning = map[string]string{
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
 	"jit":              "off",
+
+	"max_parallel_workers_per_gather": "0",
 }
 
 // Close waits for running statements and closes the connections.

@@ -45,8 +45,9 @@ BEGIN
     ON CONFLICT (task_uuid) WHERE resolution_status = 'pending' DO NOTHING
     RETURNING dlq_entry_uuid INTO _entry;
 
-    -- Somebody looks into it now, or did already.
-    UPDATE tasker.tasks t SET attend_by = NULL WHERE t.task_uuid = p_task_uuid AND t.attend_by IS NOT NULL;
+    -- Somebody looks into it now, or did already. Asked with IS NOT NULL, the planner
+    -- would read the whole index of unattended tasks, because it takes it for empty.
+    UPDATE tasker.tasks t SET attend_by = NULL WHERE t.task_uuid = p_task_uuid AND num_nonnulls(t.attend_by) = 1;
 
     IF _entry IS NOT NULL THEN
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status, notes, metadata, changed_at)

@@ -142,7 +142,7 @@ CREATE INDEX tasks_dlq_pending_by_reason ON tasker.tasks_dlq (dlq_reason, dlq_ti
 -- to their state, so one index serves the sweep and the monitor in its exact
 -- order. Seconds, because an interval of days is not the same in every time zone.
 CREATE INDEX tasks_by_threshold ON tasker.tasks (
-    (extract(epoch FROM stale_at - state_since)::double precision), state_since
+    (extract(epoch FROM stale_at - state_since)::double precision), state_since, task_uuid
 ) WHERE stale_at IS NOT NULL;
 DROP INDEX tasker.tasks_by_staleness;
 

@@ -1,0 +1,229 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker/internal/postgres"
+	"tasker/internal/schema"
+)
+
+// ScaleOptions say how large the database grows and what is in it. The zero
+// value is what the documents report.
+type ScaleOptions struct {
+	DatabaseURL string // an empty database, of a superuser if Plans; a private server when empty
+	Sizes       []int  // live tasks, growing; 10 000, 100 000 and 1 000 000 when empty
+	Due         int    // of the live tasks are past their threshold; 1 000 when 0
+	Pending     int    // open investigations; 10 000 when 0
+	Ended       int    // ended investigations, for the last figure; 100 000 when 0
+	Runs        int    // of each batch and sweep, what only reads runs five times as often; 7 when 0
+	Plans       bool   // report the plans at the last size as well
+	Out         io.Writer
+}
+
+// A ScaleReport tells what grows with the database and what does not.
+type ScaleReport struct {
+	Sizes   []int         `json:"sizes"`
+	Due     int           `json:"due"`
+	Pending int           `json:"pending"`
+	Ended   int           `json:"ended"`
+	Figures []ScaleFigure `json:"figures"`
+	Plans   []ScalePlan   `json:"plans,omitempty"`
+}
+
+// A ScaleFigure is the cost of one thing at each size.
+type ScaleFigure struct {
+	Name   string       `json:"name"`
+	Points []ScalePoint `json:"points"`
+}
+
+// A ScalePoint is a cost at one size: the median time, and the pages that were
+// read from shared buffers or into them.
+type ScalePoint struct {
+	Tasks        int     `json:"tasks"`
+	Milliseconds float64 `json:"ms"`
+	Buffers      int64   `json:"buffers"`
+}
+
+// The figures. Those of reads are of what the API answers.
+const (
+	sweepBatch   = "one batch of the sweep"
+	wholeSweep   = "the sweep until nothing is due"
+	queuePage    = "queue page"
+	dueMonitor   = "staleness page, tasks due"
+	quietMonitor = "staleness page, none due"
+	stats        = "stats, open entries only"
+	endedStats   = "stats, ended entries besides"
+)
+
+const (
+	pageSize    = 100 // of the queue and of the staleness monitor
+	readsPerRun = 5
+)
+
+// Scale measures what the sweep and the reads of the triage cost while the
+// database grows. What writes is rolled back, so it is measured without its
+// commit.
+func Scale(ctx context.Context, o ScaleOptions) (report ScaleReport, err error) {
+	o.fill()
+	if o.DatabaseURL == "" {
+		stop, url, err := private(ctx, o.Out)
+		if err != nil {
+			return ScaleReport{}, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		o.DatabaseURL = url
+	}
+	s, err := openScale(ctx, o)
+	if err != nil {
+		return ScaleReport{}, err
+	}
+	defer s.close(ctx)
+	if err := s.run(ctx); err != nil {
+		return ScaleReport{}, err
+	}
+	return s.report, nil
+}
+
+func (o *ScaleOptions) fill() {
+	if len(o.Sizes) == 0 {
+		o.Sizes = []int{10_000, 100_000, 1_000_000}
+	}
+	for _, v := range []struct {
+		option *int
+		value  int
+	}{{&o.Due, 1_000}, {&o.Pending, 10_000}, {&o.Ended, 100_000}, {&o.Runs, 7}} {
+		if *v.option == 0 {
+			*v.option = v.value
+		}
+	}
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+}
+
+// check refuses sizes that cannot be reached by growing.
+func (o *ScaleOptions) check() error {
+	last := o.Due
+	for _, n := range o.Sizes {
+		if n < last {
+			return fmt.Errorf("sizes: %d after %d: give sizes that grow, from %d, which are due", n, last, o.Due)
+		}
+		last = n
+	}
+	return nil
+}
+
+// A scale is a database that grows: one connection has it grow, another is the
+// product's, which is measured.
+type scale struct {
+	ScaleOptions
+	filler *pgx.Conn
+	db     *postgres.DB
+	tasks  int // live, now
+	report ScaleReport
+}
+
+func openScale(ctx context.Context, o ScaleOptions) (*scale, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	conn, err := pgx.Connect(ctx, o.DatabaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if _, err := schema.Up(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	// One connection: what was prepared on it is what is measured.
+	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{MaxConns: 1, StatementTimeout: time.Minute})
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return &scale{
+		ScaleOptions: o, filler: conn, db: db,
+		report: ScaleReport{Sizes: o.Sizes, Due: o.Due, Pending: o.Pending, Ended: o.Ended},
+	}, nil
+}
+
+func (s *scale) close(ctx context.Context) {
+	s.db.Close()
+	_ = s.filler.Close(context.WithoutCancel(ctx))
+}
+
+func (s *scale) run(ctx context.Context) error {
+	if err := s.timed("open investigations", func() error { return s.prepare(ctx) }); err != nil {
+		return err
+	}
+	for _, n := range s.Sizes {
+		if err := s.timed(fmt.Sprintf("growing to %d tasks", n), func() error { return s.grow(ctx, n) }); err != nil {
+			return err
+		}
+		if err := s.measure(ctx); err != nil {
+			return err
+		}
+	}
+	if s.Plans {
+		if err := s.timed("plans", func() error { return s.explainAll(ctx) }); err != nil {
+			return err
+		}
+	}
+	return s.timed(endedStats, func() error {
+		if err := s.end(ctx); err != nil {
+			return err
+		}
+		return s.read(ctx, endedStats)
+	})
+}
+
+// measure measures everything at the size that the database has now.
+func (s *scale) measure(ctx context.Context) error {
+	for _, name := range []string{queuePage, stats, quietMonitor} {
+		if err := s.timed(name, func() error { return s.read(ctx, name) }); err != nil {
+			return err
+		}
+	}
+	if err := s.timed("tasks become due", func() error { return s.due(ctx) }); err != nil {
+		return err
+	}
+	if err := s.timed(dueMonitor, func() error { return s.read(ctx, dueMonitor) }); err != nil {
+		return err
+	}
+	if err := s.timed(sweepBatch, func() error { return s.sweep(ctx, sweepBatch, 1) }); err != nil {
+		return err
+	}
+	return s.timed(wholeSweep, func() error { return s.sweep(ctx, wholeSweep, s.Due/batchSize+1) })
+}
+
+func (s *scale) timed(name string, f func() error) error {
+	start := time.Now()
+	_, _ = fmt.Fprintf(s.Out, "%8d tasks: %s …", s.tasks, name)
+	if err := f(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	_, _ = fmt.Fprintf(s.Out, " %.1f s\n", time.Since(start).Seconds())
+	return nil
+}
+
+// point notes a cost at the size that the database has now.
+func (s *scale) point(name string, took []time.Duration, buffers int64) {
+	p := ScalePoint{Tasks: s.tasks, Milliseconds: quantile(took, 0.5), Buffers: buffers}
+	for i := range s.report.Figures {
+		if f := &s.report.Figures[i]; f.Name == name {
+			f.Points = append(f.Points, p)
+			return
+		}
+	}
+	s.report.Figures = append(s.report.Figures, ScaleFigure{Name: name, Points: []ScalePoint{p}})
+}
+
+// product is the one connection of the product's pool.
+func (s *scale) product(ctx context.Context, f func(*pgxpool.Conn) error) error {
+	return s.db.Pool().AcquireFunc(ctx, f)
+}

@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// The time is the machine's; the pages are ours. They may grow by the height of
+// an index, not with what is in it.
+func TestScaleReportIsCompleteAndFlat(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	sizes := []int{1_000, 5_000} // fewer share their pages, which hides what a page costs
+	report, err := Scale(t.Context(), ScaleOptions{
+		DatabaseURL: db.URL, Sizes: sizes, Due: 50, Pending: 300, Ended: 1_000, Runs: 1, Plans: true, Out: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := map[string][]ScalePoint{}
+	for _, f := range report.Figures {
+		points[f.Name] = f.Points
+	}
+	for _, name := range []string{sweepBatch, wholeSweep, queuePage, quietMonitor, dueMonitor, stats} {
+		list := points[name]
+		if len(list) != len(sizes) || list[0].Tasks != sizes[0] || list[1].Tasks != sizes[1] {
+			t.Errorf("%s: points %v, want one for each of the sizes %v", name, list, sizes)
+		}
+	}
+	if n := len(points[endedStats]); n != 1 {
+		t.Errorf("%s: %d points, want 1, at the last size", endedStats, n)
+	}
+	for name, list := range points {
+		if slices.ContainsFunc(list, func(p ScalePoint) bool { return p.Milliseconds <= 0 || p.Buffers <= 0 }) {
+			t.Errorf("%s costs nothing: %v", name, list)
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	for _, name := range []string{sweepBatch, queuePage, dueMonitor, quietMonitor} {
+		small, large := points[name][0].Buffers, points[name][1].Buffers
+		if most := small + small/5 + 50; large > most {
+			t.Errorf("%s: %d pages with %d tasks, %d with %d; want at most %d", name, small, sizes[0], large, sizes[1], most)
+		}
+	}
+	var text strings.Builder
+	if err := report.Markdown(&text); err != nil {
+		t.Fatal(err)
+	}
+	for name := range points {
+		if n := strings.Count(text.String(), "| "+name+" |"); n != 2 {
+			t.Errorf("the table has %d lines of %s, want time and pages", n, name)
+		}
+	}
+	for _, e := range explained {
+		i := slices.IndexFunc(report.Plans, func(p ScalePlan) bool { return p.Name == e.name })
+		if i < 0 || !strings.Contains(strings.Join(report.Plans[i].Plans, "\n"), "Buffers: ") {
+			t.Errorf("no plan of %s: %v", e.name, report.Plans)
+		}
+	}
+	t.Log("\n" + text.String())
+}
+
+func TestScaleRefusesSizesThatShrink(t *testing.T) {
+	t.Parallel()
+	_, err := Scale(t.Context(), ScaleOptions{DatabaseURL: "unused", Sizes: []int{5_000, 2_000}})
+	if err == nil || !strings.Contains(err.Error(), "2000 after 5000") {
+		t.Errorf("error %v, want one that names the sizes", err)
+	}
+}
