@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"tasker/apiv1"
 	"tasker/internal/pgtest"
 )
 
@@ -33,24 +35,23 @@ func TestPrometheusSeesTheQueueGrow(t *testing.T) {
 	server := serve(t, database.URL).url()
 	watch := startPrometheus(t, prometheus, strings.TrimPrefix(server, "http://"))
 
-	const enough = 51
-	for i := range enough {
-		if i == enough-1 { // 50 are not too many
+	c := newClient(t, server)
+	order := apiv1.CreateTask{Namespace: "order_processing", Name: "fulfill_order", Context: json.RawMessage(`{"order_id": 7}`)}
+	made, err := c.CreateTasks(t.Context(), slices.Repeat([]apiv1.CreateTask{order}, 51))
+	must(t, err)
+	for i, task := range made.Tasks {
+		if i == 50 { // are not too many
 			await(t, "50 open investigations in Prometheus", func() bool { return watch.value("tasker_dlq_pending_investigations") == "50" })
 			if alerts := watch.alerts(); alerts["HighPendingDLQInvestigations"] != "" {
 				t.Errorf("alerts at 50: %v", alerts)
 			}
 		}
-		ctl(t, server, "dlq", "create", submit(t, server).String(), "--reason", "odd", "--created-by", "ann")
+		_, err := c.OpenEntry(t.Context(), readID(t, task.TaskUUID), apiv1.OpenEntry{Reason: "odd", CreatedBy: "ann"})
+		must(t, err)
 	}
 	await(t, "the alert", func() bool { return watch.alerts()["HighPendingDLQInvestigations"] == "pending" })
 	if got := watch.value(`sum(tasker_dlq_entries_created_total{dlq_reason="manual_dlq"})`); got == "" {
 		t.Error("Prometheus knows of no investigation that was opened")
-	}
-	for name, state := range watch.alerts() {
-		if state == "firing" {
-			t.Errorf("alert %s fires", name)
-		}
 	}
 }
 
