@@ -14,38 +14,38 @@ import (
 // concludeOrKeep concludes steps and settles their tasks. When the follow-up of a
 // report fails for a reason that trying again at once cannot help, the report is
 // kept, so that what a worker was told is taken is never lost.
-func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict) (moved []int, err error) {
-	moved, err = e.conclude(ctx, list)
+func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postgres.Handout) (moved []int, handed *handed, err error) {
+	moved, handed, err = e.conclude(ctx, list, next)
 	if tasker.CodeOf(err) != tasker.Internal || ctx.Err() != nil {
-		return moved, err
+		return moved, handed, err
 	}
 	for i, v := range list { // one of them may be to blame
-		one, err := e.conclude(ctx, []verdict{v})
+		one, _, err := e.conclude(ctx, []verdict{v}, nil)
 		if tasker.CodeOf(err) == tasker.Internal && ctx.Err() == nil {
 			e.log.ErrorContext(ctx, "follow-up of a report failed; the report is kept and tried again",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
 			one, err = e.keep(ctx, v)
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(one) > 0 {
 			moved = append(moved, i)
 		}
 	}
-	return moved, nil
+	return moved, nil, nil
 }
+
+// handed is the next work of a worker that came with its report.
+type handed struct{ steps []postgres.Claimed }
 
 // conclude moves steps, brings their tasks to rest and opens investigations where
 // no attempt is left: all in one transaction. It returns the indexes of those
-// that still stood as their verdict says.
-func (e *Engine) conclude(ctx context.Context, list []verdict) ([]int, error) {
+// that still stood as their verdict says; and the worker's next work, if it wants
+// some and nothing failed.
+func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Handout) ([]int, *handed, error) {
 	if !slices.ContainsFunc(list, func(v verdict) bool { return v.To == tasker.StepError }) {
-		concluded, _, err := e.db.Report(ctx, conclusions(list))
-		if err == nil {
-			e.ring(concluded.Namespaces)
-		}
-		return concluded.Moved, err
+		return e.succeed(ctx, list, next)
 	}
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -58,10 +58,35 @@ func (e *Engine) conclude(ctx context.Context, list []verdict) ([]int, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e.ring(concluded.Namespaces)
-	return concluded.Moved, nil
+	return concluded.Moved, nil, nil
+}
+
+// succeed is conclude for successes. Others hear of the steps that became ready
+// only if the worker did not get them all itself.
+func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Handout) ([]int, *handed, error) {
+	if next != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = handingOut(ctx)
+		defer cancel()
+	}
+	concluded, claimed, err := e.db.Report(ctx, conclusions(list), next)
+	if err != nil {
+		return nil, nil, err
+	}
+	taken := make(map[tasker.ID]bool, len(claimed))
+	for _, c := range claimed {
+		taken[c.StepUUID] = true
+	}
+	if slices.ContainsFunc(concluded.Enqueued, func(step tasker.ID) bool { return !taken[step] }) {
+		e.ring(concluded.Namespaces)
+	}
+	if next == nil {
+		return concluded.Moved, nil, nil
+	}
+	return concluded.Moved, &handed{claimed}, nil
 }
 
 // concludeIn is conclude in a transaction that has locked the tasks.
@@ -132,6 +157,6 @@ func (e *Engine) followUp(ctx context.Context, k postgres.KeptReport) error {
 		return fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
 	}
 	v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
-	_, err := e.conclude(ctx, []verdict{v})
+	_, _, err := e.conclude(ctx, []verdict{v}, nil)
 	return err
 }

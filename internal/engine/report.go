@@ -30,10 +30,16 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 	if err != nil {
 		return tasker.Receipt{}, err
 	}
+	claim = min(claim, maxClaim)
 	var receipt tasker.Receipt
+	var next *handed
 	for len(outcomes) > 0 {
 		first, again := splitRepeated(outcomes)
-		if err := e.report(ctx, worker, first, &receipt); err != nil {
+		var want *postgres.Handout
+		if len(again) == 0 && claim > 0 {
+			want = &postgres.Handout{Claimant: e.claimant(worker, m), Limit: claim}
+		}
+		if next, err = e.report(ctx, worker, first, want, &receipt); err != nil {
 			return tasker.Receipt{}, err
 		}
 		outcomes = again
@@ -42,7 +48,11 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 		return receipt, nil
 	}
 	// What was reported is committed: a claim that fails must not hide that.
-	receipt.Next, err = e.claim(ctx, worker, m, min(claim, 1000))
+	if next != nil {
+		receipt.Next, err = e.assignments(ctx, next.steps)
+	} else {
+		receipt.Next, err = e.claim(ctx, worker, m, claim)
+	}
 	if err != nil {
 		e.log.WarnContext(ctx, "results were taken, next work was not handed out", "worker_uuid", worker, "err", err)
 	}
@@ -63,7 +73,9 @@ func splitRepeated(outcomes []tasker.Outcome) (first, again []tasker.Outcome) {
 	return first, again
 }
 
-func (e *Engine) report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, receipt *tasker.Receipt) error {
+func (e *Engine) report(
+	ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, want *postgres.Handout, receipt *tasker.Receipt,
+) (*handed, error) {
 	var list []verdict
 	for _, o := range outcomes {
 		v, err := judge(worker, o)
@@ -74,11 +86,11 @@ func (e *Engine) report(ctx context.Context, worker tasker.ID, outcomes []tasker
 		list = append(list, v)
 	}
 	if len(list) == 0 {
-		return nil
+		return nil, nil //nolint:nilnil // nothing was reported, and nothing handed out
 	}
-	moved, err := e.concludeOrKeep(ctx, list)
+	moved, next, err := e.concludeOrKeep(ctx, list, want)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var left []verdict
 	for i, v := range list {
@@ -88,7 +100,7 @@ func (e *Engine) report(ctx context.Context, worker tasker.ID, outcomes []tasker
 			left = append(left, v)
 		}
 	}
-	return e.explain(ctx, worker, left, receipt)
+	return next, e.explain(ctx, worker, left, receipt)
 }
 
 // judge turns an outcome into a verdict. A result that cannot be stored is

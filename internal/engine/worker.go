@@ -130,6 +130,7 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 const (
 	pollEvery     = time.Second // how often a claim looks by itself while it waits
 	claimDeadline = 20 * time.Second
+	maxClaim      = 1000
 )
 
 // Claim hands up to limit steps to a worker, and waits for work up to wait when
@@ -142,7 +143,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	if err != nil {
 		return nil, err
 	}
-	limit = min(limit, 1000)
+	limit = min(limit, maxClaim)
 	// Listening comes before looking, or what comes in between is missed.
 	waiter := e.bell.wait(m.spec.Namespaces)
 	defer waiter.stop()
@@ -168,16 +169,27 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 
 // claim takes what there is now.
 func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) ([]tasker.Assignment, error) {
-	// Once it is sent, the answer matters: a claim that is committed and that
-	// nobody hears of costs an attempt.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimDeadline)
+	ctx, cancel := handingOut(ctx)
 	defer cancel()
-	claimed, err := e.db.ClaimSteps(ctx, postgres.Claimant{
-		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease,
-	}, limit)
+	claimed, err := e.db.ClaimSteps(ctx, e.claimant(worker, m), limit)
 	if err != nil {
 		return nil, err
 	}
+	return e.assignments(ctx, claimed)
+}
+
+// handingOut is the context of a claim. Once that is sent, the answer matters: one
+// that is committed and that nobody hears of costs an attempt.
+func handingOut(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), claimDeadline)
+}
+
+func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
+	return postgres.Claimant{WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease}
+}
+
+// assignments adds what the templates say to what was claimed.
+func (e *Engine) assignments(ctx context.Context, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
 	out := make([]tasker.Assignment, len(claimed))
 	for i, c := range claimed {
 		g, err := e.graphByID(ctx, c.TemplateUUID)

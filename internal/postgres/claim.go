@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker"
 )
 
@@ -94,17 +96,29 @@ type Claimed struct {
 
 // ClaimSteps hands up to limit enqueued steps to a worker, the most urgent first.
 func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) ([]Claimed, error) {
-	var rows []claimRow
+	var claimed []Claimed
 	err := retry(ctx, func() error {
-		var err error
-		rows, err = collect[claimRow](ctx, db.pool, claimSteps, c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease)
+		rows, err := db.pool.Query(ctx, claimSteps, c.args(limit)...)
+		if err != nil {
+			return fmt.Errorf("claim steps: %w", err)
+		}
+		claimed, err = collectClaimed(rows)
 		return err
 	})
+	return claimed, err
+}
+
+func (c Claimant) args(limit int) []any {
+	return []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease}
+}
+
+func collectClaimed(rows pgx.Rows) ([]Claimed, error) {
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[claimRow])
 	if err != nil {
 		return nil, fmt.Errorf("claim steps: %w", err)
 	}
-	out := make([]Claimed, len(rows))
-	for i, r := range rows {
+	out := make([]Claimed, len(list))
+	for i, r := range list {
 		out[i] = Claimed{TemplateUUID: r.TemplateUUID, Assignment: tasker.Assignment{
 			StepUUID: r.StepUUID, TaskUUID: r.TaskUUID, Namespace: r.Namespace, TaskName: r.TaskName, TaskVersion: r.TaskVersion,
 			Name: r.Name, Handler: r.Handler, Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Fence: r.Fence,

@@ -116,18 +116,21 @@ log AS (
 SELECT
     coalesce((SELECT array_agg(ordinal ORDER BY ordinal) FROM moved), '{}') AS moved,
     coalesce((SELECT array_agg(ordinal ORDER BY ordinal) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
+    coalesce((SELECT array_agg(step_uuid) FROM freed WHERE enqueued), '{}') AS enqueued,
     coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces`
 
 // Concluded says what became of the conclusions, by their index.
 type Concluded struct {
 	Moved         []int
-	FailedForGood []int    // of those moved: failed, and no attempt is left
-	Namespaces    []string // in which steps were enqueued
+	FailedForGood []int       // of those moved: failed, and no attempt is left
+	Enqueued      []tasker.ID // steps that became ready by it
+	Namespaces    []string    // of those
 }
 
 type concludedRow struct {
 	Moved         []int64
 	FailedForGood []int64
+	Enqueued      []tasker.ID
 	Namespaces    []string
 }
 
@@ -139,7 +142,7 @@ func (r concludedRow) concluded() Concluded {
 		}
 		return out
 	}
-	return Concluded{Moved: index(r.Moved), FailedForGood: index(r.FailedForGood), Namespaces: r.Namespaces}
+	return Concluded{Moved: index(r.Moved), FailedForGood: index(r.FailedForGood), Enqueued: r.Enqueued, Namespaces: r.Namespaces}
 }
 
 // ConcludeSteps moves the steps that still stand as the conclusions say, and
@@ -153,19 +156,30 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	return rows[0].concluded(), nil
 }
 
-// Report concludes steps by what their worker says of them and settles their
-// tasks, in one transaction and one round trip. It is for successes: a step that
-// fails for good opens an investigation, which takes a transaction of the
-// caller's.
-func (db *DB) Report(ctx context.Context, list []Conclusion) (Concluded, []Settled, error) {
+// A Handout is the next work that a worker wants with the answer to its report.
+type Handout struct {
+	Claimant
+	Limit int
+}
+
+// Report concludes steps by what their worker says of them, settles their tasks,
+// and, if the worker wants more, hands out what is enqueued by then: all in one
+// transaction and one round trip. It is for successes: a step that fails for good
+// opens an investigation, which takes a transaction of the caller's. The steps
+// that are handed out are locked last and skipped if locked, so nobody waits in a
+// circle.
+func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Concluded, []Claimed, error) {
 	tasks := TasksOf(list)
 	var concluded Concluded
-	var settled []Settled
+	var claimed []Claimed
 	err := retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
 		batch.Queue(concludeSteps, conclusionArgs(list)...)
 		batch.Queue(settleTasks, tasks, false, "", "")
+		if next != nil {
+			batch.Queue(claimSteps, next.args(next.Limit)...)
+		}
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()
 		if _, err := results.Exec(); err != nil {
@@ -180,18 +194,23 @@ func (db *DB) Report(ctx context.Context, list []Conclusion) (Concluded, []Settl
 			return fmt.Errorf("conclude steps: %w", err)
 		}
 		concluded = c.concluded()
-		if rows, err = results.Query(); err != nil {
+		if _, err = results.Exec(); err != nil {
 			return fmt.Errorf("settle tasks: %w", err)
 		}
-		if settled, err = collectSettled(rows); err != nil {
-			return err
+		if next != nil {
+			if rows, err = results.Query(); err != nil {
+				return fmt.Errorf("claim steps: %w", err)
+			}
+			if claimed, err = collectClaimed(rows); err != nil {
+				return err
+			}
 		}
 		return results.Close() // only now is it committed
 	})
 	if err != nil {
 		return Concluded{}, nil, err
 	}
-	return concluded, settled, nil
+	return concluded, claimed, nil
 }
 
 func conclusionArgs(list []Conclusion) []any {
