@@ -6,8 +6,11 @@ CREATE OR REPLACE FUNCTION tasker.transition_stale_task_to_error(
     p_state_since   timestamptz,
     p_reason        text
 ) RETURNS boolean
-LANGUAGE sql VOLATILE
+LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    _done boolean;
+BEGIN
     WITH moved AS (
         UPDATE tasker.tasks t
         SET state = 'error', state_since = clock_timestamp(), warn_at = NULL, stale_at = NULL, updated_at = clock_timestamp()
@@ -20,6 +23,8 @@ AS $$
         FROM moved
         RETURNING 1
     )
-    SELECT EXISTS (SELECT FROM logged)
+    SELECT EXISTS (SELECT FROM logged) INTO _done;
+    RETURN _done;
+END
 $$;
 COMMENT ON FUNCTION tasker.transition_stale_task_to_error(uuid, text, timestamptz, text) IS 'Moves a stale task to error unless it has moved on meanwhile.';
