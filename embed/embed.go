@@ -42,6 +42,7 @@ type Options struct {
 	Migrate     bool          // bring the schema up to date, instead of refusing an old one
 	Environment string        // whose overrides of the templates hold
 	Lease       time.Duration // how long a worker may hold a step in silence; 30 s by default
+	Retention   time.Duration // how long finished tasks are kept; 0 for ever
 	SweepEvery  time.Duration // rest between two looks for stale tasks; 5 min by default, negative for never
 	Log         *slog.Logger  // nothing is logged by default
 
@@ -77,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return &Engine{
 		db: db,
 		engine: engine.New(db, engine.Options{
-			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Log: o.Log,
+			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Log: o.Log,
 		}),
 		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
 	}, nil

@@ -59,7 +59,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer m.stop(ctx)
 	e := engine.New(db, engine.Options{
-		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), Log: o.Log,
+		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
+		Retention: c.Retention.Finished(), Log: o.Log,
 	})
 	every := c.StalenessDetection.DetectionInterval()
 	if !c.StalenessDetection.Enabled {

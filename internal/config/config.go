@@ -28,6 +28,7 @@ type Config struct {
 	Database           Database           `toml:"database"`
 	Workers            Workers            `toml:"workers"`
 	StalenessDetection StalenessDetection `toml:"staleness_detection"`
+	Retention          Retention          `toml:"retention"`
 	Redaction          Redaction          `toml:"redaction"`
 	Log                Log                `toml:"log"`
 }
@@ -88,6 +89,11 @@ type Thresholds struct {
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
+// Retention is how long what has ended is kept.
+type Retention struct {
+	FinishedDays int `toml:"finished_days" range:"0..36500" doc:"Days after which complete and cancelled tasks are removed, with their steps and histories; a task that ever had an investigation is evidence and stays. 0: never."`
+}
+
 // Redaction is what must not be shown in the evidence of investigations, in
 // their events and in the log.
 type Redaction struct {
@@ -130,6 +136,9 @@ func (s Server) Hosts() []string {
 	}
 	return hosts
 }
+
+// Finished is what finished_days says.
+func (r Retention) Finished() time.Duration { return time.Duration(r.FinishedDays) * 24 * time.Hour }
 
 // ShutdownTimeout is what shutdown_timeout_seconds says.
 func (s Server) ShutdownTimeout() time.Duration { return seconds(s.ShutdownTimeoutSeconds) }

@@ -357,7 +357,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 23 {
+	if n := len(Keys()); n != 24 {
 		t.Errorf("%d keys", n)
 	}
 }

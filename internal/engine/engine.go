@@ -31,6 +31,7 @@ type Options struct {
 	Environment       string        // whose overrides of the templates hold
 	Lease             time.Duration // how long a worker may hold a step without a sign of life
 	HeartbeatInterval time.Duration // how often workers are asked for one
+	Retention         time.Duration // how long finished tasks are kept; 0 means for ever
 	Log               *slog.Logger
 }
 
@@ -40,6 +41,7 @@ type Engine struct {
 	environment string
 	lease       time.Duration
 	heartbeat   time.Duration
+	retention   time.Duration
 	log         *slog.Logger
 
 	bell      *bell
@@ -54,7 +56,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Engine{
-		db: db, environment: o.Environment, log: o.Log,
+		db: db, environment: o.Environment, retention: o.Retention, log: o.Log,
 		lease:     cmp.Or(o.Lease, DefaultLease),
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		bell:      newBell(), instance: tasker.NewID(),

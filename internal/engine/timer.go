@@ -23,12 +23,12 @@ const (
 
 // Loops returns what an engine does by itself: start tasks whose time has come,
 // retry failed steps, take steps from workers that fell silent, try kept reports
-// again, forget workers. Each is safe to run in any number of processes.
+// again, forget workers, remove what is kept no longer. Each is safe to run in any number of processes.
 func (e *Engine) Loops() []*loop.Loop {
-	return []*loop.Loop{
-		{Name: "timers", Every: timerEvery, Timeout: timerDeadline, Pass: e.Tick, Log: e.log},
-		{Name: "workers", Every: 10 * time.Minute, Timeout: timerDeadline, Pass: e.forgetWorkers, Log: e.log},
-	}
+	return append(e.pruners(),
+		&loop.Loop{Name: "timers", Every: timerEvery, Timeout: timerDeadline, Pass: e.Tick, Log: e.log},
+		&loop.Loop{Name: "workers", Every: 10 * time.Minute, Timeout: timerDeadline, Pass: e.forgetWorkers, Log: e.log},
+	)
 }
 
 // Tick does all that is due by the clock. It asks to run again at once when it

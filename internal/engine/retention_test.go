@@ -1,0 +1,124 @@
+package engine_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/loop"
+)
+
+// What has ended long ago goes, with all that belongs to it; what runs, what
+// ended just now, and what was ever investigated stays.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(1, step("one")))
+	finish := func() tasker.ID {
+		task := h.create("single")
+		h.accepted(success(h.claimOne("one"), `1`))
+		return task
+	}
+	old, young := finish(), finish()
+	cancelled := h.create("single")
+	h.must(h.engine.CancelTask(t.Context(), cancelled, "ann", "r"))
+	failed := h.create("single")
+	h.accepted(failure(h.claimOne("one"), false))
+	running := h.create("single")
+	a := h.claimOne("one")
+	mended := h.create("single")
+	h.accepted(failure(h.claimOne("one"), false))
+	_, err := h.engine.OperateStep(t.Context(), mended, h.step(mended, "one").UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	h.must(err)
+	const day = 24 * time.Hour
+	h.exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '25 hours' WHERE task_uuid <> $1`, young)
+
+	// A task's age is told by its id as well, which cannot be changed: the id of
+	// today is old enough when an hour is.
+	for range 2 {
+		for _, state := range []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled} {
+			if _, err := h.db.PruneTasks(t.Context(), state, tasker.ID{}, day, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := h.count("tasks"); got != 6 {
+		t.Errorf("%d tasks are left of six that were made today", got)
+	}
+	h.prune(time.Millisecond)
+	for id, stays := range map[tasker.ID]bool{old: false, young: false, cancelled: false, failed: true, running: true, mended: true} {
+		_, err := h.db.Task(t.Context(), id)
+		if gone := tasker.CodeOf(err) == tasker.NotFound; gone == stays {
+			t.Errorf("task %s: %v, should stay: %v", id, err, stays)
+		}
+	}
+	for _, table := range []string{"workflow_steps", "task_transitions", "workflow_step_transitions"} {
+		var left int
+		h.must(h.pool.QueryRow(t.Context(), `SELECT count(DISTINCT task_uuid) FROM tasker.`+table).Scan(&left))
+		if left != 3 {
+			t.Errorf("%s is about %d tasks, want 3", table, left)
+		}
+	}
+	h.accepted(success(a, `1`))
+}
+
+// prune runs the loops of an engine that keeps finished tasks for so long, until
+// nothing is left to do.
+func (h *house) prune(keep time.Duration) {
+	h.Helper()
+	for _, l := range engine.New(h.db, engine.Options{Retention: keep}).Loops() {
+		if l.Name == "timers" || l.Name == "workers" {
+			continue
+		}
+		for next := loop.AtOnce; next == loop.AtOnce; {
+			var err error
+			next, err = l.Pass(h.Context())
+			h.must(err)
+		}
+	}
+}
+
+func (h *house) count(table string) (n int) {
+	h.Helper()
+	h.must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.`+table).Scan(&n))
+	return n
+}
+
+// A batch full of tasks that stay does not hide those after them.
+func TestRetentionGoesOnAfterWhatStays(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(1, step("one")))
+	var kept, gone int
+	for i := range 6 {
+		task := h.create("single")
+		h.must(h.engine.CancelTask(t.Context(), task, "ann", "r"))
+		if i < 4 {
+			h.exec(`SELECT tasker.create_dlq_entry($1, 'manual_dlq', 'operator_request', 'operator', 'cancelled')`, task)
+		}
+	}
+	after := tasker.ID{}
+	for {
+		p, err := h.db.PruneTasks(t.Context(), tasker.TaskCancelled, after, time.Millisecond, 2)
+		h.must(err)
+		gone += p.Removed
+		kept += p.Seen - p.Removed
+		if p.Seen < 2 {
+			break
+		}
+		after = *p.Last
+	}
+	if gone != 2 || kept != 4 {
+		t.Errorf("%d removed and %d kept, want 2 and 4", gone, kept)
+	}
+}
+
+func TestNothingIsRemovedUnlessAskedFor(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if slices.ContainsFunc(h.engine.Loops(), func(l *loop.Loop) bool { return l.Name != "timers" && l.Name != "workers" }) {
+		t.Error("an engine without a retention has loops for it")
+	}
+}

@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// The ids of tasks sort by when they were made, so the oldest of a state are the
+// head of an index. A task that ever had an investigation stays: it is evidence.
+// So as not to look at those again and again, each call goes on after the last.
+const pruneTasks = `
+WITH seen AS MATERIALIZED (
+    SELECT t.task_uuid
+    FROM tasker.tasks t
+    WHERE t.state = $1 AND t.task_uuid > $2 AND t.task_uuid < $3
+    ORDER BY t.task_uuid
+    LIMIT $5
+),
+old AS MATERIALIZED (
+    SELECT t.task_uuid
+    FROM seen
+    JOIN tasker.tasks t ON t.task_uuid = seen.task_uuid
+    WHERE t.state = $1 AND t.updated_at < clock_timestamp() - $4::interval
+      AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid)
+    ORDER BY t.task_uuid
+    FOR UPDATE OF t SKIP LOCKED
+),
+steps AS (DELETE FROM tasker.workflow_steps s USING old WHERE s.task_uuid = old.task_uuid),
+step_log AS (DELETE FROM tasker.workflow_step_transitions x USING old WHERE x.task_uuid = old.task_uuid),
+task_log AS (DELETE FROM tasker.task_transitions x USING old WHERE x.task_uuid = old.task_uuid),
+rejected AS (DELETE FROM tasker.rejected_reports r USING old WHERE r.task_uuid = old.task_uuid),
+gone AS (DELETE FROM tasker.tasks t USING old WHERE t.task_uuid = old.task_uuid RETURNING t.task_uuid)
+SELECT
+    (SELECT count(*) FROM gone) AS removed,
+    (SELECT count(*) FROM seen) AS seen,
+    (SELECT task_uuid FROM seen ORDER BY task_uuid DESC LIMIT 1) AS last`
+
+// A Pruned says what a batch of the retention did.
+type Pruned struct {
+	Removed int
+	Seen    int
+	Last    *tasker.ID // of those seen, where the next batch goes on; nil when none was
+}
+
+// PruneTasks removes tasks in a final state that have not changed for age and
+// never had an investigation, with their steps and histories. It looks at up to
+// limit tasks after the one given, oldest first.
+func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, limit int) (Pruned, error) {
+	var rows []Pruned
+	err := retry(ctx, func() error {
+		var err error
+		rows, err = collect[Pruned](ctx, db.pool, pruneTasks, string(state), after, firstID(time.Now().Add(-age)), age, limit)
+		return err
+	})
+	if err != nil {
+		return Pruned{}, fmt.Errorf("remove finished tasks: %w", err)
+	}
+	return rows[0], nil
+}
+
+// firstID is before all ids that are made from an instant on.
+func firstID(t time.Time) tasker.ID {
+	var id tasker.ID
+	for i, ms := 5, t.UnixMilli(); i >= 0; i-- {
+		id[i] = byte(ms)
+		ms >>= 8
+	}
+	return id
+}
