@@ -92,7 +92,7 @@ var causes = []Cause{
 	},
 	{
 		Reason: ManualDLQ, Code: OperatorRequest, Severity: Low, Label: "a person asked for a look",
-		Guidance: "The first note in the history says why. The task itself goes on.",
+		Guidance: "The first note in the history says why. The investigation does not touch the task: it goes on as it did, or has ended.",
 	},
 }
 

@@ -8,9 +8,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"tasker/internal/bench"
@@ -27,27 +27,39 @@ func main() {
 
 func command() *cobra.Command {
 	var o bench.Options
-	var output string
+	var output, only string
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the engine against plain PostgreSQL",
 		Long: "Measure the engine against plain PostgreSQL, in one run on this machine.\n\n" +
 			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
-			"What a figure means is its ratio to the baseline beside it: machines differ, ratios less.",
+			"What a figure means is its ratio to the baseline beside it: machines differ, ratios less.\n\n" +
+			"The groups of figures are commit, drain, workflows, latency, create, cost and history;\n" +
+			"profile is one more, of one drain in process, when a file for a profile is given.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.ErrOrStderr()
-			figures, err := bench.Run(cmd.Context(), o)
+			var err error
+			if o.Only, err = regexp.Compile(only); err != nil {
+				return fmt.Errorf("--only: %w", err)
+			}
+			report, err := bench.Run(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
-			return show(cmd.OutOrStdout(), output, figures)
+			return show(cmd.OutOrStdout(), output, report)
 		},
 	}
-	c.Flags().StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one")
-	c.Flags().IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks to drain")
-	c.Flags().IntVar(&o.Workflows, "workflows", 200, "four-step workflows to time")
-	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	f := c.Flags()
+	f.StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one, as a superuser")
+	f.IntVar(&o.Runs, "runs", 5, "runs of each figure, of which the median is told")
+	f.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks to drain")
+	f.IntVar(&o.Workflows, "workflows", 2_000, "workflows of each shape to drain")
+	f.IntVar(&o.Single, "single", 200, "workflows of each shape to time one by one, and to create one by one")
+	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
+	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")
+	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of its allocations to this file")
+	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
 	c.AddCommand(scaleCommand())
 	return c
 }
@@ -68,10 +80,7 @@ func scaleCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return encode(cmd.OutOrStdout(), report)
-			}
-			return report.Markdown(cmd.OutOrStdout())
+			return show(cmd.OutOrStdout(), output, report)
 		},
 	}
 	c.Flags().StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one")
@@ -85,26 +94,16 @@ func scaleCommand() *cobra.Command {
 	return c
 }
 
-func encode(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-func show(out io.Writer, output string, figures []bench.Figure) error {
-	if output == "json" {
-		return encode(out, figures)
+// show writes a report as JSON or as Markdown.
+func show(out io.Writer, output string, report interface{ Markdown(io.Writer) error }) error {
+	switch output {
+	case "json":
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(report)
+	case "markdown":
+		return report.Markdown(out)
+	default:
+		return fmt.Errorf("--output %s: give markdown or json", output)
 	}
-	t := table.NewWriter()
-	t.SetOutputMirror(out)
-	t.AppendHeader(table.Row{"figure", "value", "unit", "ratio", "to the baseline"})
-	for _, f := range figures {
-		ratio := ""
-		if f.Ratio != 0 {
-			ratio = fmt.Sprintf("%.2f", f.Ratio)
-		}
-		t.AppendRow(table.Row{f.Name, fmt.Sprintf("%.2f", f.Value), f.Unit, ratio, f.Versus})
-	}
-	t.Render()
-	return nil
 }

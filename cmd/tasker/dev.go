@@ -21,6 +21,7 @@ import (
 // devOptions is what the flags of tasker dev say.
 type devOptions struct {
 	dataDir  string
+	printURL bool
 	logLevel *string
 	remote   *bool
 	demo     demoOptions
@@ -53,10 +54,22 @@ prints what to try in a second terminal.`,
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
 	o.logLevel = s.flags["log.level"]
-	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default: one for all of your projects)")
+	shared, err := devpg.DefaultDataDir()
+	if err != nil {
+		shared = "none, for you have no home directory"
+	}
+	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default, one for all of your projects: "+shared+")")
+	c.Flags().BoolVar(&o.printURL, "print-url", false, "only print the address of the PostgreSQL that runs there, for psql")
 	o.remote = remoteFlag(c)
 	o.demo.flags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if o.printURL {
+			url, err := devpg.RunningURL(o.dataDir)
+			if err == nil {
+				_, err = fmt.Fprintln(c.OutOrStdout(), url)
+			}
+			return err
+		}
 		cfg, err := s.load(c)
 		if err != nil {
 			return err

@@ -52,6 +52,7 @@ func newConfig() *cobra.Command {
 		Use:   "config",
 		Short: "Print the configuration that holds",
 		Long: `Print the configuration that holds: the defaults, the file, the environment, the later over the earlier. Passwords are hidden.
+The exit status is 1, with what is wrong, if no server could start with it.
 
 tasker config keys lists every setting.`,
 		Example: "  tasker config --config tasker.toml\n  TASKER_LOG_LEVEL=debug tasker config",
@@ -66,8 +67,13 @@ tasker config keys lists every setting.`,
 		if err != nil {
 			return err
 		}
-		_, err = c.OutOrStdout().Write(doc)
-		return err
+		if _, err = c.OutOrStdout().Write(doc); err != nil {
+			return err
+		}
+		if cfg.Database.URL == "" {
+			cfg.Database.URL = "postgres:///" // that it is missing says the command that needs it
+		}
+		return cfg.Validate()
 	}
 	c.Args = noSuchCommand
 	c.AddCommand(&cobra.Command{

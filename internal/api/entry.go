@@ -71,7 +71,7 @@ func (s *server) updateEntry(x *exchange) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: req.ResolvedBy, Metadata: given(req.Metadata), Unchanged: req.ExpectedUpdatedAt}
+	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: req.ResolvedBy, Metadata: given(req.Metadata), Actor: req.UpdatedBy, Unchanged: req.ExpectedUpdatedAt}
 	if req.ResolutionStatus != nil {
 		status := tasker.ResolutionStatus(*req.ResolutionStatus)
 		u.Status = &status

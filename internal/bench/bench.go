@@ -6,85 +6,103 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"slices"
+	"regexp"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
 	"tasker/internal/devpg"
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
+	"tasker/internal/loop"
 	"tasker/internal/postgres"
 	"tasker/internal/schema"
 )
 
-// Options say how much is measured. The zero value is what the README reports.
+// Options say how much is measured. The zero value is what the documents report.
 type Options struct {
-	DatabaseURL string // an empty database; a private server when empty
-	Tasks       int    // to drain; 20 000 when 0
-	Workflows   int    // of the latency; 200 when 0
-	Out         io.Writer
+	DatabaseURL string         // an empty database, of a superuser; a private server when empty
+	Runs        int            // of each figure; 5 when 0
+	Tasks       int            // of one step, to drain; 20 000 when 0
+	Workflows   int            // of each shape, to drain; 2 000 when 0
+	Single      int            // workflows to time one by one, of each shape; 200 when 0
+	Only        *regexp.Regexp // the groups of figures to measure; all when nil
+	CPUProfile  string         // file for the profile of an in-process drain; none when empty
+	MemProfile  string         // file for its allocations
+	Out         io.Writer      // tells of the progress
 }
 
-// A Figure is one thing measured.
-type Figure struct {
-	Name   string  `json:"name"`
-	Value  float64 `json:"value"`
-	Unit   string  `json:"unit"`
-	Versus string  `json:"versus,omitempty"` // the baseline it is compared with
-	Ratio  float64 `json:"ratio,omitempty"`  // of value to the baseline
-}
-
-// Run measures everything and returns the figures in the order of measuring.
-func Run(ctx context.Context, o Options) (figures []Figure, err error) {
-	if o.Tasks == 0 {
-		o.Tasks = 20_000
-	}
-	if o.Workflows == 0 {
-		o.Workflows = 200
-	}
+func (o *Options) fill() {
+	o.Runs = cmp.Or(o.Runs, 5)
+	o.Tasks = cmp.Or(o.Tasks, 20_000)
+	o.Workflows = cmp.Or(o.Workflows, 2_000)
+	o.Single = cmp.Or(o.Single, 200)
 	if o.Out == nil {
 		o.Out = io.Discard
 	}
+}
+
+// The groups of figures, in the order of measuring. Within a group the baselines
+// and what is compared with them take turns, run by run, so that whatever else
+// the machine does meets all of them.
+var groups = []struct {
+	name string
+	run  func(*bench, context.Context) error
+}{
+	{"commit", (*bench).commits},
+	{"drain", (*bench).drains},
+	{"workflows", (*bench).workflows},
+	{"latency", (*bench).latencies},
+	{"create", (*bench).creates},
+	{"cost", (*bench).costs},
+	{"history", (*bench).history},
+	{"profile", (*bench).profile},
+}
+
+// Run measures everything that is asked for.
+func Run(ctx context.Context, o Options) (report Report, err error) {
+	o.fill()
+	if o.MemProfile != "" {
+		runtime.MemProfileRate = 0 // until there is something to profile
+	}
 	if o.DatabaseURL == "" {
-		stop, url, err := private(ctx, o.Out)
-		if err != nil {
-			return nil, err
+		var stop func() error
+		if stop, o.DatabaseURL, err = private(ctx, o.Out); err != nil {
+			return Report{}, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		o.DatabaseURL = url
 	}
 	b, err := open(ctx, o)
 	if err != nil {
-		return nil, err
+		return Report{}, err
 	}
-	defer b.db.Close()
-	for _, part := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"plain PostgreSQL: commits", b.commits},
-		{"plain PostgreSQL: a queue in one table", b.queue},
-		{"latency in process", b.latencyInProcess},
-		{"latency over HTTP", b.latencyHTTP},
-		{"drain in process", b.drainInProcess},
-		{"drain over HTTP", b.drainHTTP},
-	} {
+	defer func() { err = errors.Join(err, b.close()) }()
+	if b.report.Settings, err = b.settings(ctx); err != nil {
+		return Report{}, err
+	}
+	for _, g := range groups {
+		if o.Only != nil && !o.Only.MatchString(g.name) {
+			continue
+		}
 		start := time.Now()
-		_, _ = fmt.Fprintf(o.Out, "measuring %s …", part.name)
-		if err := part.run(ctx); err != nil {
-			return b.figures, fmt.Errorf("%s: %w", part.name, err)
+		_, _ = fmt.Fprintf(o.Out, "measuring %s …", g.name)
+		b.group = g.name
+		if err := g.run(b, ctx); err != nil {
+			return *b.report, fmt.Errorf("%s: %w", g.name, err)
 		}
 		_, _ = fmt.Fprintf(o.Out, " %.1f s\n", time.Since(start).Seconds())
 	}
-	return b.figures, nil
+	b.report.conclude()
+	return *b.report, nil
 }
 
 // private starts a PostgreSQL for this run.
@@ -105,16 +123,24 @@ func private(ctx context.Context, out io.Writer) (stop func() error, url string,
 	}, pg.URL(), nil
 }
 
+// applicationName is how the server knows the connections of the engine.
+const applicationName = "tasker-bench"
+
 // A bench is an engine on a database, and what was measured so far.
 type bench struct {
 	Options
-	db      *postgres.DB
-	engine  *engine.Engine
-	dlq     *dlq.Service
-	log     *slog.Logger
-	figures []Figure
+	db     *postgres.DB
+	engine *engine.Engine
+	dlq    *dlq.Service
+	log    *slog.Logger
+	stop   func() error // ends what the engine does by itself
+	work   []string     // tables that tasks fill, which are emptied between runs
+	report *Report
+	group  string // that is measured now
 }
 
+// open starts an engine as a program would hold it, its timers and its
+// notifications included.
 func open(ctx context.Context, o Options) (*bench, error) {
 	conn, err := pgx.Connect(ctx, o.DatabaseURL)
 	if err != nil {
@@ -124,53 +150,84 @@ func open(ctx context.Context, o Options) (*bench, error) {
 	if err = errors.Join(err, conn.Close(ctx)); err != nil {
 		return nil, err
 	}
-	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{StatementTimeout: time.Minute})
+	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{StatementTimeout: time.Minute, ApplicationName: applicationName})
 	if err != nil {
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	b := &bench{Options: o, db: db, engine: engine.New(db, engine.Options{Log: log}), dlq: dlq.New(db, dlq.Options{}), log: log}
-	if err := b.register(ctx); err != nil {
+	b := &bench{
+		Options: o, db: db, engine: engine.New(db, engine.Options{Log: log}), dlq: dlq.New(db, dlq.Options{}), log: log,
+		report: &Report{Runs: o.Runs},
+	}
+	if err = b.register(ctx); err == nil {
+		b.work, err = b.emptyTables(ctx)
+	}
+	if err != nil {
 		db.Close()
 		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	group := loop.NewGroup(ctx)
+	group.Go("listen", b.engine.Listen)
+	for _, l := range b.engine.Loops() {
+		group.Go(l.Name, l.Run)
+	}
+	b.stop = func() error {
+		cancel()
+		return group.Wait()
 	}
 	return b, nil
 }
 
-const space = "bench"
-
-// register stores the templates that are measured: one step, and four in a row.
-func (b *bench) register(ctx context.Context) error {
-	step := func(name string, dependencies ...string) tasker.StepTemplate {
-		return tasker.StepTemplate{
-			Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "work"}, Dependencies: dependencies, Retry: tasker.DefaultRetry(),
-		}
-	}
-	for name, steps := range map[string][]tasker.StepTemplate{
-		"single": {step("a")},
-		"linear": {step("a"), step("b", "a"), step("c", "b"), step("d", "c")},
-	} {
-		t := tasker.Template{Namespace: space, Name: name, Version: "1.0.0", Steps: steps}
-		if _, _, err := b.engine.RegisterTemplate(ctx, t, ""); err != nil {
-			return err
-		}
-	}
-	return nil
+func (b *bench) close() error {
+	err := b.stop()
+	b.db.Close()
+	return err
 }
 
-// add notes a figure, and its ratio to an earlier one.
-func (b *bench) add(name string, value float64, unit, versus string) {
-	f := Figure{Name: name, Value: value, Unit: unit, Versus: versus}
-	for _, other := range b.figures {
-		if other.Name == versus && other.Value != 0 {
-			f.Ratio = value / other.Value
-		}
+// emptyTables lists the tables of Tasker without a row.
+func (b *bench) emptyTables(ctx context.Context) ([]string, error) {
+	rows, err := b.db.Pool().Query(ctx, `
+		SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'tasker' ORDER BY tablename`)
+	if err != nil {
+		return nil, err
 	}
-	b.figures = append(b.figures, f)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	return b.tables(ctx, all, false)
 }
 
-// quantile returns the value below which the share q of the durations lies, in ms.
-func quantile(d []time.Duration, q float64) float64 {
-	slices.Sort(d)
-	return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000
+// tables returns those of the tables that have rows, or those that have none.
+func (b *bench) tables(ctx context.Context, list []string, withRows bool) ([]string, error) {
+	var out []string
+	for _, name := range list {
+		var has bool
+		if err := b.db.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+name+`)`).Scan(&has); err != nil {
+			return nil, err
+		}
+		if has == withRows {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// reset has the next run begin as the first did: with no task, on pages that
+// have been written out.
+func (b *bench) reset(ctx context.Context) error {
+	err := pgx.BeginFunc(ctx, b.db.Pool(), func(tx pgx.Tx) error {
+		// History may not be truncated; its triggers are told to look away.
+		if _, err := tx.Exec(ctx, `SET LOCAL session_replication_role = replica`); err != nil {
+			return fmt.Errorf("a superuser is needed: %w", err)
+		}
+		_, err := tx.Exec(ctx, `TRUNCATE `+strings.Join(b.work, ", "), pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("empty the tables: %w", err)
+	}
+	_, err = b.db.Pool().Exec(ctx, `CHECKPOINT`, pgx.QueryExecModeSimpleProtocol)
+	return err
 }

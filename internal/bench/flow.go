@@ -6,49 +6,110 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"tasker"
 	"tasker/worker"
 )
 
-// A path is one way from a worker to the engine and back.
-type path struct {
-	name   string
-	engine worker.Engine
-	create func(ctx context.Context, name string, n int) error
+const space = "bench"
+
+// A shape is a template that is measured.
+type shape struct {
+	name  string // of its figures
+	steps int
+	last  string // the step that completes it
 }
 
-func (b *bench) inProcess() path {
-	return path{name: "in process", engine: b.engine, create: b.create}
-}
+var (
+	single  = shape{name: "one-step", steps: 1, last: "a"}
+	linear  = shape{name: "linear-4", steps: 4, last: "d"}
+	diamond = shape{name: "diamond", steps: 4, last: "d"}
+	dag     = shape{name: "dag-7", steps: 7, last: "g"}
+)
 
-func (b *bench) create(ctx context.Context, name string, n int) error {
-	for n > 0 {
-		some := min(n, 1000)
-		n -= some
-		if _, err := b.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: space, Name: name}}, some)); err != nil {
+// register stores the templates that are measured.
+func (b *bench) register(ctx context.Context) error {
+	step := func(name string, dependencies ...string) tasker.StepTemplate {
+		return tasker.StepTemplate{
+			Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "work"}, Dependencies: dependencies, Retry: tasker.DefaultRetry(),
+		}
+	}
+	for s, steps := range map[shape][]tasker.StepTemplate{
+		single:  {step("a")},
+		linear:  {step("a"), step("b", "a"), step("c", "b"), step("d", "c")},
+		diamond: {step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c")},
+		dag: {
+			step("a"), step("b", "a"), step("c", "a"), step("d", "a"), step("e", "b", "c"), step("f", "c", "d"), step("g", "e", "f"),
+		},
+	} {
+		t := tasker.Template{Namespace: space, Name: s.name, Version: "1.0.0", Steps: steps}
+		if _, _, err := b.engine.RegisterTemplate(ctx, t, ""); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) latencyInProcess(ctx context.Context) error { return b.latency(ctx, b.inProcess()) }
-func (b *bench) drainInProcess(ctx context.Context) error   { return b.drain(ctx, b.inProcess()) }
-
-func (b *bench) latencyHTTP(ctx context.Context) error {
-	return b.overHTTP(ctx, func(p path) error { return b.latency(ctx, p) })
+// A path is one way from a worker to the engine and back.
+type path struct {
+	name   string
+	engine worker.Engine
+	create func(ctx context.Context, s shape, n int) error
 }
 
-func (b *bench) drainHTTP(ctx context.Context) error {
-	return b.overHTTP(ctx, func(p path) error { return b.drain(ctx, p) })
+const inProcess = "in process"
+
+func (b *bench) direct() path {
+	return path{name: inProcess, engine: b.engine, create: b.create}
+}
+
+// bulk is how many tasks one request creates.
+const bulk = 1000
+
+func (b *bench) create(ctx context.Context, s shape, n int) error {
+	for n > 0 {
+		some := min(n, bulk)
+		n -= some
+		if _, err := b.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: space, Name: s.name}}, some)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachRun calls f for every run and every path, in turn.
+func (b *bench) eachRun(ctx context.Context, f func(path) error) error {
+	return b.overHTTP(ctx, func(http path) error {
+		for range b.Runs {
+			for _, p := range []path{b.direct(), http} {
+				if err := f(p); err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // A crew is workers, each of which works on so many steps at once.
 type crew struct {
 	workers, concurrency int
-	handle               func(step string)
+	handle               func(*worker.Step[struct{}]) // nil does nothing
+	accepted             func([]tasker.ID)            // is told the steps whose outcomes count
+}
+
+// A witness sees which outcomes the engine accepts.
+type witness struct {
+	worker.Engine
+	accepted func([]tasker.ID)
+}
+
+func (w witness) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	receipt, err := w.Engine.Report(ctx, id, outcomes, claim)
+	if err == nil {
+		w.accepted(receipt.Accepted)
+	}
+	return receipt, err
 }
 
 // working runs f while a crew works.
@@ -58,9 +119,13 @@ func (b *bench) working(ctx context.Context, p path, c crew, f func() error) err
 	errs := make([]error, c.workers)
 	var wg sync.WaitGroup
 	for i := range errs {
-		w := worker.New(p.engine, worker.Options{Name: fmt.Sprint("bench ", i), Namespaces: []string{space}, Concurrency: c.concurrency, Log: b.log})
+		w := worker.New(witness{p.engine, c.accepted}, worker.Options{
+			Name: fmt.Sprint("bench ", i), Namespaces: []string{space}, Concurrency: c.concurrency, Log: b.log,
+		})
 		worker.Handle(w, "work", func(_ context.Context, s *worker.Step[struct{}]) (int, error) {
-			c.handle(s.Name)
+			if c.handle != nil {
+				c.handle(s)
+			}
 			return 1, nil
 		})
 		wg.Go(func() { errs[i] = w.Run(ctx) })
@@ -69,79 +134,4 @@ func (b *bench) working(ctx context.Context, p path, c crew, f func() error) err
 	stop()
 	wg.Wait()
 	return errors.Join(append(errs, err)...)
-}
-
-// latency runs workflows of four steps in a row, one after another, on an idle
-// system: from the request to create one until its last handler is called.
-func (b *bench) latency(ctx context.Context, p path) error {
-	const warmUp = 20
-	last := make(chan struct{})
-	handle := func(step string) {
-		if step == "d" {
-			last <- struct{}{}
-		}
-	}
-	var took []time.Duration
-	err := b.working(ctx, p, crew{workers: 1, concurrency: 10, handle: handle}, func() error {
-		for n := range warmUp + b.Workflows {
-			start := time.Now()
-			if err := p.create(ctx, "linear", 1); err != nil {
-				return err
-			}
-			select {
-			case <-last:
-			case <-time.After(time.Minute):
-				return errors.New("a workflow took longer than a minute")
-			}
-			if n >= warmUp {
-				took = append(took, time.Since(start))
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	b.add("four steps in a row, "+p.name+", median", quantile(took, 0.5), "ms", commitMedian)
-	b.add("four steps in a row, "+p.name+", 99 %", quantile(took, 0.99), "ms", commitMedian)
-	return nil
-}
-
-const (
-	drainWorkers     = 4
-	drainConcurrency = 100
-)
-
-// drain lets workers empty a full queue of tasks of one step.
-func (b *bench) drain(ctx context.Context, p path) error {
-	if err := p.create(ctx, "single", b.Tasks); err != nil {
-		return err
-	}
-	if _, err := b.db.Pool().Exec(ctx, `ANALYZE tasker.workflow_steps, tasker.tasks`); err != nil {
-		return err
-	}
-	start := time.Now()
-	var took time.Duration
-	err := b.working(ctx, p, crew{workers: drainWorkers, concurrency: drainConcurrency, handle: func(string) {}}, func() error {
-		for {
-			var open bool
-			err := b.db.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM tasker.tasks WHERE state = 'steps_in_process')`).Scan(&open)
-			if took = time.Since(start); err != nil || !open {
-				return err
-			}
-			if took > 10*time.Minute {
-				return errors.New("not drained after ten minutes")
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	})
-	if err != nil {
-		return err
-	}
-	b.add("drain of one-step tasks, "+p.name, float64(b.Tasks)/took.Seconds(), "tasks/s", queueRate)
-	return nil
 }

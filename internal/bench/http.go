@@ -43,15 +43,15 @@ func (b *bench) overHTTP(ctx context.Context, f func(path) error) error {
 }
 
 // createOver creates tasks through the API.
-func createOver(c *client.Client) func(ctx context.Context, name string, n int) error {
-	return func(ctx context.Context, name string, n int) error {
-		request := apiv1.CreateTask{Namespace: space, Name: name}
+func createOver(c *client.Client) func(ctx context.Context, s shape, n int) error {
+	return func(ctx context.Context, s shape, n int) error {
+		request := apiv1.CreateTask{Namespace: space, Name: s.name}
 		if n == 1 {
 			_, err := c.CreateTask(ctx, request)
 			return err
 		}
 		for n > 0 {
-			some := min(n, 1000)
+			some := min(n, bulk)
 			n -= some
 			if _, err := c.CreateTasks(ctx, slices.Repeat([]apiv1.CreateTask{request}, some)); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"tasker"
 	"tasker/internal/postgres"
 	"tasker/internal/schema"
 )
@@ -60,10 +61,13 @@ const (
 	quietMonitor = "staleness page, none due"
 	stats        = "stats, open entries only"
 	endedStats   = "stats, ended entries besides"
+	taskPage     = "task list page, by state"
+	stepList     = "step list, one task of 100 steps"
 )
 
 const (
-	pageSize    = 100 // of the queue and of the staleness monitor
+	pageSize    = 100 // of the lists
+	manySteps   = 100
 	readsPerRun = 5
 )
 
@@ -73,12 +77,11 @@ const (
 func Scale(ctx context.Context, o ScaleOptions) (report ScaleReport, err error) {
 	o.fill()
 	if o.DatabaseURL == "" {
-		stop, url, err := private(ctx, o.Out)
-		if err != nil {
+		var stop func() error
+		if stop, o.DatabaseURL, err = private(ctx, o.Out); err != nil {
 			return ScaleReport{}, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		o.DatabaseURL = url
 	}
 	s, err := openScale(ctx, o)
 	if err != nil {
@@ -126,7 +129,8 @@ type scale struct {
 	ScaleOptions
 	filler *pgx.Conn
 	db     *postgres.DB
-	tasks  int // live, now
+	tasks  int       // live, now
+	large  tasker.ID // the task of 100 steps
 	report ScaleReport
 }
 
@@ -184,7 +188,7 @@ func (s *scale) run(ctx context.Context) error {
 
 // measure measures everything at the size that the database has now.
 func (s *scale) measure(ctx context.Context) error {
-	for _, name := range []string{queuePage, stats, quietMonitor} {
+	for _, name := range []string{queuePage, stats, taskPage, stepList, quietMonitor} {
 		if err := s.timed(name, func() error { return s.read(ctx, name) }); err != nil {
 			return err
 		}

@@ -102,9 +102,39 @@ func storeMove(from, to, event string) string {
 	SELECT task_uuid, step_uuid, '%s', '%s', '%s', 1, since FROM fresh`, from, to, event)
 }
 
+// storeLarge stores a complete task of $1 steps, each of which depends on the one
+// before it. It is not among the live ones.
+const storeLarge = `
+WITH task AS (
+	INSERT INTO tasker.tasks (
+		task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at, completed_at
+	)
+	SELECT tasker.uuid_generate_v7(), template_uuid, namespace, name, version, 'complete', now(), '{}', 'large', now(), now(), now()
+	FROM tasker.task_templates
+	WHERE namespace = 'scale' AND name = 'hour'
+	RETURNING task_uuid
+),
+ids AS MATERIALIZED (SELECT n, tasker.uuid_generate_v7() AS id FROM generate_series(1, $1::integer) n),
+steps AS (
+	INSERT INTO tasker.workflow_steps (
+		task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids, parents_open,
+		attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, completed_at, results
+	)
+	SELECT t.task_uuid, i.id, 'step ' || i.n, 'standard', 'scale', 'work', 0, 'complete', now(),
+		array_remove(ARRAY[lag(i.id) OVER by_n], NULL), array_remove(ARRAY[lead(i.id) OVER by_n], NULL), 0,
+		1, 3, true, 'exponential', 1000, 60000, true, now(), now(), now(), '{"result": {"amount": 4711}}'
+	FROM ids i
+	CROSS JOIN task t
+	WINDOW by_n AS (ORDER BY i.n)
+)
+SELECT task_uuid FROM task`
+
 // prepare makes the open investigations, of tasks that are not among the live.
 func (s *scale) prepare(ctx context.Context) error {
 	if _, err := s.filler.Exec(ctx, prepareScale, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	if err := s.filler.QueryRow(ctx, storeLarge, manySteps).Scan(&s.large); err != nil {
 		return err
 	}
 	return s.store(ctx, s.Pending, storeFailed)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker"
 )
 
 // A subject is a statement of the product: what runs it, what it reads from, by
@@ -31,6 +33,18 @@ func (s *scale) subject(name string) subject {
 		return subject{from: "tasker.v_dlq_dashboard", run: func(ctx context.Context) error {
 			_, err := s.db.EntryStats(ctx)
 			return err
+		}}
+	case taskPage:
+		args := fmt.Sprintf("('%s', %d, 0)", tasker.TaskStepsInProcess, pageSize+1)
+		return subject{from: "FROM tasker.tasks t WHERE t.state", args: args, run: func(ctx context.Context) error {
+			list, _, err := s.db.Tasks(ctx, tasker.TaskFilter{State: tasker.TaskStepsInProcess, Limit: pageSize})
+			return filled(len(list), min(pageSize, s.tasks), err)
+		}}
+	case stepList:
+		args := fmt.Sprintf("('%s', NULL)", s.large)
+		return subject{from: "tasker.get_step_readiness_status", args: args, run: func(ctx context.Context) error {
+			list, err := s.db.Steps(ctx, s.large)
+			return filled(len(list), manySteps, err)
 		}}
 	case quietMonitor, dueMonitor:
 		return subject{from: "tasker.get_task_staleness", args: fmt.Sprintf("(%d)", pageSize), run: func(ctx context.Context) error {

@@ -8,8 +8,6 @@ import (
 	"tasker/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 // The time is the machine's; the pages are ours. They may grow by the height of
 // an index, not with what is in it.
 func TestScaleReportIsCompleteAndFlat(t *testing.T) {
@@ -26,7 +24,7 @@ func TestScaleReportIsCompleteAndFlat(t *testing.T) {
 	for _, f := range report.Figures {
 		points[f.Name] = f.Points
 	}
-	for _, name := range []string{sweepBatch, wholeSweep, queuePage, quietMonitor, dueMonitor, stats} {
+	for _, name := range []string{sweepBatch, wholeSweep, queuePage, quietMonitor, dueMonitor, stats, taskPage, stepList} {
 		list := points[name]
 		if len(list) != len(sizes) || list[0].Tasks != sizes[0] || list[1].Tasks != sizes[1] {
 			t.Errorf("%s: points %v, want one for each of the sizes %v", name, list, sizes)
@@ -43,7 +41,7 @@ func TestScaleReportIsCompleteAndFlat(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	for _, name := range []string{sweepBatch, queuePage, dueMonitor, quietMonitor} {
+	for _, name := range []string{sweepBatch, queuePage, dueMonitor, quietMonitor, taskPage, stepList} {
 		small, large := points[name][0].Buffers, points[name][1].Buffers
 		if most := small + small/5 + 50; large > most {
 			t.Errorf("%s: %d pages with %d tasks, %d with %d; want at most %d", name, small, sizes[0], large, sizes[1], most)

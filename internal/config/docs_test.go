@@ -37,7 +37,17 @@ Made from the keys in ` + "`internal/config`" + ` by its tests.
 
 A server reads its defaults, then the file given with ` + "`--config`" + ` (TOML), then the environment, then the flags; the later
 wins. A key or a ` + "`TASKER_…`" + ` variable that means nothing is an error. ` + "`tasker config`" + ` prints what holds, with passwords
-hidden, and ` + "`tasker config keys`" + ` prints this list.
+hidden, and fails if no server could start with it; ` + "`tasker config keys`" + ` prints this list. A variable that is empty counts
+as not set. Lists are one text with commas:
+
+` + "```toml" + `
+[staleness_detection.thresholds]
+waiting_for_retry_minutes = 45
+
+[redaction]
+keys  = "*password*, *token, iban"
+paths = "$.task.context.customer.email, $.steps[*].results.result"
+` + "```" + `
 
 | key | variable | default | meaning |
 |---|---|---|---|

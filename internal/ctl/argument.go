@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,7 +67,7 @@ func (p *program) document(flag, value string) (json.RawMessage, error) {
 	if name, isFile := strings.CutPrefix(value, "@"); isFile {
 		var err error
 		if doc, err = p.read(name); err != nil {
-			return nil, fmt.Errorf("--%s: %w", flag, err)
+			return nil, fmt.Errorf("--%s: %w; give the path of a file, or @- for standard input", flag, err)
 		}
 		from += " " + value
 	}
@@ -89,20 +90,20 @@ func (p *program) object(flag, value string) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// read reads a file; - is standard input.
+// read reads a file; - is standard input. What cannot be read was named wrongly.
 func (p *program) read(name string) ([]byte, error) {
 	in := p.in
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, err
+			return nil, usage{err.Error()}
 		}
 		defer file.Close()
 		in = file
 	}
 	doc, err := io.ReadAll(io.LimitReader(in, maxDocument+1))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, usage{err.Error()}
 	}
 	if len(doc) > maxDocument {
 		return nil, tasker.Errorf(tasker.TooLarge, "%s has more than %d bytes", name, maxDocument)
@@ -139,16 +140,13 @@ func oneOf[T ~string](c *cobra.Command, flag string, values []T) {
 
 // choice refuses a value that is none of an enumeration; empty is no choice.
 func choice[T ~string](flag, value string, values []T) (T, error) {
-	words := make([]string, len(values))
-	for i, v := range values {
-		if words[i] = string(v); value == words[i] {
-			return v, nil
-		}
-	}
 	if value == "" {
 		return "", nil
 	}
-	return "", usage{"--" + flag + " must be one of " + strings.Join(words, ", ") + ", not " + quote(value)}
+	if slices.Contains(values, T(value)) {
+		return T(value), nil
+	}
+	return "", usage{"--" + flag + " must be one of " + choices(values) + ", not " + quote(value)}
 }
 
 func quote(s string) string { return strconv.Quote(s) }

@@ -145,7 +145,10 @@ func (p *program) root(name string) *cobra.Command {
 		Long:          strings.ReplaceAll(about, "%[1]s", name),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if err := refuseEmpty(c); err != nil {
+				return err
+			}
 			if p.output != "table" && p.output != "json" {
 				return usage{"--output must be table or json, not " + quote(p.output)}
 			}
@@ -156,6 +159,7 @@ func (p *program) root(name string) *cobra.Command {
 	root.SetIn(p.in)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
+	root.SetFlagErrorFunc(flagError)
 	server := defaultServer
 	if p.env["TASKER_URL"] != "" {
 		server = p.env["TASKER_URL"]

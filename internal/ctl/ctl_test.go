@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tasker"
+	"tasker/apiv1"
 )
 
 // run runs the command without a server.
@@ -163,6 +165,46 @@ func TestDetailsOfErrors(t *testing.T) {
 	} {
 		if got := strings.Join(detailLines(tt.details), "|"); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.details, got, tt.want)
+		}
+	}
+}
+
+func TestDetailsAddSomething(t *testing.T) {
+	fault := tasker.Fault{Path: "limit", Message: "must be a number"}
+	other := tasker.Fault{Path: "offset", Message: "must be a number"}
+	for _, tt := range []struct {
+		faults []tasker.Fault
+		want   string
+	}{
+		{[]tasker.Fault{fault}, "Error: not valid: limit: must be a number\n"},
+		{[]tasker.Fault{fault, other}, "Error: not valid: limit: must be a number\n  offset: must be a number\n"},
+	} {
+		var out bytes.Buffer
+		p := &program{err: &out, env: map[string]string{}}
+		p.complain("tasker-ctl", tasker.Errorf(tasker.Invalid, "not valid: %s", fault).WithDetails(tt.faults))
+		if out.String() != tt.want {
+			t.Errorf("printed %q, want %q", out.String(), tt.want)
+		}
+	}
+}
+
+// Any part of a snapshot may be hidden.
+func TestHiddenEvidence(t *testing.T) {
+	step := anID
+	for _, tt := range []struct{ snapshot, want string }{
+		{`null`, ""},
+		{`"[redacted]"`, ""},
+		{`{"steps": "[redacted]"}`, "\n  Task Snapshot:\n"},
+		{`{"redaction_failed": "why"}`, "Redaction failed: why"},
+		{`{"steps": ["[redacted]", {"step_uuid": "` + anID + `", "name": "charge", "attempts": "[redacted]", "error": "[redacted]"}]}`,
+			`Error: "[redacted]"`},
+		{`{"task": "[redacted]", "time_in_state_minutes": "[redacted]"}`, "Time in state: [redacted]"},
+	} {
+		var out bytes.Buffer
+		p := &program{out: &out, env: map[string]string{}}
+		p.oneEntry(apiv1.Entry{StepUUID: &step, TaskSnapshot: json.RawMessage(tt.snapshot)}, false)
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: printed %q, want %q", tt.snapshot, out.String(), tt.want)
 		}
 	}
 }

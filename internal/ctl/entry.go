@@ -60,11 +60,16 @@ func (p *program) entriesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.show(list, func() { p.listEntries(list, ids) })
+			return p.show(list, func() {
+				p.listEntries(list, ids)
+				if !ids || !c.Flags().Changed("limit") {
+					p.mayGoOn(len(list), q.Page)
+				}
+			})
 		},
 	}
-	c.Flags().StringVarP(&status, "status", "s", "", "only those with this status")
-	c.Flags().StringVar(&reason, "reason", "", "only those with this reason")
+	c.Flags().StringVarP(&status, "status", "s", "", "only those with this status: "+choices(tasker.ResolutionStatuses()))
+	c.Flags().StringVar(&reason, "reason", "", "only those with this reason: "+choices(tasker.Reasons()))
 	c.Flags().BoolVarP(&ids, "quiet", "q", false, "print ids only")
 	pageFlags(c, &q.Page, 50)
 	oneOf(c, "status", tasker.ResolutionStatuses())
@@ -87,7 +92,7 @@ func (p *program) listEntries(list []apiv1.Entry, ids bool) {
 		})
 	}
 	if !ids {
-		p.table([]string{"entry", "task", "reason", "detail", "status", "task is", "opened"}, rows)
+		p.table([]string{"entry", "task", "reason", "detail", "status", "task is", "opened"}, rows, "task")
 	}
 }
 
@@ -109,10 +114,15 @@ func (p *program) queueCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.show(list, func() { p.listQueue(list, ids) })
+			return p.show(list, func() {
+				p.listQueue(list, ids)
+				if !ids || !c.Flags().Changed("limit") {
+					p.cutShort(len(list), limit, "tasker-ctl dlq stats counts all")
+				}
+			})
 		},
 	}
-	c.Flags().IntVarP(&limit, "limit", "l", 100, "at most so many")
+	limitFlag(c, &limit, 100)
 	c.Flags().BoolVarP(&ids, "quiet", "q", false, "print ids only")
 	return c
 }
@@ -133,7 +143,7 @@ func (p *program) listQueue(list []apiv1.QueueEntry, ids bool) {
 		})
 	}
 	if !ids {
-		p.table([]string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting"}, rows)
+		p.table([]string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting"}, rows, "task")
 	}
 }
 
@@ -149,14 +159,16 @@ func minutes(f float64) string {
 }
 
 func (p *program) entryGetCommand() *cobra.Command {
-	return &cobra.Command{
+	var whole bool
+	c := &cobra.Command{
 		Use:   "get ENTRY|TASK",
 		Short: "Show an investigation with its evidence; of a task, the newest",
 		Example: `  tasker-ctl dlq get $ENTRY
+  tasker-ctl dlq get $ENTRY --snapshot
   tasker-ctl dlq get $TASK -o json | jq .task_snapshot`,
-		Args: named("ENTRY"),
+		Args: named("ENTRY|TASK"),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("ENTRY", args[0])
+			id, err := readID("ENTRY|TASK", args[0])
 			if err != nil {
 				return err
 			}
@@ -164,9 +176,11 @@ func (p *program) entryGetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.show(e, func() { p.oneEntry(e) })
+			return p.show(e, func() { p.oneEntry(e, whole) })
 		},
 	}
+	c.Flags().BoolVar(&whole, "snapshot", false, "the whole snapshot, as JSON")
+	return c
 }
 
 // entry returns the investigation with this id, or else the newest of the task
@@ -194,121 +208,36 @@ func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) 
 	return api.Entry(ctx, newest) // only by its own id it comes with its history
 }
 
-func (p *program) oneEntry(e apiv1.Entry) {
+func (p *program) oneEntry(e apiv1.Entry, whole bool) {
 	p.done("DLQ Entry Details:")
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID}, field{"Step UUID", or(e.StepUUID, "")},
-		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode}, field{"Severity", e.Severity},
-		field{"What it means", e.Label}, field{"What to do", e.Guidance}, field{"Detected by", e.DetectedBy},
+		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
+	)
+	p.fields("  ", what(e)...)
+	p.fields("  ",
+		field{"Severity", e.Severity}, field{"What it means", e.Label}, field{"What to do", e.Guidance}, field{"Detected by", e.DetectedBy},
 		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState},
 		field{"DLQ timestamp", at(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
 		field{"Resolution notes", or(e.ResolutionNotes, "")}, field{"Resolved at", at(e.ResolvedAt)},
-		field{"Resolved by", or(e.ResolvedBy, "")}, field{"Recovered at", at(e.RecoveredAt)},
+		field{"Resolved by", resolver(e)}, field{"Recovered at", at(e.RecoveredAt)},
 		field{"Predecessor", or(e.PredecessorUUID, "")}, field{"Metadata", compact(e.Metadata)},
 	)
-	if compact(e.TaskSnapshot) != "" {
-		fmt.Fprintf(p.out, "\n  Task Snapshot:\n  %s\n", indented(e.TaskSnapshot, "  "))
+	if len(e.History) > 0 {
+		fmt.Fprintln(p.out)
+		p.listHistory(e.History)
 	}
-	if len(e.History) == 0 {
-		return
-	}
-	fmt.Fprintln(p.out)
-	p.listHistory(e.History)
+	p.oneSnapshot(e, whole)
 }
 
-func (p *program) entryUpdateCommand() *cobra.Command {
-	var status, notes, by, metadata, unchanged string
-	c := &cobra.Command{
-		Use:   "update ENTRY",
-		Short: "Note what was found, or end an investigation",
-		Long: `Note what was found, or end an investigation with --status and --notes.
-
-It moves no task. permanently_failed also blocks every further repair of the task.
-With --if-unchanged-since, what somebody else has changed meanwhile is not overwritten.`,
-		Example: `  tasker-ctl dlq update $ENTRY --notes "looking at the pool"
-  tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged" \
-    --resolved-by "ops-team@example.com" --metadata '{"root_cause": "database_connection_timeout"}'
-
-  SEEN=$(tasker-ctl dlq get $ENTRY -o json | jq -r .updated_at)
-  tasker-ctl dlq update $ENTRY --notes "mine now" --if-unchanged-since $SEEN`,
-		Args: named("ENTRY"),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("ENTRY", args[0])
-			if err != nil {
-				return err
-			}
-			if status == "" && notes == "" && metadata == "" && by == "" {
-				return usage{"nothing to update: give --status, --notes or --metadata"}
-			}
-			var u apiv1.UpdateEntry
-			chosen, err := choice("status", status, endings())
-			if err != nil {
-				return err
-			}
-			if u.Metadata, err = p.object("metadata", metadata); err != nil {
-				return err
-			}
-			if chosen != "" {
-				u.ResolutionStatus = new(string(chosen))
-				if by, err = p.actor("resolved-by", by); err != nil {
-					return err
-				}
-			}
-			if notes != "" {
-				u.ResolutionNotes = &notes
-			}
-			if by != "" {
-				u.ResolvedBy = &by
-			}
-			if unchanged != "" {
-				since, err := time.Parse(time.RFC3339Nano, unchanged)
-				if err != nil {
-					return usage{"--if-unchanged-since must be a time as updated_at has it, such as 2026-01-31T12:00:00.123456Z"}
-				}
-				u.ExpectedUpdatedAt = &since
-			}
-			return p.updateEntry(c, id, u)
-		},
+// resolver is who ended an investigation; nobody did while it is open, even if
+// somebody is noted.
+func resolver(e apiv1.Entry) string {
+	if e.ResolutionStatus == string(tasker.EntryPending) {
+		return ""
 	}
-	c.Flags().StringVarP(&status, "status", "s", "", "end it as manually_resolved, permanently_failed or cancelled")
-	c.Flags().StringVarP(&notes, "notes", "n", "", "what was found and done; needed to end it")
-	c.Flags().StringVarP(&by, "resolved-by", "b", "", "who ended it (default $TASKER_ACTOR, else your name on this machine)")
-	c.Flags().StringVar(&metadata, "metadata", "", "for programs: a JSON object, @file or @-; merged over what is there")
-	c.Flags().StringVar(&unchanged, "if-unchanged-since", "", "only if it was last updated at this time, as updated_at has it (-o json)")
-	oneOf(c, "status", endings())
-	return c
-}
-
-// endings are the statuses that end an investigation.
-func endings() []tasker.ResolutionStatus {
-	return []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}
-}
-
-func (p *program) updateEntry(c *cobra.Command, id tasker.ID, u apiv1.UpdateEntry) error {
-	api, err := p.api()
-	if err != nil {
-		return err
-	}
-	e, err := api.UpdateEntry(c.Context(), id, u)
-	if tasker.CodeOf(err) == tasker.Conflict && u.ExpectedUpdatedAt != nil && p.output != "json" {
-		p.complain(c.CommandPath(), err)
-		p.sayChanges(c.Context(), id, *u.ExpectedUpdatedAt)
-		return silent(exitConflict)
-	}
-	if err != nil {
-		return err
-	}
-	return p.show(e, func() {
-		p.done("DLQ investigation updated successfully")
-		p.fields("  ",
-			field{"Resolution status", e.ResolutionStatus}, field{"Resolution notes", or(e.ResolutionNotes, "")},
-			field{"Resolved by", or(e.ResolvedBy, "")}, field{"Current task state", e.CurrentTaskState},
-		)
-		for _, w := range e.Warnings {
-			p.warn("%s", clean(w))
-		}
-	})
+	return or(e.ResolvedBy, "")
 }
 
 func (p *program) entryCreateCommand() *cobra.Command {
@@ -339,7 +268,7 @@ func (p *program) entryCreateCommand() *cobra.Command {
 			}
 			e, err := api.OpenEntry(c.Context(), task, o)
 			if err != nil {
-				return err
+				return notATask(c.Context(), api, task, err)
 			}
 			return p.show(e, func() {
 				p.done("Investigation opened!")
@@ -354,4 +283,17 @@ func (p *program) entryCreateCommand() *cobra.Command {
 	c.Flags().StringVar(&by, "created-by", "", "who opens it (default $TASKER_ACTOR, else your name on this machine)")
 	c.Flags().StringVar(&metadata, "metadata", "", "for programs: a JSON object, @file or @-")
 	return c
+}
+
+// notATask is the refusal to open an investigation of a task that is not there; it
+// says so when the id is that of an investigation.
+func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal error) error {
+	if tasker.CodeOf(refusal) != tasker.NotFound {
+		return refusal
+	}
+	e, err := api.Entry(ctx, id)
+	if err != nil {
+		return refusal
+	}
+	return tasker.Errorf(tasker.NotFound, "%s is no task but an investigation, of task %s; it is %s", id, e.TaskUUID, e.ResolutionStatus)
 }

@@ -3,6 +3,9 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,9 +20,9 @@ func (p *program) historyCommand() *cobra.Command {
 		Short: "Show who did what to an investigation, oldest first; of a task, to its newest",
 		Example: `  tasker-ctl dlq history $ENTRY
   tasker-ctl dlq history $TASK -o json | jq -r '.[] | "\(.changed_at) \(.actor): \(.notes)"'`,
-		Args: named("ENTRY"),
+		Args: named("ENTRY|TASK"),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("ENTRY", args[0])
+			id, err := readID("ENTRY|TASK", args[0])
 			if err != nil {
 				return err
 			}
@@ -40,7 +43,7 @@ func (p *program) listHistory(list []apiv1.EntryChange) {
 	}
 	var rows [][]string
 	for _, h := range list {
-		rows = append(rows, []string{at(&h.ChangedAt), h.Event, or(h.FromStatus, "-"), h.ToStatus, h.Actor, or(h.Notes, "")})
+		rows = append(rows, []string{at(&h.ChangedAt), h.Event, or(h.FromStatus, "-"), h.ToStatus, h.Actor, said(h)})
 	}
 	p.table([]string{"time", "event", "from", "to", "actor", "notes"}, rows)
 }
@@ -57,9 +60,21 @@ func (p *program) sayChanges(ctx context.Context, id tasker.ID, since time.Time)
 			continue
 		}
 		line := fmt.Sprintf("%s: %s by %s, %s", at(&h.ChangedAt), h.Event, h.Actor, h.ToStatus)
-		if notes := or(h.Notes, ""); notes != "" {
-			line += ": " + notes
+		if note := short(said(h), maxNote); note != "" {
+			line += ": " + note
 		}
 		fmt.Fprintln(p.err, "  "+clean(line))
 	}
+}
+
+// said is the note of a change; of one without, the keys that it set.
+func said(h apiv1.EntryChange) string {
+	if notes := or(h.Notes, ""); notes != "" {
+		return notes
+	}
+	keys := slices.Sorted(maps.Keys(readPicture(h.Metadata)))
+	if len(keys) == 0 {
+		return ""
+	}
+	return "metadata: " + strings.Join(keys, ", ")
 }

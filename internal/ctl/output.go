@@ -15,6 +15,7 @@ import (
 
 	"tasker"
 	"tasker/apiv1"
+	"tasker/client"
 	"tasker/internal/payload"
 )
 
@@ -162,10 +163,49 @@ func (p *program) more(page apiv1.Pagination) {
 	}
 }
 
+// cutShort says on stderr that a list without pages is as long as it was allowed
+// to be, and what else tells.
+func (p *program) cutShort(shown, limit int, elsewhere string) {
+	if shown < limit {
+		return
+	}
+	text := fmt.Sprintf("%d shown", shown)
+	if limit < maxLimit {
+		text += fmt.Sprintf("; --limit shows more (at most %d)", maxLimit)
+	} else {
+		text += ", there may be more"
+	}
+	if elsewhere != "" {
+		text += ", " + elsewhere
+	}
+	fmt.Fprintln(p.err, text+".")
+}
+
+// mayGoOn says on stderr that a list of which the server counts no more than it
+// sends may go on.
+func (p *program) mayGoOn(shown int, page client.Page) {
+	if shown >= page.Limit {
+		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, page.Offset+shown)
+	}
+}
+
+// An advised is an error with lines for a person: which commands help.
+type advised struct {
+	error
+	lines []string
+}
+
+// Unwrap returns the error.
+func (a advised) Unwrap() error { return a.error }
+
 // complain prints the error of a command. Scripts that read JSON get it in the API's shape.
 func (p *program) complain(command string, err error) {
 	if _, quiet := errors.AsType[silent](err); quiet {
 		return
+	}
+	var advice advised
+	if errors.As(err, &advice) {
+		err = advice.error
 	}
 	body := apiv1.ErrorBody{Code: string(tasker.CodeOf(err)), Message: err.Error()}
 	var known *tasker.Error
@@ -186,6 +226,11 @@ func (p *program) complain(command string, err error) {
 	}
 	fmt.Fprintln(p.err, p.paint(p.err, red, "Error:"), clean(body.Message))
 	for _, line := range detailLines(body.Details) {
+		if !strings.Contains(clean(body.Message), clean(line)) {
+			fmt.Fprintln(p.err, "  "+clean(line))
+		}
+	}
+	for _, line := range advice.lines {
 		fmt.Fprintln(p.err, "  "+clean(line))
 	}
 	if body.Code == "USAGE" {

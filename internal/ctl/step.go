@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tasker"
 	"tasker/apiv1"
+	"tasker/internal/lifecycle"
 )
 
 func (p *program) stepsCommand() *cobra.Command {
@@ -48,8 +50,9 @@ func (p *program) listSteps(steps []apiv1.Step) {
 		p.fields("    ",
 			field{"State", s.CurrentState},
 			field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
-			field{"Ready for execution", strconv.FormatBool(s.ReadyForExecution)},
-			field{"Attempts", attempts(s)},
+			field{"Ready for execution", ready(s)},
+			field{"Attempts", attempts(s) + queued(s)},
+			field{"Type", special(s)}, field{"Handler", s.Handler},
 		)
 		if s.RetryEligible {
 			fmt.Fprintf(p.out, "    %s Retry eligible\n", p.paint(p.out, yellow, "⚠"))
@@ -58,6 +61,30 @@ func (p *program) listSteps(steps []apiv1.Step) {
 }
 
 func attempts(s apiv1.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
+
+// queued tells of an attempt that no worker has begun.
+func queued(s apiv1.Step) string {
+	if s.CurrentState == string(tasker.StepEnqueued) {
+		return " (queued)"
+	}
+	return ""
+}
+
+// special is the type of a step that no worker executes.
+func special(s apiv1.Step) string {
+	if s.Type == string(tasker.ExternalStep) {
+		return s.Type
+	}
+	return ""
+}
+
+// ready tells whether a step could go on, and what it then waits for.
+func ready(s apiv1.Step) string {
+	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
+		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer from outside)"
+	}
+	return strconv.FormatBool(s.ReadyForExecution)
+}
 
 func (p *program) stepCommand() *cobra.Command {
 	return &cobra.Command{
@@ -91,10 +118,11 @@ func (p *program) oneStep(s apiv1.Step) {
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"UUID", s.StepUUID}, field{"Name", s.Name}, field{"State", s.CurrentState},
+		field{"Type", special(s)}, field{"Handler", s.Handler},
 		field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
-		field{"Ready for execution", strconv.FormatBool(s.ReadyForExecution)},
+		field{"Ready for execution", ready(s)},
 		field{"Retry eligible", strconv.FormatBool(s.RetryEligible)},
-		field{"Attempts", attempts(s)},
+		field{"Attempts", attempts(s) + queued(s)},
 		field{"Last failure", at(s.LastFailureAt)},
 		field{"Next retry", at(s.NextRetryAt)},
 		field{"Error", failureText(s.Error)},
@@ -168,6 +196,9 @@ func (p *program) operate(c *cobra.Command, args []string, o operation, data *ap
 		return err
 	}
 	s, err := api.ActOnStep(c.Context(), task, step, a)
+	if tasker.CodeOf(err) == tasker.Conflict {
+		return p.advise(c, task, step, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -175,6 +206,39 @@ func (p *program) operate(c *cobra.Command, args []string, o operation, data *ap
 		p.done("%s", o.success)
 		p.fields("  ", field{"New state", s.CurrentState}, field{"Reason", o.reason}, field{o.label, actor})
 	})
+}
+
+// advise adds to the refusal of an action what helps: commands in place of the
+// actions that the refusal names.
+func (p *program) advise(c *cobra.Command, task, step tasker.ID, refusal error) error {
+	s, err := p.client.Step(c.Context(), task, step)
+	if err != nil {
+		return refusal // which has all that is known
+	}
+	var lines []string
+	if s.CurrentState == string(tasker.StepEnqueued) {
+		lines = append(lines, "it waits for a worker: tasker-ctl worker list")
+	}
+	interrupt := ""
+	if lifecycle.Held(tasker.StepState(s.CurrentState)) {
+		interrupt = " --interrupt"
+	}
+	for _, a := range []struct {
+		action tasker.StepAction
+		rest   string
+	}{
+		{tasker.ResetForRetry, "reset-step %s %s --reason …"},
+		{tasker.ResolveManually, "resolve-step %s %s --reason …"},
+		{tasker.CompleteManually, "complete-step %s %s --result … --reason …"},
+	} {
+		if strings.Contains(refusal.Error(), string(a.action)) {
+			lines = append(lines, fmt.Sprintf("tasker-ctl task "+a.rest, task, step)+interrupt)
+		}
+	}
+	if len(lines) < 2 && strings.Contains(refusal.Error(), "interrupt") {
+		lines = append(lines, "to take it away all the same, add --interrupt")
+	}
+	return advised{refusal, lines}
 }
 
 func (p *program) resetCommand() *cobra.Command {

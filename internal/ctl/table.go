@@ -15,6 +15,7 @@ import (
 
 const (
 	maxCell = 60   // characters of a text in a table
+	maxNote = 120  // characters of a text that is only hinted at
 	minCell = 12   // columns that a text keeps on a narrow terminal; no header is wider
 	gap     = "  " // between two columns
 )
@@ -25,8 +26,9 @@ var prose = []string{
 	"actor", "dead letter", "description", "detail", "last failure", "name", "namespace", "namespaces", "notes", "reason", "step", "template",
 }
 
-// table prints rows under a header, without borders, so that awk can read them.
-func (p *program) table(header []string, rows [][]string) {
+// table prints rows under a header, without borders, so that awk can read them. On
+// a terminal that is too narrow, spare columns are left out before any is cut.
+func (p *program) table(header []string, rows [][]string, spare ...string) {
 	w := table.NewWriter()
 	w.SetStyle(table.Style{
 		Box:    table.BoxStyle{PaddingRight: gap},
@@ -37,9 +39,10 @@ func (p *program) table(header []string, rows [][]string) {
 		grid = append(grid, cells(r))
 	}
 	if most := p.columns(); most > 0 {
+		grid = leaveOut(grid, most, spare)
 		fit(grid, most)
 	}
-	w.AppendHeader(tableRow(header))
+	w.AppendHeader(tableRow(grid[0]))
 	for _, r := range grid[1:] {
 		w.AppendRow(tableRow(r))
 	}
@@ -65,12 +68,15 @@ func cells(texts []string) []string {
 }
 
 // cell returns s as one short piece of a line.
-func cell(s string) string {
+func cell(s string) string { return short(s, maxCell) }
+
+// short returns s as a piece of a line of at most so many characters.
+func short(s string, most int) string {
 	s = clean(s)
-	if utf8.RuneCountInString(s) <= maxCell {
+	if utf8.RuneCountInString(s) <= most {
 		return s
 	}
-	return string([]rune(s)[:maxCell-1]) + "…"
+	return string([]rune(s)[:most-1]) + "…"
 }
 
 // columns returns how wide a table may be; 0 means as wide as it is, for programs
@@ -90,17 +96,41 @@ func (p *program) columns() int {
 	return max(width, 0)
 }
 
-// fit cuts the widest prose of a table, whose first row is its header, until the
-// table is at most so many columns wide, or no prose has more than it needs.
-func fit(grid [][]string, most int) {
-	widths := make([]int, len(grid[0]))
-	total := -len(gap)
+// measure returns the widths of the columns of a table and of all together.
+func measure(grid [][]string) (widths []int, total int) {
+	widths = make([]int, len(grid[0]))
+	total = -len(gap)
 	for i := range widths {
 		for _, row := range grid {
 			widths[i] = max(widths[i], text.StringWidthWithoutEscSequences(row[i]))
 		}
 		total += widths[i] + len(gap)
 	}
+	return widths, total
+}
+
+// leaveOut drops spare columns, in their order, while a table is more than so many
+// columns wide.
+func leaveOut(grid [][]string, most int, spare []string) [][]string {
+	for _, name := range spare {
+		_, total := measure(grid)
+		at := slices.Index(grid[0], name)
+		if total <= most || at < 0 {
+			continue
+		}
+		less := make([][]string, len(grid))
+		for i, row := range grid {
+			less[i] = slices.Concat(row[:at], row[at+1:])
+		}
+		grid = less
+	}
+	return grid
+}
+
+// fit cuts the widest prose of a table, whose first row is its header, until the
+// table is at most so many columns wide, or no prose has more than it needs.
+func fit(grid [][]string, most int) {
+	widths, total := measure(grid)
 	for ; total > most; total-- {
 		widest := -1
 		for i, name := range grid[0] {

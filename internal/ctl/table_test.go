@@ -67,6 +67,30 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
+// A spare column goes before another is cut.
+func TestTablesLeaveOutWhatIsSpare(t *testing.T) {
+	header := []string{"entry", "task", "reason", "waiting"}
+	row := []string{anID, anID, "max_retries_exceeded", "5s"}
+	for _, tt := range []struct {
+		width int
+		want  string
+	}{
+		{0, anID + "  " + anID + "  max_retries_exceeded  5s"},
+		{105, anID + "  " + anID + "  max_retries_exceeded  5s"},
+		{104, anID + "  max_retries_exceeded  5s"},
+		{67, anID + "  max_retries_exceeded  5s"},
+		{66, anID + "  max_retries_exceed…  5s"},
+	} {
+		var out bytes.Buffer
+		p := &program{out: &out, width: tt.width}
+		p.table(header, [][]string{row}, "task", "nosuch")
+		_, line, _ := strings.Cut(out.String(), "\n")
+		if got := strings.Join(strings.Fields(line), "  "); got != tt.want {
+			t.Errorf("%d columns: %q, want %q", tt.width, got, tt.want)
+		}
+	}
+}
+
 // Where there is room for what must stay whole, no line is wider than the terminal
 // and nothing but prose is cut.
 func TestTablesKeepWhatCountsWhole(t *testing.T) {

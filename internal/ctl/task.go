@@ -27,12 +27,6 @@ func (p *program) taskCommand() *cobra.Command {
 	return c
 }
 
-// pageFlags are those of every list that goes on.
-func pageFlags(c *cobra.Command, page *client.Page, limit int) {
-	c.Flags().IntVarP(&page.Limit, "limit", "l", limit, "at most so many")
-	c.Flags().IntVar(&page.Offset, "offset", 0, "leave out the first so many")
-}
-
 func (p *program) tasksCommand() *cobra.Command {
 	var q client.TaskQuery
 	var status string
@@ -63,7 +57,7 @@ func (p *program) tasksCommand() *cobra.Command {
 			return p.show(list, func() { p.listTasks(list, ids) })
 		},
 	}
-	c.Flags().StringVarP(&status, "status", "s", "", "only those in this state")
+	c.Flags().StringVarP(&status, "status", "s", "", "only those in this state: "+choices(tasker.TaskStates()))
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only those of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only those of this template")
 	c.Flags().BoolVar(&deadLettered, "dead-lettered", false, "only those with an open or permanent investigation; =false for those without")
@@ -216,7 +210,10 @@ func (p *program) transitionsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.show(list, func() { p.listTransitions(list) })
+			return p.show(list, func() {
+				p.listTransitions(list)
+				p.mayGoOn(len(list), page)
+			})
 		},
 	}
 	c.Flags().StringVar(&step, "step", "", "the history of this step")

@@ -67,16 +67,19 @@ func (p *program) stalenessCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.show(list, func() { p.listStaleness(list) })
+			return p.show(list, func() {
+				p.listStaleness(list)
+				p.cutShort(len(list), limit, "")
+			})
 		},
 	}
-	c.Flags().IntVarP(&limit, "limit", "l", 100, "at most so many")
+	limitFlag(c, &limit, 100)
 	return c
 }
 
 func (p *program) listStaleness(list []apiv1.StalenessLine) {
 	if len(list) == 0 {
-		fmt.Fprintln(p.err, "No task is watched now.")
+		fmt.Fprintln(p.err, "No task is in a state with a staleness threshold.")
 		return
 	}
 	var rows [][]string

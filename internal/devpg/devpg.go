@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 )
 
@@ -107,6 +108,32 @@ func start(ctx context.Context, o Options, dir *directory) (*Server, error) {
 	o.Log.InfoContext(ctx, "private PostgreSQL is ready",
 		"dir", dir.path, "port", s.port, "version", bin.version, "pid", s.process.pid())
 	return s, nil
+}
+
+// RunningURL is the address of the database that runs on a data directory, with
+// its password; "" means [DefaultDataDir].
+func RunningURL(dataDir string) (string, error) {
+	if dataDir == "" {
+		var err error
+		if dataDir, err = DefaultDataDir(); err != nil {
+			return "", err
+		}
+	}
+	root, err := os.OpenRoot(dataDir)
+	if err != nil {
+		return "", fmt.Errorf("no private PostgreSQL has its data in %s: %w", dataDir, err)
+	}
+	defer func() { _ = root.Close() }()
+	d := &directory{path: dataDir, root: root}
+	m, err := d.postmaster()
+	if err != nil || !m.ready || m.port == 0 || !alive(m.pid) {
+		return "", fmt.Errorf("no private PostgreSQL runs on %s: start it with tasker dev", dataDir)
+	}
+	s := &Server{port: m.port}
+	if s.password, err = d.readPassword(); err != nil {
+		return "", err
+	}
+	return s.URL(), nil
 }
 
 // URL is the address of the database, with its password.

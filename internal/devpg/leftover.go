@@ -20,6 +20,7 @@ const leftoverGrace = 30 * time.Second
 // postmaster is what PostgreSQL writes about itself into its data.
 type postmaster struct {
 	pid   int
+	port  int
 	ready bool // it accepts connections
 }
 
@@ -35,7 +36,12 @@ func (d *directory) postmaster() (postmaster, error) {
 	if err != nil || pid <= 0 {
 		return postmaster{}, fmt.Errorf("%s does not begin with a process id", postmasterFile)
 	}
-	return postmaster{pid: pid, ready: len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready"}, nil
+	m := postmaster{pid: pid}
+	if len(lines) > 7 {
+		m.ready = strings.TrimSpace(lines[7]) == "ready"
+		m.port, _ = strconv.Atoi(strings.TrimSpace(lines[3])) // 0 is none
+	}
+	return m, nil
 }
 
 // stopLeftover ends a server that has lost its parent: on Linux it is about to

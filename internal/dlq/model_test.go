@@ -150,8 +150,15 @@ func (t *modelTask) writtenOff() bool {
 // settle brings a task to rest after its steps have changed.
 func (m *model) settle(t *modelTask, operator bool) {
 	to := t.rests()
-	if t.ended() || t.state == tasker.TaskError && to == tasker.TaskWaitingForRetry && !operator {
-		return // what is dead-lettered is not retried by itself
+	if t.ended() {
+		return
+	}
+	if t.state == tasker.TaskError && (to == tasker.TaskError || to == tasker.TaskWaitingForRetry && !operator) {
+		// What is dead-lettered is not retried by itself; but it is not forgotten.
+		if t.attend == 0 && t.open() == nil && !t.writtenOff() {
+			t.attend = m.now + modelRecovery
+		}
+		return
 	}
 	if to == t.state && to != tasker.TaskStepsInProcess && to != tasker.TaskWaitingForRetry {
 		return
@@ -161,6 +168,9 @@ func (m *model) settle(t *modelTask, operator bool) {
 	}
 	if to != t.state {
 		t.attend = 0
+		if e := t.open(); e != nil && to == tasker.TaskError {
+			e.recovered = false
+		}
 		if to == tasker.TaskError && t.open() == nil {
 			t.attend = m.now + modelRecovery
 		}
@@ -367,18 +377,22 @@ func (m *model) end(t *modelTask, status tasker.ResolutionStatus) bool {
 	if status == tasker.EntryPermanentlyFailed {
 		return true
 	}
+	if t.state == tasker.TaskError && t.attend == 0 && (status == tasker.EntryManuallyResolved || e.reason == tasker.ManualDLQ) {
+		t.attend = m.now + modelRecovery
+	}
 	// What failed meanwhile and still stands so is not forgotten.
+	var seen []int
 	for _, f := range slices.Backward(e.during) {
-		if s := t.steps[f.step]; s.state == tasker.StepError && s.retryAt == 0 {
+		if s := t.steps[f.step]; s.state == tasker.StepError && s.retryAt == 0 && !slices.Contains(seen, f.step) {
+			seen = append(seen, f.step)
 			m.stuck(t, tasker.MaxRetriesExceeded, f.detail, f.step)
-			break
 		}
 	}
 	return true
 }
 
 func (m *model) openByHand(t *modelTask) bool {
-	if t.open() != nil {
+	if t.open() != nil || t.writtenOff() {
 		return false
 	}
 	m.stuck(t, tasker.ManualDLQ, tasker.OperatorRequest, -1)

@@ -120,22 +120,31 @@ func lostRace(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.Entry
 	return update{entry: entry}, mayUpdate(entry, u)
 }
 
-// follow opens the next investigation when one ends although another step has
-// failed for good while it was open and still stands so: it would be forgotten
-// otherwise.
-func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (*tasker.ID, error) {
+// follow opens the next investigation when one ends although other steps have
+// failed for good while it was open and still stand so: they would be forgotten
+// otherwise. It is about the last of them, and its history has the others.
+func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
 	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
 		return nil, nil //nolint:nilnil // none is needed
 	}
-	failed, err := tx.LastFailureDuring(ctx, ended.UUID)
-	if err != nil || failed == nil {
+	failed, err := tx.FailuresDuring(ctx, ended.UUID)
+	if err != nil {
 		return nil, err
 	}
-	return tx.OpenEntry(ctx, postgres.NewEntry{
-		TaskUUID: ended.TaskUUID, StepUUID: &failed.StepUUID, Reason: tasker.MaxRetriesExceeded, DetailCode: failed.DetailCode,
-		DetectedBy: tasker.DetectedInline, OriginalState: state, Actor: systemActor,
-		Notes: fmt.Sprintf("a step failed while investigation %s was open", ended.UUID),
-	})
+	for _, f := range failed {
+		opened, err := tx.OpenEntry(ctx, postgres.NewEntry{
+			TaskUUID: ended.TaskUUID, StepUUID: &f.StepUUID, Reason: tasker.MaxRetriesExceeded, DetailCode: f.DetailCode,
+			DetectedBy: tasker.DetectedInline, OriginalState: state, Actor: systemActor,
+			Notes: fmt.Sprintf("a step failed while investigation %s was open", ended.UUID),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if opened != nil {
+			next = opened
+		}
+	}
+	return next, nil
 }
 
 // systemActor is who acts where nobody does.
@@ -238,8 +247,8 @@ func warnings(done update, u tasker.EntryUpdate) []string {
 	if u.Status == nil || *u.Status != tasker.EntryManuallyResolved || e.CurrentTaskState != tasker.TaskError {
 		return nil
 	}
-	return []string{fmt.Sprintf("task %s is still in error: closing its investigation does not repair it; "+
-		"repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid})", e.TaskUUID, e.TaskUUID)}
+	return []string{fmt.Sprintf("task %s is still in error: closing its investigation does not repair it, and if nobody does, there will be a "+
+		"new one; repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid}), or give it up as permanently_failed", e.TaskUUID, e.TaskUUID)}
 }
 
 // Open opens an investigation because a person asks for one. The task goes on as
@@ -254,6 +263,9 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, actor, reason string
 		state, err := tx.TaskState(ctx, task)
 		if err != nil {
 			return err
+		}
+		if off, err := tx.IsWrittenOff(ctx, task); err != nil || off {
+			return errors.Join(err, tasker.Errorf(tasker.Conflict, "task %s was written off: there is nothing to look into any more", task))
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,

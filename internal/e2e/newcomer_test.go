@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker"
 	"tasker/apiv1"
 	"tasker/client"
@@ -67,6 +69,15 @@ func TestDevSurvivesACrash(t *testing.T) {
 	args := []string{"dev", "--listen", "127.0.0.1:0", "--data-dir", dir, "--templates", "testdata/templates"}
 	first := start(t, nil, program("tasker"), args...)
 	task := submit(t, first.url())
+	_, printed, said := run(t, nil, "dev", "--data-dir", dir, "--print-url")
+	conn, err := pgx.Connect(t.Context(), strings.TrimSpace(printed))
+	if err != nil {
+		t.Fatalf("%s%s: %v", printed, said, err)
+	}
+	must(t, conn.Close(t.Context()))
+	if code, _, said := run(t, nil, "dev", "--data-dir", t.TempDir(), "--print-url"); code != 1 || !strings.Contains(said, "start it with tasker dev") {
+		t.Errorf("of a directory where none runs: %d %s", code, said)
+	}
 
 	second := start(t, nil, program("tasker"), args...)
 	await(t, "the second to give up", func() bool {

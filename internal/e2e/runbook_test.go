@@ -81,6 +81,8 @@ steps:
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	t.Run("high-dlq-count", testHighDLQCount)
+	t.Run("high-dlq-count of stale tasks", testHighDLQCountOfStaleTasks)
+	t.Run("high-dlq-count of nothing", testHighDLQCountOfNothing)
 	t.Run("staleness-prevention", testStalenessPrevention)
 }
 
@@ -106,7 +108,7 @@ func testHighDLQCount(t *testing.T) {
 				awaitStatus(t, s.client, task, "complete")
 			}
 		},
-	})
+	}, `RESULT={"validation_status": "passed"}`)
 	said.want("2. Find the dominant reason", "7 open investigations, most of them max_retries_exceeded")
 	said.want("3. Look at the most urgent", `"task_name": "charge_card"`, `"cause": "a step failed in all of its attempts"`)
 	said.want("4. Look for tasks that are stale already", stale.String())
@@ -134,6 +136,30 @@ func testHighDLQCount(t *testing.T) {
 		s.wantClosed(task, "went on by itself")
 	}
 	awaitStatus(t, s.client, refund, "error")
+}
+
+// Where nothing has failed there is nothing to repair: the runbook changes
+// nothing, and closes nothing.
+func testHighDLQCountOfStaleTasks(t *testing.T) {
+	t.Parallel()
+	s := newSituation(t)
+	tasks := []tasker.ID{s.create("ship_parcel", "steps_in_process"), s.create("approve_order", "waiting_for_dependencies")}
+	s.stand(2*time.Hour, tasks...)
+	s.exec(`SELECT tasker.detect_and_transition_stale_tasks(false, 100)`)
+	said := s.run("high-dlq-count.md", nil, `RESULT={"validation_status": "passed"}`, "WAIT=1s")
+	said.want("2. Find the dominant reason", "2 open investigations, most of them staleness_timeout")
+	said.want("10. Verify", "open investigations: 2 before, 2 now")
+	for _, task := range tasks {
+		awaitStatus(t, s.client, task, "error")
+	}
+}
+
+func testHighDLQCountOfNothing(t *testing.T) {
+	t.Parallel()
+	said := newSituation(t).run("high-dlq-count.md", nil, `RESULT={"validation_status": "passed"}`)
+	said.want("2. Find the dominant reason", "0 open investigations, most of them none")
+	said.want("6. Take action", "nothing is open")
+	said.want("10. Verify", "open investigations: 0 before, 0 now")
 }
 
 func testStalenessPrevention(t *testing.T) {

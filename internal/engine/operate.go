@@ -100,7 +100,7 @@ func (e *Engine) mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, in
 	}
 	v.From, v.Fence = tasker.StepState(mark.State), mark.Fence
 	if v.To, err = lifecycle.Step.Next(v.From, v.Event); err != nil {
-		return tasker.Errorf(tasker.Conflict, "step %s is %s: %s", v.StepUUID, v.From, whatIsPossible(v.From))
+		return tasker.Errorf(tasker.Conflict, "step %s is %s%s: %s", v.StepUUID, v.From, whatItWaitsFor(v.From), whatIsPossible(v.From))
 	}
 	if lifecycle.Held(v.From) && !interrupt {
 		return tasker.Errorf(tasker.Conflict,
@@ -134,6 +134,18 @@ func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (postg
 		return postgres.Mark{}, tasker.Errorf(tasker.Conflict, "task %s has not started yet: wait for its start time, or cancel it", task)
 	default:
 		return mark, nil
+	}
+}
+
+// whatItWaitsFor says what a step that needs no repair waits for.
+func whatItWaitsFor(s tasker.StepState) string {
+	switch s {
+	case tasker.StepEnqueued:
+		return " and waits for a worker"
+	case tasker.StepPending:
+		return " and waits for its dependencies, or for an answer from outside"
+	default:
+		return ""
 	}
 }
 

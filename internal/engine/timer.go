@@ -86,7 +86,8 @@ func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue func(*post
 	return err
 }
 
-// reclaim fails the attempts whose lease has run out.
+// reclaim fails the attempts whose lease has run out: all together, and if that
+// fails each on its own, so that one does not keep the others.
 func (e *Engine) reclaim(ctx context.Context) (int, error) {
 	expired, err := e.db.ExpiredLeases(ctx, timerBatch)
 	if err != nil || len(expired) == 0 {
@@ -98,8 +99,25 @@ func (e *Engine) reclaim(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
+	n, err := e.reclaimTogether(ctx, list)
+	if err != nil && len(list) > 1 && ctx.Err() == nil {
+		var failed []error
+		for _, v := range list {
+			one, err := e.reclaimTogether(ctx, []verdict{v})
+			n += one
+			failed = append(failed, err)
+		}
+		err = errors.Join(failed...)
+	}
+	if n > 0 {
+		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
+	}
+	return len(expired), err
+}
+
+func (e *Engine) reclaimTogether(ctx context.Context, list []verdict) (int, error) {
 	var concluded postgres.Concluded
-	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOf(list))
 		if err != nil {
 			return err
@@ -112,10 +130,7 @@ func (e *Engine) reclaim(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	e.ring(concluded.Namespaces)
-	if n := len(concluded.Moved); n > 0 {
-		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
-	}
-	return len(expired), nil
+	return len(concluded.Moved), nil
 }
 
 // expiry is the verdict on an attempt whose lease has run out.

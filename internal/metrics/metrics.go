@@ -137,6 +137,9 @@ func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 			m.detected.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
 			m.transitioned.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
 		}
+		for _, r := range []tasker.Reason{tasker.StalenessTimeout, tasker.MaxRetriesExceeded} { // in error, looked into by nobody
+			m.detected.Add(ctx, 0, taskAttributes(r, n, tasker.TaskError))
+		}
 	}
 }
 

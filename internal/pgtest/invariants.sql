@@ -146,7 +146,10 @@ UNION ALL
 SELECT 'task in error is looked into by nobody and watched by nobody', t.task_uuid, t.state_since::text
 FROM tasker.tasks t
 WHERE t.state = 'error' AND t.attend_by IS NULL
-  AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid)
+  AND NOT EXISTS (
+      SELECT FROM tasker.tasks_dlq d
+      WHERE d.task_uuid = t.task_uuid AND d.resolution_status <> 'manually_resolved'
+  )
 UNION ALL
 SELECT 'investigation of a cause that nobody knows', d.task_uuid, format('%s %s', d.dlq_reason, d.detail_code)
 FROM tasker.tasks_dlq d

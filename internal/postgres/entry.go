@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker"
@@ -231,14 +232,13 @@ func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdat
 }
 
 // The detail code of a failure is with the note of it, in the history.
-const lastFailureDuring = `
+const failuresDuring = `
 SELECT (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'detail_code' AS detail_code
 FROM tasker.tasks_dlq_history h
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (h.metadata ->> 'step_uuid')::uuid
 WHERE h.dlq_entry_uuid = $1 AND h.event = 'step_failed' AND s.state = 'error' AND s.next_retry_at IS NULL
-ORDER BY h.history_id DESC
-LIMIT 1`
+ORDER BY h.history_id DESC`
 
 // A StepFailed is a step that failed for good while an investigation was open.
 type StepFailed struct {
@@ -246,17 +246,19 @@ type StepFailed struct {
 	DetailCode string
 }
 
-// LastFailureDuring returns the last step that failed for good while an
-// investigation was open and still stands so; nil when there is none.
-func (tx *Tx) LastFailureDuring(ctx context.Context, entry tasker.ID) (*StepFailed, error) {
-	rows, err := collect[StepFailed](ctx, tx, lastFailureDuring, entry)
+// FailuresDuring returns the steps that failed for good while an investigation was
+// open and still stand so, each once, the last one first.
+func (tx *Tx) FailuresDuring(ctx context.Context, entry tasker.ID) ([]StepFailed, error) {
+	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entry)
 	if err != nil {
 		return nil, fmt.Errorf("look for what failed during investigation %s: %w", entry, err)
 	}
-	if len(rows) == 0 {
-		return nil, nil //nolint:nilnil // nothing failed, and nothing went wrong
-	}
-	return &rows[0], nil
+	seen := map[tasker.ID]bool{}
+	return slices.DeleteFunc(rows, func(r StepFailed) bool {
+		again := seen[r.StepUUID]
+		seen[r.StepUUID] = true
+		return again
+	}), nil
 }
 
 // HeldSteps counts the steps of a task that are on their way: enqueued, in the

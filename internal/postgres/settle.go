@@ -50,12 +50,14 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 //
 // Dead-lettering blocks automatic retry, never the operator, so a task in error
 // does not fall back to waiting for a retry by itself (design.md, section 5). An
-// entry is marked recovered when its task goes on by itself.
+// entry is marked recovered when its task goes on by itself, and no longer when
+// the task comes back. Where something happens in a task in error that nobody
+// looks into, the sweep is to look after it.
 const settleTasks = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
     SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests,
-        tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold,
+        tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold, n.touched,
         (n.touched OR t.state = 'pending')
         AND (t.state <> r.rests OR (r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'))
         AND ($2 OR NOT (t.state = 'error' AND r.rests = 'waiting_for_retry')) AS goes
@@ -103,6 +105,31 @@ recovered AS (
       AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
       AND d.dlq_reason IN ('staleness_timeout', 'worker_unavailable')
     RETURNING d.dlq_entry_uuid, m.state_since
+),
+again AS (
+    UPDATE tasker.tasks_dlq d
+    SET recovered_at = NULL, updated_at = m.state_since
+    FROM moved m
+    WHERE m.state = 'error' AND m.was <> 'error' AND d.task_uuid = m.task_uuid
+      AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL
+    RETURNING d.dlq_entry_uuid, m.state_since
+),
+again_log AS (
+    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, changed_at)
+    SELECT dlq_entry_uuid, 'stuck_again', 'tasker', 'pending', 'pending', 'the task had gone on and came to error again', state_since
+    FROM again
+),
+watched AS (
+    UPDATE tasker.tasks t
+    SET attend_by = c.at + make_interval(mins => st.error_recovery_minutes)
+    FROM counted n
+    CROSS JOIN clock c
+    JOIN tasker.staleness_thresholds st ON st.only_row
+    WHERE t.task_uuid = n.task_uuid AND n.was = 'error' AND n.touched AND NOT n.goes AND t.attend_by IS NULL
+      AND NOT EXISTS (
+          SELECT FROM tasker.tasks_dlq d
+          WHERE d.task_uuid = n.task_uuid AND d.resolution_status IN ('pending', 'permanently_failed')
+      )
 ),
 recovered_log AS (
     INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)

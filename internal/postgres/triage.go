@@ -150,16 +150,16 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 			SET warn_at = t.state_since + 0.8 * h.threshold,
 				stale_at = t.state_since + h.threshold,
 				attend_by = CASE WHEN t.attend_by IS NOT NULL THEN t.state_since + make_interval(mins => st.error_recovery_minutes) END
-			FROM watched w, tasker.task_templates tt, tasker.staleness_thresholds st, (
-				SELECT w.task_uuid, tasker.staleness_threshold(t.state, tt, st) + tasker.retry_rest(t.state, tt, (
-					SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = w.task_uuid
-				) - t.state_since) AS threshold
-				FROM watched w
-				JOIN tasker.tasks t ON t.task_uuid = w.task_uuid
-				JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
-				JOIN tasker.staleness_thresholds st ON st.only_row
+			FROM watched w
+			JOIN tasker.tasks o ON o.task_uuid = w.task_uuid
+			JOIN tasker.task_templates tt ON tt.template_uuid = o.template_uuid
+			JOIN tasker.staleness_thresholds st ON st.only_row
+			CROSS JOIN LATERAL (
+				SELECT tasker.staleness_threshold(o.state, tt, st) + tasker.retry_rest(o.state, tt, (
+					SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = o.task_uuid
+				) - o.state_since) AS threshold
 			) h
-			WHERE h.task_uuid = w.task_uuid AND t.task_uuid = w.task_uuid AND tt.template_uuid = t.template_uuid AND st.only_row`)
+			WHERE t.task_uuid = w.task_uuid`)
 		return err
 	})
 	if err != nil {
@@ -206,8 +206,20 @@ type Swept struct {
 	DlqReason          tasker.Reason
 }
 
-// SweepStale makes one batch of the staleness sweep, or says what it would do.
+// SweepStale makes one batch of the staleness sweep, or says what it would do. A
+// batch that takes longer than a statement may is tried again with half as many
+// tasks: large ones must not stop the others.
 func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, error) {
+	for {
+		rows, err := db.sweepStale(ctx, dryRun, batch)
+		if err == nil || batch == 1 || !tookTooLong(err) || ctx.Err() != nil {
+			return rows, err
+		}
+		batch = (batch + 1) / 2
+	}
+}
+
+func (db *DB) sweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, error) {
 	var rows []Swept
 	err := retry(ctx, func() error {
 		var err error

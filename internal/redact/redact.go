@@ -52,6 +52,9 @@ func New(keys, paths string) (Rules, error) {
 		if err != nil {
 			return Rules{}, err
 		}
+		if first := steps[0]; first != "*" && !slices.Contains(Places, first) {
+			return Rules{}, fmt.Errorf("%q hides nothing: a snapshot has no %q; it has %s", path, first, strings.Join(Places, ", "))
+		}
 		r.paths = append(r.paths, steps)
 	}
 	return r, nil
@@ -77,6 +80,14 @@ func fields(list string) func(yield func(string) bool) {
 // normal is a key as it is compared.
 func normal(key string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(key))
+}
+
+// Places are what a snapshot consists of: where a path begins. A path that begins
+// elsewhere hides nothing, which its author does not expect.
+var Places = []string{
+	"detected_at", "detected_by", "edges", "current_state", "namespace", "original_state", "priority", "schema_version", "steps",
+	"task", "task_age_minutes", "task_name", "task_uuid", "task_version", "template", "threshold_minutes", "thresholds",
+	"time_in_state_minutes", "transitions",
 }
 
 // pathStep matches one step of a path: .name, .*, [0], [*] or ['any name'].

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,6 +128,11 @@ func TestSnapshotsAreRedacted(t *testing.T) {
 		t.Errorf("a secret is on record: %s", got)
 	}
 
+	// A path begins at one of the places that there are.
+	if diff := cmp.Diff(slices.Sorted(slices.Values(redact.Places)),
+		p.texts(`SELECT k FROM tasker.tasks, jsonb_object_keys(tasker.task_snapshot(task_uuid, state, now(), 'x', now())) AS k ORDER BY k COLLATE "C"`)); diff != "" {
+		t.Error(diff)
+	}
 	// What is hidden may be what the queue shows.
 	p.exec(`UPDATE tasker.redaction SET paths = '[["time_in_state_minutes"]]';
 		UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'next' WHERE resolution_status = 'pending';

@@ -9,13 +9,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
@@ -68,6 +73,12 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		}
 		options = append(options, sdk.WithReader(sdk.NewPeriodicReader(exporter)))
 	}
+	// What goes wrong on the way is told where all else is. The library has one such
+	// place for the whole program.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		o.Log.Warn("metrics could not be sent, or not all", "err", err)
+	}))
+	otel.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	provider := sdk.NewMeterProvider(options...)
 	m, err := metrics.New(provider, o.Read, o.Log)
 	if err != nil {
@@ -108,20 +119,44 @@ func origin(ctx context.Context, o Options) (*resource.Resource, error) {
 	return from, nil
 }
 
-// asksForOTLP reports whether the environment asks for OTLP.
+// asksForOTLP reports whether the environment asks for OTLP, or says what about it
+// cannot be.
 func asksForOTLP() (bool, error) {
-	const endpoint, protocol = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
-	forMetrics := func(name string) string {
-		return cmp.Or(os.Getenv(strings.Replace(name, "OTLP_", "OTLP_METRICS_", 1)), os.Getenv(name))
+	exporters := strings.Split(cmp.Or(os.Getenv("OTEL_METRICS_EXPORTER"), "otlp"), ",")
+	for _, e := range exporters {
+		if e = strings.TrimSpace(e); e != "otlp" && e != "none" && e != "prometheus" {
+			return false, fmt.Errorf("OTEL_METRICS_EXPORTER names %q: give otlp or none (Prometheus is always served at /metrics)", e)
+		}
 	}
-	if forMetrics(endpoint) == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_METRICS_EXPORTER") == "none" {
+	endpoint, from := setting("OTEL_EXPORTER_OTLP_ENDPOINT")
+	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || !slices.Contains(exporters, "otlp") {
 		return false, nil
 	}
-	if p := forMetrics(protocol); p != "" && p != "http/protobuf" {
+	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return false, fmt.Errorf("%s is %q: give a URL, such as http://127.0.0.1:4318", from, endpoint)
+	}
+	if p, from := setting("OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
 		return false, fmt.Errorf("%s is %q: metrics are sent as http/protobuf only; set OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf "+
-			"with an endpoint that takes it (port 4318 by default), or OTEL_METRICS_EXPORTER=none", protocol, p)
+			"with an endpoint that takes it (port 4318 by default), or OTEL_METRICS_EXPORTER=none", from, p)
+	}
+	for _, name := range []string{"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRIC_EXPORT_TIMEOUT"} {
+		if v := os.Getenv(name); v != "" {
+			if ms, err := strconv.Atoi(v); err != nil || ms < 1 {
+				return false, fmt.Errorf("%s is %q: give milliseconds, such as 60000", name, v)
+			}
+		}
 	}
 	return true, nil
+}
+
+// setting returns a variable of the exporter, of which that for metrics wins, and
+// the name under which it was given.
+func setting(name string) (value, from string) {
+	from = strings.Replace(name, "OTLP_", "OTLP_METRICS_", 1)
+	if value = os.Getenv(from); value != "" {
+		return value, from
+	}
+	return os.Getenv(name), name
 }
 
 // Handler serves the metrics in the format of Prometheus.

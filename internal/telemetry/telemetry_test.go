@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -130,6 +132,24 @@ func read(r *http.Request) ([]byte, error) {
 	return all.Bytes(), err
 }
 
+// What the library has to say is in our log, in our form.
+func TestTroubleIsToldInTheLog(t *testing.T) {
+	var said bytes.Buffer
+	s, err := telemetry.Start(t.Context(), telemetry.Options{
+		Log: slog.New(slog.NewJSONHandler(&said, nil)), Read: func(context.Context) (int64, []string, error) { return 0, nil, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	otel.Handle(errors.New("no route to host"))
+	if !strings.Contains(said.String(), `"level":"WARN","msg":"metrics could not be sent, or not all","err":"no route to host"`) {
+		t.Errorf("said %s", &said)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A receiver that is not there costs a log line at the end and nothing else.
 func TestNobodyReceives(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
@@ -154,6 +174,11 @@ func TestOTLPSettings(t *testing.T) {
 		{"another protocol", map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf"},
 		{"its own protocol wins", map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf", "OTEL_METRICS_EXPORTER": "none"}, ""},
 		{"switched off", map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_SDK_DISABLED": "true"}, ""},
+		{"no scheme", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, `OTEL_EXPORTER_OTLP_ENDPOINT is "localhost:4318": give a URL`},
+		{"another scheme", map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "ftp://a"}, `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is "ftp://a"`},
+		{"an interval with a unit", map[string]string{"OTEL_METRIC_EXPORT_INTERVAL": "5s"}, `OTEL_METRIC_EXPORT_INTERVAL is "5s": give milliseconds`},
+		{"another exporter", map[string]string{"OTEL_METRICS_EXPORTER": "console"}, `names "console"`},
+		{"Prometheus only", map[string]string{"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_OTLP_ENDPOINT": "localhost"}, ""},
 		{"attributes that are none", map[string]string{"OTEL_METRICS_EXPORTER": "none", "OTEL_RESOURCE_ATTRIBUTES": "a"}, "OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,6 +22,9 @@ DECLARE
     _at    timestamptz := clock_timestamp();
     _entry uuid;
 BEGIN
+    -- The task comes before its entries: whoever works on it holds it as well.
+    PERFORM FROM tasker.tasks t WHERE t.task_uuid = p_task_uuid FOR NO KEY UPDATE;
+
     INSERT INTO tasker.tasks_dlq (
         task_uuid, step_uuid, original_state, dlq_reason, detail_code, detected_by,
         dlq_timestamp, priority_at, task_snapshot, metadata, predecessor_uuid, created_at, updated_at
@@ -57,12 +60,12 @@ BEGIN
         WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL;
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
         SELECT d.dlq_entry_uuid, 'step_failed', p_actor, 'pending', 'pending',
-            format('step %s failed for good: %s', s.name, s.error ->> 'message'),
+            format('step %s failed for good: %s', s.name, coalesce(e.shown ->> 'message', '[redacted]')),
             jsonb_build_object('step_uuid', s.step_uuid, 'dlq_reason', p_reason, 'detail_code', p_detail_code,
-                'error', tasker.redact_keys(s.error, r.key_words, r.key_pattern)), _at
+                'error', e.shown), _at
         FROM tasker.tasks_dlq d
-        JOIN tasker.redaction r ON r.only_row
         JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = p_step_uuid
+        CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown) e
         WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending';
     ELSIF p_detected_by = 'sweep' THEN
         WITH again AS (

@@ -27,6 +27,9 @@ DECLARE
     _done  integer := 0;
     _sweep uuid := tasker.uuid_generate_v7();
 BEGIN
+    IF p_batch_size < 1 THEN
+        RAISE EXCEPTION 'p_batch_size must be at least 1, not %', p_batch_size USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     FOR _due IN
         SELECT s.task_uuid, s.namespace_name, s.task_name, s.current_state, s.state_since, s.time_in_state_minutes,
             s.threshold_minutes, s.detail_code, 'staleness_timeout'::tasker.dlq_reason AS reason
@@ -56,6 +59,7 @@ BEGIN
 
         PERFORM FROM tasker.tasks t
         WHERE t.task_uuid = _due.task_uuid AND t.state = _due.current_state AND t.state_since = _due.state_since
+          AND (_due.current_state <> 'error' OR t.attend_by IS NOT NULL)
         FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         BEGIN

@@ -46,10 +46,11 @@ BEGIN
                     'handler', s.handler,
                     'attempts', s.attempts,
                     'max_attempts', s.max_attempts,
-                    'error_type', s.error ->> 'type',
-                    'error_message', s.error ->> 'message'
+                    'error_type', CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'type', '[redacted]') END,
+                    'error_message', CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'message', '[redacted]') END
                 )
                 FROM tasker.workflow_steps s
+                CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown) e
                 WHERE s.task_uuid = p_entry.task_uuid AND s.step_uuid = p_entry.step_uuid
             )
         )

@@ -24,6 +24,9 @@ DECLARE
     _left  integer := p_limit;
     _found integer;
 BEGIN
+    IF p_limit < 1 THEN
+        RAISE EXCEPTION 'p_limit must be at least 1, not %', p_limit USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     FOR _class IN
         SELECT * FROM (VALUES ('stale', 1.0, NULL), ('warning', 0.8, 1.0), ('healthy', NULL, 0.8)) AS c (health, from_share, to_share)
     LOOP

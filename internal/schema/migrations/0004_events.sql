@@ -146,6 +146,29 @@ CREATE INDEX tasks_by_threshold ON tasker.tasks (
 ) WHERE stale_at IS NOT NULL;
 DROP INDEX tasker.tasks_by_staleness;
 
+-- An investigation that ends although its task is still in error has not mended it,
+-- or was not about it: then the sweep looks after the task again. Who wants to give
+-- a task up says so: permanently_failed, or cancelled for what the system found.
+CREATE FUNCTION tasker.watch_task_again() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    UPDATE tasker.tasks t
+    SET attend_by = clock_timestamp() + make_interval(mins => st.error_recovery_minutes)
+    FROM tasker.staleness_thresholds st
+    WHERE t.task_uuid = NEW.task_uuid AND t.state = 'error' AND t.attend_by IS NULL AND st.only_row;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION tasker.watch_task_again() IS 'Has the sweep look after a task in error whose investigation ended.';
+CREATE TRIGGER entry_ended_task_is_watched
+    AFTER UPDATE OF resolution_status ON tasker.tasks_dlq
+    FOR EACH ROW WHEN (
+        OLD.resolution_status = 'pending'
+        AND (NEW.resolution_status = 'manually_resolved' OR (NEW.resolution_status = 'cancelled' AND NEW.dlq_reason = 'manual_dlq'))
+    )
+    EXECUTE FUNCTION tasker.watch_task_again();
+
 -- Who is looked into already when the last branch ends needs nobody else.
 CREATE OR REPLACE FUNCTION tasker.watch_task_in_error() RETURNS trigger
 LANGUAGE plpgsql
@@ -159,3 +182,5 @@ BEGIN
     RETURN NEW;
 END
 $$;
+UPDATE tasker.tasks t SET attend_by = NULL
+WHERE t.attend_by IS NOT NULL AND EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'pending');

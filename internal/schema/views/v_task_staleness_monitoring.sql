@@ -4,9 +4,9 @@ SELECT
     t.namespace AS namespace_name,
     t.name AS task_name,
     t.state AS current_state,
-    extract(epoch FROM clock_timestamp() - t.state_since) / 60 AS time_in_state_minutes,
-    extract(epoch FROM clock_timestamp() - t.created_at) / 60 AS task_age_minutes,
-    extract(epoch FROM t.stale_at - t.state_since) / 60 AS staleness_threshold_minutes,
+    round(extract(epoch FROM clock_timestamp() - t.state_since) / 60, 3) AS time_in_state_minutes,
+    round(extract(epoch FROM clock_timestamp() - t.created_at) / 60, 3) AS task_age_minutes,
+    round(extract(epoch FROM t.stale_at - t.state_since) / 60, 3) AS staleness_threshold_minutes,
     CASE
         WHEN t.stale_at <= clock_timestamp() THEN 'stale'
         WHEN t.warn_at <= clock_timestamp() THEN 'warning'

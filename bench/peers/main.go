@@ -1,0 +1,62 @@
+// Command peers measures Go libraries for background work on PostgreSQL, and
+// plain PostgreSQL beside them, on the workloads of Tasker's own benchmark.
+//
+// It is a module of its own, so that what it measures never becomes a
+// dependency of Tasker. README.md says how to run it and how to read it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1) //nolint:gocritic // exitAfterDefer: there is nothing left to stop
+	}
+}
+
+func command(ctx context.Context, args []string) error {
+	o := options{Out: os.Stderr}
+	var output string
+	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
+	flags.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks to drain")
+	flags.IntVar(&o.Workflows, "workflows", 2_000, "workflows of four steps in a row to drain")
+	flags.IntVar(&o.Singles, "singles", 200, "workflows to time one after another on an idle system")
+	flags.IntVar(&o.Runs, "runs", 5, "runs of everything; each figure is their median")
+	flags.DurationVar(&o.CommitsFor, "commits-for", time.Second, "how long one run commits single rows")
+	flags.IntVar(&o.River.Workers, "river-workers", 100, "MaxWorkers of River")
+	flags.IntVar(&o.River.Conns, "river-conns", 20, "connections in River's pool")
+	flags.DurationVar(&o.River.Cooldown, "river-cooldown", time.Millisecond, "FetchCooldown of River")
+	flags.DurationVar(&o.River.Poll, "river-poll", time.Millisecond, "FetchPollInterval of River")
+	flags.StringVar(&output, "o", "markdown", "output: markdown or json")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if output != "markdown" && output != "json" {
+		return fmt.Errorf("-o %s: choose markdown or json", output)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	r, err := measure(ctx, o)
+	if err != nil {
+		return err
+	}
+	if output == "json" {
+		return r.JSON(os.Stdout)
+	}
+	return r.Markdown(os.Stdout)
+}

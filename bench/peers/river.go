@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+)
+
+// riverSettings are what River is tuned with.
+type riverSettings struct {
+	Workers  int           `json:"max_workers"`
+	Conns    int           `json:"pool_connections"`
+	Cooldown time.Duration `json:"fetch_cooldown_ns"`
+	Poll     time.Duration `json:"fetch_poll_interval_ns"`
+}
+
+const (
+	warmUp   = 20          // workflows before the first that is timed
+	patience = time.Minute // until a run that does not end is an error
+)
+
+// riverStep is a job: a step of a workflow, which has no other trace in the
+// database than its jobs.
+type riverStep struct {
+	Workflow int `json:"workflow"`
+	Place    int `json:"place"`
+	Steps    int `json:"steps"` // of its workflow
+}
+
+func (riverStep) Kind() string { return "step" }
+
+// A riverBond says how a step and the job of the next one hang together.
+type riverBond struct {
+	name  string
+	tight bool // one transaction completes the one and inserts the other
+}
+
+var (
+	atomically = riverBond{"River, linear-4 as chained jobs, atomic", true}
+	loosely    = riverBond{"River, linear-4 as chained jobs, not atomic", false}
+)
+
+// riverWorker does nothing, apart from inserting the next step of a workflow.
+type riverWorker struct {
+	river.WorkerDefaults[riverStep]
+	pool *pgxpool.Pool
+	bond riverBond
+	last func() // is called when the last step of a workflow has ended
+}
+
+func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverStep]) error {
+	next := job.Args
+	next.Place++
+	ends := next.Place == next.Steps
+	if ends {
+		defer w.last()
+	}
+	switch {
+	case next.Steps == 1:
+		return nil
+	case w.bond.tight:
+		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+			if !ends {
+				if _, err := river.ClientFromContext[pgx.Tx](ctx).InsertTx(ctx, tx, next, nil); err != nil {
+					return err
+				}
+			}
+			_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+			return err
+		})
+	case ends:
+		return nil
+	default:
+		_, err := river.ClientFromContext[pgx.Tx](ctx).Insert(ctx, next, nil)
+		return err
+	}
+}
+
+// A riverRun is a client of River on empty tables.
+type riverRun struct {
+	client *river.Client[pgx.Tx]
+	pool   *pgxpool.Pool
+	failed chan error
+}
+
+func (r *riverRun) HandleError(_ context.Context, job *rivertype.JobRow, err error) *river.ErrorHandlerResult {
+	r.fail(fmt.Errorf("job %d: %w", job.ID, err))
+	return nil
+}
+
+func (r *riverRun) HandlePanic(_ context.Context, job *rivertype.JobRow, value any, _ string) *river.ErrorHandlerResult {
+	r.fail(fmt.Errorf("job %d: panic: %v", job.ID, value))
+	return nil
+}
+
+// fail keeps the first error: none is expected, and each spoils the run.
+func (r *riverRun) fail(err error) {
+	select {
+	case r.failed <- err:
+	default:
+	}
+}
+
+// await returns when done is closed or receives, or when the run has failed.
+func (r *riverRun) await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case err := <-r.failed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(patience):
+		return fmt.Errorf("not done after %s", patience)
+	}
+}
+
+func migrateRiver(ctx context.Context, pool *pgxpool.Pool) error {
+	m, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return err
+}
+
+// withRiver calls f with a client that has not been started, and stops it then.
+func (r *race) withRiver(ctx context.Context, bond riverBond, last func(), f func(*riverRun) error) (err error) {
+	if _, err := r.pool.Exec(ctx, "TRUNCATE river_job"); err != nil {
+		return err
+	}
+	pool, err := connect(ctx, r.url, r.River.Conns)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	run := &riverRun{pool: pool, failed: make(chan error, 1)}
+	workers := river.NewWorkers()
+	river.AddWorker(workers, &riverWorker{pool: pool, bond: bond, last: last})
+	run.client, err = river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.River.Workers}},
+		FetchCooldown:     r.River.Cooldown,
+		FetchPollInterval: r.River.Poll,
+		Workers:           workers,
+		ErrorHandler:      run,
+		Logger:            slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		err = errors.Join(err, run.client.Stop(ctx))
+	}()
+	return f(run)
+}
+
+// drainRiver fills the queue with the first steps of workflows, starts the
+// workers, and returns how long they took: until the last handler had ended,
+// and until River had also stored that the last job is completed.
+func (r *race) drainRiver(ctx context.Context, bond riverBond, workflows, steps int) (handled, completed time.Duration, err error) {
+	done := make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(workflows))
+	last := func() {
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+	}
+	err = r.withRiver(ctx, bond, last, func(run *riverRun) error {
+		jobs := make([]river.InsertManyParams, workflows)
+		for i := range jobs {
+			jobs[i].Args = riverStep{Workflow: i, Steps: steps}
+		}
+		if _, err := run.client.InsertManyFast(ctx, jobs); err != nil {
+			return err
+		}
+		if err := r.fresh(ctx, "river_job"); err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := run.client.Start(ctx); err != nil {
+			return err
+		}
+		if err := run.await(ctx, done); err != nil {
+			return err
+		}
+		handled = time.Since(start)
+		if err := r.riverSettled(ctx); err != nil {
+			return err
+		}
+		completed = time.Since(start)
+		return r.riverDone(ctx, workflows*steps)
+	})
+	return handled, completed, err
+}
+
+// riverSettled returns when no job is left that may still run.
+func (r *race) riverSettled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var open bool
+		err := r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM river_job
+			WHERE state IN ('available', 'pending', 'retryable', 'running', 'scheduled'))`).Scan(&open)
+		if err != nil || !open {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the last job to be completed: %w", ctx.Err())
+		}
+	}
+}
+
+// riverDone makes sure that River did what was timed.
+func (r *race) riverDone(ctx context.Context, total int) error {
+	var done int
+	err := r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed' AND attempt = 1").Scan(&done)
+	if err == nil && done != total {
+		err = fmt.Errorf("%d of %d jobs are completed at their first attempt", done, total)
+	}
+	return err
+}
+
+func (r *race) riverDrain(ctx context.Context) error {
+	handled, completed, err := r.drainRiver(ctx, loosely, r.Tasks, 1)
+	if err != nil {
+		return err
+	}
+	r.report.add("River, one-step jobs", "jobs/s", float64(r.Tasks)/completed.Seconds(), oneStepBound)
+	r.report.add("River, one-step jobs, until the last handler", "jobs/s", float64(r.Tasks)/handled.Seconds(), oneStepBound)
+	return nil
+}
+
+func (r *race) riverChains(bond riverBond) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, completed, err := r.drainRiver(ctx, bond, r.Workflows, steps)
+		if err != nil {
+			return err
+		}
+		// The bound counts steps, and so does the ratio to it.
+		r.report.addScaled(bond.name, "workflows/s", float64(r.Workflows)/completed.Seconds(), linearBound, steps)
+		return nil
+	}
+}
+
+// riverIdle runs workflows one after another, from the call that inserts the
+// first job to the end of the last handler. If the bond is tight, the last job
+// is completed by then; else River stores that up to 250 ms later.
+func (r *race) riverIdle(bond riverBond) func(context.Context) error {
+	return func(ctx context.Context) error { return r.idleRiver(ctx, bond) }
+}
+
+func (r *race) idleRiver(ctx context.Context, bond riverBond) error {
+	ended := make(chan struct{}, 1)
+	var took []time.Duration
+	err := r.withRiver(ctx, bond, func() { ended <- struct{}{} }, func(run *riverRun) error {
+		if err := run.client.Start(ctx); err != nil {
+			return err
+		}
+		for n := range warmUp + r.Singles {
+			start := time.Now()
+			if _, err := run.client.Insert(ctx, riverStep{Workflow: n, Steps: steps}, nil); err != nil {
+				return err
+			}
+			if err := run.await(ctx, ended); err != nil {
+				return err
+			}
+			if n >= warmUp {
+				took = append(took, time.Since(start))
+			}
+		}
+		if err := r.riverSettled(ctx); err != nil {
+			return err
+		}
+		return r.riverDone(ctx, (warmUp+r.Singles)*steps)
+	})
+	if err != nil {
+		return err
+	}
+	for _, q := range []struct {
+		name string
+		q    float64
+	}{{"p50", 0.50}, {"p95", 0.95}, {"p99", 0.99}} {
+		r.report.add(bond.name+", idle, "+q.name, "ms", quantile(took, q.q), idle(linear.name))
+	}
+	return nil
+}

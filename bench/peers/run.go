@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker/internal/devpg"
+)
+
+// steps is the length of the workflows that are measured.
+const steps = 4
+
+// options say how much is measured, and with which settings.
+type options struct {
+	Tasks      int           `json:"tasks"`
+	Workflows  int           `json:"workflows"`
+	Singles    int           `json:"singles"`
+	Runs       int           `json:"runs"`
+	CommitsFor time.Duration `json:"-"`
+	River      riverSettings `json:"river"`
+	Out        io.Writer     `json:"-"` // of the progress
+}
+
+func (o options) check() error {
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{
+		{"-tasks", o.Tasks},
+		{"-workflows", o.Workflows},
+		{"-singles", o.Singles},
+		{"-runs", o.Runs},
+		{"-river-workers", o.River.Workers},
+		{"-river-conns", o.River.Conns},
+	} {
+		if n.value < 1 {
+			return fmt.Errorf("%s %d: must be 1 or more", n.flag, n.value)
+		}
+	}
+	if o.CommitsFor <= 0 {
+		return fmt.Errorf("-commits-for %s: must be more than 0", o.CommitsFor)
+	}
+	return nil
+}
+
+// A race is a server, and what was measured on it so far.
+type race struct {
+	options
+	url    string
+	pool   *pgxpool.Pool // of the plain statements: one connection each
+	report *report
+}
+
+// measure starts a private, durable PostgreSQL, runs everything on it as often
+// as asked, and removes it.
+func measure(ctx context.Context, o options) (_ *report, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "tasker-peers-")
+	if err != nil {
+		return nil, err
+	}
+	pg, err := devpg.Start(ctx, devpg.Options{DataDir: dir})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, pg.Stop(ctx), os.RemoveAll(dir))
+	}()
+	pool, err := connect(ctx, pg.URL(), rawConns)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	r := &race{options: o, url: pg.URL(), pool: pool, report: newReport(o)}
+	if err := r.describe(ctx); err != nil {
+		return nil, err
+	}
+	if err := migrateRiver(ctx, pool); err != nil {
+		return nil, fmt.Errorf("tables of River: %w", err)
+	}
+	return r.report, r.rounds(ctx)
+}
+
+// rounds runs everything once per round, so that a slow minute of the machine
+// falls on all figures and not on the runs of one.
+func (r *race) rounds(ctx context.Context) error {
+	for round := range r.Runs {
+		for _, part := range []struct {
+			name string
+			run  func(context.Context) error
+		}{
+			{"commits", r.commits},
+			{"plain, one step", r.drainRaw(single)},
+			{"plain, four steps", r.drainRaw(linear)},
+			{"plain, four steps fused", r.drainRaw(fused)},
+			{"plain, idle", r.idleRaw(linear)},
+			{"plain, idle, fused", r.idleRaw(fused)},
+			{"River, one step", r.riverDrain},
+			{"River, four steps", r.riverChains(atomically)},
+			{"River, four steps, not atomic", r.riverChains(loosely)},
+			{"River, idle", r.riverIdle(atomically)},
+			{"River, idle, not atomic", r.riverIdle(loosely)},
+		} {
+			start := time.Now()
+			if err := part.run(ctx); err != nil {
+				return fmt.Errorf("%s: %w", part.name, err)
+			}
+			_, _ = fmt.Fprintf(r.Out, "run %d of %d: %-30s %5.1f s\n", round+1, r.Runs, part.name, time.Since(start).Seconds())
+		}
+	}
+	return nil
+}
+
+// describe notes what the figures were measured on, and refuses a server that
+// may lose what it has committed.
+func (r *race) describe(ctx context.Context) error {
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size"} {
+		var value string
+		if err := r.pool.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
+			return err
+		}
+		if (name == "fsync" || name == "synchronous_commit") && value != "on" {
+			return fmt.Errorf("the server has %s=%s: only durable work is worth comparing", name, value)
+		}
+		r.report.Server = append(r.report.Server, fact{name, value})
+	}
+	return nil
+}
+
+// fresh gives the next measurement a table of new statistics and the server a
+// new checkpoint, so that no run pays for the one before.
+func (r *race) fresh(ctx context.Context, tables ...string) error {
+	for _, t := range tables {
+		if _, err := r.pool.Exec(ctx, "VACUUM ANALYZE "+t); err != nil {
+			return err
+		}
+	}
+	_, err := r.pool.Exec(ctx, "CHECKPOINT")
+	return err
+}
+
+func connect(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	c.MaxConns, c.MinConns = int32(conns), int32(conns)
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	// All connections now, not in the middle of a measurement.
+	held := make([]*pgxpool.Conn, 0, conns)
+	for len(held) < conns && err == nil {
+		var one *pgxpool.Conn
+		if one, err = pool.Acquire(ctx); err == nil {
+			held = append(held, one)
+		}
+	}
+	for _, one := range held {
+		one.Release()
+	}
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return pool, nil
+}

@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"tasker"
+	"tasker/worker"
+)
+
+// latencies measures single workflows on an idle system.
+func (b *bench) latencies(ctx context.Context) error {
+	return b.eachRun(ctx, func(p path) error {
+		if p.name == inProcess {
+			for _, f := range []figure{rawIdle, rawIdleFused} {
+				if err := b.rawAlone(ctx, f); err != nil {
+					return err
+				}
+			}
+		}
+		for _, s := range []shape{linear, diamond, dag} {
+			if err := b.latency(ctx, p, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// latency runs workflows one after another: from the request to create one until
+// the outcome of its last step is accepted, which completes it.
+func (b *bench) latency(ctx context.Context, p path, s shape) error {
+	const warmUp = 20
+	if err := b.reset(ctx); err != nil {
+		return err
+	}
+	var last atomic.Pointer[tasker.ID]
+	done := make(chan struct{}, 1)
+	c := crew{workers: 1, concurrency: 10,
+		handle: func(step *worker.Step[struct{}]) {
+			if step.Name == s.last {
+				last.Store(&step.StepUUID)
+			}
+		},
+		accepted: func(list []tasker.ID) {
+			for _, id := range list {
+				if l := last.Load(); l != nil && *l == id {
+					done <- struct{}{}
+				}
+			}
+		},
+	}
+	var took []time.Duration
+	err := b.working(ctx, p, c, func() error {
+		for n := range warmUp + b.Single {
+			start := time.Now()
+			if err := p.create(ctx, s, 1); err != nil {
+				return err
+			}
+			select {
+			case <-done:
+			case <-time.After(time.Minute):
+				return errors.New("a workflow took longer than a minute")
+			}
+			if n >= warmUp {
+				took = append(took, time.Since(start))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	name := s.name + " alone, " + p.name
+	baseline := ""
+	if s == linear {
+		baseline = rawIdle.name
+	}
+	b.note(figure{name: name + ", p50", unit: "ms", baseline: baseline}, quantile(took, 0.5))
+	b.note(figure{name: name + ", p95", unit: "ms", baseline: name + ", p50"}, quantile(took, 0.95))
+	b.note(figure{name: name + ", p99", unit: "ms", baseline: name + ", p50"}, quantile(took, 0.99))
+	return nil
+}

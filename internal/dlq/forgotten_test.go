@@ -1,0 +1,279 @@
+package dlq_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/dlq"
+	"tasker/internal/postgres"
+)
+
+// These are stories at whose end a task could stand in error with nobody who
+// looks at it.
+
+func (h *house) end(task tasker.ID, status tasker.ResolutionStatus) {
+	h.Helper()
+	e, err := h.db.EntryOfTask(h.Context(), task)
+	h.must(err)
+	_, _, err = h.dlq.Update(h.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
+	h.must(err)
+}
+
+// claims takes all that is enqueued, by the names of the steps.
+func (h *house) claims() map[string]tasker.Assignment {
+	h.Helper()
+	list, err := h.engine.Claim(h.Context(), h.worker, 100, 0)
+	h.must(err)
+	out := map[string]tasker.Assignment{}
+	for _, a := range list {
+		out[a.Name] = a
+	}
+	return out
+}
+
+func (h *house) fail(a tasker.Assignment, retryable bool) {
+	h.Helper()
+	h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "no " + a.Name, Retryable: retryable}})
+}
+
+func (h *house) succeed(a tasker.Assignment) {
+	h.Helper()
+	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+}
+
+// watched checks that a task stands in error with nobody who looks into it, and
+// that the sweep finds it when the recovery window is over.
+func (h *house) watched(task tasker.ID) {
+	h.Helper()
+	if s := h.state(task); s != tasker.TaskError {
+		h.Fatalf("task is %s", s)
+	}
+	h.exec(`UPDATE tasker.tasks SET attend_by = attend_by - interval '61 minutes' WHERE task_uuid = $1`, task)
+	h.sweep(1)
+}
+
+func TestAnInvestigationThatEndsLeavesATaskInErrorToTheSweep(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.failed()
+	h.end(e.TaskUUID, tasker.EntryManuallyResolved) // which it is not
+	h.watched(e.TaskUUID)
+
+	byHand := h.failed().TaskUUID
+	h.end(byHand, tasker.EntryManuallyResolved)
+	_, err := h.dlq.Open(t.Context(), byHand, "ann", "a mistake", nil)
+	h.must(err)
+	h.end(byHand, tasker.EntryCancelled)
+	h.watched(byHand)
+}
+
+func TestAFailureAfterTheInvestigationOfAStaleTaskIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	for _, status := range []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryCancelled} {
+		h := newHouse(t)
+		step := oneAttempt("one")
+		step.Retry.MaxAttempts = 3
+		h.register("patient", tasker.Lifecycle{}, step)
+		task := h.createOf("patient")
+		a := h.claim()
+		h.stand(task, time.Hour)
+		h.sweep(1)
+		h.end(task, status)
+		h.fail(a, true) // a task in error retries nothing by itself
+		h.watched(task)
+	}
+}
+
+func TestARecoveredTaskThatComesToErrorWithoutAFailure(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c", "a"))
+	task := h.createOf("fork")
+	held := h.claims()
+	h.fail(held["b"], false)
+	h.end(task, tasker.EntryCancelled)
+	h.stand(task, time.Hour)
+	h.sweep(1)
+	h.succeed(held["a"])
+	e, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if e.RecoveredAt == nil {
+		t.Fatal("the task has not recovered")
+	}
+	h.succeed(h.claims()["c"])
+	e, err = h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if got := h.events(e.UUID); h.state(task) != tasker.TaskError || e.RecoveredAt != nil || got[len(got)-1] != "stuck_again" {
+		t.Errorf("task is %s, recovered at %v, history %v", h.state(task), e.RecoveredAt, got)
+	}
+}
+
+func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("wide", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c"), oneAttempt("d"))
+	task := h.createOf("wide")
+	held := h.claims()
+	for _, name := range []string{"a", "b", "c"} {
+		h.fail(held[name], false)
+	}
+	h.end(task, tasker.EntryManuallyResolved)
+	second, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if *second.StepUUID != held["c"].StepUUID || len(h.events(second.UUID)) != 2 {
+		t.Errorf("the second is about %s: %v", second.StepUUID, h.events(second.UUID))
+	}
+	_, err = h.engine.OperateStep(t.Context(), task, held["c"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	h.must(err)
+	h.end(task, tasker.EntryManuallyResolved)
+	third, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if third.ResolutionStatus != tasker.EntryPending || *third.StepUUID != held["b"].StepUUID {
+		t.Errorf("the third is %s, about %s", third.ResolutionStatus, third.StepUUID)
+	}
+}
+
+// What a path hides in the snapshot is hidden where the history and the events
+// tell of it.
+func TestPathsHoldOutsideOfTheSnapshot(t *testing.T) {
+	t.Parallel()
+	for _, path := range [][]string{{"steps", "*", "error"}, {"steps", "*", "failures", "*", "error", "message"}} {
+		h := newHouse(t)
+		h.must(h.db.SetRedaction(t.Context(), postgres.Redaction{KeyPattern: "^(pin)$", KeyWords: []string{"pin"}, Paths: [][]string{path}}))
+		h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"))
+		task := h.createOf("fork")
+		for _, a := range h.claims() {
+			h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "card 4111 is refused"}})
+		}
+		var told string
+		h.must(h.db.Pool().QueryRow(t.Context(), `
+			SELECT concat((SELECT string_agg(concat(notes, metadata), '') FROM tasker.tasks_dlq_history),
+				(SELECT string_agg(data::text, '') FROM tasker.outbox)) FROM tasker.tasks WHERE task_uuid = $1`, task).Scan(&told))
+		if strings.Contains(told, "4111") || !strings.Contains(told, "step_failed") {
+			t.Errorf("with %v hidden, told is %s", path, told)
+		}
+	}
+}
+
+// However large the results of a task are and however many keys must not be
+// shown, it becomes an investigation.
+func TestLargeResultsWithSecretsDoNotKeepATaskFromItsInvestigation(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	steps := []tasker.StepTemplate{oneAttempt("last")}
+	for i := range 20 {
+		steps = append(steps, oneAttempt(fmt.Sprint("s", i)))
+	}
+	h.register("large", tasker.Lifecycle{}, steps...)
+	task := h.createOf("large")
+	large := `{"small": {"api_key": "s3cret"}, "list": [` + strings.Repeat(`{"id": 1, "card_token": "s3cret", "u": {"token": "s3cret"}},`, 2400) + `1]}`
+	held := h.claims()
+	for name, a := range held {
+		if name != "last" {
+			h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(large)})
+		}
+	}
+	h.fail(held["last"], false)
+	e, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if text := string(e.Snapshot); strings.Contains(text, "s3cret") || !strings.Contains(text, "characters with a key that must not be shown") {
+		t.Errorf("the snapshot of %d bytes", len(text))
+	}
+}
+
+// A batch that takes longer than a statement may is made smaller.
+func TestASlowBatchIsMadeSmaller(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for range 8 {
+		h.stand(h.create(), time.Hour)
+	}
+	slow, err := postgres.Open(t.Context(), h.db.Pool().Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
+	h.must(err)
+	defer slow.Close()
+	h.exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$`)
+	h.exec(`CREATE TRIGGER slow BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION public.dawdle()`)
+	n, err := dlq.New(slow, dlq.Options{BatchSize: 8}).Sweep(t.Context())
+	h.must(err)
+	if n < 1 || n > 3 {
+		t.Errorf("a batch of %d", n)
+	}
+}
+
+// One attempt whose follow-up fails does not keep the others that ran out.
+func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	poisoned, sound := h.create(), h.create()
+	h.claims()
+	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '` + poisoned.String() + `') EXECUTE FUNCTION public.refuse()`)
+	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
+	if _, err := h.engine.Tick(t.Context()); err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("the tick says %v", err)
+	}
+	if p, s := h.state(poisoned), h.state(sound); p != tasker.TaskStepsInProcess || s != tasker.TaskError {
+		t.Errorf("the poisoned task is %s, the sound one %s", p, s)
+	}
+	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	_, err := h.engine.Tick(t.Context())
+	h.must(err)
+	if p := h.state(poisoned); p != tasker.TaskError {
+		t.Errorf("once mended it is %s", p)
+	}
+}
+
+// Sweepers that come to the same task in error do not complain of each other.
+func TestManySweepsOfUnattendedTasks(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	const tasks = 400
+	for range tasks {
+		h.fail(func() tasker.Assignment { h.create(); return h.claim() }(), false)
+	}
+	h.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved', resolved_at = clock_timestamp(), resolved_by = 'ann', resolution_notes = 'n'`)
+	h.exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status)
+		SELECT dlq_entry_uuid, 'resolved', 'ann', 'pending', 'manually_resolved' FROM tasker.tasks_dlq`)
+	h.exec(`UPDATE tasker.tasks SET attend_by = clock_timestamp()`)
+	var complaints strings.Builder
+	var mu sync.Mutex
+	log := slog.New(slog.NewTextHandler(locked{&mu, &complaints}, &slog.HandlerOptions{Level: slog.LevelError}))
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for s := dlq.New(h.db, dlq.Options{Log: log}); ; {
+				n, err := s.Sweep(t.Context())
+				if err != nil || n == 0 {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	var open int
+	h.must(h.db.Pool().QueryRow(t.Context(), `SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`).Scan(&open))
+	if open != tasks || complaints.Len() > 0 {
+		t.Errorf("%d investigations of %d tasks; complaints: %.300s", open, tasks, complaints.String())
+	}
+}
+
+// locked is a builder that several write to.
+type locked struct {
+	mu *sync.Mutex
+	b  *strings.Builder
+}
+
+func (l locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
