@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,11 +37,32 @@ type Call struct {
 }
 
 func newCall(log *slog.Logger, a tasker.Assignment) *Call {
-	return &Call{Assignment: a, Log: log.With(
-		slog.String("task", a.TaskUUID.String()), slog.String("step", a.StepUUID.String()),
-		slog.String("step_name", a.Name), slog.Int("attempt", a.Attempt), slog.String("correlation_id", a.CorrelationID),
-	)}
+	c := &Call{Assignment: a}
+	c.Log = slog.New(stepHandler{log.Handler(), &c.Assignment})
+	return c
 }
+
+// A stepHandler marks lines with the step that they are about. It spells the mark
+// when there is a line: most steps log nothing.
+type stepHandler struct {
+	slog.Handler
+	about *tasker.Assignment
+}
+
+func (h stepHandler) marked() slog.Handler {
+	return h.Handler.WithAttrs([]slog.Attr{
+		slog.String("task", h.about.TaskUUID.String()), slog.String("step", h.about.StepUUID.String()),
+		slog.String("step_name", h.about.Name), slog.Int("attempt", h.about.Attempt), slog.String("correlation_id", h.about.CorrelationID),
+	})
+}
+
+func (h stepHandler) Handle(ctx context.Context, r slog.Record) error {
+	return h.marked().Handle(ctx, r)
+}
+
+func (h stepHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return h.marked().WithAttrs(attrs) }
+
+func (h stepHandler) WithGroup(name string) slog.Handler { return h.marked().WithGroup(name) }
 
 // ErrNoResult is why [Call.Dependency] has nothing to decode: the step left no
 // result, because an operator resolved it without one or because its handler
