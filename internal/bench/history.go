@@ -3,13 +3,16 @@ package bench
 import (
 	"context"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // historyTimes is how many times as much finished work there is as new work.
 const historyTimes = 10
 
 // history measures whether work that has ended slows down work that has not: the
-// same drain of one-step tasks in process on empty tables, and after ten others.
+// same drain of one-step tasks in process on empty tables, and after ten others,
+// vacuumed.
 // Of each, half as many tasks as group drain has.
 func (b *bench) history(ctx context.Context) error {
 	n := max(b.Tasks/2, 1)
@@ -31,6 +34,10 @@ func (b *bench) history(ctx context.Context) error {
 		}
 	}
 	for range b.Runs {
+		// What has ended a while ago has been vacuumed.
+		if _, err := b.db.Pool().Exec(ctx, `VACUUM ANALYZE`, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
 		if err := b.enqueue(ctx, b.direct(), single, n); err != nil {
 			return err
 		}

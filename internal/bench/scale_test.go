@@ -47,6 +47,15 @@ func TestScaleReportIsCompleteAndFlat(t *testing.T) {
 			t.Errorf("%s: %d pages with %d tasks, %d with %d; want at most %d", name, small, sizes[0], large, sizes[1], most)
 		}
 	}
+	// A task that the sweep moves costs so many pages at most, and looking at the
+	// head of a list so many a line: counted, so the same on every machine.
+	for name, most := range map[string]int64{
+		sweepBatch: 50 * 400, queuePage: 100 * 6, dueMonitor: 100 * 6, quietMonitor: 100 * 6, taskPage: 100 * 40, stepList: 100 * 10,
+	} {
+		if pages := points[name][1].Buffers; pages > most {
+			t.Errorf("%s reads %d pages, want at most %d", name, pages, most)
+		}
+	}
 	var text strings.Builder
 	if err := report.Markdown(&text); err != nil {
 		t.Fatal(err)
