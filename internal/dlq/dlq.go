@@ -73,7 +73,7 @@ func (s *Service) Loops() []*loop.Loop {
 
 func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
 	n, err := s.Sweep(ctx)
-	if err == nil && n == s.batch && !s.dry {
+	if err == nil && n > 0 && !s.dry { // there may be more: a batch is bounded in number and in time
 		return loop.AtOnce, nil
 	}
 	return 0, err

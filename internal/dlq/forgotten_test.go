@@ -277,3 +277,107 @@ func (l locked) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
+
+// A task past its whole duration is found once; who looked into it may let it run.
+func TestATaskThatMayRunOnIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("long", tasker.Lifecycle{MaxDurationMinutes: 10}, oneAttempt("one"), oneAttempt("two", "one"))
+	task := h.createOf("long")
+	a := h.claim()
+	h.stand(task, 11*time.Minute)
+	h.sweep(1)
+	h.succeed(a)
+	h.end(task, tasker.EntryManuallyResolved)
+	h.sweep(0)
+	h.stand(task, time.Hour) // but not when it stands still
+	h.sweep(1)
+}
+
+// Who ends an investigation and has read of all that failed meanwhile, does not
+// get the next one for it.
+func TestFailuresThatTheInvestigatorKnowsOf(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c"))
+	task := h.createOf("fork")
+	held := h.claims()
+	h.fail(held["a"], false)
+	before, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	h.fail(held["b"], false)
+	u := tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("known"), ResolvedBy: new("ann"), Unchanged: &before.UpdatedAt}
+	_, _, err = h.dlq.Update(t.Context(), before.UUID, u)
+	h.wantCode(err, tasker.Conflict, "was changed at")
+	now, err := h.db.Entry(t.Context(), before.UUID)
+	h.must(err)
+	u.Unchanged = &now.UpdatedAt
+	_, warn, err := h.dlq.Update(t.Context(), before.UUID, u)
+	h.must(err)
+	last, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if last.UUID != before.UUID || len(warn) != 0 {
+		t.Errorf("the newest investigation is %s of %s, warnings %v", last.UUID, before.UUID, warn)
+	}
+}
+
+func TestWarningsOfATaskThatStaysInError(t *testing.T) {
+	t.Parallel()
+	for status, words := range map[tasker.ResolutionStatus]string{
+		tasker.EntryManuallyResolved: "there will be a new one", tasker.EntryCancelled: "nothing is tried again by itself", tasker.EntryPermanentlyFailed: "",
+	} {
+		h := newHouse(t)
+		e := h.failed()
+		_, warn, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
+		h.must(err)
+		if words == "" && len(warn) > 0 || words != "" && (len(warn) != 1 || !strings.Contains(warn[0], words)) {
+			t.Errorf("%s warns %q", status, warn)
+		}
+	}
+}
+
+// Another recovery window moves the instants by as much as it is longer; other
+// thresholds do not move them.
+func TestAnotherRecoveryWindow(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.end(h.failed().TaskUUID, tasker.EntryManuallyResolved)
+	read := func() (at time.Time) {
+		h.must(h.db.Pool().QueryRow(t.Context(), `SELECT attend_by FROM tasker.tasks`).Scan(&at))
+		return at
+	}
+	was := read()
+	for _, th := range []postgres.Thresholds{
+		{WaitingForDependencies: 61, WaitingForRetry: 30, StepsInProcess: 30, ErrorRecovery: 60},
+		{WaitingForDependencies: 61, WaitingForRetry: 30, StepsInProcess: 30, ErrorRecovery: 75},
+	} {
+		h.must(h.db.SetStalenessThresholds(t.Context(), th))
+		want := was.Add(time.Duration(th.ErrorRecovery-60) * time.Minute)
+		if got := read(); !got.Equal(want) {
+			t.Errorf("with a window of %d minutes it is looked after at %s, want %s", th.ErrorRecovery, got, want)
+		}
+	}
+}
+
+// The longer of two rests holds as soon as the shorter one is settled by hand.
+func TestTheRestThatIsLeftHolds(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	steps := []tasker.StepTemplate{oneAttempt("soon"), oneAttempt("late")}
+	for i := range steps {
+		steps[i].Retry.MaxAttempts = 2
+	}
+	h.register("rests", tasker.Lifecycle{}, steps...)
+	task := h.createOf("rests")
+	held := h.claims()
+	for name, rest := range map[string]time.Duration{"soon": 0, "late": 10 * time.Hour} {
+		h.report(tasker.Outcome{Lease: held[name].Lease(), Failure: &tasker.Failure{Message: "no", Retryable: true, RetryAfter: rest}})
+	}
+	_, err := h.engine.OperateStep(t.Context(), task, held["soon"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	h.must(err)
+	var minutes float64
+	h.must(h.db.Pool().QueryRow(t.Context(), `SELECT extract(epoch FROM stale_at - state_since) / 60 FROM tasker.tasks`).Scan(&minutes))
+	if minutes != 30+1024 {
+		t.Errorf("the task may stand for %g minutes", minutes)
+	}
+}

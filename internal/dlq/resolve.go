@@ -124,8 +124,8 @@ func lostRace(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.Entry
 // failed for good while it was open and still stand so: they would be forgotten
 // otherwise. It is about the last of them, and its history has the others.
 func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
-	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
-		return nil, nil //nolint:nilnil // none is needed
+	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed || u.Unchanged != nil {
+		return nil, nil //nolint:nilnil // none is needed, or who ends it has read of the failures
 	}
 	failed, err := tx.FailuresDuring(ctx, ended.UUID)
 	if err != nil {
@@ -242,9 +242,17 @@ func same(asked, is *string) bool { return asked == nil || is != nil && *asked =
 func warnings(done update, u tasker.EntryUpdate) []string {
 	e := done.entry
 	if done.next != nil {
-		return []string{fmt.Sprintf("another step of task %s failed while this investigation was open; a new one was opened for it: %s", e.TaskUUID, *done.next)}
+		return []string{fmt.Sprintf("a step of task %s failed while this investigation was open; a new one was opened for it: %s", e.TaskUUID, *done.next)}
 	}
-	if u.Status == nil || *u.Status != tasker.EntryManuallyResolved || e.CurrentTaskState != tasker.TaskError {
+	if u.Status == nil || e.CurrentTaskState != tasker.TaskError {
+		return nil
+	}
+	switch *u.Status {
+	case tasker.EntryManuallyResolved:
+	case tasker.EntryCancelled:
+		return []string{fmt.Sprintf("task %s is still in error and stays so: nothing is tried again by itself, and nobody is told of it again; "+
+			"repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid}), or give it up as permanently_failed", e.TaskUUID, e.TaskUUID)}
+	default:
 		return nil
 	}
 	return []string{fmt.Sprintf("task %s is still in error: closing its investigation does not repair it, and if nobody does, there will be a "+

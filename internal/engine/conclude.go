@@ -67,12 +67,15 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ha
 // succeed is conclude for successes. Others hear of the steps that became ready
 // only if the worker did not get them all itself.
 func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Handout) ([]int, *handed, error) {
-	if next != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = handingOut(ctx)
-		defer cancel()
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err() // whoever reports is gone: it gets no work
 	}
-	concluded, claimed, err := e.db.Report(ctx, conclusions(list), next)
+	concluded, claimed, err := e.reportAndClaim(ctx, list, next)
+	if err != nil && next != nil && ctx.Err() == nil {
+		e.log.WarnContext(ctx, "could not take a report and hand out work together; taking the report", "err", err)
+		next = nil
+		concluded, claimed, err = e.reportAndClaim(ctx, list, nil)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,6 +90,15 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Han
 		return concluded.Moved, nil, nil
 	}
 	return concluded.Moved, &handed{claimed}, nil
+}
+
+func (e *Engine) reportAndClaim(ctx context.Context, list []verdict, next *postgres.Handout) (postgres.Concluded, []postgres.Claimed, error) {
+	if next != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = handingOut(ctx)
+		defer cancel()
+	}
+	return e.db.Report(ctx, conclusions(list), next)
 }
 
 // concludeIn is conclude in a transaction that has locked the tasks.

@@ -1,7 +1,10 @@
 package engine_test
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"tasker"
 )
@@ -51,4 +54,85 @@ func TestAReportOfAFailureHandsOutWork(t *testing.T) {
 	if len(r.Rejected) != 1 || len(r.Next) != 1 {
 		t.Errorf("receipt %+v", r)
 	}
+}
+
+// fails makes what is described fail.
+func (h *house) fails(when string) {
+	h.Helper()
+	h.exec(`CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(`CREATE TRIGGER broken BEFORE ` + when + ` EXECUTE FUNCTION public.refuse()`)
+}
+
+// What was handed out is told, even when nobody can say what became of a part of
+// the report: a step that no worker knows of would cost an attempt.
+func TestAHandOutIsToldEvenIfTheReportCannotBeExplained(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(1, step("one")))
+	h.create("single")
+	stale := h.claimOne("one")
+	_, _, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
+	h.must(err)
+	good := h.claimOne("one")
+	next := h.create("single")
+	h.fails("INSERT ON tasker.rejected_reports FOR EACH ROW")
+	h.create("single")
+	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{success(stale, `1`)}, 1)
+	h.must(err)
+	if len(r.Next) != 1 || r.Next[0].TaskUUID != next {
+		t.Errorf("receipt %+v", r)
+	}
+	h.accepted(success(good, `1`))
+}
+
+// A claim that fails does not keep a report from being taken.
+func TestAFailingClaimDoesNotKeepTheReport(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(1, step("one")))
+	task := h.create("single")
+	a := h.claimOne("one")
+	other := h.create("single")
+	h.fails("UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state = 'in_progress')")
+	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{success(a, `1`)}, 1)
+	h.must(err)
+	if len(r.Accepted) != 1 || len(r.Next) != 0 {
+		t.Errorf("receipt %+v", r)
+	}
+	h.wantState(task, tasker.TaskComplete)
+	h.wantStep(other, "one", tasker.StepEnqueued, 1)
+}
+
+// Who is gone gets no work.
+func TestACancelledReportTakesNoWork(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(1, step("one")))
+	task := h.create("single")
+	a := h.claimOne("one")
+	other := h.create("single")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := h.engine.Report(gone, h.worker, []tasker.Outcome{success(a, `1`)}, 1); err == nil {
+		t.Error("a report of somebody who is gone was taken")
+	}
+	h.wantStep(other, "one", tasker.StepEnqueued, 1)
+	h.accepted(success(a, `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// One task at which something fails keeps no other from its start or its retry.
+func TestOneTaskDoesNotKeepTheOthersFromGoingOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(2, step("one")))
+	soon := tasker.NewTask{Namespace: space, Name: "single", StartAt: time.Now().Add(time.Hour)}
+	poisoned, sound := h.createWith(soon), h.createWith(soon)
+	h.exec(`UPDATE tasker.tasks SET start_at = now()`)
+	h.fails("UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '" + poisoned.String() + "')")
+	if _, err := h.engine.Tick(t.Context()); err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("the tick says %v", err)
+	}
+	h.wantState(poisoned, tasker.TaskPending)
+	h.wantState(sound, tasker.TaskStepsInProcess)
 }

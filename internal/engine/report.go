@@ -49,7 +49,9 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 	}
 	// What was reported is committed: a claim that fails must not hide that.
 	if next != nil {
-		receipt.Next, err = e.assignments(ctx, next.steps)
+		handing, cancel := handingOut(ctx)
+		defer cancel()
+		receipt.Next, err = e.assignments(handing, next.steps)
 	} else {
 		receipt.Next, err = e.claim(ctx, worker, m, claim)
 	}
@@ -100,7 +102,14 @@ func (e *Engine) report(
 			left = append(left, v)
 		}
 	}
-	return next, e.explain(ctx, worker, left, receipt)
+	err = e.explain(ctx, worker, left, receipt)
+	if err != nil && next != nil {
+		// What was handed out is committed, and lost if nobody hears of it. An outcome
+		// that is not answered is reported again.
+		e.log.WarnContext(ctx, "cannot say of every outcome what became of it", "worker_uuid", worker, "err", err)
+		err = nil
+	}
+	return next, err
 }
 
 // judge turns an outcome into a verdict. A result that cannot be stored is

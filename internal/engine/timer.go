@@ -53,7 +53,7 @@ func (e *Engine) startDue(ctx context.Context) (int, error) {
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
-	return len(tasks), e.move(ctx, tasks, (*postgres.Tx).EnqueueReady)
+	return len(tasks), e.moveAll(ctx, tasks, (*postgres.Tx).EnqueueReady)
 }
 
 // retryDue enqueues failed steps whose rest is over.
@@ -62,12 +62,29 @@ func (e *Engine) retryDue(ctx context.Context) (int, error) {
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
-	return len(tasks), e.move(ctx, tasks, (*postgres.Tx).RetryDue)
+	return len(tasks), e.moveAll(ctx, tasks, (*postgres.Tx).RetryDue)
+}
+
+// enqueuing is a way to enqueue steps of tasks; it returns their namespaces.
+type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)
+
+// moveAll moves tasks together, and if that fails each on its own, so that one
+// does not keep the others.
+func (e *Engine) moveAll(ctx context.Context, tasks []tasker.ID, enqueue enqueuing) error {
+	err := e.move(ctx, tasks, enqueue)
+	if err == nil || len(tasks) == 1 || ctx.Err() != nil {
+		return err
+	}
+	var failed []error
+	for _, t := range tasks {
+		failed = append(failed, e.move(ctx, []tasker.ID{t}, enqueue))
+	}
+	return errors.Join(failed...)
 }
 
 // move enqueues steps of those of the tasks that nobody else works on, and
 // settles them.
-func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)) error {
+func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing) error {
 	var namespaces []string
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasks)

@@ -183,12 +183,6 @@ func lostRace(err error) bool {
 	return false
 }
 
-// tookTooLong reports whether PostgreSQL gave up on a statement for its time.
-func tookTooLong(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "57014"
-}
-
 // known gives an error that its receiver can act on its code.
 func known(err error) error {
 	var pg *pgconn.PgError

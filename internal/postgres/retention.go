@@ -11,7 +11,8 @@ import (
 // The ids of tasks sort by when they were made, so the oldest of a state are the
 // head of an index. A task that ever had an investigation stays: it is evidence.
 // So as not to look at those again and again, each call goes on after the last.
-const pruneTasks = `
+// Who opens an investigation holds the task by then, or finds it gone.
+const lockOldTasks = `
 WITH seen AS MATERIALIZED (
     SELECT t.task_uuid
     FROM tasker.tasks t
@@ -24,19 +25,25 @@ old AS MATERIALIZED (
     FROM seen
     JOIN tasker.tasks t ON t.task_uuid = seen.task_uuid
     WHERE t.state = $1 AND t.updated_at < clock_timestamp() - $4::interval
-      AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid)
     ORDER BY t.task_uuid
     FOR UPDATE OF t SKIP LOCKED
+)
+SELECT
+    coalesce((SELECT array_agg(task_uuid) FROM old), '{}') AS old,
+    (SELECT count(*) FROM seen) AS seen,
+    (SELECT task_uuid FROM seen ORDER BY task_uuid DESC LIMIT 1) AS last`
+
+const pruneTasks = `
+WITH old AS MATERIALIZED (
+    SELECT u.task_uuid
+    FROM unnest($1::uuid[]) AS u (task_uuid)
+    WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = u.task_uuid)
 ),
 steps AS (DELETE FROM tasker.workflow_steps s USING old WHERE s.task_uuid = old.task_uuid),
 step_log AS (DELETE FROM tasker.workflow_step_transitions x USING old WHERE x.task_uuid = old.task_uuid),
 task_log AS (DELETE FROM tasker.task_transitions x USING old WHERE x.task_uuid = old.task_uuid),
-rejected AS (DELETE FROM tasker.rejected_reports r USING old WHERE r.task_uuid = old.task_uuid),
-gone AS (DELETE FROM tasker.tasks t USING old WHERE t.task_uuid = old.task_uuid RETURNING t.task_uuid)
-SELECT
-    (SELECT count(*) FROM gone) AS removed,
-    (SELECT count(*) FROM seen) AS seen,
-    (SELECT task_uuid FROM seen ORDER BY task_uuid DESC LIMIT 1) AS last`
+rejected AS (DELETE FROM tasker.rejected_reports r USING old WHERE r.task_uuid = old.task_uuid)
+DELETE FROM tasker.tasks t USING old WHERE t.task_uuid = old.task_uuid`
 
 // A Pruned says what a batch of the retention did.
 type Pruned struct {
@@ -48,17 +55,25 @@ type Pruned struct {
 // PruneTasks removes tasks in a final state that have not changed for age and
 // never had an investigation, with their steps and histories. It looks at up to
 // limit tasks after the one given, oldest first.
-func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, limit int) (Pruned, error) {
-	var rows []Pruned
-	err := retry(ctx, func() error {
-		var err error
-		rows, err = collect[Pruned](ctx, db.pool, pruneTasks, string(state), after, firstID(time.Now().Add(-age)), age, limit)
+func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, limit int) (p Pruned, err error) {
+	type locked struct {
+		Old  []tasker.ID
+		Seen int
+		Last *tasker.ID
+	}
+	err = db.InTx(ctx, func(tx *Tx) error {
+		rows, err := collect[locked](ctx, tx, lockOldTasks, string(state), after, firstID(time.Now().Add(-age)), age, limit)
+		if err != nil {
+			return err
+		}
+		removed, err := tx.Exec(ctx, pruneTasks, rows[0].Old)
+		p = Pruned{Removed: int(removed.RowsAffected()), Seen: rows[0].Seen, Last: rows[0].Last}
 		return err
 	})
 	if err != nil {
 		return Pruned{}, fmt.Errorf("remove finished tasks: %w", err)
 	}
-	return rows[0], nil
+	return p, nil
 }
 
 // firstID is before all ids that are made from an instant on.

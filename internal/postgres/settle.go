@@ -57,9 +57,10 @@ const settleTasks = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
     SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests,
-        tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold, n.touched,
+        h.threshold, n.touched,
         (n.touched OR t.state = 'pending')
-        AND (t.state <> r.rests OR (r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'))
+        AND (t.state <> r.rests OR (r.rests IN ('steps_in_process', 'waiting_for_retry')
+            AND (t.state_since < c.at - interval '1 second' OR t.stale_at - t.state_since <> h.threshold)))
         AND ($2 OR NOT (t.state = 'error' AND r.rests = 'waiting_for_retry')) AS goes
     FROM tasker.tasks t
     CROSS JOIN clock c
@@ -78,6 +79,9 @@ counted AS MATERIALIZED (
         WHERE s.task_uuid = t.task_uuid
     ) n
     CROSS JOIN LATERAL (SELECT tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) AS rests) r
+    CROSS JOIN LATERAL (
+        SELECT tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold
+    ) h
     WHERE t.task_uuid = ANY ($1) AND t.state NOT IN ('complete', 'cancelled') AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())
 ),
 moved AS (

@@ -3,8 +3,11 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"tasker"
 )
@@ -129,14 +132,20 @@ type Thresholds struct {
 // task its new deadlines. When they are stored already nothing happens.
 func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 	err := db.InTx(ctx, func(tx *Tx) error {
-		tag, err := tx.Exec(ctx, `
+		var longer int // error_recovery_minutes than it was
+		err := tx.QueryRow(ctx, `
+			WITH was AS MATERIALIZED (SELECT error_recovery_minutes FROM tasker.staleness_thresholds WHERE only_row)
 			UPDATE tasker.staleness_thresholds
 			SET waiting_for_dependencies_minutes = $1, waiting_for_retry_minutes = $2, steps_in_process_minutes = $3,
 				error_recovery_minutes = $4, updated_at = clock_timestamp()
 			WHERE (waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes, error_recovery_minutes)
-				IS DISTINCT FROM ($1, $2, $3, $4)`,
-			th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery)
-		if err != nil || tag.RowsAffected() == 0 {
+				IS DISTINCT FROM ($1, $2, $3, $4)
+			RETURNING $4 - (SELECT error_recovery_minutes FROM was)`,
+			th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery).Scan(&longer)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
@@ -149,7 +158,7 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 			UPDATE tasker.tasks t
 			SET warn_at = t.state_since + 0.8 * h.threshold,
 				stale_at = t.state_since + h.threshold,
-				attend_by = CASE WHEN t.attend_by IS NOT NULL THEN t.state_since + make_interval(mins => st.error_recovery_minutes) END
+				attend_by = t.attend_by + make_interval(mins => $1)
 			FROM watched w
 			JOIN tasker.tasks o ON o.task_uuid = w.task_uuid
 			JOIN tasker.task_templates tt ON tt.template_uuid = o.template_uuid
@@ -159,7 +168,7 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 					SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = o.task_uuid
 				) - o.state_since) AS threshold
 			) h
-			WHERE t.task_uuid = w.task_uuid`)
+			WHERE t.task_uuid = w.task_uuid`, longer)
 		return err
 	})
 	if err != nil {
@@ -206,20 +215,8 @@ type Swept struct {
 	DlqReason          tasker.Reason
 }
 
-// SweepStale makes one batch of the staleness sweep, or says what it would do. A
-// batch that takes longer than a statement may is tried again with half as many
-// tasks: large ones must not stop the others.
+// SweepStale makes one batch of the staleness sweep, or says what it would do.
 func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, error) {
-	for {
-		rows, err := db.sweepStale(ctx, dryRun, batch)
-		if err == nil || batch == 1 || !tookTooLong(err) || ctx.Err() != nil {
-			return rows, err
-		}
-		batch = (batch + 1) / 2
-	}
-}
-
-func (db *DB) sweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, error) {
 	var rows []Swept
 	err := retry(ctx, func() error {
 		var err error

@@ -57,7 +57,7 @@ BEGIN
         VALUES (_entry, 'created', p_actor, 'pending', p_notes, p_metadata, _at);
     ELSIF p_step_uuid IS NOT NULL THEN
         UPDATE tasker.tasks_dlq d SET recovered_at = NULL, updated_at = _at
-        WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL;
+        WHERE d.task_uuid = p_task_uuid AND d.resolution_status = 'pending';
         INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
         SELECT d.dlq_entry_uuid, 'step_failed', p_actor, 'pending', 'pending',
             format('step %s failed for good: %s', s.name, coalesce(e.shown ->> 'message', '[redacted]')),

@@ -3,7 +3,8 @@
 -- nobody looks into gets one. Tasks that another transaction holds are left to
 -- the next batch, and a task at which something fails does not stop the others:
 -- when there were such tasks it is looked beyond the batch, so that many of them
--- cannot hide the rest. Any number may run at once.
+-- cannot hide the rest. A batch ends before its time does, so that large tasks do
+-- not stop it: what is left comes with the next. Any number may run at once.
 CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
     p_dry_run    boolean DEFAULT true,
     p_batch_size integer DEFAULT 100
@@ -29,6 +30,10 @@ DECLARE
     _reach  integer;
     _failed uuid[] := '{}';
     _sweep  uuid := tasker.uuid_generate_v7();
+    _until  timestamptz := clock_timestamp() + CASE current_setting('statement_timeout')
+        WHEN '0' THEN interval '10 seconds'
+        ELSE least(interval '10 seconds', current_setting('statement_timeout')::interval / 2)
+    END;
 BEGIN
     IF p_batch_size < 1 THEN
         RAISE EXCEPTION 'p_batch_size must be at least 1, not %', p_batch_size USING ERRCODE = 'invalid_parameter_value';
@@ -44,7 +49,7 @@ BEGIN
                 u.threshold_minutes, 'unrecovered_error', u.dlq_reason
             FROM tasker.get_unattended_tasks_for_dlq(_reach) u
         LOOP
-            EXIT WHEN _done >= p_batch_size;
+            EXIT WHEN _done >= p_batch_size OR (_done > 0 AND clock_timestamp() > _until);
             _seen := _seen + 1;
             CONTINUE WHEN _due.task_uuid = ANY (_failed);
             task_uuid := _due.task_uuid;
@@ -112,7 +117,7 @@ BEGIN
             END;
             RETURN NEXT;
         END LOOP;
-        EXIT WHEN p_dry_run OR _done >= p_batch_size OR _seen < _reach;
+        EXIT WHEN p_dry_run OR _done >= p_batch_size OR _seen < _reach OR clock_timestamp() > _until;
     END LOOP;
 END
 $$;

@@ -1,7 +1,7 @@
 -- get_stale_tasks_for_dlq finds the tasks that have stood in a watched state past
 -- their threshold, or have run past max_duration_minutes, and have no open
--- investigation. Who recovered and stands still again is found again; who went on
--- although its duration is over is known already. It reads one index range for each threshold in use and one for
+-- investigation. Who recovered and stands still again is found again; who
+-- went on although its duration is over, or may, is known already. It reads one index range for each threshold in use and one for
 -- durations: its cost grows with what is due.
 CREATE OR REPLACE FUNCTION tasker.get_stale_tasks_for_dlq(
     p_limit integer DEFAULT 100,
@@ -49,7 +49,7 @@ AS $$
             (
                 SELECT e.task_uuid, 'max_duration', e.ends_at
                 FROM tasker.tasks e
-                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND d.resolution_status = 'pending'
+                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR d.detail_code = 'max_duration')
                 WHERE e.ends_at <= p_now AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
                 ORDER BY e.ends_at
                 LIMIT p_limit

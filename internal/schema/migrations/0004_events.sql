@@ -189,3 +189,14 @@ WHERE t.attend_by IS NOT NULL AND EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d
 -- vacuum, so that comes sooner than a fifth of the table is dead.
 ALTER TABLE tasker.tasks SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 ALTER TABLE tasker.workflow_steps SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+
+-- Investigations that ended before there was such a rule.
+UPDATE tasker.tasks t
+SET attend_by = clock_timestamp() + make_interval(mins => st.error_recovery_minutes)
+FROM tasker.staleness_thresholds st
+WHERE st.only_row AND t.state = 'error' AND t.attend_by IS NULL
+  AND NOT EXISTS (
+      SELECT FROM tasker.tasks_dlq d
+      WHERE d.task_uuid = t.task_uuid
+        AND (d.resolution_status IN ('pending', 'permanently_failed') OR (d.resolution_status = 'cancelled' AND d.dlq_reason <> 'manual_dlq'))
+  );
