@@ -23,14 +23,21 @@ CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
 )
 LANGUAGE plpgsql
 AS $$
+#variable_conflict use_column
 DECLARE
-    _due    record;
-    _done   integer := 0;
-    _seen   integer;
-    _reach  integer;
-    _failed uuid[] := '{}';
-    _sweep  uuid := tasker.uuid_generate_v7();
-    _until  timestamptz := clock_timestamp() + CASE current_setting('statement_timeout')
+    _due     record;
+    _part    record;
+    _reach   integer;
+    _from    integer;
+    _to      integer;
+    _size    integer; -- of a part: more while they are quick; each task on its own where they cannot go together
+    _began   timestamptz;
+    _singly  integer; -- up to here
+    _moved   integer;
+    _done    integer := 0;
+    _failed  uuid[] := '{}';
+    _sweep   uuid := tasker.uuid_generate_v7();
+    _until   timestamptz := clock_timestamp() + CASE current_setting('statement_timeout')
         WHEN '0' THEN interval '10 seconds'
         ELSE least(interval '10 seconds', current_setting('statement_timeout')::interval / 2)
     END;
@@ -38,86 +45,83 @@ BEGIN
     IF p_batch_size < 1 THEN
         RAISE EXCEPTION 'p_batch_size must be at least 1, not %', p_batch_size USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF p_dry_run THEN
+        RETURN QUERY
+        SELECT s.task_uuid, s.namespace_name, s.task_name, s.current_state, s.time_in_state_minutes, s.threshold_minutes,
+            CASE WHEN s.current_state = 'error' THEN 'would_move_to_dlq_only' ELSE 'would_transition_to_dlq_and_error' END,
+            false, false, s.dlq_reason, NULL::uuid
+        FROM tasker.get_due_tasks_for_dlq(p_batch_size) s
+        LIMIT p_batch_size;
+        RETURN;
+    END IF;
     FOREACH _reach IN ARRAY ARRAY[p_batch_size, p_batch_size * 10] LOOP
-        _seen := 0;
-        FOR _due IN
-            SELECT s.task_uuid, s.namespace_name, s.task_name, s.current_state, s.state_since, s.time_in_state_minutes,
-                s.threshold_minutes, s.detail_code, 'staleness_timeout'::tasker.dlq_reason AS reason
-            FROM tasker.get_stale_tasks_for_dlq(_reach) s
-            UNION ALL
-            SELECT u.task_uuid, u.namespace_name, u.task_name, 'error', u.state_since, u.time_in_state_minutes,
-                u.threshold_minutes, 'unrecovered_error', u.dlq_reason
-            FROM tasker.get_unattended_tasks_for_dlq(_reach) u
-        LOOP
-            EXIT WHEN _done >= p_batch_size OR (_done > 0 AND clock_timestamp() > _until);
-            _seen := _seen + 1;
-            CONTINUE WHEN _due.task_uuid = ANY (_failed);
-            task_uuid := _due.task_uuid;
-            namespace_name := _due.namespace_name;
-            task_name := _due.task_name;
-            current_state := _due.current_state;
-            time_in_state_minutes := _due.time_in_state_minutes;
-            staleness_threshold_minutes := _due.threshold_minutes;
-            dlq_reason := _due.reason;
-            dlq_entry_uuid := NULL;
-            moved_to_dlq := false;
-            transition_success := false;
-            IF p_dry_run THEN
-                action_taken := CASE WHEN current_state = 'error' THEN 'would_move_to_dlq_only' ELSE 'would_transition_to_dlq_and_error' END;
-                _done := _done + 1;
-                RETURN NEXT;
-                CONTINUE;
-            END IF;
-
-            PERFORM FROM tasker.tasks t
-            WHERE t.task_uuid = _due.task_uuid AND t.state = _due.current_state AND t.state_since = _due.state_since
-              AND (_due.current_state <> 'error' OR t.attend_by IS NOT NULL)
-            FOR NO KEY UPDATE SKIP LOCKED;
-            CONTINUE WHEN NOT FOUND;
+        SELECT count(*) AS seen, array_agg(s.task_uuid) AS tasks, array_agg(s.current_state) AS states, array_agg(s.state_since) AS since,
+            array_agg(s.time_in_state_minutes) AS minutes, array_agg(s.threshold_minutes) AS thresholds,
+            array_agg(s.detail_code) AS details, array_agg(s.dlq_reason) AS reasons
+        INTO _due
+        FROM tasker.get_due_tasks_for_dlq(_reach) s;
+        _from := 1;
+        _size := 1;
+        _singly := 0;
+        WHILE _from <= _due.seen AND _done < p_batch_size AND (_done = 0 OR clock_timestamp() < _until) LOOP
+            _began := clock_timestamp();
+            _to := least(_from + _size - 1, _from + p_batch_size - _done - 1, _due.seen);
             BEGIN
-                IF current_state <> 'error' THEN
-                    transition_success := tasker.transition_stale_task_to_error(
-                        _due.task_uuid, _due.current_state, _due.state_since,
-                        format('%s minutes in %s (%s)', round(_due.time_in_state_minutes, 1), _due.current_state, _due.detail_code));
+                SELECT array_agg(f.task_uuid) AS tasks, array_agg(f.state) AS states, array_agg(f.since) AS since,
+                    array_agg(f.minutes) AS minutes, array_agg(f.threshold) AS thresholds,
+                    array_agg(f.detail) AS details, array_agg(f.reason) AS reasons
+                INTO _part
+                FROM (
+                    SELECT c.*
+                    FROM unnest(_due.tasks[_from:_to], _due.states[_from:_to], _due.since[_from:_to], _due.minutes[_from:_to],
+                            _due.thresholds[_from:_to], _due.details[_from:_to], _due.reasons[_from:_to])
+                        AS c (task_uuid, state, since, minutes, threshold, detail, reason)
+                    JOIN tasker.tasks t ON t.task_uuid = c.task_uuid AND t.state = c.state AND t.state_since = c.since
+                    WHERE (c.state <> 'error' OR t.attend_by IS NOT NULL) AND c.task_uuid <> ALL (_failed)
+                    FOR NO KEY UPDATE OF t SKIP LOCKED
+                ) f;
+                IF _part.tasks IS NOT NULL THEN
+                    RETURN QUERY
+                    SELECT c.task_uuid, t.namespace, t.name, c.state, c.minutes, c.threshold,
+                        CASE
+                            WHEN m.dlq_entry_uuid IS NOT NULL AND m.transitioned THEN 'transitioned_to_dlq_and_error'
+                            WHEN m.dlq_entry_uuid IS NOT NULL THEN 'moved_to_dlq_only'
+                            WHEN m.transitioned THEN 'transitioned_to_error_only'
+                            ELSE 'transition_failed'
+                        END,
+                        m.dlq_entry_uuid IS NOT NULL, m.transitioned, c.reason, m.dlq_entry_uuid
+                    FROM tasker.sweep_tasks(_part.tasks, _part.states, _part.since, _part.minutes, _part.thresholds,
+                        _part.details, _part.reasons, _sweep) m
+                    JOIN unnest(_part.tasks, _part.states, _part.minutes, _part.thresholds, _part.reasons)
+                        AS c (task_uuid, state, minutes, threshold, reason) ON c.task_uuid = m.task_uuid
+                    JOIN tasker.tasks t ON t.task_uuid = m.task_uuid;
+                    GET DIAGNOSTICS _moved = ROW_COUNT;
+                    _done := _done + _moved;
                 END IF;
-                dlq_entry_uuid := tasker.create_dlq_entry(
-                    p_task_uuid => _due.task_uuid,
-                    p_reason => _due.reason,
-                    p_detail_code => _due.detail_code,
-                    p_detected_by => 'sweep',
-                    p_original_state => _due.current_state,
-                    p_state_since => _due.state_since,
-                    p_metadata => jsonb_build_object(
-                        'detection_method', 'automatic_staleness',
-                        'sweep_id', _sweep,
-                        'last_step', (
-                            SELECT w.name
-                            FROM tasker.workflow_steps w
-                            WHERE w.task_uuid = _due.task_uuid AND w.last_attempted_at IS NOT NULL
-                            ORDER BY w.last_attempted_at DESC
-                            LIMIT 1
-                        ),
-                        'time_in_state_minutes', _due.time_in_state_minutes,
-                        'threshold_minutes', _due.threshold_minutes));
-                moved_to_dlq := dlq_entry_uuid IS NOT NULL;
-                action_taken := CASE
-                    WHEN moved_to_dlq AND transition_success THEN 'transitioned_to_dlq_and_error'
-                    WHEN moved_to_dlq THEN 'moved_to_dlq_only'
-                    WHEN transition_success THEN 'transitioned_to_error_only'
-                    ELSE 'transition_failed'
+                _from := _to + 1;
+                _size := CASE
+                    WHEN _from <= _singly THEN 1
+                    WHEN clock_timestamp() - _began < interval '50 milliseconds' THEN least(2 * _size, 64)
+                    WHEN clock_timestamp() - _began > interval '500 milliseconds' THEN greatest(_size / 2, 1)
+                    ELSE _size
                 END;
-                _done := _done + 1;
             EXCEPTION WHEN OTHERS THEN
-                RAISE WARNING 'sweep: task %: %', _due.task_uuid, SQLERRM;
-                action_taken := 'transition_failed';
-                dlq_entry_uuid := NULL;
-                moved_to_dlq := false;
-                transition_success := false;
-                _failed := _failed || _due.task_uuid;
+                IF _to > _from THEN
+                    _size := 1;
+                    _singly := _to;
+                ELSE
+                    RAISE WARNING 'sweep: task %: %', _due.tasks[_from], SQLERRM;
+                    _failed := _failed || _due.tasks[_from];
+                    RETURN QUERY
+                    SELECT t.task_uuid, t.namespace, t.name, _due.states[_from], _due.minutes[_from], _due.thresholds[_from],
+                        'transition_failed', false, false, _due.reasons[_from], NULL::uuid
+                    FROM tasker.tasks t
+                    WHERE t.task_uuid = _due.tasks[_from];
+                    _from := _from + 1;
+                END IF;
             END;
-            RETURN NEXT;
         END LOOP;
-        EXIT WHEN p_dry_run OR _done >= p_batch_size OR _seen < _reach OR clock_timestamp() > _until;
+        EXIT WHEN _done >= p_batch_size OR _due.seen < _reach OR clock_timestamp() > _until;
     END LOOP;
 END
 $$;
