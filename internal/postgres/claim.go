@@ -52,11 +52,11 @@ log AS (
 SELECT
     s.step_uuid, s.task_uuid, s.namespace, t.name AS task_name, t.version AS task_version, t.template_uuid, s.name, s.handler,
     s.attempts, s.max_attempts, s.fence, s.lease_expires_at, s.timeout_at, t.correlation_id, t.context,
-    (
+    CASE WHEN s.parent_uuids <> '{}' THEN (
         SELECT jsonb_object_agg(p.name, p.results -> 'result')
         FROM tasker.workflow_steps p
         WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
-    ) AS dependency_results
+    ) END AS dependency_results
 FROM claimed s
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 ORDER BY s.priority DESC, s.step_uuid`
