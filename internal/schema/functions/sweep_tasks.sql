@@ -18,21 +18,16 @@ DECLARE
     _moved    uuid[];
     _metadata jsonb[];
 BEGIN
-    WITH moved AS (
-        UPDATE tasker.tasks t
-        SET state = 'error', state_since = clock_timestamp(), warn_at = NULL, stale_at = NULL, updated_at = clock_timestamp()
-        FROM unnest(p_tasks, p_states, p_since) AS c (task_uuid, state, since)
-        WHERE t.task_uuid = c.task_uuid AND t.state = c.state AND t.state_since = c.since AND c.state <> 'error'
-        RETURNING t.task_uuid, c.state AS was, t.state_since
-    ),
-    log AS (
-        INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
-        SELECT m.task_uuid, m.was, 'error', 'declare_stale', format('%s minutes in %s (%s)', round(c.minutes, 1), m.was, c.detail), m.state_since
-        FROM moved m
-        JOIN unnest(p_tasks, p_minutes, p_details) AS c (task_uuid, minutes, detail) ON c.task_uuid = m.task_uuid
-        ORDER BY m.task_uuid
-    )
-    SELECT coalesce(array_agg(m.task_uuid), '{}') INTO _moved FROM moved m;
+    SELECT array(
+        SELECT m.task_uuid
+        FROM (
+            SELECT array_agg(c.task_uuid) AS tasks, array_agg(c.state) AS states, array_agg(c.since) AS since,
+                array_agg(format('%s minutes in %s (%s)', round(c.minutes, 1), c.state, c.detail)) AS reasons
+            FROM unnest(p_tasks, p_states, p_since, p_minutes, p_details) AS c (task_uuid, state, since, minutes, detail)
+            WHERE c.state <> 'error'
+        ) s
+        CROSS JOIN LATERAL tasker.transition_stale_tasks_to_error(s.tasks, s.states, s.since, s.reasons) AS m (task_uuid)
+    ) INTO _moved;
 
     SELECT array_agg(jsonb_build_object(
         'detection_method', 'automatic_staleness',

@@ -1,0 +1,29 @@
+-- transition_stale_tasks_to_error moves stale tasks to error, those that still
+-- stand where the caller saw them, and returns them.
+CREATE OR REPLACE FUNCTION tasker.transition_stale_tasks_to_error(
+    p_tasks   uuid[],
+    p_states  text[],
+    p_since   timestamptz[],
+    p_reasons text[]
+) RETURNS SETOF uuid
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH moved AS (
+        UPDATE tasker.tasks t
+        SET state = 'error', state_since = clock_timestamp(), warn_at = NULL, stale_at = NULL, updated_at = clock_timestamp()
+        FROM unnest(p_tasks, p_states, p_since, p_reasons) AS c (task_uuid, state, since, reason)
+        WHERE t.task_uuid = c.task_uuid AND t.state = c.state AND t.state_since = c.since
+        RETURNING t.task_uuid, c.state AS was, t.state_since, c.reason
+    ),
+    log AS (
+        INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
+        SELECT m.task_uuid, m.was, 'error', 'declare_stale', m.reason, m.state_since
+        FROM moved m
+        ORDER BY m.task_uuid
+    )
+    SELECT m.task_uuid FROM moved m;
+END
+$$;
+COMMENT ON FUNCTION tasker.transition_stale_tasks_to_error(uuid[], text[], timestamptz[], text[]) IS 'Moves stale tasks to error unless they have moved on meanwhile; returns those it moved.';
