@@ -247,16 +247,17 @@ func warnings(done update, u tasker.EntryUpdate) []string {
 	if u.Status == nil || e.CurrentTaskState != tasker.TaskError {
 		return nil
 	}
+	var why string
 	switch *u.Status {
 	case tasker.EntryManuallyResolved:
+		why = "closing its investigation does not repair it, and if nobody does, there will be a new one"
 	case tasker.EntryCancelled:
-		return []string{fmt.Sprintf("task %s is still in error and stays so: nothing is tried again by itself, and nobody is told of it again; "+
-			"repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid}), or give it up as permanently_failed", e.TaskUUID, e.TaskUUID)}
+		why = "it stays so: nothing is tried again by itself, and nobody is told of it again"
 	default:
 		return nil
 	}
-	return []string{fmt.Sprintf("task %s is still in error: closing its investigation does not repair it, and if nobody does, there will be a "+
-		"new one; repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid}), or give it up as permanently_failed", e.TaskUUID, e.TaskUUID)}
+	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid}), "+
+		"or give it up as permanently_failed", e.TaskUUID, why, e.TaskUUID)}
 }
 
 // Open opens an investigation because a person asks for one. The task goes on as
@@ -272,8 +273,8 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, actor, reason string
 		if err != nil {
 			return err
 		}
-		if off, err := tx.IsWrittenOff(ctx, task); err != nil || off {
-			return errors.Join(err, tasker.Errorf(tasker.Conflict, "task %s was written off: there is nothing to look into any more", task))
+		if err := tx.RefuseWrittenOff(ctx, task); err != nil {
+			return err
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,

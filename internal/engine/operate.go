@@ -119,13 +119,8 @@ func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (postg
 	if err != nil {
 		return postgres.Mark{}, err
 	}
-	writtenOff, err := tx.IsWrittenOff(ctx, task)
-	if err != nil {
+	if err := tx.RefuseWrittenOff(ctx, task); err != nil {
 		return postgres.Mark{}, err
-	}
-	if writtenOff {
-		return postgres.Mark{}, tasker.Errorf(tasker.Conflict,
-			"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", task)
 	}
 	switch state {
 	case tasker.TaskComplete, tasker.TaskCancelled:
