@@ -23,7 +23,8 @@ const (
 
 // Loops returns what an engine does by itself: start tasks whose time has come,
 // retry failed steps, take steps from workers that fell silent, try kept reports
-// again, forget workers, remove what is kept no longer. Each is safe to run in any number of processes.
+// again, forget workers, remove what is kept no longer. Each is safe to run in any
+// number of processes.
 func (e *Engine) Loops() []*loop.Loop {
 	return append(e.pruners(),
 		&loop.Loop{Name: "timers", Every: timerEvery, Timeout: timerDeadline, Pass: e.Tick, Log: e.log},
@@ -53,7 +54,7 @@ func (e *Engine) startDue(ctx context.Context) (int, error) {
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
-	return len(tasks), e.moveAll(ctx, tasks, (*postgres.Tx).EnqueueReady)
+	return len(tasks), together(ctx, tasks, func(some []tasker.ID) error { return e.move(ctx, some, (*postgres.Tx).EnqueueReady) })
 }
 
 // retryDue enqueues failed steps whose rest is over.
@@ -62,22 +63,22 @@ func (e *Engine) retryDue(ctx context.Context) (int, error) {
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
-	return len(tasks), e.moveAll(ctx, tasks, (*postgres.Tx).RetryDue)
+	return len(tasks), together(ctx, tasks, func(some []tasker.ID) error { return e.move(ctx, some, (*postgres.Tx).RetryDue) })
 }
 
 // enqueuing is a way to enqueue steps of tasks; it returns their namespaces.
 type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)
 
-// moveAll moves tasks together, and if that fails each on its own, so that one
-// does not keep the others.
-func (e *Engine) moveAll(ctx context.Context, tasks []tasker.ID, enqueue enqueuing) error {
-	err := e.move(ctx, tasks, enqueue)
-	if err == nil || len(tasks) == 1 || ctx.Err() != nil {
+// together does something to all of a list, and if that fails to each on its own,
+// so that one does not keep the others.
+func together[T any](ctx context.Context, list []T, do func([]T) error) error {
+	err := do(list)
+	if err == nil || len(list) == 1 || ctx.Err() != nil {
 		return err
 	}
 	var failed []error
-	for _, t := range tasks {
-		failed = append(failed, e.move(ctx, []tasker.ID{t}, enqueue))
+	for i := range list {
+		failed = append(failed, do(list[i:i+1]))
 	}
 	return errors.Join(failed...)
 }
@@ -103,8 +104,7 @@ func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing)
 	return err
 }
 
-// reclaim fails the attempts whose lease has run out: all together, and if that
-// fails each on its own, so that one does not keep the others.
+// reclaim fails the attempts whose lease has run out.
 func (e *Engine) reclaim(ctx context.Context) (int, error) {
 	expired, err := e.db.ExpiredLeases(ctx, timerBatch)
 	if err != nil || len(expired) == 0 {
@@ -116,23 +116,19 @@ func (e *Engine) reclaim(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
-	n, err := e.reclaimTogether(ctx, list)
-	if err != nil && len(list) > 1 && ctx.Err() == nil {
-		var failed []error
-		for _, v := range list {
-			one, err := e.reclaimTogether(ctx, []verdict{v})
-			n += one
-			failed = append(failed, err)
-		}
-		err = errors.Join(failed...)
-	}
-	if n > 0 {
-		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
+	reclaimed := 0
+	err = together(ctx, list, func(some []verdict) error {
+		n, err := e.reclaimThese(ctx, some)
+		reclaimed += n
+		return err
+	})
+	if reclaimed > 0 {
+		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", reclaimed)
 	}
 	return len(expired), err
 }
 
-func (e *Engine) reclaimTogether(ctx context.Context, list []verdict) (int, error) {
+func (e *Engine) reclaimThese(ctx context.Context, list []verdict) (int, error) {
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOf(list))
