@@ -20,8 +20,7 @@ BEGIN
         RETURN p_doc;
     END IF;
     _text := p_doc::text;
-    -- Nested replace, because translate takes five times as long.
-    IF lower(replace(replace(replace(_text, '-', ''), '_', ''), ' ', '')) !~ array_to_string(p_words, '|') THEN
+    IF tasker.plain_text(_text) !~ array_to_string(p_words, '|') THEN
         RETURN p_doc;
     END IF;
     IF p_level >= 3 AND length(_text) > p_most THEN
@@ -38,7 +37,7 @@ BEGIN
     END IF;
     RETURN (
         SELECT jsonb_object_agg(e.key, CASE
-            WHEN e.value <> 'null' AND replace(replace(replace(lower(e.key), '-', ''), '_', ''), ' ', '') ~ p_pattern THEN '"[redacted]"'
+            WHEN e.value <> 'null' AND tasker.plain_text(e.key) ~ p_pattern THEN '"[redacted]"'
             WHEN jsonb_typeof(e.value) IN ('object', 'array') THEN tasker.redact_keys(e.value, p_words, p_pattern, p_most, p_level + 1)
             ELSE e.value
         END)

@@ -13,7 +13,7 @@ BEGIN
     -- The block that catches costs a subtransaction: only where there is work to do.
     IF _rules.paths = '[]' AND (
         cardinality(_rules.key_words) = 0
-        OR lower(replace(replace(replace(p_snapshot::text, '-', ''), '_', ''), ' ', '')) !~ array_to_string(_rules.key_words, '|')
+        OR tasker.plain_text(p_snapshot::text) !~ array_to_string(_rules.key_words, '|')
     ) THEN
         RETURN p_snapshot;
     END IF;
