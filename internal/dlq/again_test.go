@@ -106,22 +106,6 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 	}
 }
 
-// Who goes on although its whole duration is over is known already.
-func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	h.register("long", tasker.Lifecycle{MaxDurationMinutes: 10}, oneAttempt("one"), oneAttempt("two", "one"))
-	task := h.createOf("long")
-	a := h.claim()
-	h.stand(task, 11*time.Minute)
-	h.sweep(1)
-	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
-	h.sweep(0)
-	if s := h.state(task); s != tasker.TaskStepsInProcess {
-		t.Errorf("task is %s", s)
-	}
-}
-
 // A rest that was asked for is no standstill: an investigation would take the
 // retry away. What is overdue after it is one.
 func TestALongRestIsNoStandstill(t *testing.T) {

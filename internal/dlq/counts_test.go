@@ -78,8 +78,7 @@ func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 	h.wantCode(err, tasker.Conflict)
 	h.stand(stale, 31*time.Minute)
 	h.stand(poisoned, 31*time.Minute)
-	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '` + poisoned.String() + `') EXECUTE FUNCTION public.refuse()`)
+	h.poison("NEW.task_uuid = '%s'", poisoned)
 	n, err := h.dlq.Sweep(t.Context())
 	h.must(err)
 	if n != 1 {

@@ -2,6 +2,7 @@ package dlq_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -73,6 +74,19 @@ func (h *house) exec(sql string, args ...any) {
 	h.Helper()
 	_, err := h.db.Pool().Exec(h.Context(), sql, args...)
 	h.must(err)
+}
+
+// poison has no investigation opened of the tasks for which condition holds, until
+// heal.
+func (h *house) poison(condition string, args ...any) {
+	h.Helper()
+	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (` + fmt.Sprintf(condition, args...) + `) EXECUTE FUNCTION public.refuse()`)
+}
+
+func (h *house) heal() {
+	h.Helper()
+	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
 }
 
 func (h *house) create() tasker.ID {
@@ -262,8 +276,7 @@ func TestPoisonedTasksStopNobody(t *testing.T) {
 	}
 	sound := h.create()
 	h.stand(sound, time.Hour)
-	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid <> '` + sound.String() + `') EXECUTE FUNCTION public.refuse()`)
+	h.poison("NEW.task_uuid <> '%s'", sound)
 	n, err := h.dlq.Sweep(t.Context())
 	h.must(err)
 	if n != 1 || h.state(sound) != tasker.TaskError {
@@ -274,7 +287,7 @@ func TestPoisonedTasksStopNobody(t *testing.T) {
 			t.Errorf("a task without an investigation is %s", s)
 		}
 	}
-	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	h.heal()
 	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 2 {
 		t.Errorf("once mended, a batch finds %d, %v", n, err)
 	}

@@ -212,8 +212,7 @@ func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
 	h := newHouse(t)
 	poisoned, sound := h.create(), h.create()
 	h.claims()
-	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '` + poisoned.String() + `') EXECUTE FUNCTION public.refuse()`)
+	h.poison("NEW.task_uuid = '%s'", poisoned)
 	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
 	if _, err := h.engine.Tick(t.Context()); err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("the tick says %v", err)
@@ -221,7 +220,7 @@ func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
 	if p, s := h.state(poisoned), h.state(sound); p != tasker.TaskStepsInProcess || s != tasker.TaskError {
 		t.Errorf("the poisoned task is %s, the sound one %s", p, s)
 	}
-	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	h.heal()
 	_, err := h.engine.Tick(t.Context())
 	h.must(err)
 	if p := h.state(poisoned); p != tasker.TaskError {
@@ -278,8 +277,9 @@ func (l locked) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// A task past its whole duration is found once; who looked into it may let it run.
-func TestATaskThatMayRunOnIsLeftAlone(t *testing.T) {
+// A task past its whole duration is found once: while it goes on although somebody
+// looks into it, and when whoever did lets it run.
+func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.register("long", tasker.Lifecycle{MaxDurationMinutes: 10}, oneAttempt("one"), oneAttempt("two", "one"))
@@ -288,6 +288,10 @@ func TestATaskThatMayRunOnIsLeftAlone(t *testing.T) {
 	h.stand(task, 11*time.Minute)
 	h.sweep(1)
 	h.succeed(a)
+	h.sweep(0)
+	if s := h.state(task); s != tasker.TaskStepsInProcess {
+		t.Errorf("task is %s", s)
+	}
 	h.end(task, tasker.EntryManuallyResolved)
 	h.sweep(0)
 	h.stand(task, time.Hour) // but not when it stands still

@@ -80,6 +80,13 @@ func (h *house) exec(sql string, args ...any) {
 	h.must(err)
 }
 
+// fails makes what is described fail.
+func (h *house) fails(when string) {
+	h.Helper()
+	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(`CREATE TRIGGER broken BEFORE ` + when + ` EXECUTE FUNCTION public.refuse()`)
+}
+
 // step returns a step template; its name may be followed by its dependencies.
 func step(name string, dependencies ...string) tasker.StepTemplate {
 	r := tasker.DefaultRetry()

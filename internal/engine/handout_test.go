@@ -34,14 +34,21 @@ func TestAReportHandsOutWhatItMadeReady(t *testing.T) {
 	h.wantState(task, tasker.TaskComplete)
 }
 
+// heldAndQueued makes a task whose only step and attempt is held, and another one
+// whose step is enqueued.
+func (h *house) heldAndQueued() (task tasker.ID, held tasker.Assignment, queued tasker.ID) {
+	h.Helper()
+	h.template("single", attempts(1, step("one")))
+	task = h.create("single")
+	held = h.claimOne("one")
+	return task, held, h.create("single")
+}
+
 // What failed does not keep the worker from its next work.
 func TestAReportOfAFailureHandsOutWork(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.template("single", attempts(1, step("one")))
-	h.create("single")
-	a := h.claimOne("one")
-	other := h.create("single")
+	_, a, other := h.heldAndQueued()
 	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{failure(a, false)}, 1)
 	h.must(err)
 	if len(r.Accepted) != 1 || len(r.Next) != 1 || r.Next[0].TaskUUID != other {
@@ -54,13 +61,6 @@ func TestAReportOfAFailureHandsOutWork(t *testing.T) {
 	if len(r.Rejected) != 1 || len(r.Next) != 1 {
 		t.Errorf("receipt %+v", r)
 	}
-}
-
-// fails makes what is described fail.
-func (h *house) fails(when string) {
-	h.Helper()
-	h.exec(`CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.exec(`CREATE TRIGGER broken BEFORE ` + when + ` EXECUTE FUNCTION public.refuse()`)
 }
 
 // What was handed out is told, even when nobody can say what became of a part of
@@ -89,10 +89,7 @@ func TestAHandOutIsToldEvenIfTheReportCannotBeExplained(t *testing.T) {
 func TestAFailingClaimDoesNotKeepTheReport(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.template("single", attempts(1, step("one")))
-	task := h.create("single")
-	a := h.claimOne("one")
-	other := h.create("single")
+	task, a, other := h.heldAndQueued()
 	h.fails("UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state = 'in_progress')")
 	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{success(a, `1`)}, 1)
 	h.must(err)
@@ -107,10 +104,7 @@ func TestAFailingClaimDoesNotKeepTheReport(t *testing.T) {
 func TestACancelledReportTakesNoWork(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.template("single", attempts(1, step("one")))
-	task := h.create("single")
-	a := h.claimOne("one")
-	other := h.create("single")
+	task, a, other := h.heldAndQueued()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := h.engine.Report(gone, h.worker, []tasker.Outcome{success(a, `1`)}, 1); err == nil {
