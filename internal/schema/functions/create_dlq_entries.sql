@@ -33,22 +33,21 @@ BEGIN
             dlq_timestamp, priority_at, task_snapshot, metadata, predecessor_uuid, created_at, updated_at
         )
         SELECT
-            t.task_uuid, c.step_uuid, c.original_state, c.reason, c.detail_code, p_detected_by,
+            c.task_uuid, c.step_uuid, c.original_state, c.reason, c.detail_code, p_detected_by,
             _at, _at - make_interval(mins => tasker.dlq_base_priority(c.reason)),
-            tasker.redact_snapshot(
-                tasker.task_snapshot(t.task_uuid, c.original_state, coalesce(c.state_since, t.state_since), p_detected_by, _at)),
+            CASE WHEN s.plain THEN s.snapshot ELSE tasker.redact_snapshot(s.snapshot) END,
             c.metadata,
             (
                 SELECT d.dlq_entry_uuid
                 FROM tasker.tasks_dlq d
-                WHERE d.task_uuid = t.task_uuid
+                WHERE d.task_uuid = c.task_uuid
                 ORDER BY d.dlq_timestamp DESC
                 LIMIT 1
             ),
             _at, _at
-        FROM unnest(p_tasks, p_reasons, p_details, p_states, p_since, p_steps, p_metadata)
-            AS c (task_uuid, reason, detail_code, original_state, state_since, step_uuid, metadata)
-        JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
+        FROM unnest(p_tasks, p_reasons, p_details, p_states, p_steps, p_metadata)
+            AS c (task_uuid, reason, detail_code, original_state, step_uuid, metadata)
+        JOIN tasker.task_snapshots(p_tasks, p_states, p_since, p_detected_by, _at) s ON s.task_uuid = c.task_uuid
         ON CONFLICT (task_uuid) WHERE resolution_status = 'pending' DO NOTHING
         RETURNING o.task_uuid, o.dlq_entry_uuid, o.metadata
     ),

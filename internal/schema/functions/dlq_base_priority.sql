@@ -1,8 +1,8 @@
 -- dlq_base_priority is the weight of a reason in the triage queue, in minutes of
 -- age: an entry of weight 500 stands where one of weight 100 stands that is 400
--- minutes older.
+-- minutes older. Not STRICT, or it would not become part of the statement that asks.
 CREATE OR REPLACE FUNCTION tasker.dlq_base_priority(p_reason tasker.dlq_reason) RETURNS integer
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT CASE p_reason
         WHEN 'dependency_cycle_detected' THEN 1000

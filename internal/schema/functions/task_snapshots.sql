@@ -1,0 +1,116 @@
+-- task_snapshots is the picture of each task that an investigation keeps: all that
+-- an investigator needs if the rest is gone (design.md, section 5). One statement for
+-- all of them, because starting one takes longer than what it does for a small task;
+-- in plpgsql, because a session plans such a function once, and one in SQL each time.
+-- Rows become the text of JSON, which is read once at the end: to build jsonb at each
+-- level takes twice as long.
+--
+-- plain tells that redact_snapshot would find nothing to hide: neither the keys that
+-- are ours nor a document of somebody else's holds one of its words. To search them
+-- takes a third of what a search of the whole snapshot does, and a template is
+-- searched once.
+CREATE OR REPLACE FUNCTION tasker.task_snapshots(
+    p_tasks           uuid[],
+    p_original_states text[],
+    p_since           timestamptz[],
+    p_detected_by     text,
+    p_at              timestamptz
+) RETURNS TABLE (task_uuid uuid, snapshot jsonb, plain boolean)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_column
+DECLARE
+    _words text; -- null: look at each
+BEGIN
+    SELECT array_to_string(r.key_words, '|') INTO _words
+    FROM tasker.redaction r
+    WHERE r.only_row AND r.paths = '[]'
+      AND tasker.plain_text(array_to_string(tasker.snapshot_keys(), ',')) !~ array_to_string(r.key_words, '|');
+
+    RETURN QUERY
+    SELECT t.task_uuid, row_to_json(x)::jsonb,
+        coalesce(NOT q.found AND tasker.plain_text(concat(t.context, w.documents, m.documents)) !~ _words, false)
+    FROM unnest(p_tasks, p_original_states, p_since) AS c (task_uuid, original_state, since)
+    JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
+    JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
+    CROSS JOIN tasker.staleness_thresholds st
+    CROSS JOIN LATERAL (
+        SELECT
+            json_agg(x) AS steps,
+            string_agg(concat(x.results, x.error, x.failures), ' ') AS documents,
+            min(x.next_retry_at) AS next_retry_at,
+            bool_or(x.dependencies <> '{}') AS joined
+        FROM (
+            SELECT
+                s.step_uuid, s.name, s.step_type AS type, s.handler, s.state, s.state_since,
+                s.parent_uuids AS dependencies, s.parents_open AS dependencies_open,
+                s.attempts, s.max_attempts, s.retryable, s.worker_uuid, s.lease_expires_at,
+                s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.completed_at,
+                s.results, s.error,
+                (
+                    SELECT json_agg(f)
+                    FROM (
+                        SELECT h.attempt, h.created_at AS at, h.event, h.worker_uuid, h.detail AS error
+                        FROM tasker.workflow_step_transitions h
+                        WHERE h.task_uuid = t.task_uuid AND h.step_uuid = s.step_uuid AND h.to_state = 'error'
+                        ORDER BY h.transition_id
+                    ) f
+                ) AS failures
+            FROM tasker.workflow_steps s
+            WHERE s.task_uuid = t.task_uuid
+            ORDER BY s.step_uuid
+        ) x
+    ) w
+    CROSS JOIN LATERAL (
+        SELECT json_agg(x ORDER BY x.transition_id) AS transitions, string_agg(x.detail::text, ' ') AS documents
+        FROM (
+            SELECT h.transition_id, h.from_state, h.to_state, h.event, h.actor, h.reason, h.detail, h.created_at
+            FROM tasker.task_transitions h
+            WHERE h.task_uuid = t.task_uuid
+            ORDER BY h.transition_id DESC
+            LIMIT 50
+        ) x
+    ) m
+    CROSS JOIN LATERAL (
+        SELECT tasker.plain_text(k.configuration::text) ~ _words AS found
+        FROM tasker.task_templates k
+        WHERE k.template_uuid = t.template_uuid
+        OFFSET 0 -- keeps it apart, so that it is remembered for each template
+    ) q
+    CROSS JOIN LATERAL (
+        SELECT
+            t.context, t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
+            t.recreated_from, t.created_at, t.start_at, t.ends_at AS max_duration_ends_at
+    ) task
+    CROSS JOIN LATERAL (
+        SELECT
+            coalesce(tt.max_waiting_for_dependencies_minutes, st.waiting_for_dependencies_minutes) AS waiting_for_dependencies_minutes,
+            coalesce(tt.max_waiting_for_retry_minutes, st.waiting_for_retry_minutes) AS waiting_for_retry_minutes,
+            coalesce(tt.max_steps_in_process_minutes, st.steps_in_process_minutes) AS steps_in_process_minutes,
+            tt.max_duration_minutes
+    ) thresholds
+    CROSS JOIN LATERAL (SELECT coalesce(c.since, t.state_since) AS since) u
+    CROSS JOIN LATERAL (
+        SELECT
+            1 AS schema_version, t.task_uuid, t.namespace, t.name AS task_name, t.version AS task_version,
+            t.state AS current_state, c.original_state,
+            round((extract(epoch FROM p_at - u.since) / 60)::numeric, 3) AS time_in_state_minutes,
+            round((extract(epoch FROM tasker.staleness_threshold(c.original_state, tt, st)
+                + tasker.retry_rest(c.original_state, tt, w.next_retry_at - u.since)) / 60)::numeric, 3) AS threshold_minutes,
+            round((extract(epoch FROM p_at - t.created_at) / 60)::numeric, 3) AS task_age_minutes,
+            t.priority, p_at AS detected_at, p_detected_by AS detected_by, task, thresholds, tt.configuration AS template, w.steps,
+            (
+                SELECT json_agg(e)
+                FROM (
+                    SELECT p.parent_uuid AS "from", s.step_uuid AS "to"
+                    FROM tasker.workflow_steps s
+                    CROSS JOIN LATERAL unnest(s.parent_uuids) AS p (parent_uuid)
+                    WHERE w.joined AND s.task_uuid = t.task_uuid
+                    ORDER BY p.parent_uuid, s.step_uuid
+                ) e
+            ) AS edges,
+            m.transitions
+    ) x;
+END
+$$;
+COMMENT ON FUNCTION tasker.task_snapshots(uuid[], text[], timestamptz[], text, timestamptz) IS 'The picture of each task that an investigation keeps: task, template, thresholds, steps with every failure, edges, recent transitions.';

@@ -1,0 +1,83 @@
+package schema_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// stuck is the task of a watched database with steps, one of which depends on the
+// other, failures and a history, so that its snapshot has all that one can have.
+func stuck(t *testing.T) *place {
+	t.Helper()
+	p := watched(t)
+	p.exec(failures)
+	p.exec(`UPDATE tasker.workflow_steps s SET parent_uuids = ARRAY[o.step_uuid] FROM tasker.workflow_steps o WHERE s.name = 'ship' AND o.name = 'charge'`)
+	p.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+		SELECT task_uuid, 'pending', 'initializing', 'initialize', created_at FROM tasker.tasks`)
+	return p
+}
+
+// open opens an investigation of the task, after the one before has ended, and
+// returns its snapshot.
+func (p *place) open() string {
+	p.Helper()
+	p.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'next'
+		WHERE resolution_status = 'pending'`)
+	p.exec(`SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks`)
+	return p.text(`SELECT task_snapshot::text FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`)
+}
+
+// Whether a snapshot has something to hide is asked of the documents in it, and
+// once of the keys that are ours: so these must be all.
+func TestTheKeysOfASnapshotAreKnown(t *testing.T) {
+	t.Parallel()
+	p := stuck(t)
+	p.exec(`UPDATE tasker.workflow_step_transitions SET detail = NULL; UPDATE tasker.workflow_steps SET error = NULL`)
+	got := p.texts(`
+		SELECT DISTINCT k COLLATE "C" AS key
+		FROM tasker.tasks, tasker.task_snapshot(task_uuid, state, NULL, 'x', now()) AS s,
+			jsonb_path_query(s, 'strict $.** ? (@.type() == "object")') AS o, jsonb_object_keys(o) AS k
+		ORDER BY key`)
+	want := p.texts(`SELECT k COLLATE "C" AS key FROM unnest(tasker.snapshot_keys()) AS k ORDER BY key`)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("snapshot_keys() and the keys of a snapshot (-known +written):\n%s", diff)
+	}
+}
+
+// Each document that a snapshot shows is searched.
+func TestNoDocumentOfASnapshotIsForgotten(t *testing.T) {
+	t.Parallel()
+	p := stuck(t)
+	tables := []string{"tasks", "task_templates", "workflow_steps", "task_transitions", "workflow_step_transitions"}
+	columns := p.texts(fmt.Sprintf(`
+		SELECT format('%%I.%%I', table_name, column_name) FROM information_schema.columns
+		WHERE table_schema = 'tasker' AND data_type = 'jsonb' AND table_name IN ('%s') AND column_name <> 'kept_report'
+		ORDER BY 1`, strings.Join(tables, "', '")))
+	if !slices.Contains(columns, "tasks.context") || len(columns) < 6 {
+		t.Fatalf("documents are in %v", columns)
+	}
+	for _, c := range columns {
+		p.exec(`UPDATE tasker.tasks SET context = '{}'; UPDATE tasker.task_templates SET configuration = '{}';
+			UPDATE tasker.workflow_steps SET results = NULL, error = NULL; UPDATE tasker.workflow_step_transitions SET detail = NULL; UPDATE tasker.task_transitions SET detail = NULL`)
+		table, column, _ := strings.Cut(c, ".")
+		p.exec(fmt.Sprintf(`UPDATE tasker.%s SET %s = '{"message": "m", "deep": [{"Pass-Word": "s3cret"}]}'`, table, column))
+		got := p.open()
+		if strings.Contains(got, "s3cret") || !strings.Contains(got, `"Pass-Word": "[redacted]"`) {
+			t.Errorf("of %s the snapshot shows %s", c, got)
+		}
+	}
+}
+
+// A rule may name a key that is ours.
+func TestAKeyOfASnapshotMayBeHidden(t *testing.T) {
+	t.Parallel()
+	p := stuck(t)
+	p.exec(`UPDATE tasker.redaction SET key_pattern = '^leaseexpiresat|priority$', key_words = '{leaseexpires,priority}'`)
+	if got := p.open(); !strings.Contains(got, `"priority": "[redacted]"`) {
+		t.Errorf("the snapshot shows %s", got)
+	}
+}
