@@ -264,3 +264,27 @@ func TestViolationsAreFound(t *testing.T) {
 		})
 	}
 }
+
+// A task that goes to error with its investigation is looked into already, and its
+// row says so at once; one that goes without is found again.
+func TestATaskThatTheSweepMovesIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(oneTask + `
+		CREATE TABLE public.written (state text, attend_by timestamptz);
+		CREATE FUNCTION public.write() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.written VALUES (NEW.state, NEW.attend_by); RETURN NULL; END $$;
+		CREATE TRIGGER written AFTER UPDATE ON tasker.tasks FOR EACH ROW EXECUTE FUNCTION public.write();`)
+	const move = `SELECT tasker.transition_stale_task_to_error(task_uuid, state, state_since, 'alone') FROM tasker.tasks`
+	const written = `SELECT format('%s %s', state, attend_by IS NOT NULL) FROM public.written`
+	p.exec(`BEGIN; ` + move)
+	if diff := cmp.Diff([]string{"error t"}, p.texts(written)); diff != "" {
+		t.Error("alone: " + diff)
+	}
+	p.exec(`ROLLBACK`)
+	if got := p.text(`SELECT action_taken FROM tasker.detect_and_transition_stale_tasks(false)`); got != "transitioned_to_dlq_and_error" {
+		t.Fatal(got)
+	}
+	if diff := cmp.Diff([]string{"error f"}, p.texts(written)); diff != "" {
+		t.Error("with its investigation: " + diff)
+	}
+}

@@ -26,7 +26,7 @@ BEGIN
             FROM unnest(p_tasks, p_states, p_since, p_minutes, p_details) AS c (task_uuid, state, since, minutes, detail)
             WHERE c.state <> 'error'
         ) s
-        CROSS JOIN LATERAL tasker.transition_stale_tasks_to_error(s.tasks, s.states, s.since, s.reasons) AS m (task_uuid)
+        CROSS JOIN LATERAL tasker.transition_stale_tasks_to_error(s.tasks, s.states, s.since, s.reasons, true) AS m (task_uuid)
     ) INTO _moved;
 
     SELECT array_agg(jsonb_build_object(

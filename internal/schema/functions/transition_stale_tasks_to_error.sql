@@ -1,10 +1,12 @@
 -- transition_stale_tasks_to_error moves stale tasks to error, those that still
--- stand where the caller saw them, and returns them.
+-- stand where the caller saw them, and returns them. p_attended: the caller opens
+-- their investigations in the same transaction.
 CREATE OR REPLACE FUNCTION tasker.transition_stale_tasks_to_error(
-    p_tasks   uuid[],
-    p_states  text[],
-    p_since   timestamptz[],
-    p_reasons text[]
+    p_tasks    uuid[],
+    p_states   text[],
+    p_since    timestamptz[],
+    p_reasons  text[],
+    p_attended boolean DEFAULT false
 ) RETURNS SETOF uuid
 LANGUAGE plpgsql
 AS $$
@@ -12,7 +14,8 @@ BEGIN
     RETURN QUERY
     WITH moved AS (
         UPDATE tasker.tasks t
-        SET state = 'error', state_since = clock_timestamp(), warn_at = NULL, stale_at = NULL, updated_at = clock_timestamp()
+        SET state = 'error', state_since = clock_timestamp(), warn_at = NULL, stale_at = NULL, updated_at = clock_timestamp(),
+            attend_by = CASE WHEN p_attended THEN timestamptz 'infinity' END -- see watch_task_in_error
         FROM unnest(p_tasks, p_states, p_since, p_reasons) AS c (task_uuid, state, since, reason)
         WHERE t.task_uuid = c.task_uuid AND t.state = c.state AND t.state_since = c.since
         RETURNING t.task_uuid, c.state AS was, t.state_since, c.reason
@@ -26,4 +29,4 @@ BEGIN
     SELECT m.task_uuid FROM moved m;
 END
 $$;
-COMMENT ON FUNCTION tasker.transition_stale_tasks_to_error(uuid[], text[], timestamptz[], text[]) IS 'Moves stale tasks to error unless they have moved on meanwhile; returns those it moved.';
+COMMENT ON FUNCTION tasker.transition_stale_tasks_to_error(uuid[], text[], timestamptz[], text[], boolean) IS 'Moves stale tasks to error unless they have moved on meanwhile; returns those it moved.';

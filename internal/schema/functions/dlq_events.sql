@@ -1,0 +1,54 @@
+-- dlq_events is what events tell of investigations, one for each line of their
+-- history: who and why, and what just happened. They carry no snapshot: whoever is
+-- told asks for it. In sets, in plpgsql and by the text of JSON for the same reasons
+-- as task_snapshots.
+CREATE OR REPLACE FUNCTION tasker.dlq_events(p_changes bigint[])
+RETURNS TABLE (history_id bigint, event text, task_uuid uuid, dlq_entry_uuid uuid, data jsonb, changed_at timestamptz)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_column
+DECLARE
+    _rules tasker.redaction;
+    _words text;
+BEGIN
+    SELECT * INTO _rules FROM tasker.redaction r WHERE r.only_row;
+    _words := array_to_string(_rules.key_words, '|');
+    RETURN QUERY
+    SELECT h.history_id, h.event, d.task_uuid, d.dlq_entry_uuid, row_to_json(x)::jsonb, h.changed_at
+    FROM unnest(p_changes) AS c (history_id)
+    JOIN tasker.tasks_dlq_history h ON h.history_id = c.history_id
+    JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
+    JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+    CROSS JOIN LATERAL (
+        SELECT
+            h.event, h.actor, h.from_status, h.to_status, h.notes,
+            CASE
+                WHEN tasker.plain_text(h.metadata::text) !~ _words THEN h.metadata
+                ELSE tasker.redact_keys(h.metadata, _rules.key_words, _rules.key_pattern)
+            END AS metadata,
+            h.changed_at AS at
+    ) change
+    CROSS JOIN LATERAL (
+        SELECT
+            1 AS schema_version, CASE WHEN h.event = 'created' THEN 'STEP_DEAD_LETTERED' END AS analytics_type,
+            d.dlq_entry_uuid, d.task_uuid, d.step_uuid,
+            t.namespace, t.name AS task_name, t.version AS task_version, t.correlation_id, t.state AS current_task_state,
+            d.original_state, d.dlq_reason, d.detail_code, d.detected_by, d.dlq_timestamp, h.to_status AS resolution_status,
+            d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, change,
+            CASE WHEN d.step_uuid IS NOT NULL THEN (
+                SELECT row_to_json(f)
+                FROM (
+                    SELECT
+                        s.name, s.handler, s.attempts, s.max_attempts,
+                        CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'type', '[redacted]') END AS error_type,
+                        CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'message', '[redacted]') END AS error_message
+                    FROM tasker.workflow_steps s
+                    CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown OFFSET 0) e
+                    WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+                ) f
+            ) END AS step
+    ) x
+    ORDER BY h.history_id;
+END
+$$;
+COMMENT ON FUNCTION tasker.dlq_events(bigint[]) IS 'What events tell of investigations, one for each line of their history.';
