@@ -99,11 +99,10 @@ BEGIN
                     _done := _done + _moved;
                 END IF;
                 _from := _to + 1;
+                -- A part may take a fifth of a second, as fast as the last one went.
                 _size := CASE
-                    WHEN _from <= _singly THEN 1
-                    WHEN clock_timestamp() - _began < interval '50 milliseconds' THEN least(2 * _size, 64)
-                    WHEN clock_timestamp() - _began > interval '500 milliseconds' THEN greatest(_size / 2, 1)
-                    ELSE _size
+                    WHEN _to < _singly THEN 1
+                    ELSE greatest(1, least(100, _size * 0.2 / greatest(extract(epoch FROM clock_timestamp() - _began), 0.001)))
                 END;
             EXCEPTION WHEN OTHERS THEN
                 IF _to > _from THEN

@@ -1,8 +1,10 @@
 -- get_stale_tasks_for_dlq finds the tasks that have stood in a watched state past
 -- their threshold, or have run past max_duration_minutes, and have no open
 -- investigation. Who recovered and stands still again is found again; who
--- went on although its duration is over, or may, is known already. It reads one index range for each threshold in use and one for
--- durations: its cost grows with what is due.
+-- went on although its duration is over, or may, is known already. It reads one
+-- index range for each threshold in use and one for durations: its cost grows with
+-- what is due. Planned once a session, for any limit: to plan it takes as long as to
+-- run it.
 CREATE OR REPLACE FUNCTION tasker.get_stale_tasks_for_dlq(
     p_limit integer DEFAULT 100,
     p_now   timestamptz DEFAULT clock_timestamp()
@@ -17,22 +19,26 @@ CREATE OR REPLACE FUNCTION tasker.get_stale_tasks_for_dlq(
     task_age_minutes      numeric,
     detail_code           text
 )
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan
 AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT
-        t.task_uuid, t.namespace, t.name, t.state, t.state_since,
-        round((extract(epoch FROM p_now - t.state_since) / 60)::numeric, 3),
-        round((extract(epoch FROM t.stale_at - t.state_since) / 60)::numeric, 3),
-        round((extract(epoch FROM p_now - t.created_at) / 60)::numeric, 3),
+        due.task_uuid, due.namespace, due.name, due.state, due.state_since,
+        round((extract(epoch FROM p_now - due.state_since) / 60)::numeric, 3),
+        round((extract(epoch FROM due.stale_at - due.state_since) / 60)::numeric, 3),
+        round((extract(epoch FROM p_now - due.created_at) / 60)::numeric, 3),
         due.detail_code
     FROM (
-        SELECT DISTINCT ON (u.task_uuid) u.task_uuid, u.detail_code, u.due_at
+        SELECT DISTINCT ON (u.task_uuid) u.*
         FROM (
             (
-                SELECT s.task_uuid, s.state AS detail_code, s.stale_at AS due_at
+                SELECT s.*, s.state AS detail_code, s.stale_at AS due_at
                 FROM tasker.thresholds_in_use() AS h (seconds)
                 CROSS JOIN LATERAL (
-                    SELECT t.task_uuid, t.state, t.stale_at
+                    SELECT t.task_uuid, t.namespace, t.name, t.state, t.state_since, t.stale_at, t.created_at
                     FROM tasker.tasks t
                     LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = t.task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
                     WHERE t.stale_at IS NOT NULL
@@ -47,7 +53,7 @@ AS $$
             )
             UNION ALL
             (
-                SELECT e.task_uuid, 'max_duration', e.ends_at
+                SELECT e.task_uuid, e.namespace, e.name, e.state, e.state_since, e.stale_at, e.created_at, 'max_duration', e.ends_at
                 FROM tasker.tasks e
                 LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR d.detail_code = 'max_duration')
                 WHERE e.ends_at <= p_now AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
@@ -57,8 +63,8 @@ AS $$
         ) u
         ORDER BY u.task_uuid, u.due_at
     ) due
-    JOIN tasker.tasks t ON t.task_uuid = due.task_uuid
     ORDER BY due.due_at
-    LIMIT p_limit
+    LIMIT p_limit;
+END
 $$;
 COMMENT ON FUNCTION tasker.get_stale_tasks_for_dlq(integer, timestamptz) IS 'Tasks past their staleness threshold or their whole duration, without an open investigation, the longest overdue first.';

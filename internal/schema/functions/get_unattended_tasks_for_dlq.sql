@@ -1,6 +1,6 @@
 -- get_unattended_tasks_for_dlq finds the tasks that have stood in error past the
 -- recovery window without an investigation, however they came there. It reads
--- one index range.
+-- one index range. Planned once a session, as get_stale_tasks_for_dlq is.
 CREATE OR REPLACE FUNCTION tasker.get_unattended_tasks_for_dlq(
     p_limit integer DEFAULT 100,
     p_now   timestamptz DEFAULT clock_timestamp()
@@ -13,8 +13,12 @@ CREATE OR REPLACE FUNCTION tasker.get_unattended_tasks_for_dlq(
     threshold_minutes     numeric,
     dlq_reason            tasker.dlq_reason
 )
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan
 AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT
         t.task_uuid, t.namespace, t.name, t.state_since,
         round((extract(epoch FROM p_now - t.state_since) / 60)::numeric, 3),
@@ -29,6 +33,7 @@ AS $$
     FROM tasker.tasks t
     WHERE t.attend_by <= p_now
     ORDER BY t.attend_by
-    LIMIT p_limit
+    LIMIT p_limit;
+END
 $$;
 COMMENT ON FUNCTION tasker.get_unattended_tasks_for_dlq(integer, timestamptz) IS 'Tasks in error past the recovery window without an investigation, the longest overdue first.';
