@@ -17,6 +17,7 @@ CREATE OR REPLACE FUNCTION tasker.create_dlq_entries(
     p_metadata    jsonb[]
 ) RETURNS TABLE (task_uuid uuid, dlq_entry_uuid uuid)
 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -38,11 +39,10 @@ BEGIN
             CASE WHEN s.plain THEN s.snapshot ELSE tasker.redact_snapshot(s.snapshot) END,
             c.metadata,
             (
-                SELECT d.dlq_entry_uuid
+                -- The newest. With a LIMIT, a planner that knows nothing of a new table goes through all by time.
+                SELECT (array_agg(d.dlq_entry_uuid ORDER BY d.dlq_timestamp DESC))[1]
                 FROM tasker.tasks_dlq d
                 WHERE d.task_uuid = c.task_uuid
-                ORDER BY d.dlq_timestamp DESC
-                LIMIT 1
             ),
             _at, _at
         FROM unnest(p_tasks, p_reasons, p_details, p_states, p_steps, p_metadata)

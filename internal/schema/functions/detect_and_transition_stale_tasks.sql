@@ -22,6 +22,7 @@ CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
     dlq_entry_uuid              uuid
 )
 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -5,6 +5,7 @@
 CREATE OR REPLACE FUNCTION tasker.dlq_events(p_changes bigint[])
 RETURNS TABLE (history_id bigint, event text, task_uuid uuid, dlq_entry_uuid uuid, data jsonb, changed_at timestamptz)
 LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -17,6 +17,7 @@ CREATE OR REPLACE FUNCTION tasker.task_snapshots(
     p_at              timestamptz
 ) RETURNS TABLE (task_uuid uuid, snapshot jsonb, plain boolean)
 LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -9,6 +9,7 @@ CREATE OR REPLACE FUNCTION tasker.transition_stale_tasks_to_error(
     p_attended boolean DEFAULT false
 ) RETURNS SETOF uuid
 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN QUERY
