@@ -2,11 +2,13 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"tasker"
 	"tasker/internal/pgtest"
 )
 
@@ -57,6 +59,32 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.
 			if plan := explain(t, db, sql); strings.Contains(plan, "Seq Scan on ") || strings.Contains(plan, "JIT") || strings.Contains(plan, "Hash Join") {
 				t.Errorf("reads a whole table, or is compiled:\n%s", plan)
+			}
+		})
+	}
+}
+
+// The few tasks that are old and live stand behind all that are finished: a page
+// of them is read from the index of its condition, and none besides.
+func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	for index, f := range map[string]tasker.TaskFilter{
+		"tasks_by_state": {State: tasker.TaskError, Namespace: "a", Name: "b"},
+		"tasks_by_name":  {Namespace: "a", Name: "b"},
+	} {
+		where, order, args := taskConditions(f)
+		sql := fmt.Sprintf("SELECT * FROM tasker.tasks t %s ORDER BY %s LIMIT $%d", where, order, len(args)+1)
+		t.Run(index, func(t *testing.T) {
+			if plan := explain(t, db, sql); !strings.Contains(plan, "using "+index) || strings.Contains(plan, "Sort") {
+				t.Errorf("%s has the plan\n%s", sql, plan)
 			}
 		})
 	}

@@ -109,14 +109,14 @@ func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task
 // Tasks lists tasks, newest first, without their contexts, and says whether
 // there are more after these.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
-	where, args := taskConditions(f)
+	where, order, args := taskConditions(f)
 	args = append(args, f.Limit+1, f.Offset)
 	// The page is chosen first, so only its tasks are counted.
 	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
 		SELECT NULL::jsonb AS context, %s
-		FROM (SELECT * FROM tasker.tasks t %s ORDER BY t.task_uuid DESC LIMIT $%d OFFSET $%d) t
+		FROM (SELECT * FROM tasker.tasks t %s ORDER BY %s LIMIT $%d OFFSET $%d) t
 		%s
-		ORDER BY t.task_uuid DESC`, taskColumns, where, len(args)-1, len(args), taskSources), args...)
+		ORDER BY t.task_uuid DESC`, taskColumns, where, order, len(args)-1, len(args), taskSources), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list tasks: %w", known(err))
 	}
@@ -128,19 +128,30 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	return list, more, nil
 }
 
-func taskConditions(f tasker.TaskFilter) (where string, args []any) {
+// taskConditions is what a filter says. A state, or else a name in a namespace, is
+// asked for as a range and put first into the order, which is that of its index:
+// asked for as one value, the planner would rather go through all tasks, newest
+// first, and the few that are old and live stand behind all that are finished.
+func taskConditions(f tasker.TaskFilter) (where, order string, args []any) {
 	var all []string
+	order = "t.task_uuid DESC"
 	add := func(condition string, arg any) {
 		args = append(args, arg)
 		all = append(all, fmt.Sprintf(condition, len(args)))
 	}
 	if f.State != "" {
-		add("t.state = $%d", string(f.State))
+		add("t.state BETWEEN $%[1]d AND $%[1]d", string(f.State))
+		order = "t.state, t.task_uuid DESC"
 	}
 	if f.Namespace != "" {
 		add("t.namespace = $%d", f.Namespace)
 	}
-	if f.Name != "" {
+	switch {
+	case f.Name == "":
+	case f.Namespace != "" && f.State == "":
+		add("t.name BETWEEN $%[1]d AND $%[1]d", f.Name)
+		order = "t.name, t.task_uuid DESC"
+	default:
 		add("t.name = $%d", f.Name)
 	}
 	if f.DeadLettered != nil {
@@ -149,9 +160,9 @@ func taskConditions(f tasker.TaskFilter) (where string, args []any) {
 			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`, *f.DeadLettered)
 	}
 	if len(all) == 0 {
-		return "", nil
+		return "", order, nil
 	}
-	return "WHERE " + strings.Join(all, " AND "), args
+	return "WHERE " + strings.Join(all, " AND "), order, args
 }
 
 // page cuts a list that was read one longer than asked for.
