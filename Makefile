@@ -36,8 +36,9 @@ soak: ## try thousands of random stories against the model of the rules (10 minu
 bench: ## measure the engine against plain PostgreSQL
 	go run ./cmd/bench
 
-bench-scale: ## measure what the sweep and the triage cost with up to a million tasks
+bench-scale: ## measure what the sweep and the triage cost with up to a million tasks, and beside history
 	go run ./cmd/bench scale
+	go run ./cmd/bench scale --sizes 10000 --history 10
 
 fmt: ## format all Go code
 	gofmt -w .

@@ -88,6 +88,7 @@ func scaleCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Due, "due", 1_000, "tasks past their threshold, of the live ones")
 	c.Flags().IntVar(&o.Pending, "pending", 10_000, "open investigations")
 	c.Flags().IntVar(&o.Ended, "ended", 100_000, "ended investigations, for the last figure")
+	c.Flags().IntVar(&o.History, "history", 0, "times as many finished tasks and ended investigations to add at the end, and to measure with")
 	c.Flags().IntVar(&o.Runs, "runs", 7, "runs of each sweep; reads run five times as often")
 	c.Flags().BoolVar(&o.Plans, "plans", false, "show the plans at the last size as well")
 	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")

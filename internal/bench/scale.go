@@ -23,6 +23,7 @@ type ScaleOptions struct {
 	Due         int    // of the live tasks are past their threshold; 1 000 when 0
 	Pending     int    // open investigations; 10 000 when 0
 	Ended       int    // ended investigations, for the last figure; 100 000 when 0
+	History     int    // so many times as many finished tasks and ended investigations come at the end; none when 0
 	Runs        int    // of each batch and sweep, what only reads runs five times as often; 7 when 0
 	Plans       bool   // report the plans at the last size as well
 	Out         io.Writer
@@ -48,6 +49,7 @@ type ScaleFigure struct {
 // read from shared buffers or into them.
 type ScalePoint struct {
 	Tasks        int     `json:"tasks"`
+	Finished     int     `json:"finished,omitempty"` // tasks besides
 	Milliseconds float64 `json:"ms"`
 	Buffers      int64   `json:"buffers"`
 }
@@ -130,6 +132,7 @@ type scale struct {
 	filler *pgx.Conn
 	db     *postgres.DB
 	tasks  int       // live, now
+	done   int       // finished, now
 	large  tasker.ID // the task of 100 steps
 	report ScaleReport
 }
@@ -178,12 +181,18 @@ func (s *scale) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.timed(endedStats, func() error {
+	if err := s.timed(endedStats, func() error {
 		if err := s.end(ctx); err != nil {
 			return err
 		}
 		return s.read(ctx, endedStats)
-	})
+	}); err != nil || s.History == 0 {
+		return err
+	}
+	if err := s.timed(fmt.Sprintf("%d × as much history", s.History), func() error { return s.finish(ctx) }); err != nil {
+		return err
+	}
+	return s.measure(ctx)
 }
 
 // measure measures everything at the size that the database has now.
@@ -217,7 +226,7 @@ func (s *scale) timed(name string, f func() error) error {
 
 // point notes a cost at the size that the database has now.
 func (s *scale) point(name string, took []time.Duration, buffers int64) {
-	p := ScalePoint{Tasks: s.tasks, Milliseconds: quantile(took, 0.5), Buffers: buffers}
+	p := ScalePoint{Tasks: s.tasks, Finished: s.done, Milliseconds: quantile(took, 0.5), Buffers: buffers}
 	for i := range s.report.Figures {
 		if f := &s.report.Figures[i]; f.Name == name {
 			f.Points = append(f.Points, p)

@@ -56,6 +56,21 @@ var storeLive = []string{
 	storeMove("pending", "enqueued", "enqueue"),
 }
 
+// storeFinished stores them complete, their one step done.
+var storeFinished = []string{
+	`INSERT INTO tasker.tasks (
+		task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at, completed_at
+	)
+	SELECT task_uuid, template_uuid, 'scale', name, '1.0.0', 'complete', since, '{"order": 4711}', task_uuid, since, since, since
+	FROM fresh`,
+	storeSteps("'complete'"),
+	storePath("pending", "steps_in_process"),
+	storePath("steps_in_process", "complete"),
+	storeMove("pending", "enqueued", "enqueue"),
+	storeMove("enqueued", "in_progress", "claim"),
+	storeMove("in_progress", "complete", "succeed"),
+}
+
 // storeFailed stores them in error, their one step failed for good, each with an
 // investigation.
 var storeFailed = []string{
@@ -223,8 +238,41 @@ func (s *scale) end(ctx context.Context) error {
 			) d ON d.nth = (e.n - 1) % $3::integer + 1`, from, min(from+some-1, s.Ended), s.Pending); err != nil {
 			return err
 		}
+		if err := s.exec(ctx, `VACUUM tasker.dlq_totals`); err != nil { // as it would be in as many transactions
+			return err
+		}
 	}
 	return s.exec(ctx, `VACUUM (FREEZE, ANALYZE) tasker.tasks_dlq`)
+}
+
+// finish adds finished tasks, and ended investigations, History times as many as
+// there are live tasks and open ones. The tasks that were due are again.
+func (s *scale) finish(ctx context.Context) error {
+	if err := s.heal(ctx); err != nil {
+		return err
+	}
+	n := s.History * (s.tasks + s.Pending)
+	for s.done < n {
+		some := min(chunk, n-s.done)
+		if err := s.store(ctx, some, storeFinished); err != nil {
+			return err
+		}
+		s.done += some
+	}
+	s.Ended = s.History * s.Pending
+	if err := s.end(ctx); err != nil {
+		return err
+	}
+	// What they went through, and what was told of it.
+	if err := s.exec(ctx, `
+		INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
+		SELECT d.dlq_entry_uuid, h.event, 'bench', h.was::tasker.dlq_resolution_status, h.status::tasker.dlq_resolution_status, d.dlq_timestamp
+		FROM tasker.tasks_dlq d
+		CROSS JOIN (VALUES ('created', NULL, 'pending'), ('resolved', 'pending', 'manually_resolved')) AS h (event, was, status)
+		WHERE d.resolution_status <> 'pending' AND NOT EXISTS (SELECT FROM tasker.tasks_dlq_history o WHERE o.dlq_entry_uuid = d.dlq_entry_uuid)`); err != nil {
+		return err
+	}
+	return s.exec(ctx, `VACUUM (FREEZE, ANALYZE, INDEX_CLEANUP ON)`, `CHECKPOINT`)
 }
 
 // vacuum removes what a rolled back sweep leaves behind.

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -21,14 +22,19 @@ func (r ScaleReport) Markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Live tasks, %d of them due; %d open investigations, and %d ended ones for the last line.\n", r.Due, r.Pending, r.Ended)
 	b.WriteString("Median time, and pages of 8 KiB hit or read.\n\n| figure | unit |")
-	for _, n := range r.Sizes {
-		fmt.Fprintf(&b, " %d |", n)
+	columns := r.columns()
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %d", c.Tasks)
+		if c.Finished > 0 {
+			fmt.Fprintf(&b, ", %d finished besides", c.Finished)
+		}
+		b.WriteString(" |")
 	}
-	b.WriteString(" last/first |\n|---|---|" + strings.Repeat("---:|", len(r.Sizes)+1) + "\n")
+	b.WriteString(" last/first |\n|---|---|" + strings.Repeat("---:|", len(columns)+1) + "\n")
 	for _, f := range r.Figures {
 		time, buffers := f.Ratio()
-		r.row(&b, f, "ms", time, func(p ScalePoint) string { return fmt.Sprintf("%.2f", p.Milliseconds) })
-		r.row(&b, f, "pages", buffers, func(p ScalePoint) string { return fmt.Sprint(p.Buffers) })
+		row(&b, columns, f, "ms", time, func(p ScalePoint) string { return fmt.Sprintf("%.2f", p.Milliseconds) })
+		row(&b, columns, f, "pages", buffers, func(p ScalePoint) string { return fmt.Sprint(p.Buffers) })
 	}
 	for _, p := range r.Plans {
 		fmt.Fprintf(&b, "\n## %s\n", p.Name)
@@ -40,14 +46,32 @@ func (r ScaleReport) Markdown(out io.Writer) error {
 	return err
 }
 
-func (r ScaleReport) row(b *strings.Builder, f ScaleFigure, unit string, ratio float64, value func(ScalePoint) string) {
-	fmt.Fprintf(b, "| %s | %s |", f.Name, unit)
-	at := map[int]string{}
-	for _, p := range f.Points {
-		at[p.Tasks] = value(p)
+// columns are the sizes that were measured, in that order.
+func (r ScaleReport) columns() []ScalePoint {
+	var out []ScalePoint
+	for _, f := range r.Figures {
+		for _, p := range f.Points {
+			if size := p.size(); !slices.Contains(out, size) {
+				out = append(out, size)
+			}
+		}
 	}
-	for _, n := range r.Sizes {
-		fmt.Fprintf(b, " %s |", at[n])
+	return out
+}
+
+// size is where a cost was measured.
+func (p ScalePoint) size() ScalePoint {
+	return ScalePoint{Tasks: p.Tasks, Finished: p.Finished}
+}
+
+func row(b *strings.Builder, columns []ScalePoint, f ScaleFigure, unit string, ratio float64, value func(ScalePoint) string) {
+	fmt.Fprintf(b, "| %s | %s |", f.Name, unit)
+	at := map[ScalePoint]string{}
+	for _, p := range f.Points {
+		at[p.size()] = value(p)
+	}
+	for _, c := range columns {
+		fmt.Fprintf(b, " %s |", at[c])
 	}
 	if ratio == 0 {
 		b.WriteString(" |\n")

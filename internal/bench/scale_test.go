@@ -74,6 +74,38 @@ func TestScaleReportIsCompleteAndFlat(t *testing.T) {
 	t.Log("\n" + text.String())
 }
 
+// What has ended costs nothing: what is live and open is found beside ten times
+// as much that is not.
+func TestHistoryCostsNoPages(t *testing.T) {
+	t.Parallel()
+	report, err := Scale(t.Context(), ScaleOptions{
+		DatabaseURL: pgtest.New(t).URL, Sizes: []int{1_000}, Due: 50, Pending: 300, Ended: 50, History: 10, Runs: 1, Out: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Figures {
+		if f.Name == endedStats {
+			continue
+		}
+		if len(f.Points) != 2 || f.Points[1].Finished != 13_000 {
+			t.Errorf("%s: points %v, want one with history", f.Name, f.Points)
+			continue
+		}
+		if alone, beside := f.Points[0].Buffers, f.Points[1].Buffers; beside > alone+alone/2+50 { // indexes are a level deeper
+			t.Errorf("%s: %d pages, with history %d", f.Name, alone, beside)
+		}
+	}
+	var text strings.Builder
+	if err := report.Markdown(&text); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "| 1000 | 1000, 13000 finished besides |") {
+		t.Error(text.String())
+	}
+	t.Log("\n" + text.String())
+}
+
 func TestScaleRefusesSizesThatShrink(t *testing.T) {
 	t.Parallel()
 	_, err := Scale(t.Context(), ScaleOptions{DatabaseURL: "unused", Sizes: []int{5_000, 2_000}})
