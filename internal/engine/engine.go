@@ -14,6 +14,7 @@ package engine
 import (
 	"cmp"
 	"log/slog"
+	"sync"
 	"time"
 
 	"tasker"
@@ -48,6 +49,9 @@ type Engine struct {
 	instance  tasker.ID // tells our own notifications from those of others
 	templates *cache[tasker.ID, *graph]
 	workers   *cache[tasker.ID, *member]
+
+	retrying sync.Mutex
+	retried  postgres.RetryMark
 }
 
 // New returns an engine on a database whose schema is current.

@@ -59,7 +59,10 @@ func (e *Engine) startDue(ctx context.Context) (int, error) {
 
 // retryDue enqueues failed steps whose rest is over.
 func (e *Engine) retryDue(ctx context.Context) (int, error) {
-	tasks, err := e.db.TasksWithDueRetries(ctx, timerBatch)
+	e.retrying.Lock()
+	tasks, mark, err := e.db.TasksWithDueRetries(ctx, e.retried, timerBatch)
+	e.retried = mark
+	e.retrying.Unlock()
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}

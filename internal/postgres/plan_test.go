@@ -90,6 +90,27 @@ func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
 	}
 }
 
+// What looks for what is due reads an index up to now, and not what waits behind.
+func TestWhatIsDueIsReadFromARange(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	for index, sql := range map[string]string{
+		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "steps_by_lease": expiredLeases, "steps_kept": keptReports,
+	} {
+		t.Run(index, func(t *testing.T) {
+			plan := explain(t, db, sql)
+			_, from, found := strings.Cut(plan, "using "+index)
+			if lines := strings.SplitN(from, "\n", 3); !found || !strings.Contains(lines[1], "Index Cond: ") || !strings.Contains(lines[1], "<= ") {
+				t.Errorf("has the plan\n%s", plan)
+			}
+		})
+	}
+}
+
 // explain returns the plan that a statement has for any values.
 func explain(t *testing.T, db *DB, sql string) string {
 	t.Helper()

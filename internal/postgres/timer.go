@@ -71,24 +71,66 @@ func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]str
 }
 
 // A step waits for a retry in a task that may be in error; such a task is left
-// out here already, so that it takes no place in the batch.
+// out here already, so that it takes no place in the batch. As they are due for as
+// long as their tasks are in error, they would be read each time: what became due
+// lately is asked for each time, and of the rest the next few.
+//
+// Here and below the time is that of the statement: a clock that goes on while it is
+// asked cannot bound an index range, and all that waits would be read.
 const tasksWithDueRetries = `
-SELECT DISTINCT task_uuid
-FROM (
-    SELECT s.task_uuid
+WITH late AS MATERIALIZED (
+    SELECT s.next_retry_at, s.task_uuid, s.step_uuid
     FROM tasker.workflow_steps s
-    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid AND t.state <> 'error'
-    WHERE s.next_retry_at <= clock_timestamp()
-    ORDER BY s.next_retry_at
-    LIMIT $1
-) due`
+    WHERE s.next_retry_at <= now() - interval '10 seconds'
+      AND (s.next_retry_at, s.task_uuid, s.step_uuid) > (coalesce($2::timestamptz, '-infinity'), $3::uuid, $4::uuid)
+    ORDER BY s.next_retry_at, s.task_uuid, s.step_uuid
+    LIMIT $1::bigint
+),
+due AS (
+    SELECT l.task_uuid
+    FROM late l
+    WHERE (SELECT t.state FROM tasker.tasks t WHERE t.task_uuid = l.task_uuid) <> 'error'
+    UNION
+    (
+        SELECT s.task_uuid
+        FROM tasker.workflow_steps s
+        WHERE s.next_retry_at > now() - interval '10 seconds' AND s.next_retry_at <= now()
+          AND (SELECT t.state FROM tasker.tasks t WHERE t.task_uuid = s.task_uuid) <> 'error'
+        ORDER BY s.next_retry_at
+        LIMIT $1::bigint
+    )
+)
+SELECT array(SELECT task_uuid FROM due) AS tasks, l.next_retry_at, coalesce(l.task_uuid, $5) AS task_uuid, coalesce(l.step_uuid, $5) AS step_uuid
+FROM (SELECT) one
+LEFT JOIN LATERAL (
+    SELECT l.* FROM late l ORDER BY l.next_retry_at, l.task_uuid, l.step_uuid OFFSET $1::bigint - 1
+) l ON true`
+
+// A RetryMark is how far [DB.TasksWithDueRetries] has come with what is due since a
+// while; the zero value is the beginning.
+type RetryMark struct {
+	nextRetryAt        *time.Time
+	taskUUID, stepUUID tasker.ID
+}
 
 const tasksToStart = `
-SELECT task_uuid FROM tasker.tasks WHERE state = 'pending' AND start_at <= clock_timestamp() ORDER BY start_at LIMIT $1`
+SELECT task_uuid FROM tasker.tasks WHERE state = 'pending' AND start_at <= now() ORDER BY start_at LIMIT $1`
 
-// TasksWithDueRetries returns tasks with a step whose rest is over.
-func (db *DB) TasksWithDueRetries(ctx context.Context, limit int) ([]tasker.ID, error) {
-	return db.dueTasks(ctx, tasksWithDueRetries, limit)
+// TasksWithDueRetries returns tasks with a step whose rest is over: up to limit that
+// came lately, and those among the next limit steps that are due since a while. With
+// the mark that it returns, it goes on from there, and at last begins again.
+func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int) ([]tasker.ID, RetryMark, error) {
+	type row struct {
+		Tasks              []tasker.ID
+		NextRetryAt        *time.Time
+		TaskUUID, StepUUID tasker.ID
+	}
+	rows, err := collect[row](ctx, db.pool, tasksWithDueRetries, limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{})
+	if err != nil {
+		return nil, from, fmt.Errorf("look for due retries: %w", known(err))
+	}
+	one := rows[0]
+	return one.Tasks, RetryMark{one.NextRetryAt, one.TaskUUID, one.StepUUID}, nil
 }
 
 // TasksToStart returns tasks whose start time has come.
@@ -124,7 +166,7 @@ const expiredLeases = `
 SELECT s.task_uuid, s.step_uuid, s.fence, s.attempts, s.worker_uuid,
     s.timeout_at IS NOT NULL AND s.timeout_at <= clock_timestamp() AS timed_out, coalesce(s.timeout_ms, 0) AS timeout_ms
 FROM tasker.workflow_steps s
-WHERE s.lease_expires_at <= clock_timestamp()
+WHERE s.lease_expires_at <= now()
 ORDER BY s.lease_expires_at
 LIMIT $1`
 
@@ -148,7 +190,7 @@ type KeptReport struct {
 const keptReports = `
 SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
 FROM tasker.workflow_steps s
-WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= clock_timestamp() - $1::interval
+WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= now() - $1::interval
 ORDER BY s.state_since
 LIMIT $2`
 

@@ -45,3 +45,8 @@ EXCEPTION WHEN feature_not_supported THEN
     NULL;
 END
 $$;
+
+-- What is due for a retry and is left alone, because its task is in error, is gone
+-- through a few at a time: from one of them to the next.
+DROP INDEX tasker.steps_to_retry;
+CREATE INDEX steps_to_retry ON tasker.workflow_steps (next_retry_at, task_uuid, step_uuid) WHERE next_retry_at IS NOT NULL;
