@@ -51,6 +51,11 @@ func (s *scale) subject(name string) subject {
 			list, err := s.db.Staleness(ctx, pageSize)
 			return filled(len(list), min(pageSize, s.tasks), err)
 		}}
+	case quietSweep:
+		return subject{from: "tasker.detect_and_transition_stale_tasks", args: fmt.Sprintf("(false, %d)", batchSize), run: func(ctx context.Context) error {
+			list, err := s.db.SweepStale(ctx, false, batchSize)
+			return filled(len(list), 0, err)
+		}}
 	default:
 		return subject{from: "tasker.detect_and_transition_stale_tasks", args: fmt.Sprintf("(false, %d)", batchSize), run: func(ctx context.Context) error {
 			_, err := s.db.SweepStale(ctx, true, batchSize) // a dry run is the same statement

@@ -22,19 +22,19 @@ func (r ScaleReport) Markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Live tasks, %d of them due; %d open investigations, and %d ended ones for the last line.\n", r.Due, r.Pending, r.Ended)
 	b.WriteString("Median time, and pages of 8 KiB hit or read.\n\n| figure | unit |")
-	columns := r.columns()
-	for _, c := range columns {
+	t := table{out: &b, columns: r.columns()}
+	for _, c := range t.columns {
 		fmt.Fprintf(&b, " %d", c.Tasks)
 		if c.Finished > 0 {
 			fmt.Fprintf(&b, ", %d finished besides", c.Finished)
 		}
 		b.WriteString(" |")
 	}
-	b.WriteString(" last/first |\n|---|---|" + strings.Repeat("---:|", len(columns)+1) + "\n")
+	b.WriteString(" last/first |\n|---|---|" + strings.Repeat("---:|", len(t.columns)+1) + "\n")
 	for _, f := range r.Figures {
 		time, buffers := f.Ratio()
-		row(&b, columns, f, "ms", time, func(p ScalePoint) string { return fmt.Sprintf("%.2f", p.Milliseconds) })
-		row(&b, columns, f, "pages", buffers, func(p ScalePoint) string { return fmt.Sprint(p.Buffers) })
+		t.row(f, "ms", time, func(p ScalePoint) string { return fmt.Sprintf("%.2f", p.Milliseconds) })
+		t.row(f, "pages", buffers, func(p ScalePoint) string { return fmt.Sprint(p.Buffers) })
 	}
 	for _, p := range r.Plans {
 		fmt.Fprintf(&b, "\n## %s\n", p.Name)
@@ -64,18 +64,24 @@ func (p ScalePoint) size() ScalePoint {
 	return ScalePoint{Tasks: p.Tasks, Finished: p.Finished}
 }
 
-func row(b *strings.Builder, columns []ScalePoint, f ScaleFigure, unit string, ratio float64, value func(ScalePoint) string) {
-	fmt.Fprintf(b, "| %s | %s |", f.Name, unit)
+// A table has a line for each figure and a column for each size.
+type table struct {
+	out     *strings.Builder
+	columns []ScalePoint
+}
+
+func (t table) row(f ScaleFigure, unit string, ratio float64, value func(ScalePoint) string) {
+	fmt.Fprintf(t.out, "| %s | %s |", f.Name, unit)
 	at := map[ScalePoint]string{}
 	for _, p := range f.Points {
 		at[p.size()] = value(p)
 	}
-	for _, c := range columns {
-		fmt.Fprintf(b, " %s |", at[c])
+	for _, c := range t.columns {
+		fmt.Fprintf(t.out, " %s |", at[c])
 	}
 	if ratio == 0 {
-		b.WriteString(" |\n")
+		t.out.WriteString(" |\n")
 		return
 	}
-	fmt.Fprintf(b, " %.2f |\n", ratio)
+	fmt.Fprintf(t.out, " %.2f |\n", ratio)
 }
