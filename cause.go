@@ -19,6 +19,8 @@ const (
 	DependencyCycle  = "dependency_cycle"
 	MaxDuration      = "max_duration"
 	UnrecoveredError = "unrecovered_error"
+	NoWorkers        = "no_workers"
+	DispatchExpired  = "dispatch_expired"
 	OperatorRequest  = "operator_request"
 	// Beside them WorkerLost, StepTimeout, and the states that are watched.
 )
@@ -89,6 +91,16 @@ var causes = []Cause{
 	{
 		Reason: StalenessTimeout, Code: UnrecoveredError, Severity: Medium, Label: "a task in error that nobody looked into",
 		Guidance: "Somebody or something put the task into error. Its history says who and when; repair a step to let it go on.",
+	},
+	{
+		Reason: WorkerUnavailable, Code: NoWorkers, Severity: High, Label: "no worker for a step is alive",
+		Guidance: "See which workers are there (tasker-ctl worker list) and what waits for one (tasker-ctl queue list), and start one with the step's " +
+			"namespace and handler. The step goes back into the queue by itself then; it has used no attempt.",
+	},
+	{
+		Reason: WorkerUnavailable, Code: DispatchExpired, Severity: Medium, Label: "workers are alive, and none took a step in time",
+		Guidance: "The workers cannot keep up, or do not claim: see how much waits (tasker-ctl queue list), add workers, or raise worker_queue_ttl_ms. " +
+			"The step goes back into the queue by itself a few times; metadata.dispatch says whether it does. If not, reset it.",
 	},
 	{
 		Reason: ManualDLQ, Code: OperatorRequest, Severity: Low, Label: "a person asked for a look",

@@ -43,6 +43,7 @@ func ResolutionStatuses() []ResolutionStatus {
 const (
 	DetectedInline   = "inline"   // the transaction that made the task stuck
 	DetectedSweep    = "sweep"    // the periodic look for what only time shows
+	DetectedBroker   = "broker"   // the message broker, which dead-lettered a step
 	DetectedOperator = "operator" // a person
 )
 

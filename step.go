@@ -81,6 +81,7 @@ type StepFailure struct {
 const (
 	WorkerLost  = "worker_lost"  // the lease ran out: the worker fell silent
 	StepTimeout = "step_timeout" // the attempt ran longer than timeout_seconds
+	QueueExpiry = "queue_expiry" // no worker took the step in time
 )
 
 // An Assignment is a step handed to a worker, with all that its handler needs.
@@ -101,6 +102,12 @@ type Assignment struct {
 	Context           json.RawMessage
 	DependencyResults map[string]json.RawMessage // by name of the step depended on; null when it has no result
 	Initialization    json.RawMessage
+}
+
+// A StepRef names a step of a task.
+type StepRef struct {
+	TaskUUID ID
+	StepUUID ID
 }
 
 // A Lease names one attempt of one step: the right to report its outcome.

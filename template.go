@@ -36,6 +36,9 @@ type Lifecycle struct {
 	MaxWaitingForRetryMinutes        int `json:"max_waiting_for_retry_minutes,omitempty"`
 	MaxStepsInProcessMinutes         int `json:"max_steps_in_process_minutes,omitempty"`
 	MaxDurationMinutes               int `json:"max_duration_minutes,omitempty"` // of the whole task
+
+	// WorkerQueueTTLMS is how long a step may wait for a worker. A step's own comes first.
+	WorkerQueueTTLMS int64 `json:"worker_queue_ttl_ms,omitempty"`
 }
 
 // StepType says who moves a step.
@@ -56,7 +59,7 @@ type StepTemplate struct {
 	Dependencies     []string `json:"dependencies,omitempty"` // names of the steps that come before
 	Retry            Retry    `json:"retry"`
 	TimeoutSeconds   int      `json:"timeout_seconds,omitempty"`     // of one attempt; 0 means none
-	WorkerQueueTTLMS int64    `json:"worker_queue_ttl_ms,omitempty"` // 0 means the server's default
+	WorkerQueueTTLMS int64    `json:"worker_queue_ttl_ms,omitempty"` // 0 means the template's, and then the server's
 }
 
 // A Handler names the function that executes a step and what it is given each

@@ -21,16 +21,30 @@ type Registration struct {
 	WorkerUUID        ID
 	HeartbeatInterval time.Duration
 	LeaseDuration     time.Duration
+	Dispatch          *Dispatch // the message broker that announces steps; nil means that there is none
 }
 
-// WorkerHealth says how long a worker has been silent.
+// A Dispatch is what a worker must know of the message broker that announces
+// steps, to listen to it. Where the broker is, and who may listen, is the worker's
+// own configuration.
+type Dispatch struct {
+	Exchange           string
+	Queues             []string      // of the worker's namespaces, in their order
+	QueueTTL           time.Duration // of a namespace's queue
+	DeadLetter         bool          // whether what expires is dead-lettered
+	DeadLetterExchange string
+	DeadLetterTTL      time.Duration
+}
+
+// WorkerHealth says whether a worker takes work, and how long it has been silent.
 type WorkerHealth string
 
-// The healths.
+// The healths. Of those that hold, the last counts.
 const (
-	WorkerActive WorkerHealth = "active" // heard of within three heartbeats
-	WorkerStale  WorkerHealth = "stale"  // silent for longer
-	WorkerGone   WorkerHealth = "gone"   // left, or silent for longer than a lease
+	WorkerActive   WorkerHealth = "active"   // heard of within three heartbeats
+	WorkerDraining WorkerHealth = "draining" // gets no new work, finishes what it holds, and leaves
+	WorkerStale    WorkerHealth = "stale"    // silent for longer than three heartbeats
+	WorkerGone     WorkerHealth = "gone"     // left, or silent for longer than a lease
 )
 
 // A Worker is a worker as the engine knows it.
@@ -41,7 +55,24 @@ type Worker struct {
 	InFlight        int // steps it holds a lease on
 	RegisteredAt    time.Time
 	LastHeartbeatAt time.Time
+	DrainingSince   *time.Time // nil as long as it may get work
 }
+
+// A Queue is the steps of one namespace and handler that no worker holds.
+type Queue struct {
+	Namespace       string
+	Handler         string
+	Queued          int        // steps that wait to be claimed; counting stops at MaxQueueCount
+	QueuedIsAtLeast bool       // there are more
+	OldestQueuedAt  *time.Time // since when the first of them waits; nil when none does
+	NextExpiresAt   *time.Time // when the first of them has waited too long
+	AwaitingWorker  int        // steps that waited too long, and go back once a worker lives; MaxQueueCount means: or more
+	LiveWorkers     int        // active workers that take such steps
+	Unserved        bool       // there is none
+}
+
+// MaxQueueCount is where counting the steps of a queue stops.
+const MaxQueueCount = 10_000
 
 // A LeaseExtension is a lease with its new end.
 type LeaseExtension struct {
@@ -54,6 +85,7 @@ type LeaseExtension struct {
 type Beat struct {
 	Extended []LeaseExtension
 	Lost     []ID // steps
+	Drain    bool // take no more, finish, and leave: there will be no new work
 }
 
 // A Receipt says what became of reported outcomes, and carries the next work

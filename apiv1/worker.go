@@ -3,6 +3,8 @@ package apiv1
 import (
 	"encoding/json"
 	"time"
+
+	"tasker"
 )
 
 // RegisterWorker is the body of POST /v1/workers.
@@ -20,20 +22,66 @@ type RegisteredWorker struct {
 	WorkerUUID          string `json:"worker_uuid"`
 	HeartbeatIntervalMS int64  `json:"heartbeat_interval_ms"`
 	LeaseMS             int64  `json:"lease_ms"`
+
+	Dispatch *Dispatch `json:"dispatch,omitempty" doc:"The message broker that announces steps. Missing: there is none."`
+}
+
+// Dispatch is what a worker must know of the message broker to listen to it: it
+// declares its queues with the same arguments.
+type Dispatch struct {
+	Transport          string   `json:"transport" enum:"rabbitmq"`
+	Exchange           string   `json:"exchange"`
+	Queues             []string `json:"queues" doc:"Of the worker's namespaces, in their order."`
+	WorkerQueueTTLMS   int64    `json:"worker_queue_ttl_ms"`
+	DeadLetterEnabled  bool     `json:"dead_letter_enabled"`
+	DeadLetterExchange string   `json:"dead_letter_exchange"`
+	DeadLetterTTLMS    int64    `json:"dead_letter_ttl_ms"`
+}
+
+// FromDispatch spells what a worker is told of the broker; nil stays nil.
+func FromDispatch(d *tasker.Dispatch) *Dispatch {
+	if d == nil {
+		return nil
+	}
+	return &Dispatch{
+		Transport: "rabbitmq", Exchange: d.Exchange, Queues: orEmpty(d.Queues), WorkerQueueTTLMS: d.QueueTTL.Milliseconds(),
+		DeadLetterEnabled: d.DeadLetter, DeadLetterExchange: d.DeadLetterExchange, DeadLetterTTLMS: d.DeadLetterTTL.Milliseconds(),
+	}
+}
+
+// ToDispatch reads it.
+func (d *Dispatch) ToDispatch() *tasker.Dispatch {
+	if d == nil {
+		return nil
+	}
+	return &tasker.Dispatch{
+		Exchange: d.Exchange, Queues: d.Queues, QueueTTL: time.Duration(d.WorkerQueueTTLMS) * time.Millisecond,
+		DeadLetter: d.DeadLetterEnabled, DeadLetterExchange: d.DeadLetterExchange, DeadLetterTTL: time.Duration(d.DeadLetterTTLMS) * time.Millisecond,
+	}
 }
 
 // Worker is a worker as GET /v1/workers lists it.
 type Worker struct {
-	WorkerUUID      string    `json:"worker_uuid"`
-	Name            string    `json:"name"`
-	Namespaces      []string  `json:"namespaces"`
-	Handlers        []string  `json:"handlers"`
-	Version         string    `json:"version"`
-	MaxConcurrency  int       `json:"max_concurrency"`
-	Health          string    `json:"health" enum:"active,stale,gone"`
-	InFlight        int       `json:"in_flight"`
-	RegisteredAt    time.Time `json:"registered_at"`
-	LastHeartbeatAt time.Time `json:"last_heartbeat_at"`
+	WorkerUUID      string     `json:"worker_uuid"`
+	Name            string     `json:"name"`
+	Namespaces      []string   `json:"namespaces"`
+	Handlers        []string   `json:"handlers"`
+	Version         string     `json:"version"`
+	MaxConcurrency  int        `json:"max_concurrency"`
+	Health          string     `json:"health" enum:"active,draining,stale,gone"`
+	InFlight        int        `json:"in_flight"`
+	RegisteredAt    time.Time  `json:"registered_at"`
+	LastHeartbeatAt time.Time  `json:"last_heartbeat_at"`
+	DrainingSince   *time.Time `json:"draining_since" doc:"From when on it gets no new work, or null."`
+}
+
+// FromWorker spells a worker.
+func FromWorker(w tasker.Worker) Worker {
+	return Worker{
+		WorkerUUID: w.UUID.String(), Name: w.Name, Namespaces: orEmpty(w.Namespaces), Handlers: orEmpty(w.Handlers),
+		Version: w.Version, MaxConcurrency: w.MaxConcurrency, Health: string(w.Health), InFlight: w.InFlight,
+		RegisteredAt: w.RegisteredAt.UTC(), LastHeartbeatAt: w.LastHeartbeatAt.UTC(), DrainingSince: utc(w.DrainingSince),
+	}
 }
 
 // WorkerList is the answer of GET /v1/workers.
@@ -46,6 +94,17 @@ type WorkerList struct {
 type ClaimSteps struct {
 	Max    int `json:"max" minimum:"1" maximum:"1000"`
 	WaitMS int `json:"wait_ms,omitempty" minimum:"0" maximum:"60000" doc:"How long to wait for work when there is none."`
+}
+
+// TakeSteps is the body of POST /v1/workers/{worker_uuid}/take.
+type TakeSteps struct {
+	Steps []StepRef `json:"steps" minItems:"1" maxItems:"1000"`
+}
+
+// StepRef names a step of a task, as a message of the broker does.
+type StepRef struct {
+	TaskUUID string `json:"task_uuid" format:"uuid"`
+	StepUUID string `json:"step_uuid" format:"uuid"`
 }
 
 // ClaimedSteps is the answer.
@@ -89,6 +148,7 @@ type Leases struct {
 type HeartbeatAnswer struct {
 	Extended []ExtendedLease `json:"extended"`
 	Lost     []string        `json:"lost" doc:"Ids of steps."`
+	Drain    bool            `json:"drain" doc:"True: you get no new work. Finish or give back what you hold, and leave."`
 }
 
 // ExtendedLease is a lease with its new end.

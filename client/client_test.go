@@ -294,6 +294,8 @@ func TestWire(t *testing.T) {
 		"GET /v1/dlq/investigation-queue?limit=9": func() error { _, err := c.Queue(ctx, 9); return err },
 		"GET /v1/dlq/staleness":                   func() error { _, err := c.Staleness(ctx, 0); return err },
 		"GET /v1/workers":                         func() error { _, err := c.Workers(ctx, Page{}); return err },
+		"POST /v1/workers/" + task + "/drain":     func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
+		"GET /v1/queues?limit=9&namespace=n":      func() error { _, err := c.Queues(ctx, "n", 9); return err },
 		"DELETE /v1/workers/" + task:              func() error { return c.LeaveWorker(ctx, id(1)) },
 		"GET /health":                             func() error { _, err := c.Health(ctx); return err },
 	} {

@@ -33,6 +33,7 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 		WorkerUUID:        id,
 		HeartbeatInterval: time.Duration(answer.HeartbeatIntervalMS) * time.Millisecond,
 		LeaseDuration:     time.Duration(answer.LeaseMS) * time.Millisecond,
+		Dispatch:          answer.Dispatch.ToDispatch(),
 	}, err
 }
 
@@ -41,6 +42,20 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	wait = max(0, min(wait, longestWait))
 	answer, err := e.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
+	if err != nil {
+		return nil, err
+	}
+	return assignments(answer.Steps)
+}
+
+// TakeSteps takes those of the steps, which the message broker announced, that are
+// still enqueued and that the worker can execute.
+func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
+	q := apiv1.TakeSteps{Steps: make([]apiv1.StepRef, len(steps))}
+	for i, s := range steps {
+		q.Steps[i] = apiv1.StepRef{TaskUUID: s.TaskUUID.String(), StepUUID: s.StepUUID.String()}
+	}
+	answer, err := e.client.Take(ctx, worker, q)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +76,7 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 		}
 		beat.Extended = append(beat.Extended, tasker.LeaseExtension{StepUUID: id, ExpiresAt: x.LeaseExpiresAt})
 	}
+	beat.Drain = answer.Drain
 	beat.Lost, err = readIDs("lost", answer.Lost)
 	return beat, err
 }
@@ -104,6 +120,13 @@ func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.
 	}
 	lost, err = readIDs("lost", answer.Lost)
 	return released, lost, err
+}
+
+// DrainWorker has a worker get no new work. The error is NotFound when the server
+// does not know the worker, or is too old to know what draining is.
+func (e *Engine) DrainWorker(ctx context.Context, worker tasker.ID) error {
+	_, err := e.client.DrainWorker(ctx, worker)
+	return err
 }
 
 // LeaveWorker makes a worker unknown.

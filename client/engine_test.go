@@ -187,6 +187,40 @@ func TestTaskFromSubmissionToEnd(t *testing.T) {
 	}
 }
 
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), newServer(t)
+	e := c.Engine()
+	w := register(t, e)
+	must(c.CreateTask(ctx, apiv1.CreateTask{Namespace: "greetings", Name: "greet"})).or(t)
+	if list := must(c.Queues(ctx, "greetings", 0)).or(t); len(list) != 1 || list[0].Queued != 1 || list[0].LiveWorkers != 1 {
+		t.Errorf("queues %+v, want one with one step and one worker", list)
+	}
+	if beat := must(e.Heartbeat(ctx, w, nil)).or(t); beat.Drain {
+		t.Error("the worker is to drain before it was told to")
+	}
+	for range 2 {
+		if err := e.DrainWorker(ctx, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if beat := must(e.Heartbeat(ctx, w, nil)).or(t); !beat.Drain {
+		t.Error("the heartbeat does not say that the worker is to drain")
+	}
+	if list := must(e.Claim(ctx, w, 5, 0)).or(t); len(list) != 0 {
+		t.Errorf("a draining worker got %+v", list)
+	}
+	if list := must(c.Queues(ctx, "", 0)).or(t); len(list) != 1 || !list[0].Unserved {
+		t.Errorf("queues %+v, want one that nobody serves", list)
+	}
+	if got := must(c.DrainWorker(ctx, w)).or(t); got.Health != "draining" || got.DrainingSince == nil {
+		t.Errorf("worker %+v", got)
+	}
+	if err := e.DrainWorker(ctx, tasker.NewID()); tasker.CodeOf(err) != tasker.NotFound {
+		t.Errorf("an unknown worker: %v, want NotFound", err)
+	}
+}
+
 func TestInvestigationFromFailureToRepair(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), newServer(t)

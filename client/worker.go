@@ -31,6 +31,14 @@ func (c *Client) Claim(ctx context.Context, worker tasker.ID, q apiv1.ClaimSteps
 	return answer, err
 }
 
+// Take takes steps that the message broker announced. It is never repeated once
+// sent, as Claim is not.
+func (c *Client) Take(ctx context.Context, worker tasker.ID, q apiv1.TakeSteps) (apiv1.ClaimedSteps, error) {
+	var answer apiv1.ClaimedSteps
+	err := c.tell(ctx, worker, "take", request{body: q}, &answer)
+	return answer, err
+}
+
 // Heartbeat extends leases.
 func (c *Client) Heartbeat(ctx context.Context, worker tasker.ID, l apiv1.Leases) (apiv1.HeartbeatAnswer, error) {
 	var answer apiv1.HeartbeatAnswer
@@ -54,6 +62,23 @@ func (c *Client) Report(ctx context.Context, worker tasker.ID, r apiv1.ReportRes
 func (c *Client) Release(ctx context.Context, worker tasker.ID, l apiv1.Leases) (apiv1.Released, error) {
 	var answer apiv1.Released
 	err := c.tell(ctx, worker, "release", request{body: l}, &answer)
+	return answer, err
+}
+
+// DrainWorker has a worker get no new work: it finishes what it holds and leaves.
+func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (apiv1.Worker, error) {
+	var answer apiv1.Worker
+	err := c.tell(ctx, worker, "drain", request{repeatable: true}, &answer)
+	return answer, err
+}
+
+// Queues lists what waits for workers, of one namespace or, where that is empty, of
+// all: first what no live worker takes. Limit 0 means the server's default.
+func (c *Client) Queues(ctx context.Context, namespace string, limit int) ([]apiv1.Queue, error) {
+	query := Page{Limit: limit}.values()
+	setText(query, "namespace", namespace)
+	var answer []apiv1.Queue
+	err := c.get(ctx, &answer, query, "v1", "queues")
 	return answer, err
 }
 

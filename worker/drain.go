@@ -15,9 +15,11 @@ const (
 	claimGrace = 250 * time.Millisecond // a claim under way may bring work just now
 	stopGrace  = 5 * time.Second        // for handlers that were told to stop
 	farewell   = 10 * time.Second       // for the last reports, while the engine may be gone
+	tellTime   = 2 * time.Second        // for the engine to hear that we drain
 )
 
-// run works until ctx ends or the engine refuses us, then drains.
+// run works until ctx ends, the engine tells us to drain or refuses us, then
+// drains.
 func (s *shift) run(ctx context.Context) error {
 	// Nothing but the drain may cut off a handler or a report.
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -34,8 +36,12 @@ func (s *shift) run(ctx context.Context) error {
 	beats.Go(func() { s.heartbeat(beating) })
 
 	var broken error
+	untold := false
 	select {
 	case <-ctx.Done():
+		untold = true
+	case <-s.drained:
+		s.log.InfoContext(work, "told to drain", "worker_uuid", s.id())
 	case broken = <-s.broken:
 	}
 	s.mu.Lock()
@@ -43,6 +49,12 @@ func (s *shift) run(ctx context.Context) error {
 	s.mu.Unlock()
 	s.log.InfoContext(work, "worker draining", "held", s.holds())
 
+	telling, stopTelling := context.WithTimeout(work, tellTime)
+	defer stopTelling()
+	var tells sync.WaitGroup
+	if untold {
+		tells.Go(func() { s.tell(telling) })
+	}
 	close(noMore)
 	grace := time.AfterFunc(claimGrace, stopClaiming)
 	claims.Wait()
@@ -56,12 +68,24 @@ func (s *shift) run(ctx context.Context) error {
 	last := time.AfterFunc(farewell, stopWork)
 	defer last.Stop()
 	reports.Wait()
+	stopTelling()
+	tells.Wait()
 	s.release(work)
 	s.leave(work)
 	if broken == nil && stuck > 0 {
 		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were given back", stuck)
 	}
 	return broken
+}
+
+// tell has the engine know that we drain, so that people see it and nobody counts
+// on us. The drain goes on whatever it answers; one that is too old to understand
+// says that it finds nothing.
+func (s *shift) tell(ctx context.Context) {
+	err := s.engine.DrainWorker(ctx, s.id())
+	if err != nil && ctx.Err() == nil && tasker.CodeOf(err) != tasker.NotFound {
+		s.log.WarnContext(ctx, "the engine was not told of the drain", "err", err)
+	}
 }
 
 // settle waits for the handlers as long as it may, then interrupts them. It

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -121,6 +122,140 @@ func TestADrainOutlastsAShortOutage(t *testing.T) {
 		time.AfterFunc(4*time.Second, func() { f.setFail(nil) })
 		if err := r.stopped(); err != nil || len(f.accepted) != 1 || f.left != 1 {
 			t.Errorf("error %v, accepted %d, left %d times", err, len(f.accepted), f.left)
+		}
+	})
+}
+
+// A heartbeat that tells the worker to drain is as good as the end of its context.
+func TestToldToDrain(t *testing.T) {
+	for _, tt := range []struct {
+		name               string
+		handler            worker.RawHandler
+		accepted, released int
+		took               time.Duration // from the heartbeat on
+	}{
+		{"nothing runs", takes(0), 1, 0, 250 * time.Millisecond},
+		{"the handler finishes in time", takes(25 * time.Second), 1, 0, 15 * time.Second},
+		{"the handler takes too long", takes(time.Hour), 0, 1, 20250 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				var log strings.Builder
+				w := worker.New(f, worker.Options{Namespaces: []string{"n"}, Concurrency: 2, Log: slog.New(slog.NewTextHandler(&log, nil))})
+				w.HandleRaw("run", tt.handler)
+				f.add(step("run"))
+				r := start(t, w)
+				elapse(time.Second)
+				f.tellAllToDrain()
+				elapse(9 * time.Second)
+				begin := time.Now()
+				time.AfterFunc(time.Second, func() { f.add(step("run")) }) // which is for others
+				if err := <-r.end; err != nil {
+					t.Errorf("run returned %v", err)
+				}
+				if took := time.Since(begin); took != tt.took {
+					t.Errorf("draining took %v, want %v", took, tt.took)
+				}
+				elapse(2 * time.Second)
+				if len(f.accepted) != tt.accepted || len(f.released) != tt.released || len(f.queue) != 1 || f.left != 1 || f.count("drain") != 0 {
+					t.Errorf("accepted %d, released %d, queued %d, left %d times, told of a drain %d times; want %d, %d, 1, once, never",
+						len(f.accepted), len(f.released), len(f.queue), f.left, f.count("drain"), tt.accepted, tt.released)
+				}
+				if said := log.String(); !strings.Contains(said, `level=INFO msg="told to drain"`) || strings.Contains(said, "level=WARN") {
+					t.Errorf("the log says:\n%s", said)
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
+// What an older registration was told is not for the worker that it is now.
+func TestOnlyTheWorkerThatWasToldDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		r := start(t, newWorker(f, 1, takes(0)))
+		elapse(time.Second)
+		f.tellAllToDrain()
+		f.mu.Lock()
+		clear(f.known) // and forgets it, before it can tell
+		f.mu.Unlock()
+		elapse(time.Minute)
+		f.add(step("run"))
+		elapse(time.Second)
+		if len(f.accepted) != 1 {
+			t.Errorf("accepted %d outcomes, want one of the worker that registered again", len(f.accepted))
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The engine hears of a drain if it can; the drain is the same if it cannot.
+func TestTheEngineIsToldOfADrain(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		err   error
+		hangs bool
+		warns bool
+	}{
+		{name: "it hears"},
+		{name: "it is too old to understand", err: tasker.Errorf(tasker.NotFound, "no such path")},
+		{name: "it does not know the worker", err: tasker.Errorf(tasker.NotFound, "worker is not registered")},
+		{name: "it cannot be reached", err: errors.New("connection refused"), warns: true},
+		{name: "it refuses", err: tasker.Errorf(tasker.Forbidden, "not you"), warns: true},
+		{name: "it does not answer", hangs: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.hangs = tt.hangs
+				f.fail = func(call string) error {
+					if call == "drain" {
+						return tt.err
+					}
+					return nil
+				}
+				var log strings.Builder
+				w := worker.New(f, worker.Options{Namespaces: []string{"n"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+				w.HandleRaw("run", takes(0))
+				r := start(t, w)
+				elapse(time.Second)
+				begin := time.Now()
+				if err := r.stopped(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begin); took != 250*time.Millisecond || f.left != 1 {
+					t.Errorf("the drain took %v, and the worker left %d times", took, f.left)
+				}
+				calls := strings.Join(f.calls, " ")
+				if !strings.HasSuffix(calls, "drain leave") || f.count("drain") != 1 {
+					t.Errorf("calls: %s", calls)
+				}
+				if said := log.String(); strings.Contains(said, "was not told of the drain") != tt.warns {
+					t.Errorf("the log says:\n%s", said)
+				}
+			})
+		})
+	}
+}
+
+// A handler that goes on is not told of late, nor is the engine waited for.
+func TestAnEngineThatDoesNotHearOfADrainIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.hangs = true
+		r := start(t, newWorker(f, 1, takes(6*time.Second)))
+		f.add(step("run"))
+		elapse(time.Second)
+		begin := time.Now()
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took != 5*time.Second || len(f.accepted) != 1 {
+			t.Errorf("the drain took %v, accepted %d", took, len(f.accepted))
 		}
 	})
 }

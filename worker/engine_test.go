@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // newEngine returns an engine on a database of its own, its timers running.
-func newEngine(t *testing.T) (*engine.Engine, *postgres.DB) {
+func newEngine(t *testing.T, options ...engine.Options) (*engine.Engine, *postgres.DB) {
 	t.Helper()
 	d := pgtest.New(t)
 	before := goleak.IgnoreCurrent()
@@ -36,7 +36,7 @@ func newEngine(t *testing.T) (*engine.Engine, *postgres.DB) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	e := engine.New(db, engine.Options{})
+	e := engine.New(db, append(options, engine.Options{})[0])
 	g := loop.NewGroup(t.Context())
 	for _, l := range e.Loops() {
 		g.Go(l.Name, l.Run)
@@ -63,13 +63,13 @@ func overHTTP(t *testing.T, e *engine.Engine, db *postgres.DB) *client.Engine {
 
 // eachWay runs a test with an engine in the same program and with one behind a
 // server.
-func eachWay(t *testing.T, test func(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine)) {
+func eachWay(t *testing.T, test func(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine), options ...engine.Options) {
 	t.Run("in process", func(t *testing.T) {
-		e, db := newEngine(t)
+		e, db := newEngine(t, options...)
 		test(t, e, db, e)
 	})
 	t.Run("over HTTP", func(t *testing.T) {
-		e, db := newEngine(t)
+		e, db := newEngine(t, options...)
 		test(t, e, db, overHTTP(t, e, db))
 	})
 }
@@ -218,5 +218,65 @@ func leavesNoTrace(t *testing.T, e *engine.Engine, db *postgres.DB, surface work
 	}
 	if s := steps[0]; s.State != tasker.StepEnqueued || s.Attempts != 1 || s.WorkerUUID != nil {
 		t.Errorf("step is %s, attempt %d, worker %v; want it enqueued in its first attempt", s.State, s.Attempts, s.WorkerUUID)
+	}
+}
+
+// An operator drains a worker with two steps: the one that ends when it may is done,
+// the other is in the queue again, and the worker has left.
+func TestAnOperatorDrainsAWorker(t *testing.T) {
+	eachWay(t, drainedByOperator, engine.Options{HeartbeatInterval: 20 * time.Millisecond, Lease: 30 * time.Second})
+}
+
+func drainedByOperator(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+	tmpl := tasker.Template{Namespace: "n", Name: "both", Version: "1.0.0"}
+	for _, name := range []string{"long", "endless"} {
+		tmpl.Steps = append(tmpl.Steps, tasker.StepTemplate{
+			Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: name}, Retry: tasker.DefaultRetry(),
+		})
+	}
+	if _, _, err := e.RegisterTemplate(t.Context(), tmpl, ""); err != nil {
+		t.Fatal(err)
+	}
+	created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "n", Name: "both"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := worker.New(surface, worker.Options{Namespaces: []string{"n"}, DrainTimeout: 300 * time.Millisecond})
+	began, mayEnd := make(chan struct{}, 2), make(chan struct{})
+	w.HandleRaw("long", func(context.Context, *worker.Call) (json.RawMessage, error) {
+		began <- struct{}{}
+		<-mayEnd
+		return json.RawMessage(`"done"`), nil
+	})
+	w.HandleRaw("endless", func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(t.Context()) }()
+	<-began
+	<-began
+	list, _, err := db.Workers(t.Context(), 10, 0)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("workers %+v, %v", list, err)
+	}
+	if err := e.DrainWorker(t.Context(), list[0].UUID); err != nil {
+		t.Fatal(err)
+	}
+	close(mayEnd)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	steps, err := db.Steps(t.Context(), created[0].TaskUUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if steps[0].State != tasker.StepComplete || steps[1].State != tasker.StepEnqueued || steps[1].Attempts != 1 {
+		t.Errorf("the steps are %s and %s (attempt %d), want one complete, the other enqueued in its first attempt",
+			steps[0].State, steps[1].State, steps[1].Attempts)
+	}
+	if w, err := db.WorkerWithHealth(t.Context(), list[0].UUID); err != nil || w.Health != tasker.WorkerGone || w.InFlight != 0 {
+		t.Errorf("worker %+v, %v; want one that left with empty hands", w, err)
 	}
 }

@@ -30,6 +30,8 @@ type fake struct {
 	reports  [][]tasker.Outcome
 	beats    [][]tasker.Lease
 	left     int
+	drained  map[tasker.ID]bool // workers
+	hangs    bool               // when told of a drain
 
 	reportTakes time.Duration
 	fail        func(call string) error                 // before anything happens
@@ -43,7 +45,7 @@ var _ worker.Engine = (*fake)(nil)
 func newFake() *fake {
 	return &fake{
 		changed: make(chan struct{}), held: map[tasker.Lease]tasker.ID{}, done: map[tasker.Lease]bool{},
-		lost: map[tasker.ID]bool{}, known: map[tasker.ID]bool{},
+		lost: map[tasker.ID]bool{}, known: map[tasker.ID]bool{}, drained: map[tasker.ID]bool{},
 	}
 }
 
@@ -142,7 +144,7 @@ func (f *fake) Heartbeat(_ context.Context, id tasker.ID, leases []tasker.Lease)
 	if err := f.worker(id); err != nil {
 		return tasker.Beat{}, err
 	}
-	var b tasker.Beat
+	b := tasker.Beat{Drain: f.drained[id]}
 	for _, l := range leases {
 		if f.lost[l.StepUUID] || f.held[l] != id {
 			b.Lost = append(b.Lost, l.StepUUID)
@@ -216,6 +218,20 @@ func (f *fake) Release(_ context.Context, id tasker.ID, leases []tasker.Lease) (
 	return released, lost, nil
 }
 
+func (f *fake) DrainWorker(ctx context.Context, id tasker.ID) error {
+	if err := f.begin("drain"); err != nil {
+		return err
+	}
+	if f.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drained[id] = true
+	return f.worker(id)
+}
+
 func (f *fake) LeaveWorker(_ context.Context, id tasker.ID) error {
 	if err := f.begin("leave"); err != nil {
 		return err
@@ -247,6 +263,15 @@ func (f *fake) count(call string) int {
 		}
 	}
 	return n
+}
+
+// tellAllToDrain has every heartbeat say that its worker is to drain.
+func (f *fake) tellAllToDrain() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.known {
+		f.drained[id] = true
+	}
 }
 
 // running is a worker under way in a bubble.

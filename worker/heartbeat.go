@@ -59,6 +59,9 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if beat.Drain && id == s.registration.WorkerUUID {
+		wake(s.drained)
+	}
 	for _, l := range leases {
 		at := s.attempts[l]
 		if at == nil {

@@ -39,6 +39,7 @@ type shift struct {
 	slot    chan struct{} // wakes the claimer: a slot is free
 	result  chan struct{} // wakes the reporter: there is something to report
 	broken  chan error    // the engine refuses this worker; has room for one
+	drained chan struct{} // has a value when the engine tells this worker to drain
 	closing chan struct{} // closed when no handler runs: report what there is and end
 
 	handling sync.WaitGroup
@@ -58,7 +59,7 @@ func newShift(w *Worker) *shift {
 	return &shift{
 		Worker: w,
 		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1),
-		broken: make(chan error, 1), closing: make(chan struct{}),
+		broken: make(chan error, 1), drained: make(chan struct{}, 1), closing: make(chan struct{}),
 		registering: make(chan struct{}, 1), attempts: map[tasker.Lease]*attempt{},
 	}
 }

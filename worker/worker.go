@@ -40,6 +40,7 @@ type Engine interface {
 	Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error)
 	Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error)
 	Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error)
+	DrainWorker(ctx context.Context, worker tasker.ID) error
 	LeaveWorker(ctx context.Context, worker tasker.ID) error
 }
 
@@ -93,9 +94,11 @@ func (w *Worker) Handlers() []string {
 	return names
 }
 
-// Run executes steps until ctx ends, and then drains: it takes no more, lets
-// running handlers finish within DrainTimeout, gives back what it could not
-// finish, reports the rest and leaves. That is a good end and returns nil.
+// Run executes steps until ctx ends or the engine tells it to drain, and then
+// drains: it takes no more, lets running handlers finish within DrainTimeout, gives
+// back what it could not finish, reports the rest and leaves. That is a good end and
+// returns nil. Whoever drained the worker wants it ended, and perhaps replaced:
+// starting another is the business of what started this one.
 //
 // An engine that cannot be reached is waited for. Run returns an error when the
 // engine refuses the worker, or when handlers are still running although they

@@ -211,7 +211,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 }
 
 // workerRoutes is the protocol of workers.
-func (s *server) workerRoutes() []*route {
+func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 	const tag = "workers"
 	return []*route{
 		{
@@ -234,6 +234,15 @@ func (s *server) workerRoutes() []*route {
 			body:    apiv1.ClaimSteps{}, wait: maxWait,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
 			serve:   s.claimSteps,
+		},
+		{
+			method: "POST", path: workPath + "/take", id: "takeSteps", tag: tag,
+			summary: "Take the steps that the message broker announced",
+			about: "Hands out those that are enqueued and that the worker can execute. Messages of all of them may be acknowledged then: " +
+				"the others are elsewhere by now, or are announced again.",
+			body:    apiv1.TakeSteps{},
+			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
+			serve:   s.takeSteps,
 		},
 		{
 			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", tag: tag,
@@ -260,10 +269,26 @@ func (s *server) workerRoutes() []*route {
 			serve:   s.releaseSteps,
 		},
 		{
+			method: "POST", path: workPath + "/drain", id: "drainWorker", tag: tag,
+			summary: "Give a worker no new work: it finishes what it holds and leaves",
+			about: "For operators, and for a worker that is going to end. Safe to repeat; there is no way back. " +
+				"The worker learns of it with the answer to its next heartbeat.",
+			answers: map[int]any{http.StatusOK: apiv1.Worker{}},
+			serve:   s.drainWorker,
+		},
+		{
 			method: "DELETE", path: workPath, id: "leave", tag: tag,
 			summary: "Leave: end the worker's registration",
 			answers: map[int]any{http.StatusNoContent: nil},
 			serve:   s.leave,
+		},
+		{
+			method: "GET", path: "/v1/queues", id: "listQueues", tag: tag,
+			summary: "What waits for workers, by namespace and handler: first what no live worker takes, then the oldest",
+			about:   "A queue in which nothing waits is not listed.",
+			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(queuesLimit)},
+			answers: map[int]any{http.StatusOK: []apiv1.Queue{}},
+			serve:   s.listQueues,
 		},
 	}
 }

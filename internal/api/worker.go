@@ -19,15 +19,7 @@ func (s *server) listWorkers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.WorkerList{Workers: spell(list, spellWorker), Pagination: x.pageOf(len(list), more)})
-}
-
-func spellWorker(w tasker.Worker) apiv1.Worker {
-	return apiv1.Worker{
-		WorkerUUID: w.UUID.String(), Name: w.Name, Namespaces: append([]string{}, w.Namespaces...),
-		Handlers: append([]string{}, w.Handlers...), Version: w.Version, MaxConcurrency: w.MaxConcurrency,
-		Health: string(w.Health), InFlight: w.InFlight, RegisteredAt: w.RegisteredAt.UTC(), LastHeartbeatAt: w.LastHeartbeatAt.UTC(),
-	}
+	return x.answer(http.StatusOK, apiv1.WorkerList{Workers: spell(list, apiv1.FromWorker), Pagination: x.pageOf(len(list), more)})
 }
 
 func (s *server) registerWorker(x *exchange) error {
@@ -43,6 +35,7 @@ func (s *server) registerWorker(x *exchange) error {
 	}
 	return x.answer(http.StatusCreated, apiv1.RegisteredWorker{
 		WorkerUUID: r.WorkerUUID.String(), HeartbeatIntervalMS: r.HeartbeatInterval.Milliseconds(), LeaseMS: r.LeaseDuration.Milliseconds(),
+		Dispatch: apiv1.FromDispatch(r.Dispatch),
 	})
 }
 
@@ -65,11 +58,41 @@ func (s *server) claimSteps(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	x.quietly = len(steps) == 0
+	return s.handOut(x, worker, steps)
+}
+
+// handOut answers with the steps, if somebody is there to receive them.
+func (s *server) handOut(x *exchange, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.giveBack(x, worker, steps)
 	}
-	x.quietly = len(steps) == 0
 	return x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: spell(steps, spellAssignment)})
+}
+
+func (s *server) takeSteps(x *exchange) error {
+	worker, err := x.id("worker_uuid")
+	if err != nil {
+		return err
+	}
+	var req apiv1.TakeSteps
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	refs := make([]tasker.StepRef, len(req.Steps))
+	for i, r := range req.Steps {
+		if refs[i].TaskUUID, err = parseID(r.TaskUUID); err != nil {
+			return err
+		}
+		if refs[i].StepUUID, err = parseID(r.StepUUID); err != nil {
+			return err
+		}
+	}
+	steps, err := s.engine.TakeSteps(x.ctx, worker, refs)
+	if err != nil {
+		return err
+	}
+	return s.handOut(x, worker, steps)
 }
 
 // giveBackTime is for the release of steps whose worker hung up.
@@ -127,8 +150,24 @@ func (s *server) heartbeat(x *exchange) error {
 		Extended: spell(beat.Extended, func(e tasker.LeaseExtension) apiv1.ExtendedLease {
 			return apiv1.ExtendedLease{StepUUID: e.StepUUID.String(), LeaseExpiresAt: e.ExpiresAt.UTC()}
 		}),
-		Lost: spell(beat.Lost, tasker.ID.String),
+		Lost:  spell(beat.Lost, tasker.ID.String),
+		Drain: beat.Drain,
 	})
+}
+
+func (s *server) drainWorker(x *exchange) error {
+	worker, err := x.id("worker_uuid")
+	if err != nil {
+		return err
+	}
+	if err := s.engine.DrainWorker(x.ctx, worker); err != nil {
+		return err
+	}
+	w, err := s.db.WorkerWithHealth(x.ctx, worker)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromWorker(w))
 }
 
 func (s *server) releaseSteps(x *exchange) error {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"tasker/apiv1"
 	"tasker/internal/api"
 )
@@ -90,6 +92,61 @@ func TestTheWorkerProtocol(t *testing.T) {
 	}
 	want[any](h, http.StatusNoContent, "DELETE", worker, nil)
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "POST", worker+"/claims", map[string]any{"max": 1})
+}
+
+func TestDrainOverHTTP(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	h.createTask(1)
+	worker := h.worker()
+	step := h.claim(worker, map[string]any{"max": 1})[0]
+	leases := map[string]any{"leases": []any{map[string]any{"step_uuid": step.StepUUID, "lease_token": step.LeaseToken}}}
+	if got := h.send("POST", worker+"/heartbeat", leases); !strings.Contains(got.text, `"drain":false`) {
+		t.Errorf("beat %s", got.text)
+	}
+	before := want[apiv1.WorkerList](h, http.StatusOK, "GET", "/v1/workers", nil).Workers[0]
+	if before.Health != "active" || before.DrainingSince != nil {
+		t.Errorf("worker %+v", before)
+	}
+	drained := want[apiv1.Worker](h, http.StatusOK, "POST", worker+"/drain", nil)
+	if drained.Health != "draining" || drained.DrainingSince == nil || drained.InFlight != 1 || "/v1/workers/"+drained.WorkerUUID != worker {
+		t.Errorf("worker %+v", drained)
+	}
+	again := want[apiv1.Worker](h, http.StatusOK, "POST", worker+"/drain", nil)
+	listed := want[apiv1.WorkerList](h, http.StatusOK, "GET", "/v1/workers", nil).Workers[0]
+	if diff := cmp.Diff(drained, again); diff != "" {
+		t.Errorf("again (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(drained, listed); diff != "" {
+		t.Errorf("in the list (-answer +list):\n%s", diff)
+	}
+	if got := h.send("POST", worker+"/heartbeat", leases); !strings.Contains(got.text, `"drain":true`) || !strings.Contains(got.text, step.StepUUID) {
+		t.Errorf("beat %s", got.text)
+	}
+	want[apiv1.Released](h, http.StatusOK, "POST", worker+"/release", leases)
+	if got := h.claim(worker, map[string]any{"max": 1}); len(got) != 0 {
+		t.Errorf("a draining worker claimed %+v", got)
+	}
+	want[any](h, http.StatusNoContent, "DELETE", worker, nil)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not registered", "POST", worker+"/drain", nil)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "not registered", "POST", "/v1/workers/"+nobody+"/drain", nil)
+	h.wantError(http.StatusBadRequest, "INVALID", "worker_uuid", "POST", "/v1/workers/7/drain", nil)
+	h.wantError(http.StatusMethodNotAllowed, "NOT_SUPPORTED", "", "GET", worker+"/drain", nil)
+}
+
+// A claim of a worker that drains ends with the server, as any other.
+func TestStoppingEndsTheClaimOfADrainingWorker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	worker := h.worker()
+	want[any](h, http.StatusOK, "POST", worker+"/drain", nil)
+	got := make(chan reply, 1)
+	go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
+	h.stop()
+	if r := <-got; r.status != http.StatusOK || r.text != `{"steps":[]}`+"\n" {
+		t.Errorf("claim: %d %s", r.status, r.text)
+	}
 }
 
 // A failure is taken however its error looks.

@@ -58,10 +58,15 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer m.stop(ctx)
-	e := engine.New(db, engine.Options{
+	line, err := newLine(o)
+	if err != nil {
+		return err
+	}
+	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
-		Retention: c.Retention.Finished(), Log: o.Log,
-	})
+		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover, Log: o.Log,
+	}))
+	line.begin(o, db, e)
 	every := c.StalenessDetection.DetectionInterval()
 	if !c.StalenessDetection.Enabled {
 		every = -1
@@ -73,7 +78,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := prepare(ctx, o, db, e); err != nil {
 		return err
 	}
-	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d, metrics: m.Handler()})
+	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d, line: line, metrics: m.Handler()})
 }
 
 // parts is what a server is made of.
@@ -81,6 +86,7 @@ type parts struct {
 	db      *postgres.DB
 	engine  *engine.Engine
 	dlq     *dlq.Service
+	line    *line
 	metrics http.Handler
 }
 
@@ -122,6 +128,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 		run(l.Name, l.Run)
 	}
 	run("listen for work", p.engine.Listen)
+	run("announce steps", p.line.run)
 	return loops
 }
 

@@ -48,7 +48,10 @@ func connect(ctx context.Context, o Options) (*postgres.DB, error) {
 	c := o.Config.Database
 	deadline := time.Now().Add(openPatience)
 	for {
-		db, err := postgres.Open(ctx, c.URL, postgres.Options{MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout()})
+		db, err := postgres.Open(ctx, c.URL, postgres.Options{
+			MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout(), QueueTTL: o.Config.MessageQueue.RabbitMQ.WorkerQueueTTL(),
+			Announce: o.Config.MessageQueue.Transport == "rabbitmq",
+		})
 		if err == nil {
 			return db, nil
 		}

@@ -97,10 +97,10 @@ var storeFailed = []string{
 func storeSteps(state string) string {
 	return `INSERT INTO tasker.workflow_steps (
 		task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids, parents_open,
-		attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at
+		attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, expires_at, created_at, updated_at
 	)
 	SELECT task_uuid, step_uuid, 'a', 'standard', 'scale', 'work', 0, ` + state + `, since, '{}', '{}', 0,
-		1, 3, true, 'exponential', 1000, 60000, true, since, since
+		1, 3, true, 'exponential', 1000, 60000, true, CASE WHEN ` + state + ` = 'enqueued' THEN since + interval '7 days' END, since, since
 	FROM fresh`
 }
 

@@ -27,6 +27,7 @@ type Config struct {
 	Server             Server             `toml:"server"`
 	Database           Database           `toml:"database"`
 	Workers            Workers            `toml:"workers"`
+	MessageQueue       MessageQueue       `toml:"message_queue"`
 	StalenessDetection StalenessDetection `toml:"staleness_detection"`
 	Retention          Retention          `toml:"retention"`
 	Redaction          Redaction          `toml:"redaction"`
@@ -62,6 +63,39 @@ type Workers struct {
 	LeaseSeconds int `toml:"lease_seconds" range:"3..3600" doc:"Time for which a worker holds a step without a heartbeat, in seconds. Then the attempt is lost."`
 
 	HeartbeatIntervalSeconds int `toml:"heartbeat_interval_seconds" range:"1..1200" doc:"Rest between two heartbeats of a worker, in seconds; at most a third of lease_seconds, so that two may get lost."`
+}
+
+// MessageQueue is how steps wait for workers (seed 004, "Configuration").
+type MessageQueue struct {
+	Transport string `toml:"transport" oneof:"postgres rabbitmq" doc:"How workers hear of steps: they ask for them (postgres), or the message broker tells them as well (rabbitmq)."`
+
+	AutoRecover bool `toml:"auto_recover" doc:"Whether steps that no worker took in time go back into the queue by themselves when a worker for them is alive."`
+
+	MaxQueueExpiries int `toml:"max_queue_expiries" range:"1..1000" doc:"How often in a row a step may be taken by no worker in time although one is alive; then it waits for an operator."`
+
+	RabbitMQ RabbitMQ `toml:"rabbitmq"`
+}
+
+// RabbitMQ is the message broker and the limit of the queue.
+type RabbitMQ struct {
+	URL string `toml:"url" doc:"Where RabbitMQ is: amqp://user:password@host:5672/vhost, or amqps. Needed for the transport rabbitmq."`
+
+	Exchange string `toml:"exchange" doc:"Exchange through which steps are announced to workers."`
+
+	WorkerQueueTTLMS int `toml:"worker_queue_ttl_ms" range:"1000..604800000" doc:"Time that a step waits for a worker, in milliseconds; then it fails and is investigated as worker_unavailable. Holds for both transports, unless the template or the step says otherwise. More than lease_seconds; 2 to 5 times what steps usually take, and not under 2 minutes."`
+
+	SweepGraceMS int `toml:"sweep_grace_ms" range:"0..3600000" doc:"Time after which a step that outlived its limit is failed by the sweep although the broker has not dead-lettered it, in milliseconds. With the transport postgres the sweep does not wait."`
+
+	DeadLetter DeadLetter `toml:"dead_letter"`
+}
+
+// DeadLetter is what becomes of messages that no worker took.
+type DeadLetter struct {
+	Enabled bool `toml:"enabled" doc:"Whether the broker dead-letters expired messages and this server handles them. Without it the sweep alone finds expired steps."`
+
+	Exchange string `toml:"exchange" doc:"Exchange of dead letters; their queue is named after it, with .queue at the end."`
+
+	TTLMS int `toml:"ttl_ms" range:"60000..2592000000" doc:"Time for which a dead letter that nobody handles is kept, in milliseconds."`
 }
 
 // StalenessDetection is the sweep that finds tasks which stand still.
@@ -115,6 +149,13 @@ func Default() Config {
 		Server:   Server{Listen: "127.0.0.1:8080", MaxBodyBytes: 8 << 20, ShutdownTimeoutSeconds: 30},
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
 		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
+		MessageQueue: MessageQueue{
+			Transport: "postgres", AutoRecover: true, MaxQueueExpiries: 3,
+			RabbitMQ: RabbitMQ{
+				Exchange: "tasker.executions", WorkerQueueTTLMS: 300_000, SweepGraceMS: 30_000,
+				DeadLetter: DeadLetter{Enabled: true, Exchange: "tasker.dlx", TTLMS: 86_400_000},
+			},
+		},
 		StalenessDetection: StalenessDetection{
 			Enabled: true, BatchSize: 100, DetectionIntervalSeconds: 300,
 			Thresholds: Thresholds{
@@ -148,6 +189,15 @@ func (d Database) StatementTimeout() time.Duration {
 	return time.Duration(d.StatementTimeoutMS) * time.Millisecond
 }
 
+// WorkerQueueTTL is what worker_queue_ttl_ms says.
+func (r RabbitMQ) WorkerQueueTTL() time.Duration { return milliseconds(r.WorkerQueueTTLMS) }
+
+// SweepGrace is what sweep_grace_ms says.
+func (r RabbitMQ) SweepGrace() time.Duration { return milliseconds(r.SweepGraceMS) }
+
+// TTL is what ttl_ms says.
+func (d DeadLetter) TTL() time.Duration { return milliseconds(d.TTLMS) }
+
 // Lease is what lease_seconds says.
 func (w Workers) Lease() time.Duration { return seconds(w.LeaseSeconds) }
 
@@ -168,6 +218,8 @@ func (r Redaction) Rules() redact.Rules {
 func (s StalenessDetection) DetectionInterval() time.Duration {
 	return seconds(s.DetectionIntervalSeconds)
 }
+
+func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 

@@ -230,12 +230,16 @@ func TestValidate(t *testing.T) {
 			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = ":0", 65536, 1
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 2, 100
 			c.Workers = Workers{LeaseSeconds: 3, HeartbeatIntervalSeconds: 1}
+			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1, 3001, 0
+			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 60_000
 			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1, 1}}
 		}, nil},
 		{"largest", func(c *Config) {
 			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = "[::1]:65535", 67108864, 600
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 1000, 600000
 			c.Workers = Workers{LeaseSeconds: 3600, HeartbeatIntervalSeconds: 1200}
+			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1000, 604_800_000, 3_600_000
+			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 2_592_000_000
 			c.StalenessDetection = StalenessDetection{BatchSize: 10000, DetectionIntervalSeconds: 86400, Thresholds: Thresholds{10080, 10080, 10080, 10080}}
 		}, nil},
 		{"all wrong", func(c *Config) {
@@ -247,6 +251,10 @@ func TestValidate(t *testing.T) {
 			`database.statement_timeout_ms: must be from 100 to 600000, not 0`,
 			`workers.lease_seconds: must be from 3 to 3600, not 0`,
 			`workers.heartbeat_interval_seconds: must be from 1 to 1200, not 0`,
+			`message_queue.transport: must be postgres or rabbitmq, not ""`,
+			`message_queue.max_queue_expiries: must be from 1 to 1000, not 0`,
+			`message_queue.rabbitmq.worker_queue_ttl_ms: must be from 1000 to 604800000, not 0`,
+			`message_queue.rabbitmq.dead_letter.ttl_ms: must be from 60000 to 2592000000, not 0`,
 			`staleness_detection.batch_size: must be from 1 to 10000, not 0`,
 			`staleness_detection.detection_interval_seconds: must be from 1 to 86400, not 0`,
 			`staleness_detection.thresholds.waiting_for_dependencies_minutes: must be from 1 to 10080, not 0`,
@@ -258,13 +266,38 @@ func TestValidate(t *testing.T) {
 			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
 			`server.environment: must be letters, digits, dots, dashes and underscores, not "no name!"`,
 			`database.url: must begin with postgres:// or be a list of keywords such as host=… dbname=…`,
+			`message_queue.rabbitmq.worker_queue_ttl_ms: must be more than workers.lease_seconds (0 seconds), not 0: workers need the time to come back`,
+			`message_queue.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
+			`message_queue.rabbitmq.dead_letter.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
 			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (0 seconds), not 0: a lost worker has to be noticed before its task is stale`,
 		}},
 		{"heartbeat", func(c *Config) { c.Workers.HeartbeatIntervalSeconds = 11 }, []string{
 			`workers.heartbeat_interval_seconds: must be at most a third of workers.lease_seconds (30), not 11: a worker may miss two heartbeats`,
 		}},
-		{"lease and threshold", func(c *Config) { c.Workers.LeaseSeconds = 1800 }, []string{
+		{"lease and limits", func(c *Config) { c.Workers.LeaseSeconds = 1800 }, []string{
+			`message_queue.rabbitmq.worker_queue_ttl_ms: must be more than workers.lease_seconds (1800 seconds), not 300000: workers need the time to come back`,
 			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (1800 seconds), not 30: a lost worker has to be noticed before its task is stale`,
+		}},
+		{"no broker", func(c *Config) { c.MessageQueue.Transport = "rabbitmq" }, []string{
+			`message_queue.rabbitmq.url: is missing; the transport rabbitmq needs it`,
+		}},
+		{"broker", func(c *Config) {
+			c.MessageQueue.Transport, c.MessageQueue.RabbitMQ.URL = "rabbitmq", "amqps://u:secret@broker/v"
+		}, nil},
+		{"no URL of a broker", func(c *Config) { c.MessageQueue.RabbitMQ.URL = "http://u:secret@broker" }, []string{
+			`message_queue.rabbitmq.url: must begin with amqp:// or amqps://`,
+		}},
+		{"broken URL of a broker", func(c *Config) { c.MessageQueue.RabbitMQ.URL = "amqp://u:sec%ret@broker" }, []string{
+			`message_queue.rabbitmq.url: is not a URL; special characters in the password must be percent-encoded`,
+		}},
+		{"exchanges", func(c *Config) {
+			c.MessageQueue.RabbitMQ.Exchange, c.MessageQueue.RabbitMQ.DeadLetter.Exchange = "tasker dlx", "amq.topic"
+		}, []string{
+			`message_queue.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not "tasker dlx"`,
+			`message_queue.rabbitmq.dead_letter.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not "amq.topic"`,
+		}},
+		{"one exchange for both", func(c *Config) { c.MessageQueue.RabbitMQ.Exchange = "tasker.dlx" }, []string{
+			`message_queue.rabbitmq.dead_letter.exchange: must not be the exchange of the steps, "tasker.dlx"`,
 		}},
 		{"port", func(c *Config) { c.Server.Listen = "localhost:http" }, []string{`server.listen: must end in a port from 0 to 65535, not in "http"`}},
 		{"port too large", func(c *Config) { c.Server.Listen = "localhost:65536" }, []string{`server.listen: must end in a port from 0 to 65535, not in "65536"`}},
@@ -357,7 +390,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 24 {
+	if n := len(Keys()); n != 34 {
 		t.Errorf("%d keys", n)
 	}
 }

@@ -40,6 +40,22 @@ func (c Config) Validate() error {
 		add("workers.heartbeat_interval_seconds", "must be at most a third of workers.lease_seconds (%d), not %d: a worker may miss two heartbeats",
 			w.LeaseSeconds, w.HeartbeatIntervalSeconds)
 	}
+	if q := c.MessageQueue; q.RabbitMQ.WorkerQueueTTLMS <= 1000*c.Workers.LeaseSeconds {
+		add("message_queue.rabbitmq.worker_queue_ttl_ms", "must be more than workers.lease_seconds (%d seconds), not %d: workers need the time to come back",
+			c.Workers.LeaseSeconds, q.RabbitMQ.WorkerQueueTTLMS)
+	}
+	if wrong := brokerFault(c.MessageQueue); wrong != "" {
+		add("message_queue.rabbitmq.url", "%s", wrong)
+	}
+	r := c.MessageQueue.RabbitMQ
+	for _, x := range [][2]string{{"message_queue.rabbitmq.exchange", r.Exchange}, {"message_queue.rabbitmq.dead_letter.exchange", r.DeadLetter.Exchange}} {
+		if !exchangePattern.MatchString(x[1]) || strings.HasPrefix(x[1], "amq.") {
+			add(x[0], "must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not %q", x[1])
+		}
+	}
+	if r.Exchange != "" && r.Exchange == r.DeadLetter.Exchange {
+		add("message_queue.rabbitmq.dead_letter.exchange", "must not be the exchange of the steps, %q", r.Exchange)
+	}
 	if minutes := c.StalenessDetection.Thresholds.StepsInProcessMinutes; 60*minutes <= c.Workers.LeaseSeconds {
 		add("staleness_detection.thresholds.steps_in_process_minutes",
 			"must be more than workers.lease_seconds (%d seconds), not %d: a lost worker has to be noticed before its task is stale",
@@ -68,6 +84,26 @@ func (f field) outside() string {
 }
 
 var environmentPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+// exchangePattern leaves room for the name of the queue in the 255 bytes of AMQP.
+var exchangePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$`)
+
+// brokerFault judges the form of the broker's URL. It never shows it.
+func brokerFault(q MessageQueue) string {
+	text := q.RabbitMQ.URL
+	switch {
+	case text == "" && q.Transport == "rabbitmq":
+		return "is missing; the transport rabbitmq needs it"
+	case text == "":
+		return ""
+	case !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://"):
+		return "must begin with amqp:// or amqps://"
+	}
+	if _, err := url.Parse(text); err != nil {
+		return "is not a URL; special characters in the password must be percent-encoded"
+	}
+	return ""
+}
 
 func listenFault(address string) string {
 	_, port, err := net.SplitHostPort(address)
@@ -108,10 +144,11 @@ const hidden = "REDACTED"
 // end when it is missing: better to hide too much.
 var keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s'\\]|\\.)+)`)
 
-// Redacted returns the configuration as it may be shown: without the password
-// of the database.
+// Redacted returns the configuration as it may be shown: without the passwords
+// of the database and of the broker.
 func (c Config) Redacted() Config {
 	c.Database.URL = redactURL(c.Database.URL)
+	c.MessageQueue.RabbitMQ.URL = redactURL(c.MessageQueue.RabbitMQ.URL)
 	return c
 }
 
@@ -119,7 +156,7 @@ func redactURL(text string) string {
 	if text == "" {
 		return ""
 	}
-	if !isURL(text) {
+	if !isURL(text) && !strings.HasPrefix(text, "amqp") {
 		if !strings.Contains(text, "=") {
 			return hidden
 		}

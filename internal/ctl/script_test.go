@@ -95,7 +95,10 @@ func TestScriptsWithServer(t *testing.T) {
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail,
 				},
-				Setup: func(e *testscript.Env) error { return setUp(e, h.url) },
+				Setup: func(e *testscript.Env) error {
+					e.Setenv("WORKER", h.worker.String())
+					return setUp(e, h.url)
+				},
 			})
 		})
 	}

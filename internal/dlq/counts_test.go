@@ -223,7 +223,7 @@ func TestEachRunLogsWhatItFound(t *testing.T) {
 	failed := h.create()
 	h.exec(`UPDATE tasker.tasks SET state = 'error', warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, failed)
 	h.exec(`UPDATE tasker.tasks SET attend_by = now() WHERE task_uuid = $1`, failed)
-	h.exec(`UPDATE tasker.workflow_steps SET state = 'error' WHERE task_uuid = $1`, failed)
+	h.exec(`UPDATE tasker.workflow_steps SET state = 'error', expires_at = NULL WHERE task_uuid = $1`, failed)
 	h.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
 		SELECT task_uuid, from_state, to_state, event, now() FROM tasker.task_settle_paths, tasker.tasks
 		WHERE (rest_from, rest_to, task_uuid) = ('steps_in_process', 'error', $1) ORDER BY ordinal`, failed)

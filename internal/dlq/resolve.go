@@ -85,6 +85,11 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 	if !changed {
 		return lostRace(ctx, tx, id, u)
 	}
+	if u.Status != nil && *u.Status == tasker.EntryPermanentlyFailed {
+		if err := tx.StopAwaiting(ctx, before.TaskUUID); err != nil {
+			return update{}, err
+		}
+	}
 	next, err := follow(ctx, tx, before, u, state)
 	if err != nil {
 		return update{}, err
@@ -133,7 +138,7 @@ func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.E
 	}
 	for _, f := range failed {
 		opened, err := tx.OpenEntry(ctx, postgres.NewEntry{
-			TaskUUID: ended.TaskUUID, StepUUID: &f.StepUUID, Reason: tasker.MaxRetriesExceeded, DetailCode: f.DetailCode,
+			TaskUUID: ended.TaskUUID, StepUUID: &f.StepUUID, Reason: f.Reason, DetailCode: f.DetailCode,
 			DetectedBy: tasker.DetectedInline, OriginalState: state, Actor: systemActor,
 			Notes: fmt.Sprintf("a step failed while investigation %s was open", ended.UUID),
 		})

@@ -99,6 +99,9 @@ func (b *bell) takeUnsent() []string {
 func (e *Engine) ring(namespaces []string) {
 	e.bell.ring(namespaces)
 	e.bell.tell(namespaces)
+	if len(namespaces) > 0 {
+		e.enqueued()
+	}
 }
 
 // channel is where processes tell each other of work.

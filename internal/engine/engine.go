@@ -27,13 +27,24 @@ const (
 	DefaultHeartbeatInterval = 10 * time.Second
 )
 
+// DefaultMaxQueueExpiries is how often in a row a step may be taken by no worker
+// in time although one is alive, before it waits for an operator.
+const DefaultMaxQueueExpiries = 3
+
 // Options of an engine; the zero value works.
 type Options struct {
 	Environment       string        // whose overrides of the templates hold
 	Lease             time.Duration // how long a worker may hold a step without a sign of life
 	HeartbeatInterval time.Duration // how often workers are asked for one
 	Retention         time.Duration // how long finished tasks are kept; 0 means for ever
+	MaxQueueExpiries  int           // how often a step may be taken by no worker in time although one is alive; 0 means 3
+	NoAutoRecover     bool          // leave steps that no worker took to operators, also when a worker is there again
 	Log               *slog.Logger
+	Dispatch          *tasker.Dispatch              // the message broker that workers are told to listen to; nil means none
+	QueueOf           func(namespace string) string // the broker's queue of a namespace
+	SweepGrace        func() time.Duration          // what the broker gets to tell of steps that no worker took, before the sweep looks; nil means none
+	Enqueued          func()                        // is called after steps were enqueued; must not wait
+	Now               func() time.Time              // what waits in this process is told by; time.Now by default
 }
 
 // Engine runs tasks. Its methods may be called concurrently.
@@ -43,7 +54,15 @@ type Engine struct {
 	lease       time.Duration
 	heartbeat   time.Duration
 	retention   time.Duration
+	maxExpiries int
+	autoRecover bool
+	dispatch    *tasker.Dispatch
+	queueOf     func(namespace string) string
+	sweepGrace  func() time.Duration
+	enqueued    func()
+	returnGrace time.Duration // what workers get to take work after nobody could
 	log         *slog.Logger
+	now         func() time.Time
 
 	bell      *bell
 	instance  tasker.ID // tells our own notifications from those of others
@@ -59,9 +78,21 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.SweepGrace == nil {
+		o.SweepGrace = func() time.Duration { return 0 }
+	}
+	if o.Enqueued == nil {
+		o.Enqueued = func() {}
+	}
 	return &Engine{
-		db: db, environment: o.Environment, retention: o.Retention, log: o.Log,
-		lease:     cmp.Or(o.Lease, DefaultLease),
+		now: o.Now,
+		db:  db, environment: o.Environment, retention: o.Retention, log: o.Log,
+		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
+		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued,
+		lease: cmp.Or(o.Lease, DefaultLease), returnGrace: cmp.Or(o.Lease, DefaultLease),
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		bell:      newBell(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),

@@ -22,11 +22,11 @@ const (
 )
 
 // Loops returns what an engine does by itself: start tasks whose time has come,
-// retry failed steps, take steps from workers that fell silent, try kept reports
-// again, forget workers, remove what is kept no longer. Each is safe to run in any
+// retry failed steps, take steps from workers that fell silent, fail steps that no
+// worker took in time and put them back when one is there, try kept reports again, forget workers, remove what is kept no longer. Each is safe to run in any
 // number of processes.
 func (e *Engine) Loops() []*loop.Loop {
-	return append(e.pruners(),
+	return append(append(e.pruners(), e.queueLoops()...),
 		&loop.Loop{Name: "timers", Every: timerEvery, Timeout: timerDeadline, Pass: e.Tick, Log: e.log},
 		&loop.Loop{Name: "workers", Every: 10 * time.Minute, Timeout: timerDeadline, Pass: e.forgetWorkers, Log: e.log},
 	)

@@ -14,6 +14,7 @@ import (
 type member struct {
 	spec  tasker.WorkerSpec
 	heard atomic.Int64 // when the database last heard of it from us, in Unix ns
+	drain atomic.Bool  // it gets no new work, for ever
 }
 
 // Limits of what a worker says of itself.
@@ -31,6 +32,13 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 		return tasker.Registration{}, err
 	}
 	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.heartbeat, LeaseDuration: e.lease}
+	if e.dispatch != nil {
+		d := *e.dispatch
+		for _, n := range w.Namespaces {
+			d.Queues = append(d.Queues, e.queueOf(n))
+		}
+		r.Dispatch = &d
+	}
 	if err := e.db.AddWorker(ctx, w, r); err != nil {
 		return tasker.Registration{}, err
 	}
@@ -76,6 +84,26 @@ func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	return e.db.RemoveWorker(ctx, id)
 }
 
+// DrainWorker has a worker get no new work from now on. It learns of that with the
+// answer to its next heartbeat, finishes what it holds, and leaves. Again it changes
+// nothing; there is no way back but to register anew. The error is NotFound when
+// the worker is not registered or has left.
+func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
+	if err := e.db.DrainWorker(ctx, id); err != nil {
+		e.forget(id, err)
+		return err
+	}
+	e.drains(id)
+	return nil
+}
+
+// drains remembers that a worker gets no new work.
+func (e *Engine) drains(id tasker.ID) {
+	if m, ok := e.workers.get(id); ok {
+		m.drain.Store(true)
+	}
+}
+
 // member returns a registered worker, and has the database hear of it now and
 // then: one that waits for work lives.
 func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
@@ -92,9 +120,13 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	if time.Duration(now-heard) < e.heartbeat/2 || !m.heard.CompareAndSwap(heard, now) {
 		return m, nil
 	}
-	if _, err := e.db.ExtendLeases(ctx, id, e.lease, nil); err != nil {
+	_, drains, err := e.db.ExtendLeases(ctx, id, e.lease, nil)
+	if err != nil {
 		e.forget(id, err)
 		return nil, err
+	}
+	if drains {
+		m.drain.Store(true)
 	}
 	return m, nil
 }
@@ -107,18 +139,22 @@ func (e *Engine) forget(id tasker.ID, err error) {
 }
 
 // Heartbeat extends the leases that the worker still holds. Those it does not
-// hold any more are lost: their work must stop.
+// hold any more are lost: their work must stop. The answer also says whether the
+// worker has to drain.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
-	extended, err := e.db.ExtendLeases(ctx, worker, e.lease, leases)
+	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.lease, leases)
 	if err != nil {
 		e.forget(worker, err)
 		return tasker.Beat{}, err
+	}
+	if drains {
+		e.drains(worker)
 	}
 	held := make(map[tasker.ID]bool, len(extended))
 	for _, x := range extended {
 		held[x.StepUUID] = true
 	}
-	beat := tasker.Beat{Extended: extended}
+	beat := tasker.Beat{Extended: extended, Drain: drains}
 	for _, l := range leases {
 		if !held[l.StepUUID] {
 			beat.Lost = append(beat.Lost, l.StepUUID)
@@ -134,7 +170,8 @@ const (
 )
 
 // Claim hands up to limit steps to a worker, and waits for work up to wait when
-// there is none. It returns nothing when none came.
+// there is none. It returns nothing when none came. For a worker that drains none
+// will come: it waits all the same, for one that asks again at once would not rest.
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	if limit < 1 {
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
@@ -169,6 +206,9 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 
 // claim takes what there is now.
 func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) ([]tasker.Assignment, error) {
+	if m.drain.Load() {
+		return nil, nil
+	}
 	ctx, cancel := handingOut(ctx)
 	defer cancel()
 	claimed, err := e.db.ClaimSteps(ctx, e.claimant(worker, m), limit)

@@ -15,7 +15,9 @@ const (
 	Release          StepEvent = "release"           // its worker gave it back unstarted
 	Lose             StepEvent = "lose"              // its lease ran out
 	TimeOut          StepEvent = "time_out"          // its attempt ran past timeout_seconds
+	Expire           StepEvent = "expire"            // no worker took it in time
 	Retry            StepEvent = "retry"             // its backoff has passed
+	Redispatch       StepEvent = "redispatch"        // it was taken by no worker in time, and one for it lives now
 	Reset            StepEvent = "reset_for_retry"   // an operator gave it new attempts
 	Resolve          StepEvent = "resolve_manually"  // an operator settled it without a result
 	CompleteByHand   StepEvent = "complete_manually" // an operator gave it a result
@@ -27,7 +29,7 @@ const (
 // StepEvents lists the events of a step.
 func StepEvents() []StepEvent {
 	return []StepEvent{
-		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Retry,
+		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, Retry, Redispatch,
 		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel,
 	}
 }
@@ -42,6 +44,7 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, Cancel}:           tasker.StepCancelled,
 
 	{tasker.StepEnqueued, Claim}:          tasker.StepInProgress,
+	{tasker.StepEnqueued, Expire}:         tasker.StepError,
 	{tasker.StepEnqueued, Resolve}:        tasker.StepResolvedManually,
 	{tasker.StepEnqueued, CompleteByHand}: tasker.StepComplete,
 	{tasker.StepEnqueued, Cancel}:         tasker.StepCancelled,
@@ -65,6 +68,7 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepEnqueuedForOrchestration, Cancel}:         tasker.StepCancelled,
 
 	{tasker.StepError, Retry}:          tasker.StepEnqueued,
+	{tasker.StepError, Redispatch}:     tasker.StepEnqueued,
 	{tasker.StepError, Reset}:          tasker.StepPending,
 	{tasker.StepError, Resolve}:        tasker.StepResolvedManually,
 	{tasker.StepError, CompleteByHand}: tasker.StepComplete,

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,13 +31,18 @@ picked AS (
         LIMIT $3
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
+    WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
     ORDER BY q.priority DESC, q.state_since
     LIMIT $3
 ),
+` + handOut
+
+// handOut gives what is picked to worker $4 for the time $5.
+const handOut = `
 claimed AS (
     UPDATE tasker.workflow_steps s
     SET state = 'in_progress', state_since = c.at, updated_at = c.at, last_attempted_at = c.at,
-        fence = s.fence + 1, worker_uuid = $4,
+        fence = s.fence + 1, worker_uuid = $4, expires_at = NULL, queue_expiries = 0,
         timeout_at = c.at + interval '1 millisecond' * s.timeout_ms,
         lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
     FROM picked p
@@ -148,22 +154,30 @@ CROSS JOIN clock c
 WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
 RETURNING s.step_uuid, s.lease_expires_at`
 
-// ExtendLeases moves the end of the leases that worker still holds, and notes
-// that it lives. Those it does not hold any more are not among the result.
-func (db *DB) ExtendLeases(ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease) ([]tasker.LeaseExtension, error) {
+const hearWorker = `
+UPDATE tasker.workers
+SET last_heartbeat_at = clock_timestamp()
+WHERE worker_uuid = $1 AND left_at IS NULL
+RETURNING draining_since IS NOT NULL AS drains`
+
+// ExtendLeases moves the end of the leases that worker still holds, notes that it
+// lives, and says whether it drains. Leases that it does not hold any more are not
+// among the result.
+func (db *DB) ExtendLeases(
+	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
+) (extended []tasker.LeaseExtension, drains bool, err error) {
 	type row struct {
 		StepUUID       tasker.ID
 		LeaseExpiresAt time.Time
 	}
 	var rows []row
-	err := retry(ctx, func() error {
-		tag, err := db.pool.Exec(ctx, `UPDATE tasker.workers SET last_heartbeat_at = clock_timestamp()
-			WHERE worker_uuid = $1 AND left_at IS NULL`, worker)
+	err = retry(ctx, func() error {
+		err := db.pool.QueryRow(ctx, hearWorker, worker).Scan(&drains)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return unknownWorker(worker)
+		}
 		if err != nil {
 			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return unknownWorker(worker)
 		}
 		if len(leases) == 0 {
 			rows = nil
@@ -174,13 +188,13 @@ func (db *DB) ExtendLeases(ctx context.Context, worker tasker.ID, lease time.Dur
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("extend leases: %w", err)
+		return nil, false, fmt.Errorf("extend leases: %w", err)
 	}
-	out := make([]tasker.LeaseExtension, len(rows))
+	extended = make([]tasker.LeaseExtension, len(rows))
 	for i, r := range rows {
-		out[i] = tasker.LeaseExtension{StepUUID: r.StepUUID, ExpiresAt: r.LeaseExpiresAt}
+		extended[i] = tasker.LeaseExtension{StepUUID: r.StepUUID, ExpiresAt: r.LeaseExpiresAt}
 	}
-	return out, nil
+	return extended, drains, nil
 }
 
 // The attempt is not used: the counter stays, and goes up when a step is
@@ -199,11 +213,16 @@ held AS MATERIALIZED (
 released AS (
     UPDATE tasker.workflow_steps s
     SET state = 'enqueued', state_since = c.at, updated_at = c.at, fence = s.fence + 1,
-        worker_uuid = NULL, lease_expires_at = NULL, timeout_at = NULL
+        worker_uuid = NULL, lease_expires_at = NULL, timeout_at = NULL,
+        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $5)
     FROM held h
     CROSS JOIN clock c
     WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
-    RETURNING s.task_uuid, s.step_uuid, s.attempts, s.state_since
+    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM released WHERE $6
 ),
 log AS (
     INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
@@ -220,7 +239,7 @@ func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []taske
 	var rows []row
 	err := retry(ctx, func() error {
 		var err error
-		rows, err = collect[row](ctx, db.pool, releaseSteps, tasks, steps, fences, worker)
+		rows, err = collect[row](ctx, db.pool, releaseSteps, tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
 		return err
 	})
 	if err != nil {

@@ -67,7 +67,8 @@ moved AS (
                     CASE WHEN s.backoff_jitter THEN random() ELSE 0 END),
                 c.at + interval '1 millisecond' * u.retry_after_ms)
         END,
-        lease_expires_at = NULL, timeout_at = NULL,
+        lease_expires_at = NULL, timeout_at = NULL, expires_at = NULL, awaits_worker_since = NULL,
+        queue_expiries = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.queue_expiries END,
         reported_fence = CASE WHEN u.digest IS NULL THEN s.reported_fence ELSE s.fence END,
         report_digest = coalesce(u.digest, s.report_digest)
     FROM conclusion u
@@ -91,6 +92,11 @@ freed AS (
         state = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 'enqueued' ELSE s.state END,
         state_since = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN c.at ELSE s.state_since END,
         attempts = s.attempts + CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 1 ELSE 0 END,
+        expires_at = CASE
+            WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done
+            THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $17)
+            ELSE s.expires_at
+        END,
         updated_at = c.at
     FROM child k
     CROSS JOIN clock c
@@ -112,6 +118,10 @@ log AS (
         WHERE f.enqueued
     ) l
     ORDER BY l.turn, l.task_uuid, l.step_uuid
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT f.task_uuid, f.step_uuid, f.namespace FROM freed f WHERE $18 AND f.enqueued ORDER BY f.task_uuid, f.step_uuid
 )
 SELECT
     coalesce((SELECT array_agg(ordinal ORDER BY ordinal) FROM moved), '{}') AS moved,
@@ -149,7 +159,7 @@ func (r concludedRow) concluded() Concluded {
 // enqueues what becomes ready by it. The caller holds the locks of the tasks and
 // settles them afterwards.
 func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
-	rows, err := collect[concludedRow](ctx, tx, concludeSteps, conclusionArgs(list)...)
+	rows, err := collect[concludedRow](ctx, tx, concludeSteps, conclusionArgs(list, tx.queue)...)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
 	}
@@ -175,7 +185,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Con
 	err := retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
-		batch.Queue(concludeSteps, conclusionArgs(list)...)
+		batch.Queue(concludeSteps, conclusionArgs(list, db.queue)...)
 		batch.Queue(settleTasks, tasks, false, "", "")
 		if next != nil {
 			batch.Queue(claimSteps, next.args(next.Limit)...)
@@ -213,7 +223,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Con
 	return concluded, claimed, nil
 }
 
-func conclusionArgs(list []Conclusion) []any {
+func conclusionArgs(list []Conclusion, q queue) []any {
 	n := len(list)
 	var (
 		tasks, steps               = make([]tasker.ID, n), make([]tasker.ID, n)
@@ -231,7 +241,7 @@ func conclusionArgs(list []Conclusion) []any {
 		retryable[i], after[i], worker[i], digest[i] = c.Retryable, c.RetryAfter, c.Worker, c.Digest
 		expired[i], raised[i], actor[i], reason[i] = c.Expired, c.RaiseFence, c.Actor, c.Reason
 	}
-	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep}
+	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep, q.ttlMS, q.announce}
 }
 
 // TasksOf returns the tasks that conclusions are about, each once.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,22 +69,23 @@ step AS (
     INSERT INTO tasker.workflow_steps (
         task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
         parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-        max_backoff_ms, backoff_jitter, timeout_ms, created_at, updated_at
+        max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at
     )
     SELECT
         u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, c.at,
         u.parents::uuid[], u.children::uuid[], cardinality(u.parents::uuid[]),
         CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
-        u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, c.at, c.at
+        u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
+        CASE WHEN u.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $35) END, c.at, c.at
     FROM unnest(
         $16::uuid[], $17::uuid[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[],
-        $24::int[], $25::bool[], $26::text[], $27::int[], $28::int[], $29::bool[], $30::int[], $31::text[], $32::int[]
+        $24::int[], $25::bool[], $26::text[], $27::int[], $28::int[], $29::bool[], $30::int[], $31::text[], $32::int[], $34::bigint[]
     ) AS u (
         task_uuid, step_uuid, name, step_type, handler, state, parents, children,
-        max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, namespace, priority
+        max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, namespace, priority, ttl_ms
     )
     CROSS JOIN clock c
-    RETURNING task_uuid, step_uuid, state, attempts
+    RETURNING task_uuid, step_uuid, namespace, state, attempts
 ),
 task_log AS (
     INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
@@ -111,6 +113,10 @@ step_log AS (
     CROSS JOIN clock c
     WHERE s.state = 'enqueued'
     ORDER BY s.task_uuid, s.step_uuid
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT s.task_uuid, s.step_uuid, s.namespace FROM step s WHERE $36 AND s.state = 'enqueued' ORDER BY s.task_uuid, s.step_uuid
 )
 SELECT count(*) FROM task`
 
@@ -123,7 +129,7 @@ func (tx *Tx) InsertTasks(ctx context.Context, tasks []CreatedTask) error {
 		a.add(t)
 	}
 	var stored int
-	err := tx.QueryRow(ctx, insertTasks, a.args()...).Scan(&stored)
+	err := tx.QueryRow(ctx, insertTasks, a.args(tx.queue)...).Scan(&stored)
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.ConstraintName == "task_idempotency_key_is_unique":
@@ -159,6 +165,7 @@ type taskArrays struct {
 	retryable, jitter                                             []bool
 	namespace                                                     []string
 	stepPriority                                                  []int32
+	ttl                                                           []int64
 	rejectReason                                                  string
 }
 
@@ -205,15 +212,16 @@ func (a *taskArrays) addStep(t CreatedTask, s CreatedStep) {
 	a.limit = append(a.limit, int32(s.Retry.MaxBackoffMS))
 	a.jitter = append(a.jitter, s.Retry.Jitter)
 	a.timeout = append(a.timeout, int32(s.TimeoutSeconds))
+	a.ttl = append(a.ttl, cmp.Or(s.WorkerQueueTTLMS, t.Template.Lifecycle.WorkerQueueTTLMS))
 }
 
-func (a *taskArrays) args() []any {
+func (a *taskArrays) args(q queue) []any {
 	return []any{
 		a.id, a.template, a.state, a.priority, a.context, a.initiator, a.source, a.reason, a.tags,
 		a.corr, a.parent, a.key, a.digest, a.recreated, a.start,
 		a.stepTask, a.step, a.name, a.kind, a.handler, a.stepState, a.parents, a.children,
 		a.maxAttempts, a.retryable, a.backoff, a.base, a.limit, a.jitter, a.timeout,
-		a.namespace, a.stepPriority, a.rejectReason,
+		a.namespace, a.stepPriority, a.rejectReason, a.ttl, q.ttlMS, q.announce,
 	}
 }
 

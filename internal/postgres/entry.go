@@ -231,9 +231,9 @@ func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdat
 	return tag.RowsAffected() > 0, nil
 }
 
-// The detail code of a failure is with the note of it, in the history.
+// The cause of a failure is with the note of it, in the history.
 const failuresDuring = `
-SELECT (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'detail_code' AS detail_code
+SELECT (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'dlq_reason' AS reason, h.metadata ->> 'detail_code' AS detail_code
 FROM tasker.tasks_dlq_history h
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (h.metadata ->> 'step_uuid')::uuid
@@ -243,6 +243,7 @@ ORDER BY h.history_id DESC`
 // A StepFailed is a step that failed for good while an investigation was open.
 type StepFailed struct {
 	StepUUID   tasker.ID
+	Reason     tasker.Reason
 	DetailCode string
 }
 

@@ -24,9 +24,9 @@ SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0',
     CASE WHEN n <= 100 THEN now() + interval '1 hour' END, CASE WHEN n <= 100 THEN now() + interval '2 hours' END, '{}', '', now(), now()
 FROM tasker.task_templates, generate_series(1, 20000) n;
 INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
-    parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, lease_expires_at, created_at, updated_at)
+    parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, lease_expires_at, expires_at, created_at, updated_at)
 SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0,
-    CASE WHEN state = 'complete' THEN 'complete' ELSE 'enqueued' END, now(), '{}', '{}', 0, 1, 3, true, 'constant', 1, 1, false, NULL, now(), now()
+    CASE WHEN state = 'complete' THEN 'complete' ELSE 'enqueued' END, now(), '{}', '{}', 0, 1, 3, true, 'constant', 1, 1, false, NULL, CASE WHEN state <> 'complete' THEN now() + interval '1 hour' END, now(), now()
 FROM tasker.tasks;
 INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, resolution_status, resolution_notes, resolved_at, resolved_by)
 SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', 'cancelled', 'x', now(), 'x' FROM tasker.tasks LIMIT 5000;
@@ -53,7 +53,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"settleTasks": settleTasks, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "selectSteps": selectSteps, "cancelSteps": cancelSteps,
-		"cancelTask": cancelTask, "selectQueue": selectQueue, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "pruneTasks": pruneTasks,
+		"cancelTask": cancelTask, "selectQueues": selectQueues, "hearWorker": hearWorker, "selectQueue": selectQueue, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.

@@ -12,6 +12,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 // DB is the database of one Tasker.
 type DB struct {
 	pool   *pgxpool.Pool
+	queue  queue
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 }
 
@@ -42,6 +44,18 @@ type Options struct {
 	MaxConns         int           // connections; 0 means 20
 	StatementTimeout time.Duration // of one statement; 0 means 15 s
 	ApplicationName  string        // as pg_stat_activity shows it; "" means tasker
+	QueueTTL         time.Duration // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
+	Announce         bool          // put what is enqueued into the outbox of the message broker
+}
+
+// DefaultQueueTTL is how long a step may wait in the queue (seed 004, "Worker
+// Queue TTL").
+const DefaultQueueTTL = 5 * time.Minute
+
+// queue is what every statement needs that puts steps into the queue.
+type queue struct {
+	ttlMS    int64
+	announce bool
 }
 
 // Open connects to the database at url and checks that it answers. The schema is
@@ -85,7 +99,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		pool.Close()
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
-	return &DB{pool: pool, opened: func(context.Context, tasker.Reason, string) {}}, nil
+	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), announce: o.Announce}
+	return &DB{pool: pool, queue: q, opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 
 // OnOpened has f called for each investigation that is opened here, when its
@@ -126,6 +141,7 @@ func (db *DB) Pool() *pgxpool.Pool { return db.pool }
 // Tx is a transaction. Its methods hold the locks they take until it ends.
 type Tx struct {
 	pgx.Tx
+	queue  queue
 	opened []opened
 }
 
@@ -142,7 +158,7 @@ func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	var done *Tx
 	err := retry(ctx, func() error {
 		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-			done = &Tx{Tx: tx}
+			done = &Tx{Tx: tx, queue: db.queue}
 			return f(done)
 		})
 	})

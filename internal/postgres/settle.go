@@ -51,7 +51,8 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // Dead-lettering blocks automatic retry, never the operator, so a task in error
 // does not fall back to waiting for a retry by itself (design.md, section 5). An
 // entry is marked recovered when its task goes on by itself, and no longer when
-// the task comes back. Where something happens in a task in error that nobody
+// the task comes back; one about workers when all that waited for them is enqueued
+// again, see redispatch. Where something happens in a task in error that nobody
 // looks into, the sweep is to look after it.
 const settleTasks = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
@@ -107,7 +108,7 @@ recovered AS (
     FROM moved m
     WHERE NOT $2 AND m.was = 'error' AND m.state <> 'error' AND d.task_uuid = m.task_uuid
       AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
-      AND d.dlq_reason IN ('staleness_timeout', 'worker_unavailable')
+      AND d.dlq_reason = 'staleness_timeout'
     RETURNING d.dlq_entry_uuid, m.state_since
 ),
 again AS (

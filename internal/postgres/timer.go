@@ -13,7 +13,8 @@ const enqueueReady = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
-    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL,
+        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
     FROM clock c
     WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.parents_open = 0 AND s.step_type = 'standard'
     RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
@@ -23,6 +24,10 @@ log AS (
     SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
     FROM moved
     ORDER BY task_uuid, step_uuid
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
 )
 SELECT DISTINCT namespace FROM moved`
 
@@ -30,7 +35,8 @@ const retryDue = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
-    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL,
+        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
     FROM clock c, tasker.tasks t
     WHERE s.task_uuid = ANY ($1) AND s.state = 'error' AND s.next_retry_at <= c.at
       AND t.task_uuid = s.task_uuid AND t.state <> 'error'
@@ -41,6 +47,10 @@ log AS (
     SELECT task_uuid, step_uuid, 'error', 'enqueued', 'retry', attempts, state_since
     FROM moved
     ORDER BY task_uuid, step_uuid
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
 )
 SELECT DISTINCT namespace FROM moved`
 
@@ -59,7 +69,7 @@ func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error)
 
 func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]string, error) {
 	type row struct{ Namespace string }
-	rows, err := collect[row](ctx, tx, sql, tasks)
+	rows, err := collect[row](ctx, tx, sql, tasks, tx.queue.ttlMS, tx.queue.announce)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue steps: %w", err)
 	}

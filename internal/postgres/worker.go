@@ -48,6 +48,21 @@ func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	return nil
 }
 
+// DrainWorker has a worker get no new work from now on. Again it changes nothing.
+// The error is NotFound when it is not registered or has left.
+func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
+	tag, err := db.pool.Exec(ctx, `
+		UPDATE tasker.workers SET draining_since = coalesce(draining_since, clock_timestamp())
+		WHERE worker_uuid = $1 AND left_at IS NULL`, id)
+	if err != nil {
+		return fmt.Errorf("drain worker: %w", known(err))
+	}
+	if tag.RowsAffected() == 0 {
+		return unknownWorker(id)
+	}
+	return nil
+}
+
 // ForgetWorkers deletes workers that have been silent for longer than age, and
 // returns how many.
 func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, error) {
@@ -59,13 +74,14 @@ func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, erro
 }
 
 // Leased steps are few, and all in one partial index.
-const selectWorkers = `
+const workersWithHealth = `
 SELECT
     w.worker_uuid, w.name, w.namespaces, w.handlers, w.version, w.max_concurrency, w.registered_at, w.last_heartbeat_at,
-    coalesce(n.held, 0) AS in_flight,
+    w.draining_since, coalesce(n.held, 0) AS in_flight,
     CASE
         WHEN w.left_at IS NOT NULL OR w.last_heartbeat_at + w.lease < clock_timestamp() THEN 'gone'
         WHEN w.last_heartbeat_at + 3 * w.heartbeat_interval < clock_timestamp() THEN 'stale'
+        WHEN w.draining_since IS NOT NULL THEN 'draining'
         ELSE 'active'
     END AS health
 FROM tasker.workers w
@@ -74,9 +90,14 @@ LEFT JOIN (
     FROM tasker.workflow_steps s
     WHERE s.lease_expires_at IS NOT NULL
     GROUP BY s.worker_uuid
-) n ON n.worker_uuid = w.worker_uuid
+) n ON n.worker_uuid = w.worker_uuid`
+
+const selectWorkers = workersWithHealth + `
 ORDER BY w.last_heartbeat_at DESC, w.worker_uuid
 LIMIT $1 OFFSET $2`
+
+const selectWorker = workersWithHealth + `
+WHERE w.worker_uuid = $1`
 
 type workerRow struct {
 	WorkerUUID      tasker.ID
@@ -87,8 +108,19 @@ type workerRow struct {
 	MaxConcurrency  int
 	RegisteredAt    time.Time
 	LastHeartbeatAt time.Time
+	DrainingSince   *time.Time
 	InFlight        int
 	Health          string
+}
+
+func (r workerRow) worker() tasker.Worker {
+	return tasker.Worker{
+		UUID: r.WorkerUUID, Health: tasker.WorkerHealth(r.Health), InFlight: r.InFlight,
+		RegisteredAt: r.RegisteredAt, LastHeartbeatAt: r.LastHeartbeatAt, DrainingSince: r.DrainingSince,
+		WorkerSpec: tasker.WorkerSpec{
+			Name: r.Name, Namespaces: r.Namespaces, Handlers: r.Handlers, Version: r.Version, MaxConcurrency: r.MaxConcurrency,
+		},
+	}
 }
 
 // Workers lists workers, those heard of last first, and says whether there are
@@ -101,13 +133,20 @@ func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, 
 	rows, more := page(rows, limit)
 	out := make([]tasker.Worker, len(rows))
 	for i, r := range rows {
-		out[i] = tasker.Worker{
-			UUID: r.WorkerUUID, Health: tasker.WorkerHealth(r.Health), InFlight: r.InFlight,
-			RegisteredAt: r.RegisteredAt, LastHeartbeatAt: r.LastHeartbeatAt,
-			WorkerSpec: tasker.WorkerSpec{
-				Name: r.Name, Namespaces: r.Namespaces, Handlers: r.Handlers, Version: r.Version, MaxConcurrency: r.MaxConcurrency,
-			},
-		}
+		out[i] = r.worker()
 	}
 	return out, more, nil
+}
+
+// WorkerWithHealth returns a worker as the list has it, also one that has left and
+// is not forgotten yet. The error is NotFound when there is none.
+func (db *DB) WorkerWithHealth(ctx context.Context, id tasker.ID) (tasker.Worker, error) {
+	rows, err := collect[workerRow](ctx, db.pool, selectWorker, id)
+	if err != nil {
+		return tasker.Worker{}, fmt.Errorf("read worker: %w", known(err))
+	}
+	if len(rows) == 0 {
+		return tasker.Worker{}, unknownWorker(id)
+	}
+	return rows[0].worker(), nil
 }

@@ -58,11 +58,12 @@ func (f fields) description() string {
 
 func (v value) lifecycle() tasker.Lifecycle {
 	f, _ := v.fields("max_waiting_for_dependencies_minutes", "max_waiting_for_retry_minutes",
-		"max_steps_in_process_minutes", "max_duration_minutes")
+		"max_steps_in_process_minutes", "max_duration_minutes", "worker_queue_ttl_ms")
 	return tasker.Lifecycle{
 		MaxWaitingForDependenciesMinutes: f.integer("max_waiting_for_dependencies_minutes", 1, maxWaitMinutes, 0),
 		MaxWaitingForRetryMinutes:        f.integer("max_waiting_for_retry_minutes", 1, maxWaitMinutes, 0),
 		MaxStepsInProcessMinutes:         f.integer("max_steps_in_process_minutes", 1, maxWaitMinutes, 0),
 		MaxDurationMinutes:               f.integer("max_duration_minutes", 1, maxDurationMinutes, 0),
+		WorkerQueueTTLMS:                 int64(f.integer("worker_queue_ttl_ms", minQueueTTLMS, maxQueueTTLMS, 0)),
 	}
 }

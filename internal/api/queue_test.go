@@ -1,0 +1,72 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"tasker/apiv1"
+)
+
+// What waits is in the list, and whether anybody could take it.
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	if got := h.send("GET", "/v1/queues", nil); got.status != http.StatusOK || got.text != "[]\n" {
+		t.Errorf("nothing waits, yet %d %s", got.status, got.text)
+	}
+	h.register(chain)
+	h.register(strings.NewReplacer("shop", "depot", "callable: run", "callable: load").Replace(chain))
+	h.createTask(1)
+	h.createTask(2)
+	want[any](h, http.StatusCreated, "POST", "/v1/tasks", `{"namespace":"depot","name":"order","context":{"order":1}}`)
+	worker := h.worker() // of namespace shop, handler run
+	list := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues", nil)
+	if len(list) != 2 {
+		t.Fatalf("queues %+v", list)
+	}
+	depot, shop := list[0], list[1] // what nobody takes comes first
+	if depot.Namespace != "depot" || depot.Handler != "load" || depot.Queued != 1 || depot.LiveWorkers != 0 || !depot.Unserved {
+		t.Errorf("queue %+v", depot)
+	}
+	if shop.Namespace != "shop" || shop.Handler != "run" || shop.Queued != 2 || shop.LiveWorkers != 1 || shop.Unserved || shop.QueuedIsAtLeast ||
+		shop.AwaitingWorker != 0 || shop.OldestQueuedAt == nil || shop.NextExpiresAt == nil || !shop.NextExpiresAt.After(*shop.OldestQueuedAt) {
+		t.Errorf("queue %+v", shop)
+	}
+	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?limit=1", nil); len(got) != 1 || got[0].Namespace != "depot" {
+		t.Errorf("the first queue is %+v", got)
+	}
+	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=shop&limit=1000", nil); len(got) != 1 || got[0].Namespace != "shop" {
+		t.Errorf("queues of shop: %+v", got)
+	}
+
+	// What is taken does not wait; who drains takes nothing.
+	h.claim(worker, map[string]any{"max": 1})
+	want[any](h, http.StatusOK, "POST", worker+"/drain", nil)
+	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=shop", nil); len(got) != 1 || got[0].Queued != 1 || !got[0].Unserved {
+		t.Errorf("queues of shop: %+v", got)
+	}
+
+	// No worker took it in time, and it waits for one.
+	if _, err := h.db.Pool().Exec(t.Context(), `UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() - interval '1 hour' WHERE state = 'enqueued'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.engine.ExpireSteps(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list = want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=depot", nil)
+	if len(list) != 1 || list[0].Queued != 0 || list[0].AwaitingWorker != 1 || !list[0].Unserved || list[0].OldestQueuedAt != nil || list[0].NextExpiresAt != nil {
+		t.Errorf("queues of depot: %+v", list)
+	}
+	h.worker()
+	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=depot", nil); len(got) != 1 || !got[0].Unserved {
+		t.Errorf("a worker of shop serves depot: %+v", got)
+	}
+
+	for query, words := range map[string]string{
+		"limit=0": "from 1 to 1000", "limit=1001": "from 1 to 1000", "limit=all": "must be a number", "offset=1": "not a parameter here",
+		"namespace=" + strings.Repeat("n", 129): "128", "namespace=%00": "namespace", "namespace=a&namespace=b": "more than once",
+	} {
+		h.wantError(http.StatusBadRequest, "INVALID", words, "GET", "/v1/queues?"+query, nil)
+	}
+}

@@ -1,0 +1,229 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/payload"
+	"tasker/internal/rabbit"
+	"tasker/rabbitmq"
+)
+
+const (
+	deadLetterBatch    = 100
+	deadLetterGather   = 20 * time.Millisecond // how long a batch waits for more
+	deadLetterDeadline = 10 * time.Second
+	firstPause         = 250 * time.Millisecond // after the database failed
+	longestPause       = 10 * time.Second
+	shownBody          = 200 // characters of a body that is logged because it cannot be read
+)
+
+// What becomes of a dead letter (seed 004, "Error Handling").
+const (
+	LetterExpired = "expired"   // its step failed by it
+	LetterAgain   = "announced" // its step still has time, and is announced again
+	LetterMoved   = "moved_on"  // its step is elsewhere by now, or never was
+	LetterInvalid = "invalid"   // it cannot be read, and is dropped
+	LetterForeign = "foreign"   // it is not about a step, and is dropped
+	LetterRetried = "retried"   // the database could not be reached; it comes again
+)
+
+// handleDeadLetters consumes the dead-letter queue, a batch at a time.
+func (s *Service) handleDeadLetters(ctx context.Context) error {
+	incoming := make(chan rabbit.Delivery)
+	handled := make(chan struct{})
+	go func() {
+		defer close(handled)
+		s.handleBatches(ctx, incoming)
+	}()
+	err := s.Broker.Consume(ctx, rabbit.ConsumeOptions{Queue: s.Broker.DeadLetterQueue(), Prefetch: 2 * deadLetterBatch, Tag: "tasker.dead_letters"},
+		func(ctx context.Context, d rabbit.Delivery) {
+			select {
+			case incoming <- d:
+			case <-ctx.Done():
+				_ = d.Nack(true)
+			case <-handled:
+				_ = d.Nack(true)
+			}
+		})
+	<-handled
+	return err
+}
+
+func (s *Service) handleBatches(ctx context.Context, incoming <-chan rabbit.Delivery) {
+	pause := firstPause
+	for {
+		batch := gather(ctx, incoming)
+		if len(batch) == 0 {
+			return
+		}
+		batch = s.dropUnreadable(ctx, batch)
+		err := s.handle(ctx, batch)
+		if err == nil {
+			pause = firstPause
+			continue
+		}
+		if ctx.Err() == nil {
+			s.Log.WarnContext(ctx, "dead letters could not be handled; they come again", "messages", len(batch), "pause", pause, "err", err)
+		}
+		// The pause comes first: a message that is returned is delivered again at once.
+		rest(ctx, pause)
+		pause = min(2*pause, longestPause)
+		for _, d := range batch {
+			s.Counts.DeadLetter(ctx, LetterRetried, d.latency())
+			settle(d.Nack(true))
+		}
+	}
+}
+
+// A letter is a delivery of a dead letter that is about a step.
+type letter struct {
+	rabbit.Delivery
+	step tasker.StepRef
+}
+
+func (d letter) latency() time.Duration {
+	if len(d.Deaths) == 0 || d.Deaths[0].Time.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(d.Deaths[0].Time))
+}
+
+// gather waits for a delivery, and a moment for more.
+func gather(ctx context.Context, incoming <-chan rabbit.Delivery) []letter {
+	var batch []letter
+	more := time.NewTimer(0)
+	more.Stop()
+	defer more.Stop()
+	for len(batch) < deadLetterBatch {
+		select {
+		case d := <-incoming:
+			if batch = append(batch, letter{Delivery: d}); len(batch) == 1 {
+				more.Reset(deadLetterGather)
+			}
+		case <-more.C:
+			return batch
+		case <-ctx.Done():
+			for _, d := range batch {
+				settle(d.Nack(true))
+			}
+			return nil
+		}
+	}
+	return batch
+}
+
+// dropUnreadable acknowledges what is not about a step, and returns the rest.
+func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
+	var readable []letter
+	for _, d := range batch {
+		outcome, err := d.read()
+		if err == nil {
+			readable = append(readable, d)
+			continue
+		}
+		s.Log.WarnContext(ctx, "a dead letter is dropped", "why", err, "message_id", payload.CleanText(d.ID, shownBody),
+			"body", payload.CleanText(string(d.Body), shownBody))
+		s.Counts.DeadLetter(ctx, outcome, d.latency())
+		settle(d.Ack())
+	}
+	return readable
+}
+
+// handle settles dead letters that are about steps. After an error none is.
+func (s *Service) handle(ctx context.Context, batch []letter) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, deadLetterDeadline)
+	defer cancel()
+	var letters []engine.DeadLetter
+	seen := map[tasker.ID]bool{}
+	for _, d := range batch {
+		if !seen[d.step.StepUUID] {
+			seen[d.step.StepUUID] = true
+			letters = append(letters, engine.DeadLetter{StepRef: d.step, Evidence: evidence(d.Deaths)})
+		}
+	}
+	done, err := s.Engine.DeadLetters(limited, letters)
+	if err != nil {
+		return err
+	}
+	if len(done.Again) > 0 {
+		s.Wake()
+	}
+	outcome := map[tasker.ID]string{}
+	for _, id := range done.Expired {
+		outcome[id] = LetterExpired
+	}
+	for _, id := range done.Again {
+		outcome[id] = LetterAgain
+	}
+	for _, d := range batch {
+		s.Counts.DeadLetter(ctx, cmp.Or(outcome[d.step.StepUUID], LetterMoved), d.latency())
+		settle(d.Ack())
+	}
+	return nil
+}
+
+// read finds the step that a dead letter is about.
+func (d *letter) read() (outcome string, err error) {
+	if d.Type != rabbitmq.MessageType {
+		return LetterForeign, fmt.Errorf("its type is %q, not %s", payload.CleanText(d.Type, shownBody), rabbitmq.MessageType)
+	}
+	var body rabbitmq.Body
+	if err := json.Unmarshal(d.Body, &body); err != nil {
+		return LetterInvalid, fmt.Errorf("it cannot be read: %w", err)
+	}
+	if body.TaskUUID == (tasker.ID{}) || body.StepUUID == (tasker.ID{}) {
+		return LetterInvalid, errors.New("it names no task_uuid and step_uuid")
+	}
+	d.step = tasker.StepRef{TaskUUID: body.TaskUUID, StepUUID: body.StepUUID}
+	return "", nil
+}
+
+// evidence is what an investigation keeps of how a message died.
+func evidence(deaths []rabbit.Death) json.RawMessage {
+	type death struct {
+		Reason      string    `json:"reason"`
+		Queue       string    `json:"queue"`
+		Exchange    string    `json:"exchange"`
+		RoutingKeys []string  `json:"routing_keys"`
+		Count       int64     `json:"count"`
+		Time        time.Time `json:"time"`
+	}
+	list := make([]death, 0, len(deaths))
+	for _, x := range deaths[:min(len(deaths), 10)] {
+		keys := make([]string, 0, len(x.RoutingKeys))
+		for _, k := range x.RoutingKeys[:min(len(x.RoutingKeys), 10)] {
+			keys = append(keys, payload.CleanText(k, 255))
+		}
+		list = append(list, death{
+			Reason: payload.CleanText(x.Reason, 64), Queue: payload.CleanText(x.Queue, 255), Exchange: payload.CleanText(x.Exchange, 255),
+			RoutingKeys: keys, Count: x.Count, Time: x.Time.UTC(),
+		})
+	}
+	doc, err := json.Marshal(map[string]any{"deaths": list})
+	if err != nil {
+		return json.RawMessage(`{}`)
+	}
+	return doc
+}
+
+// settle forgets that a delivery was lost with its channel: it comes again.
+func settle(error) {}
+
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,190 @@
+// Package dispatch tells workers of steps through a message broker, and hears of
+// those that no worker took.
+//
+// The database decides, always. A step is announced after the transaction that
+// enqueued it, from an outbox that this transaction wrote: what does not exist is
+// not announced, and what exists is. A message carries ids and nothing else;
+// whoever receives one claims the step, or finds it taken. A message that is lost
+// is found by reconciliation, one that comes twice by the claim.
+//
+// A message that no worker took in time becomes a dead letter, which is how the
+// server learns of it at once (seed 004). The limit itself is in the database: with
+// the broker gone, the sweep finds the same steps.
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+	"tasker/internal/rabbit"
+	"tasker/rabbitmq"
+)
+
+// Options of a service.
+type Options struct {
+	Broker      *rabbit.Broker
+	DB          *postgres.DB
+	Engine      *engine.Engine
+	DeadLetters bool          // whether to handle them
+	LostAfter   time.Duration // how long a step has been enqueued before its announcement may count as lost; 0 means 15 s
+
+	ReconcileEvery time.Duration // how often lost announcements are looked for; 0 means 10 s
+
+	Counts Counts // nil means that nothing is counted
+	Log    *slog.Logger
+}
+
+// Service announces steps and handles dead letters.
+type Service struct {
+	Options
+	wake chan struct{}
+}
+
+// New returns a service that does nothing before Run.
+func New(o Options) *Service {
+	o.LostAfter = cmp.Or(o.LostAfter, 15*time.Second)
+	o.ReconcileEvery = cmp.Or(o.ReconcileEvery, 10*time.Second)
+	if o.Counts == nil {
+		o.Counts = uncounted{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{Options: o, wake: make(chan struct{}, 1)}
+}
+
+// Wake says that there is something to announce. It does not wait.
+func (s *Service) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the connection to the broker, announces and handles dead letters until
+// ctx ends. A broker that is away is waited for.
+func (s *Service) Run(ctx context.Context) error {
+	// The broker ends after those who use it.
+	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer disconnect()
+	broker := loop.NewGroup(connected)
+	broker.Go("connection to the broker", s.Broker.Run)
+
+	g := loop.NewGroup(ctx)
+	g.Go("announce steps", s.announce)
+	if s.DeadLetters {
+		g.Go("handle dead letters", s.handleDeadLetters)
+	}
+	reconcile := loop.Loop{Name: "reconcile announcements", Every: s.ReconcileEvery, Timeout: reconcileDeadline, Pass: s.reconcile, Log: s.Log}
+	g.Go(reconcile.Name, reconcile.Run)
+	err := g.Wait()
+	disconnect()
+	return cmp.Or(err, broker.Wait())
+}
+
+const (
+	announceBatch    = 500
+	announceEvery    = time.Second // what other servers enqueued, and what is due again
+	announceAgain    = time.Second // rest of an announcement that the broker did not confirm
+	announceDeadline = 5 * time.Second
+)
+
+// announce publishes what is in the outbox.
+func (s *Service) announce(ctx context.Context) error {
+	timer := time.NewTicker(announceEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-timer.C:
+		}
+		for ctx.Err() == nil && s.Broker.Ready() {
+			n, err := s.announceSome(ctx)
+			if err != nil && ctx.Err() == nil {
+				s.Log.WarnContext(ctx, "steps could not be announced; trying again", "err", err)
+			}
+			if err != nil || n < announceBatch {
+				break
+			}
+		}
+	}
+}
+
+func (s *Service) announceSome(ctx context.Context) (int, error) {
+	var broken error
+	n, err := s.DB.Announce(ctx, announceBatch, announceAgain, func(list []postgres.Announcement) (done []int64) {
+		done, broken = s.publish(ctx, list)
+		return done
+	})
+	return n, cmp.Or(err, broken)
+}
+
+func (s *Service) publish(ctx context.Context, list []postgres.Announcement) (done []int64, err error) {
+	messages := make([]rabbit.Message, len(list))
+	for i, a := range list {
+		body, err := json.Marshal(rabbitmq.Body{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID})
+		if err != nil {
+			return nil, err
+		}
+		messages[i] = rabbit.Message{ID: a.StepUUID.String(), Namespace: a.Namespace, Type: rabbitmq.MessageType, Body: body}
+	}
+	limited, cancel := context.WithTimeout(ctx, announceDeadline)
+	defer cancel()
+	confirmed, err := s.Broker.Publish(limited, messages)
+	for i, ok := range confirmed {
+		if ok {
+			done = append(done, list[i].Position)
+		}
+	}
+	s.Counts.Announced(ctx, len(done), len(list)-len(done))
+	return done, err
+}
+
+const (
+	reconcileDeadline = 30 * time.Second
+	reconcileBatch    = 10_000
+)
+
+// reconcile finds steps whose announcement was lost: everything is announced, the
+// broker holds no message for a namespace, and still steps of it have waited for a
+// while. They are announced again.
+func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
+	if !s.Broker.Ready() {
+		return 0, nil
+	}
+	if backlog, _, err := s.DB.DispatchBacklog(ctx, 1); err != nil || backlog > 0 {
+		return 0, err
+	}
+	namespaces, err := s.DB.WaitingNamespaces(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range namespaces {
+		messages, _, err := s.Broker.Depth(ctx, rabbit.QueueOf(n))
+		if err != nil && tasker.CodeOf(err) != tasker.NotFound {
+			return 0, err
+		}
+		if messages > 0 {
+			continue
+		}
+		lost, err := s.DB.AnnounceLost(ctx, n, s.LostAfter, reconcileBatch)
+		if err != nil {
+			return 0, err
+		}
+		if lost > 0 {
+			s.Log.WarnContext(ctx, "steps wait and the broker has no message for them; they are announced again", "namespace", n, "steps", lost)
+			s.Counts.Reannounced(ctx, lost)
+			s.Wake()
+		}
+	}
+	return 0, nil
+}

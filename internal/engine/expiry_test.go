@@ -1,0 +1,444 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+)
+
+// expire lets the limits of all that is enqueued pass, and does what is due.
+func (h *house) expire() int {
+	h.Helper()
+	h.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '5 minutes', expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+	n, err := h.engine.ExpireSteps(h.Context())
+	h.must(err)
+	return n
+}
+
+func (h *house) redispatch() {
+	h.Helper()
+	_, err := h.engine.Redispatch(h.Context())
+	h.must(err)
+}
+
+func (h *house) leave() {
+	h.Helper()
+	h.must(h.engine.LeaveWorker(h.Context(), h.worker))
+}
+
+// comeBack registers the worker again and returns after what waited for it is in the queue.
+func (h *house) comeBack() {
+	h.Helper()
+	h.worker = h.register("run")
+	h.redispatch()
+}
+
+type dispatchEvidence struct {
+	Dispatch struct {
+		Transport   string    `json:"transport"`
+		Namespace   string    `json:"namespace"`
+		Handler     string    `json:"handler"`
+		QueuedAt    time.Time `json:"queued_at"`
+		ExpiresAt   time.Time `json:"expires_at"`
+		TTL         int64     `json:"worker_queue_ttl_ms"`
+		LiveWorkers int       `json:"live_workers"`
+		Expiries    int       `json:"expiries_with_live_workers"`
+		Returns     bool      `json:"returns_when_a_worker_lives"`
+	} `json:"dispatch"`
+}
+
+func evidenceOf(t *testing.T, e tasker.Entry) dispatchEvidence {
+	t.Helper()
+	var d dispatchEvidence
+	if err := json.Unmarshal(e.Metadata, &d); err != nil {
+		t.Fatalf("metadata %s: %v", e.Metadata, err)
+	}
+	return d
+}
+
+func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("pair", step("first"), step("second", "first"))
+	h.leave()
+	task := h.create("pair")
+	if n, err := h.engine.ExpireSteps(t.Context()); n != 0 || err != nil {
+		t.Fatalf("%d steps expired before their time, %v", n, err)
+	}
+	if n := h.expire(); n != 1 {
+		t.Fatalf("%d steps expired, want 1", n)
+	}
+	h.wantState(task, tasker.TaskError)
+	h.wantStep(task, "first", tasker.StepError, 0)
+	var failure tasker.StepFailure
+	if err := json.Unmarshal(h.step(task, "first").Error, &failure); err != nil {
+		t.Fatal(err)
+	}
+	if failure.Type != tasker.QueueExpiry || !strings.HasPrefix(failure.Message, "worker queue TTL expired: no worker took the step within 300") ||
+		!strings.HasSuffix(failure.Message, " s; none for handler run of namespace shop is alive") {
+		t.Errorf("the step says %+v", failure)
+	}
+	e := h.entry(task)
+	d := evidenceOf(t, e).Dispatch
+	if e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.DetectedBy != tasker.DetectedSweep ||
+		e.OriginalState != tasker.TaskStepsInProcess || e.StepUUID == nil || *e.StepUUID != h.step(task, "first").UUID {
+		t.Errorf("the investigation is %+v", e)
+	}
+	if d.Transport != "postgres" || d.Namespace != space || d.Handler != "run" || d.LiveWorkers != 0 || d.Expiries != 0 || !d.Returns ||
+		d.TTL != d.ExpiresAt.Sub(d.QueuedAt).Milliseconds() || d.TTL < 300_000 {
+		t.Errorf("the evidence is %+v", d)
+	}
+	h.redispatch() // nobody is there
+	h.wantStep(task, "first", tasker.StepError, 0)
+
+	h.comeBack()
+	h.wantState(task, tasker.TaskStepsInProcess)
+	h.wantStep(task, "first", tasker.StepEnqueued, 1)
+	if e := h.entry(task); e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("the investigation is %+v", e)
+	}
+	h.accepted(success(h.claimOne("first"), `1`))
+	h.accepted(success(h.claimOne("second"), `2`))
+	h.wantState(task, tasker.TaskComplete)
+	list, _, err := h.db.StepTransitions(t.Context(), task, h.step(task, "first").UUID, 100, 0)
+	h.must(err)
+	var events []string
+	for _, x := range list {
+		events = append(events, fmt.Sprint(x.Event, *x.Attempt))
+	}
+	if got, want := strings.Join(events, " "), "enqueue1 expire1 redispatch1 claim1 succeed1"; got != want {
+		t.Errorf("the step went by %s, want %s", got, want)
+	}
+}
+
+func TestAnExpiryUsesNoAttempt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("once", attempts(1, step("only")))
+	task := h.create("once")
+	h.leave()
+	for range 2 * engine.DefaultMaxQueueExpiries { // nobody is there: that is not the step's fault, however often
+		h.expire()
+		h.comeBack()
+		h.leave()
+	}
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	h.worker = h.register("run")
+	h.accepted(success(h.claimOne("only"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+func TestAStepThatLiveWorkersDoNotTakeComesBackOnlySoOften(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("slow", step("only"))
+	task := h.create("slow")
+	for n := 1; n <= engine.DefaultMaxQueueExpiries; n++ {
+		h.expire()
+		h.wantState(task, tasker.TaskError)
+		e := h.entry(task)
+		if e.DetailCode != tasker.DispatchExpired || e.RecoveredAt != nil {
+			t.Fatalf("after %d expiries the investigation is %+v", n, e)
+		}
+		h.redispatch()
+	}
+	h.wantState(task, tasker.TaskError) // the last time it stayed
+	if e := h.entry(task); evidenceOf(t, e).Dispatch.LiveWorkers != 1 {
+		t.Errorf("evidence is %s", e.Metadata)
+	}
+	_, err := h.engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "op", Reason: "more workers"})
+	h.must(err)
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	h.expire()
+	h.redispatch()
+	h.wantStep(task, "only", tasker.StepEnqueued, 1) // and counts anew
+	h.claimOne("only")
+	h.pass() // the lease is lost; the retry is due
+	h.pass()
+	h.expire()
+	h.redispatch()
+	h.wantStep(task, "only", tasker.StepEnqueued, 2)
+}
+
+func TestOnlyWhatALiveWorkerCanDoComesBack(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	other := step("other")
+	other.Handler.Callable = "other"
+	h.template("both", step("mine"), other)
+	h.leave()
+	task := h.create("both")
+	h.expire()
+	h.comeBack()
+	h.wantStep(task, "mine", tasker.StepEnqueued, 1)
+	h.wantStep(task, "other", tasker.StepError, 0)
+	if e := h.entry(task); e.RecoveredAt != nil {
+		t.Error("the investigation is recovered although a step of it is not")
+	}
+	h.accepted(success(h.claimOne("mine"), `1`))
+	h.wantState(task, tasker.TaskError)
+	h.must(h.engine.LeaveWorker(t.Context(), h.worker))
+	h.worker = h.register("other")
+	h.redispatch()
+	h.accepted(success(h.claimOne("other"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+	if e := h.entry(task); e.RecoveredAt == nil {
+		t.Error("the investigation is not recovered")
+	}
+}
+
+func TestAnExpiryWhileTheTaskGoesOnIsRecoveredToo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	other := step("other")
+	other.Handler.Callable = "other"
+	h.template("both", step("mine"), other)
+	task := h.create("both")
+	held := h.claimOne("mine")
+	h.expire()
+	h.wantState(task, tasker.TaskStepsInProcess)
+	if e := h.entry(task); e.DetailCode != tasker.NoWorkers || e.OriginalState != tasker.TaskStepsInProcess {
+		t.Errorf("the investigation is %+v", e)
+	}
+	b := h.register("other")
+	h.redispatch()
+	if e := h.entry(task); e.RecoveredAt == nil {
+		t.Error("the investigation is not recovered")
+	}
+	list, err := h.engine.Claim(t.Context(), b, 1, 0)
+	h.must(err)
+	_, err = h.engine.Report(t.Context(), b, []tasker.Outcome{success(list[0], `1`)}, 0)
+	h.must(err)
+	h.accepted(success(held, `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+func TestOtherFailuresDoNotComeBackWithAWorker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("fails", attempts(1, step("only")))
+	task := h.create("fails")
+	h.accepted(failure(h.claimOne("only"), true))
+	h.wantState(task, tasker.TaskError)
+	h.leave()
+	h.comeBack()
+	h.wantStep(task, "only", tasker.StepError, 1)
+}
+
+func TestWhatEndedOrWasTakenAwayDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	h.leave()
+	cancelled, resolved, completed := h.create("only"), h.create("only"), h.create("only")
+	queued := h.create("only")
+	h.must(h.engine.CancelTask(t.Context(), queued, "op", "not needed"))
+	h.expire()
+	h.must(h.engine.CancelTask(t.Context(), cancelled, "op", "not needed"))
+	operate := func(task tasker.ID, op tasker.Operation) {
+		t.Helper()
+		op.Actor, op.Reason = "op", "because"
+		_, err := h.engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, op)
+		h.must(err)
+	}
+	operate(resolved, tasker.Operation{Action: tasker.ResolveManually})
+	operate(completed, tasker.Operation{Action: tasker.CompleteManually, Result: json.RawMessage(`1`)})
+	h.comeBack()
+	if list := h.claim(); len(list) != 0 {
+		t.Errorf("claimed %v", names(list))
+	}
+	h.wantState(cancelled, tasker.TaskCancelled)
+	h.wantState(queued, tasker.TaskCancelled)
+	h.wantState(resolved, tasker.TaskComplete)
+	h.wantState(completed, tasker.TaskComplete)
+}
+
+func TestLimitsOfStepAndTemplateComeBeforeTheServers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	own := step("own")
+	own.WorkerQueueTTLMS = 7000
+	after := step("after", "own")
+	after.WorkerQueueTTLMS = 8000
+	_, _, err := h.engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: space, Name: "limits", Version: "1.0.0", Steps: []tasker.StepTemplate{own, step("plain"), after},
+		Lifecycle: tasker.Lifecycle{WorkerQueueTTLMS: 60_000},
+	}, "")
+	h.must(err)
+	h.template("default", step("only"))
+	limit := func(task tasker.ID, name string, want time.Duration) {
+		t.Helper()
+		var got time.Duration
+		h.must(h.pool.QueryRow(t.Context(), `SELECT expires_at - state_since FROM tasker.workflow_steps WHERE task_uuid = $1 AND name = $2`, task, name).Scan(&got))
+		if got != want {
+			t.Errorf("step %s may wait for %s, want %s", name, got, want)
+		}
+	}
+	task := h.create("limits")
+	limit(task, "own", 7*time.Second)
+	limit(task, "plain", time.Minute)
+	limit(h.create("default"), "only", postgres.DefaultQueueTTL)
+	for _, a := range h.claim() {
+		if a.Name == "own" {
+			h.accepted(success(a, `1`))
+			limit(task, "after", 8*time.Second)
+			continue
+		}
+		if a.TaskUUID == task { // given back, it has the whole time again
+			_, _, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
+			h.must(err)
+			limit(task, "plain", time.Minute)
+		}
+	}
+}
+
+func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	h.create("only")
+	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
+	due := func(grace time.Duration) int {
+		list, err := h.db.ExpiredSteps(t.Context(), grace, 10)
+		h.must(err)
+		return len(list)
+	}
+	if now, later := due(0), due(time.Minute); now != 1 || later != 0 {
+		t.Errorf("%d at once and %d after a minute's grace, want 1 and 0", now, later)
+	}
+}
+
+func TestWorkersGetAMomentWhenNobodyCouldTakeWork(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	task := h.create("only")
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	e := engine.New(h.db, engine.Options{Now: func() time.Time { return now }})
+	i := slices.IndexFunc(e.Loops(), func(l *loop.Loop) bool { return l.Name == "queue limits" })
+	limits := e.Loops()[i]
+	pass := func() {
+		t.Helper()
+		_, err := limits.Pass(t.Context())
+		h.must(err)
+	}
+	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
+	pass() // the server has just started
+	now = now.Add(engine.DefaultLease - time.Second)
+	pass()
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	now = now.Add(time.Second)
+	pass()
+	h.wantStep(task, "only", tasker.StepError, 0)
+
+	second := h.create("only")
+	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE state = 'enqueued'`)
+	now = now.Add(2 * engine.DefaultLease) // it could not look for a while
+	pass()
+	h.wantStep(second, "only", tasker.StepEnqueued, 1)
+	now = now.Add(engine.DefaultLease)
+	pass()
+	h.wantStep(second, "only", tasker.StepError, 0)
+}
+
+func TestAutoRecoverCanBeSwitchedOff(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for off, want := range map[bool]int{false: 1, true: 0} {
+		n := 0
+		for _, l := range engine.New(h.db, engine.Options{NoAutoRecover: off}).Loops() {
+			if l.Name == "redispatch" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("switched off %t: %d loops put steps back, want %d", off, n, want)
+		}
+	}
+}
+
+func TestADrainingOrGoneWorkerIsNoneThatLives(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	task := h.create("only")
+	h.exec(`UPDATE tasker.workers SET draining_since = now()`)
+	if list := h.claim(); len(list) != 0 {
+		t.Errorf("a draining worker got %v", names(list))
+	}
+	h.expire()
+	if e := h.entry(task); e.DetailCode != tasker.NoWorkers {
+		t.Errorf("found as %s", e.DetailCode)
+	}
+	h.redispatch()
+	h.wantStep(task, "only", tasker.StepError, 0)
+	h.exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now() - 4 * heartbeat_interval`)
+	h.redispatch()
+	h.wantStep(task, "only", tasker.StepError, 0)
+	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now()`)
+	h.redispatch()
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+}
+
+// Expiry races a claim for the same steps: one side wins each of them.
+func TestExpiryRacesAClaim(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	races := 2000
+	if testing.Short() {
+		races = 200
+	}
+	claimed := 0
+	for left := races; left > 0; left -= 100 {
+		requests := make([]tasker.NewTask, 100)
+		for i := range requests {
+			requests[i] = tasker.NewTask{Namespace: space, Name: "only"}
+		}
+		_, err := h.engine.CreateTasks(t.Context(), requests)
+		h.must(err)
+		h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+		claimed += h.race()
+	}
+	var expired, histories int
+	h.must(h.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'error') FROM tasker.workflow_steps`).Scan(&expired))
+	h.must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event IN ('claim', 'expire')`).Scan(&histories))
+	if claimed+expired != races || histories != races {
+		t.Errorf("%d claimed and %d expired of %d, with %d rows of history", claimed, expired, races, histories)
+	}
+	t.Logf("%d races: the claim won %d, the expiry %d", races, claimed, expired)
+}
+
+// race claims and expires all that is enqueued at once, and counts the claims.
+func (h *house) race() (claimed int) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		for {
+			list, err := h.engine.Claim(context.WithoutCancel(h.Context()), h.worker, 7, 0)
+			if err != nil || len(list) == 0 {
+				return
+			}
+			claimed += len(list)
+		}
+	})
+	both.Go(func() {
+		for {
+			n, err := h.engine.ExpireSteps(context.WithoutCancel(h.Context()))
+			if err != nil || n == 0 {
+				return
+			}
+		}
+	})
+	both.Wait()
+	return claimed
+}

@@ -1,0 +1,88 @@
+package mqtest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	folderPrefix = "tasker-mq-"
+	lockFile     = "lock"
+)
+
+// A folder holds everything of one broker. Its lock tells that it is in use.
+type folder struct {
+	path string
+	lock *os.File
+	who  account
+}
+
+// newFolder makes one that belongs to the account, in memory where the machine
+// has room, and removes those that killed tests have left behind.
+func newFolder(who account) (*folder, error) {
+	base := os.TempDir()
+	if free("/dev/shm") >= 1<<30 {
+		base = "/dev/shm"
+	}
+	sweep(base)
+	path, err := os.MkdirTemp(base, folderPrefix)
+	if err != nil {
+		return nil, err
+	}
+	f := &folder{path: path, who: who}
+	if f.lock, err = f.append(lockFile); err == nil {
+		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err == nil && who != (account{}) {
+		err = os.Chown(path, who.uid, who.gid)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.remove())
+	}
+	return f, nil
+}
+
+// sweep removes the folders that nobody uses.
+func sweep(base string) {
+	left, _ := filepath.Glob(filepath.Join(base, folderPrefix+"*"))
+	for _, path := range left {
+		lock, err := os.Open(filepath.Join(path, lockFile))
+		if err != nil {
+			continue // just being made, or not ours to read
+		}
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(path) // the next sweep tries again
+		}
+		_ = lock.Close()
+	}
+}
+
+// write writes a file that the broker reads.
+func (f *folder) write(name, text string) error {
+	out, err := f.append(name)
+	if err != nil {
+		return err
+	}
+	_, err = out.WriteString(text)
+	return errors.Join(err, out.Close())
+}
+
+// append opens a file, which belongs to the account, to write at its end.
+func (f *folder) append(name string) (*os.File, error) {
+	out, err := os.OpenFile(filepath.Join(f.path, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil && f.who != (account{}) {
+		err = out.Chown(f.who.uid, f.who.gid)
+	}
+	return out, err
+}
+
+// remove removes the folder with all that is in it.
+func (f *folder) remove() error {
+	err := os.RemoveAll(f.path)
+	if f.lock != nil {
+		_ = f.lock.Close()
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+package mqtest
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func dial(address string) (*amqp.Connection, error) {
+	return amqp.DialConfig(address, amqp.Config{Heartbeat: time.Second, Dial: amqp.DefaultDial(time.Second)})
+}
+
+func connect(t *testing.T, address string) *amqp.Connection {
+	t.Helper()
+	conn, err := dial(address)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestTheSharedBrokerAnswers(t *testing.T) {
+	connect(t, URL(t))
+	if first, second := URL(t), URL(t); first != second {
+		t.Errorf("there are two: %s and %s", first, second)
+	}
+}
+
+func TestABrokerKeepsItsDataOverACrash(t *testing.T) {
+	b := Start(t)
+	ch, err := connect(t, b.URL).Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare("kept", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []func(testing.TB){b.Kill, b.Stop} {
+		end(t)
+		if conn, err := dial(b.URL); err == nil {
+			_ = conn.Close()
+			t.Fatal("it still answers")
+		}
+		b.Restart(t)
+		ch, err := connect(t, b.URL).Channel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ch.QueueDeclarePassive("kept", true, false, false, false, nil); err != nil {
+			t.Errorf("after the restart: %v", err)
+		}
+	}
+}
+
+func TestAProxyFailsOnDemand(t *testing.T) {
+	p := Proxy(t, URL(t))
+	if u, err := url.Parse(p.URL); err != nil || u.Host == "" {
+		t.Fatalf("URL %q: %v", p.URL, err)
+	}
+	closed := connect(t, p.URL).NotifyClose(make(chan *amqp.Error, 1))
+	p.Cut()
+	if err := <-closed; err == nil {
+		t.Error("a cut connection was closed in order")
+	}
+	if _, err := dial(p.URL); err == nil {
+		t.Error("a cut proxy accepts a connection")
+	}
+	p.Restore(t)
+	closed = connect(t, p.URL).NotifyClose(make(chan *amqp.Error, 1))
+	p.Freeze()
+	if _, err := dial(p.URL); err == nil {
+		t.Error("a frozen proxy lets bytes pass")
+	}
+	if err := <-closed; err == nil { // by the heartbeat
+		t.Error("a frozen connection was closed in order")
+	}
+	p.Thaw()
+	connect(t, p.URL)
+}

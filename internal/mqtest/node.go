@@ -1,0 +1,269 @@
+package mqtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// longestLife bounds a broker where nothing else does: a forgotten one ends by
+// itself.
+const longestLife = time.Hour
+
+// portAttempts is how many sets of free ports we try: between choosing one and
+// listening on it, another program may take it.
+const portAttempts = 3
+
+// A node is a private RabbitMQ: its folder, its ports, and, while it runs, its
+// processes.
+type node struct {
+	server, epmd string // programs
+	account      account
+	dir          *folder
+	amqpPort     int
+	distPort     int
+	epmdPort     int
+	names        *process // epmd, which the broker would else start and leave behind
+	broker       *process // nil: it does not run
+}
+
+// newNode starts a broker on a new folder.
+func newNode(ctx context.Context) (*node, error) {
+	server, epmd, err := findPrograms()
+	if err != nil {
+		return nil, err
+	}
+	who, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	for range portAttempts {
+		n := &node{server: server, epmd: epmd, account: who}
+		err := n.prepare()
+		if err == nil {
+			if err = n.start(ctx); err == nil {
+				return n, nil
+			}
+		}
+		failed = errors.Join(err, n.close(context.WithoutCancel(ctx)))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, failed
+}
+
+// installed are the places of the broker's own script. What is on the PATH of
+// Debian is another one, which changes the user and writes to fixed places.
+var installed = []string{
+	"/usr/lib/rabbitmq/bin/rabbitmq-server",
+	"/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server",
+	"/opt/homebrew/opt/rabbitmq/sbin/rabbitmq-server",
+	"/usr/local/opt/rabbitmq/sbin/rabbitmq-server",
+	"/opt/rabbitmq/sbin/rabbitmq-server",
+}
+
+// findPrograms returns the broker's script and the name server of Erlang.
+func findPrograms() (server, epmd string, err error) {
+	for _, pattern := range installed {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			server = found[len(found)-1]
+			break
+		}
+	}
+	if server == "" {
+		server, err = exec.LookPath("rabbitmq-server")
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("RabbitMQ is not installed: install the package rabbitmq-server "+
+			"(apt-get install rabbitmq-server), or set %s to the URL of a broker: amqp://user:password@host:port/", urlEnv)
+	}
+	if epmd, err = exec.LookPath("epmd"); err != nil {
+		return "", "", fmt.Errorf("RabbitMQ at %s needs epmd, which is part of Erlang, on the PATH: %w", server, err)
+	}
+	return server, epmd, nil
+}
+
+// prepare makes the folder, with the configuration in it.
+func (n *node) prepare() (err error) {
+	if n.dir, err = newFolder(n.account); err != nil {
+		return err
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	n.amqpPort, n.distPort, n.epmdPort = ports[0], ports[1], ports[2]
+	for name, text := range map[string]string{
+		"enabled_plugins": "[].\n",
+		"rabbitmq.conf": fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\n", n.amqpPort) +
+			"log.console = false\n" +
+			"vm_memory_high_watermark.absolute = 512MB\n" +
+			"disk_free_limit.absolute = 50MB\n" +
+			"raft.wal_max_size_bytes = 33554432\n",
+	} {
+		if err := n.dir.write(name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freePorts returns ports that nobody listens on now.
+func freePorts(count int) ([]int, error) {
+	var ports []int
+	for range count {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:gocritic // together, so that all are different
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+func (n *node) url() string {
+	return fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.amqpPort)
+}
+
+// environment is all that the broker learns from us.
+func (n *node) environment() []string {
+	in := func(name string) string { return filepath.Join(n.dir.path, name) }
+	return []string{
+		"PATH=" + os.Getenv("PATH"),
+		"LC_ALL=C.UTF-8",
+		"HOME=" + n.dir.path,
+		"detached=1", // the script becomes the broker, instead of its parent
+		"RABBITMQ_MNESIA_BASE=" + in("data"),
+		"RABBITMQ_LOG_BASE=" + in("log"),
+		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
+		"RABBITMQ_CONF_ENV_FILE=" + os.DevNull,
+		fmt.Sprintf("RABBITMQ_NODENAME=tasker%d@localhost", n.amqpPort),
+		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", n.distPort),
+		fmt.Sprintf("ERL_EPMD_PORT=%d", n.epmdPort),
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		"RABBITMQ_SERVER_START_ARGS=-kernel inet_dist_use_interface {127,0,0,1}", // else it listens everywhere
+	}
+}
+
+// start starts the broker and returns when it accepts connections.
+func (n *node) start(ctx context.Context) (err error) {
+	if n.broker != nil {
+		return errors.New("it runs already")
+	}
+	if n.names == nil {
+		if n.names, err = n.run(n.epmd, "-port", strconv.Itoa(n.epmdPort), "-address", "127.0.0.1"); err != nil {
+			return err
+		}
+	}
+	command := []string{n.server}
+	if timeout, err := exec.LookPath("timeout"); err == nil {
+		command = []string{timeout, "--kill-after=10", strconv.Itoa(int(longestLife.Seconds())), n.server}
+	}
+	if n.broker, err = n.run(command[0], command[1:]...); err != nil {
+		return err
+	}
+	if err := n.wait(ctx); err != nil {
+		return errors.Join(fmt.Errorf("RabbitMQ does not start: %w; its log ends with:\n%s", err, n.lastLines()), n.kill())
+	}
+	return nil
+}
+
+// run starts a program of the node. Its output goes to the folder.
+func (n *node) run(program string, args ...string) (*process, error) {
+	out, err := n.dir.append("out.log")
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()                     // the process has it now
+	cmd := exec.Command(program, args...) //nolint:noctx // it outlives every context that we have
+	cmd.Dir, cmd.Env = n.dir.path, n.environment()
+	cmd.Stdout, cmd.Stderr = out, out
+	return startProcess(cmd, n.account)
+}
+
+// shell runs a command line with the tools of the broker.
+func (n *node) shell(ctx context.Context, line string) (string, error) {
+	cmd := exec.CommandContext(ctx, "sh", "-ec", line)
+	cmd.Dir = n.dir.path
+	cmd.Env = append(n.environment(), "PATH="+filepath.Dir(n.server)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.SysProcAttr = attributes(n.account)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// wait returns when the broker accepts connections.
+func (n *node) wait(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := amqp.DialConfig(n.url(), amqp.Config{Dial: amqp.DefaultDial(5 * time.Second)})
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-n.broker.done:
+			return errors.New("it has ended")
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// lastLines returns the end of all logs.
+func (n *node) lastLines() string {
+	var all strings.Builder
+	logs, _ := filepath.Glob(filepath.Join(n.dir.path, "log", "*.log"))
+	for _, name := range append(logs, filepath.Join(n.dir.path, "out.log")) {
+		text, _ := os.ReadFile(name)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		all.WriteString(strings.Join(lines[max(0, len(lines)-15):], "\n") + "\n")
+	}
+	return all.String()
+}
+
+// stop ends the broker in order, and by force when ctx ends first.
+func (n *node) stop(ctx context.Context) error {
+	if n.broker == nil {
+		return nil
+	}
+	p := n.broker
+	n.broker = nil
+	return p.stop(ctx)
+}
+
+// kill ends the broker at once.
+func (n *node) kill() error {
+	if n.broker == nil {
+		return nil
+	}
+	p := n.broker
+	n.broker = nil
+	return p.kill()
+}
+
+// close ends everything and removes the folder.
+func (n *node) close(ctx context.Context) error {
+	err := n.stop(ctx)
+	if n.names != nil {
+		err = errors.Join(err, n.names.kill())
+		n.names = nil
+	}
+	if n.dir != nil {
+		err = errors.Join(err, n.dir.remove())
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package mqtest
+
+import (
+	"net"
+	"net/url"
+	"sync"
+	"testing" //nolint:depguard // this package is a test's tool
+)
+
+// ProxyServer stands between a test and a broker, and fails on demand.
+type ProxyServer struct {
+	URL    string // as the broker's, with the proxy's address
+	target string // host and port of the broker
+	listen string // host and port of the proxy
+
+	mu       sync.Mutex
+	listener net.Listener // nil: cut, or ended
+	conns    map[net.Conn]bool
+	thawed   chan struct{} // closed while bytes may pass
+	all      sync.WaitGroup
+}
+
+// Proxy starts a proxy to the broker at the URL; it ends with the test.
+func Proxy(t testing.TB, brokerURL string) *ProxyServer {
+	t.Helper()
+	u, err := url.Parse(brokerURL)
+	if err != nil {
+		t.Fatal("the URL of the broker is not valid")
+	}
+	p := &ProxyServer{target: u.Host, listen: "127.0.0.1:0", conns: map[net.Conn]bool{}, thawed: make(chan struct{})}
+	if u.Port() == "" {
+		p.target = net.JoinHostPort(u.Hostname(), "5672")
+	}
+	close(p.thawed)
+	p.Restore(t)
+	u.Host = p.listen
+	p.URL = u.String()
+	t.Cleanup(func() {
+		p.Thaw()
+		p.Cut()
+		p.all.Wait()
+	})
+	return p
+}
+
+// Cut closes all connections, and refuses new ones until Restore.
+func (p *ProxyServer) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+	for conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+// Restore accepts connections again, at the same address.
+func (p *ProxyServer) Restore(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		return
+	}
+	l, err := net.Listen("tcp", p.listen)
+	if err != nil {
+		t.Fatalf("listen for the proxy: %v", err)
+	}
+	p.listener, p.listen = l, l.Addr().String()
+	p.all.Go(func() { p.accept(l) })
+}
+
+// Freeze lets no byte pass any more, in either direction, and keeps all
+// connections open: so looks a broker, or a network, that stands still.
+func (p *ProxyServer) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.thawed:
+		p.thawed = make(chan struct{})
+	default:
+	}
+}
+
+// Thaw ends Freeze; what was held back passes now.
+func (p *ProxyServer) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.thawed:
+	default:
+		close(p.thawed)
+	}
+}
+
+func (p *ProxyServer) accept(l net.Listener) {
+	for {
+		near, err := l.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", p.target) //nolint:noctx // loopback answers or refuses at once
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		if !p.keep(l, near, far) {
+			continue
+		}
+		p.all.Go(func() { p.pass(near, far) })
+		p.all.Go(func() { p.pass(far, near) })
+	}
+}
+
+// keep remembers the connections, unless the proxy was cut meanwhile.
+func (p *ProxyServer) keep(l net.Listener, both ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range both {
+		if p.listener != l {
+			_ = conn.Close()
+		} else {
+			p.conns[conn] = true
+		}
+	}
+	return p.listener == l
+}
+
+// pass copies what comes from one side to the other until either ends.
+func (p *ProxyServer) pass(from, to net.Conn) {
+	defer p.drop(from, to)
+	buffer := make([]byte, 32*1024)
+	for {
+		n, err := from.Read(buffer)
+		p.mu.Lock()
+		thawed := p.thawed
+		p.mu.Unlock()
+		<-thawed
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// drop closes and forgets the connections.
+func (p *ProxyServer) drop(both ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range both {
+		_ = conn.Close()
+		delete(p.conns, conn)
+	}
+}

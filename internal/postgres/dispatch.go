@@ -1,0 +1,216 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// takeSteps is claimSteps for steps that are named. The state is in the clock, or
+// the planner would rather read all that is enqueued.
+const takeSteps = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
+picked AS (
+    SELECT q.task_uuid, q.step_uuid
+    FROM clock c
+    CROSS JOIN unnest($3::uuid[], $6::uuid[]) AS d (task_uuid, step_uuid)
+    CROSS JOIN LATERAL (
+        SELECT s.task_uuid, s.step_uuid
+        FROM tasker.workflow_steps s
+        WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = c.enqueued
+          AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) q
+    WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
+),
+` + handOut
+
+// TakeSteps hands those of the steps to a worker that are enqueued and that it can
+// execute.
+func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) ([]Claimed, error) {
+	tasks, ids := refArrays(steps)
+	var claimed []Claimed
+	err := retry(ctx, func() error {
+		rows, err := db.pool.Query(ctx, takeSteps, c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, ids)
+		if err != nil {
+			return fmt.Errorf("take steps: %w", err)
+		}
+		claimed, err = collectClaimed(rows)
+		return err
+	})
+	return claimed, err
+}
+
+const announceAgain = `
+INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace, due_at)
+SELECT s.task_uuid, s.step_uuid, s.namespace, clock_timestamp() + $3::interval
+FROM (SELECT 'enqueued' AS enqueued OFFSET 0) c
+CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+WHERE s.state = c.enqueued
+RETURNING step_uuid`
+
+// AnnounceAgain has those of the steps that are still enqueued announced again
+// after a rest, and returns them.
+func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
+	type row struct{ StepUUID tasker.ID }
+	tasks, ids := refArrays(steps)
+	rows, err := collect[row](ctx, db.pool, announceAgain, tasks, ids, rest)
+	if err != nil {
+		return nil, fmt.Errorf("announce steps again: %w", known(err))
+	}
+	out := make([]tasker.ID, len(rows))
+	for i, r := range rows {
+		out[i] = r.StepUUID
+	}
+	return out, nil
+}
+
+// An Announcement tells workers through the message broker that a step waits.
+type Announcement struct {
+	Position  int64
+	TaskUUID  tasker.ID
+	StepUUID  tasker.ID
+	Namespace string
+	Waits     bool // it is still enqueued
+}
+
+const dueAnnouncements = `
+SELECT o.position, o.task_uuid, o.step_uuid, o.namespace, coalesce(s.state = 'enqueued', false) AS waits
+FROM tasker.dispatch_outbox o
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = o.task_uuid AND s.step_uuid = o.step_uuid
+WHERE o.due_at <= clock_timestamp()
+ORDER BY o.position
+LIMIT $1
+FOR NO KEY UPDATE OF o SKIP LOCKED`
+
+// Announce gives announcements that are due to publish, the oldest first, and
+// removes those that it reports as done; the others rest. It returns how many it
+// gave. Nobody else is given the same ones meanwhile; after a crash they are given again.
+func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64)) (int, error) {
+	given := 0
+	err := db.InTx(ctx, func(tx *Tx) error {
+		given = 0
+		list, err := collect[Announcement](ctx, tx, dueAnnouncements, limit)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		given = len(list)
+		var over []int64
+		waiting := list[:0:0]
+		for _, a := range list {
+			if a.Waits {
+				waiting = append(waiting, a)
+			} else {
+				over = append(over, a.Position)
+			}
+		}
+		var failed []int64
+		if len(waiting) > 0 {
+			done := publish(waiting)
+			over = append(over, done...)
+			failed = missing(waiting, done)
+		}
+		if _, err = tx.Exec(ctx, `DELETE FROM tasker.dispatch_outbox WHERE position = ANY ($1)`, over); err != nil || len(failed) == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE tasker.dispatch_outbox SET due_at = clock_timestamp() + $2::interval WHERE position = ANY ($1)`, failed, rest)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("announce steps: %w", known(err))
+	}
+	return given, nil
+}
+
+func missing(list []Announcement, done []int64) []int64 {
+	is := make(map[int64]bool, len(done))
+	for _, p := range done {
+		is[p] = true
+	}
+	var out []int64
+	for _, a := range list {
+		if !is[a.Position] {
+			out = append(out, a.Position)
+		}
+	}
+	return out
+}
+
+// Of each namespace one entry of the index of what is enqueued is read.
+const waitingNamespaces = `
+WITH RECURSIVE n AS (
+    (SELECT s.namespace FROM tasker.workflow_steps s WHERE s.state = 'enqueued' ORDER BY s.namespace LIMIT 1)
+    UNION ALL
+    SELECT (SELECT s.namespace FROM tasker.workflow_steps s WHERE s.state = 'enqueued' AND s.namespace > n.namespace ORDER BY s.namespace LIMIT 1)
+    FROM n
+    WHERE n.namespace IS NOT NULL
+)
+SELECT n.namespace FROM n WHERE n.namespace IS NOT NULL`
+
+// WaitingNamespaces returns the namespaces with enqueued steps.
+func (db *DB) WaitingNamespaces(ctx context.Context) ([]string, error) {
+	type row struct{ Namespace string }
+	rows, err := collect[row](ctx, db.pool, waitingNamespaces)
+	if err != nil {
+		return nil, fmt.Errorf("look for namespaces with work: %w", known(err))
+	}
+	out := make([]string, len(rows))
+	for i, r := range rows {
+		out[i] = r.Namespace
+	}
+	return out, nil
+}
+
+const announceLost = `
+WITH lost AS (
+    SELECT s.task_uuid, s.step_uuid, s.namespace, s.state_since
+    FROM tasker.workflow_steps s
+    WHERE s.state = 'enqueued' AND s.namespace = $1 AND s.state_since < clock_timestamp() - $2::interval
+      AND s.expires_at > clock_timestamp()
+    LIMIT $3
+),
+again AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM lost ORDER BY state_since
+    RETURNING 1
+)
+SELECT count(*) FROM again`
+
+// AnnounceLost has steps of a namespace announced again that have been enqueued
+// for longer than age, up to limit, and returns how many.
+func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Duration, limit int) (n int, err error) {
+	if err = db.pool.QueryRow(ctx, announceLost, namespace, age, limit).Scan(&n); err != nil {
+		return 0, fmt.Errorf("announce lost steps of %s: %w", namespace, known(err))
+	}
+	return n, nil
+}
+
+// DispatchBacklog returns how many steps wait to be announced, counted up to
+// limit, and since when the oldest does.
+func (db *DB) DispatchBacklog(ctx context.Context, limit int) (n int, oldest *time.Time, err error) {
+	err = db.pool.QueryRow(ctx, `
+		SELECT count(*), min(created_at)
+		FROM (SELECT created_at FROM tasker.dispatch_outbox ORDER BY position LIMIT $1) o`, limit).Scan(&n, &oldest)
+	if err != nil {
+		return 0, nil, fmt.Errorf("count what is to be announced: %w", known(err))
+	}
+	return n, oldest, nil
+}
+
+// NoteDeadLetter adds what the broker said of a step to the open investigation
+// that is about it, which the sweep was first to open.
+func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence json.RawMessage) error {
+	_, err := db.pool.Exec(ctx, `
+		UPDATE tasker.tasks_dlq d
+		SET metadata = jsonb_set(d.metadata, '{dispatch, dead_letter}', $3::text::jsonb)
+		WHERE d.task_uuid = $1 AND d.step_uuid = $2 AND d.resolution_status = 'pending' AND d.dlq_reason = 'worker_unavailable'
+		  AND d.metadata ? 'dispatch' AND NOT (d.metadata -> 'dispatch') ? 'dead_letter'`, step.TaskUUID, step.StepUUID, string(evidence))
+	if err != nil {
+		return fmt.Errorf("note a dead letter: %w", known(err))
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// liveWorker is true of a worker w that gets new work and is heard of. No
+// heartbeat may rest for longer than 20 minutes; with that, those who are long
+// gone are not read.
+const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
+      AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()`
+
+const expiredSteps = `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.expires_at <= clock_timestamp() - $1::interval
+ORDER BY s.expires_at
+LIMIT $2`
+
+// ExpiredSteps returns enqueued steps that no worker took in time, the longest
+// ago first; those within grace are left to whoever else looks for them.
+func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
+	rows, err := collect[tasker.StepRef](ctx, db.pool, expiredSteps, grace, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for steps that no worker took: %w", known(err))
+	}
+	return rows, nil
+}
+
+// A claim at the same moment holds the row, and then it is no longer enqueued; or
+// it comes later and skips the row: one side wins. The attempt that enqueueing
+// used is given back, because nothing was tried. A step that has expired too often
+// while a worker was alive waits for an operator. The state is in the
+// clock, or the planner would rather read all that is enqueued.
+const expireSteps = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
+due AS MATERIALIZED (
+    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.state_since, s.expires_at
+    FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+    CROSS JOIN clock c
+    WHERE s.state = c.enqueued AND coalesce(s.expires_at <= c.at, false)
+    ORDER BY s.task_uuid, s.step_uuid
+    FOR NO KEY UPDATE OF s
+),
+served AS MATERIALIZED (
+    SELECT p.namespace, p.handler, n.workers
+    FROM (SELECT DISTINCT namespace, handler FROM due) p
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS workers
+        FROM tasker.workers w
+        WHERE p.namespace = ANY (w.namespaces) AND p.handler = ANY (w.handlers) AND ` + liveWorker + `
+    ) n
+),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'error', state_since = c.at, updated_at = c.at, last_failure_at = c.at, expires_at = NULL,
+        attempts = s.attempts - 1,
+        queue_expiries = s.queue_expiries + CASE WHEN v.workers > 0 THEN 1 ELSE 0 END,
+        awaits_worker_since = CASE WHEN v.workers = 0 OR s.queue_expiries + 1 < $3 THEN c.at END,
+        error = jsonb_build_object('type', 'queue_expiry', 'retryable', true, 'message', format(
+            'worker queue TTL expired: no worker took the step within %s s; %s',
+            trim_scale(round(extract(epoch FROM d.expires_at - d.state_since), 3)),
+            CASE v.workers
+                WHEN 0 THEN format('none for handler %s of namespace %s is alive', d.handler, d.namespace)
+                WHEN 1 THEN format('one for handler %s of namespace %s is alive', d.handler, d.namespace)
+                ELSE format('%s for handler %s of namespace %s are alive', v.workers, d.handler, d.namespace)
+            END))
+    FROM due d
+    JOIN served v ON v.namespace = d.namespace AND v.handler = d.handler
+    CROSS JOIN clock c
+    WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+    RETURNING s.task_uuid, s.step_uuid, s.attempts + 1 AS attempt, s.state_since AS at, s.error, s.queue_expiries,
+        s.awaits_worker_since IS NOT NULL AS returns, d.namespace, d.handler, d.state_since AS queued_at, d.expires_at, v.workers
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, detail, created_at)
+    SELECT task_uuid, step_uuid, 'enqueued', 'error', 'expire', attempt, error, at
+    FROM moved
+    ORDER BY task_uuid, step_uuid
+)
+SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, workers, queue_expiries, returns FROM moved`
+
+// An ExpiredStep is a step that no worker took in time, after it has failed for that.
+type ExpiredStep struct {
+	TaskUUID      tasker.ID
+	StepUUID      tasker.ID
+	Namespace     string
+	Handler       string
+	QueuedAt      time.Time
+	ExpiresAt     time.Time
+	Workers       int64 // alive, that could have taken it
+	QueueExpiries int   // in a row, with a worker alive
+	Returns       bool  // into the queue, by itself, when a worker is alive
+}
+
+// ExpireSteps fails those of the steps that are still enqueued past their limit,
+// and returns them. A step whose worker queue TTL ran out most times in a row
+// although a worker was alive does not return by itself. The caller holds the
+// locks of the tasks and settles them afterwards.
+func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int) ([]ExpiredStep, error) {
+	tasks, ids := refArrays(steps)
+	rows, err := collect[ExpiredStep](ctx, tx, expireSteps, tasks, ids, most)
+	if err != nil {
+		return nil, fmt.Errorf("expire steps: %w", err)
+	}
+	return rows, nil
+}
+
+func refArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
+	for _, s := range steps {
+		tasks = append(tasks, s.TaskUUID)
+		ids = append(ids, s.StepUUID)
+	}
+	return tasks, ids
+}
+
+// The pairs of the live workers are few, and each is one index range: what waits
+// for workers that are not there costs nothing.
+const tasksWithServedSteps = `
+SELECT DISTINCT q.task_uuid
+FROM (
+    SELECT DISTINCT n.namespace, h.handler
+    FROM tasker.workers w
+    CROSS JOIN unnest(w.namespaces) AS n (namespace)
+    CROSS JOIN unnest(w.handlers) AS h (handler)
+    WHERE ` + liveWorker + `
+      AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL)
+) p
+CROSS JOIN LATERAL (
+    SELECT s.task_uuid
+    FROM tasker.workflow_steps s
+    WHERE s.awaits_worker_since IS NOT NULL AND s.namespace = p.namespace AND s.handler = p.handler
+    ORDER BY s.awaits_worker_since
+    LIMIT $1
+) q
+LIMIT $1`
+
+// TasksWithServedSteps returns tasks with a step that no worker took in time, and
+// for which one is alive now.
+func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID, error) {
+	return db.dueTasks(ctx, tasksWithServedSteps, limit)
+}
+
+// The investigation of a task is recovered when this was all that it was about:
+// also while other steps kept the task from coming to error.
+const redispatch = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, awaits_worker_since = NULL, worker_uuid = NULL,
+        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
+    FROM clock c
+    WHERE s.task_uuid = ANY ($1) AND s.awaits_worker_since IS NOT NULL
+      AND EXISTS (
+          SELECT FROM tasker.workers w
+          WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + liveWorker + `
+      )
+    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    SELECT task_uuid, step_uuid, 'error', 'enqueued', 'redispatch', attempts, state_since
+    FROM moved
+    ORDER BY task_uuid, step_uuid
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
+),
+recovered AS (
+    UPDATE tasker.tasks_dlq d
+    SET recovered_at = c.at, updated_at = c.at
+    FROM clock c
+    WHERE d.task_uuid IN (SELECT task_uuid FROM moved) AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
+      AND d.dlq_reason = 'worker_unavailable'
+      AND NOT EXISTS (
+          SELECT FROM tasker.workflow_steps s
+          WHERE s.task_uuid = d.task_uuid AND s.state = 'error' AND s.next_retry_at IS NULL
+            AND s.step_uuid NOT IN (SELECT step_uuid FROM moved)
+      )
+    RETURNING d.dlq_entry_uuid, c.at
+),
+recovered_log AS (
+    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, changed_at)
+    SELECT dlq_entry_uuid, 'recovered', 'tasker', 'pending', 'pending', 'a worker is alive: what waited for it is in the queue again', at
+    FROM recovered
+    ORDER BY dlq_entry_uuid
+)
+SELECT DISTINCT namespace FROM moved`
+
+// Redispatch enqueues those steps of tasks again that no worker took in time and
+// for which one is alive now, and returns the namespaces in which it did. The
+// caller holds the locks of the tasks and settles them afterwards.
+func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
+	return tx.enqueue(ctx, redispatch, tasks)
+}
+
+// StopAwaiting leaves steps of a task that no worker took in time where they
+// stand: it was written off, and nothing in it goes on by itself.
+func (tx *Tx) StopAwaiting(ctx context.Context, task tasker.ID) error {
+	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = $1 AND awaits_worker_since IS NOT NULL`, task)
+	if err != nil {
+		return fmt.Errorf("leave the steps of a task that was written off: %w", err)
+	}
+	return nil
+}

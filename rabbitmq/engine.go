@@ -1,0 +1,207 @@
+package rabbitmq
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tasker"
+	"tasker/internal/rabbit"
+)
+
+// A Server is where claims and results go: package client's Engine, or the engine
+// inside a program.
+type Server interface {
+	RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error)
+	Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error)
+	TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error)
+	Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error)
+	Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error)
+	Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error)
+	DrainWorker(ctx context.Context, worker tasker.ID) error
+	LeaveWorker(ctx context.Context, worker tasker.ID) error
+}
+
+// Options of an engine. The URL must be given.
+type Options struct {
+	URL string       // amqp://user:password@host:5672/vhost, or amqps
+	Log *slog.Logger // nothing is logged by default
+}
+
+// An Engine is a [Server] whose steps are announced by RabbitMQ. It is for one
+// worker. It is connected from when that registers until it leaves.
+type Engine struct {
+	Server
+
+	options Options
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	line *line // to the broker; nil before the first registration and after leaving
+}
+
+// NewEngine returns an engine. The URL is looked at when the worker registers.
+func NewEngine(s Server, o Options) *Engine {
+	return &Engine{Server: s, options: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
+}
+
+// RegisterWorker makes a worker known to the server, and begins to listen to the
+// broker if the server announces steps there.
+func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
+	r, err := e.Server.RegisterWorker(ctx, w)
+	if err != nil {
+		return r, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.line != nil {
+		return r, nil // it was forgotten, and has come back
+	}
+	if r.Dispatch == nil {
+		e.log.WarnContext(ctx, "the server announces no steps through a message broker; the worker asks for work itself")
+		return r, nil
+	}
+	e.line, err = e.connect(w, *r.Dispatch)
+	if err != nil {
+		_ = e.Server.LeaveWorker(ctx, r.WorkerUUID)
+	}
+	return r, err
+}
+
+func (e *Engine) connect(w tasker.WorkerSpec, d tasker.Dispatch) (*line, error) {
+	broker, err := rabbit.New(rabbit.Options{
+		URL: e.options.URL, Name: w.Name, Exchange: d.Exchange, QueueTTL: d.QueueTTL, Log: e.log,
+		DeadLetter: rabbit.DeadLetter{Enabled: d.DeadLetter, Exchange: d.DeadLetterExchange, TTL: d.DeadLetterTTL},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newLine(broker, w.Namespaces, max(w.MaxConcurrency, 1)), nil
+}
+
+func (e *Engine) current() *line {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.line
+}
+
+const (
+	takeDeadline  = 20 * time.Second
+	askWithout    = time.Second // how long one claim waits while the broker is away
+	unavailRest   = 250 * time.Millisecond
+	maxTakenSteps = 1000
+)
+
+// Claim takes steps that the broker announced, up to limit, and waits for the
+// first of them up to wait. When none was announced in that time it asks the
+// server whether there is one all the same; and while the broker is away, too.
+func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
+	l := e.current()
+	if l == nil {
+		return e.Server.Claim(ctx, worker, limit, wait)
+	}
+	deadline := time.Now().Add(wait)
+	for {
+		if !l.broker.Ready() {
+			return e.Server.Claim(ctx, worker, limit, min(wait, askWithout))
+		}
+		messages := l.gather(ctx, min(limit, maxTakenSteps), time.Until(deadline))
+		if ctx.Err() != nil {
+			l.giveBack(messages)
+			return nil, ctx.Err()
+		}
+		if len(messages) == 0 && l.broker.Ready() {
+			return e.Server.Claim(ctx, worker, limit, 0)
+		}
+		steps, err := e.take(ctx, worker, messages)
+		if err != nil || len(steps) > 0 {
+			return steps, err
+		}
+	}
+}
+
+// take claims the steps that messages name. A message is acknowledged when its
+// step is claimed, or turned out to be elsewhere: from then on the lease in the
+// database is what counts.
+func (e *Engine) take(ctx context.Context, worker tasker.ID, messages []rabbit.Delivery) ([]tasker.Assignment, error) {
+	if len(messages) == 0 {
+		return nil, nil
+	}
+	steps, known := e.read(ctx, messages)
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	taking, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeDeadline)
+	defer cancel()
+	list, err := e.TakeSteps(taking, worker, steps)
+	for _, d := range known {
+		if err != nil {
+			_ = d.Nack(true) // or lost with its channel: it comes again either way
+		} else {
+			_ = d.Ack()
+		}
+	}
+	if err != nil {
+		rest(ctx, unavailRest) // it is delivered again at once
+	}
+	return list, err
+}
+
+// read returns the steps that messages name, and those messages. Others are none
+// of ours: they are refused, for the broker to put among the dead letters.
+func (e *Engine) read(ctx context.Context, messages []rabbit.Delivery) ([]tasker.StepRef, []rabbit.Delivery) {
+	var steps []tasker.StepRef
+	var known []rabbit.Delivery
+	for _, d := range messages {
+		var body Body
+		if d.Type != MessageType || json.Unmarshal(d.Body, &body) != nil || body == (Body{}) {
+			e.log.WarnContext(ctx, "a message that names no step is refused", "queue", d.Queue, "message_id", d.ID)
+			_ = d.Nack(false)
+			continue
+		}
+		steps = append(steps, tasker.StepRef(body))
+		known = append(known, d)
+	}
+	return steps, known
+}
+
+// Report delivers outcomes. The next steps are those announced by now.
+func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	l := e.current()
+	if l == nil {
+		return e.Server.Report(ctx, worker, outcomes, claim)
+	}
+	return e.Server.Report(ctx, worker, outcomes, 0)
+}
+
+// DrainWorker tells the server that the worker takes no more, and the broker.
+func (e *Engine) DrainWorker(ctx context.Context, worker tasker.ID) error {
+	if l := e.current(); l != nil {
+		l.hangUp()
+	}
+	return e.Server.DrainWorker(ctx, worker)
+}
+
+// LeaveWorker ends the worker's registration and its connection to the broker.
+func (e *Engine) LeaveWorker(ctx context.Context, worker tasker.ID) error {
+	e.mu.Lock()
+	l := e.line
+	e.line = nil
+	e.mu.Unlock()
+	if l != nil {
+		l.hangUp()
+	}
+	return e.Server.LeaveWorker(ctx, worker)
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
