@@ -169,8 +169,8 @@ const announceLost = `
 WITH lost AS (
     SELECT s.task_uuid, s.step_uuid, s.namespace, s.state_since
     FROM tasker.workflow_steps s
-    WHERE s.state = 'enqueued' AND s.namespace = $1 AND s.state_since < clock_timestamp() - $2::interval
-      AND s.expires_at > clock_timestamp()
+    WHERE s.state = 'enqueued' AND s.namespace = $1 AND s.state_since < now() - $2::interval
+      AND s.expires_at > now()
     LIMIT $3
 ),
 again AS (

@@ -17,7 +17,7 @@ const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_he
 const expiredSteps = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
-WHERE s.expires_at <= clock_timestamp() - $1::interval
+WHERE s.expires_at <= now() - $1::interval
 ORDER BY s.expires_at
 LIMIT $2`
 

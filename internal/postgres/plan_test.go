@@ -54,6 +54,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "selectSteps": selectSteps, "cancelSteps": cancelSteps,
 		"cancelTask": cancelTask, "selectQueues": selectQueues, "hearWorker": hearWorker, "selectQueue": selectQueue, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
+		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.
@@ -100,6 +101,7 @@ func TestWhatIsDueIsReadFromARange(t *testing.T) {
 	t.Cleanup(db.Close)
 	for index, sql := range map[string]string{
 		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "steps_by_lease": expiredLeases, "steps_kept": keptReports,
+		"steps_by_expiry": expiredSteps,
 	} {
 		t.Run(index, func(t *testing.T) {
 			plan := explain(t, db, sql)
