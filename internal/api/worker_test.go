@@ -346,3 +346,37 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 type onlyReader struct{ r *strings.Reader }
 
 func (o onlyReader) Read(b []byte) (int, error) { return o.r.Read(b) }
+
+func TestTakingTheStepsThatMessagesName(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	task := h.createTask(1)
+	step := task.Steps[0].StepUUID
+	worker, taskUUID := h.worker(), task.TaskUUID
+	other := "01a1fbd1-125a-7196-a163-32dd5d4bfbab"
+	ref := func(task, step string) map[string]any { return map[string]any{"task_uuid": task, "step_uuid": step} }
+	take := func(refs ...any) []apiv1.ClaimedStep {
+		t.Helper()
+		return want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", worker+"/take", map[string]any{"steps": refs}).Steps
+	}
+	if got := take(ref(taskUUID, other), ref(other, step)); len(got) != 0 {
+		t.Errorf("took %+v of a task that has no such step", got)
+	}
+	got := take(ref(taskUUID, step), ref(taskUUID, step), ref(other, other))
+	if len(got) != 1 || got[0].StepUUID != step || got[0].Attempt != 1 || got[0].LeaseToken == "" || string(got[0].Initialization) != `{"currency":"EUR"}` {
+		t.Fatalf("took %+v", got)
+	}
+	if again := take(ref(taskUUID, step)); len(again) != 0 {
+		t.Errorf("took %+v twice", again)
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "steps", "POST", worker+"/take", map[string]any{"steps": []any{}})
+	h.wantError(http.StatusBadRequest, "INVALID", "task_uuid", "POST", worker+"/take", map[string]any{"steps": []any{ref("7", step)}})
+	h.wantError(http.StatusBadRequest, "INVALID", "task_uuid", "POST", worker+"/take", map[string]any{"steps": []any{map[string]any{"step_uuid": step}}})
+	many := make([]any, 1001)
+	for i := range many {
+		many[i] = ref(taskUUID, step)
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "1000", "POST", worker+"/take", map[string]any{"steps": many})
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "register again", "POST", "/v1/workers/"+other+"/take", map[string]any{"steps": []any{ref(taskUUID, step)}})
+}

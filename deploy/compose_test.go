@@ -1,0 +1,83 @@
+package deploy_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"tasker/internal/config"
+)
+
+type compose struct {
+	Services map[string]struct {
+		Image       string
+		Build       string
+		Command     []string
+		Ports       []string
+		Environment map[string]string
+		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+		Healthcheck map[string]any
+	}
+	Volumes map[string]any
+}
+
+// What docker-compose.yml says of Tasker is true. That the containers start is not
+// tried here.
+func TestComposeFile(t *testing.T) {
+	text, err := os.ReadFile("../docker-compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc compose
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, k := range config.Keys() {
+		known[k.Env] = true
+	}
+	for name, s := range doc.Services {
+		for variable := range s.Environment {
+			if strings.HasPrefix(variable, "TASKER_") && !known[variable] {
+				t.Errorf("service %s sets %s, which no server knows", name, variable)
+			}
+		}
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("service %s opens %s to more than this machine", name, port)
+			}
+		}
+		for on, how := range s.DependsOn {
+			other, there := doc.Services[on]
+			if !there || (how.Condition == "service_healthy" && len(other.Healthcheck) == 0) {
+				t.Errorf("service %s waits for %s to be %s, which it never is", name, on, how.Condition)
+			}
+		}
+		if s.Build == "" && !regexp.MustCompile(`:\d`).MatchString(s.Image) {
+			t.Errorf("service %s has the image %q without a version", name, s.Image)
+		}
+	}
+	if c := doc.Services["server"].Command; len(c) == 0 || c[0] != "serve" || !slices.Contains(c, "--insecure-allow-remote") {
+		t.Errorf("the server is started by %v", c)
+	}
+}
+
+// The image is built with the Go that the module asks for.
+func TestDockerfile(t *testing.T) {
+	module, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
+	if version == nil || !strings.Contains(string(file), "FROM golang:"+string(version[1])+" ") {
+		t.Errorf("the Dockerfile does not build with the Go of go.mod, %s", version)
+	}
+}
