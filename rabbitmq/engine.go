@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tasker"
@@ -38,6 +39,8 @@ type Engine struct {
 
 	options Options
 	log     *slog.Logger
+
+	unheard atomic.Bool // the server had steps of which the broker did not tell
 
 	mu   sync.Mutex
 	line *line // to the broker; nil before the first registration and after leaving
@@ -90,14 +93,16 @@ func (e *Engine) current() *line {
 
 const (
 	takeDeadline  = 20 * time.Second
-	askWithout    = time.Second // how long one claim waits while the broker is away
+	askWithout    = time.Second     // how long one claim waits while the broker is away
+	askAfter      = 5 * time.Second // of silence of the broker
 	unavailRest   = 250 * time.Millisecond
 	maxTakenSteps = 1000
 )
 
 // Claim takes steps that the broker announced, up to limit, and waits for the
-// first of them up to wait. When none was announced in that time it asks the
-// server whether there is one all the same; and while the broker is away, too.
+// first of them up to wait. When none was announced for a while it asks the server
+// whether there is one all the same, and goes on asking as long as there is; and
+// while the broker is away, too.
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	l := e.current()
 	if l == nil {
@@ -108,19 +113,31 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		if !l.broker.Ready() {
 			return e.Server.Claim(ctx, worker, limit, min(wait, askWithout))
 		}
-		messages := l.gather(ctx, min(limit, maxTakenSteps), time.Until(deadline))
+		if e.unheard.Load() {
+			if list, err := e.ask(ctx, worker, limit); err != nil || len(list) > 0 {
+				return list, err
+			}
+		}
+		messages := l.gather(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), askAfter))
 		if ctx.Err() != nil {
 			l.giveBack(messages)
 			return nil, ctx.Err()
 		}
-		if len(messages) == 0 && l.broker.Ready() {
-			return e.Server.Claim(ctx, worker, limit, 0)
-		}
 		steps, err := e.take(ctx, worker, messages)
-		if err != nil || len(steps) > 0 {
+		if len(messages) == 0 {
+			steps, err = e.ask(ctx, worker, limit)
+		}
+		if err != nil || len(steps) > 0 || time.Until(deadline) <= 0 {
 			return steps, err
 		}
 	}
+}
+
+// ask takes what the server has, announced or not.
+func (e *Engine) ask(ctx context.Context, worker tasker.ID, limit int) ([]tasker.Assignment, error) {
+	list, err := e.Server.Claim(ctx, worker, limit, 0)
+	e.unheard.Store(len(list) > 0)
+	return list, err
 }
 
 // take claims the steps that messages name. A message is acknowledged when its

@@ -76,7 +76,7 @@ func (s *Service) handleBatches(ctx context.Context, incoming <-chan rabbit.Deli
 		rest(ctx, pause)
 		pause = min(2*pause, longestPause)
 		for _, d := range batch {
-			s.Counts.DeadLetter(ctx, LetterRetried, d.latency())
+			s.Counts.DeadLetter(ctx, LetterRetried, 0)
 			settle(d.Nack(true))
 		}
 	}
@@ -123,6 +123,10 @@ func gather(ctx context.Context, incoming <-chan rabbit.Delivery) []letter {
 func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
 	var readable []letter
 	for _, d := range batch {
+		if d.Type == canaryType {
+			s.welcome(ctx, d)
+			continue
+		}
 		outcome, err := d.read()
 		if err == nil {
 			readable = append(readable, d)
@@ -134,6 +138,16 @@ func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
 		settle(d.Ack())
 	}
 	return readable
+}
+
+// welcome notes that a canary came back.
+func (s *Service) welcome(ctx context.Context, d letter) {
+	limited, cancel := context.WithTimeout(ctx, deadLetterDeadline)
+	defer cancel()
+	if err := s.DB.CanaryReturned(limited); err != nil && ctx.Err() == nil {
+		s.Log.WarnContext(ctx, "a canary came back, and it could not be noted", "err", err)
+	}
+	settle(d.Ack())
 }
 
 // handle settles dead letters that are about steps. After an error none is.

@@ -82,6 +82,10 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.DeadLetters {
 		g.Go("handle dead letters", s.handleDeadLetters)
 	}
+	if s.DeadLetters {
+		canary := loop.Loop{Name: "canary", Every: canaryEvery, Timeout: announceDeadline, Pass: s.canary, Log: s.Log}
+		g.Go(canary.Name, canary.Run)
+	}
 	reconcile := loop.Loop{Name: "reconcile announcements", Every: s.ReconcileEvery, Timeout: reconcileDeadline, Pass: s.reconcile, Log: s.Log}
 	g.Go(reconcile.Name, reconcile.Run)
 	err := g.Wait()
@@ -91,8 +95,8 @@ func (s *Service) Run(ctx context.Context) error {
 
 const (
 	announceBatch    = 500
-	announceEvery    = time.Second // what other servers enqueued, and what is due again
-	announceAgain    = time.Second // rest of an announcement that the broker did not confirm
+	announceEvery    = time.Second     // what other servers enqueued, and what is due again
+	announceAgain    = 5 * time.Second // rest of an announcement that the broker did not confirm
 	announceDeadline = 5 * time.Second
 )
 
@@ -100,6 +104,7 @@ const (
 func (s *Service) announce(ctx context.Context) error {
 	timer := time.NewTicker(announceEvery)
 	defer timer.Stop()
+	said := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,21 +114,30 @@ func (s *Service) announce(ctx context.Context) error {
 		}
 		for ctx.Err() == nil && s.Broker.Ready() {
 			n, err := s.announceSome(ctx)
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && err.Error() != said {
 				s.Log.WarnContext(ctx, "steps could not be announced; trying again", "err", err)
+				said = err.Error()
 			}
-			if err != nil || n < announceBatch {
+			if n < announceBatch {
 				break
 			}
+			said = ""
 		}
 	}
 }
 
+// announceSome publishes a batch. When the broker takes nothing at all, the outbox
+// stays as it is; when it refuses the queue of one namespace, only what is for that
+// one rests.
 func (s *Service) announceSome(ctx context.Context) (int, error) {
 	var broken error
-	n, err := s.DB.Announce(ctx, announceBatch, announceAgain, func(list []postgres.Announcement) (done []int64) {
+	n, err := s.DB.Announce(ctx, announceBatch, announceAgain, func(list []postgres.Announcement) ([]int64, error) {
+		var done []int64
 		done, broken = s.publish(ctx, list)
-		return done
+		if len(done) == 0 && tasker.CodeOf(broken) == tasker.Unavailable {
+			return nil, broken
+		}
+		return done, nil
 	})
 	return n, cmp.Or(err, broken)
 }

@@ -507,3 +507,50 @@ func TestAMessageThatNamesNoStepBecomesADeadLetter(t *testing.T) {
 	h.create("only", 1)
 	h.awaitComplete(2)
 }
+
+func TestACanaryProvesTheWayOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, options{})
+	h.eventually("one has come back", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.dispatch_canary WHERE returned_at > sent_at`) == 1
+	})
+	missing := func() time.Duration {
+		t.Helper()
+		m, err := h.db.CanaryMissing(t.Context(), dispatch.CanaryPatience)
+		h.must(err)
+		return m
+	}
+	if m := missing(); m != 0 {
+		t.Errorf("a canary that came back is missing for %s", m)
+	}
+	h.exec(`UPDATE tasker.dispatch_canary SET sent_at = now() - interval '31 seconds', returned_at = now() - interval '1 hour'`)
+	if m := missing(); m < 31*time.Second {
+		t.Errorf("a canary that did not come back is missing for %s", m)
+	}
+	for want, every := range map[bool]time.Duration{false: time.Hour, true: 10 * time.Second} {
+		if send, err := h.db.SendCanary(t.Context(), every); err != nil || send != want {
+			t.Errorf("a canary is sent after %s: %t, %v", every, send, err)
+		}
+	}
+}
+
+func TestAQueueThatTheBrokerRefusesHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, options{})
+	_, err := h.channel().QueueDeclare(rabbit.QueueOf(h.space), true, false, false, false, amqp.Table{"x-message-ttl": int64(7)})
+	h.must(err)
+	h.template("refused", "run")
+	h.create("refused", 600) // more than one batch
+	other := *h
+	other.space = mqtest.Name(t)
+	other.template("fine", "run")
+	other.work("run")
+	other.awaitConsumer()
+	other.create("fine", 5)
+	other.awaitComplete(5)
+	h.eventually("what is refused waits", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.dispatch_outbox WHERE due_at > created_at`) == 600
+	})
+	h.work("run") // its consumer is refused as well: it asks
+	h.awaitComplete(605)
+}

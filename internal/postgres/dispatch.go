@@ -88,9 +88,10 @@ LIMIT $1
 FOR NO KEY UPDATE OF o SKIP LOCKED`
 
 // Announce gives announcements that are due to publish, the oldest first, and
-// removes those that it reports as done; the others rest. It returns how many it
-// gave. Nobody else is given the same ones meanwhile; after a crash they are given again.
-func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64)) (int, error) {
+// removes those that it reports as done; the others rest. When publish fails all
+// stay as they are. It returns how many it gave. Nobody else is given the same ones
+// meanwhile; after a crash they are given again.
+func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64, err error)) (int, error) {
 	given := 0
 	err := db.InTx(ctx, func(tx *Tx) error {
 		given = 0
@@ -110,7 +111,10 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 		}
 		var failed []int64
 		if len(waiting) > 0 {
-			done := publish(waiting)
+			done, err := publish(waiting)
+			if err != nil {
+				return err
+			}
 			over = append(over, done...)
 			failed = missing(waiting, done)
 		}
@@ -199,6 +203,41 @@ func (db *DB) DispatchBacklog(ctx context.Context, limit int) (n int, oldest *ti
 		return 0, nil, fmt.Errorf("count what is to be announced: %w", known(err))
 	}
 	return n, oldest, nil
+}
+
+// SendCanary reports whether it is time to send one: the last was sent longer than
+// every ago. Of several who ask, one is told.
+func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error) {
+	tag, err := db.pool.Exec(ctx, `
+		UPDATE tasker.dispatch_canary SET sent_at = clock_timestamp()
+		WHERE only_row AND (sent_at IS NULL OR sent_at <= clock_timestamp() - $1::interval)`, every)
+	if err != nil {
+		return false, fmt.Errorf("note that a canary is sent: %w", known(err))
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// CanaryReturned notes that a canary has come back as a dead letter.
+func (db *DB) CanaryReturned(ctx context.Context) error {
+	if _, err := db.pool.Exec(ctx, `UPDATE tasker.dispatch_canary SET returned_at = clock_timestamp() WHERE only_row`); err != nil {
+		return fmt.Errorf("note that a canary came back: %w", known(err))
+	}
+	return nil
+}
+
+// CanaryMissing returns for how long a canary has been away, if it should have been
+// back by now; 0 means that all is well.
+func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missing time.Duration, err error) {
+	err = db.pool.QueryRow(ctx, `
+		SELECT coalesce((
+			SELECT clock_timestamp() - sent_at
+			FROM tasker.dispatch_canary
+			WHERE sent_at > coalesce(returned_at, '-infinity') AND sent_at <= clock_timestamp() - $1::interval
+		), interval '0')`, patience).Scan(&missing)
+	if err != nil {
+		return 0, fmt.Errorf("look for the canary: %w", known(err))
+	}
+	return missing, nil
 }
 
 // NoteDeadLetter adds what the broker said of a step to the open investigation

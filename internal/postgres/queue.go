@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker"
@@ -141,7 +143,12 @@ type queueLine struct {
 // that have waited longest. Of a queue that is not counted to its end, NextExpiresAt
 // is that of the most urgent steps and of the oldest of each priority.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
-	rows, err := collect[queueLine](ctx, db.pool, selectQueues, namespace, limit, tasker.MaxQueueCount)
+	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
+}
+
+// queues counts the steps of each queue up to most.
+func (db *DB) queues(ctx context.Context, namespace string, limit, most int) ([]tasker.Queue, error) {
+	rows, err := collect[queueLine](ctx, db.pool, selectQueues, namespace, limit, most)
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", known(err))
 	}
@@ -154,4 +161,82 @@ func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker
 		}
 	}
 	return out, nil
+}
+
+// What a look at everything that waits may cost, because it is asked for every
+// few seconds.
+const (
+	backlogQueues = 1000
+	backlogSteps  = 1000 // of one queue
+)
+
+const liveWorkers = `
+SELECT n.namespace, count(*) AS workers
+FROM tasker.workers w
+CROSS JOIN unnest(w.namespaces) AS n (namespace)
+WHERE ` + liveWorker + `
+GROUP BY n.namespace`
+
+// A Backlog is what waits for workers in a namespace, and who is there for it.
+type Backlog struct {
+	Namespace string
+	Steps     int64 // enqueued
+	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
+	Workers   int64 // alive, and not draining
+}
+
+// Backlogs returns the namespaces in which steps wait or workers are alive: first
+// those with most steps that no live worker takes, then those with most steps. Of a
+// handler at most 1000 steps are counted, and of handlers with steps 1000.
+func (db *DB) Backlogs(ctx context.Context) ([]Backlog, error) {
+	queues, err := db.queues(ctx, "", backlogQueues, backlogSteps)
+	if err != nil {
+		return nil, err
+	}
+	type crew struct {
+		Namespace string
+		Workers   int64
+	}
+	crews, err := collect[crew](ctx, db.pool, liveWorkers)
+	if err != nil {
+		return nil, fmt.Errorf("count live workers: %w", known(err))
+	}
+	all := map[string]*Backlog{}
+	of := func(namespace string) *Backlog {
+		if all[namespace] == nil {
+			all[namespace] = &Backlog{Namespace: namespace}
+		}
+		return all[namespace]
+	}
+	for _, q := range queues {
+		b := of(q.Namespace)
+		b.Steps += int64(q.Queued)
+		if q.Unserved {
+			b.Unserved += int64(q.Queued + q.AwaitingWorker)
+		}
+	}
+	for _, c := range crews {
+		of(c.Namespace).Workers = c.Workers
+	}
+	out := make([]Backlog, 0, len(all))
+	for _, b := range all {
+		out = append(out, *b)
+	}
+	slices.SortFunc(out, func(a, b Backlog) int {
+		return cmp.Or(cmp.Compare(b.Unserved, a.Unserved), cmp.Compare(b.Steps, a.Steps), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return out, nil
+}
+
+// Outbox returns how many steps wait to be announced, counted up to limit, and for
+// how long the oldest of them has; 0 if none does.
+func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time.Duration, err error) {
+	var seconds float64
+	err = db.pool.QueryRow(ctx, `
+		SELECT count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0), 0)::float8
+		FROM (SELECT created_at FROM tasker.dispatch_outbox ORDER BY position LIMIT $1) o`, limit).Scan(&pending, &seconds)
+	if err != nil {
+		return 0, 0, fmt.Errorf("count what is to be announced: %w", known(err))
+	}
+	return pending, time.Duration(seconds * float64(time.Second)), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -31,6 +32,8 @@ type Message struct {
 	Namespace string
 	Type      string // what the body is; at most 255 bytes
 	Body      []byte // JSON
+
+	Expiration time.Duration // after which it is dead-lettered, if that is before the queue's own TTL; 0 means only then
 }
 
 // Publish sends the messages to the work queues of their namespaces, and says of
@@ -183,7 +186,12 @@ func (p *publisher) publish(ctx context.Context, messages []Message, places []in
 func (p *publisher) write(ctx context.Context, messages []Message, places []int, pending chan<- sent) error {
 	for _, place := range places {
 		m := messages[place]
+		expiration := ""
+		if m.Expiration > 0 {
+			expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
+		}
 		dc, err := p.ch.PublishWithDeferredConfirmWithContext(ctx, p.s.b.o.Exchange, RoutingKey(m.Namespace), true, false, amqp.Publishing{
+			Expiration:   expiration,
 			ContentType:  "application/json",
 			DeliveryMode: amqp.Persistent,
 			MessageId:    m.ID,

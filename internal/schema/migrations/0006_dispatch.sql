@@ -30,6 +30,15 @@ CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps (namespace, handler,
 ALTER TABLE tasker.workers ADD COLUMN draining_since timestamptz;
 COMMENT ON COLUMN tasker.workers.draining_since IS 'From when on the worker gets no new work: it finishes what it holds and leaves.';
 
+CREATE TABLE tasker.dispatch_canary (
+    only_row    boolean PRIMARY KEY DEFAULT true,
+    sent_at     timestamptz,
+    returned_at timestamptz,
+    CONSTRAINT dispatch_canary_is_one_row CHECK (only_row)
+);
+COMMENT ON TABLE tasker.dispatch_canary IS 'A message that no worker takes, sent now and then, to see that the message broker dead-letters: when it was sent last, and when one came back.';
+INSERT INTO tasker.dispatch_canary DEFAULT VALUES;
+
 CREATE TABLE tasker.dispatch_outbox (
     position   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_uuid  uuid NOT NULL,
