@@ -30,8 +30,9 @@ check: ## run what CI runs: format, vet, lint, generated files, tests with -race
 lint: $(LINT) ## run the linters of .golangci.yml
 	$(LINT) run ./...
 
-soak: ## try thousands of random stories against the model of the rules (10 minutes)
+soak: ## try thousands of random stories against the model of the rules, and a long outage (12 minutes)
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
+	go test ./internal/e2e -run TheBrokerGoesAway -timeout 30m -args -away=60s
 
 bench: ## measure the engine against plain PostgreSQL
 	go run ./cmd/bench

@@ -9,6 +9,15 @@ type Health struct {
 	Timestamp time.Time              `json:"timestamp"`
 	Version   string                 `json:"version"`
 	Checks    map[string]HealthCheck `json:"checks,omitempty" doc:"What readiness depends on, by name."`
+
+	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker."`
+}
+
+// HealthComponent is one thing that the server works without, if less well: it
+// is ready all the same.
+type HealthComponent struct {
+	Status    string `json:"status" enum:"up,down,off" doc:"off means that the configuration does not ask for it."`
+	LastError string `json:"last_error,omitempty" doc:"What is wrong with it now, and what to do."`
 }
 
 // HealthCheck is one thing that the server depends on. When one is unhealthy,

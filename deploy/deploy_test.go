@@ -20,6 +20,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tasker"
+	"tasker/internal/dispatch"
+	"tasker/internal/metrics"
 	"tasker/internal/telemetry"
 )
 
@@ -126,12 +128,24 @@ func scrape(t *testing.T) string {
 	t.Helper()
 	s, err := telemetry.Start(t.Context(), telemetry.Options{
 		Log: slog.New(slog.DiscardHandler), Read: func(context.Context) (int64, []string, error) { return 1, []string{"default"}, nil },
+		Dispatch: metrics.Sources{
+			Backlogs: func(context.Context) ([]metrics.Backlog, error) {
+				return []metrics.Backlog{{Namespace: "default"}}, nil
+			},
+			Broker: &metrics.BrokerSources{
+				Outcomes: dispatch.Outcomes(), Up: func() bool { return true },
+				Outbox:      func(context.Context) (int64, time.Duration, error) { return 0, 0, nil },
+				DeadLetters: func(context.Context) (int64, error) { return 0, nil },
+				Canary:      func(context.Context) (time.Time, error) { return time.Now(), nil },
+			},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Swept(t.Context(), time.Second, nil, nil)
 	s.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
+	s.DeadLetter(t.Context(), dispatch.LetterExpired, time.Second)
 	var body string
 	for range 2 { // the first has the series of namespaces made
 		answer := httptest.NewRecorder()

@@ -40,7 +40,8 @@ type Engine struct {
 	options Options
 	log     *slog.Logger
 
-	unheard atomic.Bool // the server had steps of which the broker did not tell
+	silentUntil atomic.Int64 // until when the broker counts as one that does not tell of steps, in Unix ns
+	asked       atomic.Int64 // when the server was asked last, in Unix ns
 
 	mu   sync.Mutex
 	line *line // to the broker; nil before the first registration and after leaving
@@ -94,15 +95,17 @@ func (e *Engine) current() *line {
 const (
 	takeDeadline  = 20 * time.Second
 	askWithout    = time.Second     // how long one claim waits while the broker is away
-	askAfter      = 5 * time.Second // of silence of the broker
+	askAfter      = 5 * time.Second // between two questions for what was not announced
+	askSilent     = 250 * time.Millisecond
+	silence       = 10 * time.Second
 	unavailRest   = 250 * time.Millisecond
 	maxTakenSteps = 1000
 )
 
 // Claim takes steps that the broker announced, up to limit, and waits for the
-// first of them up to wait. When none was announced for a while it asks the server
-// whether there is one all the same, and goes on asking as long as there is; and
-// while the broker is away, too.
+// first of them up to wait. Now and then it asks the server whether there are others
+// all the same: the server gives the oldest first, so none starves for want of a
+// message. While messages do not come, or the broker is away, it asks in their place.
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	l := e.current()
 	if l == nil {
@@ -113,31 +116,48 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		if !l.broker.Ready() {
 			return e.Server.Claim(ctx, worker, limit, min(wait, askWithout))
 		}
-		if e.unheard.Load() {
+		listen := askAfter
+		if e.silent() {
+			listen = askSilent
+		}
+		if e.silent() || time.Since(time.Unix(0, e.asked.Load())) > askAfter {
 			if list, err := e.ask(ctx, worker, limit); err != nil || len(list) > 0 {
 				return list, err
 			}
 		}
-		messages := l.gather(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), askAfter))
+		messages := l.gather(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), listen))
 		if ctx.Err() != nil {
 			l.giveBack(messages)
 			return nil, ctx.Err()
 		}
-		steps, err := e.take(ctx, worker, messages)
-		if len(messages) == 0 {
-			steps, err = e.ask(ctx, worker, limit)
-		}
+		steps, err := e.takeOrAsk(ctx, worker, messages, limit)
 		if err != nil || len(steps) > 0 || time.Until(deadline) <= 0 {
 			return steps, err
 		}
 	}
 }
 
-// ask takes what the server has, announced or not.
-func (e *Engine) ask(ctx context.Context, worker tasker.ID, limit int) ([]tasker.Assignment, error) {
-	list, err := e.Server.Claim(ctx, worker, limit, 0)
-	e.unheard.Store(len(list) > 0)
+// silent reports whether the server lately had steps of which the broker did not tell.
+func (e *Engine) silent() bool { return time.Now().UnixNano() < e.silentUntil.Load() }
+
+// takeOrAsk claims the steps that messages name. If there are none it asks the
+// server, and learns from its answer whether the broker tells of steps at all.
+func (e *Engine) takeOrAsk(ctx context.Context, worker tasker.ID, messages []rabbit.Delivery, limit int) ([]tasker.Assignment, error) {
+	if len(messages) > 0 {
+		e.silentUntil.Store(0)
+		return e.take(ctx, worker, messages)
+	}
+	list, err := e.ask(ctx, worker, limit)
+	if len(list) > 0 {
+		e.silentUntil.Store(time.Now().Add(silence).UnixNano())
+	}
 	return list, err
+}
+
+// ask takes what the server has now, announced or not.
+func (e *Engine) ask(ctx context.Context, worker tasker.ID, limit int) ([]tasker.Assignment, error) {
+	e.asked.Store(time.Now().UnixNano())
+	return e.Server.Claim(ctx, worker, limit, 0)
 }
 
 // take claims the steps that messages name. A message is acknowledged when its

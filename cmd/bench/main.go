@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,11 +35,13 @@ func command() *cobra.Command {
 		Long: "Measure the engine against plain PostgreSQL, in one run on this machine.\n\n" +
 			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
 			"What a figure means is its ratio to the baseline beside it: machines differ, ratios less.\n\n" +
-			"The groups of figures are commit, drain, workflows, latency, create, cost and history;\n" +
+			"The groups of figures are commit, drain, workflows, latency, transports, create, cost and history;\n" +
+			"transports compares steps announced by a RabbitMQ, which must be named, with steps asked for;\n" +
 			"profile is one more, of one drain in process, when a file for a profile is given.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.ErrOrStderr()
+			o.BrokerURL = cmp.Or(o.BrokerURL, os.Getenv(bench.BrokerEnv)) // not as a default: help would show it
 			var err error
 			if o.Only, err = regexp.Compile(only); err != nil {
 				return fmt.Errorf("--only: %w", err)
@@ -52,6 +55,7 @@ func command() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one, as a superuser")
+	f.StringVar(&o.BrokerURL, "amqp-url", "", "a RabbitMQ for the group transports (default what "+bench.BrokerEnv+" says)")
 	f.IntVar(&o.Runs, "runs", 5, "runs of each figure, of which the median is told")
 	f.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks to drain")
 	f.IntVar(&o.Workflows, "workflows", 2_000, "workflows of each shape to drain")

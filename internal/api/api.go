@@ -24,6 +24,7 @@ import (
 
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
+	"tasker/internal/feed"
 	"tasker/internal/postgres"
 )
 
@@ -46,6 +47,13 @@ type Options struct {
 	Timeout      time.Duration // of one request, besides what a claim waits; 0 means [DefaultTimeout]
 	Version      string
 
+	// Broker says whether the message broker can be published to, and what is wrong
+	// with it. Readiness tells of it and does not depend on it; nil means that there
+	// is none.
+	Broker func() (up bool, problem error)
+
+	Feed FeedOptions // of the live feed of events
+
 	// Ready is one more thing that readiness depends on; nil means none.
 	Ready func(ctx context.Context) error
 
@@ -67,9 +75,11 @@ func New(stopping context.Context, o Options) http.Handler {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready,
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{},
 	}
+	s.live = o.Feed.complete(o.Log)
+	s.feed = feed.New(o.DB, s.live.Options)
 	for _, rt := range s.routes() {
 		rt.maxBody = cmp.Or(rt.maxBody, o.MaxBodyBytes)
 		rt.timeout = o.Timeout + rt.wait
@@ -88,6 +98,9 @@ type server struct {
 	engine   *engine.Engine
 	dlq      *dlq.Service
 	metrics  http.Handler
+	broker   func() (up bool, problem error)
+	live     FeedOptions
+	feed     *feed.Feed
 	log      *slog.Logger
 	version  string
 	ready    func(context.Context) error

@@ -9,6 +9,7 @@ import (
 
 	"tasker"
 	"tasker/apiv1"
+	"tasker/internal/payload"
 )
 
 // healthy answers without looking at anything: whoever gets an answer knows.
@@ -45,10 +46,30 @@ func (s *server) readiness(x *exchange) error {
 	if len(causes) > 0 {
 		return &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",
-			Details: map[string]any{"checks": seen}, Err: errors.Join(causes...),
+			Details: map[string]any{"checks": seen, "components": s.components()}, Err: errors.Join(causes...),
 		}
 	}
-	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen})
+	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Components: s.components()})
+}
+
+// longestProblem is how much is told of what is wrong with a component.
+const longestProblem = 2000
+
+// components are what the server can do without: while the broker is away, steps
+// go to workers by way of the database.
+func (s *server) components() map[string]apiv1.HealthComponent {
+	broker := apiv1.HealthComponent{Status: "off"}
+	if s.broker != nil {
+		up, problem := s.broker()
+		broker.Status = "down"
+		if up {
+			broker.Status = "up"
+		}
+		if problem != nil {
+			broker.LastError = payload.CleanText(problem.Error(), longestProblem)
+		}
+	}
+	return map[string]apiv1.HealthComponent{"broker": broker}
 }
 
 // scrape answers who collects metrics.

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -286,6 +287,25 @@ func TestHealth(t *testing.T) {
 	p := h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", `"database":{"status":"unhealthy"`, "GET", "/health/ready", nil)
 	if strings.Contains(string(p.Error.Details), "closed pool") {
 		t.Errorf("details tell what the log should: %s", p.Error.Details)
+	}
+}
+
+// What becomes of the broker is told, and is no reason to send the server nothing.
+func TestHealthOfTheBroker(t *testing.T) {
+	t.Parallel()
+	up, problem := false, errors.New("no connection\x1b[2J to the message broker")
+	for want, broker := range map[string]func() (bool, error){
+		`"components":{"broker":{"status":"off"}}`:                                                        nil,
+		`"components":{"broker":{"status":"down","last_error":"no connection[2J to the message broker"}}`: func() (bool, error) { return up, problem },
+		`"components":{"broker":{"status":"up"}}`:                                                         func() (bool, error) { return true, nil },
+		`"components":{"broker":{"status":"up","last_error":"no q"}}`:                                     func() (bool, error) { return true, errors.New("no q") },
+	} {
+		h := newHouse(t, func(o *api.Options) { o.Broker = broker })
+		if r := h.send("GET", "/health/ready", nil); r.status != http.StatusOK || !strings.Contains(r.text, want) {
+			t.Errorf("%d %s, want %s", r.status, r.text, want)
+		}
+		h.db.Close()
+		h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", want, "GET", "/health/ready", nil)
 	}
 }
 

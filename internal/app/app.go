@@ -53,20 +53,21 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer db.Close()
 	c := o.Config
-	m, err := startMetrics(ctx, o, db)
-	if err != nil {
-		return err
-	}
-	defer m.stop(ctx)
 	line, err := newLine(o)
 	if err != nil {
 		return err
 	}
+	m, err := startMetrics(ctx, o, db, line)
+	if err != nil {
+		return err
+	}
+	defer m.stop(ctx)
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
-		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover, Log: o.Log,
+		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
+		Expired: m.Expired, Log: o.Log,
 	}))
-	line.begin(o, db, e)
+	line.begin(o, db, e, m.Metrics)
 	every := c.StalenessDetection.DetectionInterval()
 	if !c.StalenessDetection.Enabled {
 		every = -1
@@ -142,7 +143,7 @@ const (
 
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
 		LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts(),
 	})
 	server := &http.Server{

@@ -25,10 +25,11 @@ import (
 	"tasker/internal/app"
 	"tasker/internal/config"
 	"tasker/internal/engine"
+	"tasker/internal/mqtest"
 	"tasker/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
 
 // patience bounds everything that a test waits for.
 const patience = time.Minute

@@ -8,6 +8,7 @@ import (
 	"tasker/internal/config"
 	"tasker/internal/dispatch"
 	"tasker/internal/engine"
+	"tasker/internal/metrics"
 	"tasker/internal/postgres"
 	"tasker/internal/rabbit"
 )
@@ -58,11 +59,44 @@ func (l *line) tell(o engine.Options) engine.Options {
 }
 
 // begin makes the service once there is an engine, and before that is used.
-func (l *line) begin(o Options, db *postgres.DB, e *engine.Engine) {
+func (l *line) begin(o Options, db *postgres.DB, e *engine.Engine, counts dispatch.Counts) {
 	if l.broker == nil {
 		return
 	}
-	l.service = dispatch.New(dispatch.Options{Broker: l.broker, DB: db, Engine: e, DeadLetters: l.config.DeadLetter.Enabled, Log: o.Log})
+	l.service = dispatch.New(dispatch.Options{
+		Broker: l.broker, DB: db, Engine: e, DeadLetters: l.config.DeadLetter.Enabled, Counts: counts, Log: o.Log,
+	})
+}
+
+// outboxCount is how much of the outbox is counted.
+const outboxCount = 10_000
+
+// sources are where the metrics of the broker are read; nil without one.
+func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
+	if l.broker == nil {
+		return nil
+	}
+	s := &metrics.BrokerSources{
+		Outcomes: dispatch.Outcomes(), Up: l.broker.Ready,
+		Outbox: func(ctx context.Context) (int64, time.Duration, error) { return db.Outbox(ctx, outboxCount) },
+	}
+	if l.config.DeadLetter.Enabled {
+		s.Canary = db.CanaryReturnedAt
+		s.DeadLetters = func(ctx context.Context) (int64, error) {
+			messages, _, err := l.broker.Depth(ctx, l.broker.DeadLetterQueue())
+			return int64(messages), err
+		}
+	}
+	return s
+}
+
+// health says whether the broker can be published to, and what is wrong with it;
+// nil without one.
+func (l *line) health() func() (up bool, problem error) {
+	if l.broker == nil {
+		return nil
+	}
+	return func() (bool, error) { return l.broker.Ready(), l.broker.LastError() }
 }
 
 // run announces steps until ctx ends.

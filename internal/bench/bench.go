@@ -35,11 +35,15 @@ type Options struct {
 	Tasks       int            // of one step, to drain; 20 000 when 0
 	Workflows   int            // of each shape, to drain; 2 000 when 0
 	Single      int            // workflows to time one by one, of each shape; 200 when 0
+	BrokerURL   string         // a RabbitMQ, for the group transports, which is left out without one
 	Only        *regexp.Regexp // the groups of figures to measure; all when nil
 	CPUProfile  string         // file for the profile of an in-process drain; none when empty
 	MemProfile  string         // file for its allocations
 	Out         io.Writer      // tells of the progress
 }
+
+// BrokerEnv names the variable with the URL of a RabbitMQ, where no flag does.
+const BrokerEnv = "TASKER_BENCH_AMQP_URL"
 
 func (o *Options) fill() {
 	o.Runs = cmp.Or(o.Runs, 5)
@@ -62,6 +66,7 @@ var groups = []struct {
 	{"drain", (*bench).drains},
 	{"workflows", (*bench).workflows},
 	{"latency", (*bench).latencies},
+	{"transports", (*bench).transports},
 	{"create", (*bench).creates},
 	{"cost", (*bench).costs},
 	{"history", (*bench).history},

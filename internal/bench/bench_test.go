@@ -3,13 +3,15 @@ package bench
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"tasker/internal/mqtest"
 	"tasker/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
 
 // The figures are the machine's; that there is one of each, from every run, is ours.
 func TestReportIsComplete(t *testing.T) {
@@ -17,7 +19,7 @@ func TestReportIsComplete(t *testing.T) {
 	dir := t.TempDir()
 	const runs = 2
 	report, err := Run(t.Context(), Options{
-		DatabaseURL: db.URL, Runs: runs, Tasks: 300, Workflows: 50, Single: 3, Out: t.Output(),
+		DatabaseURL: db.URL, Runs: runs, Tasks: 300, Workflows: 50, Single: 3, BrokerURL: mqtest.URL(t), Out: t.Output(),
 		CPUProfile: filepath.Join(dir, "cpu"), MemProfile: filepath.Join(dir, "mem"),
 	})
 	if err != nil {
@@ -35,7 +37,7 @@ func TestReportIsComplete(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int{
-		"commit": 1, "drain": 1 + 2, "workflows": 2 + 2*2*2, "latency": 2 + 3*2*3, "create": 3 + 2*3, "cost": 14, "history": 2,
+		"commit": 1, "drain": 1 + 2, "workflows": 2 + 2*2*2, "latency": 2 + 3*2*3, "transports": 2 * 5, "create": 3 + 2*3, "cost": 14, "history": 2,
 	} {
 		if groupsSeen[name] != want {
 			t.Errorf("group %s has %d figures, want %d", name, groupsSeen[name], want)
@@ -67,6 +69,20 @@ func TestReportIsComplete(t *testing.T) {
 		}
 	}
 	t.Log("\n" + text.String())
+}
+
+func TestWithoutABrokerTheReportSaysWhatIsMissing(t *testing.T) {
+	report, err := Run(t.Context(), Options{DatabaseURL: pgtest.New(t).URL, Only: regexp.MustCompile(`^transports$`), Out: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := report.Markdown(&text); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Figures) != 0 || !strings.Contains(text.String(), BrokerEnv) {
+		t.Error(text.String())
+	}
 }
 
 func TestMedian(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"tasker"
+	"tasker/internal/engine"
 	"tasker/worker"
 )
 
@@ -54,27 +55,38 @@ func (b *bench) register(ctx context.Context) error {
 type path struct {
 	name   string
 	engine worker.Engine
+	own    func() worker.Engine // makes one for each worker, instead
 	create func(ctx context.Context, s shape, n int) error
+}
+
+// forWorker is what the next worker speaks to.
+func (p path) forWorker() worker.Engine {
+	if p.own != nil {
+		return p.own()
+	}
+	return p.engine
 }
 
 const inProcess = "in process"
 
 func (b *bench) direct() path {
-	return path{name: inProcess, engine: b.engine, create: b.create}
+	return path{name: inProcess, engine: b.engine, create: createIn(b.engine)}
 }
 
 // bulk is how many tasks one request creates.
 const bulk = 1000
 
-func (b *bench) create(ctx context.Context, s shape, n int) error {
-	for n > 0 {
-		some := min(n, bulk)
-		n -= some
-		if _, err := b.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: space, Name: s.name}}, some)); err != nil {
-			return err
+func createIn(e *engine.Engine) func(ctx context.Context, s shape, n int) error {
+	return func(ctx context.Context, s shape, n int) error {
+		for n > 0 {
+			some := min(n, bulk)
+			n -= some
+			if _, err := e.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: space, Name: s.name}}, some)); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	return nil
 }
 
 // eachRun calls f for every run and every path, in turn.
@@ -119,7 +131,7 @@ func (b *bench) working(ctx context.Context, p path, c crew, f func() error) err
 	errs := make([]error, c.workers)
 	var wg sync.WaitGroup
 	for i := range errs {
-		w := worker.New(witness{p.engine, c.accepted}, worker.Options{
+		w := worker.New(witness{p.forWorker(), c.accepted}, worker.Options{
 			Name: fmt.Sprint("bench ", i), Namespaces: []string{space}, Concurrency: c.concurrency, Log: b.log,
 		})
 		worker.Handle(w, "work", func(_ context.Context, s *worker.Step[struct{}]) (int, error) {

@@ -21,20 +21,33 @@ func (b *bench) latencies(ctx context.Context) error {
 			}
 		}
 		for _, s := range []shape{linear, diamond, dag} {
-			if err := b.latency(ctx, p, s); err != nil {
+			took, err := b.alone(ctx, p, s)
+			if err != nil {
 				return err
 			}
+			b.noteLatency(p, s, took)
 		}
 		return nil
 	})
 }
 
-// latency runs workflows one after another: from the request to create one until
+func (b *bench) noteLatency(p path, s shape, took []time.Duration) {
+	name := s.name + " alone, " + p.name
+	baseline := ""
+	if s == linear {
+		baseline = rawIdle.name
+	}
+	b.note(figure{name: name + ", p50", unit: "ms", baseline: baseline}, quantile(took, 0.5))
+	b.note(figure{name: name + ", p95", unit: "ms", baseline: name + ", p50"}, quantile(took, 0.95))
+	b.note(figure{name: name + ", p99", unit: "ms", baseline: name + ", p50"}, quantile(took, 0.99))
+}
+
+// alone times workflows one after another: from the request to create one until
 // the outcome of its last step is accepted, which completes it.
-func (b *bench) latency(ctx context.Context, p path, s shape) error {
+func (b *bench) alone(ctx context.Context, p path, s shape) (took []time.Duration, err error) {
 	const warmUp = 20
 	if err := b.reset(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	var last atomic.Pointer[tasker.ID]
 	done := make(chan struct{}, 1)
@@ -52,8 +65,7 @@ func (b *bench) latency(ctx context.Context, p path, s shape) error {
 			}
 		},
 	}
-	var took []time.Duration
-	err := b.working(ctx, p, c, func() error {
+	err = b.working(ctx, p, c, func() error {
 		for n := range warmUp + b.Single {
 			start := time.Now()
 			if err := p.create(ctx, s, 1); err != nil {
@@ -70,16 +82,5 @@ func (b *bench) latency(ctx context.Context, p path, s shape) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	name := s.name + " alone, " + p.name
-	baseline := ""
-	if s == linear {
-		baseline = rawIdle.name
-	}
-	b.note(figure{name: name + ", p50", unit: "ms", baseline: baseline}, quantile(took, 0.5))
-	b.note(figure{name: name + ", p95", unit: "ms", baseline: name + ", p50"}, quantile(took, 0.95))
-	b.note(figure{name: name + ", p99", unit: "ms", baseline: name + ", p50"}, quantile(took, 0.99))
-	return nil
+	return took, err
 }

@@ -17,6 +17,7 @@ type Report struct {
 	Settings []Setting `json:"settings"`
 	Runs     int       `json:"runs"` // of each figure
 	Figures  []Figure  `json:"figures"`
+	Notes    []string  `json:"notes,omitempty"` // what was not measured, and why
 }
 
 // A Setting is something of the machine or of the server that figures depend on.
@@ -120,6 +121,9 @@ func (r Report) Markdown(out io.Writer) error {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s–%s | %s | %s | %s |\n",
 			f.Name, short(f.Median), short(f.Min), short(f.Max), f.Unit, f.Baseline, ratio)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(&b, "\n%s\n", note)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -63,20 +63,18 @@ func (s *Service) handleBatches(ctx context.Context, incoming <-chan rabbit.Deli
 		if len(batch) == 0 {
 			return
 		}
-		batch = s.dropUnreadable(ctx, batch)
-		err := s.handle(ctx, batch)
+		left, err := s.handle(ctx, s.dropUnreadable(ctx, batch))
 		if err == nil {
 			pause = firstPause
 			continue
 		}
 		if ctx.Err() == nil {
-			s.Log.WarnContext(ctx, "dead letters could not be handled; they come again", "messages", len(batch), "pause", pause, "err", err)
+			s.Log.WarnContext(ctx, "dead letters could not be handled; they come again", "messages", len(left), "pause", pause, "err", err)
 		}
 		// The pause comes first: a message that is returned is delivered again at once.
 		rest(ctx, pause)
 		pause = min(2*pause, longestPause)
-		for _, d := range batch {
-			s.Counts.DeadLetter(ctx, LetterRetried, 0)
+		for _, d := range left {
 			settle(d.Nack(true))
 		}
 	}
@@ -150,40 +148,44 @@ func (s *Service) welcome(ctx context.Context, d letter) {
 	settle(d.Ack())
 }
 
-// handle settles dead letters that are about steps. After an error none is.
-func (s *Service) handle(ctx context.Context, batch []letter) error {
+// handle settles dead letters that are about steps, and returns those that could
+// not be settled.
+func (s *Service) handle(ctx context.Context, batch []letter) (left []letter, err error) {
 	if len(batch) == 0 {
-		return nil
+		return nil, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, deadLetterDeadline)
-	defer cancel()
 	var letters []engine.DeadLetter
-	seen := map[tasker.ID]bool{}
+	seen := map[tasker.StepRef]bool{}
 	for _, d := range batch {
-		if !seen[d.step.StepUUID] {
-			seen[d.step.StepUUID] = true
+		if !seen[d.step] {
+			seen[d.step] = true
 			letters = append(letters, engine.DeadLetter{StepRef: d.step, Evidence: evidence(d.Deaths)})
 		}
 	}
-	done, err := s.Engine.DeadLetters(limited, letters)
-	if err != nil {
-		return err
-	}
+	done, err := s.Engine.DeadLetters(ctx, letters)
 	if len(done.Again) > 0 {
 		s.Wake()
 	}
-	outcome := map[tasker.ID]string{}
-	for _, id := range done.Expired {
-		outcome[id] = LetterExpired
+	outcome := map[tasker.StepRef]string{}
+	for _, step := range done.Expired {
+		outcome[step] = LetterExpired
 	}
-	for _, id := range done.Again {
-		outcome[id] = LetterAgain
+	for _, step := range done.Again {
+		outcome[step] = LetterAgain
+	}
+	for _, step := range done.Left {
+		outcome[step] = LetterRetried
 	}
 	for _, d := range batch {
-		s.Counts.DeadLetter(ctx, cmp.Or(outcome[d.step.StepUUID], LetterMoved), d.latency())
+		became := cmp.Or(outcome[d.step], LetterMoved)
+		s.Counts.DeadLetter(ctx, became, d.latency())
+		if became == LetterRetried {
+			left = append(left, d)
+			continue
+		}
 		settle(d.Ack())
 	}
-	return nil
+	return left, err
 }
 
 // read finds the step that a dead letter is about.

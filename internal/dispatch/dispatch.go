@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -168,31 +169,31 @@ const (
 	reconcileBatch    = 10_000
 )
 
-// reconcile finds steps whose announcement was lost: everything is announced, the
-// broker holds no message for a namespace, and still steps of it have waited for a
-// while. They are announced again.
+// reconcile finds steps whose announcement was lost: the broker holds no message for
+// a namespace, and still steps of it have waited for a while that are not about to
+// be announced. They are announced again.
 func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
 	if !s.Broker.Ready() {
 		return 0, nil
-	}
-	if backlog, _, err := s.DB.DispatchBacklog(ctx, 1); err != nil || backlog > 0 {
-		return 0, err
 	}
 	namespaces, err := s.DB.WaitingNamespaces(ctx)
 	if err != nil {
 		return 0, err
 	}
+	var failed []error
 	for _, n := range namespaces {
 		messages, _, err := s.Broker.Depth(ctx, rabbit.QueueOf(n))
 		if err != nil && tasker.CodeOf(err) != tasker.NotFound {
-			return 0, err
+			failed = append(failed, err)
+			continue
 		}
 		if messages > 0 {
 			continue
 		}
 		lost, err := s.DB.AnnounceLost(ctx, n, s.LostAfter, reconcileBatch)
 		if err != nil {
-			return 0, err
+			failed = append(failed, err)
+			continue
 		}
 		if lost > 0 {
 			s.Log.WarnContext(ctx, "steps wait and the broker has no message for them; they are announced again", "namespace", n, "steps", lost)
@@ -200,5 +201,5 @@ func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
 			s.Wake()
 		}
 	}
-	return 0, nil
+	return 0, errors.Join(failed...)
 }

@@ -46,6 +46,7 @@ type options struct {
 	queueTTL   time.Duration // of the broker's queues; 5 minutes by default
 	limit      time.Duration // of the steps; the same by default
 	lostAfter  time.Duration
+	grace      time.Duration // of workers that could take nothing; none by default
 	noAnnounce bool
 }
 
@@ -59,6 +60,9 @@ func newHouse(t *testing.T, o options) *house {
 	}
 	if o.limit == 0 {
 		o.limit = o.queueTTL
+	}
+	if o.grace == 0 {
+		o.grace = -1
 	}
 	name := mqtest.Name(t)
 	d := pgtest.New(t)
@@ -75,7 +79,7 @@ func newHouse(t *testing.T, o options) *house {
 	var service *dispatch.Service
 	h.engine = engine.New(h.db, engine.Options{
 		Dispatch: &tasker.Dispatch{Exchange: name, QueueTTL: o.queueTTL, DeadLetter: true, DeadLetterExchange: h.dlx, DeadLetterTTL: 24 * time.Hour},
-		QueueOf:  rabbit.QueueOf, Enqueued: func() { service.Wake() }, MaxQueueExpiries: 1000,
+		QueueOf:  rabbit.QueueOf, Enqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, ReturnGrace: o.grace,
 	})
 	h.counts = &counts{letters: map[string]int{}}
 	service = dispatch.New(dispatch.Options{
@@ -553,4 +557,74 @@ func TestAQueueThatTheBrokerRefusesHoldsUpNoOther(t *testing.T) {
 	})
 	h.work("run") // its consumer is refused as well: it asks
 	h.awaitComplete(605)
+}
+
+func TestDeadLettersWaitForWorkersThatCouldTakeNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, options{queueTTL: 200 * time.Millisecond, grace: time.Hour}) // the server has just started
+	h.template("lonely", "run")
+	task := h.create("lonely", 1)[0]
+	h.eventually("it was announced again", func() bool { return h.counts.letter(dispatch.LetterAgain) >= 1 })
+	if s := h.state(task); s != tasker.TaskStepsInProcess {
+		t.Errorf("the task is %s", s)
+	}
+}
+
+// A worker that is busy keeps no message from others.
+func TestABusyWorkerKeepsNothingFromOthers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, options{})
+	h.template("only", "run")
+	release := make(chan struct{})
+	busy := worker.New(rabbitmq.NewEngine(h.engine, rabbitmq.Options{URL: h.url}), worker.Options{Namespaces: []string{h.space}, Concurrency: 3})
+	worker.Handle(busy, "run", func(ctx context.Context, _ *worker.Step[json.RawMessage]) (string, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return "done", nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- busy.Run(ctx) }()
+	h.awaitConsumer()
+	h.create("only", 6)
+	h.eventually("it is busy", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'in_progress'`) == 3
+	})
+	h.eventually("it has stopped to listen", func() bool {
+		_, consumers, err := h.broker.Depth(h.within(), rabbit.QueueOf(h.space))
+		return err == nil && consumers == 0
+	})
+	c := h.work("run")
+	h.awaitComplete(3)
+	t.Logf("%d of the others came by message", c.taken.Load())
+	close(release)
+	h.awaitComplete(6)
+	stop()
+	h.must(<-ended)
+}
+
+func TestALetterThatCannotBeNotedIsSettledAllTheSame(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, options{queueTTL: time.Hour})
+	h.template("only", "run")
+	task := h.create("only", 1)[0]
+	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
+	_, err := h.engine.ExpireSteps(t.Context())
+	h.must(err)
+	h.exec(`UPDATE tasker.tasks_dlq SET metadata = '{"dispatch": [1]}'`) // as an operator may
+	h.letter(rabbitmq.MessageType, body(task, h.stepOf(task).UUID))
+	h.eventually("it is settled", func() bool { return h.counts.letter(dispatch.LetterMoved) == 1 })
+}
+
+func TestALetterWithAWrongTaskHidesNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, options{queueTTL: 300 * time.Millisecond})
+	h.template("only", "run")
+	task := h.create("only", 1)[0]
+	h.letter(rabbitmq.MessageType, body(tasker.NewID(), h.stepOf(task).UUID))
+	h.eventually("both are settled", func() bool {
+		return h.counts.letter(dispatch.LetterMoved) == 1 && h.counts.letter(dispatch.LetterExpired) == 1
+	})
 }

@@ -85,7 +85,7 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 	if !changed {
 		return lostRace(ctx, tx, id, u)
 	}
-	if u.Status != nil && *u.Status == tasker.EntryPermanentlyFailed {
+	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
 		if err := tx.StopAwaiting(ctx, before.TaskUUID); err != nil {
 			return update{}, err
 		}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 	"time"
 
 	"tasker/client"
+	"tasker/internal/mqtest"
 	"tasker/internal/pgtest"
+	"tasker/rabbitmq"
 	"tasker/worker"
 )
 
@@ -26,6 +29,13 @@ const workerEnv = "TASKER_E2E_WORKER"
 // databaseEnv names the file that exists when the database that the handlers
 // need is up.
 const databaseEnv = "TASKER_E2E_DATABASE_UP"
+
+// With this variable a worker hears of steps from the broker that it names.
+const brokerEnv = "TASKER_E2E_BROKER"
+
+// namespaceEnv names the namespace whose steps a worker takes, if it is not the
+// usual one.
+const namespaceEnv = "TASKER_E2E_NAMESPACE"
 
 // bin is where the programs under test are.
 var bin string
@@ -64,8 +74,10 @@ func build(m *testing.M) (code int) {
 			code = 1
 		}
 	}()
-	return pgtest.Run(m)
+	return mqtest.Run(func() int { return pgtest.Run(m) })
 }
+
+func workerName(pid int) string { return fmt.Sprint("e2e ", pid) }
 
 // work is a worker until it is told to end.
 func work(url string) error {
@@ -75,9 +87,13 @@ func work(url string) error {
 	if err != nil {
 		return err
 	}
-	w := worker.New(c.Engine(), worker.Options{
-		Name: fmt.Sprint("e2e ", os.Getpid()), Namespaces: []string{"order_processing"}, Concurrency: 8,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	var engine worker.Engine = c.Engine()
+	if broker := os.Getenv(brokerEnv); broker != "" {
+		engine = rabbitmq.NewEngine(c.Engine(), rabbitmq.Options{URL: broker, Log: log})
+	}
+	w := worker.New(engine, worker.Options{
+		Name: workerName(os.Getpid()), Namespaces: []string{cmp.Or(os.Getenv(namespaceEnv), "order_processing")}, Concurrency: 8, Log: log,
 	})
 	worker.Handle(w, "echo", func(_ context.Context, s *worker.Step[map[string]any]) (map[string]any, error) {
 		return map[string]any{"step": s.Name, "received": s.DependencyResults}, nil

@@ -139,13 +139,13 @@ func serve(t *testing.T, database string, env ...string) *process {
 }
 
 // startWorker starts a worker of its own process.
-func startWorker(t *testing.T, url, databaseUp string) *process {
+func startWorker(t *testing.T, url, databaseUp string, env ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, []string{workerEnv + "=" + url, databaseEnv + "=" + databaseUp}, self)
+	return start(t, append(env, workerEnv+"="+url, databaseEnv+"="+databaseUp), self)
 }
 
 // ctl runs tasker-ctl, which must succeed, and returns what it prints.

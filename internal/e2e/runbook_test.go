@@ -446,13 +446,21 @@ type shell struct {
 	out *bufio.Reader
 }
 
+// runbookPatience bounds a whole runbook, whose blocks may wait as well.
+const runbookPatience = 5 * time.Minute
+
 func startShell(t *testing.T, env []string) *shell {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), runbookPatience)
 	cmd := exec.CommandContext(ctx, "bash", "--norc", "--noprofile")
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), append(env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"NO_PROXY=127.0.0.1", "TMPDIR="+cmd.Dir)...)
+	path := bin + string(os.PathListSeparator) + os.Getenv("PATH")
+	for _, v := range env {
+		if first, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = first + string(os.PathListSeparator) + path
+		}
+	}
+	cmd.Env = append(os.Environ(), append(env, "PATH="+path, "NO_PROXY=127.0.0.1", "TMPDIR="+cmd.Dir)...)
 	cmd.WaitDelay = 10 * time.Second
 	in, err := cmd.StdinPipe()
 	must(t, err)

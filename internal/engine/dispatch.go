@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker"
@@ -68,47 +70,76 @@ type DeadLetter struct {
 	Evidence json.RawMessage
 }
 
-// DeadLettered says what became of dead letters, by their step: each is settled.
+// DeadLettered says what became of dead letters. All others have moved on, or never
+// were.
 type DeadLettered struct {
-	Expired []tasker.ID // failed now, because no worker took them in time
-	Again   []tasker.ID // still have time, and are announced again
+	Expired []tasker.StepRef // failed now, because no worker took them in time
+	Again   []tasker.StepRef // still have time, and are announced again
+	Left    []tasker.StepRef // could not be settled: their letters must come again
 }
 
 // DeadLetters does what dead letters ask for (seed 004, "Dead Letter Handler"):
 // steps past their limit fail, those that still have time are announced again, all
-// others have moved on, or never were. An error means that nothing is settled.
-func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (DeadLettered, error) {
-	evidence := make(map[tasker.ID]json.RawMessage, len(letters))
+// others have moved on, or never were. While workers are given a moment to come
+// back, all steps have time. The error is about the steps left.
+func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done DeadLettered, err error) {
+	inTime := !e.grace.over(e.now())
+	var failed []error
+	for some := range slices.Chunk(letters, expiryChunk) {
+		err := together(ctx, some, func(some []DeadLetter) error { return e.deadLetters(ctx, some, inTime, &done) })
+		failed = append(failed, err)
+	}
+	return done, errors.Join(failed...)
+}
+
+func (e *Engine) deadLetters(ctx context.Context, letters []DeadLetter, inTime bool, done *DeadLettered) error {
+	limited, cancel := context.WithTimeout(ctx, expiryTime)
+	defer cancel()
+	evidence := make(map[tasker.StepRef]json.RawMessage, len(letters))
 	steps := make([]tasker.StepRef, len(letters))
 	for i, l := range letters {
-		steps[i], evidence[l.StepUUID] = l.StepRef, l.Evidence
+		steps[i], evidence[l.StepRef] = l.StepRef, l.Evidence
 	}
-	expired, err := e.expire(ctx, steps, evidence, lockAll)
-	if err != nil {
-		return DeadLettered{}, fmt.Errorf("fail steps that no worker took: %w", err)
+	expired, again, err := e.settleLetters(limited, steps, evidence, inTime)
+	switch {
+	case err == nil:
+	case len(letters) == 1 || ctx.Err() != nil:
+		done.Left = append(done.Left, steps...)
+		return err
+	default:
+		return err // each is tried on its own
 	}
-	var done DeadLettered
-	failed := make(map[tasker.ID]bool, len(expired))
-	for _, x := range expired {
-		failed[x.StepUUID] = true
-		done.Expired = append(done.Expired, x.StepUUID)
-	}
-	var others []tasker.StepRef
-	for _, s := range steps {
-		if !failed[s.StepUUID] {
-			others = append(others, s)
+	done.Expired = append(done.Expired, expired...)
+	done.Again = append(done.Again, again...)
+	return nil
+}
+
+func (e *Engine) settleLetters(
+	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, inTime bool,
+) (expired, again []tasker.StepRef, err error) {
+	if !inTime {
+		list, err := e.expire(ctx, steps, evidence, lockAll)
+		if err != nil {
+			return nil, nil, fmt.Errorf("fail steps that no worker took: %w", err)
+		}
+		for _, x := range list {
+			expired = append(expired, tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID})
 		}
 	}
+	others := slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return slices.Contains(expired, s) })
 	if len(others) == 0 {
-		return done, nil
-	}
-	if done.Again, err = e.db.AnnounceAgain(ctx, others, 0); err != nil {
-		return DeadLettered{}, err
+		return expired, nil, nil
 	}
 	for _, s := range others { // the sweep may have been first
-		if err := e.db.NoteDeadLetter(ctx, s, evidence[s.StepUUID]); err != nil {
-			return DeadLettered{}, err
+		if err := e.db.NoteDeadLetter(ctx, s, evidence[s]); err != nil {
+			e.log.WarnContext(ctx, "what the broker says of a step could not be noted", "task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "err", err)
 		}
 	}
-	return done, nil
+	ids, err := e.db.AnnounceAgain(ctx, others, 0)
+	for _, s := range others {
+		if slices.Contains(ids, s.StepUUID) {
+			again = append(again, s)
+		}
+	}
+	return expired, again, err
 }

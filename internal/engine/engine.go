@@ -13,6 +13,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -38,14 +39,19 @@ type Options struct {
 	HeartbeatInterval time.Duration // how often workers are asked for one
 	Retention         time.Duration // how long finished tasks are kept; 0 means for ever
 	MaxQueueExpiries  int           // how often a step may be taken by no worker in time although one is alive; 0 means 3
+	ReturnGrace       time.Duration // what workers get to come back, when they could take nothing, before steps count as taken by nobody; 0 means Lease, negative none
 	NoAutoRecover     bool          // leave steps that no worker took to operators, also when a worker is there again
 	Log               *slog.Logger
 	Dispatch          *tasker.Dispatch              // the message broker that workers are told to listen to; nil means none
 	QueueOf           func(namespace string) string // the broker's queue of a namespace
 	SweepGrace        func() time.Duration          // what the broker gets to tell of steps that no worker took, before the sweep looks; nil means none
 	Enqueued          func()                        // is called after steps were enqueued; must not wait
+	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
 	Now               func() time.Time              // what waits in this process is told by; time.Now by default
 }
+
+// Expired is told of a step that failed because no worker took it in time.
+type Expired func(ctx context.Context, namespace, detectedBy, detailCode string)
 
 // Engine runs tasks. Its methods may be called concurrently.
 type Engine struct {
@@ -60,7 +66,8 @@ type Engine struct {
 	queueOf     func(namespace string) string
 	sweepGrace  func() time.Duration
 	enqueued    func()
-	returnGrace time.Duration // what workers get to take work after nobody could
+	expired     Expired
+	grace       grace
 	log         *slog.Logger
 	now         func() time.Time
 
@@ -87,12 +94,16 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.Enqueued == nil {
 		o.Enqueued = func() {}
 	}
+	if o.Expired == nil {
+		o.Expired = func(context.Context, string, string, string) {}
+	}
 	return &Engine{
 		now: o.Now,
 		db:  db, environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
-		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued,
-		lease: cmp.Or(o.Lease, DefaultLease), returnGrace: cmp.Or(o.Lease, DefaultLease),
+		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, expired: o.Expired,
+		lease:     cmp.Or(o.Lease, DefaultLease),
+		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease), failed: map[tasker.ID]time.Time{}},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		bell:      newBell(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),

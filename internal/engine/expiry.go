@@ -3,7 +3,11 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"tasker"
@@ -12,66 +16,133 @@ import (
 )
 
 const (
-	expiryBatch     = 100 // each opens an investigation
+	expiryBatch     = 100              // each opens an investigation
+	expiryChunk     = 10               // in one transaction: snapshots may be large
+	expiryTime      = 15 * time.Second // for one chunk, and after which a pass begins no other
+	failedRest      = time.Minute      // of a step that could not be failed
 	redispatchEvery = time.Second
 )
 
 // queueLoops return what keeps the limits of the queue: a step that no worker
 // takes in time fails, and comes back when a worker for it is alive.
 func (e *Engine) queueLoops() []*loop.Loop {
-	list := []*loop.Loop{{Name: "queue limits", Every: timerEvery, Timeout: timerDeadline, Pass: e.expiryPass(), Log: e.log}}
+	list := []*loop.Loop{{Name: "queue limits", Every: timerEvery, Timeout: timerDeadline, Pass: e.expiryPass, Log: e.log}}
 	if e.autoRecover {
 		list = append(list, &loop.Loop{Name: "redispatch", Every: redispatchEvery, Timeout: timerDeadline, Pass: e.Redispatch, Log: e.log})
 	}
 	return list
 }
 
-// expiryPass fails steps that no worker took in time. When this server has not
-// looked for a while, because it has just started or could not reach the
-// database, workers get a moment first: they could take nothing meanwhile.
-func (e *Engine) expiryPass() func(context.Context) (time.Duration, error) {
-	var looked, begin time.Time
-	return func(ctx context.Context) (time.Duration, error) {
-		now := e.now()
-		if now.Sub(looked) > e.returnGrace {
-			begin = now.Add(e.returnGrace)
+// A grace is the moment that workers get to take work after they could take none:
+// when this server has just started, or could not reach the database for a while.
+type grace struct {
+	mu     sync.Mutex
+	lasts  time.Duration
+	looked time.Time // when the database last answered
+	ends   time.Time
+	failed map[tasker.ID]time.Time // steps that could not be failed, until when they are left alone
+}
+
+// over reports whether steps may be failed, now that the database is asked.
+func (g *grace) over(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lasts < 0 {
+		return true
+	}
+	if now.Sub(g.looked) > g.lasts {
+		g.ends = now.Add(g.lasts)
+	}
+	return !now.Before(g.ends)
+}
+
+// answered notes that the database did.
+func (g *grace) answered(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.looked = now
+}
+
+// leave leaves steps alone for a while that could not be failed, so that they keep
+// no others from it.
+func (g *grace) leave(steps []tasker.StepRef, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range steps {
+		if len(g.failed) < 10*expiryBatch {
+			g.failed[s.StepUUID] = now.Add(failedRest)
 		}
-		if now.Before(begin) {
-			if err := e.db.Ping(ctx); err != nil {
-				return 0, err
-			}
-			looked = now
-			return 0, nil
-		}
-		n, err := e.ExpireSteps(ctx)
-		if err == nil {
-			looked = now
-		}
-		if n >= expiryBatch {
-			return loop.AtOnce, err
-		}
-		return 0, err
 	}
 }
 
-// ExpireSteps fails steps that no worker took in time, up to a batch, and opens
-// their investigations. It returns how many it found.
-func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
-	due, err := e.db.ExpiredSteps(ctx, e.sweepGrace(), expiryBatch)
-	if err != nil || len(due) == 0 {
+func (g *grace) left(now time.Time) []tasker.ID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.failed, func(_ tasker.ID, until time.Time) bool { return !now.Before(until) })
+	return slices.Collect(maps.Keys(g.failed))
+}
+
+// expiryPass fails steps that no worker took in time, unless workers are still
+// given a moment.
+func (e *Engine) expiryPass(ctx context.Context) (time.Duration, error) {
+	if !e.grace.over(e.now()) {
+		err := e.db.Ping(ctx)
+		if err == nil {
+			e.grace.answered(e.now())
+		}
 		return 0, err
 	}
-	return len(due), together(ctx, due, func(some []tasker.StepRef) error {
-		_, err := e.expire(ctx, some, nil, lockFree)
+	n, err := e.ExpireSteps(ctx)
+	if n >= expiryBatch {
+		return loop.AtOnce, err
+	}
+	return 0, err
+}
+
+// ExpireSteps fails steps that no worker took in time, up to a batch, and opens
+// their investigations. It returns how many it found. A step that cannot be failed
+// is left alone for a while.
+func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
+	begun := e.now()
+	due, err := e.db.ExpiredSteps(ctx, e.sweepGrace(), e.grace.left(begun), expiryBatch)
+	if err != nil {
+		return 0, err
+	}
+	e.grace.answered(begun)
+	var failed []error
+	for some := range slices.Chunk(due, expiryChunk) {
+		if e.now().Sub(begun) > expiryTime || ctx.Err() != nil {
+			break // what is left is found again
+		}
+		_, err := e.expireChunk(ctx, some, nil, lockFree)
+		failed = append(failed, err)
+	}
+	return len(due), errors.Join(failed...)
+}
+
+// expireChunk fails steps together, and if that cannot be done each on its own.
+// Those that cannot be failed are left alone, and the error is about them.
+func (e *Engine) expireChunk(
+	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, lock locking,
+) (expired []postgres.ExpiredStep, err error) {
+	err = together(ctx, steps, func(some []tasker.StepRef) error {
+		limited, cancel := context.WithTimeout(ctx, expiryTime)
+		defer cancel()
+		list, err := e.expire(limited, some, evidence, lock)
+		if err != nil && len(some) == 1 && ctx.Err() == nil {
+			e.grace.leave(some, e.now())
+		}
+		expired = append(expired, list...)
 		return err
 	})
+	return expired, err
 }
 
 // expire fails those of the steps that are still enqueued past their limit, with
 // an investigation of each task, all in one transaction. Evidence of a step goes
 // into the metadata of its investigation.
 func (e *Engine) expire(
-	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.ID]json.RawMessage, lock locking,
+	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, lock locking,
 ) ([]postgres.ExpiredStep, error) {
 	var expired []postgres.ExpiredStep
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -92,6 +163,7 @@ func (e *Engine) expire(
 	for _, x := range expired {
 		e.log.WarnContext(ctx, "worker queue TTL expired", "task_uuid", x.TaskUUID, "step_uuid", x.StepUUID,
 			"namespace", x.Namespace, "handler", x.Handler, "live_workers", x.Workers)
+		e.expired(ctx, x.Namespace, detector(evidence[tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID}]), expiryCode(x))
 	}
 	return expired, nil
 }
@@ -128,7 +200,7 @@ func stepsOf(tasks []tasker.ID, steps []tasker.StepRef) []tasker.StepRef {
 }
 
 func (e *Engine) investigateExpired(
-	ctx context.Context, tx *postgres.Tx, expired []postgres.ExpiredStep, evidence map[tasker.ID]json.RawMessage,
+	ctx context.Context, tx *postgres.Tx, expired []postgres.ExpiredStep, evidence map[tasker.StepRef]json.RawMessage,
 ) error {
 	var tasks []tasker.ID
 	seen := map[tasker.ID]bool{}
@@ -147,23 +219,28 @@ func (e *Engine) investigateExpired(
 		was[s.TaskUUID] = s
 	}
 	for _, x := range expired {
-		metadata, err := e.dispatchEvidence(x, evidence[x.StepUUID])
+		metadata, err := e.dispatchEvidence(x, evidence[tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID}])
 		if err != nil {
 			return err
 		}
-		s, step, code := was[x.TaskUUID], x.StepUUID, tasker.DispatchExpired
-		if x.Workers == 0 {
-			code = tasker.NoWorkers
-		}
+		s, step := was[x.TaskUUID], x.StepUUID
 		_, err = tx.OpenEntry(ctx, postgres.NewEntry{
-			TaskUUID: x.TaskUUID, StepUUID: &step, Reason: tasker.WorkerUnavailable, DetailCode: code,
-			DetectedBy: detector(evidence[x.StepUUID]), OriginalState: s.Was, Since: s.Since, Actor: systemActor, Metadata: metadata,
+			TaskUUID: x.TaskUUID, StepUUID: &step, Reason: tasker.WorkerUnavailable, DetailCode: expiryCode(x),
+			DetectedBy: detector(evidence[tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID}]), OriginalState: s.Was, Since: s.Since, Actor: systemActor, Metadata: metadata,
 		})
 		if err != nil {
 			return fmt.Errorf("investigate step %s that no worker took: %w", x.StepUUID, err)
 		}
 	}
 	return nil
+}
+
+// expiryCode says why nobody took a step.
+func expiryCode(x postgres.ExpiredStep) string {
+	if x.Workers == 0 {
+		return tasker.NoWorkers
+	}
+	return tasker.DispatchExpired
 }
 
 func detector(evidence json.RawMessage) string {
@@ -192,7 +269,7 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 		DeadLetter  json.RawMessage `json:"dead_letter,omitempty"`
 	}{
 		Transport: transport, Namespace: x.Namespace, Handler: x.Handler, QueuedAt: x.QueuedAt, ExpiresAt: x.ExpiresAt,
-		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns,
+		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && e.autoRecover,
 		DeadLetter: deadLetter,
 	}})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"tasker"
+	"tasker/internal/dlq"
 	"tasker/internal/engine"
 	"tasker/internal/loop"
 	"tasker/internal/postgres"
@@ -309,7 +311,7 @@ func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
 	h.create("only")
 	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
 	due := func(grace time.Duration) int {
-		list, err := h.db.ExpiredSteps(t.Context(), grace, 10)
+		list, err := h.db.ExpiredSteps(t.Context(), grace, nil, 10)
 		h.must(err)
 		return len(list)
 	}
@@ -441,4 +443,101 @@ func (h *house) race() (claimed int) {
 	})
 	both.Wait()
 	return claimed
+}
+
+// Steps that no worker took are told of once each, with who found them and why.
+func TestWhoCountsExpiriesIsTold(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var mu sync.Mutex
+	told := map[string]int{}
+	h.engine = engine.New(h.db, engine.Options{Expired: func(_ context.Context, namespace, detectedBy, detailCode string) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[strings.Join([]string{namespace, detectedBy, detailCode}, " ")]++
+	}})
+	h.template("one", step("first"))
+	h.create("one")
+	h.expire()
+	h.leave()
+	h.create("one")
+	h.expire()
+	letter := h.create("one")
+	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE task_uuid = $1`, letter)
+	found := engine.DeadLetter{StepRef: tasker.StepRef{TaskUUID: letter, StepUUID: h.step(letter, "first").UUID}, Evidence: json.RawMessage(`{}`)}
+	for range 2 {
+		_, err := h.engine.DeadLetters(t.Context(), []engine.DeadLetter{found})
+		h.must(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	want := map[string]int{
+		space + " sweep " + tasker.DispatchExpired: 1,
+		space + " sweep " + tasker.NoWorkers:       1,
+		space + " broker " + tasker.NoWorkers:      1,
+	}
+	if !maps.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+}
+
+// One step that cannot be failed keeps no other from it, and begins no new grace.
+func TestAStepThatCannotBeFailedKeepsNoOtherFromIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	now := time.Now()
+	h.engine = engine.New(h.db, engine.Options{Now: func() time.Time { return now }})
+	h.template("only", step("only"))
+	poison := h.create("only")
+	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '%s') EXECUTE FUNCTION public.refuse()`, poison))
+	others := []tasker.ID{h.create("only"), h.create("only")}
+	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+	n, err := h.engine.ExpireSteps(t.Context())
+	if n != 3 || err == nil {
+		t.Errorf("found %d, %v", n, err)
+	}
+	for _, task := range others {
+		h.wantState(task, tasker.TaskError)
+	}
+	if n, err = h.engine.ExpireSteps(t.Context()); n != 0 || err != nil {
+		t.Errorf("found %d, %v: the one that cannot be failed is not left alone", n, err)
+	}
+	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	now = now.Add(time.Minute)
+	if n, err = h.engine.ExpireSteps(t.Context()); n != 1 || err != nil {
+		t.Errorf("found %d, %v", n, err)
+	}
+	h.wantState(poison, tasker.TaskError)
+}
+
+func TestAnInvestigationThatEndsDoesNotChangeWhatItWasAbout(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	h.leave()
+	resolved, cancelled := h.create("only"), h.create("only")
+	h.expire()
+	service := dlq.New(h.db, dlq.Options{})
+	end := func(task tasker.ID, status tasker.ResolutionStatus) {
+		t.Helper()
+		notes, who := "known", "op"
+		_, _, err := service.Update(t.Context(), h.entry(task).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &who})
+		h.must(err)
+	}
+	end(resolved, tasker.EntryManuallyResolved)
+	end(cancelled, tasker.EntryCancelled)
+	h.exec(`UPDATE tasker.tasks SET attend_by = now() WHERE attend_by IS NOT NULL`)
+	_, err := service.Sweep(t.Context())
+	h.must(err)
+	if e := h.entry(resolved); e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("found again as %s %s, %s", e.Reason, e.DetailCode, e.ResolutionStatus)
+	}
+	h.comeBack()
+	h.accepted(success(h.claimOne("only"), `1`))
+	h.wantState(resolved, tasker.TaskComplete)
+	if e := h.entry(resolved); e.RecoveredAt == nil {
+		t.Error("the investigation is not recovered")
+	}
+	h.wantState(cancelled, tasker.TaskError) // left as it was
 }

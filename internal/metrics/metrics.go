@@ -1,5 +1,6 @@
 // Package metrics counts what becomes of stuck tasks, under the names that the
-// documents give (seed 000, "OpenTelemetry Metrics").
+// documents give (seed 000, "OpenTelemetry Metrics"), and how steps find workers
+// (seed 004, "Monitoring").
 //
 // The instruments are OpenTelemetry's and know nothing of where they are read: see
 // package telemetry. Attributes are reasons, states, namespaces and outcomes: never
@@ -43,6 +44,7 @@ type Metrics struct {
 	runs         metric.Int64Counter
 	duration     metric.Float64Histogram
 	inQueue      metric.Float64Histogram
+	dispatch     dispatch
 
 	lastRun atomic.Int64 // nanoseconds
 	read    Read
@@ -60,19 +62,15 @@ type Metrics struct {
 func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, error) {
 	m := &Metrics{read: read, log: log, begun: map[string]bool{}}
 	meter := provider.Meter(scope)
-	for _, c := range []struct {
-		into        *metric.Int64Counter
-		name, about string
-	}{
+	err := makeCounters(meter, []counter{
 		{&m.created, "tasker.dlq.entries_created.total", "Investigations opened by this server."},
 		{&m.detected, "tasker.staleness.tasks_detected.total", "Stale tasks that this server's sweep found, by the state they stood in."},
 		{&m.transitioned, "tasker.staleness.tasks_transitioned_to_error.total", "Stale tasks that this server's sweep moved to error."},
 		{&m.runs, "tasker.staleness.detection_runs.total", "Runs of this server's sweep, by outcome."},
-	} {
-		var err error
-		if *c.into, err = meter.Int64Counter(c.name, metric.WithDescription(c.about)); err != nil {
-			return nil, fmt.Errorf("metric %s: %w", c.name, err)
-		}
+		{&m.dispatch.expired, "tasker.dispatch.expired.total", "Steps that this server failed because no worker took them in time."},
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, h := range []struct {
 		into              *metric.Float64Histogram
@@ -89,7 +87,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 			return nil, fmt.Errorf("metric %s: %w", h.name, err)
 		}
 	}
-	_, err := meter.Int64ObservableGauge("tasker.dlq.pending_investigations",
+	_, err = meter.Int64ObservableGauge("tasker.dlq.pending_investigations",
 		metric.WithDescription("Open investigations in the database; the same in every server."),
 		metric.WithInt64Callback(m.observe))
 	if err != nil {
@@ -99,6 +97,21 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 		m.runs.Add(context.Background(), 0, metric.WithAttributes(attribute.String("outcome", outcome)))
 	}
 	return m, nil
+}
+
+type counter struct {
+	into        *metric.Int64Counter
+	name, about string
+}
+
+func makeCounters(meter metric.Meter, list []counter) error {
+	for _, c := range list {
+		var err error
+		if *c.into, err = meter.Int64Counter(c.name, metric.WithDescription(c.about)); err != nil {
+			return fmt.Errorf("metric %s: %w", c.name, err)
+		}
+	}
+	return nil
 }
 
 // observeTime bounds what a scrape waits for the database.
@@ -140,6 +153,7 @@ func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 		for _, r := range []tasker.Reason{tasker.StalenessTimeout, tasker.MaxRetriesExceeded} { // in error, looked into by nobody
 			m.detected.Add(ctx, 0, taskAttributes(r, n, tasker.TaskError))
 		}
+		m.beginDispatch(ctx, n)
 	}
 }
 

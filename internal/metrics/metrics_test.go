@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -25,13 +26,27 @@ type place struct {
 	reader  *sdk.ManualReader
 	pending int64
 	failing error
+
+	provider metric.MeterProvider
+	queues   []metrics.Backlog
+	broker   *broker // nil: there is none
+}
+
+// A broker is what a message broker and the outbox for it say.
+type broker struct {
+	down, deaf bool // not reached; reached, and not answering
+	depth      int64
+	outbox     int64
+	oldest     time.Duration
+	canary     time.Time
 }
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	p := &place{t: t, reader: sdk.NewManualReader()}
+	p.provider = sdk.NewMeterProvider(sdk.WithReader(p.reader))
 	var err error
-	p.Metrics, err = metrics.New(sdk.NewMeterProvider(sdk.WithReader(p.reader)), func(context.Context) (int64, []string, error) {
+	p.Metrics, err = metrics.New(p.provider, func(context.Context) (int64, []string, error) {
 		return p.pending, []string{"default"}, p.failing
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -60,6 +75,11 @@ func (p *place) collect() (series, kinds map[string]string) {
 					series[spelled(m.Name, d.Attributes)] = fmt.Sprint(d.Value)
 				}
 			case metricdata.Gauge[int64]:
+				kinds[m.Name] = "gauge"
+				for _, d := range data.DataPoints {
+					series[spelled(m.Name, d.Attributes)] = fmt.Sprint(d.Value)
+				}
+			case metricdata.Gauge[float64]:
 				kinds[m.Name] = "gauge"
 				for _, d := range data.DataPoints {
 					series[spelled(m.Name, d.Attributes)] = fmt.Sprint(d.Value)
@@ -108,6 +128,7 @@ func TestNames(t *testing.T) {
 		"tasker.staleness.detection.duration":                "histogram ms",
 		"tasker.dlq.time_in_queue":                           "histogram h",
 		"tasker.dlq.pending_investigations":                  "gauge",
+		"tasker.dispatch.expired.total":                      "counter true",
 	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
@@ -185,4 +206,10 @@ func TestNobodyCounts(t *testing.T) {
 	m.EntryCreated(t.Context(), tasker.ManualDLQ, "a")
 	m.Swept(t.Context(), time.Second, []metrics.Stale{{}}, nil)
 	m.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
+	m.Expired(t.Context(), "a", tasker.DetectedSweep, tasker.NoWorkers)
+	for _, m := range []*metrics.Metrics{m, newPlace(t).Metrics} { // nor does one without a broker
+		m.Announced(t.Context(), 1, 1)
+		m.Reannounced(t.Context(), 1)
+		m.DeadLetter(t.Context(), "expired", time.Second)
+	}
 }

@@ -88,7 +88,8 @@ LIMIT $1
 FOR NO KEY UPDATE OF o SKIP LOCKED`
 
 // Announce gives announcements that are due to publish, the oldest first, and
-// removes those that it reports as done; the others rest. When publish fails all
+// removes those that it reports as done; the others rest, longer the older they are.
+// When publish fails all
 // stay as they are. It returns how many it gave. Nobody else is given the same ones
 // meanwhile; after a crash they are given again.
 func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64, err error)) (int, error) {
@@ -121,7 +122,10 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 		if _, err = tx.Exec(ctx, `DELETE FROM tasker.dispatch_outbox WHERE position = ANY ($1)`, over); err != nil || len(failed) == 0 {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE tasker.dispatch_outbox SET due_at = clock_timestamp() + $2::interval WHERE position = ANY ($1)`, failed, rest)
+		_, err = tx.Exec(ctx, `
+			UPDATE tasker.dispatch_outbox
+			SET due_at = clock_timestamp() + least(greatest(clock_timestamp() - created_at, $2::interval), interval '1 minute')
+			WHERE position = ANY ($1)`, failed, rest)
 		return err
 	})
 	if err != nil {
@@ -175,6 +179,7 @@ WITH lost AS (
     FROM tasker.workflow_steps s
     WHERE s.state = 'enqueued' AND s.namespace = $1 AND s.state_since < now() - $2::interval
       AND s.expires_at > now()
+      AND NOT EXISTS (SELECT FROM tasker.dispatch_outbox o WHERE o.step_uuid = s.step_uuid)
     LIMIT $3
 ),
 again AS (
@@ -191,18 +196,6 @@ func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Durat
 		return 0, fmt.Errorf("announce lost steps of %s: %w", namespace, known(err))
 	}
 	return n, nil
-}
-
-// DispatchBacklog returns how many steps wait to be announced, counted up to
-// limit, and since when the oldest does.
-func (db *DB) DispatchBacklog(ctx context.Context, limit int) (n int, oldest *time.Time, err error) {
-	err = db.pool.QueryRow(ctx, `
-		SELECT count(*), min(created_at)
-		FROM (SELECT created_at FROM tasker.dispatch_outbox ORDER BY position LIMIT $1) o`, limit).Scan(&n, &oldest)
-	if err != nil {
-		return 0, nil, fmt.Errorf("count what is to be announced: %w", known(err))
-	}
-	return n, oldest, nil
 }
 
 // SendCanary reports whether it is time to send one: the last was sent longer than
@@ -247,7 +240,7 @@ func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence 
 		UPDATE tasker.tasks_dlq d
 		SET metadata = jsonb_set(d.metadata, '{dispatch, dead_letter}', $3::text::jsonb)
 		WHERE d.task_uuid = $1 AND d.step_uuid = $2 AND d.resolution_status = 'pending' AND d.dlq_reason = 'worker_unavailable'
-		  AND d.metadata ? 'dispatch' AND NOT (d.metadata -> 'dispatch') ? 'dead_letter'`, step.TaskUUID, step.StepUUID, string(evidence))
+		  AND jsonb_typeof(d.metadata -> 'dispatch') = 'object' AND NOT (d.metadata -> 'dispatch') ? 'dead_letter'`, step.TaskUUID, step.StepUUID, string(evidence))
 	if err != nil {
 		return fmt.Errorf("note a dead letter: %w", known(err))
 	}

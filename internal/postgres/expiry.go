@@ -17,14 +17,17 @@ const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_he
 const expiredSteps = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
-WHERE s.expires_at <= now() - $1::interval
+WHERE s.expires_at <= now() - $1::interval AND s.step_uuid <> ALL ($2::uuid[])
 ORDER BY s.expires_at
-LIMIT $2`
+LIMIT $3`
 
 // ExpiredSteps returns enqueued steps that no worker took in time, the longest
 // ago first; those within grace are left to whoever else looks for them.
-func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
-	rows, err := collect[tasker.StepRef](ctx, db.pool, expiredSteps, grace, limit)
+func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, without []tasker.ID, limit int) ([]tasker.StepRef, error) {
+	if without == nil {
+		without = []tasker.ID{}
+	}
+	rows, err := collect[tasker.StepRef](ctx, db.pool, expiredSteps, grace, without, limit)
 	if err != nil {
 		return nil, fmt.Errorf("look for steps that no worker took: %w", known(err))
 	}
@@ -125,11 +128,14 @@ const tasksWithServedSteps = `
 SELECT DISTINCT q.task_uuid
 FROM (
     SELECT DISTINCT n.namespace, h.handler
-    FROM tasker.workers w
-    CROSS JOIN unnest(w.namespaces) AS n (namespace)
-    CROSS JOIN unnest(w.handlers) AS h (handler)
-    WHERE ` + liveWorker + `
-      AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL)
+    FROM (
+        SELECT DISTINCT w.namespaces, w.handlers
+        FROM tasker.workers w
+        WHERE ` + liveWorker + `
+          AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL)
+    ) crew
+    CROSS JOIN unnest(crew.namespaces) AS n (namespace)
+    CROSS JOIN unnest(crew.handlers) AS h (handler)
 ) p
 CROSS JOIN LATERAL (
     SELECT s.task_uuid
@@ -147,7 +153,8 @@ func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID,
 }
 
 // The investigation of a task is recovered when this was all that it was about:
-// also while other steps kept the task from coming to error.
+// also while other steps kept the task from coming to error. Asked with IS NOT NULL,
+// the planner would read all that waits, which it takes for nothing.
 const redispatch = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -155,7 +162,7 @@ moved AS (
     SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, awaits_worker_since = NULL, worker_uuid = NULL,
         expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
     FROM clock c
-    WHERE s.task_uuid = ANY ($1) AND s.awaits_worker_since IS NOT NULL
+    WHERE s.task_uuid = ANY ($1) AND num_nonnulls(s.awaits_worker_since) = 1
       AND EXISTS (
           SELECT FROM tasker.workers w
           WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + liveWorker + `
@@ -177,7 +184,7 @@ recovered AS (
     SET recovered_at = c.at, updated_at = c.at
     FROM clock c
     WHERE d.task_uuid IN (SELECT task_uuid FROM moved) AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
-      AND d.dlq_reason = 'worker_unavailable'
+      AND d.dlq_reason IN ('worker_unavailable', 'staleness_timeout')
       AND NOT EXISTS (
           SELECT FROM tasker.workflow_steps s
           WHERE s.task_uuid = d.task_uuid AND s.state = 'error' AND s.next_retry_at IS NULL
@@ -201,11 +208,11 @@ func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, erro
 }
 
 // StopAwaiting leaves steps of a task that no worker took in time where they
-// stand: it was written off, and nothing in it goes on by itself.
+// stand: somebody has said so, and nothing in it goes on by itself.
 func (tx *Tx) StopAwaiting(ctx context.Context, task tasker.ID) error {
-	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = $1 AND awaits_worker_since IS NOT NULL`, task)
+	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = $1 AND num_nonnulls(awaits_worker_since) = 1`, task)
 	if err != nil {
-		return fmt.Errorf("leave the steps of a task that was written off: %w", err)
+		return fmt.Errorf("leave the steps of a task where they stand: %w", err)
 	}
 	return nil
 }

@@ -240,3 +240,16 @@ func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time
 	}
 	return pending, time.Duration(seconds * float64(time.Second)), nil
 }
+
+// CanaryReturnedAt returns when a canary last came back as a dead letter; zero if
+// none has yet.
+func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
+	var at *time.Time
+	if err := db.pool.QueryRow(ctx, `SELECT max(returned_at) FROM tasker.dispatch_canary`).Scan(&at); err != nil {
+		return time.Time{}, fmt.Errorf("look for the canary: %w", known(err))
+	}
+	if at == nil {
+		return time.Time{}, nil
+	}
+	return *at, nil
+}

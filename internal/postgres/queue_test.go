@@ -208,3 +208,63 @@ func TestQueuesReadNoMoreThanTheyCount(t *testing.T) {
 		t.Errorf("%d rows were read of %d that wait", n, 2*tasker.MaxQueueCount)
 	}
 }
+
+func TestBacklogs(t *testing.T) {
+	t.Parallel()
+	r := newWaitingRoom(t)
+	for _, b := range []bunch{
+		{namespace: "served", handler: "x", steps: 30, ttl: 300},
+		{namespace: "partly", handler: "x", steps: 3, ttl: 300},
+		{namespace: "partly", handler: "z", steps: 2, ttl: 300},
+		{namespace: "partly", handler: "x", steps: 4, awaiting: true}, // on their way back
+		{namespace: "lonely", handler: "x", steps: 1, ttl: 300},
+		{namespace: "lonely", handler: "x", steps: 7, awaiting: true},
+		{namespace: "long", handler: "x", steps: 1500, ttl: 300},
+	} {
+		r.add(b)
+	}
+	r.work([]string{"served", "partly", "idle", "long"}, []string{"x"}, 0, "")
+	r.work([]string{"served"}, []string{"y"}, 29*time.Second, "")
+	r.work([]string{"lonely"}, []string{"x"}, 31*time.Second, "")
+	r.work([]string{"lonely"}, []string{"x"}, 0, ", left_at = now()")
+	r.work([]string{"lonely"}, []string{"x"}, 0, ", draining_since = now()")
+	got, err := r.db.Backlogs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Backlog{
+		{"lonely", 1, 8, 0}, {"partly", 5, 2, 1}, {"long", 1000, 0, 1}, {"served", 30, 0, 2}, {"idle", 0, 0, 1},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOutbox(t *testing.T) {
+	t.Parallel()
+	r := newWaitingRoom(t)
+	pending, oldest, err := r.db.Outbox(t.Context(), 10)
+	if pending != 0 || oldest != 0 || err != nil {
+		t.Errorf("%d since %s, %v", pending, oldest, err)
+	}
+	r.exec(`INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace, created_at)
+		SELECT tasker.uuid_generate_v7(), tasker.uuid_generate_v7(), 'a', now() - make_interval(secs => 3600 - i) FROM generate_series(0, 11) i`)
+	for limit, want := range map[int]int64{10: 10, 100: 12} {
+		pending, oldest, err = r.db.Outbox(t.Context(), limit)
+		if pending != want || oldest < time.Hour || oldest > 2*time.Hour || err != nil {
+			t.Errorf("%d since %s, %v", pending, oldest, err)
+		}
+	}
+}
+
+func TestCanaryReturnedAt(t *testing.T) {
+	t.Parallel()
+	r := newWaitingRoom(t)
+	if at, err := r.db.CanaryReturnedAt(t.Context()); !at.IsZero() || err != nil {
+		t.Errorf("%s, %v", at, err)
+	}
+	r.exec(`UPDATE tasker.dispatch_canary SET returned_at = $1`, noon)
+	if at, err := r.db.CanaryReturnedAt(t.Context()); !at.Equal(noon) || err != nil {
+		t.Errorf("%s, %v", at, err)
+	}
+}

@@ -5,7 +5,9 @@
 // [Broker.Run] keeps the connection; everything else uses the one that there
 // is, on a channel of its own. Messages wait in one work queue for each
 // namespace. What a work queue holds for longer than its time to live goes
-// through the dead-letter exchange to the dead-letter queue.
+// through the dead-letter exchange to the dead-letter queue. What is not work, but
+// news for whoever wants it, goes to queues that others have bound to the
+// exchange ([Broker.PublishRouted]).
 //
 // A message that is confirmed is on disk, and is delivered at least once: after
 // a loss of the connection, perhaps again. A message that is not confirmed may

@@ -29,7 +29,7 @@ const (
 type Options struct {
 	URL          string        // amqp://user:password@host:port/vhost, or amqps
 	Name         string        // of the connection, as the broker lists it
-	Exchange     string        // for what goes to work queues; tasker.executions
+	Exchange     string        // to which everything is published; tasker.executions
 	DeadLetter   DeadLetter    // what becomes of messages that nobody took in time
 	QueueTTL     time.Duration // of a message in a work queue; 5 minutes
 	DialTimeout  time.Duration // of one attempt to connect, with its handshake; 2 s
@@ -60,6 +60,9 @@ type Broker struct {
 	lost    error            // why there is no session
 	faults  map[string]error // what the broker refuses, by the name of the thing
 }
+
+// errNotTried is why there is no connection before the first attempt.
+var errNotTried = errors.New("not connected yet")
 
 // New checks the options. It does not connect: that is for [Broker.Run].
 func New(o Options) (*Broker, error) {
@@ -97,7 +100,7 @@ func New(o Options) (*Broker, error) {
 	return &Broker{
 		o: o, log: o.Log, vhost: uri.Vhost,
 		changed: make(chan struct{}),
-		lost:    errors.New("not connected yet"),
+		lost:    errNotTried,
 		faults:  map[string]error{},
 	}, nil
 }
@@ -210,6 +213,24 @@ func (b *Broker) Wait(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), b.LastError())
+		}
+	}
+}
+
+// Tried returns when the first attempt to connect has succeeded or failed, or
+// when ctx ends. What is published earlier fails for no good reason.
+func (b *Broker) Tried(ctx context.Context) {
+	for {
+		b.mu.Lock()
+		tried, changed := !errors.Is(b.lost, errNotTried), b.changed
+		b.mu.Unlock()
+		if tried {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

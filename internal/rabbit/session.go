@@ -37,6 +37,7 @@ type session struct {
 	closing chan struct{} // closed when the session is about to end
 	again   chan struct{} // asks for the shared things to be declared again
 	blocked atomic.Pointer[string]
+	largest atomic.Int64 // bytes of a message that the broker takes; 0: not known
 
 	mu        sync.Mutex
 	ended     bool

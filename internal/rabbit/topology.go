@@ -104,6 +104,9 @@ func (s *session) ensure(ctx context.Context, namespace string) error {
 // giveUp leaves the queue of a namespace alone for a while, because it confirms
 // nothing, and returns the error that says so.
 func (s *session) giveUp(ctx context.Context, namespace string) error {
+	if reason := s.blocked.Load(); reason != nil {
+		return blockedError(*reason) // then no queue confirms anything
+	}
 	name := QueueOf(namespace)
 	err := tasker.Errorf(tasker.Unavailable, "%s confirms no messages: if rabbitmq-queues quorum_status %s shows no leader, "+
 		"a crash has broken it (RabbitMQ does not always recover a queue that was made shortly before); %s",

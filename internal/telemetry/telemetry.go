@@ -35,6 +35,7 @@ type Options struct {
 	Version     string
 	Environment string // the server's; "" for none
 	Read        metrics.Read
+	Dispatch    metrics.Sources // Backlogs nil: nothing of it is read
 	Log         *slog.Logger
 }
 
@@ -83,6 +84,11 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	m, err := metrics.New(provider, o.Read, o.Log)
 	if err != nil {
 		return nil, errors.Join(err, provider.Shutdown(ctx))
+	}
+	if o.Dispatch.Backlogs != nil {
+		if err := m.ObserveDispatch(provider, o.Dispatch); err != nil {
+			return nil, errors.Join(err, provider.Shutdown(ctx))
+		}
 	}
 	registry.MustRegister(
 		collectors.NewGoCollector(),

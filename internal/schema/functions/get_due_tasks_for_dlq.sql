@@ -18,7 +18,7 @@ AS $$
     FROM tasker.get_stale_tasks_for_dlq(p_limit) s
     UNION ALL
     SELECT u.task_uuid, u.namespace_name, u.task_name, 'error', u.state_since, u.time_in_state_minutes,
-        u.threshold_minutes, 'unrecovered_error', u.dlq_reason
+        u.threshold_minutes, CASE u.dlq_reason WHEN 'worker_unavailable' THEN 'no_workers' ELSE 'unrecovered_error' END, u.dlq_reason
     FROM tasker.get_unattended_tasks_for_dlq(p_limit) u
 $$;
 COMMENT ON FUNCTION tasker.get_due_tasks_for_dlq(integer) IS 'What the sweep has to do: stale tasks, and tasks in error that nobody looks into.';

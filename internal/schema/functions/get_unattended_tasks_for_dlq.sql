@@ -24,13 +24,16 @@ BEGIN
         round((extract(epoch FROM p_now - t.state_since) / 60)::numeric, 3),
         round((extract(epoch FROM t.attend_by - t.state_since) / 60)::numeric, 3),
         CASE
-            WHEN EXISTS (
-                SELECT FROM tasker.workflow_steps s
-                WHERE s.task_uuid = t.task_uuid AND s.state = 'error' AND s.next_retry_at IS NULL
-            ) THEN 'max_retries_exceeded'::tasker.dlq_reason
+            WHEN n.failed > n.awaiting THEN 'max_retries_exceeded'::tasker.dlq_reason
+            WHEN n.awaiting > 0 THEN 'worker_unavailable'
             ELSE 'staleness_timeout'
         END
     FROM tasker.tasks t
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS failed, count(s.awaits_worker_since) AS awaiting
+        FROM tasker.workflow_steps s
+        WHERE s.task_uuid = t.task_uuid AND s.state = 'error' AND s.next_retry_at IS NULL
+    ) n
     WHERE t.attend_by <= p_now
     ORDER BY t.attend_by
     LIMIT p_limit;

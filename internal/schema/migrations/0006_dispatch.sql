@@ -48,4 +48,5 @@ CREATE TABLE tasker.dispatch_outbox (
     due_at     timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 COMMENT ON TABLE tasker.dispatch_outbox IS 'Steps to be announced through the message broker, written in the transaction that enqueues them and removed once the broker has confirmed.';
+CREATE INDEX dispatch_outbox_by_step ON tasker.dispatch_outbox (step_uuid);
 COMMENT ON COLUMN tasker.dispatch_outbox.due_at IS 'Not to be announced before this instant: after a try that failed, and for a step that came to a worker without its handler.';

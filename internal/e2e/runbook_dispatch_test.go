@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"tasker"
+	"tasker/internal/mqtest"
+	"tasker/internal/pgtest"
+)
+
+// A brokered situation is one of a server with a RabbitMQ of its own.
+type brokered struct {
+	*situation
+	broker   *mqtest.Broker
+	server   *process
+	database string
+	listen   string
+	env      []string // of the server, and of whoever stands before its machine
+}
+
+// newBrokered starts a server whose steps wait for a worker for four seconds, and
+// a RabbitMQ.
+func newBrokered(t *testing.T) *brokered {
+	t.Helper()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	b := &brokered{
+		situation: &situation{t: t, pool: database.Pool(t), databaseUp: filepath.Join(t.TempDir(), "up")},
+		broker:    mqtest.Start(t), database: database.URL, listen: freeAddress(t),
+	}
+	b.env = []string{
+		"TASKER_STALENESS_DETECTION_ENABLED=false", "TASKER_WORKERS_LEASE_SECONDS=3", "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=1",
+		"TASKER_MESSAGE_QUEUE_TRANSPORT=rabbitmq", "TASKER_MESSAGE_QUEUE_RABBITMQ_URL=" + b.broker.URL,
+		"TASKER_MESSAGE_QUEUE_RABBITMQ_WORKER_QUEUE_TTL_MS=4000", "TASKER_MESSAGE_QUEUE_RABBITMQ_SWEEP_GRACE_MS=600000",
+	}
+	b.serve()
+	return b
+}
+
+// serve starts the server, again where it was.
+func (b *brokered) serve() {
+	b.t.Helper()
+	templates := b.t.TempDir()
+	for name, text := range runbookTemplates {
+		must(b.t, os.WriteFile(filepath.Join(templates, name+".yaml"), []byte(text), 0o600))
+	}
+	b.server = start(b.t, b.env, program("tasker"), "serve", "--database-url", b.database, "--listen", b.listen, "--templates", templates)
+	b.url = b.server.url()
+	b.client = newClient(b.t, b.url)
+}
+
+// onPath is what makes rabbitmqctl that of the broker of the test: a folder to
+// put at the beginning of the PATH.
+func (b *brokered) onPath() string {
+	b.t.Helper()
+	dir := b.t.TempDir()
+	var script strings.Builder
+	script.WriteString("#!/bin/sh\n")
+	for line := range strings.Lines(b.broker.Shell(b.t, "env; echo TOOL=$(command -v rabbitmqctl)")) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if ok && (name == "TOOL" || name == "HOME" || strings.HasPrefix(name, "RABBITMQ_") || strings.HasPrefix(name, "ERL_")) {
+			fmt.Fprintf(&script, "export %s='%s'\n", name, value)
+		}
+	}
+	script.WriteString("exec \"$TOOL\" \"$@\"\n")
+	must(b.t, os.WriteFile(filepath.Join(dir, "rabbitmqctl"), []byte(script.String()), 0o700))
+	return dir
+}
+
+// channel returns a channel to the broker that ends with the test.
+func (b *brokered) channel() *amqp.Channel {
+	b.t.Helper()
+	conn, err := amqp.Dial(b.broker.URL)
+	must(b.t, err)
+	b.t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	must(b.t, err)
+	return ch
+}
+
+// awaitDepth waits until a queue has so many messages.
+func (b *brokered) awaitDepth(queue string, want int) {
+	b.t.Helper()
+	ch := b.channel()
+	await(b.t, fmt.Sprintf("%d messages in %s", want, queue), func() bool {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		must(b.t, err)
+		return q.Messages == want
+	})
+}
+
+// awaitListed waits until rabbitmqctl lists a queue as its line says: name,
+// messages, consumers.
+func (b *brokered) awaitListed(line string) {
+	b.t.Helper()
+	await(b.t, line, func() bool {
+		return strings.Contains(b.broker.Shell(b.t, "rabbitmqctl --quiet list_queues name messages consumers"), line+"\n")
+	})
+}
+
+// get returns what the server answers.
+func (b *brokered) get(path string) string {
+	b.t.Helper()
+	request, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.url+path, http.NoBody)
+	must(b.t, err)
+	answer, err := (&http.Client{Timeout: patience}).Do(request)
+	must(b.t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	must(b.t, err)
+	return string(body)
+}
+
+// submit makes a task for shipping, where nobody works.
+func (b *brokered) submit() tasker.ID {
+	b.t.Helper()
+	return b.create("ship_parcel", "steps_in_process")
+}
+
+const (
+	deadLetters = "tasker.dlx.queue"
+	workQueue   = "worker.shipping.executions"
+)
+
+// Every command of the runbooks of the dispatch does what they say, exactly as printed.
+func TestRunbooksOfTheDispatch(t *testing.T) {
+	t.Parallel()
+	t.Run("steps-without-workers", testStepsWithoutWorkers)
+	t.Run("steps-without-workers of nothing", testStepsWithoutWorkersOfNothing)
+	t.Run("dead-letter-queue", testDeadLetterQueue)
+}
+
+func testStepsWithoutWorkers(t *testing.T) {
+	b := newBrokered(t)
+	startWorker(t, b.url, b.databaseUp) // for others
+	var tasks []tasker.ID
+	for range 3 {
+		tasks = append(tasks, b.create("ship_parcel", "error"))
+	}
+	said := b.run("steps-without-workers.md", map[string]func(){"7. Verify": b.ship})
+	said.want("1. See how many there are",
+		`tasker_dispatch_expired_total{detail_code="no_workers",detected_by="broker",namespace="shipping"} 3`,
+		`tasker_dispatch_dead_letters_total{outcome="expired"} 3`, `tasker_workers_live{namespace="order_processing"} 1`,
+		`tasker_queue_unserved_steps{namespace="shipping"} 3`, `"status": "up"`)
+	said.want("2. Find where nobody takes work", "NOBODY for shipping/echo: 0 wait, 3 waited too long")
+	said.want("3. Look at the workers", "active\te2e ")
+	said.want("4. See why the steps were not taken", "3\tshipping\tno_workers\tno worker for a step is alive")
+	said.want("5. Look at one of them", `"detected_by": "broker"`, `"reason": "expired"`, `"queue": "worker.shipping.executions"`, `"live_workers": 0`)
+	said.want("7. Verify", "steps that wait without a worker: 0", "3 investigations recovered")
+	for _, task := range tasks {
+		awaitStatus(t, b.client, task, "complete")
+	}
+}
+
+// Where nothing waits, and without a broker, the runbook says so and fails nowhere.
+func testStepsWithoutWorkersOfNothing(t *testing.T) {
+	said := newSituation(t).run("steps-without-workers.md", nil)
+	said.want("1. See how many there are", `"status": "off"`)
+	said.wantNot("2. Find where nobody takes work", "NOBODY")
+	said.want("7. Verify", "steps that wait without a worker: 0")
+}
+
+func testDeadLetterQueue(t *testing.T) {
+	b := newBrokered(t)
+	b.create("ship_parcel", "error") // by its dead letter
+	b.awaitListed(deadLetters + "\t0\t1")
+	said := b.run("dead-letter-queue.md", map[string]func(){
+		"Dead letters are not handled": func() {
+			b.submit()
+			b.submit()
+			b.awaitDepth(workQueue, 2)
+			b.server.stop()
+			b.awaitListed(deadLetters + "\t2\t0")
+		},
+		"Once it is mended": b.serve,
+		"Messages do not become dead letters": func() {
+			await(t, "the dead letters", func() bool {
+				return strings.Contains(b.get("/metrics"), `tasker_dispatch_dead_letters_total{outcome="expired"} 2`)
+			})
+			ch := b.channel()
+			_, err := ch.QueueDelete(workQueue, false, false, false)
+			must(t, err)
+			b.server.stop() // it knows the queue
+			_, err = ch.QueueDeclare(workQueue, true, false, false, false, nil)
+			must(t, err)
+			b.serve()
+			b.submit()
+			await(t, "the fault", func() bool { return strings.Contains(b.get("/health/ready"), workQueue) })
+			must(t, ch.QueueUnbind(deadLetters, "#", "tasker.dlx", nil)) // the server has bound it by now
+		},
+		"The broker is away": func() {
+			b.broker.Stop(t)
+			await(t, "the loss of the broker", func() bool { return strings.Contains(b.get("/metrics"), "tasker_dispatch_broker_up 0") })
+		},
+		"Once it is back": func() { b.broker.Restart(t) },
+		"Purge the dead-letter queue, with care": func() {
+			b.submit()
+			b.awaitDepth(workQueue, 1)
+			b.server.stop()
+			b.awaitDepth(deadLetters, 1)
+		},
+	}, append(b.env, "PURGE=yes", "PATH="+b.onPath())...)
+	said.want("1. See what is there", deadLetters+"\tquorum\t0\t1", workQueue+"\tquorum\t")
+	said.want("2. See a dead letter", `"reason": "expired"`, `"queue": "worker.shipping.executions"`)
+	said.want("Dead letters are not handled", "NO SERVER answers", deadLetters+"\t2\t0", "enabled = true")
+	said.want("Once it is mended", "dead letters that wait: 0", "tasker_dispatch_dead_letters_total")
+	said.want("Messages do not become dead letters", "tasker.dlx\ttopic", "MISSING: the binding", "as they should not be: "+workQueue,
+		"exists with other settings")
+	said.wantNot("Messages do not become dead letters", "MISSING: the exchange")
+	said.want("See that it is as it should be", "tasker.dlx\t"+deadLetters+"\t#", "a canary has come back")
+	said.wantNot("See that it is as it should be", "NO CANARY")
+	said.want("The broker is away", `"status": "ready"`, `"status": "down"`, "tasker_dispatch_broker_up 0", "THE BROKER does not run")
+	said.want("Once it is back", `"status": "up"`)
+	said.want("Purge the dead-letter queue, with care", "Purging queue '"+deadLetters+"'")
+	b.awaitDepth(deadLetters, 0)
+	b.serve()
+}

@@ -1,0 +1,307 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"tasker"
+)
+
+// letterBuckets are for the time from death to handling, in ms: RabbitMQ tells it
+// to the second, and a dead letter may wait for as long as it is kept.
+var letterBuckets = []float64{250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000, 7_200_000, 86_400_000}
+
+// A Backlog is what waits for workers in a namespace, and who is there for it.
+type Backlog struct {
+	Namespace string
+	Steps     int64 // enqueued
+	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
+	Workers   int64 // alive
+}
+
+// Sources are where the gauges of the dispatch are read, each time they are
+// collected.
+type Sources struct {
+	Backlogs func(context.Context) ([]Backlog, error)
+	Broker   *BrokerSources // nil: there is no message broker
+}
+
+// BrokerSources are those of a server with a message broker.
+type BrokerSources struct {
+	Outcomes    []string // what may become of a dead letter
+	Up          func() bool
+	Outbox      func(context.Context) (pending int64, oldest time.Duration, err error)
+	DeadLetters func(context.Context) (int64, error) // how many wait; nil: none are kept
+
+	// Canary says when a message that was to become a dead letter last did; zero means
+	// that none has yet. Nil: none is sent.
+	Canary func(context.Context) (time.Time, error)
+}
+
+// dispatch is the instruments of how steps find workers.
+type dispatch struct {
+	Sources
+
+	expired     metric.Int64Counter
+	announced   metric.Int64Counter // this and the next three are nil without a broker
+	reannounced metric.Int64Counter
+	letters     metric.Int64Counter
+	latency     metric.Float64Histogram
+
+	steps, unserved, workers metric.Int64ObservableGauge
+	up, depth, pending       metric.Int64ObservableGauge
+	canary                   metric.Int64ObservableGauge
+	oldest                   metric.Float64ObservableGauge
+
+	// What was read last; guarded by Metrics.mu.
+	backlogs   []Backlog
+	outbox     int64
+	outboxAge  time.Duration
+	outboxRead bool
+}
+
+// ObserveDispatch adds the gauges of the sources, and what is counted about a
+// broker if there is one. It is called before anything is counted.
+//
+// Gauges from the database keep their last value while it cannot be read. Those
+// from the broker do not: that it is away is a gauge of its own.
+func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) error {
+	m.mu.Lock()
+	m.dispatch.Sources = s
+	m.mu.Unlock()
+	d, meter := &m.dispatch, provider.Meter(scope)
+	observed, err := makeGauges(meter, []gauge{
+		{&d.steps, "tasker.queue.steps", "Steps that wait for a worker, by namespace; of a handler at most 1000 are counted."},
+		{&d.unserved, "tasker.queue.unserved_steps", "Steps that wait while no worker for their handler is alive, by namespace; of a handler at most 1000 are counted."},
+		{&d.workers, "tasker.workers.live", "Workers that are alive and take work, by namespace."},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := meter.RegisterCallback(m.observeBacklogs, observed...); err != nil {
+		return fmt.Errorf("metrics of queues: %w", err)
+	}
+	if s.Broker == nil {
+		return nil
+	}
+	if err := d.countBroker(meter, s.Broker.Outcomes); err != nil {
+		return err
+	}
+	observed, err = makeGauges(meter, []gauge{
+		{&d.up, "tasker.dispatch.broker_up", "1 while this server can publish to the message broker, else 0."},
+		{&d.depth, "tasker.dispatch.dead_letter_queue.depth", "Dead letters that wait to be handled; absent while the broker is away."},
+		{&d.canary, "tasker.dispatch.canary.returned_timestamp_seconds", "When a canary last became a dead letter, as it should, in Unix time; 0 if none has yet, absent while nobody can know."},
+		{&d.pending, "tasker.dispatch.outbox.pending", "Steps that wait to be announced; at most 10000 are counted."},
+	})
+	if err != nil {
+		return err
+	}
+	d.oldest, err = meter.Float64ObservableGauge("tasker.dispatch.outbox.oldest_seconds",
+		metric.WithDescription("For how long the step has waited that is next to be announced; 0 if none does."))
+	if err != nil {
+		return fmt.Errorf("metric tasker.dispatch.outbox.oldest_seconds: %w", err)
+	}
+	if _, err := meter.RegisterCallback(m.observeBroker, append(observed, d.oldest)...); err != nil {
+		return fmt.Errorf("metrics of the message broker: %w", err)
+	}
+	return nil
+}
+
+type gauge struct {
+	into        *metric.Int64ObservableGauge
+	name, about string
+}
+
+func makeGauges(meter metric.Meter, list []gauge) ([]metric.Observable, error) {
+	var made []metric.Observable
+	for _, g := range list {
+		var err error
+		if *g.into, err = meter.Int64ObservableGauge(g.name, metric.WithDescription(g.about)); err != nil {
+			return nil, fmt.Errorf("metric %s: %w", g.name, err)
+		}
+		made = append(made, *g.into)
+	}
+	return made, nil
+}
+
+// countBroker makes what is counted about a broker, at 0.
+func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
+	err := makeCounters(meter, []counter{
+		{&d.announced, "tasker.dispatch.announced.total", "Steps that this server announced through the message broker, by what the broker said."},
+		{&d.reannounced, "tasker.dispatch.reannounced.total", "Steps whose announcement was lost, and that this server announced again."},
+		{&d.letters, "tasker.dispatch.dead_letters.total", "Dead letters that this server handled, by what became of them."},
+	})
+	if err != nil {
+		return err
+	}
+	d.latency, err = meter.Float64Histogram("tasker.dispatch.dead_letter.latency", metric.WithUnit("ms"),
+		metric.WithDescription("From when a message became a dead letter, which is told to the second, to when this server had handled it."),
+		metric.WithExplicitBucketBoundaries(letterBuckets...))
+	if err != nil {
+		return fmt.Errorf("metric tasker.dispatch.dead_letter.latency: %w", err)
+	}
+	ctx := context.Background()
+	d.reannounced.Add(ctx, 0)
+	for _, o := range []string{"confirmed", "failed"} {
+		d.announced.Add(ctx, 0, outcomeIs(o))
+	}
+	for _, o := range outcomes {
+		d.letters.Add(ctx, 0, outcomeIs(o))
+	}
+	return nil
+}
+
+// observeBacklogs reads what waits. Namespaces with a template in which nothing
+// waits, and for which nobody is there, are shown as well.
+func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error {
+	ctx, cancel := context.WithTimeout(ctx, observeTime)
+	defer cancel()
+	list, err := m.dispatch.Backlogs(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.log.WarnContext(ctx, "queues could not be counted; their metrics keep the last values", "err", err)
+	} else {
+		m.dispatch.backlogs = list[:min(len(list), maxNamespaces)]
+	}
+	shown := map[string]bool{}
+	for _, b := range m.dispatch.backlogs {
+		shown[b.Namespace] = true
+		m.dispatch.show(o, b)
+	}
+	for n := range m.begun {
+		if !shown[n] && len(shown) < maxNamespaces {
+			shown[n] = true
+			m.dispatch.show(o, Backlog{Namespace: n})
+		}
+	}
+	return nil
+}
+
+func (d *dispatch) show(o metric.Observer, b Backlog) {
+	of := metric.WithAttributes(attribute.String("namespace", b.Namespace))
+	o.ObserveInt64(d.steps, b.Steps, of)
+	o.ObserveInt64(d.unserved, b.Unserved, of)
+	o.ObserveInt64(d.workers, b.Workers, of)
+}
+
+// brokerTime bounds what a scrape waits for the broker.
+const brokerTime = 2 * time.Second
+
+func (m *Metrics) observeBroker(ctx context.Context, o metric.Observer) error {
+	m.observeOutbox(ctx, o)
+	d := &m.dispatch
+	if !d.Broker.Up() {
+		o.ObserveInt64(d.up, 0)
+		return nil
+	}
+	o.ObserveInt64(d.up, 1)
+	ctx, cancel := context.WithTimeout(ctx, brokerTime)
+	defer cancel()
+	if d.Broker.Canary != nil {
+		m.observeCanary(ctx, o)
+	}
+	if d.Broker.DeadLetters == nil {
+		return nil
+	}
+	depth, err := d.Broker.DeadLetters(ctx)
+	if err != nil {
+		m.log.WarnContext(ctx, "dead letters could not be counted; their metric is left out", "err", err)
+		return nil
+	}
+	o.ObserveInt64(d.depth, depth)
+	return nil
+}
+
+func (m *Metrics) observeCanary(ctx context.Context, o metric.Observer) {
+	at, err := m.dispatch.Broker.Canary(ctx)
+	switch {
+	case err != nil:
+		m.log.WarnContext(ctx, "nobody can tell when the canary came back; its metric is left out", "err", err)
+	case at.IsZero():
+		o.ObserveInt64(m.dispatch.canary, 0)
+	default:
+		o.ObserveInt64(m.dispatch.canary, at.Unix())
+	}
+}
+
+func (m *Metrics) observeOutbox(ctx context.Context, o metric.Observer) {
+	ctx, cancel := context.WithTimeout(ctx, observeTime)
+	defer cancel()
+	d := &m.dispatch
+	pending, oldest, err := d.Broker.Outbox(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.log.WarnContext(ctx, "steps to be announced could not be counted; their metrics keep the last values", "err", err)
+	} else {
+		d.outbox, d.outboxAge, d.outboxRead = pending, oldest, true
+	}
+	if d.outboxRead {
+		o.ObserveInt64(d.pending, d.outbox)
+		o.ObserveFloat64(d.oldest, d.outboxAge.Seconds())
+	}
+}
+
+// beginDispatch makes the series of a namespace at 0; m.mu is held.
+func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
+	detectors := []string{tasker.DetectedSweep}
+	if m.dispatch.Broker != nil {
+		detectors = append(detectors, tasker.DetectedBroker)
+	}
+	for _, by := range detectors {
+		for _, code := range []string{tasker.NoWorkers, tasker.DispatchExpired} {
+			m.dispatch.expired.Add(ctx, 0, expiredAttributes(namespace, by, code))
+		}
+	}
+}
+
+// Expired counts a step that failed because no worker took it in time. Its
+// transaction is committed.
+func (m *Metrics) Expired(ctx context.Context, namespace, detectedBy, detailCode string) {
+	if m != nil {
+		m.dispatch.expired.Add(ctx, 1, expiredAttributes(namespace, detectedBy, detailCode))
+	}
+}
+
+// Announced counts steps that were announced, and those that the broker did not
+// confirm.
+func (m *Metrics) Announced(ctx context.Context, confirmed, failed int) {
+	if m == nil || m.dispatch.announced == nil {
+		return
+	}
+	m.dispatch.announced.Add(ctx, int64(confirmed), outcomeIs("confirmed"))
+	m.dispatch.announced.Add(ctx, int64(failed), outcomeIs("failed"))
+}
+
+// Reannounced counts steps whose announcement was lost.
+func (m *Metrics) Reannounced(ctx context.Context, steps int) {
+	if m != nil && m.dispatch.reannounced != nil {
+		m.dispatch.reannounced.Add(ctx, int64(steps))
+	}
+}
+
+// DeadLetter counts a dead letter by what became of it, and how long it waited;
+// 0 means that this is not known, or that it is not handled yet.
+func (m *Metrics) DeadLetter(ctx context.Context, outcome string, latency time.Duration) {
+	if m == nil || m.dispatch.letters == nil {
+		return
+	}
+	m.dispatch.letters.Add(ctx, 1, outcomeIs(outcome))
+	if latency > 0 {
+		m.dispatch.latency.Record(ctx, float64(latency)/float64(time.Millisecond))
+	}
+}
+
+func outcomeIs(outcome string) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("outcome", outcome))
+}
+
+func expiredAttributes(namespace, detectedBy, detailCode string) metric.MeasurementOption {
+	return metric.WithAttributes(
+		attribute.String("namespace", namespace), attribute.String("detected_by", detectedBy), attribute.String("detail_code", detailCode))
+}

@@ -1,0 +1,150 @@
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"tasker"
+)
+
+// Routed is one message for whoever has bound a queue to the exchange.
+type Routed struct {
+	ID          string // tells a message from its repetition; at most 255 bytes
+	Key         string // under which it is routed; at most 255 bytes
+	Type        string // what the body is; at most 255 bytes
+	ContentType string // at most 255 bytes
+	Body        []byte
+}
+
+// PublishRouted sends the messages to the exchange, in their order, and says of
+// each why it is not certain to be on disk in every queue that is bound for it:
+// nil means that it is. What is not confirmed may have arrived nevertheless. No
+// queue is made: a message that none is bound for is a tasker.Unavailable error
+// that says so, one that the broker can never take is Invalid or TooLarge. It
+// returns soon after ctx ends, even if the broker stands still, and at once if
+// there is no connection.
+func (b *Broker) PublishRouted(ctx context.Context, messages []Routed) []error {
+	answers := unanswered(len(messages))
+	s, err := b.publishable()
+	if err != nil {
+		return answered(answers, err)
+	}
+	r := &routed{s, messages}
+	good := r.admit(answers)
+	if len(good) == 0 {
+		return answers
+	}
+	p, err := s.publisher(ctx)
+	if err != nil {
+		return answered(answers, err)
+	}
+	if err := p.publish(ctx, r, good, answers); err != nil {
+		r.admit(answers) // the broker may have said by now what is too large
+		answered(answers, err)
+	}
+	return answers
+}
+
+// publishable returns the session if messages can be sent on it now.
+func (b *Broker) publishable() (*session, error) {
+	s, err := b.current()
+	if err != nil {
+		return nil, err
+	}
+	if reason := s.blocked.Load(); reason != nil {
+		return nil, blockedError(*reason)
+	}
+	if err := b.fault(exchangeNoun(b.o.Exchange)); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// answered gives err to all that have no answer yet.
+func answered(answers []error, err error) []error {
+	for i := range answers {
+		if errors.Is(answers[i], errUnanswered) {
+			answers[i] = err
+		}
+	}
+	return answers
+}
+
+// routed are messages for queues that others have bound.
+type routed struct {
+	s    *session
+	list []Routed
+}
+
+// admit returns the places of the messages that can be sent, and gives the others
+// their answers.
+func (r *routed) admit(answers []error) (good []int) {
+	largest := r.s.largest.Load()
+	for i, m := range r.list {
+		if !errors.Is(answers[i], errUnanswered) {
+			continue
+		}
+		switch {
+		case max(len(m.ID), len(m.Key), len(m.Type), len(m.ContentType)) > longestName:
+			// The client would close the connection over it.
+			answers[i] = tasker.Errorf(tasker.Invalid, "id, key or types of message %.40q are longer than %d bytes", m.ID, longestName)
+		case largest > 0 && int64(len(m.Body)) > largest:
+			answers[i] = tasker.Errorf(tasker.TooLarge, "message %.40q has %d bytes, and the message broker takes no more than %d: "+
+				"raise its max_message_size", m.ID, len(m.Body), largest)
+		default:
+			good = append(good, i)
+		}
+	}
+	return good
+}
+
+func (r *routed) form(place int) (key string, m amqp.Publishing) {
+	message := r.list[place]
+	return message.Key, amqp.Publishing{
+		ContentType: message.ContentType,
+		MessageId:   message.ID,
+		Type:        message.Type,
+		Body:        message.Body,
+	}
+}
+
+func (r *routed) unroutable(place int) error {
+	exchange, key := r.s.b.o.Exchange, r.list[place].Key
+	return tasker.Errorf(tasker.Unavailable, "no queue is bound to exchange %q for key %q, so nobody would receive it: "+
+		"bind one, for this key or with #", exchange, key)
+}
+
+func (r *routed) notTaken(place int) error {
+	return tasker.Errorf(tasker.Unavailable, "the message broker did not take a message: "+
+		"a queue that is bound to exchange %q for key %q is full, or cannot be written", r.s.b.o.Exchange, r.list[place].Key)
+}
+
+func (r *routed) silent(_ context.Context, place int) error {
+	if reason := r.s.blocked.Load(); reason != nil {
+		return blockedError(*reason) // then no queue confirms anything
+	}
+	return tasker.Errorf(tasker.Unavailable, "the message broker confirmed nothing for %s: a queue that is bound to "+
+		"exchange %q for key %q may have no leader; see rabbitmq-queues quorum_status", silence, r.s.b.o.Exchange, r.list[place].Key)
+}
+
+func (*routed) confirmed(context.Context, []error) {}
+
+// tooLarge is how the broker tells why it closed a channel.
+var tooLarge = regexp.MustCompile(`message size \d+ is larger than (?:configured )?max size (\d+)`)
+
+// learnLargest remembers how much the broker takes, if that is why it closed a
+// channel. It would do so again, and everything else on the channel waits.
+func (s *session) learnLargest(closed *amqp.Error) {
+	if closed == nil {
+		return
+	}
+	if m := tooLarge.FindStringSubmatch(closed.Reason); m != nil {
+		if largest, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+			s.largest.Store(largest)
+		}
+	}
+}
