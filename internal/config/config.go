@@ -29,6 +29,7 @@ type Config struct {
 	Workers            Workers            `toml:"workers"`
 	MessageQueue       MessageQueue       `toml:"message_queue"`
 	StalenessDetection StalenessDetection `toml:"staleness_detection"`
+	Emission           Emission           `toml:"emission"`
 	Retention          Retention          `toml:"retention"`
 	Redaction          Redaction          `toml:"redaction"`
 	Log                Log                `toml:"log"`
@@ -123,6 +124,49 @@ type Thresholds struct {
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
+// Emission is who is told of investigations (seed 001, "Implement this next").
+type Emission struct {
+	Sinks string `toml:"sinks" doc:"Who is told of investigations, with commas between them: log, webhook, rabbitmq. Empty: nobody. One that is new is told of what happens from then on."`
+
+	Source string `toml:"source" doc:"What events name as their source, such as https://tasker.example.com."`
+
+	RetryAttempts int `toml:"dlq_emit_retry_attempts" range:"0..10" doc:"How often an event that could not be sent is sent again at once. When these are spent, that counts as a failure, and it is sent again later."`
+
+	RetryDelayMS int `toml:"dlq_emit_retry_delay_ms" range:"0..60000" doc:"Rest before an event is sent again at once, in milliseconds."`
+
+	Topics string `toml:"topics" doc:"Attempts and delay of single topics, as topic=attempts/delay_ms with commas between them, such as dlq.entry.created=3/1000. Topics: dlq.entry.created, .updated, .recovered, .resolved."`
+
+	StoreTimeoutMS int `toml:"store_timeout_ms" range:"100..60000" doc:"Time that one operation on the database may take, in milliseconds."`
+
+	MaxPerSecond int `toml:"max_per_second" range:"0..100000" doc:"Events that one sink is sent in a second at most, so that a backlog does not overrun it. 0: no limit."`
+
+	MaxRefusals int `toml:"max_refusals" range:"1..100" doc:"How often a sink may refuse an event before that is set aside, so that it blocks no other."`
+
+	Webhook Webhook `toml:"webhook"`
+
+	RabbitMQ EventBus `toml:"rabbitmq"`
+}
+
+// Webhook is a receiver of events by HTTP.
+type Webhook struct {
+	URL string `toml:"url" doc:"Where events are posted. https, unless private addresses are allowed."`
+
+	Secret string `toml:"secret" doc:"Key with which events are signed (Standard Webhooks). Several, with blanks between them, while one takes the place of another."`
+
+	TimeoutMS int `toml:"timeout_ms" range:"100..60000" doc:"Time that the receiver has to answer, in milliseconds."`
+
+	AllowPrivate bool `toml:"allow_private" doc:"Whether the receiver may be at an address of this machine or of a private network."`
+
+	Concurrency int `toml:"concurrency" range:"1..100" doc:"Tasks whose events are posted at once; those of one task come one after another."`
+}
+
+// EventBus is an exchange of RabbitMQ for events.
+type EventBus struct {
+	URL string `toml:"url" doc:"Where RabbitMQ is. Empty: the one of message_queue.rabbitmq."`
+
+	Exchange string `toml:"exchange" doc:"Topic exchange to which events are published, under their topic. An event that no queue is bound for waits until one is."`
+}
+
 // Retention is how long what has ended is kept.
 type Retention struct {
 	FinishedDays int `toml:"finished_days" range:"0..36500" doc:"Days after which complete and cancelled tasks are removed, with their steps and histories; a task that ever had an investigation is evidence and stays. 0: never."`
@@ -161,6 +205,10 @@ func Default() Config {
 			Thresholds: Thresholds{
 				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30, ErrorRecoveryMinutes: 60,
 			},
+		},
+		Emission: Emission{
+			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,
+			Webhook: Webhook{TimeoutMS: 5000, Concurrency: 8}, RabbitMQ: EventBus{Exchange: "tasker.events"},
 		},
 		Redaction: Redaction{Keys: redact.DefaultKeys},
 		Log:       Log{Level: "info", Format: "text"},

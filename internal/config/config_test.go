@@ -232,6 +232,7 @@ func TestValidate(t *testing.T) {
 			c.Workers = Workers{LeaseSeconds: 3, HeartbeatIntervalSeconds: 1}
 			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1, 3001, 0
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 60_000
+			c.Emission = Emission{StoreTimeoutMS: 100, MaxRefusals: 1, Webhook: Webhook{TimeoutMS: 100, Concurrency: 1}, RabbitMQ: EventBus{Exchange: "e"}}
 			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1, 1}}
 		}, nil},
 		{"largest", func(c *Config) {
@@ -240,6 +241,8 @@ func TestValidate(t *testing.T) {
 			c.Workers = Workers{LeaseSeconds: 3600, HeartbeatIntervalSeconds: 1200}
 			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1000, 604_800_000, 3_600_000
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 2_592_000_000
+			c.Emission.RetryAttempts, c.Emission.RetryDelayMS, c.Emission.StoreTimeoutMS = 10, 60_000, 60_000
+			c.Emission.MaxPerSecond, c.Emission.MaxRefusals, c.Emission.Webhook.TimeoutMS, c.Emission.Webhook.Concurrency = 100_000, 100, 60_000, 100
 			c.StalenessDetection = StalenessDetection{BatchSize: 10000, DetectionIntervalSeconds: 86400, Thresholds: Thresholds{10080, 10080, 10080, 10080}}
 		}, nil},
 		{"all wrong", func(c *Config) {
@@ -261,12 +264,17 @@ func TestValidate(t *testing.T) {
 			`staleness_detection.thresholds.waiting_for_retry_minutes: must be from 1 to 10080, not 0`,
 			`staleness_detection.thresholds.steps_in_process_minutes: must be from 1 to 10080, not 0`,
 			`staleness_detection.thresholds.error_recovery_minutes: must be from 1 to 10080, not 0`,
+			`emission.store_timeout_ms: must be from 100 to 60000, not 0`,
+			`emission.max_refusals: must be from 1 to 100, not 0`,
+			`emission.webhook.timeout_ms: must be from 100 to 60000, not 0`,
+			`emission.webhook.concurrency: must be from 1 to 100, not 0`,
 			`log.level: must be debug, info, warn or error, not ""`,
 			`log.format: must be text or json, not ""`,
 			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
 			`server.environment: must be letters, digits, dots, dashes and underscores, not "no name!"`,
 			`database.url: must begin with postgres:// or be a list of keywords such as host=… dbname=…`,
 			`message_queue.rabbitmq.worker_queue_ttl_ms: must be more than workers.lease_seconds (0 seconds), not 0: workers need the time to come back`,
+			`emission.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
 			`message_queue.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
 			`message_queue.rabbitmq.dead_letter.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
 			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (0 seconds), not 0: a lost worker has to be noticed before its task is stale`,
@@ -299,6 +307,38 @@ func TestValidate(t *testing.T) {
 		{"one exchange for both", func(c *Config) { c.MessageQueue.RabbitMQ.Exchange = "tasker.dlx" }, []string{
 			`message_queue.rabbitmq.dead_letter.exchange: must not be the exchange of the steps, "tasker.dlx"`,
 		}},
+		{"sinks", func(c *Config) { c.Emission.Sinks = "log, webhook ,rabbitmq, mail,log" }, []string{
+			`emission.sinks: must be of log, webhook and rabbitmq, not "mail"`,
+			`emission.sinks: has log twice`,
+			`emission.webhook.url: is missing; the sink webhook needs it`,
+			`emission.rabbitmq.url: is missing, as is message_queue.rabbitmq.url; the sink rabbitmq needs one of them`,
+		}},
+		{"no sinks", func(c *Config) { c.Emission.Sinks = " , " }, nil},
+		{"all sinks", func(c *Config) {
+			c.Emission.Sinks, c.Emission.Webhook.URL, c.MessageQueue.RabbitMQ.URL = "log,webhook,rabbitmq", "https://r/x?secret=1", "amqp://b"
+			c.Emission.Topics = "dlq.entry.created=3/1000, dlq.entry.resolved = 0/0"
+		}, nil},
+		{"receiver in a private network", func(c *Config) {
+			c.Emission.Sinks, c.Emission.Webhook.URL, c.Emission.Webhook.AllowPrivate = "webhook", "http://127.0.0.1:1/x", true
+		}, nil},
+		{"receiver in the open", func(c *Config) { c.Emission.Sinks, c.Emission.Webhook.URL = "webhook", "http://secret.example.com" }, []string{
+			`emission.webhook.url: must begin with https://; http:// is for receivers of a private network, with emission.webhook.allow_private`,
+		}},
+		{"receiver with a password", func(c *Config) { c.Emission.Sinks, c.Emission.Webhook.URL = "webhook", "https://u:pass@r" }, []string{
+			`emission.webhook.url: must have no user and password; events are signed instead`,
+		}},
+		{"no receiver", func(c *Config) { c.Emission.Sinks, c.Emission.Webhook.URL = "webhook", "secret" }, []string{
+			`emission.webhook.url: is not a URL, such as https://receiver.example.com/tasker`,
+		}},
+		{"topics", func(c *Config) { c.Emission.Topics = "dlq.entry.created=3" }, []string{
+			`emission.topics: must be topic=attempts/delay_ms, such as dlq.entry.created=3/1000, not "dlq.entry.created=3"`,
+		}},
+		{"unknown topic", func(c *Config) { c.Emission.Topics = "dlq=3/4" }, []string{
+			`emission.topics: there is no topic "dlq"; there are dlq.entry.created, dlq.entry.updated, dlq.entry.recovered, dlq.entry.resolved`,
+		}},
+		{"too many tries", func(c *Config) { c.Emission.Topics = "dlq.entry.created=11/0" }, []string{
+			`emission.topics: dlq.entry.created: attempts must be from 0 to 10 and delay_ms from 0 to 60000`,
+		}},
 		{"port", func(c *Config) { c.Server.Listen = "localhost:http" }, []string{`server.listen: must end in a port from 0 to 65535, not in "http"`}},
 		{"port too large", func(c *Config) { c.Server.Listen = "localhost:65536" }, []string{`server.listen: must end in a port from 0 to 65535, not in "65536"`}},
 		{"keywords", func(c *Config) { c.Database.URL = "host=127.0.0.1 dbname=tasker" }, nil},
@@ -324,6 +364,16 @@ func TestValidate(t *testing.T) {
 				t.Errorf("the password is shown: %v", err)
 			}
 		})
+	}
+}
+
+func TestRedactedKeysOfReceivers(t *testing.T) {
+	c := Default()
+	c.Emission.Webhook.URL, c.Emission.Webhook.Secret = "https://r.example.com/services/T0/hush?key=hush", "hush"
+	c.Emission.RabbitMQ.URL, c.MessageQueue.RabbitMQ.URL = "amqp://u:hush@b/v", "amqps://u:hush@b"
+	shown := fmt.Sprintf("%+v", c.Redacted())
+	if strings.Contains(shown, "hush") || !strings.Contains(shown, "https://r.example.com/REDACTED") || !strings.Contains(shown, "amqp://u:REDACTED@b/v") {
+		t.Errorf("shown is %s", shown)
 	}
 }
 
@@ -390,7 +440,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 34 {
+	if n := len(Keys()); n != 49 {
 		t.Errorf("%d keys", n)
 	}
 }

@@ -44,6 +44,7 @@ func (c Config) Validate() error {
 		add("message_queue.rabbitmq.worker_queue_ttl_ms", "must be more than workers.lease_seconds (%d seconds), not %d: workers need the time to come back",
 			c.Workers.LeaseSeconds, q.RabbitMQ.WorkerQueueTTLMS)
 	}
+	c.emissionFaults(add)
 	if wrong := brokerFault(c.MessageQueue); wrong != "" {
 		add("message_queue.rabbitmq.url", "%s", wrong)
 	}
@@ -96,6 +97,14 @@ func brokerFault(q MessageQueue) string {
 		return "is missing; the transport rabbitmq needs it"
 	case text == "":
 		return ""
+	}
+	return amqpFault(text)
+}
+
+func amqpFault(text string) string {
+	switch {
+	case text == "":
+		return "is missing, as is message_queue.rabbitmq.url; the sink rabbitmq needs one of them"
 	case !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://"):
 		return "must begin with amqp:// or amqps://"
 	}
@@ -144,11 +153,16 @@ const hidden = "REDACTED"
 // end when it is missing: better to hide too much.
 var keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s'\\]|\\.)+)`)
 
-// Redacted returns the configuration as it may be shown: without the passwords
-// of the database and of the broker.
+// Redacted returns the configuration as it may be shown: without passwords
+// and keys.
 func (c Config) Redacted() Config {
 	c.Database.URL = redactURL(c.Database.URL)
 	c.MessageQueue.RabbitMQ.URL = redactURL(c.MessageQueue.RabbitMQ.URL)
+	c.Emission.RabbitMQ.URL = redactURL(c.Emission.RabbitMQ.URL)
+	c.Emission.Webhook.URL = shownURL(c.Emission.Webhook.URL)
+	if c.Emission.Webhook.Secret != "" {
+		c.Emission.Webhook.Secret = hidden
+	}
 	return c
 }
 

@@ -195,7 +195,7 @@ func (w *world) clear() {
 		BEGIN
 			SET LOCAL session_replication_role = replica;
 			TRUNCATE tasker.tasks, tasker.workflow_steps, tasker.task_transitions, tasker.workflow_step_transitions,
-				tasker.rejected_reports, tasker.tasks_dlq, tasker.tasks_dlq_history, tasker.dlq_totals, tasker.outbox;
+				tasker.rejected_reports, tasker.tasks_dlq, tasker.tasks_dlq_history, tasker.dlq_totals, tasker.emissions, tasker.outbox;
 		END
 		$$`)
 	clear(w.snapshots)

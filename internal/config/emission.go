@@ -1,0 +1,136 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tasker"
+)
+
+// The sinks that events can be sent to.
+const (
+	LogSink     = "log"
+	WebhookSink = "webhook"
+	RabbitSink  = "rabbitmq"
+)
+
+// SinkNames is what sinks lists.
+func (e Emission) SinkNames() []string {
+	var names []string
+	for name := range strings.SplitSeq(e.Sinks, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A Retry is how often something is tried again, and after which rest.
+type Retry struct {
+	Attempts int
+	Delay    time.Duration
+}
+
+// Retry is what holds for topics that have nothing of their own.
+func (e Emission) Retry() Retry {
+	return Retry{Attempts: e.RetryAttempts, Delay: milliseconds(e.RetryDelayMS)}
+}
+
+// TopicRetries is what topics says. The error names what cannot be read.
+func (e Emission) TopicRetries() (map[string]Retry, error) {
+	out := map[string]Retry{}
+	for part := range strings.SplitSeq(e.Topics, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		topic, policy, _ := strings.Cut(part, "=")
+		attempts, delay, found := strings.Cut(policy, "/")
+		n, err := strconv.Atoi(strings.TrimSpace(attempts))
+		ms, err2 := strconv.Atoi(strings.TrimSpace(delay))
+		topic = strings.TrimSpace(topic)
+		switch {
+		case !found || err != nil || err2 != nil:
+			return nil, fmt.Errorf("must be topic=attempts/delay_ms, such as dlq.entry.created=3/1000, not %q", part)
+		case !slices.Contains(tasker.Topics(), topic):
+			return nil, fmt.Errorf("there is no topic %q; there are %s", topic, strings.Join(tasker.Topics(), ", "))
+		case n < 0 || n > 10 || ms < 0 || ms > 60_000:
+			return nil, fmt.Errorf("%s: attempts must be from 0 to 10 and delay_ms from 0 to 60000", topic)
+		}
+		out[topic] = Retry{Attempts: n, Delay: milliseconds(ms)}
+	}
+	return out, nil
+}
+
+// BusURL is where the broker for events is.
+func (c Config) BusURL() string { return cmp.Or(c.Emission.RabbitMQ.URL, c.MessageQueue.RabbitMQ.URL) }
+
+// StoreTimeout is what store_timeout_ms says.
+func (e Emission) StoreTimeout() time.Duration { return milliseconds(e.StoreTimeoutMS) }
+
+// Timeout is what timeout_ms says.
+func (w Webhook) Timeout() time.Duration { return milliseconds(w.TimeoutMS) }
+
+// emissionFaults says what is wrong with [emission], by key.
+func (c Config) emissionFaults(add func(name, format string, args ...any)) {
+	e := c.Emission
+	for i, name := range e.SinkNames() {
+		if !slices.Contains([]string{LogSink, WebhookSink, RabbitSink}, name) {
+			add("emission.sinks", "must be of log, webhook and rabbitmq, not %q", name)
+		}
+		if slices.Contains(e.SinkNames()[:i], name) {
+			add("emission.sinks", "has %s twice", name)
+		}
+	}
+	if _, err := e.TopicRetries(); err != nil {
+		add("emission.topics", "%v", err)
+	}
+	if slices.Contains(e.SinkNames(), WebhookSink) {
+		if wrong := webhookFault(e.Webhook); wrong != "" {
+			add("emission.webhook.url", "%s", wrong)
+		}
+	}
+	if slices.Contains(e.SinkNames(), RabbitSink) {
+		if wrong := amqpFault(c.BusURL()); wrong != "" {
+			add("emission.rabbitmq.url", "%s", wrong)
+		}
+	}
+	if x := e.RabbitMQ.Exchange; !exchangePattern.MatchString(x) || strings.HasPrefix(x, "amq.") {
+		add("emission.rabbitmq.exchange", "must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not %q", x)
+	}
+}
+
+// webhookFault judges the form of a receiver's URL. It never shows it: there may be
+// a key in it.
+func webhookFault(w Webhook) string {
+	if w.URL == "" {
+		return "is missing; the sink webhook needs it"
+	}
+	u, err := url.Parse(w.URL)
+	switch {
+	case err != nil || u.Host == "":
+		return "is not a URL, such as https://receiver.example.com/tasker"
+	case u.Scheme != "https" && (u.Scheme != "http" || !w.AllowPrivate):
+		return "must begin with https://; http:// is for receivers of a private network, with emission.webhook.allow_private"
+	case u.User != nil:
+		return "must have no user and password; events are signed instead"
+	}
+	return ""
+}
+
+// shownURL is a receiver's URL without what may be a key.
+func shownURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || text == "" {
+		return ""
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host}
+	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		shown.Path = "/" + hidden
+	}
+	return shown.String()
+}

@@ -1,0 +1,116 @@
+// Package emission sends the events of investigations to those who want to be told.
+//
+// An event is in the outbox from the moment at which it happened, because the
+// transaction that it tells of wrote it. Sending it comes after, and fails without
+// consequence for any task: the list of what is still to be sent is in the database
+// as well. Each sink has its own, so one that is down holds up no other.
+//
+// Who consumes gets every event at least once, those of one task in order, with an
+// id by which a repetition is recognised.
+package emission
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"tasker"
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+	"tasker/internal/sink"
+)
+
+// A Retry is how often an event is sent again at once, and after which rest, before
+// that counts as a failure (seed 001, "Retry policy").
+type Retry struct {
+	Attempts int
+	Delay    time.Duration
+}
+
+// Options of a relay. DB must be given.
+type Options struct {
+	DB           *postgres.DB
+	Sinks        []sink.Sink
+	Retry        Retry            // of topics that have none of their own
+	Topics       map[string]Retry // by topic
+	StoreTimeout time.Duration    // of one operation on the database; 0 means 2 s
+	EmitTimeout  time.Duration    // of one try; 0 means 5 s
+	LookEvery    time.Duration    // for new events; 0 means 500 ms
+	PerSecond    int              // events that go to one sink at most; 0 means no limit
+	Refusals     int              // after which an event is set aside; 0 means 5
+	Concurrency  int              // tasks whose events are sent to one sink at once; 0 means 8
+	Counts       Counts           // nil means that nothing is counted
+	Log          *slog.Logger
+	Now          func() time.Time // by which rests and rates are kept; time.Now by default
+}
+
+// Counts is who wants to know.
+type Counts interface {
+	// EmitFailed counts an event that could not be sent, all its tries spent.
+	EmitFailed(ctx context.Context, topic, sink string)
+	// Emitted counts events that a sink has confirmed, and how long after they had
+	// happened.
+	Emitted(ctx context.Context, topic, sink string, after time.Duration)
+	// EventSetAside counts an event that a sink refused too often.
+	EventSetAside(ctx context.Context, topic, sink string)
+}
+
+type uncounted struct{}
+
+func (uncounted) EmitFailed(context.Context, string, string)             {}
+func (uncounted) Emitted(context.Context, string, string, time.Duration) {}
+func (uncounted) EventSetAside(context.Context, string, string)          {}
+
+// Relay sends events.
+type Relay struct {
+	Options
+	id tasker.ID
+}
+
+// New returns a relay that does nothing before Run.
+func New(o Options) *Relay {
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, 2*time.Second)
+	o.EmitTimeout = cmp.Or(o.EmitTimeout, 5*time.Second)
+	o.LookEvery = cmp.Or(o.LookEvery, 500*time.Millisecond)
+	o.Refusals = cmp.Or(o.Refusals, 5)
+	o.Concurrency = cmp.Or(o.Concurrency, 8)
+	if o.Counts == nil {
+		o.Counts = uncounted{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Relay{Options: o, id: tasker.NewID()}
+}
+
+// Run sends events until ctx ends. Any number of relays may run on one database:
+// one at a time sends to a sink.
+func (r *Relay) Run(ctx context.Context) error {
+	g := loop.NewGroup(ctx)
+	for _, s := range r.Sinks {
+		l := &line{Relay: r, sink: s, log: r.Log.With("sink", s.Name())}
+		g.Go("send events to "+s.Name(), l.run)
+	}
+	return g.Wait()
+}
+
+// Names lists the sinks.
+func (r *Relay) Names() []string {
+	names := make([]string, len(r.Sinks))
+	for i, s := range r.Sinks {
+		names[i] = s.Name()
+	}
+	return names
+}
+
+// retry is the policy of a topic.
+func (r *Relay) retry(topic string) Retry {
+	if own, ok := r.Topics[topic]; ok {
+		return own
+	}
+	return r.Retry
+}

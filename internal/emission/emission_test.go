@@ -1,0 +1,581 @@
+package emission_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"tasker"
+	"tasker/internal/dlq"
+	"tasker/internal/emission"
+	"tasker/internal/engine"
+	"tasker/internal/mqtest"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+	"tasker/internal/sink"
+)
+
+func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
+
+const patience = 2 * time.Minute
+
+// A house is a database with investigations, and relays that tell of them.
+type house struct {
+	*testing.T
+	db     *postgres.DB
+	url    string
+	engine *engine.Engine
+	dlq    *dlq.Service
+	counts *counts
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	h := &house{T: t, url: d.URL, counts: &counts{failed: map[string]int{}, emitted: map[string]int{}, aside: map[string]int{}}}
+	h.db = h.open()
+	h.engine = engine.New(h.db, engine.Options{})
+	h.dlq = dlq.New(h.db, dlq.Options{})
+	_, _, err := h.engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "only", Version: "1.0.0", Steps: []tasker.StepTemplate{
+		{Name: "only", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
+	}}, "")
+	h.must(err)
+	return h
+}
+
+func (h *house) open() *postgres.DB {
+	h.Helper()
+	db, err := postgres.Open(h.Context(), h.url, postgres.Options{})
+	h.must(err)
+	h.Cleanup(db.Close)
+	return db
+}
+
+func (h *house) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *house) exec(sql string, args ...any) {
+	h.Helper()
+	_, err := h.db.Pool().Exec(h.Context(), sql, args...)
+	h.must(err)
+}
+
+func (h *house) count(sql string, args ...any) (n int) {
+	h.Helper()
+	h.must(h.db.Pool().QueryRow(h.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+func (h *house) eventually(what string, is func() bool) {
+	h.Helper()
+	deadline := time.After(patience)
+	for !is() {
+		select {
+		case <-deadline:
+			h.Fatalf("waited in vain until %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// investigate opens an investigation of a new task.
+func (h *house) investigate() tasker.Entry {
+	h.Helper()
+	created, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "only"}})
+	h.must(err)
+	e, err := h.dlq.Open(h.Context(), created[0].TaskUUID, "op", "look", nil)
+	h.must(err)
+	return e
+}
+
+// note changes an investigation, which is another event.
+func (h *house) note(e tasker.Entry, text string) {
+	h.Helper()
+	_, _, err := h.dlq.Update(h.Context(), e.UUID, tasker.EntryUpdate{Notes: &text, Actor: "op"})
+	h.must(err)
+}
+
+// relay runs a relay until it is stopped or the test has ended.
+func (h *house) relay(db *postgres.DB, change func(*emission.Options), sinks ...sink.Sink) (stop func()) {
+	h.Helper()
+	o := emission.Options{DB: db, Sinks: sinks, Retry: emission.Retry{Attempts: 1, Delay: time.Millisecond}, LookEvery: 10 * time.Millisecond, Counts: h.counts}
+	if change != nil {
+		change(&o)
+	}
+	ctx, cancel := context.WithCancel(h.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- emission.New(o).Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			h.Error(err)
+		}
+	})
+	h.Cleanup(stop)
+	return stop
+}
+
+// hurry lets all rests be over.
+func (h *house) hurry() {
+	h.Helper()
+	h.exec(`UPDATE tasker.emissions SET next_attempt_at = now() WHERE state = 'pending'`)
+	h.exec(`UPDATE tasker.emission_sinks SET next_try_at = NULL`)
+}
+
+func (h *house) states(sinkName string) string {
+	h.Helper()
+	var s string
+	h.must(h.db.Pool().QueryRow(h.Context(),
+		`SELECT coalesce(string_agg(n || ' ' || state, ', ' ORDER BY state), '') FROM (SELECT state, count(*) AS n FROM tasker.emissions WHERE sink = $1 GROUP BY state) x`, sinkName).Scan(&s))
+	return s
+}
+
+type counts struct {
+	mu                     sync.Mutex
+	failed, emitted, aside map[string]int
+}
+
+func (c *counts) EmitFailed(_ context.Context, topic, s string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed[s+" "+topic]++
+}
+
+func (c *counts) Emitted(_ context.Context, topic, s string, _ time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.emitted[s+" "+topic]++
+}
+
+func (c *counts) EventSetAside(_ context.Context, topic, s string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.aside[s+" "+topic]++
+}
+
+func (c *counts) of(m map[string]int, key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return m[key]
+}
+
+// A receiver takes events over HTTP, and answers as it is told.
+type receiver struct {
+	*httptest.Server
+	answer atomic.Value // func(w, event) bool: whether it has answered
+
+	mu    sync.Mutex
+	got   []received
+	tries int
+}
+
+type received struct {
+	ID       string
+	Type     string
+	TaskUUID string `json:"taskuuid"`
+	Sequence string
+	Data     json.RawMessage
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{}
+	r.answer.Store(func(http.ResponseWriter, received) bool { return false })
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		var e received
+		body, err := io.ReadAll(q.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &e)
+		}
+		if err != nil {
+			t.Errorf("the body of %s: %v", body, err)
+		}
+		r.mu.Lock()
+		r.tries++
+		r.mu.Unlock()
+		if r.answer.Load().(func(http.ResponseWriter, received) bool)(w, e) {
+			return
+		}
+		r.mu.Lock()
+		r.got = append(r.got, e)
+		r.mu.Unlock()
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) all() []received {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got)
+}
+
+func (r *receiver) attempts() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tries
+}
+
+func (r *receiver) says(status int) {
+	r.answer.Store(func(w http.ResponseWriter, _ received) bool {
+		if status == http.StatusOK {
+			return false
+		}
+		http.Error(w, "no", status)
+		return true
+	})
+}
+
+func (h *house) webhook(url string) sink.Sink {
+	h.Helper()
+	s, err := sink.NewWebhook(sink.WebhookOptions{URL: url, Secret: "s", Timeout: 2 * time.Second, AllowPrivate: true, Source: "tasker"})
+	h.must(err)
+	return s
+}
+
+// inOrder fails unless events of each task came in the order of the outbox, but for
+// repetitions; it returns how many came more than once.
+func inOrder(t *testing.T, list []received) (doubled int) {
+	t.Helper()
+	last, seen := map[string]string{}, map[string]bool{}
+	for _, e := range list {
+		if seen[e.ID] {
+			doubled++
+			continue
+		}
+		seen[e.ID] = true
+		if e.Sequence <= last[e.TaskUUID] {
+			t.Errorf("event %s of task %s came after %s", e.Sequence, e.TaskUUID, last[e.TaskUUID])
+		}
+		last[e.TaskUUID] = e.Sequence
+	}
+	return doubled
+}
+
+const created, webhookCreated = "dlq.entry.created", "webhook dlq.entry.created"
+
+// Seed 001: the second attempt succeeds, and nothing is counted.
+func TestASecondAttemptSucceeds(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	var tries atomic.Int64
+	r.answer.Store(func(w http.ResponseWriter, _ received) bool {
+		if tries.Add(1) == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		}
+		return false
+	})
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.investigate()
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("it is received", func() bool { return len(r.all()) == 1 })
+	h.eventually("that is noted", func() bool { return h.states("webhook") == "1 published" })
+	if n := h.count(`SELECT attempts FROM tasker.emissions`); n != 2 || h.counts.of(h.counts.failed, webhookCreated) != 0 ||
+		h.counts.of(h.counts.emitted, webhookCreated) != 1 || h.count(`SELECT count(*) FROM tasker.audit_events`) != 0 {
+		t.Errorf("%d attempts, counted %+v", n, h.counts)
+	}
+}
+
+// Seed 001: a permanent failure counts once, and the entry is stored all the same.
+func TestAFailureCountsOnceAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	r.says(http.StatusServiceUnavailable)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	e := h.investigate()
+	h.exec(`UPDATE tasker.emission_sinks SET created_at = created_at`)
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
+	h.eventually("that is noted", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL AND next_try_at > now()`) == 1
+	})
+	if n := r.attempts(); n != 2 {
+		t.Errorf("%d attempts, want the first and one more", n)
+	}
+	if got, err := h.db.Entry(t.Context(), e.UUID); err != nil || got.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("the entry is %+v, %v", got, err)
+	}
+	list, _, err := h.db.AuditEvents(t.Context(), "dlq.emit_failed", 0, 10)
+	h.must(err)
+	var data struct {
+		Topic, Sink, Error string
+		Attempts           int
+	}
+	if len(list) != 1 || json.Unmarshal(list[0].Data, &data) != nil || data.Topic != created || data.Sink != "webhook" || data.Attempts != 2 ||
+		!strings.Contains(data.Error, "503") {
+		t.Errorf("the audit log says %+v", list)
+	}
+	r.says(http.StatusOK)
+	h.hurry()
+	h.eventually("it is received", func() bool { return len(r.all()) == 1 })
+	h.eventually("the sink is well", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NULL AND last_success_at IS NOT NULL`) == 1
+	})
+}
+
+func TestATopicHasAttemptsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	r.says(http.StatusInternalServerError)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.investigate()
+	h.relay(h.db, func(o *emission.Options) {
+		o.Topics = map[string]emission.Retry{created: {Attempts: 4, Delay: time.Millisecond}}
+	}, h.webhook(r.URL))
+	h.eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
+	if n := r.attempts(); n != 5 {
+		t.Errorf("%d attempts, want 5", n)
+	}
+}
+
+func TestASinkThatIsDownHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	away := mqtest.Proxy(t, mqtest.URL(t))
+	away.Cut()
+	bus, err := sink.NewRabbit(sink.RabbitOptions{URL: away.URL, Exchange: mqtest.Name(t), Source: "tasker"})
+	h.must(err)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.must(h.db.OpenSink(t.Context(), "rabbitmq"))
+	for range 20 {
+		h.investigate()
+	}
+	h.relay(h.db, nil, h.webhook(r.URL), bus)
+	h.eventually("the receiver has all", func() bool { return h.states("webhook") == "20 published" })
+	h.eventually("the bus has failed", func() bool { return h.counts.of(h.counts.failed, "rabbitmq "+created) > 0 })
+	if s := h.states("rabbitmq"); s != "20 pending" {
+		t.Errorf("the bus has %s", s)
+	}
+}
+
+func TestOrderIsKeptOverFailures(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	var n atomic.Int64
+	r.answer.Store(func(w http.ResponseWriter, _ received) bool { // every third fails, and its repetition may
+		if n.Add(1)%3 == 0 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return true
+		}
+		return false
+	})
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.relay(h.db, func(o *emission.Options) { o.Retry.Attempts = 0 }, h.webhook(r.URL))
+	for range 15 {
+		e := h.investigate()
+		for i := range 4 {
+			h.note(e, fmt.Sprint("note ", i))
+		}
+	}
+	h.eventually("all are published", func() bool {
+		h.hurry()
+		return h.states("webhook") == "75 published"
+	})
+	inOrder(t, r.all())
+}
+
+func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	poison := h.investigate()
+	r.answer.Store(func(w http.ResponseWriter, e received) bool {
+		if e.TaskUUID == poison.TaskUUID.String() && e.Type == "tasker."+created {
+			http.Error(w, "cannot read this", http.StatusBadRequest)
+			return true
+		}
+		return false
+	})
+	h.note(poison, "later")
+	for range 5 {
+		h.investigate()
+	}
+	h.relay(h.db, func(o *emission.Options) { o.Refusals = 3 }, h.webhook(r.URL))
+	h.eventually("it is set aside and all others are published", func() bool {
+		h.hurry()
+		return h.states("webhook") == "6 published, 1 set_aside"
+	})
+	if n := h.counts.of(h.counts.aside, webhookCreated); n != 1 {
+		t.Errorf("%d set aside", n)
+	}
+	if n := h.count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.event_set_aside'`); n != 1 {
+		t.Errorf("%d rows of the audit log say so", n)
+	}
+	if n := h.count(`SELECT attempts FROM tasker.emissions WHERE state = 'set_aside'`); n != 3 {
+		t.Errorf("it was sent %d times, want once for each refusal", n)
+	}
+	r.says(http.StatusOK)
+	position := int64(h.count(`SELECT position FROM tasker.emissions WHERE state = 'set_aside'`))
+	again, err := h.db.ReEmit(t.Context(), []string{"webhook"}, position, position, 10, postgres.Operator{Actor: "op", Reason: "mended"})
+	if err != nil || again != 1 {
+		t.Fatalf("%d sent again, %v", again, err)
+	}
+	h.eventually("it is published", func() bool { return h.states("webhook") == "7 published" })
+}
+
+// An hour of attempts of a receiver that answers 500: nothing is set aside, and what
+// is tried meanwhile is bounded.
+func TestAReceiverThatIsBrokenForAnHour(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	r.says(http.StatusInternalServerError)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	for range 50 {
+		h.investigate()
+	}
+	h.relay(h.db, nil, h.webhook(r.URL))
+	for hour := 0; hour < 60; hour++ { // a rest of a minute each, made to have passed
+		before := r.attempts()
+		h.hurry()
+		h.eventually("it was tried", func() bool { return r.attempts() > before })
+		h.eventually("that is noted", func() bool {
+			return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE next_try_at > now()`) == 1
+		})
+	}
+	if s := h.states("webhook"); s != "50 pending" {
+		t.Errorf("the emissions are %s", s)
+	}
+	if n := h.count(`SELECT max(extract(epoch FROM next_attempt_at - last_attempt_at))::int FROM tasker.emissions WHERE attempts > 0`); n > 80 {
+		t.Errorf("an event rests for %d s", n)
+	}
+	r.says(http.StatusOK)
+	h.eventually("all are received", func() bool {
+		h.hurry()
+		return h.states("webhook") == "50 published"
+	})
+}
+
+func TestAReceiverThatAsksToBeLeftAlone(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	r.answer.Store(func(w http.ResponseWriter, _ received) bool {
+		w.Header().Set("Retry-After", "1800")
+		w.WriteHeader(http.StatusTooManyRequests)
+		return true
+	})
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.investigate()
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("that is noted", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE next_try_at > now() + interval '29 minutes'`) == 1
+	})
+	if n := r.attempts(); n != 1 {
+		t.Errorf("%d attempts, want no second one", n)
+	}
+}
+
+// Events become visible out of order. None is missed, and none of a task overtakes
+// another.
+func TestNoEventIsMissedWhenTransactionsEndOutOfOrder(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.relay(h.db, nil, h.webhook(r.URL))
+	late := h.investigate()
+	h.eventually("the first is received", func() bool { return len(r.all()) == 1 })
+	tx, err := h.db.Pool().Begin(t.Context())
+	h.must(err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
+		VALUES ($1, 'updated', 'op', 'pending', 'pending', 'held back')`, late.UUID)
+	h.must(err)
+	for range 10 {
+		h.investigate() // written after, committed before
+	}
+	h.must(tx.Commit(t.Context()))
+	h.eventually("all are received", func() bool { return h.states("webhook") == "12 published" })
+	inOrder(t, r.all())
+}
+
+func TestOneServerAtATimeSends(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	first := h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("one sends", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE holder IS NOT NULL`) == 1
+	})
+	h.relay(h.open(), nil, h.webhook(r.URL))
+	for range 20 {
+		h.investigate()
+	}
+	h.eventually("all are published", func() bool { return h.states("webhook") == "20 published" })
+	if n := len(r.all()); n != 20 {
+		t.Errorf("%d received, want each once", n)
+	}
+	first()
+	h.investigate()
+	h.eventually("the other goes on", func() bool { return h.states("webhook") == "21 published" })
+}
+
+func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.investigate()
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	after := h.investigate()
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("one is received", func() bool { return len(r.all()) == 1 })
+	if got := r.all()[0]; got.TaskUUID != after.TaskUUID.String() {
+		t.Errorf("received %+v", got)
+	}
+	n, err := h.db.ReEmit(t.Context(), []string{"webhook"}, 0, 1<<62, 100, postgres.Operator{Actor: "op", Reason: "catch up"})
+	if err != nil || n != 2 {
+		t.Errorf("%d sent again, %v", n, err)
+	}
+	h.eventually("all are received", func() bool { return len(r.all()) == 3 })
+}
+
+func TestEventsReachTheBus(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	exchange := mqtest.Name(t)
+	bus, err := sink.NewRabbit(sink.RabbitOptions{URL: mqtest.URL(t), Exchange: exchange, Source: "tasker"})
+	h.must(err)
+	h.must(h.db.OpenSink(t.Context(), "rabbitmq"))
+	h.relay(h.db, nil, bus)
+	e := h.investigate()
+	h.eventually("nobody listens, so it waits", func() bool {
+		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE last_error LIKE '%no queue is bound%'`) == 1
+	})
+	conn, err := amqp.Dial(mqtest.URL(t))
+	h.must(err)
+	defer conn.Close()
+	c, err := conn.Channel()
+	h.must(err)
+	q, err := c.QueueDeclare("", false, true, true, false, nil)
+	h.must(err)
+	h.must(c.QueueBind(q.Name, "dlq.entry.*", exchange, false, nil))
+	messages, err := c.Consume(q.Name, "", true, true, false, false, nil)
+	h.must(err)
+	h.note(e, "second")
+	h.hurry()
+	for _, want := range []string{created, "dlq.entry.updated"} {
+		select {
+		case m := <-messages:
+			if m.RoutingKey != want || m.MessageId == "" {
+				t.Errorf("received %s, want %s", m.RoutingKey, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("waited in vain for %s", want)
+		}
+	}
+	h.eventually("they are published", func() bool { return h.states("rabbitmq") == "2 published" })
+}

@@ -1,0 +1,202 @@
+package emission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"tasker/internal/postgres"
+	"tasker/internal/sink"
+)
+
+const (
+	lease       = 30 * time.Second // of the right to send to a sink
+	batchTime   = lease / 3        // after which a batch begins no other event
+	batchSize   = 200
+	probes      = 3 // events that are tried while a sink fails, of as many tasks
+	longestRest = time.Minute
+	firstRest   = time.Second
+	reportEvery = 5 * time.Second // of progress on a backlog
+	farewell    = 5 * time.Second
+)
+
+// A line is what goes on between the database and one sink.
+type line struct {
+	*Relay
+
+	sink sink.Sink
+	log  *slog.Logger
+
+	known    bool // the sink has its row
+	holds    bool
+	failures int // passes in a row in which nothing was taken
+	sent     int // since the last report
+	reported time.Time
+}
+
+// run looks for events until ctx ends.
+func (l *line) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		rest, err := l.pass(ctx)
+		if err != nil && ctx.Err() == nil {
+			l.log.WarnContext(ctx, "events could not be looked for; trying again", "err", err)
+			rest = firstRest
+		}
+		sleep(ctx, rest)
+	}
+	if l.holds {
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer cancel()
+		if err := l.DB.DropSink(leaving, l.sink.Name(), l.id); err != nil {
+			l.log.WarnContext(leaving, "another server goes on sending only when the lease has run out", "err", err)
+		}
+	}
+	return l.sink.Close()
+}
+
+// pass sends what is due, a batch, and returns how long to rest.
+func (l *line) pass(ctx context.Context) (time.Duration, error) {
+	held, err := l.hold(ctx)
+	if err != nil || held == nil {
+		return lease / 6, err // another server sends; or nobody can
+	}
+	if held.Rest != nil && *held.Rest > 0 {
+		return min(*held.Rest, l.LookEvery), nil
+	}
+	limit := batchSize
+	if held.Failing {
+		limit = probes
+	}
+	events, err := l.due(ctx, limit)
+	if err != nil || len(events) == 0 {
+		return l.LookEvery, err
+	}
+	begun := l.Now()
+	out, err := l.send(ctx, events)
+	if err != nil {
+		return firstRest, err
+	}
+	if rest := l.note(ctx, out); rest > 0 {
+		return min(rest, l.LookEvery), nil
+	}
+	l.report(ctx, out)
+	return l.pace(out, l.Now().Sub(begun)), nil
+}
+
+func (l *line) store(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, l.StoreTimeout)
+}
+
+// hold keeps the right to send to the sink; nil says that another has it.
+func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
+	if !l.known {
+		limited, cancel := l.store(ctx)
+		defer cancel()
+		if err := l.DB.OpenSink(limited, l.sink.Name()); err != nil {
+			return nil, err
+		}
+		l.known = true
+	}
+	limited, cancel := l.store(ctx)
+	defer cancel()
+	held, err := l.DB.HoldSink(limited, l.sink.Name(), l.id, lease)
+	if err == nil {
+		l.holds = held != nil
+	}
+	return held, err
+}
+
+// due takes what is new, and returns what is to be sent now.
+func (l *line) due(ctx context.Context, limit int) ([]postgres.EventRow, error) {
+	taking, cancel := l.store(ctx)
+	defer cancel()
+	if _, err := l.DB.TakeEvents(taking, l.sink.Name()); err != nil {
+		return nil, err
+	}
+	looking, cancel := l.store(ctx)
+	defer cancel()
+	return l.DB.DueEmissions(looking, l.sink.Name(), limit)
+}
+
+// note says whether the sink takes events. A sink that took none of them rests,
+// longer each time, or as long as it asked for.
+func (l *line) note(ctx context.Context, out outcome) (rest time.Duration) {
+	problem := ""
+	if out.published == 0 && out.refused == 0 && out.failed > 0 {
+		problem = out.problem
+		rest = min(firstRest<<min(l.failures, 6), longestRest)
+		rest = max(rest, out.rest)
+		if l.failures == 0 {
+			l.log.WarnContext(ctx, "the sink takes no events; they wait in the database", "err", problem, "rest", rest)
+		}
+		l.failures++
+	} else if l.failures > 0 && out.published > 0 {
+		l.log.InfoContext(ctx, "the sink takes events again")
+		l.failures = 0
+	}
+	limited, cancel := l.store(context.WithoutCancel(ctx))
+	defer cancel()
+	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, problem, out.published > 0, rest); err != nil {
+		l.log.WarnContext(ctx, "how the sink is could not be noted", "err", err)
+	}
+	return rest
+}
+
+// report says how a backlog shrinks.
+func (l *line) report(ctx context.Context, out outcome) {
+	l.sent += out.published
+	now := l.Now()
+	if l.sent < batchSize || now.Sub(l.reported) < reportEvery {
+		return
+	}
+	limited, cancel := l.store(ctx)
+	defer cancel()
+	const countTo = 100_000
+	states, err := l.DB.SinkStates(limited, []string{l.sink.Name()}, countTo)
+	if err != nil || len(states) == 0 {
+		return
+	}
+	l.log.InfoContext(ctx, "sending events", "sent", l.sent, "left", states[0].Pending)
+	l.sent, l.reported = 0, now
+}
+
+// pace is the rest that keeps to the rate.
+func (l *line) pace(out outcome, took time.Duration) time.Duration {
+	if l.PerSecond <= 0 {
+		return 0
+	}
+	return max(0, time.Duration(out.published)*time.Second/time.Duration(l.PerSecond)-took)
+}
+
+// audit records that an event could not be sent.
+func (l *line) audit(ctx context.Context, action string, e postgres.EventRow, attempts int, problem string) {
+	data, err := json.Marshal(map[string]any{
+		"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "task_uuid": e.TaskUUID, "dlq_entry_uuid": e.DLQEntryUUID,
+		"attempts": attempts, "error": problem,
+	})
+	if err == nil {
+		limited, cancel := l.store(context.WithoutCancel(ctx))
+		defer cancel()
+		err = l.DB.Audit(limited, "tasker", action, fmt.Sprint(e.EventUUID), data)
+	}
+	if err != nil {
+		l.log.ErrorContext(ctx, "an audit event could not be stored", "action", action, "event_uuid", e.EventUUID, "err", err)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func event(r postgres.EventRow) sink.Event {
+	return sink.Event{
+		ID: r.EventUUID, Position: r.Position, Topic: r.Topic, TaskUUID: r.TaskUUID, EntryUUID: r.DLQEntryUUID, At: r.CreatedAt, Data: r.Data,
+	}
+}

@@ -1,0 +1,177 @@
+package emission
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"tasker/internal/payload"
+	"tasker/internal/postgres"
+	"tasker/internal/sink"
+)
+
+// maxProblem is how much is kept of why an event could not be sent.
+const maxProblem = 2000
+
+// An outcome is what became of a batch.
+type outcome struct {
+	published, refused, failed int
+	problem                    string        // the last one
+	rest                       time.Duration // that the sink asked for, the longest
+}
+
+// A batch is sent to a sink: the events of one task one after another, those of
+// several tasks at once.
+type batch struct {
+	*line
+
+	mu      sync.Mutex
+	results []postgres.Emitted
+	until   time.Time // nothing is begun after it: the lease must last
+	outcome outcome
+	broken  bool // the sink takes nothing: what is left stays as it is
+}
+
+// send sends events and notes what became of each.
+func (l *line) send(ctx context.Context, events []postgres.EventRow) (outcome, error) {
+	b := &batch{line: l, until: l.Now().Add(batchTime)}
+	groups := byTask(events)
+	next := make(chan []postgres.EventRow)
+	var workers sync.WaitGroup
+	for range min(l.Concurrency, len(groups)) {
+		workers.Go(func() {
+			for g := range next {
+				b.sendTask(ctx, g)
+			}
+		})
+	}
+	for _, g := range groups {
+		if b.over(ctx) {
+			break
+		}
+		next <- g
+	}
+	close(next)
+	workers.Wait()
+	return b.outcome, b.settle(ctx, events)
+}
+
+// byTask parts events by task, in their order.
+func byTask(events []postgres.EventRow) [][]postgres.EventRow {
+	place := map[[16]byte]int{}
+	var groups [][]postgres.EventRow
+	for _, e := range events {
+		i, ok := place[e.TaskUUID]
+		if !ok {
+			i = len(groups)
+			place[e.TaskUUID] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], e)
+	}
+	return groups
+}
+
+func (b *batch) over(ctx context.Context) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.broken || ctx.Err() != nil || !b.Now().Before(b.until)
+}
+
+// sendTask sends events of one task. After one that was not taken, the others wait.
+func (b *batch) sendTask(ctx context.Context, events []postgres.EventRow) {
+	for _, e := range events {
+		if b.over(ctx) {
+			return
+		}
+		result, err := b.sendOne(ctx, e)
+		if err != nil && ctx.Err() != nil {
+			return // told to end: it is sent again
+		}
+		b.add(ctx, e, result, err)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// sendOne sends an event, and again as its topic says (seed 001, "Single-retry
+// wrapper"). One that is refused is not sent again now.
+func (b *batch) sendOne(ctx context.Context, e postgres.EventRow) (postgres.Emitted, error) {
+	policy := b.retry(e.Topic)
+	r := postgres.Emitted{Position: e.Position}
+	var err error
+	for {
+		r.Attempts++
+		err = b.try(ctx, e)
+		if err == nil || sink.Refused(err) || r.Attempts > policy.Attempts || sink.RetryAfter(err) > policy.Delay {
+			return r, err
+		}
+		sleep(ctx, policy.Delay)
+		if ctx.Err() != nil {
+			return r, ctx.Err()
+		}
+	}
+}
+
+func (b *batch) try(ctx context.Context, e postgres.EventRow) error {
+	limited, cancel := context.WithTimeout(ctx, b.EmitTimeout)
+	defer cancel()
+	return b.sink.Emit(limited, event(e))
+}
+
+// add notes what became of an event.
+func (b *batch) add(ctx context.Context, e postgres.EventRow, r postgres.Emitted, err error) {
+	if err == nil {
+		r.Published = true
+		b.Counts.Emitted(ctx, e.Topic, b.sink.Name(), max(0, b.Now().Sub(e.CreatedAt)))
+	} else {
+		r.Error, r.Refused, r.Rest = payload.CleanText(err.Error(), maxProblem), sink.Refused(err), sink.RetryAfter(err)
+		b.Counts.EmitFailed(ctx, e.Topic, b.sink.Name())
+		b.log.ErrorContext(ctx, "an event could not be sent; it is sent again later", "topic", e.Topic, "event_uuid", e.EventUUID,
+			"task_uuid", e.TaskUUID, "dlq_entry_uuid", e.DLQEntryUUID, "attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
+		b.audit(ctx, "dlq.emit_failed", e, r.Attempts, r.Error)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.results = append(b.results, r)
+	switch {
+	case r.Published:
+		b.outcome.published++
+	case r.Refused:
+		b.outcome.refused++
+		b.outcome.problem = r.Error
+	default:
+		b.outcome.failed++
+		b.outcome.problem, b.outcome.rest = r.Error, max(b.outcome.rest, r.Rest)
+		b.broken = b.outcome.failed >= probes && b.outcome.published+b.outcome.refused == 0
+	}
+}
+
+// settle stores what became of the events. It is done also when the relay is told
+// to end: else they would all be sent again.
+func (b *batch) settle(ctx context.Context, events []postgres.EventRow) error {
+	if len(b.results) == 0 {
+		return nil
+	}
+	limited, cancel := b.store(context.WithoutCancel(ctx))
+	defer cancel()
+	setAside, err := b.DB.SettleEmissions(limited, b.sink.Name(), b.results, b.Refusals)
+	if err != nil {
+		return err
+	}
+	aside := make(map[int64]bool, len(setAside))
+	for _, p := range setAside {
+		aside[p] = true
+	}
+	for _, e := range events {
+		if !aside[e.Position] {
+			continue
+		}
+		b.Counts.EventSetAside(ctx, e.Topic, b.sink.Name())
+		b.log.ErrorContext(ctx, "an event was refused too often and is set aside; send it again when the cause is mended",
+			"topic", e.Topic, "event_uuid", e.EventUUID, "dlq_entry_uuid", e.DLQEntryUUID)
+		b.audit(ctx, "dlq.event_set_aside", e, 0, "refused too often")
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker"
+)
+
+// An EventRow is one event of an investigation, as the outbox has it.
+type EventRow struct {
+	Position     int64
+	EventUUID    tasker.ID
+	Topic        string
+	TaskUUID     tasker.ID
+	DLQEntryUUID tasker.ID
+	CreatedAt    time.Time
+	Data         json.RawMessage
+}
+
+// OpenSink makes a sink known. A new one is told of what happens from now on.
+func (db *DB) OpenSink(ctx context.Context, sink string) error {
+	if _, err := db.pool.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink) VALUES ($1) ON CONFLICT DO NOTHING`, sink); err != nil {
+		return fmt.Errorf("make sink %s known: %w", sink, known(err))
+	}
+	return nil
+}
+
+const holdSink = `
+UPDATE tasker.emission_sinks
+SET holder = $2, held_until = clock_timestamp() + $3::interval
+WHERE sink = $1 AND (holder = $2 OR holder IS NULL OR held_until < clock_timestamp())
+RETURNING failing_since IS NOT NULL AS failing, greatest(next_try_at - clock_timestamp(), interval '0') AS rest`
+
+// Held is a sink that is ours to send to.
+type Held struct {
+	Failing bool
+	Rest    *time.Duration // before it is to be tried again
+}
+
+// HoldSink takes or keeps the right to send to a sink for a while. It returns nil
+// when another has it.
+func (db *DB) HoldSink(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*Held, error) {
+	rows, err := collect[Held](ctx, db.pool, holdSink, sink, holder, lease)
+	if err != nil {
+		return nil, fmt.Errorf("hold sink %s: %w", sink, known(err))
+	}
+	if len(rows) == 0 {
+		return nil, nil //nolint:nilnil // another holds it
+	}
+	return &rows[0], nil
+}
+
+// DropSink gives up the right to send to a sink.
+func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error {
+	_, err := db.pool.Exec(ctx, `UPDATE tasker.emission_sinks SET holder = NULL, held_until = NULL WHERE sink = $1 AND holder = $2`, sink, holder)
+	if err != nil {
+		return fmt.Errorf("drop sink %s: %w", sink, known(err))
+	}
+	return nil
+}
+
+// All that is complete is taken at once: two events of one task may stand in the
+// order of their positions and in the other one by their transactions, but they
+// become complete together.
+const takeEvents = `
+WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
+sink AS MATERIALIZED (
+    SELECT s.sink, s.taken_before
+    FROM tasker.emission_sinks s
+    CROSS JOIN bound b
+    WHERE s.sink = $1 AND s.taken_before < b.before
+    FOR NO KEY UPDATE OF s
+),
+taken AS (
+    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
+    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
+    FROM sink s
+    CROSS JOIN bound b
+    JOIN tasker.outbox o ON o.written_in >= s.taken_before AND o.written_in < b.before
+    ON CONFLICT DO NOTHING
+    RETURNING 1
+),
+moved AS (
+    UPDATE tasker.emission_sinks s
+    SET taken_before = b.before
+    FROM sink
+    CROSS JOIN bound b
+    WHERE s.sink = sink.sink
+)
+SELECT count(*) FROM taken`
+
+// TakeEvents puts all new events on the list of a sink, and returns how many.
+func (db *DB) TakeEvents(ctx context.Context, sink string) (n int, err error) {
+	if err = db.pool.QueryRow(ctx, takeEvents, sink).Scan(&n); err != nil {
+		return 0, fmt.Errorf("take events for sink %s: %w", sink, known(err))
+	}
+	return n, nil
+}
+
+// An event waits for those before it of its task, unless they were set aside: what
+// is due is the first of a task, and a few others follow it.
+const dueEmissions = `
+SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
+FROM (
+    SELECT e.task_uuid
+    FROM tasker.emissions e
+    WHERE e.sink = $1 AND e.state = 'pending' AND e.next_attempt_at <= now()
+      AND NOT EXISTS (
+          SELECT FROM tasker.emissions b
+          WHERE b.sink = $1 AND b.state = 'pending' AND b.task_uuid = e.task_uuid AND b.position < e.position
+      )
+    ORDER BY e.next_attempt_at, e.position
+    LIMIT $2
+) first
+CROSS JOIN LATERAL (
+    SELECT f.position
+    FROM tasker.emissions f
+    WHERE f.sink = $1 AND f.state = 'pending' AND f.task_uuid = first.task_uuid
+    ORDER BY f.position
+    LIMIT 20
+) due
+JOIN tasker.outbox o ON o.position = due.position
+ORDER BY o.position`
+
+// DueEmissions returns events of up to limit tasks that are to be sent to a sink
+// now, the oldest first.
+func (db *DB) DueEmissions(ctx context.Context, sink string, limit int) ([]EventRow, error) {
+	rows, err := collect[EventRow](ctx, db.pool, dueEmissions, sink, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for events to send to %s: %w", sink, known(err))
+	}
+	return rows, nil
+}
+
+// An Emitted is what became of sending one event.
+type Emitted struct {
+	Position  int64
+	Attempts  int // just now
+	Published bool
+	Refused   bool          // the event, not the whole sink
+	SetAside  bool          // refused too often
+	Rest      time.Duration // before it is sent again
+	Error     string
+}
+
+const settleEmissions = `
+UPDATE tasker.emissions e
+SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), last_error = nullif(u.error, ''),
+    refusals = e.refusals + CASE WHEN u.refused THEN 1 ELSE 0 END,
+    state = CASE WHEN u.published THEN 'published' WHEN u.refused AND e.refusals + 1 >= $8 THEN 'set_aside' ELSE 'pending' END,
+    published_at = CASE WHEN u.published THEN clock_timestamp() ELSE e.published_at END,
+    next_attempt_at = clock_timestamp() + CASE
+        WHEN u.published THEN interval '0'
+        ELSE least(greatest(interval '1 millisecond' * u.rest_ms, interval '1 second' * power(2, least(e.attempts / greatest(u.attempts, 1), 6)) * (0.8 + 0.4 * random())), interval '1 hour')
+    END
+FROM unnest($2::bigint[], $3::int[], $4::bool[], $5::bool[], $6::bigint[], $7::text[]) AS u (position, attempts, published, refused, rest_ms, error)
+WHERE e.sink = $1 AND e.position = u.position AND e.state = 'pending'
+RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
+
+// SettleEmissions notes what became of events that were sent. One that failed
+// rests, longer each time up to about a minute, or as long as the sink asked for;
+// one that was refused for the $refusals-th time is set aside. It returns those
+// set aside.
+func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
+	n := len(list)
+	positions, attempts, published, refused := make([]int64, n), make([]int32, n), make([]bool, n), make([]bool, n)
+	rests, errors := make([]int64, n), make([]string, n)
+	for i, e := range list {
+		positions[i], attempts[i], published[i], refused[i] = e.Position, int32(e.Attempts), e.Published, e.Refused
+		rests[i], errors[i] = e.Rest.Milliseconds(), e.Error
+	}
+	type row struct {
+		Position      int64
+		SetAside      bool
+		NextAttemptAt time.Time
+	}
+	rows, err := collect[row](ctx, db.pool, settleEmissions, sink, positions, attempts, published, refused, rests, errors, refusals)
+	if err != nil {
+		return nil, fmt.Errorf("note what became of events: %w", known(err))
+	}
+	for _, r := range rows {
+		if r.SetAside {
+			setAside = append(setAside, r.Position)
+		}
+	}
+	return setAside, nil
+}
+
+const noteSink = `
+UPDATE tasker.emission_sinks
+SET failing_since = CASE WHEN $3 = '' THEN NULL ELSE coalesce(failing_since, clock_timestamp()) END,
+    last_error = nullif($3, ''),
+    last_success_at = CASE WHEN $4 THEN clock_timestamp() ELSE last_success_at END,
+    next_try_at = CASE WHEN $3 = '' THEN NULL ELSE clock_timestamp() + $5::interval END
+WHERE sink = $1 AND holder = $2`
+
+// NoteSink notes whether a sink takes events: the problem is empty if it does. A
+// sink that does not rests.
+func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, problem string, took bool, rest time.Duration) error {
+	if _, err := db.pool.Exec(ctx, noteSink, sink, holder, problem, took, rest); err != nil {
+		return fmt.Errorf("note how sink %s is: %w", sink, known(err))
+	}
+	return nil
+}
+
+// A SinkState is how a sink is.
+type SinkState struct {
+	Sink           string
+	FailingSince   *time.Time
+	LastError      *string
+	LastSuccessAt  *time.Time
+	Pending        int64      // counted up to a limit
+	OldestPending  *time.Time // when that event happened
+	SetAside       int64
+	NextTryAt      *time.Time
+	OldestPosition *int64
+}
+
+const sinkStates = `
+SELECT s.sink, s.failing_since, s.last_error, s.last_success_at, s.next_try_at, p.pending, p.oldest_position,
+    (SELECT o.created_at FROM tasker.outbox o WHERE o.position = p.oldest_position) AS oldest_pending,
+    (SELECT count(*) FROM (SELECT FROM tasker.emissions e WHERE e.sink = s.sink AND e.state = 'set_aside' LIMIT $2) a) AS set_aside
+FROM tasker.emission_sinks s
+CROSS JOIN LATERAL (
+    SELECT count(*) AS pending, min(e.position) AS oldest_position
+    FROM (
+        SELECT e.position FROM tasker.emissions e
+        WHERE e.sink = s.sink AND e.state = 'pending'
+        ORDER BY e.position
+        LIMIT $2
+    ) e
+) p
+WHERE s.sink = ANY ($1)
+ORDER BY s.sink`
+
+// SinkStates returns how the sinks are; up to limit events of each are counted.
+func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]SinkState, error) {
+	rows, err := collect[SinkState](ctx, db.pool, sinkStates, sinks, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read how the sinks are: %w", known(err))
+	}
+	return rows, nil
+}

@@ -1,0 +1,89 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// errPrivate says that an address was not connected to.
+var errPrivate = errors.New("not an address of the public internet")
+
+// guardedDialer connects to public addresses only. It looks at the address after
+// the name was resolved, so no name and no spelling of a number leads elsewhere.
+func guardedDialer(timeout time.Duration) *net.Dialer {
+	return &net.Dialer{
+		Timeout: timeout,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errPrivate, err)
+			}
+			if !public(to.Addr()) {
+				return fmt.Errorf("%s is %w", to.Addr(), errPrivate)
+			}
+			return nil
+		},
+	}
+}
+
+// What is not public among IPv4 addresses, and within the one block from which
+// public IPv6 addresses are given. The registries for special purposes have them
+// all but the last.
+var notPublic = prefixes(
+	"0.0.0.0/8",        // this host, this network
+	"10.0.0.0/8",       // private
+	"100.64.0.0/10",    // within a provider; metadata of some clouds
+	"127.0.0.0/8",      // loopback
+	"169.254.0.0/16",   // link-local; metadata of most clouds
+	"172.16.0.0/12",    // private
+	"192.0.0.0/24",     // protocols; metadata of some clouds
+	"192.0.2.0/24",     // documentation
+	"192.88.99.0/24",   // relays of 6to4
+	"192.168.0.0/16",   // private
+	"198.18.0.0/15",    // measurements
+	"198.51.100.0/24",  // documentation
+	"203.0.113.0/24",   // documentation
+	"224.0.0.0/3",      // multicast, reserved, broadcast
+	"2001::/23",        // protocols, among them Teredo, which embeds IPv4
+	"2001:db8::/32",    // documentation
+	"2002::/16",        // 6to4, which embeds IPv4
+	"3fff::/20",        // documentation
+	"168.63.129.16/32", // the host's services in Azure
+)
+
+var (
+	unicast = netip.MustParsePrefix("2000::/3")     // all public IPv6
+	nat64   = netip.MustParsePrefix("64:ff9b::/96") // public IPv4 as networks without it see it
+)
+
+// public reports whether an address is one of the public internet, as far as
+// addresses tell.
+func public(a netip.Addr) bool {
+	a = a.WithZone("").Unmap()
+	if nat64.Contains(a) {
+		whole := a.As16()
+		a = netip.AddrFrom4([4]byte(whole[12:]))
+	}
+	if a.Is6() && !unicast.Contains(a) {
+		return false
+	}
+	for _, p := range notPublic {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return a.IsValid()
+}
+
+func prefixes(list ...string) []netip.Prefix {
+	all := make([]netip.Prefix, len(list))
+	for i, p := range list {
+		all[i] = netip.MustParsePrefix(p)
+	}
+	return all
+}

@@ -1,0 +1,85 @@
+package sink
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// logSink writes a line for each event.
+type logSink struct{ handler slog.Handler }
+
+// NewLog returns a sink that writes one line for each event: a warning for a new
+// investigation, information for what becomes of it.
+func NewLog(log *slog.Logger) Sink {
+	return &logSink{handler: cmp.Or(log, slog.New(slog.DiscardHandler)).Handler()}
+}
+
+// Name is log.
+func (*logSink) Name() string { return "log" }
+
+// Close does nothing: the log is not ours.
+func (*logSink) Close() error { return nil }
+
+// Emit writes the line. It speaks to the handler because a logger does not tell
+// whether it could write.
+func (s *logSink) Emit(ctx context.Context, e Event) error {
+	level := slog.LevelInfo
+	if strings.HasSuffix(e.Topic, ".created") {
+		level = slog.LevelWarn
+	}
+	if !s.handler.Enabled(ctx, level) {
+		return nil // as the operator wants it
+	}
+	data, err := logValue(e.Data)
+	if err != nil {
+		return refuse(fmt.Errorf("%s: its data is not JSON: %w", e.describe(), err))
+	}
+	line := slog.NewRecord(time.Now(), level, "investigation event", 0)
+	line.AddAttrs(
+		slog.String("topic", e.Topic), slog.String("event", e.ID.String()), slog.Int64("position", e.Position),
+		slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String()),
+		slog.Time("at", e.At.UTC()), slog.Attr{Key: "data", Value: data},
+	)
+	if err := s.handler.Handle(ctx, line); err != nil {
+		return fmt.Errorf("write %s to the log: %w", e.describe(), err)
+	}
+	return nil
+}
+
+// logValue returns a document as the log shows it: objects are groups, so that
+// every form of log can be searched by their members.
+func logValue(data json.RawMessage) (slog.Value, error) {
+	if len(data) == 0 {
+		return slog.GroupValue(), nil
+	}
+	numbers := json.NewDecoder(bytes.NewReader(data))
+	numbers.UseNumber() // as they are written, not as a float64 can hold them
+	var doc any
+	if err := numbers.Decode(&doc); err != nil {
+		return slog.Value{}, err
+	}
+	return group(doc), nil
+}
+
+// group turns objects into groups, by name; what is null is left out.
+func group(doc any) slog.Value {
+	object, ok := doc.(map[string]any)
+	if !ok {
+		return slog.AnyValue(doc)
+	}
+	attrs := make([]slog.Attr, 0, len(object))
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if value := object[key]; value != nil {
+			attrs = append(attrs, slog.Attr{Key: key, Value: group(value)})
+		}
+	}
+	return slog.GroupValue(attrs...)
+}

@@ -1,0 +1,94 @@
+package sink
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+
+	"tasker"
+	"tasker/internal/rabbit"
+)
+
+// RabbitOptions say which broker is told. The zero value of each field but URL is
+// the default.
+type RabbitOptions struct {
+	URL      string // amqp://user:password@host:port/vhost, or amqps
+	Exchange string // tasker.events
+	Source   string // of the events; tasker
+	Log      *slog.Logger
+}
+
+// rabbitSink publishes events to a topic exchange.
+type rabbitSink struct {
+	source string
+	broker *rabbit.Broker
+	stop   context.CancelFunc
+	run    sync.WaitGroup
+}
+
+// NewRabbit returns a sink that publishes each event as CloudEvents JSON to a
+// durable topic exchange, which it declares, under its topic as the key. An event
+// is confirmed when every queue that is bound for it has it on disk, and there is
+// at least one. The sink keeps a connection from now until Close, whether the
+// broker can be reached or not.
+func NewRabbit(o RabbitOptions) (Sink, error) {
+	broker, err := rabbit.New(rabbit.Options{
+		URL: o.URL, Name: "tasker events", Exchange: cmp.Or(o.Exchange, "tasker.events"), Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &rabbitSink{source: o.Source, broker: broker, stop: stop}
+	s.run.Go(func() { _ = broker.Run(ctx) }) // it returns nil, always
+	return s, nil
+}
+
+// Name is rabbitmq.
+func (*rabbitSink) Name() string { return "rabbitmq" }
+
+// Close closes the connection.
+func (s *rabbitSink) Close() error {
+	s.stop()
+	s.run.Wait()
+	return nil
+}
+
+// Emit publishes the event.
+func (s *rabbitSink) Emit(ctx context.Context, e Event) error {
+	return s.EmitAll(ctx, []Event{e})[0]
+}
+
+// EmitAll publishes the events without waiting for one before it sends the next.
+func (s *rabbitSink) EmitAll(ctx context.Context, events []Event) []error {
+	errs := make([]error, len(events))
+	messages := make([]rabbit.Routed, 0, len(events))
+	places := make([]int, 0, len(events))
+	for i, e := range events {
+		body, err := e.CloudEvent(s.source)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		places = append(places, i)
+		messages = append(messages, rabbit.Routed{
+			ID: e.ID.String(), Key: e.Topic, Type: e.eventType(), ContentType: mediaType, Body: body,
+		})
+	}
+	s.broker.Tried(ctx) // the first event may come before the first connection
+	for i, err := range s.broker.PublishRouted(ctx, messages) {
+		errs[places[i]] = judged(err)
+	}
+	return errs
+}
+
+// judged marks what no broker would take.
+func judged(err error) error {
+	switch tasker.CodeOf(err) {
+	case tasker.Invalid, tasker.TooLarge:
+		return refuse(err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,88 @@
+package sink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"tasker"
+	"tasker/internal/payload"
+)
+
+// defaultSource says who tells, where the operator gives no other name.
+const defaultSource = "tasker"
+
+// An Event is one line of the outbox.
+type Event struct {
+	Position  int64     // in the outbox; it rises, with gaps
+	ID        tasker.ID // the same however often it is told
+	Topic     string    // such as dlq.entry.created
+	TaskUUID  tasker.ID
+	EntryUUID tasker.ID
+	At        time.Time       // of what it tells
+	Data      json.RawMessage // redacted by the database
+}
+
+// A Sink is where events go. It is safe for concurrent use.
+type Sink interface {
+	// Name is the kind of the sink, for metrics and messages.
+	Name() string
+
+	// Emit tells an event. It returns nil only when the other side has confirmed
+	// it. After an error it may have arrived nevertheless.
+	Emit(ctx context.Context, e Event) error
+
+	// Close ends the connections. Nothing is told afterwards.
+	Close() error
+}
+
+// A Batch is a sink for which many events at once are cheaper than one after
+// another.
+type Batch interface {
+	// EmitAll tells the events in their order, and says of each what Emit would.
+	// One that fails does not keep the later ones from being told.
+	EmitAll(ctx context.Context, events []Event) []error
+}
+
+// A failure is why an event was not told.
+type failure struct {
+	err     error
+	refused bool
+	after   time.Duration
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// refuse marks err as being about the event itself.
+func refuse(err error) error { return &failure{err: err, refused: true} }
+
+// Refused reports whether err says that the other side does not want this event,
+// so that telling it again soon is useless. Every other error means that the
+// sink cannot be used now.
+func Refused(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	return ok && f.refused
+}
+
+// RetryAfter returns how long the other side asked to be left alone, at most an
+// hour; 0 if it did not say.
+func RetryAfter(err error) time.Duration {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.after
+	}
+	return 0
+}
+
+// oneLine returns s as it can be stored and shown within a sentence, of at most
+// most bytes.
+func oneLine(s string, most int) string {
+	return payload.CleanText(joinFields(payload.CleanText(s, 16*most)), most)
+}
+
+// describe names an event in an error.
+func (e Event) describe() string {
+	return fmt.Sprintf("event %s (%.60q)", e.ID, e.Topic)
+}
