@@ -78,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return &Engine{
 		db: db,
 		engine: engine.New(db, engine.Options{
-			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Log: o.Log,
+			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
 		}),
 		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
 	}, nil

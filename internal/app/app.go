@@ -16,6 +16,7 @@ import (
 	"tasker/internal/api"
 	"tasker/internal/config"
 	"tasker/internal/dlq"
+	"tasker/internal/emission"
 	"tasker/internal/engine"
 	"tasker/internal/loop"
 	"tasker/internal/postgres"
@@ -79,7 +80,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := prepare(ctx, o, db, e); err != nil {
 		return err
 	}
-	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d, line: line, metrics: m.Handler()})
+	relay, err := newRelay(o, db, nil)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d, line: line, relay: relay, metrics: m.Handler()})
 }
 
 // parts is what a server is made of.
@@ -88,6 +93,7 @@ type parts struct {
 	engine  *engine.Engine
 	dlq     *dlq.Service
 	line    *line
+	relay   *emission.Relay
 	metrics http.Handler
 }
 
@@ -130,6 +136,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	}
 	run("listen for work", p.engine.Listen)
 	run("announce steps", p.line.run)
+	run("send events", p.relay.Run)
 	return loops
 }
 

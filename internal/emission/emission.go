@@ -90,6 +90,10 @@ func New(o Options) *Relay {
 // Run sends events until ctx ends. Any number of relays may run on one database:
 // one at a time sends to a sink.
 func (r *Relay) Run(ctx context.Context) error {
+	if len(r.Sinks) == 0 {
+		<-ctx.Done()
+		return nil
+	}
 	g := loop.NewGroup(ctx)
 	for _, s := range r.Sinks {
 		l := &line{Relay: r, sink: s, log: r.Log.With("sink", s.Name())}
