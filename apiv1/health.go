@@ -10,14 +10,17 @@ type Health struct {
 	Version   string                 `json:"version"`
 	Checks    map[string]HealthCheck `json:"checks,omitempty" doc:"What readiness depends on, by name."`
 
-	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker."`
+	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker, and sink.webhook and so on for each sink to which this server sends events."`
 }
 
 // HealthComponent is one thing that the server works without, if less well: it
 // is ready all the same.
 type HealthComponent struct {
-	Status    string `json:"status" enum:"up,down,off" doc:"off means that the configuration does not ask for it."`
+	Status    string `json:"status" enum:"up,degraded,down,off,unknown" doc:"A sink is degraded while it takes no events: they wait. off means that the configuration does not ask for it, unknown that the database cannot tell how it is."`
 	LastError string `json:"last_error,omitempty" doc:"What is wrong with it now, and what to do."`
+
+	FailingSince  *time.Time `json:"failing_since,omitempty" doc:"Of a sink that is degraded."`
+	OldestSeconds *float64   `json:"oldest_unpublished_seconds,omitempty" doc:"Of a sink: how long ago the oldest event happened that it has not got; 0 if it has all."`
 }
 
 // HealthCheck is one thing that the server depends on. When one is unhealthy,

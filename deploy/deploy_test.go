@@ -139,6 +139,9 @@ func scrape(t *testing.T) string {
 				Canary:      func(context.Context) (time.Time, error) { return time.Now(), nil },
 			},
 		},
+		Emission: metrics.SinkSource{Sinks: []string{"webhook"}, Read: func(context.Context) ([]metrics.SinkState, error) {
+			return []metrics.SinkState{{Sink: "webhook"}}, nil
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +149,7 @@ func scrape(t *testing.T) string {
 	s.Swept(t.Context(), time.Second, nil, nil)
 	s.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
 	s.DeadLetter(t.Context(), dispatch.LetterExpired, time.Second)
+	s.Emitted(t.Context(), tasker.EntryCreatedTopic, "webhook", time.Second)
 	var body string
 	for range 2 { // the first has the series of namespaces made
 		answer := httptest.NewRecorder()

@@ -52,6 +52,10 @@ type Options struct {
 	// is none.
 	Broker func() (up bool, problem error)
 
+	// Sinks names those to which this server sends events. Readiness tells how they
+	// are and does not depend on it.
+	Sinks []string
+
 	Feed FeedOptions // of the live feed of events
 
 	// Ready is one more thing that readiness depends on; nil means none.
@@ -75,7 +79,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker,
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{},
 	}
 	s.live = o.Feed.complete(o.Log)
@@ -99,6 +103,7 @@ type server struct {
 	dlq      *dlq.Service
 	metrics  http.Handler
 	broker   func() (up bool, problem error)
+	sinks    []string
 	live     FeedOptions
 	feed     *feed.Feed
 	log      *slog.Logger

@@ -10,6 +10,7 @@ import (
 	"tasker"
 	"tasker/apiv1"
 	"tasker/internal/payload"
+	"tasker/internal/postgres"
 )
 
 // healthy answers without looking at anything: whoever gets an answer knows.
@@ -25,6 +26,7 @@ const checkTime = 5 * time.Second
 func (s *server) readiness(x *exchange) error {
 	ctx, cancel := context.WithTimeout(x.ctx, checkTime)
 	defer cancel()
+	components := s.components(ctx)
 	checks := map[string]func(context.Context) error{
 		"database": s.db.Ping,
 		"running":  func(context.Context) error { return s.stopping.Err() },
@@ -46,18 +48,29 @@ func (s *server) readiness(x *exchange) error {
 	if len(causes) > 0 {
 		return &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",
-			Details: map[string]any{"checks": seen, "components": s.components()}, Err: errors.Join(causes...),
+			Details: map[string]any{"checks": seen, "components": components()}, Err: errors.Join(causes...),
 		}
 	}
-	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Components: s.components()})
+	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Components: components()})
 }
 
 // longestProblem is how much is told of what is wrong with a component.
 const longestProblem = 2000
 
-// components are what the server can do without: while the broker is away, steps
-// go to workers by way of the database.
-func (s *server) components() map[string]apiv1.HealthComponent {
+// components looks at what the server can do without, beside the checks: while the
+// broker is away, steps go to workers by way of the database; while a sink is, its
+// events wait.
+func (s *server) components(ctx context.Context) (wait func() map[string]apiv1.HealthComponent) {
+	sinks := make(chan map[string]apiv1.HealthComponent, 1)
+	go func() { sinks <- s.sinkComponents(ctx) }()
+	return func() map[string]apiv1.HealthComponent {
+		all := <-sinks
+		all["broker"] = s.brokerComponent()
+		return all
+	}
+}
+
+func (s *server) brokerComponent() apiv1.HealthComponent {
 	broker := apiv1.HealthComponent{Status: "off"}
 	if s.broker != nil {
 		up, problem := s.broker()
@@ -69,7 +82,52 @@ func (s *server) components() map[string]apiv1.HealthComponent {
 			broker.LastError = payload.CleanText(problem.Error(), longestProblem)
 		}
 	}
-	return map[string]apiv1.HealthComponent{"broker": broker}
+	return broker
+}
+
+// sinksTime bounds what is waited for how the sinks are: less than what a probe of
+// Kubernetes waits, 1 s, because nothing depends on it.
+const sinksTime = 800 * time.Millisecond
+
+func (s *server) sinkComponents(ctx context.Context) map[string]apiv1.HealthComponent {
+	all := map[string]apiv1.HealthComponent{}
+	if len(s.sinks) == 0 {
+		return all
+	}
+	for _, name := range s.sinks {
+		all[sinkPrefix+name] = apiv1.HealthComponent{Status: "unknown", LastError: "no server has begun to send to it; see the log"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sinksTime)
+	defer cancel()
+	list, err := s.db.SinkStates(ctx, s.sinks, 1) // nobody asks how many events wait
+	if err != nil {
+		s.log.WarnContext(ctx, "nobody can tell how the sinks are", "err", err)
+		for name := range all {
+			all[name] = apiv1.HealthComponent{Status: "unknown", LastError: "the database does not say how it is"}
+		}
+	}
+	for _, state := range list {
+		all[sinkPrefix+state.Sink] = sinkComponent(state)
+	}
+	return all
+}
+
+const sinkPrefix = "sink."
+
+func sinkComponent(s postgres.SinkState) apiv1.HealthComponent {
+	var age float64
+	if s.OldestPending != nil {
+		age = max(0, time.Since(*s.OldestPending).Seconds())
+	}
+	c := apiv1.HealthComponent{Status: "up", OldestSeconds: &age}
+	if s.FailingSince != nil {
+		since := s.FailingSince.UTC()
+		c.Status, c.FailingSince = "degraded", &since
+	}
+	if s.LastError != nil {
+		c.LastError = payload.CleanText(*s.LastError, longestProblem)
+	}
+	return c
 }
 
 // scrape answers who collects metrics.

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,10 +10,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"tasker"
 	"tasker/apiv1"
 	"tasker/internal/api"
 	"tasker/internal/dlq"
+	"tasker/internal/postgres"
 )
 
 const nobody = "01920000-0000-7000-8000-000000000000"
@@ -307,6 +311,62 @@ func TestHealthOfTheBroker(t *testing.T) {
 		h.db.Close()
 		h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", want, "GET", "/health/ready", nil)
 	}
+}
+
+// How the sinks are is told, and is no reason to send the server nothing. A database
+// that hangs holds nobody up.
+func TestHealthOfTheSinks(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) { o.Sinks = []string{"log", "webhook", "rabbitmq"} })
+	h.register(chain)
+	h.investigate(1)
+	h.sinks("log", "webhook")
+	holder := tasker.NewID()
+	if held, err := h.db.HoldSink(t.Context(), "webhook", holder, time.Minute); err != nil || held == nil {
+		t.Fatal(held, err)
+	}
+	if err := h.db.NoteSink(t.Context(), "webhook", holder, postgres.SinkNote{Problem: "the receiver\x1b[2J answers 500", Rest: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.db.SettleEmissions(t.Context(), "log", []postgres.Emitted{{Position: 1, Attempts: 1, Published: true}}, 5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.db.Pool().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = failing_since - interval '1 minute' WHERE sink = 'webhook'`); err != nil {
+		t.Fatal(err)
+	}
+
+	got := want[apiv1.Health](h, http.StatusOK, "GET", "/health/ready", nil)
+	if c := got.Components["sink.log"]; c.Status != "up" || c.LastError != "" || c.FailingSince != nil || c.OldestSeconds == nil || *c.OldestSeconds != 0 {
+		t.Errorf("log: %+v", c)
+	}
+	if c := got.Components["sink.webhook"]; c.Status != "degraded" || c.LastError != "the receiver[2J answers 500" || c.FailingSince == nil ||
+		time.Since(*c.FailingSince) < time.Minute || c.OldestSeconds == nil || *c.OldestSeconds <= 0 {
+		t.Errorf("webhook: %+v", c)
+	}
+	if c := got.Components["sink.rabbitmq"]; c.Status != "unknown" || !strings.Contains(c.LastError, "no server has begun") || c.OldestSeconds != nil {
+		t.Errorf("rabbitmq: %+v", c)
+	}
+	if c := got.Components["broker"]; c.Status != "off" || len(got.Components) != 4 {
+		t.Errorf("%+v", got.Components)
+	}
+
+	hanging, err := h.db.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hanging.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := hanging.Exec(t.Context(), `LOCK TABLE tasker.emission_sinks`); err != nil {
+		t.Fatal(err)
+	}
+	got = want[apiv1.Health](h, http.StatusOK, "GET", "/health/ready", nil)
+	if c := got.Components["sink.log"]; c.Status != "unknown" || c.LastError != "the database does not say how it is" {
+		t.Errorf("with a table that is locked: %+v", c)
+	}
+	if err := hanging.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.db.Close()
+	h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", `"sink.webhook":{"status":"unknown"`, "GET", "/health/ready", nil)
 }
 
 func TestMetrics(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
-	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.workerRoutes(), s.serverRoutes())
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.emissionRoutes(), s.workerRoutes(), s.serverRoutes())
 }
 
 func (s *server) templateRoutes() []*route {

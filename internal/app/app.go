@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := prepare(ctx, o, db, e); err != nil {
 		return err
 	}
-	relay, err := newRelay(o, db, nil)
+	relay, err := newRelay(o, db, m.Metrics)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ const (
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
-		LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts(),
+		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts(), Sinks: o.Config.Emission.SinkNames(),
 	})
 	server := &http.Server{
 		Handler: mount(handler, o.Mount), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,

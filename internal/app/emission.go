@@ -1,12 +1,14 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 
 	"tasker/internal/config"
 	"tasker/internal/emission"
+	"tasker/internal/metrics"
 	"tasker/internal/postgres"
 	"tasker/internal/sink"
 )
@@ -58,4 +60,23 @@ func newSink(name string, c config.Config, version string, log *slog.Logger) (si
 	default:
 		return sink.NewLog(log), nil
 	}
+}
+
+// sinkCount is how many events of a sink are counted.
+const sinkCount = 100_000
+
+// sinkSource is where the metrics of the sinks of this server are read.
+func sinkSource(o Options, db *postgres.DB) metrics.SinkSource {
+	names := o.Config.Emission.SinkNames()
+	return metrics.SinkSource{Sinks: names, Read: func(ctx context.Context) ([]metrics.SinkState, error) {
+		list, err := db.SinkStates(ctx, names, sinkCount)
+		out := make([]metrics.SinkState, len(list))
+		for i, s := range list {
+			out[i] = metrics.SinkState{Sink: s.Sink, Up: s.FailingSince == nil, Pending: s.Pending, SetAside: s.SetAside}
+			if s.OldestPending != nil {
+				out[i].Oldest = *s.OldestPending
+			}
+		}
+		return out, err
+	}}
 }

@@ -20,7 +20,7 @@ type measured struct {
 func startMetrics(ctx context.Context, o Options, db *postgres.DB, l *line) (measured, error) {
 	m, err := telemetry.Start(ctx, telemetry.Options{
 		Version: o.Version, Environment: o.Config.Server.Environment, Read: db.OpenEntries, Log: o.Log,
-		Dispatch: metrics.Sources{Backlogs: backlogs(db), Broker: l.sources(db)},
+		Dispatch: metrics.Sources{Backlogs: backlogs(db), Broker: l.sources(db)}, Emission: sinkSource(o, db),
 	})
 	if err != nil {
 		return measured{}, err

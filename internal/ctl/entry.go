@@ -30,6 +30,7 @@ end the investigation with dlq update.`,
 	c.AddCommand(
 		p.queueCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
 		p.entryUpdateCommand(), p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
+		p.followCommand(), p.emissionsCommand(), p.emissionCommand(), p.reEmitCommand(), p.sinksCommand(),
 	)
 	return c
 }

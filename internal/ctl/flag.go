@@ -80,7 +80,8 @@ func flagError(_ *cobra.Command, err error) error {
 // variable stands for must not be taken for no flag.
 func refuseEmpty(c *cobra.Command) error {
 	for _, f := range collect(c.Flags().Visit) {
-		if f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == "" {
+		text := strings.Trim(f.Value.String(), " \t\n")
+		if (f.Value.Type() == "string" && text == "") || (f.Value.Type() == "stringSlice" && text == "[]") {
 			return usage{"--" + f.Name + " is given but empty: give it a value (is a variable unset?)"}
 		}
 	}

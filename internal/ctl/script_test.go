@@ -93,7 +93,7 @@ func TestScriptsWithServer(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{file},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail,
+					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink,
 				},
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("WORKER", h.worker.String())
@@ -107,6 +107,7 @@ func TestScriptsWithServer(t *testing.T) {
 // A house is a server with an engine, and one worker that the script moves.
 type house struct {
 	url    string
+	db     *postgres.DB
 	engine *engine.Engine
 	worker tasker.ID
 }
@@ -134,7 +135,12 @@ func newHouse(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &house{url: s.URL, engine: e, worker: r.WorkerUUID}
+	return &house{url: s.URL, db: db, engine: e, worker: r.WorkerUUID}
+}
+
+// sink is sink NAME: events are sent there from now on.
+func (h *house) sink(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(h.db.OpenSink(context.Background(), args[0]))
 }
 
 // report claims the step of a handler, once it is there, and reports its outcome.

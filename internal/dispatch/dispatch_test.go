@@ -503,6 +503,7 @@ func TestAMessageThatNamesNoStepBecomesADeadLetter(t *testing.T) {
 	h := newHouse(t, options{})
 	h.template("only", "run")
 	h.work("run")
+	h.awaitConsumer()
 	h.create("only", 1)
 	h.awaitComplete(1)
 	err := h.channel().PublishWithContext(t.Context(), h.space, rabbit.RoutingKey(h.space), true, false, amqp.Publishing{Type: rabbitmq.MessageType, Body: []byte(`?`)})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"tasker"
@@ -423,7 +424,7 @@ func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	}
 	r.says(http.StatusOK)
 	position := int64(h.count(`SELECT position FROM tasker.emissions WHERE state = 'set_aside'`))
-	again, err := h.db.ReEmit(t.Context(), []string{"webhook"}, position, position, 10, postgres.Operator{Actor: "op", Reason: "mended"})
+	again, err := h.db.ReEmit(t.Context(), []string{"webhook"}, postgres.Span{From: position, To: position}, 10, postgres.Operator{Actor: "op", Reason: "mended"})
 	if err != nil || again != 1 {
 		t.Fatalf("%d sent again, %v", again, err)
 	}
@@ -441,7 +442,7 @@ func TestAReceiverThatIsBrokenForAnHour(t *testing.T) {
 		h.investigate()
 	}
 	h.relay(h.db, nil, h.webhook(r.URL))
-	for hour := 0; hour < 60; hour++ { // a rest of a minute each, made to have passed
+	for range 60 { // a rest of a minute each, made to have passed
 		before := r.attempts()
 		h.hurry()
 		h.eventually("it was tried", func() bool { return r.attempts() > before })
@@ -536,7 +537,7 @@ func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	if got := r.all()[0]; got.TaskUUID != after.TaskUUID.String() {
 		t.Errorf("received %+v", got)
 	}
-	n, err := h.db.ReEmit(t.Context(), []string{"webhook"}, 0, 1<<62, 100, postgres.Operator{Actor: "op", Reason: "catch up"})
+	n, err := h.db.ReEmit(t.Context(), []string{"webhook"}, postgres.Span{To: 1 << 62}, 100, postgres.Operator{Actor: "op", Reason: "catch up"})
 	if err != nil || n != 2 {
 		t.Errorf("%d sent again, %v", n, err)
 	}
@@ -557,7 +558,7 @@ func TestEventsReachTheBus(t *testing.T) {
 	})
 	conn, err := amqp.Dial(mqtest.URL(t))
 	h.must(err)
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	c, err := conn.Channel()
 	h.must(err)
 	q, err := c.QueueDeclare("", false, true, true, false, nil)
@@ -578,4 +579,49 @@ func TestEventsReachTheBus(t *testing.T) {
 		}
 	}
 	h.eventually("they are published", func() bool { return h.states("rabbitmq") == "2 published" })
+}
+
+// Three transactions: the third writes of a task first, then the first one does,
+// while the second stays open. The order is that of the writing.
+func TestNoEventOvertakesAnotherOfItsTask(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	e := h.investigate()
+	begin := func() pgx.Tx {
+		t.Helper()
+		tx, err := h.db.Pool().Begin(t.Context())
+		h.must(err)
+		_, err = tx.Exec(t.Context(), `SELECT pg_current_xact_id()`)
+		h.must(err)
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+		return tx
+	}
+	write := func(tx pgx.Tx, notes string) {
+		t.Helper()
+		_, err := tx.Exec(t.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
+			VALUES ($1, 'updated', 'op', 'pending', 'pending', $2)`, e.UUID, notes)
+		h.must(err)
+		h.must(tx.Commit(t.Context()))
+	}
+	first, second, third := begin(), begin(), begin()
+	write(third, "one")
+	write(first, "two")
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("what is committed is published", func() bool { return h.states("webhook") == "3 published" })
+	write(second, "three")
+	h.eventually("all are published", func() bool { return h.states("webhook") == "4 published" })
+	inOrder(t, r.all())
+}
+
+// A dump that is restored into a new database has events of transactions that are
+// far in its future.
+func TestEventsOfARestoredDatabaseAreSent(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.exec(`UPDATE tasker.emission_sinks SET taken_before = '999999999999'`)
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.investigate()
+	h.eventually("it is received", func() bool { return len(r.all()) == 1 })
 }

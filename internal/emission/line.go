@@ -62,6 +62,9 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if err != nil || held == nil {
 		return lease / 6, err // another server sends; or nobody can
 	}
+	if err := l.take(ctx); err != nil {
+		return firstRest, err
+	}
 	if held.Rest != nil && *held.Rest > 0 {
 		return min(*held.Rest, l.LookEvery), nil
 	}
@@ -108,16 +111,20 @@ func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
 	return held, err
 }
 
-// due takes what is new, and returns what is to be sent now.
+// take puts what is new on the list, also while the sink rests: the list is what
+// people look at.
+func (l *line) take(ctx context.Context) error {
+	limited, cancel := l.store(ctx)
+	defer cancel()
+	_, err := l.DB.TakeEvents(limited, l.sink.Name())
+	return err
+}
+
+// due returns what is to be sent now.
 func (l *line) due(ctx context.Context, limit int) ([]postgres.EventRow, error) {
-	taking, cancel := l.store(ctx)
+	limited, cancel := l.store(ctx)
 	defer cancel()
-	if _, err := l.DB.TakeEvents(taking, l.sink.Name()); err != nil {
-		return nil, err
-	}
-	looking, cancel := l.store(ctx)
-	defer cancel()
-	return l.DB.DueEmissions(looking, l.sink.Name(), limit)
+	return l.DB.DueEmissions(limited, l.sink.Name(), limit)
 }
 
 // note says whether the sink takes events. A sink that took none of them rests,
@@ -138,7 +145,7 @@ func (l *line) note(ctx context.Context, out outcome) (rest time.Duration) {
 	}
 	limited, cancel := l.store(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, problem, out.published > 0, rest); err != nil {
+	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, postgres.SinkNote{Problem: problem, Took: out.published > 0, Rest: rest}); err != nil {
 		l.log.WarnContext(ctx, "how the sink is could not be noted", "err", err)
 	}
 	return rest

@@ -158,7 +158,7 @@ func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 // observeBacklogs reads what waits. Namespaces with a template in which nothing
 // waits, and for which nobody is there, are shown as well.
 func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error {
-	ctx, cancel := context.WithTimeout(ctx, observeTime)
+	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 	defer cancel()
 	list, err := m.dispatch.Backlogs(ctx)
 	m.mu.Lock()
@@ -230,7 +230,7 @@ func (m *Metrics) observeCanary(ctx context.Context, o metric.Observer) {
 }
 
 func (m *Metrics) observeOutbox(ctx context.Context, o metric.Observer) {
-	ctx, cancel := context.WithTimeout(ctx, observeTime)
+	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 	defer cancel()
 	d := &m.dispatch
 	pending, oldest, err := d.Broker.Outbox(ctx)

@@ -1,6 +1,6 @@
 // Package metrics counts what becomes of stuck tasks, under the names that the
-// documents give (seed 000, "OpenTelemetry Metrics"), and how steps find workers
-// (seed 004, "Monitoring").
+// documents give (seed 000, "OpenTelemetry Metrics"), how steps find workers
+// (seed 004, "Monitoring"), and how events of investigations are sent (seed 001).
 //
 // The instruments are OpenTelemetry's and know nothing of where they are read: see
 // package telemetry. Attributes are reasons, states, namespaces and outcomes: never
@@ -44,9 +44,13 @@ type Metrics struct {
 	runs         metric.Int64Counter
 	duration     metric.Float64Histogram
 	inQueue      metric.Float64Histogram
+	open         metric.Int64ObservableGauge
+	database     metric.Int64ObservableGauge
 	dispatch     dispatch
+	emission     emission
 
 	lastRun atomic.Int64 // nanoseconds
+	slow    atomic.Bool  // the database did not answer the last collection's first question
 	read    Read
 	log     *slog.Logger
 
@@ -87,11 +91,15 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 			return nil, fmt.Errorf("metric %s: %w", h.name, err)
 		}
 	}
-	_, err = meter.Int64ObservableGauge("tasker.dlq.pending_investigations",
-		metric.WithDescription("Open investigations in the database; the same in every server."),
-		metric.WithInt64Callback(m.observe))
+	observed, err := makeGauges(meter, []gauge{
+		{&m.open, "tasker.dlq.pending_investigations", "Open investigations in the database; the same in every server."},
+		{&m.database, "tasker.database.up", "1 if this server could read its database just now, else 0."},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("metric tasker.dlq.pending_investigations: %w", err)
+		return nil, err
+	}
+	if _, err := meter.RegisterCallback(m.observe, observed...); err != nil {
+		return nil, fmt.Errorf("metrics of investigations: %w", err)
 	}
 	for _, outcome := range []string{"success", "failure"} {
 		m.runs.Add(context.Background(), 0, metric.WithAttributes(attribute.String("outcome", outcome)))
@@ -114,23 +122,41 @@ func makeCounters(meter metric.Meter, list []counter) error {
 	return nil
 }
 
-// observeTime bounds what a scrape waits for the database.
-const observeTime = 3 * time.Second
+// observeTime bounds what a scrape waits for the database, and lateTime what each
+// further question waits once it has not answered the first. Together they stay
+// below the 10 seconds that Prometheus waits: else a server whose database hangs
+// would look dead itself.
+const (
+	observeTime = 3 * time.Second
+	lateTime    = 500 * time.Millisecond
+)
 
-func (m *Metrics) observe(ctx context.Context, o metric.Int64Observer) error {
+// databaseTime is what a question waits that is not the first of its collection.
+func (m *Metrics) databaseTime() time.Duration {
+	if m.slow.Load() {
+		return lateTime
+	}
+	return observeTime
+}
+
+// observe is the first callback of a collection.
+func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 	ctx, cancel := context.WithTimeout(ctx, observeTime)
 	defer cancel()
 	pending, namespaces, err := m.read(ctx)
+	m.slow.Store(ctx.Err() != nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
+		o.ObserveInt64(m.database, 0)
 		m.log.WarnContext(ctx, "open investigations could not be counted; the metric keeps its last value", "err", err)
 	} else {
+		o.ObserveInt64(m.database, 1)
 		m.pending, m.known = pending, true
 		m.begin(ctx, namespaces)
 	}
 	if m.known {
-		o.Observe(m.pending)
+		o.ObserveInt64(m.open, m.pending)
 	}
 	return nil
 }

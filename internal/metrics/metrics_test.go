@@ -43,12 +43,17 @@ type broker struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
+	var p *place
+	p = newPlaceThatReads(t, func(context.Context) (int64, []string, error) { return p.pending, []string{"default"}, p.failing })
+	return p
+}
+
+func newPlaceThatReads(t *testing.T, read metrics.Read) *place {
+	t.Helper()
 	p := &place{t: t, reader: sdk.NewManualReader()}
 	p.provider = sdk.NewMeterProvider(sdk.WithReader(p.reader))
 	var err error
-	p.Metrics, err = metrics.New(p.provider, func(context.Context) (int64, []string, error) {
-		return p.pending, []string{"default"}, p.failing
-	}, slog.New(slog.DiscardHandler))
+	p.Metrics, err = metrics.New(p.provider, read, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +133,7 @@ func TestNames(t *testing.T) {
 		"tasker.staleness.detection.duration":                "histogram ms",
 		"tasker.dlq.time_in_queue":                           "histogram h",
 		"tasker.dlq.pending_investigations":                  "gauge",
+		"tasker.database.up":                                 "gauge",
 		"tasker.dispatch.expired.total":                      "counter true",
 	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
@@ -194,9 +200,9 @@ func TestTheGaugeKeepsItsValue(t *testing.T) {
 		t.Errorf("the gauge is %q before anybody could count", got[gauge])
 	}
 	p.failing, p.pending = nil, 77
-	p.want(map[string]string{gauge: "77"})
+	p.want(map[string]string{gauge: "77", "tasker.database.up": "1"})
 	p.failing, p.pending = errors.New("no database"), 0
-	p.want(map[string]string{gauge: "77"})
+	p.want(map[string]string{gauge: "77", "tasker.database.up": "0"})
 	p.failing = nil
 	p.want(map[string]string{gauge: "0"})
 }
@@ -207,9 +213,12 @@ func TestNobodyCounts(t *testing.T) {
 	m.Swept(t.Context(), time.Second, []metrics.Stale{{}}, nil)
 	m.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
 	m.Expired(t.Context(), "a", tasker.DetectedSweep, tasker.NoWorkers)
-	for _, m := range []*metrics.Metrics{m, newPlace(t).Metrics} { // nor does one without a broker
+	for _, m := range []*metrics.Metrics{m, newPlace(t).Metrics} { // nor does one without a broker and sinks
 		m.Announced(t.Context(), 1, 1)
 		m.Reannounced(t.Context(), 1)
 		m.DeadLetter(t.Context(), "expired", time.Second)
+		m.EmitFailed(t.Context(), tasker.EntryCreatedTopic, "log")
+		m.Emitted(t.Context(), tasker.EntryCreatedTopic, "log", time.Second)
+		m.EventSetAside(t.Context(), tasker.EntryCreatedTopic, "log")
 	}
 }

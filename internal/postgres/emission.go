@@ -62,24 +62,24 @@ func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error
 	return nil
 }
 
-// All that is complete is taken at once: two events of one task may stand in the
-// order of their positions and in the other one by their transactions, but they
-// become complete together.
+// All that is visible is taken, and what was written by transactions that may still
+// be under way is looked at again: who sees an event of a task sees those before it,
+// because they were committed before it could be written. A database that was
+// restored from a dump counts its transactions anew.
 const takeEvents = `
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
-    SELECT s.sink, s.taken_before
+    SELECT s.sink, least(s.taken_before, b.before) AS taken_before
     FROM tasker.emission_sinks s
     CROSS JOIN bound b
-    WHERE s.sink = $1 AND s.taken_before < b.before
+    WHERE s.sink = $1
     FOR NO KEY UPDATE OF s
 ),
 taken AS (
     INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
     SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
     FROM sink s
-    CROSS JOIN bound b
-    JOIN tasker.outbox o ON o.written_in >= s.taken_before AND o.written_in < b.before
+    JOIN tasker.outbox o ON o.written_in >= s.taken_before
     ON CONFLICT DO NOTHING
     RETURNING 1
 ),
@@ -88,7 +88,7 @@ moved AS (
     SET taken_before = b.before
     FROM sink
     CROSS JOIN bound b
-    WHERE s.sink = sink.sink
+    WHERE s.sink = sink.sink AND s.taken_before <> b.before
 )
 SELECT count(*) FROM taken`
 
@@ -197,10 +197,16 @@ SET failing_since = CASE WHEN $3 = '' THEN NULL ELSE coalesce(failing_since, clo
     next_try_at = CASE WHEN $3 = '' THEN NULL ELSE clock_timestamp() + $5::interval END
 WHERE sink = $1 AND holder = $2`
 
-// NoteSink notes whether a sink takes events: the problem is empty if it does. A
-// sink that does not rests.
-func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, problem string, took bool, rest time.Duration) error {
-	if _, err := db.pool.Exec(ctx, noteSink, sink, holder, problem, took, rest); err != nil {
+// A SinkNote is what was seen of a sink: the problem is empty if it takes events.
+type SinkNote struct {
+	Problem string
+	Took    bool          // it took an event
+	Rest    time.Duration // before it is tried again
+}
+
+// NoteSink notes what its holder saw of a sink.
+func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n SinkNote) error {
+	if _, err := db.pool.Exec(ctx, noteSink, sink, holder, n.Problem, n.Took, n.Rest); err != nil {
 		return fmt.Errorf("note how sink %s is: %w", sink, known(err))
 	}
 	return nil

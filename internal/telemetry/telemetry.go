@@ -36,6 +36,7 @@ type Options struct {
 	Environment string // the server's; "" for none
 	Read        metrics.Read
 	Dispatch    metrics.Sources // Backlogs nil: nothing of it is read
+	Emission    metrics.SinkSource
 	Log         *slog.Logger
 }
 
@@ -89,6 +90,9 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		if err := m.ObserveDispatch(provider, o.Dispatch); err != nil {
 			return nil, errors.Join(err, provider.Shutdown(ctx))
 		}
+	}
+	if err := m.ObserveEmission(provider, o.Emission); err != nil {
+		return nil, errors.Join(err, provider.Shutdown(ctx))
 	}
 	registry.MustRegister(
 		collectors.NewGoCollector(),

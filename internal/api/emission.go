@@ -1,0 +1,231 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"tasker"
+	"tasker/apiv1"
+	"tasker/internal/postgres"
+)
+
+const (
+	emissionLimit = 100    // listed by default, of audit events too
+	maxReEmitted  = 10_000 // events in one request
+	maxCounted    = 10_000 // of what a sink has before it
+	maxPosition   = 1 << 53
+)
+
+// emissionRoutes is about telling the world of investigations.
+func (s *server) emissionRoutes() []*route {
+	const tag = "emission"
+	return []*route{
+		{
+			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", tag: tag,
+			summary: "List what became of sending events to the sinks, the newest event first",
+			about: "From the database alone, whatever the sinks do. Pages go on by position; " +
+				"one event is never divided between two, so a page may be longer than its limit by the number of sinks.",
+			params: []param{
+				choiceParam("state", "Only those in this state.", tasker.EmissionStates()), textParam("sink", "Only those to this sink.", 128),
+				beforeParam("Only events before this position."), limitParam(emissionLimit),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.EmissionList{}},
+			serve:   s.listEmissions,
+		},
+		{
+			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", tag: tag,
+			summary: "One event with its data, and what became of it at each sink",
+			answers: map[int]any{http.StatusOK: apiv1.EmittedEvent{}},
+			serve:   s.oneEmission,
+		},
+		{
+			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", tag: tag,
+			summary: "Send an event, or those of a range of positions, again",
+			about: "For operators; it is recorded in the audit log. Receivers know an event that they have by its id. " +
+				"One request takes up to 10000 events; with next_from_position the answer says where to go on.",
+			body:    apiv1.ReEmit{},
+			answers: map[int]any{http.StatusOK: apiv1.ReEmitted{}},
+			serve:   s.reEmit,
+		},
+		{
+			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", tag: tag,
+			summary: "How the sinks are, to which events are sent",
+			about:   "A sink that no server sends to any more is listed as it was last.",
+			answers: map[int]any{http.StatusOK: []apiv1.Sink{}},
+			serve:   s.listSinks,
+		},
+		{
+			method: "GET", path: "/v1/dlq/events", id: "followEvents", tag: tag, quiet: true, gives: "text/event-stream",
+			summary: "Follow the events of investigations as they happen",
+			about:   aboutFeed,
+			params: []param{
+				textParam("topic", "Only events of these topics, divided by commas: "+strings.Join(tasker.Topics(), ", ")+".", 200),
+				choiceParam("from", "Where to begin without an id to resume from: beginning, or now, which is the default.", []feedStart{feedNow, feedBeginning}),
+				textParam("last_event_id", "Resume after the event with this id, as the header Last-Event-ID does.", 100),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.CloudEvent{}},
+			serve:   s.followEvents,
+		},
+		{
+			method: "GET", path: "/v1/audit", id: "listAudit", tag: "server",
+			summary: "List what happened to Tasker itself and who did it, newest first",
+			params: []param{
+				textParam("action", "Only those of this action, such as dlq.re_emit.", 128), beforeParam("Only those before this audit_id."), limitParam(emissionLimit),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.AuditList{}},
+			serve:   s.listAudit,
+		},
+	}
+}
+
+func beforeParam(about string) param {
+	return intParam("before", about+" 0 begins with the newest.", 0, maxPosition, 0)
+}
+
+// goesOn describes the page of a list whose last element is at a position.
+func (x *exchange) goesOn(count int, more bool, last int64) apiv1.Continuation {
+	c := apiv1.Continuation{Limit: x.int("limit"), Count: count, HasMore: more}
+	if more {
+		c.NextBefore = &last
+	}
+	return c
+}
+
+func (s *server) listEmissions(x *exchange) error {
+	list, more, err := s.db.Emissions(x.ctx, tasker.EmissionFilter{
+		Sink: x.text("sink"), State: tasker.EmissionState(x.text("state")), Before: int64(x.int("before")), Limit: x.int("limit"),
+	})
+	if err != nil {
+		return err
+	}
+	var last int64
+	if len(list) > 0 {
+		last = list[len(list)-1].Position
+	}
+	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: spell(list, apiv1.FromEmission), Pagination: x.goesOn(len(list), more, last)})
+}
+
+func (s *server) oneEmission(x *exchange) error {
+	id, err := x.id("event_uuid")
+	if err != nil {
+		return err
+	}
+	e, err := s.db.Event(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	list, err := s.db.EmissionsOf(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromEvent(e, list))
+}
+
+func (s *server) reEmit(x *exchange) error {
+	var req apiv1.ReEmit
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	from, to, err := s.rangeOf(x, req)
+	if err != nil {
+		return err
+	}
+	sinks, err := s.sinksOf(x, req.Sinks)
+	if err != nil {
+		return err
+	}
+	part, err := s.db.Stretch(x.ctx, from, to, maxReEmitted)
+	if err != nil {
+		return err
+	}
+	out := apiv1.ReEmitted{Events: part.Events, Sinks: sinks, NextFromPosition: part.Next}
+	if part.Events > 0 {
+		// An event of the range that becomes visible only now is sent as well.
+		by := postgres.Operator{Actor: strings.TrimSpace(req.Actor), Reason: strings.TrimSpace(req.Reason)}
+		if out.Emissions, err = s.db.ReEmit(x.ctx, sinks, postgres.Span{From: from, To: part.Last}, 2*maxReEmitted, by); err != nil {
+			return err
+		}
+	}
+	return x.answer(http.StatusOK, out)
+}
+
+// rangeOf returns the positions that a request names.
+func (s *server) rangeOf(x *exchange, req apiv1.ReEmit) (from, to int64, err error) {
+	if req.EventUUID != nil {
+		if req.FromPosition != nil || req.ToPosition != nil {
+			return 0, 0, tasker.Errorf(tasker.Invalid, "the body names an event and positions: give event_uuid, or from_position and to_position")
+		}
+		id, err := parseID(*req.EventUUID)
+		if err != nil {
+			return 0, 0, tasker.Errorf(tasker.Invalid, "event_uuid %v", err)
+		}
+		e, err := s.db.Event(x.ctx, id)
+		return e.Position, e.Position, err
+	}
+	if req.FromPosition == nil || req.ToPosition == nil {
+		return 0, 0, tasker.Errorf(tasker.Invalid, "the body does not say what to send again: give event_uuid, or from_position and to_position")
+	}
+	if *req.FromPosition > *req.ToPosition {
+		return 0, 0, tasker.Errorf(tasker.Invalid, "from_position %d is after to_position %d", *req.FromPosition, *req.ToPosition).
+			WithDetails([]tasker.Fault{{Path: "from_position", Message: "is after to_position"}})
+	}
+	return *req.FromPosition, *req.ToPosition, nil
+}
+
+// sinksOf returns the sinks that a request names, all if it names none.
+func (s *server) sinksOf(x *exchange, named []string) ([]string, error) {
+	known, err := s.db.Sinks(x.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(known) == 0 {
+		return nil, tasker.Errorf(tasker.Conflict, "events are sent nowhere: no server was configured with a sink yet (emission.sinks)")
+	}
+	if len(named) == 0 {
+		return known, nil
+	}
+	for _, name := range named {
+		if !slices.Contains(known, name) {
+			return nil, tasker.Errorf(tasker.Invalid, "there is no sink %q; there are %s", shorten(name), strings.Join(known, ", ")).
+				WithDetails([]tasker.Fault{{Path: "sinks", Message: "must be some of " + strings.Join(known, ", ")}})
+		}
+	}
+	slices.Sort(named)
+	return slices.Compact(named), nil
+}
+
+func (s *server) listSinks(x *exchange) error {
+	names, err := s.db.Sinks(x.ctx)
+	if err != nil {
+		return err
+	}
+	list, err := s.db.SinkStates(x.ctx, names, maxCounted)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, spell(list, spellSink))
+}
+
+func spellSink(s postgres.SinkState) apiv1.Sink {
+	status := "up"
+	if s.FailingSince != nil {
+		status = "failing"
+	}
+	return apiv1.Sink{
+		Sink: s.Sink, Status: status, FailingSince: s.FailingSince, LastError: s.LastError, NextTryAt: s.NextTryAt,
+		LastSuccessAt: s.LastSuccessAt, Pending: s.Pending, OldestPending: s.OldestPending, SetAside: s.SetAside,
+	}
+}
+
+func (s *server) listAudit(x *exchange) error {
+	list, more, err := s.db.AuditEvents(x.ctx, x.text("action"), int64(x.int("before")), x.int("limit"))
+	if err != nil {
+		return err
+	}
+	var last int64
+	if len(list) > 0 {
+		last = list[len(list)-1].ID
+	}
+	return x.answer(http.StatusOK, apiv1.AuditList{Events: spell(list, apiv1.FromAuditEvent), Pagination: x.goesOn(len(list), more, last)})
+}

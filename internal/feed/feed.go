@@ -1,0 +1,166 @@
+// Package feed tells of the events of investigations as they happen, to any number
+// of readers.
+//
+// Positions in the outbox become visible out of order, so that reading on from the
+// last position would lose events. What was written by transactions before the
+// horizon, all of which have ended, is complete. A feed therefore reads part after
+// part: from the horizon of a moment ago to that of now, each in the order of its
+// positions. Two events of one task may stand in one order by position and in the
+// other by transaction, so the horizon is taken where it does not divide such two:
+// those of a task come in their order.
+//
+// A [Point] says how far a reader has come. Who reads on from it gets each event
+// that is missing, and none twice, from any server of the database.
+//
+// One poller for all readers looks at the database, while there are any. A reader
+// that is behind reads by itself until it has caught up.
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"tasker"
+	"tasker/internal/postgres"
+)
+
+// Options of a feed. Zero works for all of them.
+type Options struct {
+	Every    time.Duration // the poller looks; 0 means half a second
+	Most     int           // readers; 0 means 100
+	Buffer   int           // pages that a reader may be behind the poller; 0 means 16
+	Page     int           // events read at once; 0 means 200
+	Patience time.Duration // with a reader whose buffer is full, and with one statement; 0 means 2 s
+	Log      *slog.Logger
+}
+
+// An Event is an event with the point that a reader has come to with it.
+type Event struct {
+	tasker.Event
+	Point Point
+}
+
+// ErrSlow ends the reading of who does not keep up. It may read on from its point.
+var ErrSlow = errors.New("the reader does not keep up with the feed")
+
+// A Feed is safe for concurrent use.
+type Feed struct {
+	Options
+	db *postgres.DB
+
+	mu      sync.Mutex
+	readers int
+	poller  *poller // nil while nobody listens
+}
+
+// New returns a feed of the database. It does nothing until somebody reads.
+func New(db *postgres.DB, o Options) *Feed {
+	o.Every = cmp.Or(o.Every, 500*time.Millisecond)
+	o.Most = cmp.Or(o.Most, 100)
+	o.Buffer = cmp.Or(o.Buffer, 16)
+	o.Page = cmp.Or(o.Page, 200)
+	o.Patience = cmp.Or(o.Patience, 2*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Feed{Options: o, db: db}
+}
+
+// Now is the point from which a reader gets what happens from now on.
+func (f *Feed) Now(ctx context.Context) (Point, error) {
+	h, err := f.db.Horizon(ctx)
+	return at(h), err
+}
+
+// Read begins to read after a point; the zero point is before the first event.
+// The error is Unavailable when there are too many readers, and Invalid when the
+// point is not of this database.
+func (f *Feed) Read(ctx context.Context, after Point) (*Reader, error) {
+	h, err := f.db.Horizon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if after.Before > h {
+		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is ahead of this database: it is of another one, or of before this one was restored; "+
+			"read from the beginning", after)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.readers >= f.Most {
+		return nil, tasker.Errorf(tasker.Unavailable, "%d readers follow the feed of this server already, which is its limit; try again later", f.Most)
+	}
+	f.readers++
+	r := &Reader{
+		feed: f, point: after,
+		pages: make(chan page, f.Buffer), dropped: make(chan struct{}), gone: make(chan struct{}),
+	}
+	if after.From < after.Before {
+		r.gaps = []gap{{Point: after, last: math.MaxInt64, end: at(after.Before)}}
+	}
+	return r, nil
+}
+
+// join has a reader told of what the poller reads from now on, and returns the
+// point that the poller has come to.
+func (f *Feed) join(r *Reader) Point {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.poller == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		f.poller = &poller{feed: f, stop: stop, done: make(chan struct{}), point: r.point, readers: map[*Reader]bool{}}
+		go f.poller.run(ctx)
+	}
+	r.from = f.poller
+	return f.poller.add(r)
+}
+
+// leave ends a reader, and the poller with the last of them.
+func (f *Feed) leave(r *Reader) {
+	f.mu.Lock()
+	f.readers--
+	var last *poller
+	if r.from != nil && r.from.remove(r) == 0 && f.poller == r.from {
+		last, f.poller = f.poller, nil
+	}
+	f.mu.Unlock()
+	if last != nil {
+		last.stop()
+		<-last.done
+	}
+}
+
+// A page is some events in their order.
+type page []told
+
+// told is an event as it was read.
+type told struct {
+	Event
+	in uint64 // the transaction that wrote it
+}
+
+// begin looks for what is left of a point's part; nil means nothing.
+func (f *Feed) begin(ctx context.Context, p Point) (*postgres.FeedPart, error) {
+	if p.From >= p.Before {
+		return nil, nil //nolint:nilnil // there is nothing
+	}
+	first, last, err := f.db.FeedBounds(ctx, p.From, p.Before)
+	if err != nil || last <= p.After {
+		return nil, err
+	}
+	return &postgres.FeedPart{From: p.From, Before: p.Before, After: max(p.After, first-1), Last: last}, nil
+}
+
+// page reads the next page of a part.
+func (f *Feed) page(ctx context.Context, part postgres.FeedPart) (page, postgres.FeedPart, error) {
+	events, left, err := f.db.FeedEvents(ctx, part, f.Page)
+	list := make(page, len(events))
+	for i, e := range events {
+		list[i] = told{in: e.WrittenIn, Event: Event{Event: e.Event, Point: Point{From: part.From, Before: part.Before, After: e.Position}}}
+	}
+	return list, left, err
+}

@@ -1,0 +1,46 @@
+package feed
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"tasker"
+)
+
+// A Point is how far a reader has come: it has every event of transactions before
+// From, and of those from From on and before Before the ones up to position After.
+// It means the same to every server of one database.
+type Point struct {
+	From, Before uint64
+	After        int64
+}
+
+// String spells a point as readers keep it.
+func (p Point) String() string { return fmt.Sprintf("%d.%d.%d", p.From, p.Before, p.After) }
+
+// ParsePoint reads what String wrote. The error is Invalid.
+func ParsePoint(text string) (Point, error) {
+	wrong := tasker.Errorf(tasker.Invalid, "the id to resume from, %.60q, is none that this feed gave out: take the last id that was received, as it was", text)
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return Point{}, wrong
+	}
+	var p Point
+	var errs [3]error
+	p.From, errs[0] = strconv.ParseUint(parts[0], 10, 63)
+	p.Before, errs[1] = strconv.ParseUint(parts[1], 10, 63)
+	p.After, errs[2] = strconv.ParseInt(parts[2], 10, 64)
+	for _, err := range errs {
+		if err != nil {
+			return Point{}, wrong
+		}
+	}
+	if p.From > p.Before || p.After < 0 || p.String() != text {
+		return Point{}, wrong
+	}
+	return p, nil
+}
+
+// at is the point after all events of transactions before one.
+func at(transaction uint64) Point { return Point{From: transaction, Before: transaction} }

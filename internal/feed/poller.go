@@ -1,0 +1,137 @@
+package feed
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"tasker/internal/postgres"
+)
+
+// A poller reads the feed for all readers that have caught up.
+type poller struct {
+	feed *Feed
+	stop context.CancelFunc
+	done chan struct{}
+
+	part *postgres.FeedPart // what is being told; nil while there is nothing
+
+	mu      sync.Mutex
+	point   Point // all before it has been told
+	readers map[*Reader]bool
+}
+
+// add has a reader told, and returns from where on.
+func (p *poller) add(r *Reader) Point {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.readers[r] = true
+	return p.point
+}
+
+// remove has a reader told no more, and returns how many are left.
+func (p *poller) remove(r *Reader) (left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.readers, r)
+	return len(p.readers)
+}
+
+// run looks again and again. While the database does not answer, readers are told
+// nothing, and that is noted once.
+func (p *poller) run(ctx context.Context) {
+	defer close(p.done)
+	tick := time.NewTicker(p.feed.Every)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := p.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			p.feed.Log.WarnContext(ctx, "the feed of events stands still", "err", err)
+		case err == nil && failing:
+			p.feed.Log.InfoContext(ctx, "the feed of events goes on")
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// pass tells all that has become complete. A part that it could not finish is
+// finished by the next pass.
+func (p *poller) pass(ctx context.Context) error {
+	if p.part == nil {
+		if err := p.look(ctx); err != nil {
+			return err
+		}
+	}
+	for p.part != nil {
+		if err := p.read(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look looks for the next part.
+func (p *poller) look(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
+	defer cancel()
+	h, err := p.feed.db.FeedHorizon(limited, p.point.Before)
+	if err != nil || h <= p.point.Before {
+		return err
+	}
+	part, err := p.feed.begin(limited, Point{From: p.point.Before, Before: h})
+	if err != nil {
+		return err
+	}
+	if part == nil {
+		p.tell(ctx, nil, at(h))
+	}
+	p.part = part
+	return nil
+}
+
+// read tells the next page of the part.
+func (p *poller) read(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
+	defer cancel()
+	events, left, err := p.feed.page(limited, *p.part)
+	if err != nil {
+		return err
+	}
+	p.part = &left
+	after := Point{From: left.From, Before: left.Before, After: left.After}
+	if left.After >= left.Last {
+		p.part, after = nil, at(left.Before)
+	}
+	p.tell(ctx, events, after)
+	return nil
+}
+
+// tell gives a page to all readers. One whose buffer stays full is dropped.
+func (p *poller) tell(ctx context.Context, events page, after Point) {
+	p.mu.Lock()
+	p.point = after
+	readers := slices.Collect(maps.Keys(p.readers))
+	p.mu.Unlock()
+	if len(events) == 0 {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
+	defer cancel()
+	for _, r := range readers {
+		if !r.give(limited, events) {
+			close(r.dropped)
+			p.remove(r)
+		}
+	}
+}

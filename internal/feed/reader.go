@@ -1,0 +1,168 @@
+package feed
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"tasker/internal/postgres"
+)
+
+// A Reader gets the events after a point. One goroutine uses it.
+//
+// It catches up by itself and then joins the poller. Between where it had come to
+// and where the poller had come to, more may lie: gaps, which it reads before it
+// takes what the poller tells.
+type Reader struct {
+	feed  *Feed
+	point Point
+	gaps  []gap
+	near  bool // the next gap is a small one
+
+	from    *poller       // once joined
+	floor   uint64        // events of transactions before this one it had when it joined
+	pages   chan page     // what the poller tells
+	dropped chan struct{} // closed by the poller: a page found no room
+	gone    chan struct{} // closed by the reader
+}
+
+// A gap is a part that a reader reads by itself.
+type gap struct {
+	Point
+	last  int64 // position where it ends
+	end   Point // where the reader is then
+	part  *postgres.FeedPart
+	pages int
+}
+
+// Point returns how far the reader has come.
+func (r *Reader) Point() Point { return r.point }
+
+// Close ends the reading. It must be called, once.
+func (r *Reader) Close() {
+	close(r.gone)
+	r.feed.leave(r)
+}
+
+// Next returns the next events. It waits for them for a while, and then returns
+// none. The error is ErrSlow when the reader did not keep up.
+func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) {
+	rest := time.NewTimer(wait)
+	defer rest.Stop()
+	for r.from == nil || len(r.gaps) > 0 {
+		list, err := r.catchUp(ctx)
+		if err != nil || len(list) > 0 {
+			return list, err
+		}
+	}
+	for {
+		var told page
+		select {
+		case told = <-r.pages:
+		case <-rest.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-r.dropped:
+			select {
+			case told = <-r.pages: // of before
+			default:
+				return nil, ErrSlow
+			}
+		}
+		if list := r.take(told); len(list) > 0 {
+			return list, nil
+		}
+	}
+}
+
+// catchUp goes on by one page. When none is left it joins the poller.
+func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
+	if len(r.gaps) == 0 && r.near {
+		r.join()
+		return nil, nil
+	}
+	if len(r.gaps) == 0 {
+		h, err := r.feed.db.FeedHorizon(ctx, r.point.From)
+		if err != nil {
+			return nil, err
+		}
+		r.near = true // unless it takes many pages
+		r.gaps = []gap{{Point: Point{From: r.point.From, Before: h}, last: math.MaxInt64, end: at(h)}}
+	}
+	g := &r.gaps[0]
+	if g.part == nil {
+		part, err := r.feed.begin(ctx, g.Point)
+		if err != nil {
+			return nil, err
+		}
+		if part == nil {
+			r.closeGap()
+			return nil, nil
+		}
+		part.Last = min(part.Last, g.last)
+		g.part = part
+	}
+	events, left, err := r.feed.page(ctx, *g.part)
+	if err != nil {
+		return nil, err
+	}
+	g.part = &left
+	if g.pages++; g.pages > 1 {
+		r.near = false
+	}
+	list := r.take(events)
+	if left.After >= left.Last {
+		r.closeGap()
+	}
+	return list, nil
+}
+
+func (r *Reader) closeGap() {
+	r.point = r.gaps[0].end
+	r.gaps = r.gaps[1:]
+}
+
+// join has the poller tell what comes, and finds out what lies between.
+func (r *Reader) join() {
+	r.floor = r.point.From
+	p := r.feed.join(r)
+	if p.From > r.floor {
+		r.gaps = append(r.gaps, gap{Point: Point{From: r.floor, Before: p.From}, last: math.MaxInt64, end: at(p.From)})
+	}
+	if from := max(p.From, r.floor); p.Before > from && p.After > 0 {
+		r.gaps = append(r.gaps, gap{Point: Point{From: from, Before: p.Before}, last: p.After, end: Point{From: from, Before: p.Before, After: p.After}})
+	}
+}
+
+// take returns what the reader does not have of a page.
+func (r *Reader) take(told page) []Event {
+	list := make([]Event, 0, len(told))
+	for _, e := range told {
+		if e.in < r.floor {
+			continue
+		}
+		e.Point.From = max(e.Point.From, r.floor)
+		r.point = e.Point
+		list = append(list, e.Event)
+	}
+	return list
+}
+
+// give puts a page into the buffer of a reader. It returns false when there is no
+// room until ctx ends.
+func (r *Reader) give(ctx context.Context, told page) bool {
+	select {
+	case r.pages <- told:
+		return true
+	default:
+	}
+	select {
+	case r.pages <- told:
+		return true
+	case <-r.gone:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,177 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"tasker"
+)
+
+// emissionBuckets are for the time from an event to its confirmation, in ms: an
+// event waits for as long as its sink is down.
+var emissionBuckets = []float64{
+	10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000,
+}
+
+// A SinkState is how a sink is, to which events of investigations are sent.
+type SinkState struct {
+	Sink     string
+	Up       bool
+	Pending  int64     // events that it has not got
+	Oldest   time.Time // when the first of them happened; zero if there is none
+	SetAside int64     // events that it refused too often
+}
+
+// SinkSource is where the gauges of the sinks are read, each time they are
+// collected.
+type SinkSource struct {
+	Sinks []string // to which this server sends; none: nothing is counted
+	Read  func(context.Context) ([]SinkState, error)
+}
+
+// emission is the instruments of how events are sent. The counters are nil where
+// there are no sinks.
+type emission struct {
+	SinkSource
+
+	failures metric.Int64Counter
+	emitted  metric.Int64Counter
+	setAside metric.Int64Counter
+	latency  metric.Float64Histogram
+
+	pending, aside, up metric.Int64ObservableGauge
+	oldest             metric.Float64ObservableGauge
+
+	states []SinkState // read last; guarded by Metrics.mu
+}
+
+// ObserveEmission adds what is counted about sending events, at 0 for each topic
+// and sink, and the gauges of the sinks. It is called before anything is counted.
+//
+// While the database cannot be read the gauges keep their last value. Only the age
+// of the oldest event grows, because without the database none is sent.
+func (m *Metrics) ObserveEmission(provider metric.MeterProvider, s SinkSource) error {
+	if len(s.Sinks) == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	m.emission.SinkSource = s
+	m.mu.Unlock()
+	e, meter := &m.emission, provider.Meter(scope)
+	if err := e.count(meter); err != nil {
+		return err
+	}
+	observed, err := makeGauges(meter, []gauge{
+		{&e.pending, "tasker.dlq.emission.pending", "Events that a sink has not got yet; at most 100000 are counted."},
+		{&e.aside, "tasker.dlq.emission.set_aside", "Events that a sink refused too often, and that are sent again only when somebody asks for it; at most 100000 are counted."},
+		{&e.up, "tasker.dlq.emission.sink_up", "0 while a sink takes no events, else 1; the same in every server."},
+	})
+	if err != nil {
+		return err
+	}
+	e.oldest, err = meter.Float64ObservableGauge("tasker.dlq.emission.oldest_seconds",
+		metric.WithDescription("How long ago the oldest event happened that a sink has not got; 0 if it has all."))
+	if err != nil {
+		return fmt.Errorf("metric tasker.dlq.emission.oldest_seconds: %w", err)
+	}
+	if _, err := meter.RegisterCallback(m.observeSinks, append(observed, e.oldest)...); err != nil {
+		return fmt.Errorf("metrics of the sinks: %w", err)
+	}
+	return nil
+}
+
+// count makes the counters, at 0.
+func (e *emission) count(meter metric.Meter) error {
+	err := makeCounters(meter, []counter{
+		{&e.failures, "tasker.dlq.emit_failures.total", "Events that this server could not send to a sink, all tries spent; they wait and are sent again."},
+		{&e.emitted, "tasker.dlq.events_emitted.total", "Events that this server sent and a sink confirmed."},
+		{&e.setAside, "tasker.dlq.events_set_aside.total", "Events that this server set aside because a sink refused them too often."},
+	})
+	if err != nil {
+		return err
+	}
+	e.latency, err = meter.Float64Histogram("tasker.dlq.emission.latency", metric.WithUnit("ms"),
+		metric.WithDescription("From when an event happened to when a sink had confirmed it."),
+		metric.WithExplicitBucketBoundaries(emissionBuckets...))
+	if err != nil {
+		return fmt.Errorf("metric tasker.dlq.emission.latency: %w", err)
+	}
+	ctx := context.Background()
+	for _, sink := range e.Sinks {
+		for _, topic := range tasker.Topics() {
+			for _, c := range []metric.Int64Counter{e.failures, e.emitted, e.setAside} {
+				c.Add(ctx, 0, emissionAttributes(topic, sink))
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
+	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+	defer cancel()
+	e := &m.emission
+	states, err := e.Read(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.log.WarnContext(ctx, "nobody can tell how the sinks are; their metrics keep the last values", "err", err)
+	} else {
+		e.states = states
+	}
+	for _, s := range e.states {
+		of := sinkIs(s.Sink)
+		o.ObserveInt64(e.pending, s.Pending, of)
+		o.ObserveInt64(e.aside, s.SetAside, of)
+		o.ObserveFloat64(e.oldest, s.age().Seconds(), of)
+		up := int64(0)
+		if s.Up {
+			up = 1
+		}
+		o.ObserveInt64(e.up, up, of)
+	}
+	return nil
+}
+
+// age is that of the oldest event that the sink has not got.
+func (s SinkState) age() time.Duration {
+	if s.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(s.Oldest))
+}
+
+// EmitFailed counts an event that could not be sent, all its tries spent.
+func (m *Metrics) EmitFailed(ctx context.Context, topic, sink string) {
+	if m != nil && m.emission.failures != nil {
+		m.emission.failures.Add(ctx, 1, emissionAttributes(topic, sink))
+	}
+}
+
+// Emitted counts an event that a sink has confirmed, so long after it happened.
+func (m *Metrics) Emitted(ctx context.Context, topic, sink string, after time.Duration) {
+	if m == nil || m.emission.emitted == nil {
+		return
+	}
+	m.emission.emitted.Add(ctx, 1, emissionAttributes(topic, sink))
+	m.emission.latency.Record(ctx, float64(after)/float64(time.Millisecond), sinkIs(sink))
+}
+
+// EventSetAside counts an event that a sink refused too often.
+func (m *Metrics) EventSetAside(ctx context.Context, topic, sink string) {
+	if m != nil && m.emission.setAside != nil {
+		m.emission.setAside.Add(ctx, 1, emissionAttributes(topic, sink))
+	}
+}
+
+func emissionAttributes(topic, sink string) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("topic", topic), attribute.String("sink", sink))
+}
+
+func sinkIs(sink string) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("sink", sink))
+}

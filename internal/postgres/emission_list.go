@@ -1,0 +1,272 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+)
+
+const selectEmissions = `
+SELECT e.sink, e.state, e.attempts, e.refusals, e.next_attempt_at, e.last_attempt_at, e.last_error, e.published_at,
+    o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
+FROM tasker.emissions e
+JOIN tasker.outbox o ON o.position = e.position`
+
+// Each sink is read from its own index. What became of one event is never divided
+// between two pages, which go on by position.
+const selectEmissionPage = `
+WITH page AS MATERIALIZED (
+    SELECT e.*
+    FROM tasker.emission_sinks s
+    CROSS JOIN LATERAL (
+        SELECT e.*
+        FROM tasker.emissions e
+        WHERE e.sink = s.sink %s
+        ORDER BY e.position DESC
+        LIMIT $1
+    ) e
+    WHERE $2 = '' OR s.sink = $2
+    ORDER BY e.position DESC
+    FETCH FIRST $1 ROWS WITH TIES
+)
+SELECT e.sink, e.state, e.attempts, e.refusals, e.next_attempt_at, e.last_attempt_at, e.last_error, e.published_at,
+    o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
+FROM page e
+JOIN tasker.outbox o ON o.position = e.position
+ORDER BY e.position DESC, e.sink`
+
+func (r EventRow) event() tasker.Event {
+	return tasker.Event{
+		UUID: r.EventUUID, Position: r.Position, Topic: r.Topic, TaskUUID: r.TaskUUID, EntryUUID: r.DLQEntryUUID, At: r.CreatedAt, Data: r.Data,
+	}
+}
+
+type emissionRow struct {
+	Sink          string
+	State         string
+	Attempts      int
+	Refusals      int
+	NextAttemptAt time.Time
+	LastAttemptAt *time.Time
+	LastError     *string
+	PublishedAt   *time.Time
+	EventRow
+}
+
+func (r emissionRow) emission() tasker.Emission {
+	e := tasker.Emission{
+		Event: r.event(),
+		Sink:  r.Sink, State: tasker.EmissionState(r.State), Attempts: r.Attempts, Refusals: r.Refusals,
+		LastAttemptAt: r.LastAttemptAt, LastError: r.LastError, PublishedAt: r.PublishedAt,
+	}
+	if e.State == tasker.EmissionPending {
+		e.NextAttemptAt = &r.NextAttemptAt
+	}
+	return e
+}
+
+// Emissions lists what became of events, the newest event first, and says whether
+// there are more. Of the last event all is listed, even beyond the limit.
+func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.Emission, bool, error) {
+	rows, err := db.emissionPage(ctx, f, f.Limit+1)
+	if err != nil {
+		return nil, false, err
+	}
+	cut := len(rows)
+	if cut > f.Limit {
+		cut = f.Limit
+		for cut < len(rows) && rows[cut].Position == rows[cut-1].Position {
+			cut++
+		}
+	}
+	more := cut < len(rows)
+	if !more && cut > f.Limit {
+		f.Before = rows[cut-1].Position
+		next, err := db.emissionPage(ctx, f, 1)
+		if err != nil {
+			return nil, false, err
+		}
+		more = len(next) > 0
+	}
+	out := make([]tasker.Emission, cut)
+	for i, r := range rows[:cut] {
+		out[i] = r.emission()
+	}
+	return out, more, nil
+}
+
+// emissionPage returns at least limit rows, if there are as many.
+func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]emissionRow, error) {
+	where, args := "", []any{limit, f.Sink}
+	if f.State != "" {
+		if !slices.Contains(tasker.EmissionStates(), f.State) {
+			return nil, tasker.Errorf(tasker.Invalid, "%q is no state of an emission", f.State)
+		}
+		// Spelled out, so that the index of that state serves.
+		where += " AND e.state = '" + string(f.State) + "'"
+	}
+	if f.Before > 0 {
+		args = append(args, f.Before)
+		where += " AND e.position < $3"
+	}
+	rows, err := collect[emissionRow](ctx, db.pool, fmt.Sprintf(selectEmissionPage, where), args...)
+	if err != nil {
+		return nil, fmt.Errorf("list emissions: %w", known(err))
+	}
+	return rows, nil
+}
+
+// Event returns one event. The error is NotFound when there is none.
+func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
+	rows, err := collect[EventRow](ctx, db.pool, `
+		SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
+		FROM tasker.outbox o
+		WHERE o.event_uuid = $1`, event)
+	if err != nil {
+		return tasker.Event{}, fmt.Errorf("read event: %w", known(err))
+	}
+	if len(rows) == 0 {
+		return tasker.Event{}, tasker.Errorf(tasker.NotFound, "there is no event %s", event)
+	}
+	return rows[0].event(), nil
+}
+
+// EmissionsOf returns what became of one event at each sink that is or was to be
+// told of it.
+func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emission, error) {
+	rows, err := collect[emissionRow](ctx, db.pool, selectEmissions+" WHERE e.event_uuid = $1 ORDER BY e.sink", event)
+	if err != nil {
+		return nil, fmt.Errorf("read emissions: %w", known(err))
+	}
+	out := make([]tasker.Emission, len(rows))
+	for i, r := range rows {
+		out[i] = r.emission()
+	}
+	return out, nil
+}
+
+// Sinks lists the names of all sinks that are known, also of those to which this
+// server does not send.
+func (db *DB) Sinks(ctx context.Context) ([]string, error) {
+	rows, err := db.pool.Query(ctx, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
+	if err != nil {
+		return nil, fmt.Errorf("list sinks: %w", known(err))
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list sinks: %w", known(err))
+	}
+	return names, nil
+}
+
+// A Stretch is a part of the outbox.
+type Stretch struct {
+	Events int
+	Last   int64  // position of the last of them
+	Next   *int64 // position of the one after; nil if that is all
+}
+
+const measureStretch = `
+WITH part AS MATERIALIZED (
+    SELECT o.position FROM tasker.outbox o WHERE o.position BETWEEN $1 AND $2 ORDER BY o.position LIMIT $3
+), whole AS MATERIALIZED (
+    SELECT count(*) AS events, coalesce(max(position), 0) AS last FROM part
+)
+SELECT w.events, w.last,
+    (SELECT o.position FROM tasker.outbox o WHERE o.position > w.last AND o.position <= $2 ORDER BY o.position LIMIT 1) AS next
+FROM whole w`
+
+// Stretch measures the events of a range of positions, up to limit.
+func (db *DB) Stretch(ctx context.Context, from, to int64, limit int) (Stretch, error) {
+	rows, err := collect[Stretch](ctx, db.pool, measureStretch, from, to, limit)
+	if err != nil {
+		return Stretch{}, fmt.Errorf("count events: %w", known(err))
+	}
+	s := rows[0]
+	if s.Events == 0 {
+		s.Next = nil
+	}
+	return s, nil
+}
+
+// An event of before the sink was known has no row yet, and gets one.
+const reEmit = `
+WITH wanted AS MATERIALIZED (
+    SELECT o.position, o.event_uuid, o.task_uuid
+    FROM tasker.outbox o
+    WHERE o.position BETWEEN $2 AND $3
+    ORDER BY o.position
+    LIMIT $4
+),
+again AS (
+    INSERT INTO tasker.emissions AS e (sink, position, event_uuid, task_uuid)
+    SELECT s.sink, w.position, w.event_uuid, w.task_uuid
+    FROM wanted w
+    JOIN tasker.emission_sinks s ON s.sink = ANY ($1)
+    ON CONFLICT (sink, position) DO UPDATE
+    SET state = 'pending', refusals = 0, next_attempt_at = clock_timestamp()
+    RETURNING e.position
+),
+audit AS (
+    INSERT INTO tasker.audit_events (actor, action, subject, data)
+    SELECT $5, 'dlq.re_emit', $6, jsonb_build_object('sinks', $1::text[], 'from', $2::bigint, 'to', $3::bigint, 'reason', $7::text, 'emissions', count(*))
+    FROM again
+    HAVING count(*) > 0
+)
+SELECT count(*) FROM again`
+
+// A Span is a range of positions in the outbox, both ends included.
+type Span struct{ From, To int64 }
+
+// ReEmit has events of a range of positions sent to sinks again, up to limit
+// events, and returns how many emissions that is.
+func (db *DB) ReEmit(ctx context.Context, sinks []string, of Span, limit int, by Operator) (n int, err error) {
+	subject := fmt.Sprintf("positions %d to %d", of.From, of.To)
+	err = db.InTx(ctx, func(tx *Tx) error {
+		return tx.QueryRow(ctx, reEmit, sinks, of.From, of.To, limit, by.Actor, subject, by.Reason).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("send events again: %w", known(err))
+	}
+	return n, nil
+}
+
+// Audit records what happened to Tasker itself.
+func (db *DB) Audit(ctx context.Context, actor, action, subject string, data json.RawMessage) error {
+	_, err := db.pool.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
+		actor, action, subject, string(data))
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", action, known(err))
+	}
+	return nil
+}
+
+// AuditEvents lists what happened, the newest first; before is the id where the
+// last page ended, 0 for the first. It says whether there are more.
+func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limit int) ([]tasker.AuditEvent, bool, error) {
+	where, args := "WHERE true", []any{limit + 1}
+	if action != "" {
+		args = append(args, action)
+		where += fmt.Sprintf(" AND action = $%d", len(args))
+	}
+	if before > 0 {
+		args = append(args, before)
+		where += fmt.Sprintf(" AND audit_id < $%d", len(args))
+	}
+	rows, err := collect[tasker.AuditEvent](ctx, db.pool, `
+		SELECT audit_id AS id, actor, action, subject, data, created_at AS at
+		FROM tasker.audit_events `+where+`
+		ORDER BY audit_id DESC
+		LIMIT $1`, args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("list audit events: %w", known(err))
+	}
+	rows, more := page(rows, limit)
+	return rows, more, nil
+}

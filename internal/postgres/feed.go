@@ -1,0 +1,128 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"tasker"
+)
+
+// Horizon returns the transaction before which all have ended: what those wrote
+// is complete. It never goes back.
+func (db *DB) Horizon(ctx context.Context) (h uint64, err error) {
+	var text string
+	if err = db.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text`).Scan(&text); err != nil {
+		return 0, fmt.Errorf("read the horizon: %w", known(err))
+	}
+	_, err = fmt.Sscan(text, &h)
+	return h, err
+}
+
+// Two events of one task were written in the order of their positions, by
+// transactions one of which had ended when the other wrote. That with the later
+// event may have the lower id, and when another between them is still open, the
+// horizon lies between the two.
+const splitTasks = `
+WITH ahead AS MATERIALIZED (
+    SELECT o.position FROM tasker.outbox o WHERE o.written_in >= $2::bigint::text::xid8
+),
+since AS MATERIALIZED (
+    SELECT min(position) AS position FROM ahead
+),
+recent AS MATERIALIZED (
+    SELECT o.written_in::text::bigint AS written_in,
+        max(o.written_in::text::bigint) OVER (PARTITION BY o.task_uuid ORDER BY o.position) AS newest_so_far
+    FROM since s
+    JOIN tasker.outbox o ON o.position >= s.position
+)
+SELECT coalesce(min(r.written_in), 0)
+FROM recent r
+WHERE r.newest_so_far >= $2 AND r.written_in < $2 AND r.written_in >= $1`
+
+// FeedHorizon returns a transaction before which all have ended and at which the
+// events of no task are divided against their order: those before it come first.
+// It is the last one there is, or at least from.
+func (db *DB) FeedHorizon(ctx context.Context, from uint64) (uint64, error) {
+	h, err := db.Horizon(ctx)
+	for err == nil && h > from {
+		var earlier uint64
+		if err = db.pool.QueryRow(ctx, splitTasks, from, h).Scan(&earlier); err != nil {
+			return 0, fmt.Errorf("read the horizon: %w", known(err))
+		}
+		if earlier == 0 {
+			return h, nil
+		}
+		h = earlier
+	}
+	return max(h, from), err
+}
+
+// Materialized, or the planner may look for the smallest position by reading all
+// positions in their order.
+const feedBounds = `
+WITH told AS MATERIALIZED (
+    SELECT o.position
+    FROM tasker.outbox o
+    WHERE o.written_in >= $1::text::xid8 AND o.written_in < $2::text::xid8
+)
+SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM told`
+
+// FeedBounds returns the first and the last position of the events of transactions
+// from one on and before another; 0 when there are none.
+func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
+	if err = db.pool.QueryRow(ctx, feedBounds, fmt.Sprint(from), fmt.Sprint(before)).Scan(&first, &last); err != nil {
+		return 0, 0, fmt.Errorf("look for events: %w", known(err))
+	}
+	return first, last, nil
+}
+
+// A page is read by position, and what it holds of other transactions is left
+// out: sorting the whole part anew for each page would cost its square.
+const feedEvents = `
+SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data, o.written_in::text AS written_in
+FROM (
+    SELECT * FROM tasker.outbox o
+    WHERE o.position > $1 AND o.position <= $2
+    ORDER BY o.position
+    LIMIT $3
+) o
+ORDER BY o.position`
+
+// A FeedEvent is an event with the transaction that wrote it.
+type FeedEvent struct {
+	tasker.Event
+	WrittenIn uint64
+}
+
+// A FeedPart is some of the events of a feed.
+type FeedPart struct {
+	From, Before uint64 // of transactions from one on and before another
+	After, Last  int64  // at positions after one, up to another
+}
+
+// FeedEvents returns the next events of a part, in the order of their positions,
+// and what is left of it. Of limit rows none may belong to the part.
+func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, left FeedPart, err error) {
+	type row struct {
+		EventRow
+		WrittenIn string
+	}
+	rows, err := collect[row](ctx, db.pool, feedEvents, p.After, p.Last, limit)
+	if err != nil {
+		return nil, p, fmt.Errorf("read events: %w", known(err))
+	}
+	for _, r := range rows {
+		var in uint64
+		if _, err := fmt.Sscan(r.WrittenIn, &in); err != nil {
+			return nil, p, fmt.Errorf("read events: %w", err)
+		}
+		if in >= p.From && in < p.Before {
+			list = append(list, FeedEvent{Event: r.event(), WrittenIn: in})
+		}
+		p.After = r.Position
+	}
+	if len(rows) < limit {
+		p.After = p.Last
+	}
+	return list, p, nil
+}

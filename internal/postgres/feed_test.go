@@ -1,0 +1,52 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/pgtest"
+)
+
+// The feed is read twice a second, and pages of emissions by people: neither may
+// cost more as history grows.
+func TestEventsAreReadFromTheirIndexes(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.pool.Exec(t.Context(), `
+		INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data) SELECT 'dlq.entry.created', task_uuid, dlq_entry_uuid, '{}' FROM tasker.tasks_dlq;
+		INSERT INTO tasker.emission_sinks (sink) VALUES ('a'), ('b');
+		INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, state, published_at)
+		SELECT s.sink, o.position, o.event_uuid, o.task_uuid, 'published', now() FROM tasker.outbox o CROSS JOIN tasker.emission_sinks s;
+		ANALYZE;`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ sql, index string }{
+		"feedBounds":     {feedBounds, "outbox_by_transaction"},
+		"feedEvents":     {feedEvents, "outbox_pkey"},
+		"splitTasks":     {splitTasks, "outbox_by_transaction"},
+		"measureStretch": {measureStretch, "outbox_pkey"},
+		"emissions":      {strings.ReplaceAll(selectEmissionPage, "%s", "AND e.position < $3"), "emissions_pkey"},
+		"set aside":      {strings.ReplaceAll(selectEmissionPage, "%s", "AND e.state = 'set_aside'"), "emissions_set_aside"},
+		"one event":      {selectEmissions + " WHERE e.event_uuid = $1", "emissions_by_event"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := explain(t, db, tt.sql)
+			if strings.Contains(plan, "Seq Scan on outbox") || strings.Contains(plan, "Seq Scan on emissions ") || !strings.Contains(plan, tt.index) {
+				t.Errorf("is not read from %s:\n%s", tt.index, plan)
+			}
+		})
+	}
+	if _, _, err := db.Emissions(t.Context(), tasker.EmissionFilter{State: "' OR true --", Limit: 1}); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("an unknown state: %v, want Invalid", err)
+	}
+}
