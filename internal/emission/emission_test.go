@@ -136,7 +136,14 @@ func (h *house) relay(db *postgres.DB, change func(*emission.Options), sinks ...
 // hurry lets all rests be over.
 func (h *house) hurry() {
 	h.Helper()
-	h.exec(`UPDATE tasker.emissions SET next_attempt_at = now() WHERE state = 'pending'`)
+	h.exec(`
+		WITH waiting AS (
+			SELECT sink, position FROM tasker.emissions
+			WHERE state = 'pending' AND next_attempt_at > now()
+			ORDER BY sink, position
+			FOR NO KEY UPDATE SKIP LOCKED
+		)
+		UPDATE tasker.emissions e SET next_attempt_at = now() FROM waiting w WHERE e.sink = w.sink AND e.position = w.position`)
 	h.exec(`UPDATE tasker.emission_sinks SET next_try_at = NULL`)
 }
 

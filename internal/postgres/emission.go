@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker"
@@ -165,6 +167,7 @@ RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
 // one that was refused for the $refusals-th time is set aside. It returns those
 // set aside.
 func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
+	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) }) // rows are locked in this order
 	n := len(list)
 	positions, attempts, published, refused := make([]int64, n), make([]int32, n), make([]bool, n), make([]bool, n)
 	rests, errors := make([]int64, n), make([]string, n)
@@ -177,7 +180,11 @@ func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, 
 		SetAside      bool
 		NextAttemptAt time.Time
 	}
-	rows, err := collect[row](ctx, db.pool, settleEmissions, sink, positions, attempts, published, refused, rests, errors, refusals)
+	var rows []row
+	err = retry(ctx, func() error {
+		rows, err = collect[row](ctx, db.pool, settleEmissions, sink, positions, attempts, published, refused, rests, errors, refusals)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("note what became of events: %w", known(err))
 	}
