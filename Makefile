@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test check lint soak bench bench-scale fmt clean
+.PHONY: help build run test check lint soak drill bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,9 @@ lint: $(LINT) ## run the linters of .golangci.yml
 soak: ## try thousands of random stories against the model of the rules, and a long outage (12 minutes)
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
 	go test ./internal/e2e -run TheBrokerGoesAway -timeout 30m -args -away=60s
+
+drill: ## take both event buses away for five minutes, kill the server meanwhile, and report (9 minutes)
+	go test ./internal/e2e -run '^TestTheDrill$$' -count 1 -v -timeout 30m -args -drill=5m
 
 bench: ## measure the engine against plain PostgreSQL
 	go run ./cmd/bench

@@ -104,6 +104,9 @@ func work(url string) error {
 		}
 		return map[string]any{"validation_status": "checked", "score": 7}, nil
 	})
+	worker.Handle(w, "broken", func(_ context.Context, _ *worker.Step[map[string]any]) (map[string]any, error) {
+		return nil, &worker.Error{Type: "bad_order", Permanent: true, Err: errors.New("the order has no address")}
+	})
 	worker.Handle(w, "slow", func(ctx context.Context, s *worker.Step[map[string]any]) (string, error) {
 		select {
 		case <-ctx.Done():

@@ -632,3 +632,65 @@ func TestEventsOfARestoredDatabaseAreSent(t *testing.T) {
 	h.investigate()
 	h.eventually("it is received", func() bool { return len(r.all()) == 1 })
 }
+
+// Events that the receiver cannot cope with do not keep it from others.
+func TestOldEventsThatFailDoNotKeepOthersBack(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	poison := map[string]bool{}
+	for range 40 {
+		poison[h.investigate().TaskUUID.String()] = true
+	}
+	r.answer.Store(func(w http.ResponseWriter, e received) bool {
+		if poison[e.TaskUUID] {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		return poison[e.TaskUUID]
+	})
+	for range 10 {
+		h.investigate()
+	}
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("all others are published", func() bool { return h.states("webhook") == "40 pending, 10 published" })
+}
+
+func TestAServerThatEndsLeavesASinkAsItIs(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	r.says(http.StatusServiceUnavailable)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.investigate()
+	stop := h.relay(h.db, nil, h.webhook(r.URL))
+	failing := func() bool {
+		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL AND last_error IS NOT NULL`) == 1
+	}
+	h.eventually("that is noted", failing)
+	stop()
+	if !failing() {
+		t.Error("the sink looks well although nobody has tried it")
+	}
+}
+
+// The rate holds over batches and is not saved up.
+func TestTheRateIsKept(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	for range 30 {
+		h.investigate()
+	}
+	var at atomic.Int64 // a clock that stands still until it is moved
+	at.Store(time.Now().UnixNano())
+	h.relay(h.db, func(o *emission.Options) {
+		o.PerSecond, o.Now = 10, func() time.Time { return time.Unix(0, at.Load()) }
+	}, h.webhook(r.URL))
+	for most := 20; most <= 30; most += 10 { // the first second's worth is saved up
+		h.eventually("that much is sent", func() bool { return len(r.all()) == most })
+		h.eventually("that is noted", func() bool { return strings.Contains(h.states("webhook"), fmt.Sprint(most, " published")) })
+		if n := len(r.all()); n != most {
+			t.Errorf("%d sent, want %d", n, most)
+		}
+		at.Add(int64(time.Second))
+	}
+}

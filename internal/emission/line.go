@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"tasker/internal/postgres"
@@ -15,6 +16,7 @@ const (
 	lease       = 30 * time.Second // of the right to send to a sink
 	batchTime   = lease / 3        // after which a batch begins no other event
 	batchSize   = 200
+	takeAtOnce  = 5000
 	probes      = 3 // events that are tried while a sink fails, of as many tasks
 	longestRest = time.Minute
 	firstRest   = time.Second
@@ -31,8 +33,9 @@ type line struct {
 
 	known    bool // the sink has its row
 	holds    bool
-	failures int // passes in a row in which nothing was taken
-	sent     int // since the last report
+	failures int       // passes in a row in which nothing was taken
+	sent     int       // since the last report
+	next     time.Time // by the rate, nothing is sent before it
 	reported time.Time
 }
 
@@ -63,10 +66,10 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 		return lease / 6, err // another server sends; or nobody can
 	}
 	if err := l.take(ctx); err != nil {
-		return firstRest, err
+		l.log.WarnContext(ctx, "new events could not be put on the list; sending those on it", "err", err)
 	}
-	if held.Rest != nil && *held.Rest > 0 {
-		return min(*held.Rest, l.LookEvery), nil
+	if rest := l.rest(held); rest > 0 {
+		return min(rest, l.LookEvery), nil
 	}
 	limit := batchSize
 	if held.Failing {
@@ -76,8 +79,8 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if err != nil || len(events) == 0 {
 		return l.LookEvery, err
 	}
-	begun := l.Now()
-	out, err := l.send(ctx, events)
+	out, err := l.sendHolding(ctx, events)
+	l.pace(out)
 	if err != nil {
 		return firstRest, err
 	}
@@ -85,7 +88,42 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 		return min(rest, l.LookEvery), nil
 	}
 	l.report(ctx, out)
-	return l.pace(out, l.Now().Sub(begun)), nil
+	return 0, nil
+}
+
+// rest is for how long nothing is to be sent: the sink asked for it, or the rate does.
+func (l *line) rest(held *postgres.Held) time.Duration {
+	rest := l.next.Sub(l.Now())
+	if held.Rest != nil {
+		rest = max(rest, *held.Rest)
+	}
+	return rest
+}
+
+// sendHolding keeps the right to send while it sends, and stops when it is lost.
+func (l *line) sendHolding(ctx context.Context, events []postgres.EventRow) (outcome, error) {
+	sending, stop := context.WithCancel(ctx)
+	defer stop()
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	done := make(chan struct{})
+	defer close(done)
+	keeping.Go(func() {
+		timer := time.NewTicker(lease / 3)
+		defer timer.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-timer.C:
+			}
+			if held, err := l.hold(sending); err == nil && held == nil {
+				l.log.WarnContext(ctx, "another server has begun to send; this one stops")
+				stop()
+			}
+		}
+	})
+	return l.send(sending, events)
 }
 
 func (l *line) store(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -114,9 +152,9 @@ func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
 // take puts what is new on the list, also while the sink rests: the list is what
 // people look at.
 func (l *line) take(ctx context.Context) error {
-	limited, cancel := l.store(ctx)
+	limited, cancel := context.WithTimeout(ctx, max(l.StoreTimeout, batchTime))
 	defer cancel()
-	_, err := l.DB.TakeEvents(limited, l.sink.Name())
+	_, err := l.DB.TakeEvents(limited, l.sink.Name(), takeAtOnce)
 	return err
 }
 
@@ -124,12 +162,19 @@ func (l *line) take(ctx context.Context) error {
 func (l *line) due(ctx context.Context, limit int) ([]postgres.EventRow, error) {
 	limited, cancel := l.store(ctx)
 	defer cancel()
-	return l.DB.DueEmissions(limited, l.sink.Name(), limit)
+	most := batchSize
+	if l.PerSecond > 0 {
+		most = min(most, l.PerSecond)
+	}
+	return l.DB.DueEmissions(limited, l.sink.Name(), limit, most)
 }
 
 // note says whether the sink takes events. A sink that took none of them rests,
 // longer each time, or as long as it asked for.
 func (l *line) note(ctx context.Context, out outcome) (rest time.Duration) {
+	if out.published+out.refused+out.failed == 0 {
+		return 0 // it was told to end before it had tried
+	}
 	problem := ""
 	if out.published == 0 && out.refused == 0 && out.failed > 0 {
 		problem = out.problem
@@ -169,12 +214,15 @@ func (l *line) report(ctx context.Context, out outcome) {
 	l.sent, l.reported = 0, now
 }
 
-// pace is the rest that keeps to the rate.
-func (l *line) pace(out outcome, took time.Duration) time.Duration {
-	if l.PerSecond <= 0 {
-		return 0
+// pace keeps to the rate.
+func (l *line) pace(out outcome) {
+	if l.PerSecond > 0 {
+		now := l.Now()
+		if l.next.Before(now.Add(-time.Second)) {
+			l.next = now.Add(-time.Second) // no more than a second's worth is saved up
+		}
+		l.next = l.next.Add(time.Duration(out.published) * time.Second / time.Duration(l.PerSecond))
 	}
-	return max(0, time.Duration(out.published)*time.Second/time.Duration(l.PerSecond)-took)
 }
 
 // audit records that an event could not be sent.

@@ -51,7 +51,8 @@ var ErrSlow = errors.New("the reader does not keep up with the feed")
 // A Feed is safe for concurrent use.
 type Feed struct {
 	Options
-	db *postgres.DB
+	db      *postgres.DB
+	reading chan struct{} // has a value for each reader that is at the database
 
 	mu      sync.Mutex
 	readers int
@@ -68,7 +69,7 @@ func New(db *postgres.DB, o Options) *Feed {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Feed{Options: o, db: db}
+	return &Feed{Options: o, db: db, reading: make(chan struct{}, atOnce)}
 }
 
 // Now is the point from which a reader gets what happens from now on.

@@ -50,7 +50,13 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 	rest := time.NewTimer(wait)
 	defer rest.Stop()
 	for r.from == nil || len(r.gaps) > 0 {
+		select { // the connections are there for the engine, first of all
+		case r.feed.reading <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		list, err := r.catchUp(ctx)
+		<-r.feed.reading
 		if err != nil || len(list) > 0 {
 			return list, err
 		}
@@ -75,6 +81,10 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 		}
 	}
 }
+
+// atOnce is how many readers that have something to catch up with read at the same
+// time.
+const atOnce = 3
 
 // catchUp goes on by one page. When none is left it joins the poller.
 func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {

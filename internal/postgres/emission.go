@@ -22,9 +22,40 @@ type EventRow struct {
 	Data         json.RawMessage
 }
 
+// A database that was restored from a dump counts its transactions anew, so what it
+// holds was written in its future. Such events count as written long ago; those that
+// a sink had not got are on its list.
+const mendRestored = `
+WITH now AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon),
+sink AS (
+    UPDATE tasker.emission_sinks s
+    SET taken_before = n.horizon
+    FROM now n
+    WHERE s.taken_before > n.next
+    RETURNING s.sink
+),
+missed AS (
+    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
+    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
+    FROM sink s
+    JOIN tasker.outbox o ON o.position > (SELECT max(e.position) FROM tasker.emissions e WHERE e.sink = s.sink)
+    ON CONFLICT DO NOTHING
+)
+UPDATE tasker.outbox o
+SET written_in = '3'
+FROM now n
+WHERE o.written_in > n.next`
+
 // OpenSink makes a sink known. A new one is told of what happens from now on.
 func (db *DB) OpenSink(ctx context.Context, sink string) error {
-	if _, err := db.pool.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink) VALUES ($1) ON CONFLICT DO NOTHING`, sink); err != nil {
+	err := db.InTx(ctx, func(tx *Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink) VALUES ($1) ON CONFLICT DO NOTHING`, sink); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, mendRestored)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("make sink %s known: %w", sink, known(err))
 	}
 	return nil
@@ -64,59 +95,94 @@ func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error
 	return nil
 }
 
-// All that is visible is taken, and what was written by transactions that may still
-// be under way is looked at again: who sees an event of a task sees those before it,
-// because they were committed before it could be written. A database that was
-// restored from a dump counts its transactions anew.
+// All that is visible is taken, in the order of positions, and what was written by
+// transactions that may still be under way is looked at again: who sees an event of
+// a task sees those before it, because they were committed before it could be
+// written.
 const takeEvents = `
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
-    SELECT s.sink, least(s.taken_before, b.before) AS taken_before
+    SELECT s.sink, s.taken_before
     FROM tasker.emission_sinks s
-    CROSS JOIN bound b
     WHERE s.sink = $1
     FOR NO KEY UPDATE OF s
 ),
-taken AS (
-    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
+fresh AS MATERIALIZED (
     SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
     FROM sink s
     JOIN tasker.outbox o ON o.written_in >= s.taken_before
+    WHERE NOT EXISTS (SELECT FROM tasker.emissions e WHERE e.sink = $1 AND e.position = o.position)
+    ORDER BY o.position
+    LIMIT $2
+),
+taken AS (
+    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
+    SELECT sink, position, event_uuid, task_uuid, created_at
+    FROM fresh
     ON CONFLICT DO NOTHING
-    RETURNING 1
 ),
 moved AS (
     UPDATE tasker.emission_sinks s
     SET taken_before = b.before
     FROM sink
     CROSS JOIN bound b
-    WHERE s.sink = sink.sink AND s.taken_before <> b.before
+    WHERE s.sink = sink.sink AND s.taken_before <> b.before AND (SELECT count(*) FROM fresh) < $2
 )
-SELECT count(*) FROM taken`
+SELECT count(*) FROM fresh`
 
-// TakeEvents puts all new events on the list of a sink, and returns how many.
-func (db *DB) TakeEvents(ctx context.Context, sink string) (n int, err error) {
-	if err = db.pool.QueryRow(ctx, takeEvents, sink).Scan(&n); err != nil {
+// TakeEvents puts new events on the list of a sink, up to limit, and returns how
+// many.
+func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, err error) {
+	if err = db.pool.QueryRow(ctx, takeEvents, sink, limit).Scan(&n); err != nil {
 		return 0, fmt.Errorf("take events for sink %s: %w", sink, known(err))
 	}
 	return n, nil
 }
 
 // An event waits for those before it of its task, unless they were set aside: what
-// is due is the first of a task, and a few others follow it.
+// is due is the first of a task, and a few others follow it. A task with one of the
+// newest comes before all: it is not among those that have failed, if these are old.
 const dueEmissions = `
+WITH head AS (
+    (
+        SELECT e.task_uuid, false AS newest
+        FROM tasker.emissions e
+        WHERE e.sink = $1 AND e.state = 'pending' AND e.next_attempt_at > '-infinity' AND e.next_attempt_at <= now()
+          AND e.position = (
+              SELECT b.position
+              FROM tasker.emissions b
+              WHERE b.sink = $1 AND b.state = 'pending' AND b.task_uuid = e.task_uuid
+              ORDER BY b.position
+              LIMIT 1
+          )
+        ORDER BY e.next_attempt_at, e.position
+        LIMIT $2
+    )
+    UNION ALL
+    (
+        SELECT recent.task_uuid, true
+        FROM (
+            SELECT e.task_uuid
+            FROM tasker.emissions e
+            WHERE e.sink = $1 AND e.state = 'pending' AND e.position > 0
+            ORDER BY e.position DESC
+            LIMIT 50
+        ) recent
+        CROSS JOIN LATERAL (
+            SELECT b.position, b.next_attempt_at
+            FROM tasker.emissions b
+            WHERE b.sink = $1 AND b.state = 'pending' AND b.task_uuid = recent.task_uuid
+            ORDER BY b.position
+            LIMIT 1
+        ) h
+        WHERE h.next_attempt_at <= now()
+        ORDER BY h.position DESC
+        LIMIT 1
+    )
+),
+first AS (SELECT h.task_uuid, bool_or(h.newest) AS newest FROM head h GROUP BY h.task_uuid)
 SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
-FROM (
-    SELECT e.task_uuid
-    FROM tasker.emissions e
-    WHERE e.sink = $1 AND e.state = 'pending' AND e.next_attempt_at <= now()
-      AND NOT EXISTS (
-          SELECT FROM tasker.emissions b
-          WHERE b.sink = $1 AND b.state = 'pending' AND b.task_uuid = e.task_uuid AND b.position < e.position
-      )
-    ORDER BY e.next_attempt_at, e.position
-    LIMIT $2
-) first
+FROM first
 CROSS JOIN LATERAL (
     SELECT f.position
     FROM tasker.emissions f
@@ -125,12 +191,13 @@ CROSS JOIN LATERAL (
     LIMIT 20
 ) due
 JOIN tasker.outbox o ON o.position = due.position
-ORDER BY o.position`
+ORDER BY first.newest DESC, o.position
+LIMIT $3`
 
-// DueEmissions returns events of up to limit tasks that are to be sent to a sink
-// now, the oldest first.
-func (db *DB) DueEmissions(ctx context.Context, sink string, limit int) ([]EventRow, error) {
-	rows, err := collect[EventRow](ctx, db.pool, dueEmissions, sink, limit)
+// DueEmissions returns events of up to limit tasks, and of one with recent ones,
+// that are to be sent to a sink now: those of the recent one, then the oldest first. There are no more than most.
+func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]EventRow, error) {
+	rows, err := collect[EventRow](ctx, db.pool, dueEmissions, sink, limit, most)
 	if err != nil {
 		return nil, fmt.Errorf("look for events to send to %s: %w", sink, known(err))
 	}
@@ -148,6 +215,7 @@ type Emitted struct {
 	Error     string
 }
 
+// The state is asked for so that no index of what is pending serves: see its migration.
 const settleEmissions = `
 UPDATE tasker.emissions e
 SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), last_error = nullif(u.error, ''),
@@ -159,7 +227,7 @@ SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), las
         ELSE least(greatest(interval '1 millisecond' * u.rest_ms, interval '1 second' * power(2, least(e.attempts / greatest(u.attempts, 1), 6)) * (0.8 + 0.4 * random())), interval '1 hour')
     END
 FROM unnest($2::bigint[], $3::int[], $4::bool[], $5::bool[], $6::bigint[], $7::text[]) AS u (position, attempts, published, refused, rest_ms, error)
-WHERE e.sink = $1 AND e.position = u.position AND e.state = 'pending'
+WHERE e.sink = $1 AND e.position = u.position AND e.state || '' = 'pending'
 RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
 
 // SettleEmissions notes what became of events that were sent. One that failed
@@ -241,7 +309,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS pending, min(e.position) AS oldest_position
     FROM (
         SELECT e.position FROM tasker.emissions e
-        WHERE e.sink = s.sink AND e.state = 'pending'
+        WHERE e.sink = s.sink AND e.state = 'pending' AND e.position > 0
         ORDER BY e.position
         LIMIT $2
     ) e

@@ -109,7 +109,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 			return nil, tasker.Errorf(tasker.Invalid, "%q is no state of an emission", f.State)
 		}
 		// Spelled out, so that the index of that state serves.
-		where += " AND e.state = '" + string(f.State) + "'"
+		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0" // as its index has it
 	}
 	if f.Before > 0 {
 		args = append(args, f.Before)
@@ -212,6 +212,9 @@ again AS (
     ON CONFLICT (sink, position) DO UPDATE
     SET state = 'pending', refusals = 0, next_attempt_at = clock_timestamp()
     RETURNING e.position
+),
+awake AS (
+    UPDATE tasker.emission_sinks SET next_try_at = NULL WHERE sink = ANY ($1) AND next_try_at IS NOT NULL
 ),
 audit AS (
     INSERT INTO tasker.audit_events (actor, action, subject, data)

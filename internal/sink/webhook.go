@@ -184,7 +184,7 @@ func newClient(o WebhookOptions) *http.Client {
 			DisableCompression:     true,      // a small answer must not become a large one
 			TLSHandshakeTimeout:    o.Timeout, // connecting goes on when the event has been given up; the event bounds the rest
 			MaxResponseHeaderBytes: mostHeader,
-			MaxIdleConnsPerHost:    2,
+			MaxIdleConnsPerHost:    100, // as many as may be at work at once
 			IdleConnTimeout:        time.Minute,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -41,10 +41,14 @@ CREATE TABLE tasker.emissions (
 COMMENT ON TABLE tasker.emissions IS 'What became of sending an event to a sink: one row each.';
 COMMENT ON COLUMN tasker.emissions.attempts IS 'How often it was sent, all tries counted.';
 COMMENT ON COLUMN tasker.emissions.refusals IS 'How often the sink refused the event itself; after some it is set aside.';
+-- The conditions on position and next_attempt_at are always true. A query that does
+-- not repeat them cannot use the index: the planner, which takes what is pending for
+-- nothing most of the time, would read all of it for each row.
 -- What is to be sent, and when; how old the oldest is; what waits before an event of
 -- the same task; what was set aside; one event at all sinks.
-CREATE INDEX emissions_due ON tasker.emissions (sink, next_attempt_at, position) WHERE state = 'pending';
-CREATE INDEX emissions_pending ON tasker.emissions (sink, position) WHERE state = 'pending';
+CREATE INDEX emissions_due ON tasker.emissions (sink, next_attempt_at, position)
+    WHERE state = 'pending' AND next_attempt_at > '-infinity';
+CREATE INDEX emissions_pending ON tasker.emissions (sink, position) WHERE state = 'pending' AND position > 0;
 CREATE INDEX emissions_pending_by_task ON tasker.emissions (sink, task_uuid, position) WHERE state = 'pending';
 CREATE INDEX emissions_set_aside ON tasker.emissions (sink, position) WHERE state = 'set_aside';
 CREATE INDEX emissions_by_event ON tasker.emissions (event_uuid);

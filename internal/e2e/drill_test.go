@@ -1,0 +1,463 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker"
+	"tasker/apiv1"
+	"tasker/client"
+	"tasker/internal/mqtest"
+	"tasker/internal/pgtest"
+)
+
+// down is how long the drill has both buses down; `make drill` takes five minutes.
+var down = flag.Duration("drill", 8*time.Second, "how long the drill of the emission has its buses down: 5s to 20m")
+
+const (
+	drillRate    = 10  // investigations that are opened in a second
+	drillLoad    = 200 // steps of the load that wait for a worker, at least
+	drillTriage  = 30  // investigations that the operator ends in a second, at most
+	queuePage    = 1000
+	triageAfter  = time.Second // so that what becomes of an investigation is spread over time
+	recoverLimit = 5 * time.Minute
+)
+
+// A plan is a drill's times. All but the outage grow with it.
+type plan struct {
+	long     bool
+	healthy  time.Duration // before the outage
+	outage   time.Duration
+	settling time.Duration // that throughput is not measured after the server is back
+	after    time.Duration // that is measured when all is well again
+}
+
+func planOf(t *testing.T, outage time.Duration) plan {
+	t.Helper()
+	if outage < 5*time.Second || outage > 20*time.Minute {
+		t.Fatalf("-drill must be from 5s to 20m, not %s", outage)
+	}
+	if outage < time.Minute {
+		return plan{healthy: 4 * time.Second, outage: outage, settling: 500 * time.Millisecond, after: 2 * time.Second}
+	}
+	return plan{long: true, healthy: time.Minute, outage: outage, settling: 10 * time.Second, after: 30 * time.Second}
+}
+
+// A drill is an installation whose buses go down, and what is done with it
+// meanwhile.
+type drill struct {
+	*testing.T
+	plan
+
+	pool     *pgxpool.Pool
+	database string
+	listen   string // the server's address, the same over all restarts
+	env      []string
+	server   *process
+	client   *client.Client
+	broker   *mqtest.Broker
+	door     *mqtest.ProxyServer // before the receiver
+	hook     *hookConsumer
+	bus      *busConsumer
+
+	feeding, working context.Context // ended when no more is created, and when nobody works
+	stopFeeding      context.CancelFunc
+	stopWorking      context.CancelFunc
+	all              sync.WaitGroup
+	triage           triage
+	times            drillTimes
+}
+
+// drillTimes are the moments that figures are about.
+type drillTimes struct {
+	begun    time.Time // of the measurement before the outage
+	cut      time.Time // both buses are down
+	restored time.Time // the outage has ended
+	hookUp   time.Time
+	busUp    time.Time
+	drained  time.Time
+	ended    time.Time
+	kills    []span // from the kill until the server was ready again
+}
+
+type span struct{ from, to time.Time }
+
+// Both buses go down while investigations are opened all the time; the server is
+// killed twice meanwhile. Nothing is lost, each consumer gets all, and in order.
+func TestTheDrill(t *testing.T) {
+	t.Parallel()
+	d := newDrill(t, planOf(t, *down))
+	d.begin()
+	rest(t, d.healthy)
+	d.breakDown()
+	d.restore()
+	d.end()
+	d.check()
+	t.Log(d.report())
+}
+
+func newDrill(t *testing.T, p plan) *drill {
+	t.Helper()
+	db := pgtest.New(t)
+	db.CheckAtEnd(t) // every investigation has its history, and all of that its events, …
+	d := &drill{T: t, plan: p, pool: db.Pool(t), database: db.URL, listen: "127.0.0.1:0", triage: triage{listed: map[string]bool{}}}
+	d.feeding, d.stopFeeding = context.WithCancel(t.Context())
+	d.working, d.stopWorking = context.WithCancel(t.Context())
+	d.broker = mqtest.Start(t)
+	d.bus = newBusConsumer(t, d.broker.URL)
+	d.hook = newHookConsumer(t)
+	d.door = mqtest.Proxy(t, d.hook.server.URL)
+	d.env = []string{
+		"TASKER_EMISSION_SINKS=webhook,rabbitmq",
+		"TASKER_EMISSION_WEBHOOK_URL=" + d.door.URL + "/events", "TASKER_EMISSION_WEBHOOK_ALLOW_PRIVATE=true",
+		"TASKER_EMISSION_RABBITMQ_URL=" + d.broker.URL, "TASKER_EMISSION_RABBITMQ_EXCHANGE=" + eventExchange,
+	}
+	if !p.long {
+		d.env = append(d.env, "TASKER_WORKERS_LEASE_SECONDS=3", "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=1")
+	}
+	d.serve()
+	d.listen = strings.TrimPrefix(d.server.url(), "http://")
+	d.client = newClient(t, d.server.url())
+	for _, doc := range drillTemplates {
+		_, err := d.client.RegisterTemplate(t.Context(), []byte(doc), client.YAML)
+		must(t, err)
+	}
+	for _, space := range []string{"load", "orders"} {
+		startWorker(t, d.server.url(), "", namespaceEnv+"="+space)
+	}
+	t.Cleanup(func() { // before the processes end
+		d.stopFeeding()
+		d.stopWorking()
+		d.all.Wait()
+	})
+	return d
+}
+
+// drillTemplates are work that succeeds and a step that fails for good.
+var drillTemplates = []string{`
+namespace_name: load
+name: chain
+version: 1.0.0
+steps:
+  - name: a
+    handler: {callable: slow}
+    retry: {max_attempts: 10, backoff_base_ms: 20}
+  - name: b
+    dependencies: [a]
+    handler: {callable: slow}
+    retry: {max_attempts: 10, backoff_base_ms: 20}
+`, `
+namespace_name: orders
+name: broken
+version: 1.0.0
+steps:
+  - name: ship
+    handler: {callable: broken}
+`}
+
+// serve starts the server where it was.
+func (d *drill) serve() {
+	d.Helper()
+	d.server = start(d.T, d.env, program("tasker"), "serve", "--database-url", d.database, "--listen", d.listen)
+}
+
+// begin starts what goes on through the whole drill.
+func (d *drill) begin() {
+	d.hook.loses.Store(true) // now and then, until the outage
+	d.all.Go(d.bus.run)
+	d.Cleanup(d.bus.stop)
+	d.all.Go(func() { d.fail(d.feeding) })
+	d.all.Go(func() { d.load(d.working) })
+	d.all.Go(func() { d.operate(d.feeding) })
+	await(d.T, "both consumers to hear of something", func() bool { return d.hook.count() > 0 && d.bus.count() > 0 })
+	d.times.begun = time.Now()
+}
+
+// fail creates tasks whose step fails for good, at a steady rate; what the server
+// could not take while it was away comes after.
+func (d *drill) fail(ctx context.Context) {
+	begun, made := time.Now(), 0
+	each(ctx, 100*time.Millisecond, func() {
+		owed := int(time.Since(begun).Seconds()*drillRate) - made
+		if owed > 0 && d.create(ctx, "orders", "broken", min(owed, 100)) {
+			made += min(owed, 100)
+		}
+	})
+}
+
+// load has always some work that succeeds wait for a worker.
+func (d *drill) load(ctx context.Context) {
+	each(ctx, 50*time.Millisecond, func() {
+		var waiting int
+		err := d.pool.QueryRow(ctx, `SELECT count(*) FROM tasker.workflow_steps WHERE state = 'enqueued' AND namespace = 'load'`).Scan(&waiting)
+		if err == nil && waiting < drillLoad {
+			d.create(ctx, "load", "chain", 100)
+		}
+	})
+}
+
+// create reports whether the server has taken the tasks.
+func (d *drill) create(ctx context.Context, space, name string, n int) bool {
+	list := make([]apiv1.CreateTask, n)
+	for i := range list {
+		list[i] = apiv1.CreateTask{Namespace: space, Name: name}
+	}
+	_, err := d.client.CreateTasks(ctx, list)
+	return err == nil
+}
+
+// triage is what an operator has seen and done.
+type triage struct {
+	mu     sync.Mutex
+	listed map[string]bool // investigations
+	reads  int             // of the queue, while the buses were down
+	outage atomic.Bool
+
+	opened, unlisted int // investigations of the outage, at its end
+}
+
+// operate works from the queue: each investigation gets a note and is ended.
+func (d *drill) operate(ctx context.Context) {
+	each(ctx, time.Second, func() {
+		queue, err := d.readQueue(ctx)
+		if err != nil {
+			return
+		}
+		ended := 0
+		for _, e := range queue {
+			if ended == drillTriage || time.Since(e.DLQTimestamp) < triageAfter {
+				break
+			}
+			d.endEntry(ctx, e.DLQEntryUUID)
+			ended++
+		}
+	})
+}
+
+func (d *drill) readQueue(ctx context.Context) ([]apiv1.QueueEntry, error) {
+	outage := d.triage.outage.Load()
+	queue, err := d.client.Queue(ctx, queuePage)
+	if err != nil {
+		return nil, err
+	}
+	d.triage.mu.Lock()
+	defer d.triage.mu.Unlock()
+	if outage {
+		d.triage.reads++
+	}
+	for _, e := range queue {
+		d.triage.listed[e.DLQEntryUUID] = true
+	}
+	return queue, nil
+}
+
+// endEntry makes two changes, unless the server is away.
+func (d *drill) endEntry(ctx context.Context, text string) {
+	var entry tasker.ID
+	if err := entry.UnmarshalText([]byte(text)); err != nil {
+		d.Error(err)
+		return
+	}
+	note, status, operator := "looked at it", "permanently_failed", "operator"
+	_, err := d.client.UpdateEntry(ctx, entry, apiv1.UpdateEntry{ResolutionNotes: &note, UpdatedBy: operator})
+	if err == nil { // or it is in the queue again next time, as it is if this fails
+		_, _ = d.client.UpdateEntry(ctx, entry, apiv1.UpdateEntry{ResolutionStatus: &status, ResolutionNotes: &note, ResolvedBy: &operator})
+	}
+}
+
+// breakDown takes both buses away, and kills the server twice.
+func (d *drill) breakDown() {
+	d.hook.loses.Store(false)
+	d.hook.answer(http.StatusServiceUnavailable)
+	d.broker.Kill(d.T)
+	d.times.cut = time.Now()
+	d.triage.outage.Store(true)
+	d.restUntil(d.outage / 4)
+	d.killServer()
+	d.restUntil(d.outage / 2)
+	d.door.Cut() // from now on connections are refused
+	d.restUntil(d.outage * 5 / 8)
+	d.killServer()
+	d.restUntil(d.outage)
+	readTo := time.Now().Add(-triageAfter)
+	_, err := d.readQueue(d.Context())
+	must(d.T, err)
+	d.triage.outage.Store(false)
+	d.countListed(readTo)
+}
+
+// restUntil rests until some time of the outage has passed.
+func (d *drill) restUntil(passed time.Duration) { rest(d.T, time.Until(d.times.cut.Add(passed))) }
+
+// killServer kills the server and starts it again at once.
+func (d *drill) killServer() {
+	d.Helper()
+	killed := span{from: time.Now()}
+	d.server.kill()
+	d.hurry()
+	d.serve()
+	d.server.url()
+	killed.to = time.Now()
+	d.times.kills = append(d.times.kills, killed)
+}
+
+// restore brings both buses back and returns when they were told of what had
+// happened before.
+func (d *drill) restore() {
+	d.times.restored = time.Now()
+	d.hook.answer(http.StatusOK)
+	d.door.Restore(d.T)
+	d.times.hookUp = time.Now()
+	d.broker.Restart(d.T)
+	d.times.busUp = time.Now()
+	d.hurry()
+	d.await("the backlog to be sent", func() bool { return d.number(unsent, d.times.restored) == 0 })
+	d.times.drained = time.Now()
+	rest(d.T, d.after)
+	d.times.ended = time.Now()
+}
+
+// hurry ends what the short form does not wait for: the half minute in which a
+// dead server still has the right to send, and the rests of what failed.
+func (d *drill) hurry() {
+	d.Helper()
+	if d.long {
+		return
+	}
+	for _, sql := range []string{
+		`UPDATE tasker.emission_sinks SET held_until = least(held_until, clock_timestamp()), next_try_at = NULL`,
+		`UPDATE tasker.emissions SET next_attempt_at = clock_timestamp() WHERE state = 'pending' AND next_attempt_at > clock_timestamp()`,
+	} {
+		_, err := d.pool.Exec(d.Context(), sql)
+		must(d.T, err)
+	}
+}
+
+// unsent counts what happened before an instant and was not sent to both sinks.
+const unsent = `
+SELECT count(*) FROM tasker.outbox o
+WHERE o.created_at < $1
+  AND (SELECT count(*) FROM tasker.emissions e WHERE e.event_uuid = o.event_uuid AND e.state = 'published') < 2`
+
+// end lets everything come to its end.
+func (d *drill) end() {
+	d.stopFeeding()
+	d.stopWorking()
+	d.await("all tasks to end", func() bool {
+		return d.number(`SELECT count(*) FROM tasker.tasks WHERE state NOT IN ('complete', 'error')`) == 0
+	})
+	d.await("all to be sent", func() bool { return d.number(unsent, time.Now().Add(time.Hour)) == 0 })
+	events := d.number(`SELECT count(*) FROM tasker.outbox`)
+	d.await("both consumers to have all", func() bool { return d.hook.distinct() >= events && d.bus.distinct() >= events })
+}
+
+// check is what must be true in the end.
+func (d *drill) check() {
+	d.Helper()
+	if n := d.number(`SELECT count(*) FROM tasker.tasks t WHERE t.namespace = 'orders' AND (SELECT count(*) FROM tasker.tasks_dlq e WHERE e.task_uuid = t.task_uuid) <> 1`); n != 0 {
+		d.Errorf("%d tasks that failed do not have one investigation", n)
+	}
+	if n := d.number(`SELECT count(*) FROM tasker.tasks_dlq`); n == 0 || n != d.number(`SELECT count(*) FROM tasker.outbox WHERE topic = 'dlq.entry.created'`) {
+		d.Errorf("%d investigations, not with as many events", n)
+	}
+	events := d.events()
+	for name, c := range map[string]*consumer{"webhook": &d.hook.consumer, "rabbitmq": &d.bus.consumer} {
+		c.check(d.T, name, events)
+	}
+	if n := d.number(`SELECT count(*) FROM tasker.emissions WHERE state <> 'published'`); n != 0 {
+		d.Errorf("%d are set aside or still to be sent", n)
+	}
+	sinks, err := d.client.Sinks(d.Context())
+	must(d.T, err)
+	for _, s := range sinks {
+		if s.Status != "up" || s.Pending != 0 || s.SetAside != 0 || s.FailingSince != nil {
+			d.Errorf("in the end sink %s is %+v", s.Sink, s)
+		}
+	}
+	if len(sinks) != 2 {
+		d.Errorf("there are %d sinks", len(sinks))
+	}
+	if d.triage.opened == 0 || d.triage.unlisted != 0 {
+		d.Errorf("of %d investigations that were opened while the buses were down, %d were not listed", d.triage.opened, d.triage.unlisted)
+	}
+	if d.hook.count() == d.hook.distinct() {
+		d.Error("nothing came twice, although answers were lost")
+	}
+	if d.number(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.emit_failed'`) == 0 {
+		d.Error("nothing says that events could not be sent")
+	}
+	least := 0.3 // much else may happen on this machine
+	if d.long {
+		least = 0.8
+	}
+	if r := d.steps().ratio(); r < least {
+		d.Errorf("during the outage %.0f %% of the steps were done", 100*r)
+	}
+}
+
+// countListed counts the investigations of the outage, and those of them that the
+// operator has not seen.
+func (d *drill) countListed(until time.Time) {
+	d.Helper()
+	opened := d.texts(`SELECT dlq_entry_uuid::text FROM tasker.tasks_dlq WHERE dlq_timestamp >= $1 AND dlq_timestamp < $2`, d.times.cut, until)
+	d.triage.mu.Lock()
+	defer d.triage.mu.Unlock()
+	d.triage.opened = len(opened)
+	for _, e := range opened {
+		if !d.triage.listed[e] {
+			d.triage.unlisted++
+		}
+	}
+}
+
+func (d *drill) number(sql string, args ...any) (n int) {
+	d.Helper()
+	must(d.T, d.pool.QueryRow(d.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+// await looks now and then, so that looking costs little, until it is so.
+func (d *drill) await(what string, so func() bool) {
+	d.Helper()
+	begun := time.Now()
+	for !so() {
+		if time.Since(begun) > recoverLimit {
+			d.Fatalf("waited %s in vain for %s", recoverLimit, what)
+		}
+		rest(d.T, 200*time.Millisecond)
+	}
+}
+
+// each does something again and again until ctx ends.
+func each(ctx context.Context, every time.Duration, do func()) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		do()
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// rest lets time pass: the drill is about what happens meanwhile.
+func rest(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-t.Context().Done():
+		t.Fatal(fmt.Errorf("the drill was broken off: %w", t.Context().Err()))
+	case <-timer.C:
+	}
+}

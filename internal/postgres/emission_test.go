@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"tasker/internal/pgtest"
+)
+
+// backlog is a database in which everything was published when its statistics were
+// taken, and then a sink went away: 20,000 events of 2,000 tasks wait.
+const backlog = `
+INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '');
+INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
+SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'complete', now(), '{}', '', now(), now()
+FROM tasker.task_templates, generate_series(1, 2000) n;
+INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot)
+SELECT task_uuid, 'error', 'manual_dlq', 'operator_request', 'operator', now(), '{}' FROM tasker.tasks;
+INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data)
+SELECT 'dlq.entry.updated', d.task_uuid, d.dlq_entry_uuid, '{}' FROM generate_series(1, 20) n, tasker.tasks_dlq d;
+INSERT INTO tasker.emission_sinks (sink) VALUES ('webhook');
+INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, state, published_at)
+SELECT 'webhook', position, event_uuid, task_uuid, 'published', now() FROM tasker.outbox WHERE position <= 20000;
+ANALYZE;
+INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid)
+SELECT 'webhook', position, event_uuid, task_uuid FROM tasker.outbox WHERE position > 20000;`
+
+// The planner takes what is pending for nothing. What is read must be bounded by the
+// batch all the same: else a backlog is what stops it from shrinking.
+func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	if _, err := db.pool.Exec(t.Context(), backlog); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.TakeEvents(t.Context(), "webhook", 5000); err != nil { // they are listed already
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		sql  string
+		args string
+		most int // pages
+	}{
+		"due":    {dueEmissions, `'webhook', 200, 200`, 20_000},
+		"settle": {settleEmissions, settled(200), 8_000},
+		"take":   {takeEvents, `'webhook', 5000`, 1_000},
+		"states": {sinkStates, `ARRAY['webhook'], 1000`, 3_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := db.pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+			if _, err := conn.Exec(t.Context(), "PREPARE tried AS "+tt.sql); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _, _ = conn.Exec(t.Context(), "DEALLOCATE tried") }()
+			var plan []struct {
+				Plan struct {
+					Hit  int `json:"Shared Hit Blocks"`
+					Read int `json:"Shared Read Blocks"`
+				}
+			}
+			var text []byte
+			err = conn.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE tried("+tt.args+")").Scan(&text)
+			if err == nil {
+				err = json.Unmarshal(text, &plan)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages := plan[0].Plan.Hit + plan[0].Plan.Read
+			t.Logf("%d pages", pages)
+			if pages > tt.most {
+				t.Errorf("reads %d pages, want no more than %d:\n%s", pages, tt.most, text)
+			}
+		})
+	}
+}
+
+// settled is the arguments that note the first n pending events as published.
+func settled(n int) string {
+	positions := make([]string, n)
+	for i := range positions {
+		positions[i] = strconv.Itoa(20_001 + i)
+	}
+	return fmt.Sprintf(`'webhook', '{%s}', array_fill(1, ARRAY[%d]), array_fill(true, ARRAY[%d]),
+		array_fill(false, ARRAY[%d]), array_fill(0::bigint, ARRAY[%d]), array_fill(''::text, ARRAY[%d]), 5`, strings.Join(positions, ","), n, n, n, n, n)
+}
