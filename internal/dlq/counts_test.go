@@ -103,6 +103,7 @@ func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 	}
 
 	want := map[string]string{
+		"database.up": "1",
 		"dlq.entries_created.total max_retries_exceeded shop":                                 "1",
 		"dlq.entries_created.total manual_dlq shop":                                           "1",
 		"dlq.entries_created.total staleness_timeout shop":                                    "1",
