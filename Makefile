@@ -8,10 +8,14 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test check lint soak drill bench bench-scale fmt clean
+.PHONY: deps help build run test check lint soak drill bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+deps: ## install what the tests need beside Go (Debian or Ubuntu, as root)
+	apt-get update -qq
+	apt-get install -y --no-install-recommends gcc libc6-dev make curl jq postgresql prometheus rabbitmq-server
 
 build: ## put tasker and tasker-ctl (also as tasker-cli) into bin/
 	@mkdir -p bin
