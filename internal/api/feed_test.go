@@ -231,16 +231,11 @@ func TestTheIDMovesWithoutEvents(t *testing.T) {
 	f := h.follow("/v1/dlq/events?topic=dlq.entry.resolved")
 	f.block()
 	begin := f.id
-	entry := h.investigate(1)[0]
+	h.investigate(1)
 	for f.id == begin {
 		if fields, ok := f.block(); !ok || fields["data"] != "" {
 			t.Fatalf("%v, %v", fields, f.lines.Err())
 		}
-	}
-	want[any](h, http.StatusOK, "PATCH", "/v1/dlq/entry/"+entry, `{"resolution_status":"cancelled","resolution_notes":"n","resolved_by":"ann"}`)
-	again := h.follow("/v1/dlq/events", "Last-Event-ID: "+f.id)
-	if topic, _ := again.event(); topic != "dlq.entry.resolved" {
-		t.Errorf("%s comes first", topic)
 	}
 }
 
