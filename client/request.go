@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tasker"
+	"tasker/internal/loop"
 )
 
 // The rests between two tries of a request.
@@ -168,12 +169,5 @@ func pause(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
 		return false
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return loop.Sleep(ctx, d)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tasker"
+	"tasker/internal/loop"
 	"tasker/internal/rabbit"
 )
 
@@ -164,9 +165,6 @@ func (e *Engine) ask(ctx context.Context, worker tasker.ID, limit int) ([]tasker
 // step is claimed, or turned out to be elsewhere: from then on the lease in the
 // database is what counts.
 func (e *Engine) take(ctx context.Context, worker tasker.ID, messages []rabbit.Delivery) ([]tasker.Assignment, error) {
-	if len(messages) == 0 {
-		return nil, nil
-	}
 	steps, known := e.read(ctx, messages)
 	if len(steps) == 0 {
 		return nil, nil
@@ -182,7 +180,7 @@ func (e *Engine) take(ctx context.Context, worker tasker.ID, messages []rabbit.D
 		}
 	}
 	if err != nil {
-		rest(ctx, unavailRest) // it is delivered again at once
+		loop.Sleep(ctx, unavailRest) // it is delivered again at once
 	}
 	return list, err
 }
@@ -232,13 +230,4 @@ func (e *Engine) LeaveWorker(ctx context.Context, worker tasker.ID) error {
 		l.hangUp()
 	}
 	return e.Server.LeaveWorker(ctx, worker)
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker"
+	"tasker/internal/loop"
 )
 
 // The rests of a worker whose engine does not answer.
@@ -23,21 +24,10 @@ type backoff struct{ next time.Duration }
 func (b *backoff) rest(ctx context.Context) bool {
 	b.next = min(max(2*b.next, firstRest), longRest)
 	jitter := time.Duration(rand.Int64N(int64(b.next)/5 + 1))
-	return sleep(ctx, b.next-jitter)
+	return loop.Sleep(ctx, b.next-jitter)
 }
 
 func (b *backoff) reset() { b.next = 0 }
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
 
 // refused tells whether an engine has answered and said no, so that asking the
 // same again may be useless. Everything else is weather.

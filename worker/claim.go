@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tasker"
+	"tasker/internal/loop"
 )
 
 const (
@@ -32,7 +33,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		if err == nil {
 			b.reset()
 			if len(list) == 0 && time.Since(asked) < pollWait/2 {
-				sleep(ctx, firstRest) // it did not wait: a server that is going down
+				loop.Sleep(ctx, firstRest) // it did not wait: a server that is going down
 			}
 			continue
 		}

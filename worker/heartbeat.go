@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"tasker"
+	"tasker/internal/loop"
 )
 
 // heartbeat extends the leases of all that we hold, as often as the engine wants
 // it, until ctx ends. A worker that holds nothing is heard of all the same.
 func (s *shift) heartbeat(ctx context.Context) {
 	var b backoff
-	for sleep(ctx, s.interval()) {
+	for loop.Sleep(ctx, s.interval()) {
 		for !s.beat(ctx) {
 			if !b.rest(ctx) {
 				return

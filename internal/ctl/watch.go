@@ -9,6 +9,7 @@ import (
 
 	"tasker"
 	"tasker/apiv1"
+	"tasker/internal/loop"
 )
 
 // patience is how long a watch puts up with a server that does not answer: long
@@ -77,20 +78,9 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 		if w.timeout > 0 && time.Since(start) >= w.timeout {
 			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it goes on without being watched", task, v.state, w.timeout)
 		}
-		if !rest(ctx, w.every) {
+		if !loop.Sleep(ctx, w.every) {
 			return ctx.Err()
 		}
-	}
-}
-
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"tasker"
 	"tasker/internal/engine"
+	"tasker/internal/loop"
 	"tasker/internal/payload"
 	"tasker/internal/rabbit"
 	"tasker/rabbitmq"
@@ -34,7 +35,8 @@ const (
 	LetterRetried = "retried"   // the database could not be reached; it comes again
 )
 
-// handleDeadLetters consumes the dead-letter queue, a batch at a time.
+// handleDeadLetters consumes the dead-letter queue, a batch at a time. A delivery
+// that cannot be settled was lost with its channel: it comes again.
 func (s *Service) handleDeadLetters(ctx context.Context) error {
 	incoming := make(chan rabbit.Delivery)
 	handled := make(chan struct{})
@@ -72,10 +74,10 @@ func (s *Service) handleBatches(ctx context.Context, incoming <-chan rabbit.Deli
 			s.Log.WarnContext(ctx, "dead letters could not be handled; they come again", "messages", len(left), "pause", pause, "err", err)
 		}
 		// The pause comes first: a message that is returned is delivered again at once.
-		rest(ctx, pause)
+		loop.Sleep(ctx, pause)
 		pause = min(2*pause, longestPause)
 		for _, d := range left {
-			settle(d.Nack(true))
+			_ = d.Nack(true)
 		}
 	}
 }
@@ -109,7 +111,7 @@ func gather(ctx context.Context, incoming <-chan rabbit.Delivery) []letter {
 			return batch
 		case <-ctx.Done():
 			for _, d := range batch {
-				settle(d.Nack(true))
+				_ = d.Nack(true)
 			}
 			return nil
 		}
@@ -133,7 +135,7 @@ func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
 		s.Log.WarnContext(ctx, "a dead letter is dropped", "why", err, "message_id", payload.CleanText(d.ID, shownBody),
 			"body", payload.CleanText(string(d.Body), shownBody))
 		s.Counts.DeadLetter(ctx, outcome, d.latency())
-		settle(d.Ack())
+		_ = d.Ack()
 	}
 	return readable
 }
@@ -145,7 +147,7 @@ func (s *Service) welcome(ctx context.Context, d letter) {
 	if err := s.DB.CanaryReturned(limited); err != nil && ctx.Err() == nil {
 		s.Log.WarnContext(ctx, "a canary came back, and it could not be noted", "err", err)
 	}
-	settle(d.Ack())
+	_ = d.Ack()
 }
 
 // handle settles dead letters that are about steps, and returns those that could
@@ -183,7 +185,7 @@ func (s *Service) handle(ctx context.Context, batch []letter) (left []letter, er
 			left = append(left, d)
 			continue
 		}
-		settle(d.Ack())
+		_ = d.Ack()
 	}
 	return left, err
 }
@@ -230,16 +232,4 @@ func evidence(deaths []rabbit.Death) json.RawMessage {
 		return json.RawMessage(`{}`)
 	}
 	return doc
-}
-
-// settle forgets that a delivery was lost with its channel: it comes again.
-func settle(error) {}
-
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -82,8 +82,6 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go("announce steps", s.announce)
 	if s.DeadLetters {
 		g.Go("handle dead letters", s.handleDeadLetters)
-	}
-	if s.DeadLetters {
 		canary := loop.Loop{Name: "canary", Every: canaryEvery, Timeout: announceDeadline, Pass: s.canary, Log: s.Log}
 		g.Go(canary.Name, canary.Run)
 	}

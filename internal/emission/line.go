@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"tasker/internal/loop"
 	"tasker/internal/postgres"
 	"tasker/internal/sink"
 )
@@ -47,7 +48,7 @@ func (l *line) run(ctx context.Context) error {
 			l.log.WarnContext(ctx, "events could not be looked for; trying again", "err", err)
 			rest = firstRest
 		}
-		sleep(ctx, rest)
+		loop.Sleep(ctx, rest)
 	}
 	if l.holds {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
@@ -238,15 +239,6 @@ func (l *line) audit(ctx context.Context, action string, e postgres.EventRow, at
 	}
 	if err != nil {
 		l.log.ErrorContext(ctx, "an audit event could not be stored", "action", action, "event_uuid", e.EventUUID, "err", err)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

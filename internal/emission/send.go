@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"tasker/internal/loop"
 	"tasker/internal/payload"
 	"tasker/internal/postgres"
 	"tasker/internal/sink"
@@ -107,7 +108,7 @@ func (b *batch) sendOne(ctx context.Context, e postgres.EventRow) (postgres.Emit
 		if err == nil || sink.Refused(err) || r.Attempts > policy.Attempts || sink.RetryAfter(err) > policy.Delay {
 			return r, err
 		}
-		sleep(ctx, policy.Delay)
+		loop.Sleep(ctx, policy.Delay)
 		if ctx.Err() != nil {
 			return r, ctx.Err()
 		}

@@ -137,7 +137,7 @@ func (e *Engine) tellOthers(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			e.log.WarnContext(ctx, "cannot tell others of work; they will find it by themselves", "err", err)
 		}
-		if !sleep(ctx, tellEvery) {
+		if !loop.Sleep(ctx, tellEvery) {
 			return nil
 		}
 	}
@@ -149,7 +149,7 @@ func (e *Engine) hearOthers(ctx context.Context) error {
 		if ctx.Err() == nil {
 			e.log.WarnContext(ctx, "cannot listen for work of others; trying again", "err", err)
 		}
-		sleep(ctx, listenAgain)
+		loop.Sleep(ctx, listenAgain)
 	}
 	return nil
 }
@@ -174,17 +174,5 @@ func (e *Engine) hear(ctx context.Context) error {
 		if len(words) > 1 && words[0] != e.instance.String() {
 			e.bell.ring(words[1:])
 		}
-	}
-}
-
-// sleep returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

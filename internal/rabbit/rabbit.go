@@ -15,6 +15,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"tasker"
+	"tasker/internal/loop"
 )
 
 // The rests between two attempts to reach the broker, or to declare or consume
@@ -131,12 +132,7 @@ func (b *Broker) Run(ctx context.Context) error {
 // pause waits for about d, or for the end of ctx. The wait varies, so that many
 // processes that lost the broker together do not come back together.
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + 0.5*rand.Float64())))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	loop.Sleep(ctx, time.Duration(float64(d)*(0.75+0.5*rand.Float64())))
 }
 
 // serve connects and returns when that fails or the connection is lost or ctx
