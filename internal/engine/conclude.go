@@ -111,10 +111,7 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 	if err != nil {
 		return concluded, err
 	}
-	was := make(map[tasker.ID]postgres.Settled, len(settled))
-	for _, s := range settled {
-		was[s.TaskUUID] = s
-	}
+	was := byTask(settled)
 	for _, i := range concluded.FailedForGood {
 		v := list[i]
 		s, ok := was[v.TaskUUID]
@@ -131,6 +128,15 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 		}
 	}
 	return concluded, nil
+}
+
+// byTask finds what became of a task.
+func byTask(settled []postgres.Settled) map[tasker.ID]postgres.Settled {
+	of := make(map[tasker.ID]postgres.Settled, len(settled))
+	for _, s := range settled {
+		of[s.TaskUUID] = s
+	}
+	return of
 }
 
 func conclusions(list []verdict) []postgres.Conclusion {

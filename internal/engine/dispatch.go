@@ -123,7 +123,7 @@ func (e *Engine) settleLetters(
 			return nil, nil, fmt.Errorf("fail steps that no worker took: %w", err)
 		}
 		for _, x := range list {
-			expired = append(expired, tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID})
+			expired = append(expired, x.StepRef)
 		}
 	}
 	others := slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return slices.Contains(expired, s) })

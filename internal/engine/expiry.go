@@ -114,28 +114,23 @@ func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
 		if e.now().Sub(begun) > expiryTime || ctx.Err() != nil {
 			break // what is left is found again
 		}
-		_, err := e.expireChunk(ctx, some, nil, lockFree)
-		failed = append(failed, err)
+		failed = append(failed, e.expireChunk(ctx, some))
 	}
 	return len(due), errors.Join(failed...)
 }
 
 // expireChunk fails steps together, and if that cannot be done each on its own.
 // Those that cannot be failed are left alone, and the error is about them.
-func (e *Engine) expireChunk(
-	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, lock locking,
-) (expired []postgres.ExpiredStep, err error) {
-	err = together(ctx, steps, func(some []tasker.StepRef) error {
+func (e *Engine) expireChunk(ctx context.Context, steps []tasker.StepRef) error {
+	return together(ctx, steps, func(some []tasker.StepRef) error {
 		limited, cancel := context.WithTimeout(ctx, expiryTime)
 		defer cancel()
-		list, err := e.expire(limited, some, evidence, lock)
+		_, err := e.expire(limited, some, nil, lockFree)
 		if err != nil && len(some) == 1 && ctx.Err() == nil {
 			e.grace.leave(some, e.now())
 		}
-		expired = append(expired, list...)
 		return err
 	})
-	return expired, err
 }
 
 // expire fails those of the steps that are still enqueued past their limit, with
@@ -163,7 +158,7 @@ func (e *Engine) expire(
 	for _, x := range expired {
 		e.log.WarnContext(ctx, "worker queue TTL expired", "task_uuid", x.TaskUUID, "step_uuid", x.StepUUID,
 			"namespace", x.Namespace, "handler", x.Handler, "live_workers", x.Workers)
-		e.expired(ctx, x.Namespace, detector(evidence[tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID}]), expiryCode(x))
+		e.expired(ctx, x.Namespace, detector(evidence[x.StepRef]), expiryCode(x))
 	}
 	return expired, nil
 }
@@ -202,31 +197,24 @@ func stepsOf(tasks []tasker.ID, steps []tasker.StepRef) []tasker.StepRef {
 func (e *Engine) investigateExpired(
 	ctx context.Context, tx *postgres.Tx, expired []postgres.ExpiredStep, evidence map[tasker.StepRef]json.RawMessage,
 ) error {
-	var tasks []tasker.ID
-	seen := map[tasker.ID]bool{}
-	for _, x := range expired {
-		if !seen[x.TaskUUID] {
-			seen[x.TaskUUID] = true
-			tasks = append(tasks, x.TaskUUID)
-		}
+	tasks := make([]tasker.ID, len(expired))
+	for i, x := range expired {
+		tasks[i] = x.TaskUUID
 	}
 	settled, err := tx.SettleTasks(ctx, tasks, postgres.Operator{})
 	if err != nil {
 		return err
 	}
-	was := make(map[tasker.ID]postgres.Settled, len(settled))
-	for _, s := range settled {
-		was[s.TaskUUID] = s
-	}
+	was := byTask(settled)
 	for _, x := range expired {
-		metadata, err := e.dispatchEvidence(x, evidence[tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID}])
+		metadata, err := e.dispatchEvidence(x, evidence[x.StepRef])
 		if err != nil {
 			return err
 		}
 		s, step := was[x.TaskUUID], x.StepUUID
 		_, err = tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: x.TaskUUID, StepUUID: &step, Reason: tasker.WorkerUnavailable, DetailCode: expiryCode(x),
-			DetectedBy: detector(evidence[tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID}]), OriginalState: s.Was, Since: s.Since, Actor: systemActor, Metadata: metadata,
+			DetectedBy: detector(evidence[x.StepRef]), OriginalState: s.Was, Since: s.Since, Actor: systemActor, Metadata: metadata,
 		})
 		if err != nil {
 			return fmt.Errorf("investigate step %s that no worker took: %w", x.StepUUID, err)

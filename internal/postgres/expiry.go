@@ -90,8 +90,7 @@ SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, workers,
 
 // An ExpiredStep is a step that no worker took in time, after it has failed for that.
 type ExpiredStep struct {
-	TaskUUID      tasker.ID
-	StepUUID      tasker.ID
+	tasker.StepRef
 	Namespace     string
 	Handler       string
 	QueuedAt      time.Time
