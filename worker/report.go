@@ -11,6 +11,13 @@ import (
 // maxBatchBytes bounds the outcomes of one report, unless a single one is larger.
 const maxBatchBytes = 1 << 20
 
+// How long a reporter waits for outcomes to go with those that it has: a share of
+// what the last report took, and never long.
+const (
+	gatherShare  = 8
+	gatherAtMost = 10 * time.Millisecond
+)
+
 // A reporter sends outcomes and takes the next work with the answer. There is one
 // report under way at a time: what finishes meanwhile goes together with the
 // next, so batches grow with the load and an idle worker waits for nothing.
@@ -77,7 +84,7 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	for i, at := range batch {
 		outcomes[i] = at.outcome
 	}
-	id := r.id()
+	id, began := r.id(), time.Now()
 	receipt, err := r.engine.Report(ctx, id, outcomes, slots)
 	if err != nil {
 		r.start(nil, slots)
@@ -92,6 +99,27 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	if len(again) > 0 {
 		r.requeue(again)
 		r.rest.rest(ctx)
+		return
+	}
+	if len(receipt.Next) > 0 {
+		r.gather(ctx, min(time.Since(began)/gatherShare, gatherAtMost))
+	}
+}
+
+// gather gives what was just handed out a moment to come back all together. A full
+// worker would go on with a few and with all others by turns otherwise, and a
+// report costs the engine nearly as much for a few as for all.
+func (r *reporter) gather(ctx context.Context, most time.Duration) {
+	enough := time.NewTimer(most)
+	defer enough.Stop()
+	for r.executes() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-enough.C:
+			return
+		case <-r.result:
+		}
 	}
 }
 
@@ -196,4 +224,11 @@ func (s *shift) unreported() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue) > 0
+}
+
+// executes tells whether any handler runs.
+func (s *shift) executes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running > 0
 }

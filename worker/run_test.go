@@ -84,6 +84,52 @@ func TestOutcomesTravelTogetherWhileAReportIsUnderWay(t *testing.T) {
 	})
 }
 
+// Handlers that are quick beside a report come back together, although they take
+// different times; one that is not holds up nobody.
+func TestWhatWasHandedOutTogetherIsReportedTogether(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		slow time.Duration
+		want []int
+	}{
+		{"all are quick", 5 * time.Millisecond, []int{1, 10, 10, 10, 10, 9}},
+		{"one is slow", 190 * time.Millisecond, []int{1, 10, 9, 9, 10, 10, 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.reportTakes = 80 * time.Millisecond
+				w := newWorker(f, 10, func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+					return takes(time.Duration(c.Attempt)*time.Millisecond)(ctx, c)
+				})
+				w.HandleRaw("slower", takes(tt.slow))
+				r := start(t, w)
+				var list []tasker.Assignment
+				for i := range 50 {
+					a := step("run")
+					a.Attempt = 1 + i%8
+					if i == 12 {
+						a = step("slower")
+					}
+					list = append(list, a)
+				}
+				f.add(list...)
+				elapse(time.Minute)
+				var sizes []int
+				for _, batch := range f.reports {
+					sizes = append(sizes, len(batch))
+				}
+				if !slices.Equal(sizes, tt.want) {
+					t.Errorf("reports of %v outcomes, want %v", sizes, tt.want)
+				}
+				if err := r.stopped(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestNeverMoreAtOnceThanAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

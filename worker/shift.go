@@ -50,6 +50,7 @@ type shift struct {
 	queue        []*attempt     // finished, to be reported
 	unstarted    []tasker.Lease // to be given back
 	reserved     int            // slots for which claims are under way
+	running      int            // handlers
 	draining     bool
 
 	registering chan struct{} // holds a value while a new registration is asked for
@@ -143,6 +144,7 @@ func (s *shift) start(list []tasker.Assignment, slots int) {
 		}
 		at := s.newAttempt(a)
 		s.attempts[a.Lease()] = at
+		s.running++
 		s.handling.Go(func() { s.handle(at) })
 	}
 	if s.free() > 0 {
@@ -191,6 +193,7 @@ func (s *shift) handle(at *attempt) {
 func (s *shift) finish(at *attempt, o tasker.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.running--
 	interrupted := errors.Is(context.Cause(at.ctx), ErrInterrupted)
 	at.timer()
 	at.cancel(nil)

@@ -48,7 +48,8 @@ claimed AS (
     FROM picked p
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid
-    RETURNING s.*
+    RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
+        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since
 ),
 log AS (
     INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)

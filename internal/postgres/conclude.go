@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"tasker"
 	"tasker/internal/lifecycle"
@@ -232,13 +233,16 @@ func conclusionArgs(list []Conclusion, q queue) []any {
 		actor, reason              = make([]string, n), make([]string, n)
 		fence, after               = make([]int64, n), make([]int64, n)
 		retryable, expired, raised = make([]bool, n), make([]bool, n), make([]bool, n)
-		worker                     = make([]*tasker.ID, n)
+		worker                     = make([]pgtype.UUID, n) // pointers would be spelled as text
 		digest                     = make([][]byte, n)
 	)
 	for i, c := range list {
 		tasks[i], steps[i], from[i], fence[i] = c.TaskUUID, c.StepUUID, string(c.From), c.Fence
 		event[i], to[i], body[i], keep[i] = string(c.Event), string(c.To), docOrNil(c.Body), docOrNil(c.KeepReport)
-		retryable[i], after[i], worker[i], digest[i] = c.Retryable, c.RetryAfter, c.Worker, c.Digest
+		retryable[i], after[i], digest[i] = c.Retryable, c.RetryAfter, c.Digest
+		if c.Worker != nil {
+			worker[i] = pgtype.UUID{Bytes: *c.Worker, Valid: true}
+		}
 		expired[i], raised[i], actor[i], reason[i] = c.Expired, c.RaiseFence, c.Actor, c.Reason
 	}
 	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep, q.ttlMS, q.announce}

@@ -49,11 +49,9 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // that no longer counts must not keep a task that stands still from being found.
 //
 // Dead-lettering blocks automatic retry, never the operator, so a task in error
-// does not fall back to waiting for a retry by itself (design.md, section 5). An
-// entry is marked recovered when its task goes on by itself, and no longer when
-// the task comes back; one about workers when all that waited for them is enqueued
-// again, see redispatch. Where something happens in a task in error that nobody
-// looks into, the sweep is to look after it.
+// does not fall back to waiting for a retry by itself (design.md, section 5). What
+// that means for the investigations of tasks that were in error, or are now, is a
+// function's, which is called only where there are such tasks.
 const settleTasks = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
@@ -101,47 +99,16 @@ log AS (
     FROM moved m
     JOIN tasker.task_settle_paths p ON p.rest_from = m.was AND p.rest_to = m.state
     ORDER BY m.task_uuid, p.ordinal
-),
-recovered AS (
-    UPDATE tasker.tasks_dlq d
-    SET recovered_at = m.state_since, updated_at = m.state_since
-    FROM moved m
-    WHERE NOT $2 AND m.was = 'error' AND m.state <> 'error' AND d.task_uuid = m.task_uuid
-      AND d.resolution_status = 'pending' AND d.recovered_at IS NULL
-      AND d.dlq_reason = 'staleness_timeout'
-    RETURNING d.dlq_entry_uuid, m.state_since
-),
-again AS (
-    UPDATE tasker.tasks_dlq d
-    SET recovered_at = NULL, updated_at = m.state_since
-    FROM moved m
-    WHERE m.state = 'error' AND m.was <> 'error' AND d.task_uuid = m.task_uuid
-      AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL
-    RETURNING d.dlq_entry_uuid, m.state_since
-),
-again_log AS (
-    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, changed_at)
-    SELECT dlq_entry_uuid, 'stuck_again', 'tasker', 'pending', 'pending', 'the task had gone on and came to error again', state_since
-    FROM again
-),
-watched AS (
-    UPDATE tasker.tasks t
-    SET attend_by = c.at + make_interval(mins => st.error_recovery_minutes)
-    FROM counted n
-    CROSS JOIN clock c
-    JOIN tasker.staleness_thresholds st ON st.only_row
-    WHERE t.task_uuid = n.task_uuid AND n.was = 'error' AND n.touched AND NOT n.goes AND t.attend_by IS NULL
-      AND NOT EXISTS (
-          SELECT FROM tasker.tasks_dlq d
-          WHERE d.task_uuid = n.task_uuid AND d.resolution_status IN ('pending', 'permanently_failed')
-      )
-),
-recovered_log AS (
-    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
-    SELECT dlq_entry_uuid, 'recovered', 'tasker', 'pending', 'pending', state_since
-    FROM recovered
 )
-SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END AS state
+SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END AS state, (
+    SELECT tasker.follow_settled_tasks(array_agg(e.task_uuid), array_agg(e.was), array_agg(e.state), $2)
+    FROM (
+        SELECT m.task_uuid, m.was, m.state FROM moved m WHERE 'error' IN (m.was, m.state)
+        UNION ALL
+        SELECT s.task_uuid, s.was, s.was FROM counted s WHERE s.was = 'error' AND s.touched AND NOT s.goes
+    ) e
+    HAVING count(*) > 0
+) AS followed
 FROM counted n`
 
 // A Settled is a task after its steps have changed: where it was, and where it
@@ -158,6 +125,7 @@ type settledRow struct {
 	Was      string
 	Since    time.Time
 	State    string
+	Followed *int // investigations that were told; nil when none of the tasks was or is in error
 }
 
 // An Operator is the person on whose word something moves; nobody when Actor is

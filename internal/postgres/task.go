@@ -109,14 +109,13 @@ func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task
 // Tasks lists tasks, newest first, without their contexts, and says whether
 // there are more after these.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
-	where, order, args := taskConditions(f)
-	args = append(args, f.Limit+1, f.Offset)
+	chosen, args := tasksPage(f)
 	// The page is chosen first, so only its tasks are counted.
 	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
 		SELECT NULL::jsonb AS context, %s
-		FROM (SELECT * FROM tasker.tasks t %s ORDER BY %s LIMIT $%d OFFSET $%d) t
+		FROM (%s) t
 		%s
-		ORDER BY t.task_uuid DESC`, taskColumns, where, order, len(args)-1, len(args), taskSources), args...)
+		ORDER BY t.task_uuid DESC`, taskColumns, chosen, taskSources), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list tasks: %w", known(err))
 	}
@@ -128,41 +127,57 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	return list, more, nil
 }
 
-// taskConditions is what a filter says. A state, or else a name in a namespace, is
-// asked for as a range and put first into the order, which is that of its index:
-// asked for as one value, the planner would rather go through all tasks, newest
-// first, and the few that are old and live stand behind all that are finished.
-func taskConditions(f tasker.TaskFilter) (where, order string, args []any) {
-	var all []string
-	order = "t.task_uuid DESC"
-	add := func(condition string, arg any) {
-		args = append(args, arg)
-		all = append(all, fmt.Sprintf(condition, len(args)))
+// tasksPage selects the tasks of a page, and one more. A state is asked for as a
+// range and put first into the order, which is that of its index: asked for as one
+// value, the planner would rather go through all tasks, newest first, and the few
+// that are old and live stand behind all that are finished. For a namespace or a
+// name the newest of each of its templates are taken in the same way, and of those
+// the newest.
+func tasksPage(f tasker.TaskFilter) (sql string, args []any) {
+	arg := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
 	}
-	if f.State != "" {
-		add("t.state BETWEEN $%[1]d AND $%[1]d", string(f.State))
-		order = "t.state, t.task_uuid DESC"
+	limit, offset := arg(f.Limit+1), arg(f.Offset)
+	where := []string{"true"}
+	if f.DeadLettered != nil {
+		where = append(where, arg(*f.DeadLettered)+` = EXISTS (
+			SELECT FROM tasker.tasks_dlq q
+			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`)
 	}
+	var of []string // what its template must be
 	if f.Namespace != "" {
-		add("t.namespace = $%d", f.Namespace)
+		of = append(of, "namespace = "+arg(f.Namespace))
+	}
+	if f.Name != "" {
+		of = append(of, "name = "+arg(f.Name))
 	}
 	switch {
-	case f.Name == "":
-	case f.Namespace != "" && f.State == "":
-		add("t.name BETWEEN $%[1]d AND $%[1]d", f.Name)
-		order = "t.name, t.task_uuid DESC"
+	case f.State != "":
+		for _, condition := range of {
+			where = append(where, "t."+condition)
+		}
+		where = append(where, fmt.Sprintf("t.state BETWEEN %[1]s AND %[1]s", arg(string(f.State))))
+		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.state, t.task_uuid DESC LIMIT %s OFFSET %s`,
+			strings.Join(where, " AND "), limit, offset), args
+	case len(of) > 0:
+		return fmt.Sprintf(`
+			SELECT l.*
+			FROM tasker.task_templates m
+			CROSS JOIN LATERAL (
+				SELECT t.*
+				FROM tasker.tasks t
+				WHERE t.template_uuid BETWEEN m.template_uuid AND m.template_uuid AND %s
+				ORDER BY t.template_uuid, t.task_uuid DESC
+				LIMIT %[2]s::bigint + %[3]s::bigint
+			) l
+			WHERE m.%[4]s
+			ORDER BY l.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
+			strings.Join(where, " AND "), limit, offset, strings.Join(of, " AND m.")), args
 	default:
-		add("t.name = $%d", f.Name)
+		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`,
+			strings.Join(where, " AND "), limit, offset), args
 	}
-	if f.DeadLettered != nil {
-		add(`$%d = EXISTS (
-			SELECT FROM tasker.tasks_dlq q
-			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`, *f.DeadLettered)
-	}
-	if len(all) == 0 {
-		return "", order, nil
-	}
-	return "WHERE " + strings.Join(all, " AND "), order, args
 }
 
 // page cuts a list that was read one longer than asked for.
