@@ -59,6 +59,7 @@ const (
 	quietSweep   = "the sweep with nothing due"
 	sweepBatch   = "one batch of the sweep"
 	wholeSweep   = "the sweep until nothing is due"
+	sweepPass    = "the same, two batches at once, committed"
 	queuePage    = "queue page"
 	dueMonitor   = "staleness page, tasks due"
 	quietMonitor = "staleness page, none due"
@@ -76,7 +77,7 @@ const (
 
 // Scale measures what the sweep and the reads of the triage cost while the
 // database grows. What writes is rolled back, so it is measured without its
-// commit.
+// commit, but for one figure.
 func Scale(ctx context.Context, o ScaleOptions) (report ScaleReport, err error) {
 	o.fill()
 	if o.DatabaseURL == "" {
@@ -212,7 +213,10 @@ func (s *scale) measure(ctx context.Context) error {
 	if err := s.timed(sweepBatch, func() error { return s.sweep(ctx, sweepBatch, 1) }); err != nil {
 		return err
 	}
-	return s.timed(wholeSweep, func() error { return s.sweep(ctx, wholeSweep, s.Due/batchSize+1) })
+	if err := s.timed(wholeSweep, func() error { return s.sweep(ctx, wholeSweep, s.Due/batchSize+1) }); err != nil {
+		return err
+	}
+	return s.timed(sweepPass, func() error { return s.pass(ctx) })
 }
 
 func (s *scale) timed(name string, f func() error) error {

@@ -35,7 +35,7 @@ func (s *scale) subject(name string) subject {
 			return err
 		}}
 	case taskPage:
-		args := fmt.Sprintf("('%s', %d, 0)", tasker.TaskStepsInProcess, pageSize+1)
+		args := fmt.Sprintf("(%d, 0, '%s')", pageSize+1, tasker.TaskStepsInProcess)
 		return subject{from: "FROM tasker.tasks t WHERE t.state", args: args, run: func(ctx context.Context) error {
 			list, _, err := s.db.Tasks(ctx, tasker.TaskFilter{State: tasker.TaskStepsInProcess, Limit: pageSize})
 			return filled(len(list), min(pageSize, s.tasks), err)
@@ -52,13 +52,13 @@ func (s *scale) subject(name string) subject {
 			return filled(len(list), min(pageSize, s.tasks), err)
 		}}
 	case quietSweep:
-		return subject{from: "tasker.detect_and_transition_stale_tasks", args: fmt.Sprintf("(false, %d)", batchSize), run: func(ctx context.Context) error {
-			list, err := s.db.SweepStale(ctx, false, batchSize)
+		return subject{from: "tasker.detect_and_transition_stale_tasks", args: fmt.Sprintf("(false, %d, 0)", batchSize), run: func(ctx context.Context) error {
+			list, err := s.db.SweepStale(ctx, false, batchSize, 0)
 			return filled(len(list), 0, err)
 		}}
 	default:
-		return subject{from: "tasker.detect_and_transition_stale_tasks", args: fmt.Sprintf("(false, %d)", batchSize), run: func(ctx context.Context) error {
-			_, err := s.db.SweepStale(ctx, true, batchSize) // a dry run is the same statement
+		return subject{from: "tasker.detect_and_transition_stale_tasks", args: fmt.Sprintf("(false, %d, 0)", batchSize), run: func(ctx context.Context) error {
+			_, err := s.db.SweepStale(ctx, true, batchSize, 0) // a dry run is the same statement
 			return err
 		}}
 	}
@@ -193,7 +193,7 @@ func rolledBack(ctx context.Context, conn *pgx.Conn, f func(pgx.Tx) error) error
 
 // swept runs one batch of the sweep and counts what became of its tasks.
 func swept(ctx context.Context, conn *pgx.Conn, statement string) (int, error) {
-	rows, err := conn.Query(ctx, statement, false, batchSize)
+	rows, err := conn.Query(ctx, statement, false, batchSize, 0)
 	if err != nil {
 		return 0, err
 	}

@@ -34,6 +34,9 @@ func (r ScaleReport) Markdown(out io.Writer) error {
 	for _, f := range r.Figures {
 		time, buffers := f.Ratio()
 		t.row(f, "ms", time, func(p ScalePoint) string { return fmt.Sprintf("%.2f", p.Milliseconds) })
+		if f.Points[0].Buffers == 0 {
+			continue // not counted
+		}
 		t.row(f, "pages", buffers, func(p ScalePoint) string { return fmt.Sprint(p.Buffers) })
 	}
 	for _, p := range r.Plans {

@@ -215,7 +215,7 @@ func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
 		t.Fatalf("task is %s", s)
 	}
 	h.exec(`UPDATE tasker.tasks SET attend_by = attend_by - interval '2 hours'`)
-	swept, err := h.db.SweepStale(t.Context(), false, 10)
+	swept, err := h.db.SweepStale(t.Context(), false, 10, 0)
 	h.must(err)
 	if len(swept) != 0 {
 		t.Errorf("the sweep finds %+v", swept)

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"tasker"
 	"tasker/internal/loop"
 	"tasker/internal/metrics"
@@ -72,11 +74,45 @@ func (s *Service) Loops() []*loop.Loop {
 }
 
 func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
-	n, err := s.Sweep(ctx)
-	if err == nil && n > 0 && !s.dry { // there may be more: a batch is bounded in number and in time
+	n, err := s.SweepAll(ctx)
+	if err == nil && n > 0 && !s.dry { // there may be more: it is bounded, and others hold tasks for a moment
 		return loop.AtOnce, nil
 	}
 	return 0, err
+}
+
+// What is due all at once, after an outage, is moved by two batches side by side;
+// more would take the database from those who work. After so long a pass begins no
+// other batch, so that it ends within its deadline.
+const (
+	sweepLanes = 2
+	sweepFor   = sweepDeadline / 3
+)
+
+// SweepAll makes batches as long as they are full. It returns how many tasks went
+// to error or got an investigation, or would in a dry run, which is one batch.
+func (s *Service) SweepAll(ctx context.Context) (int, error) {
+	if s.dry {
+		return s.Sweep(ctx)
+	}
+	all, until := 0, time.Now().Add(sweepFor)
+	for {
+		var moved [sweepLanes]int
+		g, ctx := errgroup.WithContext(ctx)
+		for lane := range moved {
+			g.Go(func() (err error) {
+				moved[lane], err = s.sweepBatch(ctx, lane*s.batch)
+				return err
+			})
+		}
+		err := g.Wait()
+		for _, n := range moved {
+			all += n
+		}
+		if err != nil || moved[0] < s.batch || time.Now().After(until) {
+			return all, err
+		}
+	}
 }
 
 // sweepFailed is what the sweep says of a task at which something went wrong; the
@@ -87,8 +123,16 @@ const sweepFailed = "transition_failed"
 // do tasks in error that have none. It returns how many did, or would in a dry
 // run.
 func (s *Service) Sweep(ctx context.Context) (int, error) {
+	return s.sweepBatch(ctx, 0)
+}
+
+// sweepBatch is Sweep, beside others that take the longest overdue.
+func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 	start := time.Now()
-	swept, err := s.db.SweepStale(ctx, s.dry, s.batch)
+	swept, err := s.db.SweepStale(ctx, s.dry, s.batch, skip)
+	if skip > 0 && err == nil && len(swept) == 0 {
+		return 0, nil // it only helps
+	}
 	s.metrics.Swept(ctx, time.Since(start), stale(swept), err)
 	if err != nil {
 		return 0, err

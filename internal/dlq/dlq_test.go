@@ -155,7 +155,7 @@ func TestTheSweepFindsWhatStandsStill(t *testing.T) {
 	if diff := cmp.Diff([]string{"stale", "warning", "healthy"}, got); diff != "" || lines[0].TaskUUID != stale || lines[0].ThresholdMinutes != 30 {
 		t.Errorf("staleness %+v %s", lines, diff)
 	}
-	dry, err := h.db.SweepStale(t.Context(), true, 10)
+	dry, err := h.db.SweepStale(t.Context(), true, 10, 0)
 	h.must(err)
 	if len(dry) != 1 || dry[0].ActionTaken != "would_transition_to_dlq_and_error" || h.state(stale) != tasker.TaskStepsInProcess {
 		t.Errorf("dry run %+v", dry)
@@ -207,6 +207,56 @@ func TestManySweepsAtOnceOpenOneInvestigationEach(t *testing.T) {
 	h.must(err)
 	if len(all) != 30 {
 		t.Errorf("%d investigations of 30 tasks", len(all))
+	}
+}
+
+// What is due all at once is moved by batches side by side, which do not take each
+// other's tasks; each task is moved once, and all of them.
+func TestASweepGoesOnUntilNothingIsDue(t *testing.T) {
+	t.Parallel()
+	for _, due := range []int{0, 1, 4, 5, 12, 31} {
+		t.Run(fmt.Sprint(due), func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			for range due {
+				h.stand(h.create(), time.Hour)
+			}
+			n, err := dlq.New(h.db, dlq.Options{BatchSize: 4}).SweepAll(t.Context())
+			h.must(err)
+			all, err := h.db.Entries(t.Context(), tasker.EntryFilter{Limit: 100, Status: tasker.EntryPending})
+			h.must(err)
+			if n != due || len(all) != due {
+				t.Errorf("says %d, opened %d investigations of %d tasks", n, len(all), due)
+			}
+		})
+	}
+}
+
+func TestADryRunOfTheWholeSweepIsOneBatch(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for range 5 {
+		h.stand(h.create(), time.Hour)
+	}
+	n, err := dlq.New(h.db, dlq.Options{BatchSize: 2, DryRun: true}).SweepAll(t.Context())
+	if err != nil || n != 2 {
+		t.Errorf("says %d, %v; want the first batch of 2", n, err)
+	}
+}
+
+func TestABatchLeavesTheLongestOverdueToOthers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for i := range 4 {
+		h.stand(h.create(), time.Duration(8-i)*time.Hour) // the first stands longest
+	}
+	swept, err := h.db.SweepStale(t.Context(), false, 2, 1)
+	h.must(err)
+	if len(swept) != 2 || swept[0].TimeInStateMinutes > 7.5*60 || swept[1].TimeInStateMinutes > 6.5*60 {
+		t.Errorf("took %+v, want the second and the third", swept)
+	}
+	if _, err := h.db.SweepStale(t.Context(), false, 2, -1); err == nil || !strings.Contains(err.Error(), "p_skip must be at least 0, not -1") {
+		t.Errorf("a batch that skips -1: %v", err)
 	}
 }
 

@@ -626,11 +626,14 @@ func TestNoEventOvertakesAnotherOfItsTask(t *testing.T) {
 func TestEventsOfARestoredDatabaseAreSent(t *testing.T) {
 	t.Parallel()
 	h, r := newHouse(t), newReceiver(t)
+	h.investigate() // of which the sink is not to be told
 	h.must(h.db.OpenSink(t.Context(), "webhook"))
 	h.exec(`UPDATE tasker.emission_sinks SET taken_before = '999999999999'`)
-	h.relay(h.db, nil, h.webhook(r.URL))
 	h.investigate()
-	h.eventually("it is received", func() bool { return len(r.all()) == 1 })
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("what came before the restart is received", func() bool { return len(r.all()) == 1 })
+	h.investigate()
+	h.eventually("what comes after it is received", func() bool { return len(r.all()) == 2 })
 }
 
 // Events that the receiver cannot cope with do not keep it from others.

@@ -24,7 +24,8 @@ type EventRow struct {
 
 // A database that was restored from a dump counts its transactions anew, so what it
 // holds was written in its future. Such events count as written long ago; those that
-// a sink had not got are on its list.
+// a sink had not got are on its list: those after the last that it has there, or all
+// since it is known.
 const mendRestored = `
 WITH now AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon),
 sink AS (
@@ -32,13 +33,14 @@ sink AS (
     SET taken_before = n.horizon
     FROM now n
     WHERE s.taken_before > n.next
-    RETURNING s.sink
+    RETURNING s.sink, s.created_at
 ),
 missed AS (
     INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
     SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
     FROM sink s
-    JOIN tasker.outbox o ON o.position > (SELECT max(e.position) FROM tasker.emissions e WHERE e.sink = s.sink)
+    CROSS JOIN LATERAL (SELECT max(e.position) AS position FROM tasker.emissions e WHERE e.sink = s.sink) last
+    JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND (last.position IS NOT NULL OR o.created_at >= s.created_at)
     ON CONFLICT DO NOTHING
 )
 UPDATE tasker.outbox o

@@ -157,9 +157,8 @@ func tasksPage(f tasker.TaskFilter) (sql string, args []any) {
 		for _, condition := range of {
 			where = append(where, "t."+condition)
 		}
-		where = append(where, fmt.Sprintf("t.state BETWEEN %[1]s AND %[1]s", arg(string(f.State))))
-		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.state, t.task_uuid DESC LIMIT %s OFFSET %s`,
-			strings.Join(where, " AND "), limit, offset), args
+		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE t.state BETWEEN %[4]s AND %[4]s AND %[1]s ORDER BY t.state, t.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
+			strings.Join(where, " AND "), limit, offset, arg(string(f.State))), args
 	case len(of) > 0:
 		return fmt.Sprintf(`
 			SELECT l.*

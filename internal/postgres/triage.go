@@ -215,8 +215,9 @@ type Swept struct {
 	DlqReason          tasker.Reason
 }
 
-// SweepStale makes one batch of the staleness sweep, or says what it would do.
-func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, error) {
+// SweepStale makes one batch of the staleness sweep, or says what it would do. It
+// leaves so many of the longest overdue to the batches that run at the same time.
+func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]Swept, error) {
 	var rows []Swept
 	err := retry(ctx, func() error {
 		var err error
@@ -224,7 +225,7 @@ func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch int) ([]Swept, 
 			SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, action_taken,
 				moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold,
 				dlq_reason::text
-			FROM tasker.detect_and_transition_stale_tasks($1, $2)`, dryRun, batch)
+			FROM tasker.detect_and_transition_stale_tasks($1, $2, $3)`, dryRun, batch, skip)
 		return err
 	})
 	if err != nil {

@@ -4,10 +4,12 @@
 -- the next batch, and a task at which something fails does not stop the others:
 -- when there were such tasks it is looked beyond the batch, so that many of them
 -- cannot hide the rest. A batch ends before its time does, so that large tasks do
--- not stop it: what is left comes with the next. Any number may run at once.
+-- not stop it: what is left comes with the next. Any number may run at once; those
+-- that are started together skip what the others will take, the longest overdue.
 CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
     p_dry_run    boolean DEFAULT true,
-    p_batch_size integer DEFAULT 100
+    p_batch_size integer DEFAULT 100,
+    p_skip       integer DEFAULT 0
 ) RETURNS TABLE (
     task_uuid                   uuid,
     namespace_name              text,
@@ -46,22 +48,25 @@ BEGIN
     IF p_batch_size < 1 THEN
         RAISE EXCEPTION 'p_batch_size must be at least 1, not %', p_batch_size USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF p_skip < 0 THEN
+        RAISE EXCEPTION 'p_skip must be at least 0, not %', p_skip USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF p_dry_run THEN
         RETURN QUERY
         SELECT s.task_uuid, s.namespace_name, s.task_name, s.current_state, s.time_in_state_minutes, s.threshold_minutes,
             CASE WHEN s.current_state = 'error' THEN 'would_move_to_dlq_only' ELSE 'would_transition_to_dlq_and_error' END,
             false, false, s.dlq_reason, NULL::uuid
-        FROM tasker.get_due_tasks_for_dlq(p_batch_size) s
-        LIMIT p_batch_size;
+        FROM tasker.get_due_tasks_for_dlq(p_batch_size + p_skip) s
+        LIMIT p_batch_size OFFSET p_skip;
         RETURN;
     END IF;
-    FOREACH _reach IN ARRAY ARRAY[p_batch_size, p_batch_size * 10] LOOP
+    FOREACH _reach IN ARRAY ARRAY[p_batch_size + p_skip, p_batch_size * 10 + p_skip] LOOP
         SELECT count(*) AS seen, array_agg(s.task_uuid) AS tasks, array_agg(s.current_state) AS states, array_agg(s.state_since) AS since,
             array_agg(s.time_in_state_minutes) AS minutes, array_agg(s.threshold_minutes) AS thresholds,
             array_agg(s.detail_code) AS details, array_agg(s.dlq_reason) AS reasons
         INTO _due
         FROM tasker.get_due_tasks_for_dlq(_reach) s;
-        _from := 1;
+        _from := 1 + p_skip;
         _size := 1;
         _singly := 0;
         WHILE _from <= _due.seen AND _done < p_batch_size AND (_done = 0 OR clock_timestamp() < _until) LOOP
@@ -125,4 +130,4 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION tasker.detect_and_transition_stale_tasks(boolean, integer) IS 'One batch of the staleness sweep: stale tasks go to error and get an investigation, and so do tasks in error that have none. A dry run only says what it would do.';
+COMMENT ON FUNCTION tasker.detect_and_transition_stale_tasks(boolean, integer, integer) IS 'One batch of the staleness sweep: stale tasks go to error and get an investigation, and so do tasks in error that have none. A dry run only says what it would do.';

@@ -38,3 +38,6 @@ ALTER TABLE tasker.workflow_steps
     DROP CONSTRAINT step_type_is_known,
     DROP CONSTRAINT step_backoff_is_known,
     DROP CONSTRAINT step_queue_ttl_is_positive;
+
+-- It comes again with one parameter more.
+DROP FUNCTION IF EXISTS tasker.detect_and_transition_stale_tasks(boolean, integer);
