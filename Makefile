@@ -15,7 +15,7 @@ help: ## print this list
 
 deps: ## install what the tests need beside Go (Debian or Ubuntu, as root)
 	apt-get update -qq
-	apt-get install -y --no-install-recommends gcc libc6-dev make curl jq postgresql prometheus rabbitmq-server
+	apt-get install -y --no-install-recommends gcc libc6-dev make curl jq postgresql prometheus rabbitmq-server chromium
 
 build: ## put tasker and tasker-ctl (also as tasker-cli) into bin/
 	@mkdir -p bin

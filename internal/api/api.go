@@ -22,6 +22,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tasker/internal/auth"
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
 	"tasker/internal/feed"
@@ -61,12 +62,7 @@ type Options struct {
 	// Ready is one more thing that readiness depends on; nil means none.
 	Ready func(ctx context.Context) error
 
-	// LoopbackOnly is for a server that listens on loopback addresses only: a
-	// request whose Host names anything else than a loopback address, or a name
-	// in AllowedHosts (without port), is refused. It keeps web pages that point
-	// their own name at 127.0.0.1 from speaking to the server.
-	LoopbackOnly bool
-	AllowedHosts []string
+	Guard *auth.Guard // refuses what others make a browser send; nil lets every host and no foreign page
 }
 
 // New returns the API as a handler that is safe for concurrent use. When stopping
@@ -92,8 +88,10 @@ func New(stopping context.Context, o Options) http.Handler {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.run(w, r, rt) })
 	}
 	s.document = s.describe()
-	guard := &guard{loopbackOnly: o.LoopbackOnly, allowed: o.AllowedHosts}
-	return &front{server: s, guard: guard, log: o.Log}
+	if o.Guard == nil {
+		o.Guard = &auth.Guard{}
+	}
+	return &front{server: s, guard: o.Guard, log: o.Log}
 }
 
 // A server holds what the handlers need.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker/internal/api"
+	"tasker/internal/auth"
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
 	"tasker/internal/pgtest"
@@ -43,7 +44,7 @@ func newHouse(t *testing.T, change ...func(*api.Options)) *house {
 	t.Cleanup(db.Close)
 	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{})}
 	o := api.Options{
-		DB: db, Engine: h.engine, DLQ: dlq.New(db, dlq.Options{}), Version: "1.2.3", LoopbackOnly: true,
+		DB: db, Engine: h.engine, DLQ: dlq.New(db, dlq.Options{}), Version: "1.2.3", Guard: &auth.Guard{LoopbackOnly: true},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

@@ -4,24 +4,22 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"path"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"tasker"
+	"tasker/internal/auth"
 )
 
 // A front is what every request passes: it gives it an id, guards, finds the
 // route, survives panics and writes the log line.
 type front struct {
 	server *server
-	guard  *guard
+	guard  *auth.Guard
 	log    *slog.Logger
 }
 
@@ -58,9 +56,9 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := &meter{ResponseWriter: w}
 	defer func() { f.line(r, n, m, time.Since(start)) }()
 	defer f.survive(m, r, n)
-	if err := f.guard.check(r); err != nil {
+	if status, err := f.guard.Check(r); err != nil {
 		n.err = err
-		respondError(m, r, err)
+		respondError(m, r, refusal{status, err})
 		return
 	}
 	f.server.ServeHTTP(m, r)
@@ -186,39 +184,6 @@ func (b *blotter) WriteHeader(status int) { b.status = status }
 
 // Write drops the text.
 func (b *blotter) Write(text []byte) (int, error) { return len(text), nil }
-
-// A guard refuses what web pages of others make a browser send.
-type guard struct {
-	loopbackOnly bool
-	allowed      []string
-	origin       http.CrossOriginProtection
-}
-
-func (g *guard) check(r *http.Request) error {
-	if g.loopbackOnly && !g.knows(r.Host) {
-		return refusal{http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
-			"this server is for its own machine, and Host %q is a name of something else; "+
-				"use 127.0.0.1 or localhost, or allow the name with server.allowed_hosts", shorten(r.Host))}
-	}
-	if err := g.origin.Check(r); err != nil {
-		return tasker.Errorf(tasker.Forbidden, "requests from pages of other sites may not change anything here: %v", err)
-	}
-	return nil
-}
-
-// knows reports whether host, as the Host header has it, is this machine's.
-func (g *guard) knows(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = host
-	}
-	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
-	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(g.allowed, name) {
-		return true
-	}
-	ip, err := netip.ParseAddr(name)
-	return err == nil && ip.Unmap().IsLoopback()
-}
 
 // shorten quotes no more of a stranger's text than helps to find the mistake.
 func shorten(s string) string {

@@ -252,7 +252,7 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.AllowedHosts = []string{"tasker.test"} })
+	h := newHouse(t, func(o *api.Options) { o.Guard.AllowedHosts = []string{"tasker.test"} })
 	got := h.send("GET", "/v1/tasks", nil, "X-Request-ID: abc-1", "Host: tasker.test:8080")
 	for name, value := range map[string]string{
 		"X-Request-Id": "abc-1", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "application/json",

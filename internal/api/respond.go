@@ -12,20 +12,6 @@ import (
 	"tasker/apiv1"
 )
 
-// statuses is the one map from code to status.
-var statuses = map[tasker.Code]int{
-	tasker.Invalid:      http.StatusBadRequest,
-	tasker.Unauthorized: http.StatusUnauthorized,
-	tasker.Forbidden:    http.StatusForbidden,
-	tasker.NotFound:     http.StatusNotFound,
-	tasker.Conflict:     http.StatusConflict,
-	tasker.StaleLease:   http.StatusConflict,
-	tasker.TooLarge:     http.StatusRequestEntityTooLarge,
-	tasker.Unsupported:  http.StatusUnsupportedMediaType,
-	tasker.Unavailable:  http.StatusServiceUnavailable,
-	tasker.Internal:     http.StatusInternalServerError,
-}
-
 // A refusal is an error for which HTTP has a narrower status than its code has.
 type refusal struct {
 	status int
@@ -48,9 +34,9 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if code == tasker.Internal && r.Context().Err() != nil {
 		return // the client hung up, and that is all that went wrong
 	}
-	status, ok := statuses[code]
-	if !ok {
-		code, status = tasker.Internal, http.StatusInternalServerError
+	status := apiv1.Status(code)
+	if status == http.StatusInternalServerError {
+		code = tasker.Internal
 	}
 	if narrower, ok := errors.AsType[refusal](err); ok {
 		status = narrower.status

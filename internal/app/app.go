@@ -8,18 +8,21 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"tasker/internal/api"
+	"tasker/internal/auth"
 	"tasker/internal/config"
 	"tasker/internal/dlq"
 	"tasker/internal/emission"
 	"tasker/internal/engine"
 	"tasker/internal/loop"
 	"tasker/internal/postgres"
+	"tasker/internal/web"
 )
 
 // Options of a server.
@@ -149,12 +152,24 @@ const (
 )
 
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
+	guard := &auth.Guard{LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts()}
+	sinks := o.Config.Emission.SinkNames()
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
-		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts(), Sinks: o.Config.Emission.SinkNames(),
+		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks,
 	})
+	mounted := maps.Clone(o.Mount)
+	if o.Config.UI.Enabled {
+		if mounted == nil {
+			mounted = map[string]http.Handler{}
+		}
+		mounted[web.Root] = web.New(web.Options{
+			DB: p.db, Engine: p.engine, DLQ: p.dlq, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+		})
+		handler = greet(handler)
+	}
 	server := &http.Server{
-		Handler: mount(handler, o.Mount), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: mount(handler, mounted), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
@@ -171,6 +186,17 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		return errors.Join(server.Close(), ignoreClosed(<-served))
 	}
 	return ignoreClosed(<-served)
+}
+
+// greet sends who opens the server in a browser to its pages.
+func greet(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
+			http.Redirect(w, r, web.Root+"/", http.StatusSeeOther)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // mount returns the API with more handlers beside it.

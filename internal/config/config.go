@@ -31,6 +31,7 @@ type Config struct {
 	StalenessDetection StalenessDetection `toml:"staleness_detection"`
 	Emission           Emission           `toml:"emission"`
 	Retention          Retention          `toml:"retention"`
+	UI                 UI                 `toml:"ui"`
 	Redaction          Redaction          `toml:"redaction"`
 	Log                Log                `toml:"log"`
 }
@@ -48,6 +49,13 @@ type Server struct {
 	MaxBodyBytes int `toml:"max_body_bytes" range:"65536..67108864" doc:"Size of the largest request body that is read, in bytes."`
 
 	ShutdownTimeoutSeconds int `toml:"shutdown_timeout_seconds" range:"1..600" doc:"Time that requests and passes under way get to finish when the server stops, in seconds."`
+}
+
+// UI is the operator's web page, at /ui.
+type UI struct {
+	Enabled bool `toml:"enabled" doc:"Whether this server has the web page."`
+
+	ReadOnly bool `toml:"read_only" doc:"Whether the web page only shows, and changes nothing. The API is not concerned."`
 }
 
 // Database is the PostgreSQL that holds everything.
@@ -210,6 +218,7 @@ func Default() Config {
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,
 			Webhook: Webhook{TimeoutMS: 5000, Concurrency: 8}, RabbitMQ: EventBus{Exchange: "tasker.events"},
 		},
+		UI:        UI{Enabled: true},
 		Redaction: Redaction{Keys: redact.DefaultKeys},
 		Log:       Log{Level: "info", Format: "text"},
 	}

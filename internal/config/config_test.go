@@ -440,7 +440,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 49 {
+	if n := len(Keys()); n != 51 {
 		t.Errorf("%d keys", n)
 	}
 }

@@ -1,0 +1,130 @@
+// Package browsertest gives tests a real browser.
+//
+// [Open] returns a tab of a headless Chromium that all tests of a package share,
+// with cookies of its own; it starts with the first test that asks and ends with
+// the test binary. A package that uses it has a TestMain that calls [Run] around
+// the others:
+//
+//	func TestMain(m *testing.M) { os.Exit(browsertest.Run(func() int { return pgtest.Run(m) })) }
+package browsertest
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// axe is axe-core 4.14.1, which looks for what keeps people from using a page
+// (Mozilla Public License 2.0, axe.LICENSE). It is for tests only.
+//
+//go:embed axe.min.js
+var axe string
+
+// patience bounds one step of a test. Machines that build meanwhile are slow.
+const patience = 30 * time.Second
+
+// browser is what the tests of this process share.
+var browser struct {
+	once sync.Once
+	ctx  context.Context //nolint:containedctx // it is how chromedp hands a browser around
+	stop func()
+	err  error
+}
+
+// Run runs tests and ends the browser after them.
+func Run(tests func() int) int {
+	code := tests()
+	if browser.stop != nil {
+		browser.stop()
+	}
+	return code
+}
+
+// names are what Chromium is called, in the order in which it is looked for.
+var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
+
+func find() (string, error) {
+	if path := os.Getenv("TASKER_TEST_CHROMIUM"); path != "" {
+		return path, nil
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("no Chromium: install it (Debian: apt-get install chromium), or name it with TASKER_TEST_CHROMIUM")
+}
+
+func start() {
+	path, err := find()
+	if err != nil {
+		browser.err = err
+		return
+	}
+	folder, err := os.MkdirTemp("", "tasker-browser-")
+	if err != nil {
+		browser.err = err
+		return
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.UserDataDir(folder), chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("lang", "en-US"),
+		chromedp.Env("TZ=Europe/Berlin", "HOME="+folder),
+	)
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // its sandbox does not let root in
+	}
+	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, stopBrowser := chromedp.NewContext(allocator)
+	browser.ctx = ctx
+	browser.stop = func() {
+		stopBrowser()
+		stopAllocator()
+		_ = os.RemoveAll(folder)
+	}
+	browser.err = chromedp.Do(ctx) // a context that ended here would end the browser
+}
+
+// A Tab is one page of the browser, of one test.
+type Tab struct {
+	testing.TB
+	ctx context.Context //nolint:containedctx // it is the tab
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+// Open returns a tab with cookies of its own, 1280 by 900 pixels large. At the end
+// of the test it checks that the page raised no error, broke no policy and opened no
+// dialog of the browser's own.
+func Open(t testing.TB) *Tab {
+	t.Helper()
+	browser.once.Do(start)
+	if browser.err != nil {
+		t.Fatalf("no browser: %v", browser.err)
+	}
+	ctx, cancel := chromedp.NewContext(browser.ctx, chromedp.WithNewBrowserContext())
+	tab := &Tab{TB: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, tab.hear); err != nil {
+		cancel()
+		t.Fatalf("open a tab: %v", err)
+	}
+	tab.Size(1280, 900)
+	t.Cleanup(func() {
+		cancel()
+		tab.mu.Lock()
+		defer tab.mu.Unlock()
+		for _, c := range tab.complaints {
+			t.Errorf("the browser says: %s", c)
+		}
+	})
+	return tab
+}

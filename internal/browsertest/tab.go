@@ -1,0 +1,266 @@
+package browsertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// hear notes what a page must not do: raise an error, break its policy, or open a
+// dialog of the browser's own, which is what a script that got in would do.
+func (tab *Tab) hear(event any) {
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		tab.complain("error: " + e.ExceptionDetails.Text + " " + exceptionText(e.ExceptionDetails))
+	case *log.EventEntryAdded:
+		if text := e.Entry.Text; strings.Contains(text, "Content Security Policy") || e.Entry.Level == "error" && !expected(text) {
+			tab.complain(text + " " + e.Entry.URL)
+		}
+	case *page.EventJavascriptDialogOpening:
+		tab.complain("dialog: " + e.Message)
+	}
+}
+
+// expected tells of a line that a page of an error leaves: its status.
+func expected(text string) bool { return strings.Contains(text, "the server responded with a status of 4") }
+
+func exceptionText(d *runtime.ExceptionDetails) string {
+	if d.Exception == nil {
+		return ""
+	}
+	return d.Exception.Description
+}
+
+func (tab *Tab) complain(text string) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	tab.complaints = append(tab.complaints, text)
+}
+
+// do runs actions within the patience of a step.
+func (tab *Tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
+	tab.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		tab.Fatalf("%s: %v; the page is %s", what, err, tab.where())
+	}
+}
+
+func run[T any](tab *Tab, what string, action chromedp.Action[T]) T {
+	tab.Helper()
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
+	if err != nil {
+		tab.Fatalf("%s: %v; the page is %s", what, err, tab.where())
+	}
+	return v
+}
+
+// where is the address and the beginning of the text of the page, for a message.
+func (tab *Tab) where() string {
+	ctx, cancel := context.WithTimeout(tab.ctx, patience/6)
+	defer cancel()
+	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText.slice(0, 1500)`))
+	return text
+}
+
+// Go opens an address and waits for the page.
+func (tab *Tab) Go(url string) {
+	tab.Helper()
+	tab.do("go to "+url, chromedp.Navigate(url))
+}
+
+// Reload loads the page again.
+func (tab *Tab) Reload() {
+	tab.Helper()
+	tab.do("reload", chromedp.Reload())
+}
+
+// Address is where the tab is.
+func (tab *Tab) Address() string {
+	tab.Helper()
+	return run(tab, "read the address", chromedp.Location())
+}
+
+// Click clicks the first visible element that a CSS selector finds, once there is one.
+func (tab *Tab) Click(selector string) {
+	tab.Helper()
+	tab.do("click "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+}
+
+// Follow clicks a link or a button that leads to another page, and waits for it.
+func (tab *Tab) Follow(selector string) {
+	tab.Helper()
+	tab.leaves(func() { tab.Click(selector) })
+}
+
+// Keys presses keys, one after another, wherever the focus is. "\r" is Enter, "\t" Tab.
+func (tab *Tab) Keys(keys string) {
+	tab.Helper()
+	tab.do(fmt.Sprintf("press %q", keys), chromedp.KeyEvent(keys))
+}
+
+// KeysAway presses keys that lead to another page, and waits for it.
+func (tab *Tab) KeysAway(keys string) {
+	tab.Helper()
+	tab.leaves(func() { tab.Keys(keys) })
+}
+
+// leaves waits until the page that f leaves is gone and another one is there.
+func (tab *Tab) leaves(f func()) {
+	tab.Helper()
+	run(tab, "mark the page", chromedp.Evaluate[bool](`window.left = true`))
+	f()
+	tab.Until(`!window.left && document.readyState === "complete"`)
+}
+
+// Type replaces what a field holds.
+func (tab *Tab) Type(selector, text string) {
+	tab.Helper()
+	tab.do("clear "+selector, chromedp.Clear(chromedp.CSS(selector), chromedp.NodeVisible))
+	tab.do("type into "+selector, chromedp.SendKeys(chromedp.CSS(selector), text, chromedp.NodeVisible))
+}
+
+// Choose takes an option of a select, by its value.
+func (tab *Tab) Choose(selector, value string) {
+	tab.Helper()
+	tab.do("choose in "+selector, chromedp.SetValue(chromedp.CSS(selector), value))
+	tab.Eval(fmt.Sprintf(`document.querySelector(%q).dispatchEvent(new Event("change", {bubbles: true}))`, selector))
+}
+
+// Text is the text that a reader sees of an element, once it is there.
+func (tab *Tab) Text(selector string) string {
+	tab.Helper()
+	return run(tab, "read "+selector, chromedp.Text(chromedp.CSS(selector)))
+}
+
+// Texts are the texts of all elements that a selector finds now.
+func (tab *Tab) Texts(selector string) []string {
+	tab.Helper()
+	script := fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.innerText.trim())`, selector)
+	return run(tab, "read all "+selector, chromedp.Evaluate[[]string](script))
+}
+
+// Has tells whether an element is there now.
+func (tab *Tab) Has(selector string) bool {
+	tab.Helper()
+	return tab.Is(fmt.Sprintf(`document.querySelector(%q) !== null`, selector))
+}
+
+// Is evaluates an expression that is true or false.
+func (tab *Tab) Is(expression string) bool {
+	tab.Helper()
+	return run(tab, expression, chromedp.Evaluate[bool](expression))
+}
+
+// Eval runs a script and drops what it returns.
+func (tab *Tab) Eval(script string) {
+	tab.Helper()
+	run(tab, script, chromedp.Evaluate[bool]("(() => {"+script+"; return true})()"))
+}
+
+// Until waits for an expression to become true.
+func (tab *Tab) Until(expression string) {
+	tab.Helper()
+	run(tab, "wait for "+expression, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience)))
+}
+
+// Sees waits until the page shows a text.
+func (tab *Tab) Sees(text string) {
+	tab.Helper()
+	tab.Until(fmt.Sprintf(`document.body.innerText.includes(%s)`, quote(text)))
+}
+
+func quote(text string) string {
+	b, _ := json.Marshal(text) // a string always is JSON
+	return string(b)
+}
+
+// Size makes the window so large.
+func (tab *Tab) Size(width, height int64) {
+	tab.Helper()
+	tab.do("resize", chromedp.EmulateViewport(width, height))
+}
+
+// Dark has the reader prefer dark colours, or light ones.
+func (tab *Tab) Dark(dark bool) {
+	tab.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	tab.do("prefer "+scheme, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	}))
+}
+
+// Picture keeps a picture of the whole page, as name.png, in the folder that
+// TASKER_TEST_SCREENSHOTS names; without it nothing is kept.
+func (tab *Tab) Picture(name string) {
+	tab.Helper()
+	folder := os.Getenv("TASKER_TEST_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	png := run(tab, "take a picture", chromedp.FullScreenshot(100))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		tab.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), png, 0o600); err != nil {
+		tab.Fatal(err)
+	}
+}
+
+// Fits checks that the page is not wider than the window.
+func (tab *Tab) Fits() {
+	tab.Helper()
+	if !tab.Is(`document.documentElement.scrollWidth <= window.innerWidth`) {
+		tab.Errorf("%s is wider than the window", tab.Address())
+	}
+}
+
+// A finding is what axe says of a rule that a page breaks.
+type finding struct {
+	ID, Impact, Help string
+	Nodes            []struct {
+		HTML           string
+		FailureSummary string
+	}
+}
+
+// Accessible checks the page, as it stands, for what keeps people from using it:
+// the rules of WCAG 2.2 AA that can be checked, of which none may be broken in a
+// serious or critical way.
+func (tab *Tab) Accessible() {
+	tab.Helper()
+	run(tab, "load axe", chromedp.Evaluate[bool](axe+"\n;true"))
+	found := run(tab, "run axe", chromedp.Evaluate[[]finding](
+		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})
+		.then((r) => r.violations.map((v) => ({ID: v.id, Impact: v.impact, Help: v.help,
+			Nodes: v.nodes.map((n) => ({HTML: n.html, FailureSummary: n.failureSummary}))})))`,
+		chromedp.EvalAwaitPromise))
+	for _, f := range found {
+		if f.Impact != "serious" && f.Impact != "critical" {
+			tab.Logf("%s: %s (%s)", f.Impact, f.Help, f.ID)
+			continue
+		}
+		for _, n := range f.Nodes {
+			tab.Errorf("%s: %s: %s (%s)\n%s\n%s", tab.Address(), f.Impact, f.Help, f.ID, n.HTML, n.FailureSummary)
+		}
+	}
+}

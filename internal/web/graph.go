@@ -1,0 +1,171 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"tasker"
+)
+
+// The picture of a graph: steps in layers from left to right, each after all that
+// it depends on. Sizes are in pixels.
+const (
+	nodeWidth, nodeHeight = 168, 46
+	layerGap, rowGap      = 56, 18
+	graphMargin           = 10
+	nameLength            = 21 // characters that fit into a node
+)
+
+// A graph is the picture of a task's steps, for the template "graph".
+type graph struct {
+	Width, Height int
+	Nodes         []node
+	Edges         []edge
+}
+
+// A node is one step in the picture.
+type node struct {
+	X, Y        int
+	Name, Shown string // in full, and as far as it fits
+	State       tasker.StepState
+	Line        string // below the name: the state, and attempts
+	Href        string // where a click leads; may be empty
+	Marked      bool   // this one is what the page is about
+}
+
+// Label is what a reader who does not see the picture hears.
+func (n node) Label() string {
+	if n.Marked {
+		return fmt.Sprintf("%s: %s; this one needs a human", n.Name, n.Line)
+	}
+	return n.Name + ": " + n.Line
+}
+
+// An edge leads from a step to one that depends on it.
+type edge struct {
+	Path string // of SVG
+	Done bool   // the first has ended well
+}
+
+// drawGraph draws steps. marked is the step that the page is about, if any; href
+// says where a click on a step leads.
+func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) string) graph {
+	layers := layersOf(steps)
+	at := map[tasker.ID]node{}
+	g := graph{Width: 2*graphMargin + len(layers)*(nodeWidth+layerGap) - layerGap}
+	tallest := 0
+	for _, layer := range layers {
+		tallest = max(tallest, len(layer))
+	}
+	g.Height = 2*graphMargin + tallest*(nodeHeight+rowGap) - rowGap
+	for i, layer := range layers {
+		top := (g.Height - len(layer)*(nodeHeight+rowGap) + rowGap) / 2
+		for j, s := range layer {
+			n := node{
+				X: graphMargin + i*(nodeWidth+layerGap), Y: top + j*(nodeHeight+rowGap), Name: s.Name, Shown: clip(s.Name, nameLength), State: s.State,
+				Line: words(s.State), Marked: marked != nil && *marked == s.UUID,
+			}
+			if s.Attempts > 1 || s.State == tasker.StepError {
+				n.Line += fmt.Sprintf(" · %d of %d", s.Attempts, s.MaxAttempts)
+			}
+			if href != nil {
+				n.Href = href(s)
+			}
+			at[s.UUID] = n
+			g.Nodes = append(g.Nodes, n)
+		}
+	}
+	for _, s := range steps {
+		for _, p := range s.Parents {
+			from, ok := at[p]
+			if !ok {
+				continue
+			}
+			to := at[s.UUID]
+			x1, y1, x2, y2 := from.X+nodeWidth, from.Y+nodeHeight/2, to.X, to.Y+nodeHeight/2
+			bend := max((x2-x1)/2, layerGap/2)
+			g.Edges = append(g.Edges, edge{
+				Path: fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, x1+bend, y1, x2-bend, y2, x2-1, y2),
+				Done: from.State == tasker.StepComplete || from.State == tasker.StepResolvedManually,
+			})
+		}
+	}
+	return g
+}
+
+// layersOf puts each step behind all that it depends on, and orders those of a layer
+// by where their parents stand, so that few edges cross. A circle, which a template
+// cannot have, would end in the first layer.
+func layersOf(steps []tasker.Step) [][]tasker.Step {
+	depth := depths(steps)
+	var layers [][]tasker.Step
+	for _, s := range steps {
+		for len(layers) <= depth[s.UUID] {
+			layers = append(layers, nil)
+		}
+		layers[depth[s.UUID]] = append(layers[depth[s.UUID]], s)
+	}
+	layers = slices.DeleteFunc(layers, func(l []tasker.Step) bool { return len(l) == 0 })
+	place := map[tasker.ID]float64{}
+	for _, layer := range layers {
+		want := map[tasker.ID]float64{}
+		for i, s := range layer {
+			want[s.UUID] = amid(s.Parents, place, float64(i)/float64(len(layer)))
+		}
+		slices.SortStableFunc(layer, func(a, b tasker.Step) int { return cmp.Compare(want[a.UUID], want[b.UUID]) })
+		for i, s := range layer {
+			place[s.UUID] = (float64(i) + 0.5) / float64(len(layer))
+		}
+	}
+	return layers
+}
+
+// depths says how many steps lie before each, on the longest way to it.
+func depths(steps []tasker.Step) map[tasker.ID]int {
+	depth := map[tasker.ID]int{}
+	for _, s := range steps {
+		depth[s.UUID] = 0
+	}
+	deeper := func(s tasker.Step) (moved bool) {
+		for _, p := range s.Parents {
+			if d, known := depth[p]; known && depth[s.UUID] <= d && d+1 < len(steps) {
+				depth[s.UUID], moved = d+1, true
+			}
+		}
+		return moved
+	}
+	for range steps {
+		moved := false
+		for _, s := range steps {
+			moved = deeper(s) || moved
+		}
+		if !moved {
+			break
+		}
+	}
+	return depth
+}
+
+// amid is the middle of where these stand; without any, a place of its own.
+func amid(ids []tasker.ID, place map[tasker.ID]float64, alone float64) float64 {
+	sum, n := 0.0, 0
+	for _, id := range ids {
+		if at, ok := place[id]; ok {
+			sum += at
+			n++
+		}
+	}
+	if n == 0 {
+		return alone
+	}
+	return sum / float64(n)
+}
+
+// clip shortens a text to so many characters.
+func clip(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}

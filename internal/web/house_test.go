@@ -1,0 +1,205 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/api"
+	"tasker/internal/browsertest"
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+	"tasker/internal/web"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(browsertest.Run(func() int { return pgtest.Run(m) }))
+}
+
+// A house is the pages and the API with a real engine on a database of its own, and
+// a worker that a test moves by hand.
+type house struct {
+	*testing.T
+	db     *postgres.DB
+	engine *engine.Engine
+	dlq    *dlq.Service
+	server *httptest.Server
+	worker tasker.ID
+	client *http.Client
+}
+
+// space is where the tests' templates are.
+const space = "shop"
+
+func newHouse(t *testing.T, change ...func(*web.Options)) *house {
+	t.Helper()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), dlq: dlq.New(db, dlq.Options{})}
+	o := web.Options{
+		DB: db, Engine: h.engine, DLQ: h.dlq, Version: "1.2.3",
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	stopping, stop := context.WithCancel(context.Background())
+	mux := http.NewServeMux()
+	pages := web.New(o)
+	mux.Handle(web.Root, pages)
+	mux.Handle(web.Root+"/", pages)
+	mux.Handle("/", api.New(stopping, api.Options{DB: db, Engine: h.engine, DLQ: h.dlq}))
+	h.server = httptest.NewServer(mux)
+	t.Cleanup(func() {
+		stop() // ends the live feeds
+		h.server.CloseClientConnections()
+		h.server.Close()
+	})
+	jar, err := cookiejar.New(nil)
+	h.must(err)
+	h.client = &http.Client{Jar: jar, Timeout: 30 * time.Second}
+	r, err := h.engine.RegisterWorker(t.Context(), tasker.WorkerSpec{
+		Name: "test", Namespaces: []string{space}, Handlers: []string{"run"}, MaxConcurrency: 100,
+	})
+	h.must(err)
+	h.worker = r.WorkerUUID
+	return h
+}
+
+func (h *house) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *house) exec(sql string, args ...any) {
+	h.Helper()
+	_, err := h.db.Pool().Exec(h.Context(), sql, args...)
+	h.must(err)
+}
+
+// A reply is an answer that was read to its end, after redirects.
+type reply struct {
+	status int
+	header http.Header
+	text   string
+	url    string
+}
+
+func (h *house) do(r *http.Request) reply {
+	h.Helper()
+	answer, err := h.client.Do(r)
+	h.must(err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	h.must(err)
+	return reply{answer.StatusCode, answer.Header, string(text), answer.Request.URL.RequestURI()}
+}
+
+func (h *house) get(path string) reply {
+	h.Helper()
+	r, err := http.NewRequestWithContext(h.Context(), http.MethodGet, h.server.URL+path, nil)
+	h.must(err)
+	return h.do(r)
+}
+
+// token is what a form of this browser sends.
+func (h *house) token() string {
+	h.Helper()
+	h.get("/ui/")
+	u, err := url.Parse(h.server.URL + "/ui/")
+	h.must(err)
+	for _, c := range h.client.Jar.Cookies(u) {
+		if c.Name == "tasker_form" {
+			return c.Value
+		}
+	}
+	h.Fatal("no cookie with a token")
+	return ""
+}
+
+// post sends a form as a browser would. Fields are "name=value".
+func (h *house) post(path string, fields ...string) reply {
+	h.Helper()
+	form := url.Values{"token": {h.token()}}
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, "=")
+		form.Set(name, value)
+	}
+	r, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.server.URL+path, strings.NewReader(form.Encode()))
+	h.must(err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return h.do(r)
+}
+
+// open opens a page in a browser.
+func (h *house) open(path string) *browsertest.Tab {
+	h.Helper()
+	tab := browsertest.Open(h.T)
+	tab.Go(h.server.URL + path)
+	return tab
+}
+
+// step describes a step of a template, which depends on others by name.
+func step(name string, after ...string) tasker.StepTemplate {
+	return tasker.StepTemplate{
+		Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Dependencies: after,
+		Retry: tasker.Retry{Retryable: true, MaxAttempts: 1, Backoff: tasker.ConstantBackoff, BaseMS: 1, MaxBackoffMS: 1},
+	}
+}
+
+// register stores a template of these steps.
+func (h *house) register(name string, steps ...tasker.StepTemplate) {
+	h.Helper()
+	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: space, Name: name, Version: "1.0.0", Steps: steps}, "test")
+	h.must(err)
+}
+
+// create makes a task of a template.
+func (h *house) create(name string, doc string) tasker.ID {
+	h.Helper()
+	made, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: space, Name: name, Context: json.RawMessage(doc)}})
+	h.must(err)
+	return made[0].TaskUUID
+}
+
+// work claims what is enqueued and reports of each step what outcome says: an error
+// fails the step for good.
+func (h *house) work(outcome func(tasker.Assignment) error) {
+	h.Helper()
+	for {
+		list, err := h.engine.Claim(h.Context(), h.worker, 100, 0)
+		h.must(err)
+		if len(list) == 0 {
+			return
+		}
+		var outcomes []tasker.Outcome
+		for _, a := range list {
+			o := tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`{"ok":true}`)}
+			if err := outcome(a); err != nil {
+				o = tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: err.Error(), Type: "test"}}
+			}
+			outcomes = append(outcomes, o)
+		}
+		_, err = h.engine.Report(h.Context(), h.worker, outcomes, 0)
+		h.must(err)
+	}
+}

@@ -1,0 +1,11 @@
+package web
+
+import (
+	"net/http"
+	"slices"
+)
+
+// routes is the table of all pages.
+func (s *server) routes() []route {
+	return slices.Concat(s.queueRoutes(), []route{{http.MethodPost, namePath, s.setName}})
+}

@@ -1,0 +1,159 @@
+// What a page does beyond its links and forms: it keeps itself up to date, knows
+// the keys, and shows times in the reader's zone. Without it everything works.
+"use strict";
+(() => {
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const kept = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* the page works without */ } } };
+
+  // Times: in the reader's zone unless he wants UTC; ages go on counting.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const inUTC = () => kept.get("tasker.zone") === "utc";
+  const length = (s) => s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
+    : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min` : `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
+  const spell = (at) => at.toLocaleString("sv-SE", { timeZone: inUTC() ? "UTC" : zone }) + (inUTC() ? " UTC" : ` ${zone}`);
+  const times = () => {
+    const now = Date.now();
+    for (const t of $$("time[datetime]")) {
+      const at = new Date(t.getAttribute("datetime"));
+      if (isNaN(at)) continue;
+      const s = (now - at) / 1000;
+      const say = s < 0 ? `in ${length(-s)}` : `${length(s)} ago`;
+      if (t.textContent !== say) t.textContent = say;
+      t.title = spell(at);
+    }
+    const button = $("#zone");
+    if (button) {
+      button.hidden = false;
+      const say = inUTC() ? "Times in UTC" : `Times in ${zone}`;
+      if (button.textContent !== say) button.textContent = say;
+    }
+  };
+
+  // Up to date: what has happened is heard as it happens while the page is looked
+  // at; without that it is asked for now and then. Only what differs is replaced, so
+  // scrolling, focus, open parts and what is being typed stay.
+  const main = $("#main");
+  const address = main && main.dataset.live;
+  let paused = false, feed = null, due = null, last = Date.now(), failed = false;
+  const busy = () => { const e = document.activeElement; return e && main.contains(e) && /^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName); };
+  const fresh = () => {
+    const place = $("#fresh");
+    if (!place) return;
+    place.textContent = `As of ${spell(new Date(last))}` + (failed ? " · the server does not answer" : paused ? " · paused" : "");
+  };
+  const refresh = async () => {
+    due = null;
+    if (paused || document.hidden || busy()) return;
+    try {
+      const answer = await fetch(address, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(20000) });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#main");
+      if (paused || busy() || !next) return;
+      Idiomorph.morph(main, next.innerHTML, {
+        morphStyle: "innerHTML", ignoreActiveValue: true,
+        callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") }, // the reader's
+      });
+      last = Date.now();
+      failed = false;
+    } catch { failed = true; }
+    times();
+    fresh();
+  };
+  const soon = () => { if (!due) due = setTimeout(refresh, 400 + Math.random() * 600); };
+  const listen = () => {
+    if (feed || paused || document.hidden || !window.EventSource) return;
+    feed = new EventSource("/v1/dlq/events");
+    for (const topic of ["created", "updated", "recovered", "resolved"]) feed.addEventListener("dlq.entry." + topic, soon);
+    feed.onerror = () => { if (feed && feed.readyState === EventSource.CLOSED) deaf(); };
+  };
+  const deaf = () => { if (feed) feed.close(); feed = null; };
+  if (address) {
+    const button = $("#pause");
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      paused = !paused;
+      button.setAttribute("aria-pressed", String(paused));
+      button.textContent = paused ? "Paused" : "Live";
+      if (paused) deaf(); else { listen(); soon(); }
+      fresh();
+    });
+    document.addEventListener("visibilitychange", () => { if (document.hidden) deaf(); else { listen(); soon(); } });
+    addEventListener("pagehide", deaf);
+    listen();
+    setInterval(() => { if (!paused && Date.now() - last > 9500) soon(); }, 5000);
+  }
+
+  // Keys: an element says with data-key which one is its own, and with data-does what
+  // it does. Rows are gone through with j and k.
+  const typing = (e) => e.target.closest("input, textarea, select, [contenteditable]");
+  const rows = () => $$("[data-row]").filter((r) => r.offsetParent !== null);
+  const step = (by) => {
+    const list = rows();
+    if (!list.length) return;
+    const here = list.findIndex((r) => r.contains(document.activeElement));
+    const next = list[here < 0 ? (by > 0 ? 0 : list.length - 1) : Math.min(Math.max(here + by, 0), list.length - 1)];
+    const link = $("a, button, input", next);
+    if (link) { link.focus(); next.scrollIntoView({ block: "nearest" }); }
+  };
+  const does = () => {
+    const list = $$("[data-key]").map((e) => [e.dataset.key, e.dataset.does || e.textContent.trim()]);
+    if (rows().length) list.unshift(["j / k", "the next row, the one before"], ["Enter", "open it"]);
+    return [...list, ["Esc", "leave a field"]];
+  };
+  const help = () => {
+    const list = $("#help-keys");
+    list.replaceChildren(...does().flatMap(([key, what]) => {
+      const dt = document.createElement("dt"), dd = document.createElement("dd");
+      dt.textContent = key;
+      dd.textContent = what;
+      return [dt, dd];
+    }));
+    $("#help").showModal();
+  };
+  let first = "", firstAt = 0;
+  document.addEventListener("keydown", (e) => {
+    if (e.key === "Escape" && typing(e)) { e.target.blur(); return; }
+    if (e.ctrlKey || e.metaKey || e.altKey || typing(e) || $("dialog[open]")) return;
+    if (e.key === "j" || e.key === "k") { step(e.key === "j" ? 1 : -1); e.preventDefault(); return; }
+    const key = first && Date.now() - firstAt < 1500 ? `${first} ${e.key}` : e.key;
+    first = "";
+    const row = document.activeElement && document.activeElement.closest("[data-row]");
+    const of = (k) => `[data-key="${CSS.escape(k)}"]`;
+    const found = (row && $(of(key), row)) || $(of(key));
+    if (found) {
+      e.preventDefault();
+      if (/^(INPUT|SELECT|TEXTAREA)$/.test(found.tagName)) { found.focus(); if (found.select) found.select(); } else found.click();
+      return;
+    }
+    if ($$("[data-key]").some((el) => el.dataset.key.startsWith(e.key + " "))) { first = e.key; firstAt = Date.now(); e.preventDefault(); }
+  });
+  const keys = $("#keys");
+  if (keys) { keys.hidden = false; keys.addEventListener("click", help); }
+  const zoneButton = $("#zone");
+  if (zoneButton) zoneButton.addEventListener("click", () => { kept.set("tasker.zone", inUTC() ? "local" : "utc"); times(); fresh(); });
+
+  // Forms: sent once; a filter is applied when it is changed; a JSON field says at
+  // once whether it is JSON.
+  document.addEventListener("submit", (e) => {
+    const form = e.target;
+    if (form.method !== "post") return;
+    if (form.dataset.sent) { e.preventDefault(); return; }
+    form.dataset.sent = "1";
+    setTimeout(() => { delete form.dataset.sent; }, 5000);
+  });
+  document.addEventListener("change", (e) => { const form = e.target.closest("form[data-filters]"); if (form && e.target.matches("select, input[type=checkbox]")) form.requestSubmit(); });
+  document.addEventListener("input", (e) => {
+    const field = e.target.closest("textarea[data-json]");
+    if (!field) return;
+    let wrong = "";
+    if (field.value.trim()) { try { JSON.parse(field.value); } catch (err) { wrong = `This is not JSON: ${err.message}`; } }
+    field.setCustomValidity(wrong);
+    const place = document.getElementById(field.id + "-problem");
+    if (place) { place.textContent = wrong; place.hidden = !wrong; }
+  });
+
+  times();
+  fresh();
+  setInterval(times, 1000);
+})();

@@ -1,0 +1,251 @@
+// Package web is the operator's web page: what needs a human, and what he can do
+// about it, at /ui.
+//
+// A page is one template and one handler, which reads through the store and acts
+// through the engine and package dlq, as the API does. Every view is a link, every
+// action a form of its own that says what will happen, so all of it works without a
+// script; the script keeps a page up to date and knows the keys. Everything that a
+// page shows is escaped by html/template, wherever it came from.
+//
+// A line of [server.routes] is all there is to know of a path.
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"tasker"
+	"tasker/apiv1"
+	"tasker/internal/auth"
+	"tasker/internal/dlq"
+	"tasker/internal/engine"
+	"tasker/internal/postgres"
+)
+
+// Root is the path under which all pages lie.
+const Root = "/ui"
+
+// Options of the pages. DB, Engine and DLQ are needed; zero works for the others.
+type Options struct {
+	DB     *postgres.DB
+	Engine *engine.Engine
+	DLQ    *dlq.Service
+	Log    *slog.Logger
+	Guard  *auth.Guard // refuses what others make a browser send
+
+	Version  string
+	Sinks    []string // those to which this server sends events
+	ReadOnly bool     // shows everything and changes nothing
+	Timeout  time.Duration
+}
+
+const (
+	defaultTimeout = 30 * time.Second
+	maxForm        = 2 << 20 // a form has a result that somebody typed, at most
+	answerTime     = 2 * time.Minute
+)
+
+// New returns the pages as a handler for [Root] and what lies below it. It is safe
+// for concurrent use.
+func New(o Options) http.Handler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Guard == nil {
+		o.Guard = &auth.Guard{}
+	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	s := &server{Options: o, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets()}
+	for _, rt := range s.routes() {
+		s.mux.HandleFunc(rt.method+" "+Root+rt.path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt) })
+	}
+	s.mux.HandleFunc("GET "+Root+"/static/{name}", s.static)
+	s.mux.HandleFunc("GET "+Root, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, Root+"/", http.StatusSeeOther)
+	})
+	return s
+}
+
+type server struct {
+	Options
+	mux    *http.ServeMux
+	pages  pages
+	assets map[string]asset
+}
+
+// A route is a path below [Root]. What changes something has the method POST; a
+// read-only server refuses it.
+type route struct {
+	method, path string
+	serve        func(x *exchange) (*view, error)
+}
+
+// A view is what a handler answers: a page, or where to go on.
+type view struct {
+	page  string // name of its template
+	title string
+	nav   string // the link of the navigation that it belongs to
+	body  any    // what the template shows
+
+	status int  // of a page; 0 means 200
+	live   bool // it is kept up to date
+
+	next string // a path to go on to, in place of a page
+	note string // what was done, to be shown there
+}
+
+// An exchange is one request.
+type exchange struct {
+	*http.Request
+	w     http.ResponseWriter
+	token string // what a form must send back
+	actor string // who acts, by his own account; empty until he says so
+	now   time.Time
+}
+
+// ServeHTTP serves one request.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // an httptest recorder has none
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Cache-Control", "no-store")
+	x := &exchange{Request: r, w: w, now: time.Now()}
+	if status, err := s.Guard.Check(r); err != nil {
+		s.fail(x, status, err)
+		return
+	}
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		s.fail(x, 0, tasker.Errorf(tasker.NotFound, "there is no such page: %s", r.URL.Path))
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// serve answers a request of a known path.
+func (s *server) serve(w http.ResponseWriter, r *http.Request, rt route) {
+	start := time.Now()
+	ctx, cancel := contextOf(r, s.Timeout)
+	defer cancel()
+	x := &exchange{Request: r.WithContext(ctx), w: w, now: start}
+	defer s.survive(x)
+	x.begin()
+	var v *view
+	err := s.admit(x, rt)
+	if err == nil {
+		v, err = rt.serve(x)
+	}
+	level, text := slog.LevelDebug, ""
+	if err != nil {
+		level, text = slog.LevelInfo, err.Error()
+		if tasker.CodeOf(err) == tasker.Internal {
+			level = slog.LevelError
+		}
+		s.fail(x, 0, err)
+	} else {
+		s.answer(x, v)
+	}
+	s.Log.LogAttrs(ctx, level, "page", slog.String("method", rt.method), slog.String("path", Root+rt.path),
+		slog.Duration("took", time.Since(start)), slog.String("err", text))
+}
+
+// admit refuses what may not change anything, before a handler sees it.
+func (s *server) admit(x *exchange, rt route) error {
+	if rt.method != http.MethodPost {
+		return nil
+	}
+	x.Body = http.MaxBytesReader(x.w, x.Body, maxForm)
+	if err := x.ParseForm(); err != nil {
+		if _, large := asMaxBytes(err); large {
+			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d MiB; send a large result with tasker-ctl or the API", maxForm>>20)
+		}
+		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
+	}
+	if !x.tokenFits() {
+		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
+	}
+	if s.ReadOnly && rt.path != namePath {
+		return tasker.Errorf(tasker.Forbidden, "this page shows, and changes nothing: the server was started with ui.read_only")
+	}
+	return nil
+}
+
+// survive answers a request whose handler panicked.
+func (s *server) survive(x *exchange) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler { //nolint:errorlint // the value itself is what net/http knows
+		panic(p)
+	}
+	s.fail(x, 0, fmt.Errorf("panic: %v", p))
+	s.Log.ErrorContext(x.Context(), "page panicked", "path", x.URL.Path, "panic", p, "stack", stack())
+}
+
+// answer shows a page, or sends the browser on.
+func (s *server) answer(x *exchange, v *view) {
+	if v.next != "" {
+		if v.note != "" {
+			x.leaveNote(v.note)
+		}
+		http.Redirect(x.w, x.Request, v.next, http.StatusSeeOther)
+		return
+	}
+	s.show(x, v)
+}
+
+// fail shows what went wrong: in words for what somebody can act on, and for
+// everything else that the log has more.
+func (s *server) fail(x *exchange, status int, err error) {
+	code := tasker.CodeOf(err)
+	if code == tasker.Internal && x.gone() {
+		return // nobody is there any more
+	}
+	if status == 0 {
+		status = apiv1.Status(code)
+	}
+	body := failure{Status: status, Code: string(code), Message: messageOf(err)}
+	s.show(x, &view{page: "failure", title: titleOf(status), body: body, status: status})
+}
+
+// A failure is what the page of an error shows.
+type failure struct {
+	Status  int
+	Code    string
+	Message string
+}
+
+func titleOf(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return "Not found"
+	case http.StatusForbidden, http.StatusMisdirectedRequest:
+		return "Not allowed"
+	case http.StatusConflict:
+		return "Not possible now"
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return "Not understood"
+	case http.StatusServiceUnavailable:
+		return "Try again in a moment"
+	default:
+		return "Something went wrong"
+	}
+}
+
+// messageOf is what may be shown of an error.
+func messageOf(err error) string {
+	if e, ok := asError(err); ok && e.Code != tasker.Internal {
+		return strings.ToUpper(e.Message[:1]) + e.Message[1:]
+	}
+	return "The server could not do this; its log says why."
+}

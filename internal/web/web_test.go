@@ -1,0 +1,37 @@
+package web_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestPagesAreGuarded(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.get("/ui/")
+	csp := r.header.Get("Content-Security-Policy")
+	if r.status != http.StatusOK || !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+		t.Errorf("%d with the policy %q", r.status, csp)
+	}
+}
+
+func TestAnEmptyQueueInABrowser(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	tab := h.open("/ui/")
+	tab.Sees("Nothing needs you")
+	tab.Until(`document.getElementById("fresh").textContent.includes("Europe/Berlin")`)
+	tab.Accessible()
+	tab.Picture("empty-light")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("empty-dark")
+	tab.Size(390, 800)
+	tab.Fits()
+	tab.Picture("empty-narrow")
+	tab.Keys("?")
+	tab.Until(`document.querySelector("dialog[open]") !== null`)
+	tab.Accessible()
+	tab.Picture("keys")
+}
