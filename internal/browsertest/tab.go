@@ -7,13 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // hear notes what a page must not do: raise an error, break its policy, or open a
@@ -109,7 +112,26 @@ func (tab *Tab) Follow(selector string) {
 // Keys presses keys, one after another, wherever the focus is. "\r" is Enter, "\t" Tab.
 func (tab *Tab) Keys(keys string) {
 	tab.Helper()
-	tab.do(fmt.Sprintf("press %q", keys), chromedp.KeyEvent(keys))
+	for _, key := range keys {
+		tab.do(fmt.Sprintf("press %q", key), press(key))
+	}
+}
+
+// press is a key that goes down and up. What it types comes with going down, as it
+// does in a window, so that a page which takes the key leaves nothing to type.
+func press(key rune) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		events := kb.Encode(key)
+		down, up := *events[0], *events[len(events)-1]
+		if len(events) > 2 {
+			down.Type, down.Text, down.UnmodifiedText = "keyDown", events[1].Text, events[1].UnmodifiedText
+		}
+		if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, down); err != nil {
+			return err
+		}
+		_, err := cdp.Call(ctx, t, input.DispatchKeyEvent, up)
+		return err
+	})
 }
 
 // KeysAway presses keys that lead to another page, and waits for it.
@@ -126,11 +148,13 @@ func (tab *Tab) leaves(f func()) {
 	tab.Until(`!window.left && document.readyState === "complete"`)
 }
 
-// Type replaces what a field holds.
+// Type replaces what a field holds, once it is there.
 func (tab *Tab) Type(selector, text string) {
 	tab.Helper()
-	tab.do("clear "+selector, chromedp.Clear(chromedp.CSS(selector), chromedp.NodeVisible))
-	tab.do("type into "+selector, chromedp.SendKeys(chromedp.CSS(selector), text, chromedp.NodeVisible))
+	field := fmt.Sprintf(`document.querySelector(%s)`, quote(selector))
+	tab.Until(fmt.Sprintf(`%[1]s && %[1]s.offsetParent`, field))
+	tab.Eval(fmt.Sprintf(`const f = %s; f.focus(); f.select()`, field))
+	tab.Keys("\b" + text)
 }
 
 // Choose takes an option of a select, by its value.
@@ -174,7 +198,19 @@ func (tab *Tab) Eval(script string) {
 // Until waits for an expression to become true.
 func (tab *Tab) Until(expression string) {
 	tab.Helper()
-	run(tab, "wait for "+expression, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience)))
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	for {
+		// It fails while one page gives way to the next: then there is nothing to ask.
+		if is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")")); err == nil && is {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			tab.Fatalf("waited in vain for %s; the page is %s", expression, tab.where())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // Sees waits until the page shows a text.

@@ -32,7 +32,6 @@ type investigationPage struct {
 	Entry      tasker.Entry
 	Task       tasker.Task
 	Cause      tasker.Cause
-	Look       string // of the cause's chip
 	Story      []string
 	Assignee   string
 	Open       bool
@@ -99,7 +98,6 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 		Graph:    drawGraph(steps, e.StepUUID, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
 		Compared: compare(then, task, steps), Thresholds: then.Thresholds, Template: then.Template, Hidden: then.RedactionFailed,
 	}
-	p.Look = severityKind(p.Cause.Severity)
 	p.Snapshot = e.Snapshot
 	if len(e.Snapshot) > shownDoc {
 		p.Snapshot, p.Template, p.TooLarge = nil, nil, len(e.Snapshot)>>10
@@ -260,16 +258,4 @@ func compare(then snapshot, task tasker.Task, steps []tasker.Step) comparison {
 		add(l)
 	}
 	return c
-}
-
-// severityKind is the look of a severity.
-func severityKind(s tasker.Severity) string {
-	switch s {
-	case tasker.Critical, tasker.High:
-		return "bad"
-	case tasker.Medium:
-		return "warn"
-	default:
-		return "idle"
-	}
 }
