@@ -132,12 +132,26 @@ func (s *server) entryChange(x *exchange) (*view, error) {
 	}
 	var warnings []string
 	if err == nil {
-		p.Entry, warnings, err = s.DLQ.Update(x.Context(), p.Entry.UUID, u)
+		_, warnings, err = s.DLQ.Update(x.Context(), p.Entry.UUID, u)
 	}
 	if err != nil {
 		return p.refusal(err, seen)
 	}
-	return &view{next: entryPath(p.Entry.UUID), note: strings.Join(append([]string{p.done(u)}, warnings...), " ")}, nil
+	return &view{next: entryPath(p.Entry.UUID), note: p.done(u) + warned(warnings)}, nil
+}
+
+// warned puts warnings behind what was done, without the requests that they name:
+// the page has links.
+func warned(warnings []string) string {
+	text := ""
+	for _, w := range warnings {
+		before, after, found := strings.Cut(w, " (PATCH /v1/")
+		if _, rest, closed := strings.Cut(after, ")"); found && closed {
+			w = before + rest
+		}
+		text += " But " + w + "."
+	}
+	return text
 }
 
 // change is what the fields change about the entry.
@@ -190,7 +204,7 @@ func (p *entryUpdatePage) refusal(err error, seen time.Time) (*view, error) {
 			p.Meanwhile = append(p.Meanwhile, c)
 		}
 	}
-	if len(p.Meanwhile) > 0 {
+	if code == tasker.Conflict && len(p.Meanwhile) > 0 {
 		p.Problem = "Somebody has changed the investigation while you had this form open. Read what is new; what you typed is still here, and can be sent again."
 	}
 	if !p.Open {

@@ -34,12 +34,17 @@ type node struct {
 	Marked      bool   // this one is what the page is about
 }
 
-// Label is what a reader who does not see the picture hears.
+// Label is what a reader who does not see the picture hears. It begins with what
+// others see, for those who say what they see.
 func (n node) Label() string {
-	if n.Marked {
-		return fmt.Sprintf("%s: %s; this one needs a human", n.Name, n.Line)
+	label := n.Shown + ": " + n.Line
+	if n.Shown != n.Name {
+		label += "; in full " + n.Name
 	}
-	return n.Name + ": " + n.Line
+	if n.Marked {
+		label += "; this one needs a human"
+	}
+	return label
 }
 
 // An edge leads from a step to one that depends on it.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"tasker"
@@ -15,6 +16,7 @@ const (
 	shownMoves    = 100 // of a task
 	readMoves     = 400 // of a step
 	shownAttempts = 5
+	shownError    = 200       // characters, in a list
 	shownDoc      = 256 << 10 // bytes of a document; who wants a larger one asks the API
 )
 
@@ -43,7 +45,7 @@ type investigationPage struct {
 	Attempts   []attempt // newest first
 	Earlier    []attempt
 	Compared   comparison
-	Moves      []tasker.Transition
+	Moves      []move
 	MoreMoves  bool
 	History    []tasker.EntryChange // newest first
 	Thresholds json.RawMessage
@@ -104,13 +106,34 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	}
 	p.History = slices.Clone(e.History)
 	slices.Reverse(p.History)
-	if p.Moves, p.MoreMoves, err = s.DB.NewestTaskTransitions(ctx, task.UUID, shownMoves); err != nil {
+	moves, more, err := s.DB.NewestTaskTransitions(ctx, task.UUID, shownMoves)
+	if err != nil {
 		return nil, err
 	}
+	p.Moves, p.MoreMoves = movesOf(moves), more
 	if err := s.addSteps(ctx, p, steps); err != nil {
 		return nil, err
 	}
 	return p, s.addAttempts(ctx, p, steps)
+}
+
+// A move is a move of the task, with how long it had stood where it came from.
+type move struct {
+	tasker.Transition
+	Stood string // empty when that is not known, or was no time at all
+}
+
+func movesOf(list []tasker.Transition) []move {
+	moves := make([]move, len(list))
+	for i, t := range list {
+		moves[i].Transition = t
+		if i+1 < len(list) {
+			if d := t.CreatedAt.Sub(list[i+1].CreatedAt); d >= time.Second {
+				moves[i].Stood = length(d)
+			}
+		}
+	}
+	return moves
 }
 
 // addSteps adds the steps as they are now, and the actions that are possible.
@@ -120,7 +143,7 @@ func (s *server) addSteps(ctx context.Context, p *investigationPage, steps []tas
 		return err
 	}
 	for _, st := range steps {
-		row := stepRow{Step: st, Failure: failureOf(st.Error).Message}
+		row := stepRow{Step: st, Failure: clip(failureOf(st.Error).Message, shownError)}
 		if p.Stuck == "" && !s.ReadOnly {
 			row.Links = stepLinks(st, p.Entry.UUID)
 		}
@@ -179,7 +202,7 @@ func (a attempt) Took() string {
 		return ""
 	}
 	if d := a.Ended.Sub(a.Began); d < time.Second {
-		return d.Round(time.Millisecond).String()
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
 	}
 	return length(a.Ended.Sub(a.Began))
 }

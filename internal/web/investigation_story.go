@@ -53,21 +53,22 @@ func (ev evidence) failed() string {
 	s := ev.culprit()
 	where := fmt.Sprintf("Step %s of %s", s.Name, ev.kind())
 	failure := failureOf(s.Error)
-	at := ""
+	at, last := "", ""
 	if !s.LastFailureAt.IsZero() {
 		at = " at " + clock(s.LastFailureAt)
+		last = ", the last" + at
 	}
 	switch ev.entry.DetailCode {
 	case tasker.RetriesExhausted:
 		if s.MaxAttempts == 1 {
 			return fmt.Sprintf("%s failed in its only attempt%s%s.", where, at, quoted(failure))
 		}
-		return fmt.Sprintf("%s failed in all of its %d attempts, the last%s%s.", where, s.MaxAttempts, at, quoted(failure))
+		return fmt.Sprintf("%s failed in all of its %d attempts%s%s.", where, s.MaxAttempts, last, quoted(failure))
 	case tasker.PermanentFailure:
 		return fmt.Sprintf("%s failed in attempt %d of %d%s, and its handler said that trying again is useless%s.",
 			where, s.Attempts, s.MaxAttempts, at, quoted(failure))
 	case tasker.WorkerLost:
-		return fmt.Sprintf("The worker of step %s of %s fell silent in attempt %d of %d, the last%s.", s.Name, ev.kind(), s.Attempts, s.MaxAttempts, at)
+		return fmt.Sprintf("The worker of step %s of %s fell silent in attempt %d of %d%s.", s.Name, ev.kind(), s.Attempts, s.MaxAttempts, last)
 	case tasker.StepTimeout:
 		return fmt.Sprintf("%s ran longer than its timeout in attempt %d of %d, the last, and was ended%s.", where, s.Attempts, s.MaxAttempts, at)
 	case tasker.ExternalFailure:
@@ -124,18 +125,19 @@ func (ev evidence) asked() string {
 
 // found says who noticed, and when.
 func (ev evidence) found() string {
-	who := map[string]string{
-		tasker.DetectedInline: "It was noticed in the transaction in which it happened",
-		tasker.DetectedSweep:  "The staleness sweep found it",
-		tasker.DetectedBroker: "The message broker reported it",
-	}[ev.entry.DetectedBy]
-	switch {
-	case ev.entry.DetectedBy == tasker.DetectedOperator:
-		return "That was at " + clock(ev.entry.At) + "."
-	case who == "":
-		who = ev.entry.DetectedBy + " found it"
+	at := clock(ev.entry.At) + "."
+	switch ev.entry.DetectedBy {
+	case tasker.DetectedInline:
+		return "It was noticed at once, in the transaction in which it happened, at " + at
+	case tasker.DetectedSweep:
+		return "The staleness sweep found it at " + at
+	case tasker.DetectedBroker:
+		return "The message broker reported it at " + at
+	case tasker.DetectedOperator:
+		return "That was at " + at
+	default:
+		return "It was found by " + ev.entry.DetectedBy + " at " + at
 	}
-	return who + ", at " + clock(ev.entry.At) + "."
 }
 
 // waits says what cannot go on now.
@@ -147,11 +149,10 @@ func (ev evidence) waits() string {
 	if len(behind) == 0 {
 		return ""
 	}
-	verb := "wait"
 	if len(behind) == 1 {
-		verb = "waits"
+		return "Step " + behind[0] + " waits for it now."
 	}
-	return fmt.Sprintf("%s %s for it now.", listed(behind), verb)
+	return "Steps " + listed(behind) + " wait for it now."
 }
 
 // since says where things stand by now.

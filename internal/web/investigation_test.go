@@ -96,7 +96,7 @@ func TestAnInvestigationSaysWhatHappened(t *testing.T) {
 	st := newStuck(t)
 	st.shows(st.get(st.page()), http.StatusOK,
 		"<h1>shop/order</h1>", "a handler said that trying again is useless", "investigation pending",
-		"Step charge of shop/order failed in attempt 1 of 1", "with “card declined by the bank”", "ship, receipt and announce wait for it now.",
+		"Step charge of shop/order failed in attempt 1 of 1", "with “card declined by the bank”", "Steps ship, receipt and announce wait for it now.",
 		"What to look at first.", "Complete the step by hand",
 		"charge: error · 1 of 1; this one needs a human", "/ui/tasks/"+st.task.String()+"#step-"+st.step.String(),
 		st.action("reset")+"?entry="+st.entry.String(), "Attempt 1", "Nothing has changed since", "6 lines without a change",
@@ -174,7 +174,7 @@ func TestAStepIsResetByMouse(t *testing.T) {
 	tab.Sees("What happened")
 	pictures(tab, "investigation")
 	tab.Follow(`.actions a[data-key="r"]`)
-	tab.Sees("The step becomes enqueued with 1 attempt left.")
+	tab.Sees("The step becomes enqueued, with 1 attempt ahead of it.")
 	tab.Sees("The task will most likely be steps in process")
 	pictures(tab, "reset")
 	tab.Type("#reason", "the bank is back")
@@ -310,5 +310,128 @@ func (st *stuck) receives(want string) {
 	})
 	if string(got) != want {
 		st.Errorf("the step behind received %s, want %s", got, want)
+	}
+}
+
+// What strangers write is text, wherever it is shown.
+func TestHostileTextsAreText(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	const hostile = `<script>alert(1)</script>"><img src=x onerror=alert(1)>{{.}}javascript:alert(1)` + "\u202e" + `'--></title></textarea>`
+	doc, err := json.Marshal(map[string]string{hostile: hostile})
+	h.must(err)
+	h.register("order", step("charge"), step("ship", "charge"))
+	st := &stuck{house: h, task: h.create("order", string(doc))}
+	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
+	// Names are checked when a template is registered; a page must not rely on it.
+	h.exec(`UPDATE tasker.workflow_steps SET name = $1 || name`, hostile)
+	h.exec(`UPDATE tasker.tasks SET name = $1`, hostile)
+	e, err := h.db.EntryOfTask(t.Context(), st.task)
+	h.must(err)
+	st.entry, st.step = e.UUID, *e.StepUUID
+	notes := hostile
+	_, _, err = h.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{
+		Notes: &notes, Actor: hostile, Metadata: json.RawMessage(fmt.Sprintf(`{"assignee": %s, %s}`, quoteJSON(hostile), doc[1:len(doc)-1])),
+	})
+	h.must(err)
+	_, err = h.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{
+		Action: tasker.CompleteManually, Actor: hostile, Reason: hostile, Result: doc,
+	})
+	h.must(err)
+	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
+
+	tab := h.open(st.page())
+	see := func() {
+		t.Helper()
+		tab.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true })`)
+		tab.Sees(`<script>alert(1)</script>"><img src=x onerror=alert(1)>{{.}}javascript:alert(1)`)
+		if tab.Has("main script, main img") || tab.Is(`[...document.querySelectorAll("a")].some((a) => !/^[#/]/.test(a.getAttribute("href")))`) {
+			t.Errorf("%s has an element that a text made", tab.Address())
+		}
+		tab.Size(390, 800)
+		tab.Fits()
+		tab.Size(1280, 900)
+		tab.Accessible()
+	}
+	see()
+	tab.Picture("hostile")
+	for _, path := range []string{st.page() + "/update", st.page() + "/own"} {
+		tab.Go(h.server.URL + path)
+		see()
+	}
+	failed := fmt.Sprintf("%s/ui/tasks/%s/steps/", h.server.URL, st.task)
+	steps, err := h.db.Steps(t.Context(), st.task)
+	h.must(err)
+	for _, word := range []string{"reset", "resolve", "complete"} {
+		tab.Go(failed + steps[1].UUID.String() + "/" + word)
+		see()
+	}
+	// What is typed and refused comes back as text, and so does the note.
+	tab.Type("#result", `{"a": 1, "a": 2}`)
+	tab.Type("#reason", hostile)
+	tab.Type("#actor", "</p><script>alert(1)</script>")
+	tab.Follow("main form button")
+	tab.Until(`document.querySelector("[role=alert]") !== null`)
+	see()
+}
+
+func quoteJSON(text string) string {
+	b, _ := json.Marshal(text) // a string always is JSON
+	return string(b)
+}
+
+// What happens while the page is open appears in it.
+func TestAnInvestigationIsKeptUpToDate(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.Click("#compared ~ details summary")
+	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	st.must(err)
+	st.shows(st.post(st.page()+"/own", "actor=bob"), http.StatusOK)
+	tab.Sees("taken by bob")
+	tab.Sees("≠ changed")
+	if !tab.Has("#compared ~ details[open]") {
+		t.Error("what the reader opened is closed")
+	}
+}
+
+// Five attempts are shown, the others on demand; of a long history the last moves.
+func TestALongHistoryIsShort(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	for i := range 15 {
+		_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+		st.must(err)
+		st.work(func(tasker.Assignment) error { return fmt.Errorf("failure no %d", i) })
+	}
+	r := st.get(st.page())
+	st.shows(r, http.StatusOK, "11 more attempts before", "failure no 0", "failure no 14", "card declined by the bank")
+	st.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+		SELECT t.task_uuid, p.from_state, p.to_state, p.event, now() + n * interval '1 minute'
+		FROM tasker.tasks t, generate_series(1, 30) n, (VALUES (1, 'error', 'enqueuing_steps', 'enqueue_steps'), (2, 'enqueuing_steps', 'steps_in_process', 'start'),
+			(3, 'steps_in_process', 'evaluating_results', 'evaluate'), (4, 'evaluating_results', 'blocked_by_failures', 'block'),
+			(5, 'blocked_by_failures', 'error', 'give_up')) AS p (ordinal, from_state, to_state, event)
+		ORDER BY n, p.ordinal`)
+	r = st.get(st.page())
+	st.shows(r, http.StatusOK, "These are the last 100; the", "error, after 1 min →")
+	if n := strings.Count(r.text, `data-label="Move"`); n != 100 {
+		t.Errorf("shows %d moves", n)
+	}
+}
+
+// Evidence that is too large for a page is left to the API.
+func TestLargeEvidenceIsLeftOut(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	big := h.create("order", fmt.Sprintf(`{"x": %[1]q, "y": %[1]q}`, strings.Repeat("0123456789abcdef", 10_000)))
+	h.work(func(tasker.Assignment) error { return errDeclined })
+	e, err := h.db.EntryOfTask(t.Context(), big)
+	h.must(err)
+	r := h.get("/ui/investigations/" + e.UUID.String())
+	h.shows(r, http.StatusOK, "read it as JSON", "/v1/dlq/entry/"+e.UUID.String())
+	if strings.Contains(r.text, "0123456789abcdef") {
+		t.Error("shows it all the same")
 	}
 }

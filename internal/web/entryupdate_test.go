@@ -1,0 +1,141 @@
+package web_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+)
+
+// seen is what a form that was opened now knows of the entry.
+func (st *stuck) seen() string {
+	st.Helper()
+	return st.entryNow().UpdatedAt.UTC().Format(time.RFC3339Nano)
+}
+
+func TestAnInvestigationIsUpdated(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	path := st.page() + "/update"
+	st.shows(st.get(path), http.StatusOK, "Stays open", "Permanently failed", "The task is written off", "<strong>charge</strong>", st.seen())
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=looking at the bank", "assignee=bob"), http.StatusOK,
+		"Your note is in the history.", "taken by bob", "updated</strong> by ann", "looking at the bank")
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=carol"), http.StatusOK, "carol has the investigation now.")
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee="), http.StatusOK, "Nobody has the investigation now.")
+	r := st.post(path, "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
+	st.shows(r, http.StatusOK, "The investigation has ended: manually resolved. But task "+st.task.String()+" is still in error",
+		"repair its steps, or give it up", "by ann", "it will heal")
+	if strings.Contains(r.text, "PATCH /v1/tasks/") {
+		t.Error("a note of the page names a request of the API")
+	}
+	r = st.get(path)
+	st.shows(r, http.StatusOK, "It has ended, and stays as it is.")
+	if strings.Contains(r.text, `name="status"`) {
+		t.Error("an ended investigation can be ended")
+	}
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=a word more"), http.StatusOK, "Your note is in the history.", "a word more")
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=again", "status=cancelled"), http.StatusConflict, "ended as manually_resolved and stays so", ">again</textarea>")
+}
+
+func TestWhatIsWrongWithAnUpdateIsSaid(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	path := st.page() + "/update"
+	for _, tt := range []struct {
+		fields []string
+		says   string
+	}{
+		{[]string{"actor=ann"}, "Nothing would change"},
+		{[]string{"notes=x"}, "Say who you are"},
+		{[]string{"actor=ann", "status=manually_resolved"}, "Say in the notes what was found"},
+		{[]string{"actor=ann", "status=exploded", "notes=x"}, "resolution_status"},
+		{[]string{"actor=ann", "notes=" + strings.Repeat("x", 20_001)}, "20000 is the limit"},
+		{[]string{"actor=ann", "assignee=" + strings.Repeat("x", 256)}, "longer than 255"},
+		{[]string{"actor=ann", "notes=x", "seen=yesterday"}, "open it again"},
+	} {
+		st.shows(st.post(path, append([]string{"seen=" + st.seen()}, tt.fields...)...), http.StatusBadRequest, tt.says)
+	}
+	if len(st.entryNow().History) != 1 {
+		t.Error("something was changed")
+	}
+}
+
+// A tab that was open while somebody else worked does not overwrite what he did.
+func TestAStaleTabLearnsWhatChanged(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page() + "/update")
+	st.shows(st.post(st.page()+"/own", "actor=bob"), http.StatusOK, "bob has the investigation now.", "taken by bob")
+	st.shows(st.post(st.page()+"/update", "seen="+st.seen(), "actor=bob", "assignee=bob", "notes=the bank's <b>pool</b>"), http.StatusOK)
+	tab.Type("#notes", "it was the network")
+	tab.Type("#actor", "ann")
+	tab.Follow("main form button")
+	tab.Sees("Somebody has changed the investigation while you had this form open.")
+	tab.Sees("the bank's <b>pool</b>")
+	tab.Sees(`"assignee": "bob"`)
+	pictures(tab, "conflict")
+	tab.Until(`document.getElementById("notes").value === "it was the network"`)
+	if n := st.entryNow().ResolutionNotes; n == nil || *n != "the bank's <b>pool</b>" {
+		t.Errorf("the notes are %v", n)
+	}
+	tab.Type("#assignee", "ann")
+	tab.Follow("main form button")
+	tab.Sees("Your note is in the history.")
+	tab.Sees("taken by ann")
+	if n := st.entryNow().ResolutionNotes; n == nil || *n != "it was the network" {
+		t.Errorf("the notes are %v", n)
+	}
+}
+
+func TestAnInvestigationIsTakenByKeys(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.KeysAway("o")
+	tab.Sees("Say who you are")
+	pictures(tab, "own")
+	tab.Type("#actor", "ann")
+	tab.KeysAway("\r")
+	tab.Sees("taken by ann")
+	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "x"))
+	tab.Keys("?")
+	tab.Sees("take the investigation yourself")
+	if got := member(st.entryNow(), "assignee"); got != `"ann"` {
+		t.Errorf("the metadata says %s", got)
+	}
+}
+
+func member(e tasker.Entry, name string) string {
+	_, after, _ := strings.Cut(string(e.Metadata), `"`+name+`": `)
+	value, _, _ := strings.Cut(after, "}")
+	return value
+}
+
+func TestAnUpdateFromATerminal(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"tasker-ctl", "curl"} {
+		st := newStuck(t)
+		run := func(r reply) {
+			st.shows(r, http.StatusBadRequest)
+			cli, curl := st.calls(r)
+			if tool == "curl" {
+				st.curl(curl)
+			} else {
+				st.ctl(cli)
+			}
+		}
+		const notes = "it's $HOME,\n\"quoted\""
+		run(st.post(st.page()+"/update", "seen="+st.seen(), "notes="+notes, "assignee=o'neil"))
+		e := st.entryNow()
+		if e.ResolutionNotes == nil || *e.ResolutionNotes != notes || e.ResolvedBy != nil || member(e, "assignee") != `"o'neil"` || e.History[1].Actor != "you@example.com" {
+			t.Errorf("by %s the investigation is %+v", tool, e)
+		}
+		run(st.post(st.page()+"/own", "actor="))
+		run(st.post(st.page()+"/update", "seen="+st.seen(), "notes=done", "assignee=you@example.com", "status=cancelled"))
+		if e = st.entryNow(); e.ResolutionStatus != tasker.EntryCancelled || *e.ResolvedBy != "you@example.com" || member(e, "assignee") != `"you@example.com"` {
+			t.Errorf("by %s the investigation is %+v", tool, e)
+		}
+	}
+}

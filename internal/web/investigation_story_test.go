@@ -1,0 +1,199 @@
+package web
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+)
+
+// told is a story of an investigation of task shop/order that was opened at noon.
+func told(cause tasker.Cause) (evidence, *snapshotStep) {
+	steps := stepsOf("reserve", "charge: reserve", "ship: charge")
+	steps[0].State, steps[1].State = tasker.StepComplete, tasker.StepError
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ev := evidence{
+		entry: tasker.Entry{
+			StepUUID: &steps[1].UUID, Reason: cause.Reason, DetailCode: cause.Code, DetectedBy: tasker.DetectedInline, At: noon,
+			OriginalState: tasker.TaskStepsInProcess, CurrentTaskState: tasker.TaskError,
+		},
+		task:  tasker.Task{Namespace: "shop", Name: "order"},
+		steps: steps,
+		then:  snapshot{InStateMinutes: 95, ThresholdMinutes: 60, AgeMinutes: 1500, MaxDuration: 1440},
+	}
+	for _, s := range steps {
+		ev.then.Steps = append(ev.then.Steps, snapshotStep{UUID: s.UUID, Name: s.Name, Type: tasker.StandardStep, Handler: "run", State: s.State, MaxAttempts: 3})
+	}
+	charge := &ev.then.Steps[1]
+	charge.Attempts, charge.LastFailureAt, charge.Error = 3, noon, []byte(`{"message":"card\ndeclined"}`)
+	return ev, charge
+}
+
+func TestEveryCauseHasAStory(t *testing.T) {
+	stale := func(state tasker.TaskState) func(*evidence, *snapshotStep) {
+		return func(ev *evidence, _ *snapshotStep) {
+			ev.entry.StepUUID, ev.entry.OriginalState, ev.entry.DetectedBy = nil, state, tasker.DetectedSweep
+		}
+	}
+	type key struct {
+		reason tasker.Reason
+		code   string
+	}
+	tests := map[key]struct {
+		change func(*evidence, *snapshotStep)
+		want   string
+	}{
+		{tasker.DependencyCycleDetected, tasker.DependencyCycle}: {
+			func(ev *evidence, _ *snapshotStep) { ev.entry.StepUUID = nil },
+			"The steps of shop/order depend on each other in a circle (reserve, charge and ship), so that none of them can ever run. It was noticed at once,",
+		},
+		{tasker.MaxRetriesExceeded, tasker.RetriesExhausted}: {
+			nil, "Step charge of shop/order failed in all of its 3 attempts, the last at 2026-03-01 12:00:00 UTC, with “card declined”. It was noticed at once",
+		},
+		{tasker.MaxRetriesExceeded, tasker.PermanentFailure}: {
+			func(_ *evidence, s *snapshotStep) { s.Attempts = 1 },
+			"Step charge of shop/order failed in attempt 1 of 3 at 2026-03-01 12:00:00 UTC, and its handler said that trying again is useless, with “card declined”.",
+		},
+		{tasker.MaxRetriesExceeded, tasker.WorkerLost}: {
+			nil, "The worker of step charge of shop/order fell silent in attempt 3 of 3, the last at 2026-03-01 12:00:00 UTC.",
+		},
+		{tasker.MaxRetriesExceeded, tasker.StepTimeout}: {
+			nil, "Step charge of shop/order ran longer than its timeout in attempt 3 of 3, the last, and was ended at 2026-03-01 12:00:00 UTC.",
+		},
+		{tasker.MaxRetriesExceeded, tasker.ExternalFailure}: {
+			nil, "The system outside reported that step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”.",
+		},
+		{tasker.MaxRetriesExceeded, tasker.UnrecoveredError}: {
+			func(ev *evidence, _ *snapshotStep) {
+				ev.entry.DetectedBy, ev.entry.StepUUID = tasker.DetectedSweep, nil
+			},
+			"Step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”, the task stood in error for 1 h 35 min, and nobody had looked into it. The staleness sweep found it at",
+		},
+		{tasker.StalenessTimeout, string(tasker.TaskStepsInProcess)}: {
+			func(ev *evidence, s *snapshotStep) {
+				stale(tasker.TaskStepsInProcess)(ev, s)
+				s.State, s.Attempts = tasker.StepInProgress, 1
+			},
+			"Task shop/order made no progress in the state steps in process for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge was in progress in attempt 1 of 3. The staleness sweep found it at 2026-03-01 12:00:00 UTC.",
+		},
+		{tasker.StalenessTimeout, string(tasker.TaskWaitingForDependencies)}: {
+			func(ev *evidence, s *snapshotStep) {
+				stale(tasker.TaskWaitingForDependencies)(ev, s)
+				s.State, s.Type = tasker.StepPending, tasker.ExternalStep
+			},
+			"in the state waiting for dependencies for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge waited for an answer from outside.",
+		},
+		{tasker.StalenessTimeout, string(tasker.TaskWaitingForRetry)}: {
+			func(ev *evidence, s *snapshotStep) {
+				stale(tasker.TaskWaitingForRetry)(ev, s)
+				s.NextRetryAt = ev.entry.At.Add(-time.Hour)
+			},
+			"in the state waiting for retry for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge was to be tried again at 2026-03-01 11:00:00 UTC.",
+		},
+		{tasker.StalenessTimeout, tasker.MaxDuration}: {
+			func(ev *evidence, s *snapshotStep) {
+				stale(tasker.TaskStepsInProcess)(ev, s)
+				s.State = tasker.StepEnqueued
+			},
+			"Task shop/order ran for 1 d 1 h; its template allows 1 d 0 h. Then its state was steps in process: step charge waited for a worker.",
+		},
+		{tasker.StalenessTimeout, tasker.UnrecoveredError}: {
+			stale(tasker.TaskError), "Task shop/order stood in error for 1 h 35 min, no step of it had failed for good, and nobody had looked into it.",
+		},
+		{tasker.WorkerUnavailable, tasker.NoWorkers}: {
+			func(ev *evidence, s *snapshotStep) {
+				ev.entry.DetectedBy = tasker.DetectedBroker
+				s.Error = []byte(`{"message":"worker queue TTL expired"}`)
+			},
+			"No worker for step charge of shop/order (handler run, namespace shop) was alive, so nobody took it in time, with “worker queue TTL expired”. It used no attempt. The message broker reported it at 2026-03-01 12:00:00 UTC.",
+		},
+		{tasker.WorkerUnavailable, tasker.DispatchExpired}: {
+			nil, "Workers for step charge of shop/order (handler run, namespace shop) were alive, and none took it in time, with “card declined”. It used no attempt.",
+		},
+		{tasker.ManualDLQ, tasker.OperatorRequest}: {
+			func(ev *evidence, _ *snapshotStep) {
+				ev.entry.StepUUID, ev.entry.DetectedBy = nil, tasker.DetectedOperator
+				ev.entry.History = []tasker.EntryChange{{Actor: "ann", Notes: new("looks odd")}}
+			},
+			"ann asked for a look at task shop/order, which was steps in process then: “looks odd”. That was at 2026-03-01 12:00:00 UTC.",
+		},
+	}
+	for _, cause := range tasker.Causes() {
+		t.Run(string(cause.Reason)+" "+cause.Code, func(t *testing.T) {
+			tt, ok := tests[key{cause.Reason, cause.Code}]
+			if !ok {
+				t.Fatal("has no test of its story")
+			}
+			ev, charge := told(cause)
+			if tt.change != nil {
+				tt.change(&ev, charge)
+			}
+			got := strings.Join(story(ev), " ")
+			if !strings.Contains(got, tt.want) || !strings.HasSuffix(got, " The task is error now.") {
+				t.Errorf("the story is\n%s\nwant in it\n%s", got, tt.want)
+			}
+			if waits := strings.Contains(got, "Step ship waits for it now."); waits != (ev.entry.StepUUID != nil) {
+				t.Errorf("what waits: %s", got)
+			}
+		})
+	}
+}
+
+func TestAStoryGoesOn(t *testing.T) {
+	at := time.Date(2026, 3, 1, 13, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name   string
+		change func(*evidence)
+		want   string
+	}{
+		{"recovered", func(ev *evidence) { ev.entry.RecoveredAt = &at }, "It went on by itself at 2026-03-01 13:00:00 UTC and is error now."},
+		{"ended", func(ev *evidence) {
+			ev.entry.ResolvedAt, ev.entry.ResolvedBy, ev.entry.ResolutionStatus = &at, new("ann"), tasker.EntryPermanentlyFailed
+		}, "The task is error now; the investigation was ended as permanently failed by ann at 2026-03-01 13:00:00 UTC."},
+		{"evidence that was hidden", func(ev *evidence) { ev.then = snapshot{} }, "Step charge of shop/order failed in all of its 3 attempts. It was"},
+		{"a step that nobody knows", func(ev *evidence) { ev.entry.StepUUID = new(tasker.NewID()) }, "Step ? of shop/order"},
+		{"a code of a newer program", func(ev *evidence) { ev.entry.DetailCode = "solar_flare" }, "Step charge of shop/order failed for good (solar flare) at"},
+		{"a reason of a newer program", func(ev *evidence) { ev.entry.Reason = "weather" }, "Task shop/order needs a human: retries_exhausted."},
+		{"found by something newer", func(ev *evidence) { ev.entry.DetectedBy = "oracle" }, "It was found by oracle at"},
+		{"only one attempt", func(ev *evidence) { ev.then.Steps[1].MaxAttempts = 1 }, "failed in its only attempt at 2026-03-01 12:00:00 UTC, with"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ev, _ := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
+			tt.change(&ev)
+			if got := strings.Join(story(ev), " "); !strings.Contains(got, tt.want) {
+				t.Errorf("the story is\n%s\nwant in it\n%s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestListsAreShort(t *testing.T) {
+	for want, names := range map[string][]string{
+		"": nil, "a": {"a"}, "a and b": {"a", "b"}, "a, b, c, d and e": {"a", "b", "c", "d", "e"}, "a, b, c, d and 2 more": {"a", "b", "c", "d", "e", "f"},
+	} {
+		if got := listed(names); got != want {
+			t.Errorf("%v is %q, want %q", names, got, want)
+		}
+	}
+}
+
+// Any part of the evidence may be hidden, or be something else.
+func TestEvidenceIsReadAsFarAsItGoes(t *testing.T) {
+	id := tasker.NewID()
+	s := readSnapshot([]byte(`{"current_state":"error","time_in_state_minutes":"[redacted]","threshold_minutes":30,"thresholds":"[redacted]",
+		"steps":["[redacted]",{"step_uuid":"` + id.String() + `","name":"charge","attempts":"[redacted]","error":{"message":7}}]}`))
+	st, ok := s.step(id)
+	if s.State != tasker.TaskError || s.InStateMinutes != 0 || s.ThresholdMinutes != 30 || len(s.Steps) != 2 || !ok || st.Name != "charge" || st.Attempts != 0 {
+		t.Errorf("read %+v", s)
+	}
+	if m := failureOf(st.Error).Message; m != `{"message":7}` {
+		t.Errorf("the failure says %q", m)
+	}
+	if s := readSnapshot([]byte(`[]`)); s.State != "" || s.Steps != nil {
+		t.Errorf("read %+v", s)
+	}
+	if m := failureOf([]byte("null")).Message; m != "" {
+		t.Errorf("no failure says %q", m)
+	}
+}

@@ -1,0 +1,221 @@
+package web_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker"
+	"tasker/internal/ctl"
+)
+
+func TestWhatIsWrongWithAnActionIsSaid(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	entry := "entry=" + st.entry.String()
+	for _, tt := range []struct {
+		word   string
+		fields []string
+		status int
+		says   string
+	}{
+		{"reset", []string{"actor=ann"}, 400, "Say why"},
+		{"reset", []string{"reason=the <b>bank</b> is back"}, 400, "Say who you are"},
+		{"reset", []string{"reason=x", "actor=a\nb"}, 400, "on one line"},
+		{"resolve", []string{"reason=" + strings.Repeat("x", 20_001), "actor=ann"}, 400, "20000 is the limit"},
+		{"complete", []string{"reason=x", "actor=ann"}, 400, "Give the result"},
+		{"complete", []string{"reason=x", "actor=ann", `result={"a": 1, "a": 2}`}, 400, `"a"`},
+		{"complete", []string{"reason=x", "actor=ann", `result={"half": `}, 400, `{"half": `},
+		{"complete", []string{"reason=x", "actor=ann", `result=1`, `metadata=[1]`}, 400, "must be a JSON object"},
+		{"complete", []string{"reason=x", "actor=ann", `result=1`, `metadata={"a":`}, 400, "metadata"},
+		{"complete", []string{"reason=x", "actor=ann", `result="` + strings.Repeat("x", 1<<20) + `"`}, 413, "limit"},
+		{"reset", []string{"reason=x", "actor=ann", "entry=javascript:alert(1)"}, 400, "Entry is no id"},
+	} {
+		r := st.post(st.action(tt.word), append([]string{entry}, tt.fields...)...)
+		st.shows(r, tt.status, tt.says)
+		if !strings.Contains(r.text, `role="alert"`) {
+			t.Errorf("%s %.80q: no alert", tt.word, tt.fields)
+		}
+	}
+	r := st.post(st.action("complete"), entry, "reason=kept <i>as typed</i>", "actor=ann", "result={")
+	st.shows(r, http.StatusBadRequest, ">kept <i>as typed</i></textarea>", ">{</textarea>", `value="`+st.entry.String()+`"`)
+	if s := st.stepOf("charge"); s.State != tasker.StepError {
+		t.Errorf("the step is %s", s.State)
+	}
+}
+
+func TestWhatIsNotThereOrNotPossible(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	other := newID()
+	for path, status := range map[string]int{
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/reset", other, st.step):                         404,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/reset", st.task, other):                         404,
+		fmt.Sprintf("/ui/tasks/%s/steps/x/reset", st.task):                                 404,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/explode", st.task, st.step):                     404,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/reset", st.task, st.stepOf("reserve").UUID):     409,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/reset", st.task, st.stepOf("ship").UUID):        409,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/resolve", st.task, st.stepOf("reserve").UUID):   409,
+		st.action("reset") + "?entry=1":                                                    400,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/resolve?entry=%s", st.task, st.step, newID()):   200,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/complete", st.task, st.stepOf("announce").UUID): 200,
+	} {
+		if r := st.get(path); r.status != status {
+			t.Errorf("%s is answered with %d, want %d", path, r.status, status)
+		}
+	}
+	r := st.get(fmt.Sprintf("/ui/tasks/%s/steps/%s/reset", st.task, st.stepOf("ship").UUID))
+	st.shows(r, http.StatusConflict, "The step is pending: it cannot be reset.")
+	if strings.Contains(r.text, `name="reason"`) {
+		t.Error("offers a form for what is not possible")
+	}
+	// A second operator, whose page is old, learns of the first.
+	if r := st.post(st.action("resolve"), "reason=x", "actor=ann"); r.url != "/ui/tasks/"+st.task.String() {
+		t.Errorf("without an investigation to return to it goes on to %s", r.url)
+	}
+	st.shows(st.post(st.action("resolve"), "reason=x", "actor=bob"), http.StatusConflict, "The step is resolved manually: it cannot be resolved.")
+
+	done, status := tasker.EntryPermanentlyFailed, "written off"
+	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "x"))
+	_, _, err := st.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &done, Notes: &status, Actor: "ann"})
+	st.must(err)
+	st.shows(st.get(st.action("reset")), http.StatusConflict, "The task is cancelled")
+}
+
+func newID() tasker.ID { return tasker.NewID() }
+
+// A task that was written off while it stood in error is not repaired any more.
+func TestNothingIsDoneToATaskThatWasWrittenOff(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	st.shows(st.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=permanently_failed", "notes=hopeless"), http.StatusOK,
+		"The investigation has ended: permanently failed.", "was written off as permanently failed")
+	st.shows(st.get(st.action("reset")), http.StatusConflict, "written off")
+	st.shows(st.post(st.action("reset"), "reason=x", "actor=ann"), http.StatusConflict, "written off")
+}
+
+// Who takes a step away from a worker must say so.
+func TestAStepIsTakenFromAWorker(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	st.must(err)
+	st.shows(st.get(st.action("resolve")), http.StatusOK, "The step is in the queue", `name="interrupt"`, "--interrupt")
+	list, err := st.engine.Claim(t.Context(), st.worker, 1, 0)
+	st.must(err)
+	st.shows(st.get(st.action("resolve")), http.StatusOK, "Worker "+st.worker.String()+" is executing the step right now.")
+	st.shows(st.post(st.action("resolve"), "reason=x", "actor=bob"), http.StatusConflict, "say interrupt", ">x</textarea>")
+	r := st.post(st.action("resolve"), "reason=x", "actor=bob", "interrupt=1", "entry="+st.entry.String())
+	st.shows(r, http.StatusOK, "Step charge was resolved: it is resolved manually now")
+	receipt, err := st.engine.Report(t.Context(), st.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)
+	st.must(err)
+	if len(receipt.Rejected) != 1 {
+		t.Errorf("the worker's report is taken: %+v", receipt)
+	}
+	st.shows(st.get(st.page()), http.StatusOK, "resolve manually</span>", "after the investigation was opened")
+}
+
+// What a form foresees is what the engine then does.
+func TestTheForecastComesTrue(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"reset", "resolve", "complete"} {
+		st := newStuck(t)
+		foreseen := regexp.MustCompile(`will most likely be <span class="chip \w+">([a-z ]+)<`).FindStringSubmatch(st.get(st.action(word)).text)
+		enqueued := regexp.MustCompile(`<strong>(\w+)</strong>`).FindAllStringSubmatch(st.get(st.action(word)).text, -1)
+		st.post(st.action(word), "reason=x", "actor=ann", "result=1", "entry="+st.entry.String())
+		task, err := st.db.Task(t.Context(), st.task)
+		st.must(err)
+		if len(foreseen) != 2 || foreseen[1] != strings.ReplaceAll(string(task.State), "_", " ") {
+			t.Errorf("%s: foresaw %q, the task is %s", word, foreseen, task.State)
+		}
+		for _, e := range enqueued {
+			if s := st.stepOf(e[1]); (s.State == tasker.StepEnqueued) != (word != "reset") {
+				t.Errorf("%s: step %s is %s", word, s.Name, s.State)
+			}
+		}
+		if len(enqueued) != 2 {
+			t.Errorf("%s: names %q", word, enqueued)
+		}
+	}
+}
+
+// calls are the two commands of a page, as a shell takes them apart.
+func (h *house) calls(r reply) (cli, curl []string) {
+	h.Helper()
+	found := regexp.MustCompile(`(?s)<pre class="copy" tabindex="0">((?:tasker-ctl|TASKER_ACTOR|curl).*?)</pre>`).FindAllStringSubmatch(r.text, -1)
+	if len(found) != 2 {
+		h.Fatalf("%s shows %d commands", r.url, len(found))
+	}
+	words := func(line string) []string {
+		line = strings.Replace(line, "tasker-ctl ", "ctl ", 1) // no name of a function in sh
+		script := `ctl() { printf '%s\0' "actor=$TASKER_ACTOR" "$@"; }; curl() { printf '%s\0' "$@"; }; ` + html.UnescapeString(line)
+		out, err := exec.CommandContext(h.Context(), "sh", "-c", script).Output() //nolint:gosec // it is what the page says to do
+		h.must(err)
+		return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	}
+	return words(found[0][1]), words(found[1][1])
+}
+
+// ctl runs a command of tasker-ctl as the page shows it.
+func (h *house) ctl(words []string) {
+	h.Helper()
+	var said bytes.Buffer
+	actor := "TASKER_ACTOR=" + strings.TrimPrefix(words[0], "actor=")
+	if code := ctl.Main(append([]string{"tasker-ctl"}, words[1:]...), strings.NewReader(""), &said, &said, []string{actor}); code != 0 {
+		h.Errorf("tasker-ctl %q ends with %d: %s", words, code, &said)
+	}
+}
+
+// curl sends the request that a command of curl would send.
+func (h *house) curl(words []string) {
+	h.Helper()
+	flag := func(name string) string { return words[slices.Index(words, name)+1] }
+	url := words[slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "http") })]
+	r, err := http.NewRequestWithContext(h.Context(), flag("-X"), url, strings.NewReader(flag("--data-raw")))
+	h.must(err)
+	name, value, _ := strings.Cut(flag("-H"), ": ")
+	r.Header.Set(name, value)
+	if got := h.do(r); got.status != http.StatusOK {
+		h.Errorf("curl %q is answered with %d: %s", words, got.status, got.text)
+	}
+}
+
+// What a page says to type in a terminal does the same as the form.
+func TestTheSameFromATerminal(t *testing.T) {
+	t.Parallel()
+	const reason = "it's \"back\",\n$HOME and `id` — ☠"
+	for _, word := range []string{"reset", "resolve", "complete"} {
+		for _, tool := range []string{"tasker-ctl", "curl"} {
+			st := newStuck(t)
+			_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+			st.must(err)
+			st.work(func(a tasker.Assignment) error { return errors.New("again") })
+			// Refused for its actor, so that the page shows what was typed.
+			r := st.post(st.action(word), "reason="+strings.ReplaceAll(reason, "\n", "\r\n"), `result={"paid": 12.50, "by": "ann's"}`, `metadata={"m": 1}`)
+			st.shows(r, http.StatusBadRequest, "Say who you are")
+			cli, curl := st.calls(r)
+			if tool == "curl" {
+				st.curl(curl)
+			} else {
+				st.ctl(cli)
+			}
+			moves, _, err := st.db.NewestStepTransitions(t.Context(), st.task, st.step, 10)
+			st.must(err)
+			i := slices.IndexFunc(moves, func(m tasker.Transition) bool { return m.Actor != "" })
+			if m := moves[i]; m.Reason != reason || m.Actor != "you@example.com" || !strings.HasPrefix(m.Event, word) {
+				t.Errorf("%s by %s: the last move is %+v", word, tool, m)
+			}
+			if s := st.stepOf("charge"); word == "complete" && !strings.Contains(string(s.Results), "ann's") {
+				t.Errorf("completed by %s with %s", tool, s.Results)
+			}
+		}
+	}
+}
