@@ -31,6 +31,7 @@ type entryUpdatePage struct {
 	Seen      string // when the entry was last updated, as this page knows it
 	Notes     string
 	Assignee  string
+	Had       string // who had it when the form was opened
 	Status    tasker.ResolutionStatus
 	Endings   []ending
 	Failed    []tasker.Step // in error and not tried again
@@ -70,7 +71,6 @@ func (s *server) entryForm(x *exchange) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Assignee = assigneeOf(p.Entry.Metadata)
 	if p.Open && x.URL.Query().Has("end") {
 		p.Status = tasker.EntryManuallyResolved
 	}
@@ -105,6 +105,8 @@ func (s *server) entryUpdateOf(x *exchange) (*entryUpdatePage, error) {
 			p.Failed = append(p.Failed, st)
 		}
 	}
+	p.Had = assigneeOf(p.Entry.Metadata)
+	p.Assignee = p.Had
 	p.Cause = tasker.CauseOf(p.Entry.Reason, p.Entry.DetailCode)
 	p.Open = p.Entry.ResolutionStatus == tasker.EntryPending
 	p.Seen = p.Entry.UpdatedAt.UTC().Format(time.RFC3339Nano)
@@ -117,7 +119,10 @@ func (s *server) entryChange(x *exchange) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Notes, p.Assignee = x.typed("notes"), strings.TrimSpace(x.typed("assignee"))
+	p.Notes = x.typed("notes")
+	if name := strings.TrimSpace(x.typed("assignee")); name != x.typed("had") { // or he left it alone, and it stays as it is now
+		p.Assignee = name
+	}
 	p.Status = cmp.Or(tasker.ResolutionStatus(x.PostFormValue("status")), tasker.EntryPending)
 	seen, err := time.Parse(time.RFC3339Nano, x.PostFormValue("seen"))
 	if err != nil {
@@ -143,15 +148,15 @@ func (s *server) entryChange(x *exchange) (*view, error) {
 // warned puts warnings behind what was done, without the requests that they name:
 // the page has links.
 func warned(warnings []string) string {
-	text := ""
+	var text strings.Builder
 	for _, w := range warnings {
 		before, after, found := strings.Cut(w, " (PATCH /v1/")
 		if _, rest, closed := strings.Cut(after, ")"); found && closed {
 			w = before + rest
 		}
-		text += " But " + w + "."
+		text.WriteString(" But " + w + ".")
 	}
-	return text
+	return text.String()
 }
 
 // change is what the fields change about the entry.
@@ -163,7 +168,7 @@ func (p *entryUpdatePage) change(actor string) tasker.EntryUpdate {
 	if strings.TrimSpace(p.Notes) != "" {
 		u.Notes = &p.Notes
 	}
-	if p.Assignee != assigneeOf(p.Entry.Metadata) {
+	if p.Assignee != p.Had {
 		u.Metadata = assignment(p.Assignee)
 	}
 	return u

@@ -97,7 +97,7 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	p := &investigationPage{
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
 		Story: story(evidence{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
-		Graph:    drawGraph(steps, e.StepUUID, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
+		Graph:    drawGraph(steps, inNeed(e, steps), func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
 		Compared: compare(then, task, steps), Thresholds: then.Thresholds, Template: then.Template, Hidden: then.RedactionFailed,
 	}
 	p.Snapshot = e.Snapshot
@@ -115,6 +115,15 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 		return nil, err
 	}
 	return p, s.addAttempts(ctx, p, steps)
+}
+
+// inNeed is the step that an open investigation is about, until it is repaired.
+func inNeed(e tasker.Entry, steps []tasker.Step) *tasker.ID {
+	repaired := func(s tasker.Step) bool { return s.UUID == *e.StepUUID && s.State != tasker.StepError }
+	if e.StepUUID == nil || e.ResolutionStatus != tasker.EntryPending || slices.ContainsFunc(steps, repaired) {
+		return nil
+	}
+	return e.StepUUID
 }
 
 // A move is a move of the task, with how long it had stood where it came from.

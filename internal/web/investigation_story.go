@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"tasker"
 )
@@ -24,10 +25,19 @@ func story(ev evidence) []string {
 	var told []string
 	for _, sentence := range []string{ev.happened(), ev.found(), ev.waits(), ev.since()} {
 		if sentence != "" {
-			told = append(told, sentence)
+			told = append(told, strings.Map(straight, sentence))
 		}
 	}
 	return told
+}
+
+// straight drops what would turn the direction of all that follows it in a sentence;
+// the evidence itself is shown as it is.
+func straight(r rune) rune {
+	if unicode.Is(unicode.Bidi_Control, r) {
+		return -1
+	}
+	return r
 }
 
 // happened says what went wrong.
@@ -120,7 +130,7 @@ func (ev evidence) asked() string {
 			why = ": “" + clip(*first.Notes, 300) + "”"
 		}
 	}
-	return fmt.Sprintf("%s asked for a look at task %s, which was %s then%s.", who, ev.kind(), words(ev.entry.OriginalState), why)
+	return fmt.Sprintf("%s asked for a look at task %s, whose state was %s then%s.", who, ev.kind(), words(ev.entry.OriginalState), why)
 }
 
 // found says who noticed, and when.
@@ -158,9 +168,9 @@ func (ev evidence) waits() string {
 // since says where things stand by now.
 func (ev evidence) since() string {
 	e := ev.entry
-	now := "The task is " + words(e.CurrentTaskState) + " now"
+	now := "The task " + standing(e.CurrentTaskState) + " now"
 	if e.RecoveredAt != nil {
-		now = "It went on by itself at " + clock(*e.RecoveredAt) + " and is " + words(e.CurrentTaskState) + " now"
+		now = "It went on by itself at " + clock(*e.RecoveredAt) + " and " + standing(e.CurrentTaskState) + " now"
 	}
 	if e.ResolvedAt == nil {
 		return now + "."
@@ -170,6 +180,18 @@ func (ev evidence) since() string {
 		by = " by " + *e.ResolvedBy
 	}
 	return fmt.Sprintf("%s; the investigation was ended as %s%s at %s.", now, words(e.ResolutionStatus), by, clock(*e.ResolvedAt))
+}
+
+// standing says where a task stands, to follow "the task".
+func standing(s tasker.TaskState) string {
+	switch s {
+	case tasker.TaskError:
+		return "is in error"
+	case tasker.TaskStepsInProcess:
+		return "has steps in process"
+	default:
+		return "is " + words(s)
+	}
 }
 
 // culprit is the step that the investigation is about, as it stood; of one that the

@@ -116,7 +116,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 				ev.entry.StepUUID, ev.entry.DetectedBy = nil, tasker.DetectedOperator
 				ev.entry.History = []tasker.EntryChange{{Actor: "ann", Notes: new("looks odd")}}
 			},
-			"ann asked for a look at task shop/order, which was steps in process then: “looks odd”. That was at 2026-03-01 12:00:00 UTC.",
+			"ann asked for a look at task shop/order, whose state was steps in process then: “looks odd”. That was at 2026-03-01 12:00:00 UTC.",
 		},
 	}
 	for _, cause := range tasker.Causes() {
@@ -130,7 +130,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 				tt.change(&ev, charge)
 			}
 			got := strings.Join(story(ev), " ")
-			if !strings.Contains(got, tt.want) || !strings.HasSuffix(got, " The task is error now.") {
+			if !strings.Contains(got, tt.want) || !strings.HasSuffix(got, " The task is in error now.") {
 				t.Errorf("the story is\n%s\nwant in it\n%s", got, tt.want)
 			}
 			if waits := strings.Contains(got, "Step ship waits for it now."); waits != (ev.entry.StepUUID != nil) {
@@ -147,15 +147,16 @@ func TestAStoryGoesOn(t *testing.T) {
 		change func(*evidence)
 		want   string
 	}{
-		{"recovered", func(ev *evidence) { ev.entry.RecoveredAt = &at }, "It went on by itself at 2026-03-01 13:00:00 UTC and is error now."},
+		{"recovered", func(ev *evidence) { ev.entry.RecoveredAt = &at }, "It went on by itself at 2026-03-01 13:00:00 UTC and is in error now."},
 		{"ended", func(ev *evidence) {
 			ev.entry.ResolvedAt, ev.entry.ResolvedBy, ev.entry.ResolutionStatus = &at, new("ann"), tasker.EntryPermanentlyFailed
-		}, "The task is error now; the investigation was ended as permanently failed by ann at 2026-03-01 13:00:00 UTC."},
+		}, "The task is in error now; the investigation was ended as permanently failed by ann at 2026-03-01 13:00:00 UTC."},
 		{"evidence that was hidden", func(ev *evidence) { ev.then = snapshot{} }, "Step charge of shop/order failed in all of its 3 attempts. It was"},
 		{"a step that nobody knows", func(ev *evidence) { ev.entry.StepUUID = new(tasker.NewID()) }, "Step ? of shop/order"},
 		{"a code of a newer program", func(ev *evidence) { ev.entry.DetailCode = "solar_flare" }, "Step charge of shop/order failed for good (solar flare) at"},
 		{"a reason of a newer program", func(ev *evidence) { ev.entry.Reason = "weather" }, "Task shop/order needs a human: retries_exhausted."},
 		{"found by something newer", func(ev *evidence) { ev.entry.DetectedBy = "oracle" }, "It was found by oracle at"},
+		{"turned text", func(ev *evidence) { ev.then.Steps[1].Name = "ch\u202earge\u2066" }, "Step charge of shop/order failed"},
 		{"only one attempt", func(ev *evidence) { ev.then.Steps[1].MaxAttempts = 1 }, "failed in its only attempt at 2026-03-01 12:00:00 UTC, with"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func TestAnInvestigationSaysWhatHappened(t *testing.T) {
 		"What to look at first.", "Complete the step by hand",
 		"charge: error · 1 of 1; this one needs a human", "/ui/tasks/"+st.task.String()+"#step-"+st.step.String(),
 		st.action("reset")+"?entry="+st.entry.String(), "Attempt 1", "Nothing has changed since", "6 lines without a change",
-		"created</strong> by tasker", "blocked by failures", "The whole evidence", st.entry.String(), st.task.String(), "inline")
+		"created</strong> by <bdi>tasker", "blocked by failures", "The whole evidence", st.entry.String(), st.task.String(), "inline")
 }
 
 func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
@@ -118,7 +118,7 @@ func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 		"≠ changed", "no truck", "after the investigation was opened", "step failed</strong> by", "3 lines without a change", ">complete</span>")
 	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "given up"))
 	r := st.get(st.page())
-	st.shows(r, http.StatusOK, "The task is cancelled: nothing can be done to its steps any more.", "ann: given up")
+	st.shows(r, http.StatusOK, "The task is cancelled: nothing can be done to its steps any more.", "ann</bdi>: given up")
 	if strings.Contains(r.text, "/reset?") {
 		t.Error("offers an action on a step of a cancelled task")
 	}
@@ -180,7 +180,7 @@ func TestAStepIsResetByMouse(t *testing.T) {
 	tab.Type("#reason", "the bank is back")
 	tab.Type("#actor", "ann")
 	tab.Follow("main form button")
-	tab.Sees("Step charge was reset: it is enqueued now, and the task steps in process.")
+	tab.Sees("Step charge was reset: it is enqueued now, and the task has steps in process.")
 	if got := st.goesOn(); got != tasker.TaskComplete {
 		t.Fatalf("the task is %s", got)
 	}
@@ -237,7 +237,7 @@ func TestAStepIsResolvedByMouse(t *testing.T) {
 	tab.Type("#reason", "paid in cash")
 	tab.Type("#actor", "ann")
 	tab.Follow("main form button")
-	tab.Sees("Step charge was resolved: it is resolved manually now, and the task steps in process.")
+	tab.Sees("Step charge was resolved: it is resolved manually now, and the task has steps in process.")
 	if got := st.goesOn(); got != tasker.TaskComplete {
 		t.Fatalf("the task is %s", got)
 	}
@@ -277,7 +277,7 @@ func TestAStepIsCompletedByMouse(t *testing.T) {
 	tab.Type("#reason", "paid by phone")
 	tab.Type("#actor", "ann")
 	tab.Follow("main form button")
-	tab.Sees("Step charge was completed: it is complete now, and the task steps in process.")
+	tab.Sees("Step charge was completed: it is complete now, and the task has steps in process.")
 	st.receives(`{"paid": 12.50}`)
 	tab.Follow(`a[data-key="e"]`)
 	tab.Type("#notes", "paid by phone")

@@ -173,10 +173,10 @@ func (x *exchange) entryField() (*tasker.ID, error) {
 // unrepairable says why nothing can be done to the steps of a task; empty when
 // something can.
 func (s *server) unrepairable(ctx context.Context, task tasker.Task) (string, error) {
-	switch task.State {
-	case tasker.TaskComplete, tasker.TaskCancelled:
+	if task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled {
 		return fmt.Sprintf("The task is %s: nothing can be done to its steps any more.", words(task.State)), nil
-	case tasker.TaskPending:
+	}
+	if task.State == tasker.TaskPending {
 		return "The task has not started yet: wait for its start time, or cancel it.", nil
 	}
 	e, err := s.DB.EntryOfTask(ctx, task.UUID)
@@ -272,7 +272,7 @@ func (s *server) afterwards(ctx context.Context, p *stepActionPage) string {
 		return note // it is done all the same
 	}
 	if task, err := s.DB.Task(ctx, p.Task.UUID); err == nil {
-		note = fmt.Sprintf("Step %s %s: it is %s now, and the task %s.", p.Step.Name, p.Done, words(step.State), words(task.State))
+		note = fmt.Sprintf("Step %s %s: it is %s now, and the task %s.", p.Step.Name, p.Done, words(step.State), standing(task.State))
 	}
 	return note
 }
