@@ -7,13 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // hear notes what a page must not do: raise an error, break its policy, or open a
@@ -32,7 +35,9 @@ func (tab *Tab) hear(event any) {
 }
 
 // expected tells of a line that a page of an error leaves: its status.
-func expected(text string) bool { return strings.Contains(text, "the server responded with a status of 4") }
+func expected(text string) bool {
+	return strings.Contains(text, "the server responded with a status of 4")
+}
 
 func exceptionText(d *runtime.ExceptionDetails) string {
 	if d.Exception == nil {
@@ -109,7 +114,26 @@ func (tab *Tab) Follow(selector string) {
 // Keys presses keys, one after another, wherever the focus is. "\r" is Enter, "\t" Tab.
 func (tab *Tab) Keys(keys string) {
 	tab.Helper()
-	tab.do(fmt.Sprintf("press %q", keys), chromedp.KeyEvent(keys))
+	for _, key := range keys {
+		tab.do(fmt.Sprintf("press %q", key), press(key))
+	}
+}
+
+// press is a key that goes down and up. What it types comes with going down, as it
+// does in a window, so that a page which takes the key leaves nothing to type.
+func press(key rune) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		events := kb.Encode(key)
+		down, up := *events[0], *events[len(events)-1]
+		if len(events) > 2 {
+			down.Type, down.Text, down.UnmodifiedText = "keyDown", events[1].Text, events[1].UnmodifiedText
+		}
+		if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, down); err != nil {
+			return err
+		}
+		_, err := cdp.Call(ctx, t, input.DispatchKeyEvent, up)
+		return err
+	})
 }
 
 // KeysAway presses keys that lead to another page, and waits for it.
@@ -174,7 +198,19 @@ func (tab *Tab) Eval(script string) {
 // Until waits for an expression to become true.
 func (tab *Tab) Until(expression string) {
 	tab.Helper()
-	run(tab, "wait for "+expression, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience)))
+	ctx, cancel := context.WithTimeout(tab.ctx, patience)
+	defer cancel()
+	for {
+		// It fails while one page gives way to the next: then there is nothing to ask.
+		if is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")")); err == nil && is {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			tab.Fatalf("waited in vain for %s; the page is %s", expression, tab.where())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // Sees waits until the page shows a text.

@@ -15,7 +15,7 @@ import (
 // which is built from times only.
 var functions = template.FuncMap{
 	"ago": ago, "moment": moment, "momentOf": momentOf, "minutes": minutes, "pretty": pretty, "words": words, "short": short,
-	"stateKind": stateKind, "count": count, "text": text, "dict": dict,
+	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "text": text, "clip": clip, "dict": dict,
 }
 
 // moment is an instant as a page shows it: how long ago, with the time in UTC
@@ -26,7 +26,7 @@ func moment(at time.Time) template.HTML {
 		return "–"
 	}
 	utc := at.UTC().Format(time.RFC3339)
-	return template.HTML(`<time datetime="` + utc + `" title="` + at.UTC().Format("2006-01-02 15:04:05 UTC") + `">` + //nolint:gosec // digits only
+	return template.HTML(`<time datetime="` + utc + `" title="` + at.UTC().Format("2006-01-02 15:04:05 UTC") + `">` +
 		template.HTMLEscapeString(ago(at)) + `</time>`)
 }
 
@@ -141,6 +141,18 @@ func stateKind(state any) string {
 	case "cancelled", "off":
 		return "off"
 	case "waiting_for_retry", "warning", "draining", "degraded":
+		return "warn"
+	default:
+		return "idle"
+	}
+}
+
+// severityKind is the look of a severity.
+func severityKind(s tasker.Severity) string {
+	switch s {
+	case tasker.Critical, tasker.High:
+		return "bad"
+	case tasker.Medium:
 		return "warn"
 	default:
 		return "idle"
