@@ -150,11 +150,13 @@ func (tab *Tab) leaves(f func()) {
 	tab.Until(`!window.left && document.readyState === "complete"`)
 }
 
-// Type replaces what a field holds.
+// Type replaces what a field holds, once it is there.
 func (tab *Tab) Type(selector, text string) {
 	tab.Helper()
-	tab.do("clear "+selector, chromedp.Clear(chromedp.CSS(selector), chromedp.NodeVisible))
-	tab.do("type into "+selector, chromedp.SendKeys(chromedp.CSS(selector), text, chromedp.NodeVisible))
+	field := fmt.Sprintf(`document.querySelector(%s)`, quote(selector))
+	tab.Until(fmt.Sprintf(`%[1]s && %[1]s.offsetParent`, field))
+	tab.Eval(fmt.Sprintf(`const f = %s; f.focus(); f.select()`, field))
+	tab.Keys("\b" + text)
 }
 
 // Choose takes an option of a select, by its value.

@@ -54,6 +54,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "selectSteps": selectSteps, "cancelSteps": cancelSteps,
 		"cancelTask": cancelTask, "selectQueues": selectQueues, "hearWorker": hearWorker, "selectQueue": selectQueue, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
 		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
+		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.

@@ -40,9 +40,12 @@ func (x *exchange) cookie(name string) string {
 func (x *exchange) setCookie(name, value string, age time.Duration) {
 	http.SetCookie(x.w, &http.Cookie{
 		Name: name, Value: value, Path: Root, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: x.TLS != nil || x.Header.Get("X-Forwarded-Proto") == "https",
+		Secure: x.secure(),
 	})
 }
+
+// secure tells whether the browser came by HTTPS.
+func (x *exchange) secure() bool { return x.TLS != nil || x.Header.Get("X-Forwarded-Proto") == "https" }
 
 // begin reads what the browser keeps, and gives it a token if it has none.
 func (x *exchange) begin() {

@@ -97,7 +97,9 @@
     if (link) { link.focus(); next.scrollIntoView({ block: "nearest" }); }
   };
   const does = () => {
-    const list = $$("[data-key]").map((e) => [e.dataset.key, e.dataset.does || e.textContent.trim()]);
+    const once = new Map(); // rows may have the same keys each
+    for (const e of $$("[data-key]")) if (!once.has(e.dataset.key)) once.set(e.dataset.key, e.dataset.does || e.textContent.trim());
+    const list = [...once];
     if (rows().length) list.unshift(["j / k", "the next row, the one before"], ["Enter", "open it"]);
     return [...list, ["Esc", "leave a field"]];
   };

@@ -1,0 +1,261 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"tasker"
+)
+
+// How much of a history a page shows.
+const (
+	shownMoves    = 100 // of a task
+	readMoves     = 400 // of a step
+	shownAttempts = 5
+	shownDoc      = 256 << 10 // bytes of a document; who wants a larger one asks the API
+)
+
+func (s *server) investigationRoutes() []route {
+	return []route{{http.MethodGet, "/investigations/{id}", s.investigation}}
+}
+
+func entryPath(id tasker.ID) string { return Root + "/investigations/" + id.String() }
+
+func taskPath(id tasker.ID) string { return Root + "/tasks/" + id.String() }
+
+// investigationPage is one investigation: the evidence, what has become of it, and
+// what can be done.
+type investigationPage struct {
+	Entry      tasker.Entry
+	Task       tasker.Task
+	Cause      tasker.Cause
+	Story      []string
+	Assignee   string
+	Open       bool
+	Graph      graph
+	Steps      []stepRow
+	Verbs      []stepLink // of the step that the investigation is about
+	Stuck      string     // why nothing can be done to its steps
+	Failed     *tasker.Step
+	Attempts   []attempt // newest first
+	Earlier    []attempt
+	Compared   comparison
+	Moves      []tasker.Transition
+	MoreMoves  bool
+	History    []tasker.EntryChange // newest first
+	Thresholds json.RawMessage
+	Template   json.RawMessage
+	Snapshot   json.RawMessage
+	TooLarge   int    // KiB of a snapshot that is not shown
+	Hidden     string // why the evidence is not complete
+}
+
+// A stepRow is a step as it is now, with what can be done to it.
+type stepRow struct {
+	tasker.Step
+	Failure string
+	Links   []stepLink
+}
+
+// A stepLink leads to an action on a step.
+type stepLink struct{ Name, Href, Key, Does string }
+
+func (s *server) investigation(x *exchange) (*view, error) {
+	id, err := x.id("id")
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.investigationOf(x.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	return &view{
+		page: "investigation", title: p.Task.Namespace + "/" + p.Task.Name + ": " + p.Cause.Label, nav: "Queue", live: true, body: p,
+	}, nil
+}
+
+// investigationOf reads all that the page shows.
+func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigationPage, error) {
+	e, err := s.DB.Entry(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	task, err := s.DB.Task(ctx, e.TaskUUID)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := s.DB.Steps(ctx, e.TaskUUID)
+	if err != nil {
+		return nil, err
+	}
+	then := readSnapshot(e.Snapshot)
+	p := &investigationPage{
+		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
+		Story: story(evidence{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
+		Graph:    drawGraph(steps, e.StepUUID, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
+		Compared: compare(then, task, steps), Thresholds: then.Thresholds, Template: then.Template, Hidden: then.RedactionFailed,
+	}
+	p.Snapshot = e.Snapshot
+	if len(e.Snapshot) > shownDoc {
+		p.Snapshot, p.Template, p.TooLarge = nil, nil, len(e.Snapshot)>>10
+	}
+	p.History = slices.Clone(e.History)
+	slices.Reverse(p.History)
+	if p.Moves, p.MoreMoves, err = s.DB.NewestTaskTransitions(ctx, task.UUID, shownMoves); err != nil {
+		return nil, err
+	}
+	if err := s.addSteps(ctx, p, steps); err != nil {
+		return nil, err
+	}
+	return p, s.addAttempts(ctx, p, steps)
+}
+
+// addSteps adds the steps as they are now, and the actions that are possible.
+func (s *server) addSteps(ctx context.Context, p *investigationPage, steps []tasker.Step) error {
+	var err error
+	if p.Stuck, err = s.unrepairable(ctx, p.Task); err != nil {
+		return err
+	}
+	for _, st := range steps {
+		row := stepRow{Step: st, Failure: failureOf(st.Error).Message}
+		if p.Stuck == "" && !s.ReadOnly {
+			row.Links = stepLinks(st, p.Entry.UUID)
+		}
+		if p.Entry.StepUUID != nil && st.UUID == *p.Entry.StepUUID {
+			p.Failed, p.Verbs = &row.Step, row.Links
+		}
+		p.Steps = append(p.Steps, row)
+	}
+	return nil
+}
+
+// stepLinks are the actions that the state of a step allows; back is the
+// investigation to return to.
+func stepLinks(st tasker.Step, back tasker.ID) []stepLink {
+	var links []stepLink
+	for _, v := range stepVerbs {
+		if v.allowed(st.State) {
+			links = append(links, stepLink{
+				Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + "?entry=" + back.String(),
+			})
+		}
+	}
+	return links
+}
+
+// addAttempts adds what the history tells of the step that failed.
+func (s *server) addAttempts(ctx context.Context, p *investigationPage, steps []tasker.Step) error {
+	if p.Failed == nil {
+		return nil
+	}
+	moves, _, err := s.DB.NewestStepTransitions(ctx, p.Task.UUID, p.Failed.UUID, readMoves)
+	if err != nil {
+		return err
+	}
+	list := attemptsOf(moves, p.Entry.At)
+	n := min(len(list), shownAttempts)
+	p.Attempts, p.Earlier = list[:n], list[n:]
+	return nil
+}
+
+// An attempt is one go at a step, from the hour a worker took it to its end.
+type attempt struct {
+	Number  int
+	Began   time.Time // zero when no worker took it
+	Ended   time.Time // zero while it runs
+	Event   string    // that ended it
+	State   string    // in which it left the step
+	Worker  *tasker.ID
+	Failure tasker.StepFailure
+	Later   bool // begun after the investigation was opened
+}
+
+// Took is how long it ran, as far as the history tells.
+func (a attempt) Took() string {
+	if a.Began.IsZero() || a.Ended.IsZero() {
+		return ""
+	}
+	if d := a.Ended.Sub(a.Began); d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return length(a.Ended.Sub(a.Began))
+}
+
+// attemptsOf reads the attempts out of the moves of a step, both newest first.
+func attemptsOf(moves []tasker.Transition, opened time.Time) []attempt {
+	var list []attempt
+	var running *attempt
+	for _, m := range slices.Backward(moves) {
+		switch {
+		case m.To == string(tasker.StepInProgress):
+			running = &attempt{Number: numberOf(m), Began: m.CreatedAt, Worker: m.WorkerUUID, State: m.To, Later: m.CreatedAt.After(opened)}
+			continue
+		case m.To == string(tasker.StepEnqueuedForOrchestration):
+			continue // its result is here, and not yet followed up
+		case running == nil && m.To != string(tasker.StepError):
+			continue
+		case running == nil: // no worker took it, or that was too long ago
+			running = &attempt{Number: numberOf(m), Worker: m.WorkerUUID, Later: m.CreatedAt.After(opened)}
+		}
+		running.Ended, running.Event, running.State = m.CreatedAt, m.Event, m.To
+		if m.To == string(tasker.StepError) {
+			running.Failure = failureOf(m.Detail)
+		}
+		list = append(list, *running)
+		running = nil
+	}
+	if running != nil {
+		list = append(list, *running)
+	}
+	slices.Reverse(list)
+	return list
+}
+
+func numberOf(m tasker.Transition) int {
+	if m.Attempt == nil {
+		return 0
+	}
+	return *m.Attempt
+}
+
+// A comparison is what the evidence says beside how things stand.
+type comparison struct {
+	Changed, Same []compared
+}
+
+// A compared line is one state, then and now.
+type compared struct {
+	Name      string
+	Then, Now string
+	Note      string // what the states do not say
+}
+
+// compare puts the evidence beside how things stand now.
+func compare(then snapshot, task tasker.Task, steps []tasker.Step) comparison {
+	var c comparison
+	add := func(l compared) {
+		if l.Then == l.Now && l.Note == "" {
+			c.Same = append(c.Same, l)
+		} else {
+			c.Changed = append(c.Changed, l)
+		}
+	}
+	if then.State != "" {
+		add(compared{Name: "The task", Then: string(then.State), Now: string(task.State)})
+	}
+	for _, st := range steps {
+		was, ok := then.step(st.UUID)
+		if !ok {
+			continue
+		}
+		l := compared{Name: st.Name, Then: string(was.State), Now: string(st.State)}
+		if was.Attempts != st.Attempts {
+			l.Note = count(was.Attempts, "attempt") + " then, " + count(st.Attempts, "") + " now"
+		}
+		add(l)
+	}
+	return c
+}

@@ -1,0 +1,286 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tasker"
+)
+
+// evidence is all that a story is told from.
+type evidence struct {
+	entry tasker.Entry
+	task  tasker.Task
+	then  snapshot
+	steps []tasker.Step // as they are now
+}
+
+// story says in sentences what happened to a task: what went wrong and how, who
+// found it, and what has become of it since.
+func story(ev evidence) []string {
+	var told []string
+	for _, sentence := range []string{ev.happened(), ev.found(), ev.waits(), ev.since()} {
+		if sentence != "" {
+			told = append(told, sentence)
+		}
+	}
+	return told
+}
+
+// happened says what went wrong.
+func (ev evidence) happened() string {
+	switch ev.entry.Reason {
+	case tasker.DependencyCycleDetected:
+		return fmt.Sprintf("The steps of %s depend on each other in a circle (%s), so that none of them can ever run.", ev.kind(), ev.names())
+	case tasker.MaxRetriesExceeded:
+		return ev.failed()
+	case tasker.StalenessTimeout:
+		return ev.stood()
+	case tasker.WorkerUnavailable:
+		return ev.notTaken()
+	case tasker.ManualDLQ:
+		return ev.asked()
+	default:
+		return fmt.Sprintf("Task %s needs a human: %s.", ev.kind(), tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
+	}
+}
+
+// failed tells of a step in which no attempt is left.
+func (ev evidence) failed() string {
+	s := ev.culprit()
+	where := fmt.Sprintf("Step %s of %s", s.Name, ev.kind())
+	failure := failureOf(s.Error)
+	at := ""
+	if !s.LastFailureAt.IsZero() {
+		at = " at " + clock(s.LastFailureAt)
+	}
+	switch ev.entry.DetailCode {
+	case tasker.RetriesExhausted:
+		if s.MaxAttempts == 1 {
+			return fmt.Sprintf("%s failed in its only attempt%s%s.", where, at, quoted(failure))
+		}
+		return fmt.Sprintf("%s failed in all of its %d attempts, the last%s%s.", where, s.MaxAttempts, at, quoted(failure))
+	case tasker.PermanentFailure:
+		return fmt.Sprintf("%s failed in attempt %d of %d%s, and its handler said that trying again is useless%s.",
+			where, s.Attempts, s.MaxAttempts, at, quoted(failure))
+	case tasker.WorkerLost:
+		return fmt.Sprintf("The worker of step %s of %s fell silent in attempt %d of %d, the last%s.", s.Name, ev.kind(), s.Attempts, s.MaxAttempts, at)
+	case tasker.StepTimeout:
+		return fmt.Sprintf("%s ran longer than its timeout in attempt %d of %d, the last, and was ended%s.", where, s.Attempts, s.MaxAttempts, at)
+	case tasker.ExternalFailure:
+		return fmt.Sprintf("The system outside reported that step %s of %s failed%s%s.", s.Name, ev.kind(), at, quoted(failure))
+	case tasker.UnrecoveredError:
+		return fmt.Sprintf("Step %s of %s failed%s%s, the task stood in error for %s, and nobody had looked into it.",
+			s.Name, ev.kind(), at, quoted(failure), minutes(ev.then.InStateMinutes))
+	default:
+		return fmt.Sprintf("%s failed for good (%s)%s%s.", where, words(ev.entry.DetailCode), at, quoted(failure))
+	}
+}
+
+// stood tells of a task that made no progress.
+func (ev evidence) stood() string {
+	t := ev.then
+	switch ev.entry.DetailCode {
+	case tasker.MaxDuration:
+		return fmt.Sprintf("Task %s ran for %s; its template allows %s. Then its state was %s: %s.",
+			ev.kind(), minutes(t.AgeMinutes), minutes(t.MaxDuration), words(ev.entry.OriginalState), ev.open())
+	case tasker.UnrecoveredError:
+		return fmt.Sprintf("Task %s stood in error for %s, no step of it had failed for good, and nobody had looked into it.",
+			ev.kind(), minutes(t.InStateMinutes))
+	default:
+		return fmt.Sprintf("Task %s made no progress in the state %s for %s, %s longer than its threshold of %s: %s.",
+			ev.kind(), words(ev.entry.OriginalState), minutes(t.InStateMinutes), minutes(t.InStateMinutes-t.ThresholdMinutes),
+			minutes(t.ThresholdMinutes), ev.open())
+	}
+}
+
+// notTaken tells of a step that no worker took.
+func (ev evidence) notTaken() string {
+	s := ev.culprit()
+	failure := failureOf(s.Error)
+	if ev.entry.DetailCode == tasker.NoWorkers {
+		return fmt.Sprintf("No worker for step %s of %s (handler %s, namespace %s) was alive, so nobody took it in time%s. It used no attempt.",
+			s.Name, ev.kind(), s.Handler, ev.task.Namespace, quoted(failure))
+	}
+	return fmt.Sprintf("Workers for step %s of %s (handler %s, namespace %s) were alive, and none took it in time%s. It used no attempt.",
+		s.Name, ev.kind(), s.Handler, ev.task.Namespace, quoted(failure))
+}
+
+// asked tells of a person who wants a look.
+func (ev evidence) asked() string {
+	who, why := "A person", ""
+	if len(ev.entry.History) > 0 {
+		first := ev.entry.History[0]
+		who = first.Actor
+		if first.Notes != nil {
+			why = ": “" + clip(*first.Notes, 300) + "”"
+		}
+	}
+	return fmt.Sprintf("%s asked for a look at task %s, which was %s then%s.", who, ev.kind(), words(ev.entry.OriginalState), why)
+}
+
+// found says who noticed, and when.
+func (ev evidence) found() string {
+	who := map[string]string{
+		tasker.DetectedInline: "It was noticed in the transaction in which it happened",
+		tasker.DetectedSweep:  "The staleness sweep found it",
+		tasker.DetectedBroker: "The message broker reported it",
+	}[ev.entry.DetectedBy]
+	switch {
+	case ev.entry.DetectedBy == tasker.DetectedOperator:
+		return "That was at " + clock(ev.entry.At) + "."
+	case who == "":
+		who = ev.entry.DetectedBy + " found it"
+	}
+	return who + ", at " + clock(ev.entry.At) + "."
+}
+
+// waits says what cannot go on now.
+func (ev evidence) waits() string {
+	if ev.entry.StepUUID == nil {
+		return ""
+	}
+	behind := namesOf(dependents(ev.steps, *ev.entry.StepUUID))
+	if len(behind) == 0 {
+		return ""
+	}
+	verb := "wait"
+	if len(behind) == 1 {
+		verb = "waits"
+	}
+	return fmt.Sprintf("%s %s for it now.", listed(behind), verb)
+}
+
+// since says where things stand by now.
+func (ev evidence) since() string {
+	e := ev.entry
+	now := "The task is " + words(e.CurrentTaskState) + " now"
+	if e.RecoveredAt != nil {
+		now = "It went on by itself at " + clock(*e.RecoveredAt) + " and is " + words(e.CurrentTaskState) + " now"
+	}
+	if e.ResolvedAt == nil {
+		return now + "."
+	}
+	by := ""
+	if e.ResolvedBy != nil {
+		by = " by " + *e.ResolvedBy
+	}
+	return fmt.Sprintf("%s; the investigation was ended as %s%s at %s.", now, words(e.ResolutionStatus), by, clock(*e.ResolvedAt))
+}
+
+// culprit is the step that the investigation is about, as it stood; of one that the
+// evidence does not show, as it stands.
+func (ev evidence) culprit() snapshotStep {
+	if ev.entry.StepUUID == nil {
+		return ev.anyFailed()
+	}
+	if s, ok := ev.then.step(*ev.entry.StepUUID); ok {
+		return s
+	}
+	for _, s := range ev.steps {
+		if s.UUID == *ev.entry.StepUUID {
+			return snapshotStep{Name: s.Name, Handler: s.Handler, State: s.State, Attempts: s.Attempts, MaxAttempts: s.MaxAttempts, Error: s.Error}
+		}
+	}
+	return snapshotStep{Name: "?"}
+}
+
+// anyFailed is the first step in error, where no step was named.
+func (ev evidence) anyFailed() snapshotStep {
+	for _, s := range ev.then.Steps {
+		if s.State == tasker.StepError {
+			return s
+		}
+	}
+	return snapshotStep{Name: "?"}
+}
+
+func (ev evidence) kind() string { return ev.task.Namespace + "/" + ev.task.Name }
+
+func (ev evidence) names() string {
+	names := make([]string, len(ev.then.Steps))
+	for i, s := range ev.then.Steps {
+		names[i] = s.Name
+	}
+	return listed(names)
+}
+
+// open says which steps a task that stood still was waiting for.
+func (ev evidence) open() string {
+	var waiting []string
+	for _, s := range ev.then.Steps {
+		switch {
+		case s.State == tasker.StepError && !s.NextRetryAt.IsZero():
+			waiting = append(waiting, fmt.Sprintf("step %s was to be tried again at %s", s.Name, clock(s.NextRetryAt)))
+		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.Open == 0:
+			waiting = append(waiting, fmt.Sprintf("step %s waited for an answer from outside", s.Name))
+		case s.State == tasker.StepEnqueued:
+			waiting = append(waiting, fmt.Sprintf("step %s waited for a worker", s.Name))
+		case s.State == tasker.StepInProgress || s.State == tasker.StepEnqueuedForOrchestration || s.State == tasker.StepError:
+			waiting = append(waiting, fmt.Sprintf("step %s was %s in attempt %d of %d", s.Name, words(s.State), s.Attempts, s.MaxAttempts))
+		}
+	}
+	if len(waiting) == 0 {
+		return "no step of it was open"
+	}
+	return listed(waiting)
+}
+
+// dependents are the steps that cannot run before one has ended, and have not.
+func dependents(steps []tasker.Step, of tasker.ID) []tasker.Step {
+	reached := map[tasker.ID]bool{of: true}
+	var out []tasker.Step
+	for range steps { // steps need not be in the order of the graph
+		before := len(out)
+		for _, s := range steps {
+			if !reached[s.UUID] && s.State == tasker.StepPending && slices.ContainsFunc(s.Parents, func(p tasker.ID) bool { return reached[p] }) {
+				reached[s.UUID] = true
+				out = append(out, s)
+			}
+		}
+		if len(out) == before {
+			break
+		}
+	}
+	return out
+}
+
+func namesOf(steps []tasker.Step) []string {
+	names := make([]string, len(steps))
+	for i, s := range steps {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// listed joins names as a sentence does; of many it says how many more there are.
+func listed(names []string) string {
+	const most = 5
+	if len(names) > most {
+		names = append(slices.Clone(names[:most-1]), fmt.Sprintf("%d more", len(names)-most+1))
+	}
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+// quoted is what a failure said, to be put behind what happened.
+func quoted(f tasker.StepFailure) string {
+	text := clip(strings.Join(strings.Fields(f.Message), " "), 300)
+	if text == "" {
+		return ""
+	}
+	return ", with “" + text + "”"
+}
+
+// clock spells an instant inside a sentence.
+func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// assigneeOf is who has taken an investigation, as its metadata says.
+func assigneeOf(metadata json.RawMessage) string {
+	return member[string](members(metadata), "assignee")
+}

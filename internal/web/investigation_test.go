@@ -1,0 +1,314 @@
+package web_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tasker"
+	"tasker/internal/browsertest"
+	"tasker/internal/web"
+)
+
+// A stuck is a task whose step charge has failed for good: reserve is complete, ship
+// and receipt wait for charge, and announce for both.
+type stuck struct {
+	*house
+	task, step tasker.ID
+	entry      tasker.ID
+}
+
+var errDeclined = errors.New("card declined by the bank")
+
+func newStuck(t *testing.T, change ...func(*web.Options)) *stuck {
+	t.Helper()
+	h := newHouse(t, change...)
+	h.register("order", step("reserve"), step("charge", "reserve"), step("ship", "charge"), step("receipt", "charge"), step("announce", "ship", "receipt"))
+	st := &stuck{house: h, task: h.create("order", `{"total": 12.50}`)}
+	h.work(func(a tasker.Assignment) error {
+		if a.Name == "charge" {
+			return errDeclined
+		}
+		return nil
+	})
+	st.step = st.stepOf("charge").UUID
+	e, err := h.db.EntryOfTask(t.Context(), st.task)
+	h.must(err)
+	st.entry = e.UUID
+	return st
+}
+
+func (st *stuck) stepOf(name string) tasker.Step {
+	st.Helper()
+	steps, err := st.db.Steps(st.Context(), st.task)
+	st.must(err)
+	for _, s := range steps {
+		if s.Name == name {
+			return s
+		}
+	}
+	st.Fatalf("no step %s", name)
+	return tasker.Step{}
+}
+
+func (st *stuck) page() string { return "/ui/investigations/" + st.entry.String() }
+
+// action is the path of an action on the step that failed.
+func (st *stuck) action(word string) string {
+	return fmt.Sprintf("/ui/tasks/%s/steps/%s/%s", st.task, st.step, word)
+}
+
+// goesOn works until nothing is left to do, and returns what became of the task.
+func (st *stuck) goesOn() tasker.TaskState {
+	st.Helper()
+	st.work(func(tasker.Assignment) error { return nil })
+	task, err := st.db.Task(st.Context(), st.task)
+	st.must(err)
+	return task.State
+}
+
+func (st *stuck) entryNow() tasker.Entry {
+	st.Helper()
+	e, err := st.db.Entry(st.Context(), st.entry)
+	st.must(err)
+	return e
+}
+
+// shows checks that a reply shows each of these texts.
+func (h *house) shows(r reply, status int, texts ...string) {
+	h.Helper()
+	if r.status != status {
+		h.Errorf("%s is answered with %d, want %d", r.url, r.status, status)
+	}
+	for _, want := range texts {
+		if !strings.Contains(html.UnescapeString(r.text), want) {
+			h.Errorf("%s does not show %q:\n%s", r.url, want, r.text)
+		}
+	}
+}
+
+func TestAnInvestigationSaysWhatHappened(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	st.shows(st.get(st.page()), http.StatusOK,
+		"<h1>shop/order</h1>", "a handler said that trying again is useless", "investigation pending",
+		"Step charge of shop/order failed in attempt 1 of 1", "with “card declined by the bank”", "ship, receipt and announce wait for it now.",
+		"What to look at first.", "Complete the step by hand",
+		"charge: error · 1 of 1; this one needs a human", "/ui/tasks/"+st.task.String()+"#step-"+st.step.String(),
+		st.action("reset")+"?entry="+st.entry.String(), "Attempt 1", "Nothing has changed since", "6 lines without a change",
+		"created</strong> by tasker", "blocked by failures", "The whole evidence", st.entry.String(), st.task.String(), "inline")
+}
+
+func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "the bank is back"})
+	st.must(err)
+	st.work(func(a tasker.Assignment) error {
+		if a.Name == "ship" {
+			return errors.New("no truck")
+		}
+		return nil
+	})
+	st.shows(st.get(st.page()), http.StatusOK,
+		"≠ changed", "no truck", "after the investigation was opened", "step failed</strong> by", "3 lines without a change", ">complete</span>")
+	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "given up"))
+	r := st.get(st.page())
+	st.shows(r, http.StatusOK, "The task is cancelled: nothing can be done to its steps any more.", "ann: given up")
+	if strings.Contains(r.text, "/reset?") {
+		t.Error("offers an action on a step of a cancelled task")
+	}
+}
+
+func TestAnInvestigationThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, path := range []string{"", "/update", "/own"} {
+		h.shows(h.get("/ui/investigations/"+tasker.NewID().String()+path), http.StatusNotFound, "No investigation")
+		h.shows(h.get("/ui/investigations/1"+path), http.StatusNotFound, "is no id")
+	}
+}
+
+func TestAReadOnlyInvestigationHasNoActions(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t, func(o *web.Options) { o.ReadOnly = true })
+	r := st.get(st.page())
+	st.shows(r, http.StatusOK, "Read-only", "card declined by the bank")
+	for _, no := range []string{"/reset", "/update", "/own", "data-key=\"e\""} {
+		if strings.Contains(r.text, no) {
+			t.Errorf("a read-only page has %s", no)
+		}
+	}
+	for _, path := range []string{st.page() + "/update", st.page() + "/own", st.action("reset"), st.action("complete")} {
+		st.shows(st.get(path), http.StatusForbidden, "ui.read_only")
+		st.shows(st.post(path, "actor=ann", "reason=x"), http.StatusForbidden, "ui.read_only")
+	}
+}
+
+// pictures checks a page in light, in dark and in a narrow window.
+func pictures(tab *browsertest.Tab, name string) {
+	tab.Helper()
+	tab.Accessible()
+	tab.Fits()
+	tab.Picture(name + "-light")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture(name + "-dark")
+	tab.Size(390, 800)
+	tab.Fits()
+	tab.Picture(name + "-narrow")
+	tab.Dark(false)
+	tab.Accessible()
+	tab.Size(1280, 900)
+}
+
+// Option A by mouse: the cause is mended, the step runs again, and the task completes.
+func TestAStepIsResetByMouse(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.Sees("What happened")
+	pictures(tab, "investigation")
+	tab.Follow(`.actions a[data-key="r"]`)
+	tab.Sees("The step becomes enqueued with 1 attempt left.")
+	tab.Sees("The task will most likely be steps in process")
+	pictures(tab, "reset")
+	tab.Type("#reason", "the bank is back")
+	tab.Type("#actor", "ann")
+	tab.Follow("main form button")
+	tab.Sees("Step charge was reset: it is enqueued now, and the task steps in process.")
+	if got := st.goesOn(); got != tasker.TaskComplete {
+		t.Fatalf("the task is %s", got)
+	}
+	tab.Reload()
+	tab.Sees("The task is complete now.")
+	tab.Follow(`a[data-key="e"]`)
+	tab.Sees("Resolved")
+	pictures(tab, "update")
+	tab.Type("#notes", "the bank was down")
+	tab.Follow("main form button")
+	tab.Sees("The investigation has ended: manually resolved.")
+	tab.Sees("investigation manually resolved")
+	if e := st.entryNow(); e.ResolutionStatus != tasker.EntryManuallyResolved || *e.ResolvedBy != "ann" || *e.ResolutionNotes != "the bank was down" {
+		t.Errorf("the investigation is %+v", e)
+	}
+}
+
+// Option A by keyboard alone.
+func TestAStepIsResetByKeys(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.KeysAway("r")
+	tab.Keys("the bank is back\tann\t")
+	tab.KeysAway("\r")
+	tab.Sees("Step charge was reset")
+	if got := st.goesOn(); got != tasker.TaskComplete {
+		t.Fatalf("the task is %s", got)
+	}
+	st.endedByKeys(tab)
+}
+
+// endedByKeys ends the investigation by keyboard alone.
+func (st *stuck) endedByKeys(tab *browsertest.Tab) {
+	st.Helper()
+	tab.Keys("\t")
+	tab.KeysAway("e")
+	tab.Keys("mended\t\t\t")
+	tab.KeysAway("\r")
+	tab.Sees("The investigation has ended: manually resolved.")
+	if e := st.entryNow(); e.ResolutionStatus != tasker.EntryManuallyResolved || *e.ResolvedBy != "ann" {
+		st.Errorf("the investigation is %+v", e)
+	}
+}
+
+// Option B: the task goes on without the step's result.
+func TestAStepIsResolvedByMouse(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.Follow(`.actions a[data-key="m"]`)
+	tab.Sees("2 steps are enqueued: ship, receipt.")
+	pictures(tab, "resolve")
+	tab.Type("#reason", "paid in cash")
+	tab.Type("#actor", "ann")
+	tab.Follow("main form button")
+	tab.Sees("Step charge was resolved: it is resolved manually now, and the task steps in process.")
+	if got := st.goesOn(); got != tasker.TaskComplete {
+		t.Fatalf("the task is %s", got)
+	}
+	tab.Follow(`a[data-key="e"]`)
+	tab.Type("#notes", "paid in cash")
+	tab.Follow("main form button")
+	tab.Sees("The investigation has ended: manually resolved.")
+	pictures(tab, "investigation-ended")
+}
+
+func TestAStepIsResolvedByKeys(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.KeysAway("m")
+	tab.Keys("paid in cash\tann\t")
+	tab.KeysAway("\r")
+	tab.Sees("Step charge was resolved")
+	if got := st.goesOn(); got != tasker.TaskComplete {
+		t.Fatalf("the task is %s", got)
+	}
+	st.endedByKeys(tab)
+}
+
+// Option C: the steps behind receive what a person gives.
+func TestAStepIsCompletedByMouse(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.Follow(`.actions a[data-key="c"]`)
+	tab.Sees("Results of the steps before it")
+	tab.Type("#result", `{"paid": 12.50`)
+	tab.Sees("This is not JSON")
+	pictures(tab, "complete")
+	tab.Type("#result", `{"paid": 12.50}`)
+	tab.Until(`document.getElementById("result-problem").hidden`)
+	tab.Type("#reason", "paid by phone")
+	tab.Type("#actor", "ann")
+	tab.Follow("main form button")
+	tab.Sees("Step charge was completed: it is complete now, and the task steps in process.")
+	st.receives(`{"paid": 12.50}`)
+	tab.Follow(`a[data-key="e"]`)
+	tab.Type("#notes", "paid by phone")
+	tab.Follow("main form button")
+	tab.Sees("The investigation has ended: manually resolved.")
+}
+
+func TestAStepIsCompletedByKeys(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open(st.page())
+	tab.KeysAway("c")
+	tab.Is(`document.activeElement.select(), true`)
+	tab.Keys(`{"paid": true}` + "\t\tpaid by phone\tann\t")
+	tab.KeysAway("\r")
+	tab.Sees("Step charge was completed")
+	st.receives(`{"paid": true}`)
+	st.endedByKeys(tab)
+}
+
+// receives works, and checks what the step behind is given.
+func (st *stuck) receives(want string) {
+	st.Helper()
+	var got json.RawMessage
+	st.work(func(a tasker.Assignment) error {
+		if a.Name == "ship" {
+			got = a.DependencyResults["charge"]
+		}
+		return nil
+	})
+	if string(got) != want {
+		st.Errorf("the step behind received %s, want %s", got, want)
+	}
+}
