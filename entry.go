@@ -130,6 +130,61 @@ type QueueEntry struct {
 	TimeInStateMinutes *float64 // when the entry was opened
 	PriorityScore      float64
 	RecoveredAt        *time.Time
+	StepName           string // empty when no step failed
+	ErrorPattern       string // the step's error without ids and numbers
+	CaseKey            ID     // the same for entries of the same failure
+	Assignee           string // who looks into it, by the entry's metadata
+}
+
+// A QueueFilter selects open investigations. Empty fields mean any.
+type QueueFilter struct {
+	Reason    Reason
+	Namespace string
+	Name      string // of the template
+	Case      *ID
+	State     TaskState     // of the task now
+	Age       time.Duration // at least
+	Text      string        // in the namespace, the template, the step, its error, the assignee; or an id
+	Recovered *bool
+	Limit     int
+	Offset    int
+}
+
+// A Case is the open investigations of the same failure: of one template, one
+// reason, one step, and one error but for ids and numbers.
+type Case struct {
+	Key          ID
+	Reason       Reason
+	DetailCode   string
+	Namespace    string
+	TaskName     string
+	StepName     string // empty when no step failed
+	ErrorPattern string
+	Entries      int64
+	Recovered    int64 // of them, those whose task went on by itself
+	Oldest       time.Time
+	Newest       time.Time
+	EntryUUID    ID // the oldest
+}
+
+// Endings are how investigations of a case ended.
+type Endings struct {
+	Counts map[ResolutionStatus]int64 // the last MaxEndings of them
+	Last   []Ending                   // newest first
+}
+
+// MaxEndings is how many ended investigations of a case are looked at.
+const MaxEndings = 1000
+
+// An Ending is how one investigation ended.
+type Ending struct {
+	EntryUUID ID
+	TaskUUID  ID
+	Status    ResolutionStatus
+	At        time.Time
+	By        string
+	Notes     string
+	Open      time.Duration // how long it was
 }
 
 // Health is how near a task is to its staleness threshold.

@@ -224,15 +224,15 @@ func (s *scale) end(ctx context.Context) error {
 		if _, err := s.filler.Exec(ctx, `
 			INSERT INTO tasker.tasks_dlq (
 				task_uuid, original_state, dlq_reason, detail_code, detected_by, dlq_timestamp, priority_at, task_snapshot,
-				resolution_status, resolution_notes, resolved_at, resolved_by
+				resolution_status, resolution_notes, resolved_at, resolved_by, namespace, task_name, case_key
 			)
 			SELECT d.task_uuid, 'error', d.dlq_reason, d.detail_code, 'engine', e.at, e.at, '{}',
-				'manually_resolved', 'mended', e.at + interval '1 hour', 'bench'
+				'manually_resolved', 'mended', e.at + interval '1 hour', 'bench', d.namespace, d.task_name, d.case_key
 			FROM (
 				SELECT n, now() - make_interval(mins => n) - interval '1 day' AS at FROM generate_series($1::integer, $2::integer) n
 			) e
 			JOIN (
-				SELECT row_number() OVER () AS nth, task_uuid, dlq_reason, detail_code
+				SELECT row_number() OVER () AS nth, task_uuid, dlq_reason, detail_code, namespace, task_name, case_key
 				FROM tasker.tasks_dlq
 				WHERE resolution_status = 'pending'
 			) d ON d.nth = (e.n - 1) % $3::integer + 1`, from, min(from+some-1, s.Ended), s.Pending); err != nil {

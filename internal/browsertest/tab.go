@@ -35,7 +35,9 @@ func (tab *Tab) hear(event any) {
 }
 
 // expected tells of a line that a page of an error leaves: its status.
-func expected(text string) bool { return strings.Contains(text, "the server responded with a status of 4") }
+func expected(text string) bool {
+	return strings.Contains(text, "the server responded with a status of 4")
+}
 
 func exceptionText(d *runtime.ExceptionDetails) string {
 	if d.Exception == nil {

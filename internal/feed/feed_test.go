@@ -36,8 +36,8 @@ INSERT INTO tasker.task_templates (namespace, name, version, configuration, sour
 INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
 SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'complete', now(), '{}', '', now(), now()
 FROM tasker.task_templates, generate_series(1, 6) n;
-INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot)
-SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}' FROM tasker.tasks;`
+INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, namespace, task_name, case_key)
+SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', namespace, name, template_uuid FROM tasker.tasks;`
 
 func newHouse(t *testing.T) *house {
 	t.Helper()

@@ -27,8 +27,8 @@ INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namesp
 SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0,
     CASE WHEN state = 'complete' THEN 'complete' ELSE 'enqueued' END, now(), '{}', '{}', 0, 1, 3, true, 'constant', 1, 1, false, NULL, CASE WHEN state <> 'complete' THEN now() + interval '1 hour' END, now(), now()
 FROM tasker.tasks;
-INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, resolution_status, resolution_notes, resolved_at, resolved_by)
-SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', 'cancelled', 'x', now(), 'x' FROM tasker.tasks LIMIT 5000;
+INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, resolution_status, resolution_notes, resolved_at, resolved_by, namespace, task_name, case_key)
+SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', 'cancelled', 'x', now(), 'x', namespace, name, template_uuid FROM tasker.tasks LIMIT 5000;
 INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
 SELECT task_uuid, 'pending', 'initializing', 'initialize', now() FROM tasker.tasks;
 INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)

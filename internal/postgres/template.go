@@ -137,3 +137,20 @@ func (db *DB) templates(ctx context.Context, sql string, args ...any) ([]tasker.
 	}
 	return out, nil
 }
+
+// A TemplateName is a template without its versions.
+type TemplateName struct {
+	Namespace string
+	Name      string
+}
+
+const selectTemplateNames = `SELECT DISTINCT namespace, name FROM tasker.task_templates ORDER BY namespace, name LIMIT $1`
+
+// TemplateNames lists what templates there are, by namespace and name, up to limit.
+func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
+	names, err := collect[TemplateName](ctx, db.pool, selectTemplateNames, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the names of templates: %w", known(err))
+	}
+	return names, nil
+}

@@ -60,13 +60,30 @@ type queueRow struct {
 	TimeInStateMinutes *float64
 	PriorityScore      float64
 	RecoveredAt        *time.Time
+	StepName           string
+	ErrorPattern       string
+	CaseKey            tasker.ID
+	Assignee           string
 }
 
-const selectQueue = `
+func (r queueRow) entry() tasker.QueueEntry {
+	return tasker.QueueEntry{
+		EntryUUID: r.DlqEntryUUID, TaskUUID: r.TaskUUID, StepUUID: r.StepUUID, OriginalState: tasker.TaskState(r.OriginalState),
+		Reason: tasker.Reason(r.DlqReason), DetailCode: r.DetailCode, At: r.DlqTimestamp, MinutesInDLQ: r.MinutesInDlq,
+		Namespace: r.NamespaceName, TaskName: r.TaskName, CurrentState: tasker.TaskState(r.CurrentState),
+		TimeInStateMinutes: r.TimeInStateMinutes, PriorityScore: r.PriorityScore, RecoveredAt: r.RecoveredAt,
+		StepName: r.StepName, ErrorPattern: r.ErrorPattern, CaseKey: r.CaseKey, Assignee: r.Assignee,
+	}
+}
+
+const queueColumns = `
 SELECT dlq_entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text, detail_code, dlq_timestamp,
     minutes_in_dlq::float8, namespace_name, task_name, current_state, time_in_state_minutes::float8,
-    priority_score::float8, recovered_at
-FROM tasker.v_dlq_investigation_queue
+    priority_score::float8, recovered_at, coalesce(step_name, '') AS step_name, coalesce(error_pattern, '') AS error_pattern, case_key,
+    coalesce(assignee, '') AS assignee
+FROM tasker.v_dlq_investigation_queue`
+
+const selectQueue = queueColumns + `
 LIMIT $1`
 
 // Queue returns the open investigations, the most urgent first, in the order of
@@ -78,12 +95,7 @@ func (db *DB) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error)
 	}
 	out := make([]tasker.QueueEntry, len(rows))
 	for i, r := range rows {
-		out[i] = tasker.QueueEntry{
-			EntryUUID: r.DlqEntryUUID, TaskUUID: r.TaskUUID, StepUUID: r.StepUUID, OriginalState: tasker.TaskState(r.OriginalState),
-			Reason: tasker.Reason(r.DlqReason), DetailCode: r.DetailCode, At: r.DlqTimestamp, MinutesInDLQ: r.MinutesInDlq,
-			Namespace: r.NamespaceName, TaskName: r.TaskName, CurrentState: tasker.TaskState(r.CurrentState),
-			TimeInStateMinutes: r.TimeInStateMinutes, PriorityScore: r.PriorityScore, RecoveredAt: r.RecoveredAt,
-		}
+		out[i] = r.entry()
 	}
 	return out, nil
 }

@@ -81,7 +81,7 @@ func (s *server) static(w http.ResponseWriter, r *http.Request) {
 }
 
 func acceptsGzip(r *http.Request) bool {
-	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
+	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, quality, _ := strings.Cut(strings.TrimSpace(part), ";")
 		if name == "gzip" && strings.ReplaceAll(quality, " ", "") != "q=0" {
 			return true

@@ -18,7 +18,7 @@ func stepsOf(lines ...string) []tasker.Step {
 		name, after, _ := strings.Cut(line, ":")
 		ids[name] = tasker.NewID()
 		s := tasker.Step{UUID: ids[name], Name: name, State: tasker.StepPending, MaxAttempts: 3}
-		for _, p := range strings.Fields(after) {
+		for p := range strings.FieldsSeq(after) {
 			s.Parents = append(s.Parents, ids[p])
 		}
 		steps = append(steps, s)

@@ -60,7 +60,7 @@ func newHouse(t *testing.T, change ...func(*web.Options)) *house {
 	for _, f := range change {
 		f(&o)
 	}
-	stopping, stop := context.WithCancel(context.Background())
+	stopping, stop := context.WithCancel(t.Context())
 	mux := http.NewServeMux()
 	pages := web.New(o)
 	mux.Handle(web.Root, pages)
@@ -202,4 +202,38 @@ func (h *house) work(outcome func(tasker.Assignment) error) {
 		_, err = h.engine.Report(h.Context(), h.worker, outcomes, 0)
 		h.must(err)
 	}
+}
+
+// fillQueue makes so many tasks of the template order that have failed in the same
+// way, by the functions that the engine uses.
+func (h *house) fillQueue(count int) {
+	h.Helper()
+	h.fail("order", "charge", "card of order @ declined", 1)
+	h.exec(`
+		WITH one AS (SELECT * FROM tasker.tasks LIMIT 1),
+		step AS (SELECT * FROM tasker.workflow_steps LIMIT 1),
+		ids AS MATERIALIZED (SELECT tasker.uuid_generate_v7() AS task, tasker.uuid_generate_v7() AS step FROM generate_series(2, $1)),
+		tasks AS (
+			INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
+			SELECT i.task, o.template_uuid, o.namespace, o.name, o.version, o.state, o.state_since, o.context, o.correlation_id, o.created_at, o.updated_at FROM ids i, one o
+		),
+		task_log AS (
+			INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+			SELECT i.task, h.from_state, h.to_state, h.event, h.created_at FROM ids i, tasker.task_transitions h JOIN one o USING (task_uuid) ORDER BY i.task, h.transition_id
+		),
+		step_log AS (
+			INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+			SELECT i.task, i.step, h.from_state, h.to_state, h.event, h.attempt, h.created_at FROM ids i, tasker.workflow_step_transitions h JOIN one o USING (task_uuid) ORDER BY i.task, h.transition_id
+		)
+		INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+			parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, error)
+		SELECT i.task, i.step, s.name, s.step_type, s.namespace, s.handler, 0, s.state, s.state_since, '{}', '{}', 0, s.attempts, s.max_attempts, s.retryable, s.backoff,
+			s.backoff_base_ms, s.max_backoff_ms, s.backoff_jitter, s.created_at, s.updated_at, s.error
+		FROM ids i, step s`, count)
+	h.exec(`
+		SELECT count(tasker.create_dlq_entry(s.task_uuid, 'max_retries_exceeded', 'permanent_failure', 'inline', 'steps_in_process', s.state_since, s.step_uuid))
+		FROM tasker.workflow_steps s
+		WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid)`)
+	h.exec(`VACUUM ANALYZE tasker.tasks_dlq`)
+	h.exec(`ANALYZE`)
 }

@@ -31,7 +31,8 @@ BEGIN
     WITH opened AS (
         INSERT INTO tasker.tasks_dlq AS o (
             task_uuid, step_uuid, original_state, dlq_reason, detail_code, detected_by,
-            dlq_timestamp, priority_at, task_snapshot, metadata, predecessor_uuid, created_at, updated_at
+            dlq_timestamp, priority_at, task_snapshot, metadata, predecessor_uuid, created_at, updated_at,
+            namespace, task_name, step_name, error_pattern, case_key
         )
         SELECT
             c.task_uuid, c.step_uuid, c.original_state, c.reason, c.detail_code, p_detected_by,
@@ -44,10 +45,19 @@ BEGIN
                 FROM tasker.tasks_dlq d
                 WHERE d.task_uuid = c.task_uuid
             ),
-            _at, _at
+            _at, _at,
+            t.namespace, t.name, f.step_name, f.error_pattern,
+            tasker.case_key(t.namespace, t.name, c.reason, c.detail_code, f.step_name, f.error_pattern)
         FROM unnest(p_tasks, p_reasons, p_details, p_states, p_steps, p_metadata)
             AS c (task_uuid, reason, detail_code, original_state, step_uuid, metadata)
         JOIN tasker.task_snapshots(p_tasks, p_states, p_since, p_detected_by, _at) s ON s.task_uuid = c.task_uuid
+        JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
+        LEFT JOIN LATERAL (
+            SELECT w.name AS step_name, tasker.error_pattern(tasker.redact_error(w.error) ->> 'message') AS error_pattern
+            FROM tasker.workflow_steps w
+            WHERE w.task_uuid = c.task_uuid AND w.step_uuid = c.step_uuid
+            OFFSET 0 -- the error is searched for secrets once
+        ) f ON true
         ON CONFLICT (task_uuid) WHERE resolution_status = 'pending' DO NOTHING
         RETURNING o.task_uuid, o.dlq_entry_uuid, o.metadata
     ),

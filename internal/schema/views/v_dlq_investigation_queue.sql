@@ -8,14 +8,18 @@ SELECT
     d.detail_code,
     d.dlq_timestamp,
     round(extract(epoch FROM clock_timestamp() - d.dlq_timestamp) / 60, 3) AS minutes_in_dlq,
-    t.namespace AS namespace_name,
-    t.name AS task_name,
+    d.namespace AS namespace_name,
+    d.task_name,
     t.state AS current_state,
     CASE WHEN jsonb_typeof(d.task_snapshot -> 'time_in_state_minutes') = 'number' -- unless it is hidden
         THEN (d.task_snapshot ->> 'time_in_state_minutes')::numeric
     END AS time_in_state_minutes,
     round(extract(epoch FROM clock_timestamp() - d.priority_at) / 60, 3) AS priority_score,
-    d.recovered_at
+    d.recovered_at,
+    d.step_name,
+    d.error_pattern,
+    d.case_key,
+    d.metadata ->> 'assignee' AS assignee
 FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.resolution_status = 'pending'

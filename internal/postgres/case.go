@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"tasker"
+)
+
+// queueConditions is what a filter says of the rows of the queue, in the names of
+// its view, and the arguments that come after those that there are.
+func queueConditions(f tasker.QueueFilter, args []any) (where string, all []any) {
+	conditions := []string{"true"}
+	add := func(condition string, arg any) {
+		args = append(args, arg)
+		conditions = append(conditions, fmt.Sprintf(condition, len(args)))
+	}
+	if f.Reason != "" {
+		add("dlq_reason = $%d::tasker.dlq_reason", string(f.Reason))
+	}
+	if f.Namespace != "" {
+		add("namespace_name = $%d", f.Namespace)
+	}
+	if f.Name != "" {
+		add("task_name = $%d", f.Name)
+	}
+	if f.Case != nil {
+		add("case_key = $%d", *f.Case)
+	}
+	if f.State != "" {
+		add("current_state = $%d", string(f.State))
+	}
+	if f.Age > 0 {
+		add("dlq_timestamp <= now() - $%d::interval", f.Age)
+	}
+	if f.Recovered != nil {
+		add("(recovered_at IS NOT NULL) = $%d", *f.Recovered)
+	}
+	if f.Text != "" {
+		add("concat_ws(' ', namespace_name, task_name, step_name, error_pattern, assignee, dlq_entry_uuid, task_uuid) ILIKE '%%' || $%d || '%%'", likeText(f.Text))
+	}
+	return strings.Join(conditions, " AND "), args
+}
+
+// likeText has ILIKE look for a text as it is.
+func likeText(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
+}
+
+// QueuePage returns the open investigations of a filter, the most urgent first, and
+// says whether there are more. The index of the queue is read in its order until
+// the page is full.
+func (db *DB) QueuePage(ctx context.Context, f tasker.QueueFilter) (list []tasker.QueueEntry, more bool, err error) {
+	where, args := queueConditions(f, []any{f.Limit + 1, f.Offset})
+	rows, err := collect[queueRow](ctx, db.pool, queueColumns+" WHERE "+where+" LIMIT $1 OFFSET $2", args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("read the investigation queue: %w", known(err))
+	}
+	rows, more = page(rows, f.Limit)
+	list = make([]tasker.QueueEntry, len(rows))
+	for i, r := range rows {
+		list[i] = r.entry()
+	}
+	return list, more, nil
+}
+
+// What is open is counted by case from an index alone, unless the filter asks for
+// more than that has; the oldest entry of each case says what it is about. The
+// order is that of the queue: by the most urgent entry, and cases whose tasks have
+// all gone on come last.
+const selectCases = `
+SELECT g.dlq_reason::text, g.case_key, g.entries, g.recovered, g.oldest, g.newest,
+    e.dlq_entry_uuid, e.detail_code, e.namespace, e.task_name, coalesce(e.step_name, '') AS step_name, coalesce(e.error_pattern, '') AS error_pattern
+FROM (
+    SELECT dlq_reason, case_key, count(*) AS entries, count(recovered_at) AS recovered, min(dlq_timestamp) AS oldest, max(dlq_timestamp) AS newest
+    FROM (%s) q
+    WHERE %s
+    GROUP BY dlq_reason, case_key
+) g
+CROSS JOIN LATERAL (
+    SELECT d.dlq_entry_uuid, d.detail_code, d.namespace, d.task_name, d.step_name, d.error_pattern
+    FROM tasker.tasks_dlq d
+    WHERE d.resolution_status = 'pending' AND d.dlq_reason = g.dlq_reason AND d.case_key = g.case_key AND d.dlq_timestamp = g.oldest
+    LIMIT 1
+) e
+ORDER BY g.recovered = g.entries, g.oldest - make_interval(mins => tasker.dlq_base_priority(g.dlq_reason)), g.case_key
+LIMIT $1 OFFSET $2`
+
+// What the conditions of a filter are about: the index of cases has it, or the queue.
+const (
+	byCaseIndex = `SELECT dlq_reason, case_key, dlq_timestamp, recovered_at FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`
+	byQueue     = `SELECT * FROM tasker.v_dlq_investigation_queue`
+)
+
+type caseRow struct {
+	DlqReason    string
+	CaseKey      tasker.ID
+	Entries      int64
+	Recovered    int64
+	Oldest       time.Time
+	Newest       time.Time
+	DlqEntryUUID tasker.ID
+	DetailCode   string
+	Namespace    string
+	TaskName     string
+	StepName     string
+	ErrorPattern string
+}
+
+// Cases returns the cases of the open investigations of a filter, the most urgent
+// first, and says whether there are more.
+func (db *DB) Cases(ctx context.Context, f tasker.QueueFilter) (list []tasker.Case, more bool, err error) {
+	sql, args := casesQuery(f)
+	rows, err := collect[caseRow](ctx, db.pool, sql, args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("read the cases: %w", known(err))
+	}
+	rows, more = page(rows, f.Limit)
+	list = make([]tasker.Case, len(rows))
+	for i, r := range rows {
+		list[i] = tasker.Case{
+			Key: r.CaseKey, Reason: tasker.Reason(r.DlqReason), DetailCode: r.DetailCode, Namespace: r.Namespace, TaskName: r.TaskName,
+			StepName: r.StepName, ErrorPattern: r.ErrorPattern, Entries: r.Entries, Recovered: r.Recovered, Oldest: r.Oldest, Newest: r.Newest,
+			EntryUUID: r.DlqEntryUUID,
+		}
+	}
+	return list, more, nil
+}
+
+func casesQuery(f tasker.QueueFilter) (sql string, args []any) {
+	where, args := queueConditions(f, []any{f.Limit + 1, f.Offset})
+	from := byCaseIndex
+	if f.Namespace != "" || f.Name != "" || f.State != "" || f.Text != "" {
+		from = byQueue
+	}
+	return fmt.Sprintf(selectCases, from, where), args
+}
+
+const selectEndings = `
+SELECT d.dlq_entry_uuid, d.task_uuid, d.resolution_status::text, d.resolved_at, d.resolved_by, d.resolution_notes, d.dlq_timestamp
+FROM tasker.tasks_dlq d
+WHERE d.case_key = (SELECT e.case_key FROM tasker.tasks_dlq e WHERE e.dlq_entry_uuid = $1)
+  AND d.resolution_status <> 'pending' AND d.dlq_entry_uuid <> $1
+ORDER BY d.case_key, d.resolved_at DESC
+LIMIT $2`
+
+type endingRow struct {
+	DlqEntryUUID     tasker.ID
+	TaskUUID         tasker.ID
+	ResolutionStatus string
+	ResolvedAt       time.Time
+	ResolvedBy       string
+	ResolutionNotes  string
+	DlqTimestamp     time.Time
+}
+
+// SimilarEntries returns how other investigations of the same case ended: all of the
+// last MaxEndings counted, and the last few in full.
+func (db *DB) SimilarEntries(ctx context.Context, entry tasker.ID, few int) (tasker.Endings, error) {
+	rows, err := collect[endingRow](ctx, db.pool, selectEndings, entry, tasker.MaxEndings)
+	if err != nil {
+		return tasker.Endings{}, fmt.Errorf("read similar investigations: %w", known(err))
+	}
+	e := tasker.Endings{Counts: map[tasker.ResolutionStatus]int64{}}
+	for i, r := range rows {
+		status := tasker.ResolutionStatus(r.ResolutionStatus)
+		e.Counts[status]++
+		if i < few {
+			e.Last = append(e.Last, tasker.Ending{
+				EntryUUID: r.DlqEntryUUID, TaskUUID: r.TaskUUID, Status: status, At: r.ResolvedAt, By: r.ResolvedBy, Notes: r.ResolutionNotes,
+				Open: r.ResolvedAt.Sub(r.DlqTimestamp),
+			})
+		}
+	}
+	return e, nil
+}

@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/pgtest"
+)
+
+// someCases are 40 investigations: of two templates, of a step that fails with an
+// error in which only numbers differ, one of them recovered; and five that stood
+// still.
+const someCases = `
+INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('shop', 'order', '1.0.0', '{}', '', ''), ('shop', 'refund', '1.0.0', '{}', '', '');
+INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
+SELECT tasker.uuid_generate_v7(), t.template_uuid, t.namespace, t.name, '1.0.0', 'error', now(), '{}', '', now(), now()
+FROM tasker.task_templates t, generate_series(1, 20) n;
+INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+    parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, error)
+SELECT task_uuid, tasker.uuid_generate_v7(), 'charge_100%', 'standard', 'shop', 'run', 0, 'error', now(), '{}', '{}', 0, 3, 3, true, 'constant', 1, 1, false, now(), now(),
+    jsonb_build_object('message', format('order %s: card %s declined after %s ms', task_uuid, 4000 + row_number() OVER (), 12.5 * row_number() OVER ()), 'type', 'x')
+FROM tasker.tasks;
+SELECT count(tasker.create_dlq_entry(s.task_uuid, 'max_retries_exceeded', 'retries_exhausted', 'inline', 'steps_in_process', now(), s.step_uuid))
+FROM tasker.workflow_steps s JOIN tasker.tasks t USING (task_uuid) WHERE t.name = 'order';
+SELECT count(tasker.create_dlq_entry(t.task_uuid, 'staleness_timeout', 'steps_in_process', 'sweep', 'steps_in_process', now()))
+FROM (SELECT * FROM tasker.tasks WHERE name = 'refund' LIMIT 5) t;
+UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = (SELECT min(dlq_entry_uuid::text)::uuid FROM tasker.tasks_dlq WHERE dlq_reason = 'staleness_timeout');
+UPDATE tasker.tasks_dlq SET metadata = '{"assignee": "Kim"}' WHERE dlq_entry_uuid = (SELECT max(dlq_entry_uuid::text)::uuid FROM tasker.tasks_dlq);
+VACUUM ANALYZE tasker.tasks_dlq;`
+
+func withCases(t *testing.T) *DB {
+	t.Helper()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	for sql := range strings.SplitSeq(someCases, ";\n") {
+		if _, err := db.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return db
+}
+
+func TestSameFailuresAreOneCase(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	list, more, err := db.Cases(t.Context(), tasker.QueueFilter{Limit: 10})
+	if err != nil || more || len(list) != 2 {
+		t.Fatalf("%+v, %v, %v; want two", list, more, err)
+	}
+	failed, stale := list[0], list[1]
+	if failed.Entries != 20 || failed.StepName != "charge_100%" || failed.ErrorPattern != "order #: card # declined after # ms" || failed.TaskName != "order" {
+		t.Errorf("the first is %+v", failed)
+	}
+	if stale.Entries != 5 || stale.Recovered != 1 || stale.StepName != "" || stale.Reason != tasker.StalenessTimeout {
+		t.Errorf("the second is %+v", stale)
+	}
+	plan := explain(t, db, func() string { sql, _ := casesQuery(tasker.QueueFilter{}); return sql }())
+	if !strings.Contains(plan, "Index Only Scan using tasks_dlq_pending_by_case") || strings.Contains(plan, "Seq Scan") {
+		t.Errorf("the plan is\n%s", plan)
+	}
+}
+
+func TestTheQueueIsFiltered(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	cases, _, err := db.Cases(t.Context(), tasker.QueueFilter{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	for _, tt := range []struct {
+		name   string
+		filter tasker.QueueFilter
+		want   int
+	}{
+		{"nothing asked", tasker.QueueFilter{}, 25},
+		{"reason", tasker.QueueFilter{Reason: tasker.StalenessTimeout}, 5},
+		{"namespace", tasker.QueueFilter{Namespace: "shop"}, 25},
+		{"another namespace", tasker.QueueFilter{Namespace: "else"}, 0},
+		{"template", tasker.QueueFilter{Name: "refund"}, 5},
+		{"case", tasker.QueueFilter{Case: &cases[0].Key}, 20},
+		{"state now", tasker.QueueFilter{State: tasker.TaskError}, 25},
+		{"another state", tasker.QueueFilter{State: tasker.TaskComplete}, 0},
+		{"age", tasker.QueueFilter{Age: time.Hour}, 0},
+		{"recovered", tasker.QueueFilter{Recovered: &yes}, 1},
+		{"text in an error", tasker.QueueFilter{Text: "CARD # declined"}, 20},
+		{"text in a step, as it is", tasker.QueueFilter{Text: "100%"}, 20},
+		{"no pattern", tasker.QueueFilter{Text: "o%r"}, 0},
+		{"text in an assignee", tasker.QueueFilter{Text: "kim"}, 1},
+		{"an id", tasker.QueueFilter{Text: cases[0].EntryUUID.String()}, 1},
+		{"all together", tasker.QueueFilter{
+			Reason: tasker.MaxRetriesExceeded, Namespace: "shop", Name: "order", Case: &cases[0].Key, State: tasker.TaskError, Text: "charge",
+		}, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.filter.Limit = 100
+			list, more, err := db.QueuePage(t.Context(), tt.filter)
+			if err != nil || more || len(list) != tt.want {
+				t.Errorf("%d entries, %v, %v; want %d", len(list), more, err, tt.want)
+			}
+			grouped, _, err := db.Cases(t.Context(), tt.filter)
+			n := 0
+			for _, c := range grouped {
+				n += int(c.Entries)
+			}
+			if err != nil || n != tt.want {
+				t.Errorf("cases of %d entries, %v; want %d", n, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheQueueIsReadPageByPage(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	seen := map[tasker.ID]bool{}
+	for offset := 0; ; offset += 10 {
+		list, more, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 10, Offset: offset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			seen[e.EntryUUID] = true
+		}
+		if last := offset == 20; more == last || len(list) != map[bool]int{false: 10, true: 5}[last] {
+			t.Fatalf("at %d: %d, more %v", offset, len(list), more)
+		}
+		if !more {
+			break
+		}
+	}
+	if len(seen) != 25 {
+		t.Errorf("%d entries seen, want 25", len(seen))
+	}
+}
+
+func TestHowSimilarInvestigationsEnded(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Name: "order", Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range list[:7] {
+		status := map[bool]string{true: "cancelled", false: "manually_resolved"}[i < 2]
+		if _, err := db.pool.Exec(t.Context(), `
+			UPDATE tasker.tasks_dlq
+			SET resolution_status = $2::tasker.dlq_resolution_status, resolved_at = dlq_timestamp + make_interval(mins => $3), resolved_by = 'Kim', resolution_notes = $4
+			WHERE dlq_entry_uuid = $1`, e.EntryUUID, status, i+1, fmt.Sprint("note ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := db.SimilarEntries(t.Context(), list[10].EntryUUID, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Counts[tasker.EntryCancelled] != 2 || got.Counts[tasker.EntryManuallyResolved] != 5 || len(got.Last) != 3 {
+		t.Fatalf("got %+v", got)
+	}
+	if last := got.Last[0]; last.Notes != "note 6" || last.By != "Kim" || last.Open != 7*time.Minute || last.EntryUUID != list[6].EntryUUID {
+		t.Errorf("the last is %+v", last)
+	}
+	if got, err = db.SimilarEntries(t.Context(), list[6].EntryUUID, 10); err != nil || slices.ContainsFunc(got.Last, func(e tasker.Ending) bool { return e.EntryUUID == list[6].EntryUUID }) {
+		t.Errorf("%+v, %v: an entry is similar to itself", got, err)
+	}
+	if plan := explain(t, db, selectEndings); !strings.Contains(plan, "tasks_dlq_ended_by_case") || strings.Contains(plan, "Sort") {
+		t.Errorf("the plan is\n%s", plan)
+	}
+}
+
+func TestWhatDiffersFromTaskToTaskIsNoPattern(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	for message, want := range map[string]string{
+		"":                            "",
+		"timeout":                     "timeout",
+		"HTTP 503 from 10.0.0.7:8080": "HTTP # from #",
+		"order 0193a1b2-aaaa-7bbb-8ccc-0123456789ab is gone": "order # is gone",
+		"digest 9f86d081884c7d659a2f":                        "digest #",
+		"facade decade deadbeef":                             "facade decade deadbeef",
+		"step2 of 17":                                        "step# of #",
+		"größe 12,5 überschritten":                           "größe # überschritten",
+		strings.Repeat("x", 600):                             strings.Repeat("x", 200),
+	} {
+		var got string
+		if err := db.pool.QueryRow(t.Context(), `SELECT tasker.error_pattern($1)`, message).Scan(&got); err != nil || got != want {
+			t.Errorf("%q becomes %q, %v; want %q", message, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package web_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+)
+
+// fail makes so many tasks of a template whose step fails with a message.
+func (h *house) fail(template, step, message string, count int) (tasks []tasker.ID) {
+	h.Helper()
+	for range count {
+		tasks = append(tasks, h.create(template, `{}`))
+	}
+	h.work(func(a tasker.Assignment) error {
+		if a.TaskName == template && a.Name == step {
+			return errors.New(strings.ReplaceAll(message, "@", a.TaskUUID.String()))
+		}
+		return nil
+	})
+	return tasks
+}
+
+func TestSameFailuresReadAsOneLine(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("validate"), step("charge", "validate"))
+	h.register("refund", step("pay"))
+	tasks := h.fail("order", "charge", "card of order @ declined", 7)
+	h.fail("refund", "pay", "bank is closed", 1)
+
+	r := h.get("/ui/")
+	for _, want := range []string{"8 investigations in 2 cases", "shop/order › charge", "card of order # declined", "shop/refund › pay"} {
+		if r.status != http.StatusOK || !strings.Contains(r.text, want) {
+			t.Errorf("%d, without %q:\n%s", r.status, want, r.text)
+		}
+	}
+	r = h.get("/ui/?view=entries")
+	if n := strings.Count(r.text, "data-row"); n != 8 || !strings.Contains(r.text, "a handler said that trying again is useless") {
+		t.Errorf("%d rows, want 8:\n%s", n, r.text)
+	}
+	for query, want := range map[string]int{
+		"template=refund": 1, "reason=max_retries_exceeded": 8, "reason=manual_dlq": 0, "text=declined": 7, "text=" + tasks[0].String(): 1,
+		"state=error": 8, "age=1h": 0, "recovered=true": 0, "limit=3": 3, "limit=3&offset=6": 2, "namespace=shop&text=bank": 1,
+	} {
+		r := h.get("/ui/?view=entries&" + query)
+		if n := strings.Count(r.text, "data-row"); r.status != http.StatusOK || n != want {
+			t.Errorf("%s: %d with %d rows, want %d", query, r.status, n, want)
+		}
+		if nothing := strings.Contains(r.text, "Nothing matches"); nothing != (want == 0) {
+			t.Errorf("%s: says that nothing matches: %v", query, nothing)
+		}
+	}
+	for query, want := range map[string]string{
+		"reason=boredom": "reason is none of", "state=happy": "state is none of", "limit=0": "limit must be a number from 1 to 1000",
+		"limit=1001": "from 1 to 1000", "offset=x": "offset must be a number", "age=long": "age must be a length", "age=-5m": "age must be a length",
+		"case=7": "case must be the key", "recovered=perhaps": "recovered must be true or false",
+	} {
+		if r := h.get("/ui/?" + query); r.status != http.StatusBadRequest || !strings.Contains(strings.ToLower(r.text), want) {
+			t.Errorf("%s: %d, without %q", query, r.status, want)
+		}
+	}
+}
+
+func TestTheQueueByMouse(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("validate"), step("charge", "validate"))
+	h.register("refund", step("pay"))
+	h.fail("order", "charge", "card of order @ declined", 40)
+	h.fail("refund", "pay", "bank is closed", 2)
+
+	tab := h.open("/ui/")
+	tab.Sees("42 investigations in 2 cases")
+	tab.Accessible()
+	tab.Picture("queue-cases-light")
+	tab.Follow("table a")
+	tab.Sees("40 investigations on this page")
+	tab.Sees("Case: shop/order › charge")
+	tab.Accessible()
+	tab.Picture("queue-entries-light")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("queue-entries-dark")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Accessible()
+	tab.Picture("queue-entries-narrow")
+	tab.Size(1280, 900)
+	tab.Type("input[name=text]", "no such thing")
+	tab.Follow(".filters button")
+	tab.Sees("Nothing matches")
+	tab.Accessible()
+}
+
+func TestTheQueueByKeys(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	h.register("refund", step("pay"))
+	h.fail("order", "charge", "declined", 3)
+	h.fail("refund", "pay", "closed", 2)
+	tab := h.open("/ui/")
+	tab.KeysAway("v")
+	tab.Sees("5 investigations on this page")
+	tab.Keys("j")
+	tab.Keys("j")
+	tab.Keys("j")
+	tab.Keys("k")
+	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
+	tab.KeysAway("v")
+	tab.Sees("in 2 cases")
+	tab.Keys("/")
+	tab.Until(`document.activeElement.name === "text"`)
+	tab.KeysAway("refund\r")
+	tab.Sees("2 investigations in 1 case")
+	tab.Keys("g")
+	tab.KeysAway("q")
+	tab.Sees("5 investigations in 2 cases")
+}
+
+// What happens shows by itself, and the reader stays where he is: the row that has
+// the focus keeps it, an open part stays open, and what is typed is not touched.
+func TestTheQueueKeepsItselfUpToDate(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	h.fail("order", "charge", "declined", 3)
+	tab := h.open("/ui/?view=entries")
+	tab.Sees("3 investigations on this page")
+	tab.Keys("j")
+	tab.Keys("j")
+	tab.Eval(`window.here = document.activeElement.href`)
+	h.fail("order", "charge", "declined", 2)
+	tab.Sees("5 investigations on this page")
+	if !tab.Is(`document.activeElement.href === window.here`) {
+		t.Error("the focus is lost")
+	}
+	tab.Keys("p") // stop
+	tab.Until(`document.getElementById("pause").getAttribute("aria-pressed") === "true"`)
+	h.fail("order", "charge", "declined", 1)
+	tab.Keys("p")
+	tab.Sees("6 investigations on this page")
+	tab.Keys("/")
+	tab.Keys("dec")
+	h.fail("order", "charge", "declined", 1)
+	tab.Keys("line")
+	tab.Until(`document.querySelector("input[name=text]").value === "decline"`)
+	tab.Keys("\x1b") // Esc: leave the field
+	tab.Sees("7 investigations on this page")
+}
+
+// Whatever a task brings along is text.
+func TestHostileNamesAreText(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for i, bad := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `{{.}}`, `javascript:alert(1)`, "\u202Egnirts", `' onmouseover='alert(1)`, `</title><svg onload=alert(1)>`,
+	} {
+		name := fmt.Sprint("t", i)
+		h.register(name, step("charge"))
+		h.fail(name, "charge", bad, 1)
+		tab := h.open("/ui/?view=entries&template=" + name)
+		if got := tab.Text("td code"); got != strings.ReplaceAll(bad, "1", "#") {
+			t.Errorf("%q is shown as %q", bad, got)
+		}
+		tab = h.open("/ui/?text=" + strings.NewReplacer("<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "{", "%7B", "}", "%7D").Replace(bad))
+		if !tab.Is(`document.querySelector("input[name=text]").value.length > 0`) {
+			t.Errorf("%q is not in its field", bad)
+		}
+	}
+}
+
+func TestAnEmptyQueueSaysWhatIsWatched(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	h.create("order", `{}`)
+	r := h.get("/ui/")
+	if !strings.Contains(r.text, "Nothing needs you") || !strings.Contains(r.text, "nearest to its threshold") || !strings.Contains(r.text, "shop/order") {
+		t.Errorf("says\n%s", r.text)
+	}
+}
+
+// Ten thousand open investigations make the page no slower than two calls of the
+// API; what the two take is told, and compared in docs/ui.md.
+func TestAQueueOfTenThousand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills a large queue")
+	}
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	h.fillQueue(10_000)
+	took := func(path string) time.Duration {
+		var best time.Duration
+		for range 9 {
+			start := time.Now()
+			if r := h.get(path); r.status != http.StatusOK {
+				t.Fatalf("%s: %d", path, r.status)
+			}
+			if d := time.Since(start); best == 0 || d < best {
+				best = d
+			}
+		}
+		return best
+	}
+	t.Logf("queue by case %v, each %v; two calls of the API %v", took("/ui/"), took("/ui/?view=entries"), 2*took("/v1/dlq/investigation-queue"))
+	r := h.get("/ui/")
+	if !strings.Contains(r.text, "10,000 investigations in 1 case") {
+		t.Errorf("says\n%s", r.text)
+	}
+	tab := h.open("/ui/?view=entries")
+	tab.Sees("100 investigations on this page")
+	tab.Picture("queue-10000")
+}

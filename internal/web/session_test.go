@@ -1,0 +1,138 @@
+package web_test
+
+import (
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+
+	"tasker/internal/auth"
+	"tasker/internal/web"
+)
+
+// postRaw sends a form as somebody else's page might have a browser send it.
+func (h *house) postRaw(path, form string, headers ...string) reply {
+	h.Helper()
+	r, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.server.URL+path, strings.NewReader(form))
+	h.must(err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for _, line := range headers {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
+	}
+	return h.do(r)
+}
+
+func TestOnlyOurOwnFormsChangeAnything(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	token := h.token()
+	for _, tt := range []struct {
+		name, form string
+		headers    []string
+		want       int
+	}{
+		{"ours", "token=" + token + "&name=Kim", nil, http.StatusOK},
+		{"without the token", "name=Kim", nil, http.StatusForbidden},
+		{"with another token", "token=AAAAAAAAAAAAAAAAAAAAAA&name=Kim", nil, http.StatusForbidden},
+		{"with an empty one", "token=&name=Kim", nil, http.StatusForbidden},
+		{"from another site", "token=" + token + "&name=Kim", []string{"Sec-Fetch-Site: cross-site"}, http.StatusForbidden},
+		{"from another origin", "token=" + token + "&name=Kim", []string{"Origin: https://evil.example"}, http.StatusForbidden},
+		{"no form", "%zz", nil, http.StatusBadRequest},
+		{"too large a form", "token=" + token + "&name=" + strings.Repeat("x", 3<<20), nil, http.StatusRequestEntityTooLarge},
+		{"a name of two lines", "token=" + token + "&name=a%0Ab", nil, http.StatusBadRequest},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if r := h.postRaw("/ui/name", tt.form, tt.headers...); r.status != tt.want {
+				t.Errorf("%d, want %d:\n%s", r.status, tt.want, r.text)
+			}
+		})
+	}
+	// Nobody has cookies yet: a token that one makes up is none.
+	jar, err := cookiejar.New(nil)
+	h.must(err)
+	h.client.Jar = jar
+	if r := h.postRaw("/ui/name", "token=&name=Kim"); r.status != http.StatusForbidden {
+		t.Errorf("without cookies: %d", r.status)
+	}
+}
+
+func TestCookiesAreOursAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	r := h.post("/ui/name", "name=Kim Ö")
+	if r.status != http.StatusSeeOther || r.header.Get("Location") != "/ui/" {
+		t.Fatalf("%d to %s", r.status, r.header.Get("Location"))
+	}
+	for _, line := range r.header.Values("Set-Cookie") {
+		if !strings.Contains(line, "HttpOnly") || !strings.Contains(line, "SameSite=Strict") || !strings.Contains(line, "Path=/ui") || strings.Contains(line, "Secure") {
+			t.Errorf("cookie %s", line)
+		}
+	}
+	if r := h.get("/ui/"); !strings.Contains(r.text, `value="Kim Ö"`) {
+		t.Error("the name is forgotten")
+	}
+	behindTLS := h.postRaw("/ui/name", "token="+h.token()+"&name=Kim", "X-Forwarded-Proto: https")
+	if line := behindTLS.header.Get("Set-Cookie"); !strings.Contains(line, "Secure") {
+		t.Errorf("behind TLS the cookie is %s", line)
+	}
+	h.post("/ui/name", "name=")
+	if r := h.get("/ui/"); strings.Contains(r.text, "Kim") {
+		t.Error("the name is still there")
+	}
+}
+
+func TestAFormLeadsBackToOurPagesOnly(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for back, want := range map[string]string{
+		"/ui/tasks?state=error": "/ui/tasks?state=error", "/ui": "/ui", "": "/ui/", "https://evil.example/": "/ui/", "//evil.example/ui/": "/ui/",
+		"/uiX": "/ui/", "/ui/\\evil": "/ui/", "/v1/tasks": "/ui/",
+	} {
+		if got := h.post("/ui/name", "name=Kim", "back="+back).header.Get("Location"); got != want {
+			t.Errorf("back to %q leads to %q, want %q", back, got, want)
+		}
+	}
+}
+
+func TestReadOnlyPages(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	if r := h.get("/ui/"); r.status != http.StatusOK || !strings.Contains(r.text, "Read-only") {
+		t.Errorf("%d, and does not say that it is read-only", r.status)
+	}
+	if r := h.post("/ui/name", "name=Kim"); r.status != http.StatusOK {
+		t.Errorf("a name: %d", r.status)
+	}
+}
+
+func TestPagesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for path, want := range map[string]int{"/ui/nowhere": 404, "/ui/static/nothing.css": 404, "/ui/static/../web.go": 404, "/ui/investigations": 404} {
+		if r := h.get(path); r.status != want {
+			t.Errorf("%s: %d, want %d", path, r.status, want)
+		}
+	}
+	if r := h.get("/ui"); r.status != http.StatusOK || r.url != "/ui/" {
+		t.Errorf("/ui leads to %s, %d", r.url, r.status)
+	}
+	r := h.get("/ui/" + url.PathEscape(`<script>alert(1)</script>`))
+	if r.status != http.StatusNotFound || strings.Contains(r.text, "<script>alert") {
+		t.Errorf("%d\n%s", r.status, r.text)
+	}
+}
+
+func TestTheHostIsChecked(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.Guard = &auth.Guard{LoopbackOnly: true} })
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/", nil)
+	h.must(err)
+	r.Host = "evil.example"
+	if got := h.do(r); got.status != http.StatusMisdirectedRequest || !strings.Contains(got.text, "server.allowed_hosts") {
+		t.Errorf("%d", got.status)
+	}
+}
