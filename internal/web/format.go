@@ -14,7 +14,7 @@ import (
 // functions are what templates can say. None of them returns HTML but [moment],
 // which is built from times only.
 var functions = template.FuncMap{
-	"ago": ago, "moment": moment, "momentOf": momentOf, "minutes": minutes, "pretty": pretty, "words": words, "short": short,
+	"ago": ago, "lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes, "pretty": pretty, "words": words, "short": short,
 	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "text": text, "clip": clip, "dict": dict,
 }
 

@@ -16,6 +16,7 @@ const (
 	shownMoves    = 100 // of a task
 	readMoves     = 400 // of a step
 	shownAttempts = 5
+	shownKin      = 5
 	shownError    = 200       // characters, in a list
 	shownDoc      = 256 << 10 // bytes of a document; who wants a larger one asks the API
 )
@@ -45,6 +46,7 @@ type investigationPage struct {
 	Attempts   []attempt // newest first
 	Earlier    []attempt
 	Compared   comparison
+	Kin        tasker.Kin // other investigations of the same case
 	Moves      []move
 	MoreMoves  bool
 	History    []tasker.EntryChange // newest first
@@ -103,6 +105,9 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	p.Snapshot = e.Snapshot
 	if len(e.Snapshot) > shownDoc {
 		p.Snapshot, p.Template, p.TooLarge = nil, nil, len(e.Snapshot)>>10
+	}
+	if p.Kin, err = s.DB.Kin(ctx, e.UUID, shownKin); err != nil {
+		return nil, err
 	}
 	p.History = slices.Clone(e.History)
 	slices.Reverse(p.History)
