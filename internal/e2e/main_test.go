@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tasker/client"
+	"tasker/internal/browsertest"
 	"tasker/internal/mqtest"
 	"tasker/internal/pgtest"
 	"tasker/rabbitmq"
@@ -74,7 +75,9 @@ func build(m *testing.M) (code int) {
 			code = 1
 		}
 	}()
-	return mqtest.Run(func() int { return pgtest.Run(m) })
+	return browsertest.Run(func() int {
+		return mqtest.Run(func() int { return pgtest.Run(m) })
+	})
 }
 
 func workerName(pid int) string { return fmt.Sprint("e2e ", pid) }
