@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ const (
 	shownMoves    = 100 // of a task
 	readMoves     = 400 // of a step
 	shownAttempts = 5
+	shownEndings  = 5         // of similar investigations
 	shownError    = 200       // characters, in a list
 	shownDoc      = 256 << 10 // bytes of a document; who wants a larger one asks the API
 )
@@ -45,6 +47,7 @@ type investigationPage struct {
 	Attempts   []attempt // newest first
 	Earlier    []attempt
 	Compared   comparison
+	Similar    similar
 	Moves      []move
 	MoreMoves  bool
 	History    []tasker.EntryChange // newest first
@@ -60,6 +63,22 @@ type stepRow struct {
 	tasker.Step
 	Failure string
 	Links   []stepLink
+}
+
+// Waits says what the step waits for, if it has not ended.
+func (r stepRow) Waits() string {
+	switch s := r.Step; {
+	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
+		return fmt.Sprintf("waits for %d of %d steps before it", s.TotalParents-s.CompletedParents, s.TotalParents)
+	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
+		return "waits for an answer from outside"
+	case s.State == tasker.StepEnqueued:
+		return "waits for a worker with handler " + s.Handler
+	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
+		return "in the hands of worker " + short(*s.WorkerUUID)
+	default:
+		return ""
+	}
 }
 
 // A stepLink leads to an action on a step.
@@ -111,6 +130,9 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 		return nil, err
 	}
 	p.Moves, p.MoreMoves = movesOf(moves), more
+	if p.Similar, err = s.similarTo(ctx, id); err != nil {
+		return nil, err
+	}
 	if err := s.addSteps(ctx, p, steps); err != nil {
 		return nil, err
 	}
@@ -176,6 +198,26 @@ func stepLinks(st tasker.Step, back tasker.ID) []stepLink {
 		}
 	}
 	return links
+}
+
+// similar is how other investigations of the same failure ended.
+type similar struct {
+	Counts []string // such as 3 manually resolved
+	Last   []tasker.Ending
+}
+
+func (s *server) similarTo(ctx context.Context, entry tasker.ID) (similar, error) {
+	ended, err := s.DB.SimilarEntries(ctx, entry, shownEndings)
+	if err != nil {
+		return similar{}, err
+	}
+	list := similar{Last: ended.Last}
+	for _, status := range tasker.ResolutionStatuses() {
+		if n := ended.Counts[status]; n > 0 {
+			list.Counts = append(list.Counts, count(n, "")+" "+words(status))
+		}
+	}
+	return list, nil
 }
 
 // addAttempts adds what the history tells of the step that failed.
