@@ -130,6 +130,9 @@ func TestAnInvestigationThatIsNotThere(t *testing.T) {
 	for _, path := range []string{"", "/update", "/own"} {
 		h.shows(h.get("/ui/investigations/"+tasker.NewID().String()+path), http.StatusNotFound, "No investigation")
 		h.shows(h.get("/ui/investigations/1"+path), http.StatusNotFound, "is no id")
+		if path != "" {
+			h.shows(h.post("/ui/investigations/"+tasker.NewID().String()+path, "actor=ann"), http.StatusNotFound, "No investigation")
+		}
 	}
 }
 
@@ -414,7 +417,7 @@ func TestALongHistoryIsShort(t *testing.T) {
 			(5, 'blocked_by_failures', 'error', 'give_up')) AS p (ordinal, from_state, to_state, event)
 		ORDER BY n, p.ordinal`)
 	r = st.get(st.page())
-	st.shows(r, http.StatusOK, "These are the last 100; the", "error, after 1 min →")
+	st.shows(r, http.StatusOK, "These are the last 100; the", "error, after 1 min →", "92 more moves before")
 	if n := strings.Count(r.text, `data-label="Move"`); n != 100 {
 		t.Errorf("shows %d moves", n)
 	}
