@@ -167,13 +167,15 @@ type Case struct {
 	EntryUUID    ID // the oldest
 }
 
-// Endings are how investigations of a case ended.
-type Endings struct {
-	Counts map[ResolutionStatus]int64 // the last MaxEndings of them
-	Last   []Ending                   // newest first
+// A Kin is what is known of other investigations of the same case.
+type Kin struct {
+	Case   ID
+	Open   int64                      // others that are open, up to MaxEndings
+	Counts map[ResolutionStatus]int64 // how the last MaxEndings of those ended that have
+	Last   []Ending                   // of those, newest first
 }
 
-// MaxEndings is how many ended investigations of a case are looked at.
+// MaxEndings is how many investigations of a case are looked at.
 const MaxEndings = 1000
 
 // An Ending is how one investigation ended.

@@ -138,13 +138,25 @@ func casesQuery(f tasker.QueueFilter) (sql string, args []any) {
 	return fmt.Sprintf(selectCases, from, where), args
 }
 
+const selectKin = `
+SELECT e.case_key, (
+    SELECT count(*)
+    FROM (
+        SELECT
+        FROM tasker.tasks_dlq d
+        WHERE d.resolution_status = 'pending' AND d.dlq_reason = e.dlq_reason AND d.case_key = e.case_key AND d.dlq_entry_uuid <> $1
+        LIMIT $2
+    ) o
+) AS open
+FROM tasker.tasks_dlq e
+WHERE e.dlq_entry_uuid = $1`
+
 const selectEndings = `
 SELECT d.dlq_entry_uuid, d.task_uuid, d.resolution_status::text, d.resolved_at, d.resolved_by, d.resolution_notes, d.dlq_timestamp
 FROM tasker.tasks_dlq d
-WHERE d.case_key = (SELECT e.case_key FROM tasker.tasks_dlq e WHERE e.dlq_entry_uuid = $1)
-  AND d.resolution_status <> 'pending' AND d.dlq_entry_uuid <> $1
+WHERE d.case_key = $1 AND d.resolution_status <> 'pending' AND d.dlq_entry_uuid <> $2
 ORDER BY d.case_key, d.resolved_at DESC
-LIMIT $2`
+LIMIT $3`
 
 type endingRow struct {
 	DlqEntryUUID     tasker.ID
@@ -156,23 +168,35 @@ type endingRow struct {
 	DlqTimestamp     time.Time
 }
 
-// SimilarEntries returns how other investigations of the same case ended: all of the
-// last MaxEndings counted, and the last few in full.
-func (db *DB) SimilarEntries(ctx context.Context, entry tasker.ID, few int) (tasker.Endings, error) {
-	rows, err := collect[endingRow](ctx, db.pool, selectEndings, entry, tasker.MaxEndings)
-	if err != nil {
-		return tasker.Endings{}, fmt.Errorf("read similar investigations: %w", known(err))
+// Kin returns the case of an investigation, how many others of it are open, and how
+// others ended: all that are looked at counted, and the last few in full. The error
+// is NotFound when there is no such entry.
+func (db *DB) Kin(ctx context.Context, entry tasker.ID, few int) (tasker.Kin, error) {
+	type row struct {
+		CaseKey tasker.ID
+		Open    int64
 	}
-	e := tasker.Endings{Counts: map[tasker.ResolutionStatus]int64{}}
+	found, err := collect[row](ctx, db.pool, selectKin, entry, tasker.MaxEndings)
+	if err != nil {
+		return tasker.Kin{}, fmt.Errorf("read the case of an investigation: %w", known(err))
+	}
+	if len(found) == 0 {
+		return tasker.Kin{}, tasker.Errorf(tasker.NotFound, "no investigation %s", entry)
+	}
+	k := tasker.Kin{Case: found[0].CaseKey, Open: found[0].Open, Counts: map[tasker.ResolutionStatus]int64{}}
+	rows, err := collect[endingRow](ctx, db.pool, selectEndings, k.Case, entry, tasker.MaxEndings)
+	if err != nil {
+		return tasker.Kin{}, fmt.Errorf("read how similar investigations ended: %w", known(err))
+	}
 	for i, r := range rows {
 		status := tasker.ResolutionStatus(r.ResolutionStatus)
-		e.Counts[status]++
+		k.Counts[status]++
 		if i < few {
-			e.Last = append(e.Last, tasker.Ending{
+			k.Last = append(k.Last, tasker.Ending{
 				EntryUUID: r.DlqEntryUUID, TaskUUID: r.TaskUUID, Status: status, At: r.ResolvedAt, By: r.ResolvedBy, Notes: r.ResolutionNotes,
 				Open: r.ResolvedAt.Sub(r.DlqTimestamp),
 			})
 		}
 	}
-	return e, nil
+	return k, nil
 }

@@ -18,7 +18,7 @@ const (
 	openMoves     = 8   // of them at once
 	readMoves     = 400 // of a step
 	shownAttempts = 5
-	shownEndings  = 5         // of similar investigations
+	shownKin      = 5
 	shownError    = 200       // characters, in a list
 	shownDoc      = 256 << 10 // bytes of a document; who wants a larger one asks the API
 )
@@ -48,8 +48,8 @@ type investigationPage struct {
 	Attempts     []attempt // newest first
 	Earlier      []attempt
 	Compared     comparison
-	Similar      similar
-	Moves        []move // newest first
+	Kin          tasker.Kin // other investigations of the same case
+	Moves        []move     // newest first
 	EarlierMoves []move
 	MoreMoves    int                  // all that are shown, when there are more of them
 	History      []tasker.EntryChange // newest first
@@ -125,6 +125,9 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	if len(e.Snapshot) > shownDoc {
 		p.Snapshot, p.Template, p.TooLarge = nil, nil, len(e.Snapshot)>>10
 	}
+	if p.Kin, err = s.DB.Kin(ctx, e.UUID, shownKin); err != nil {
+		return nil, err
+	}
 	p.History = slices.Clone(e.History)
 	slices.Reverse(p.History)
 	moves, more, err := s.DB.NewestTaskTransitions(ctx, task.UUID, shownMoves)
@@ -136,9 +139,6 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	}
 	n := min(len(moves), openMoves)
 	p.Moves, p.EarlierMoves = movesOf(moves)[:n], movesOf(moves)[n:]
-	if p.Similar, err = s.similarTo(ctx, id); err != nil {
-		return nil, err
-	}
 	if err := s.addSteps(ctx, p, steps); err != nil {
 		return nil, err
 	}
@@ -204,26 +204,6 @@ func stepLinks(st tasker.Step, back tasker.ID) []stepLink {
 		}
 	}
 	return links
-}
-
-// similar is how other investigations of the same failure ended.
-type similar struct {
-	Counts []string // such as 3 manually resolved
-	Last   []tasker.Ending
-}
-
-func (s *server) similarTo(ctx context.Context, entry tasker.ID) (similar, error) {
-	ended, err := s.DB.SimilarEntries(ctx, entry, shownEndings)
-	if err != nil {
-		return similar{}, err
-	}
-	list := similar{Last: ended.Last}
-	for _, status := range tasker.ResolutionStatuses() {
-		if n := ended.Counts[status]; n > 0 {
-			list.Counts = append(list.Counts, count(n, "")+" "+words(status))
-		}
-	}
-	return list, nil
 }
 
 // addAttempts adds what the history tells of the step that failed.

@@ -124,6 +124,37 @@ func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 	}
 }
 
+func TestAnInvestigationKnowsItsKin(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	tasks := h.fail("order", "charge", "card of order @ declined", 4)
+	path := func(task tasker.ID) string {
+		e, err := h.db.EntryOfTask(t.Context(), task)
+		h.must(err)
+		return "/ui/investigations/" + e.UUID.String()
+	}
+	r := h.get(path(tasks[0]))
+	if !strings.Contains(r.text, "3 other investigations") {
+		t.Errorf("does not say that three others are open:\n%s", r.text)
+	}
+	status, notes, by := tasker.EntryCancelled, "the bank was <b>away</b>", "Kim"
+	e, err := h.db.EntryOfTask(t.Context(), tasks[1])
+	h.must(err)
+	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
+	h.must(err)
+	r = h.get(path(tasks[0]))
+	for _, want := range []string{"2 other investigations", "1 cancelled", "the bank was &lt;b&gt;away&lt;/b&gt;", e.UUID.String()} {
+		if !strings.Contains(r.text, want) {
+			t.Errorf("does not say %q", want)
+		}
+	}
+	h.register("refund", step("pay"))
+	if r = h.get(path(h.fail("refund", "pay", "closed", 1)[0])); !strings.Contains(r.text, "the first of its kind") {
+		t.Error("does not say that it is the first of its kind")
+	}
+}
+
 func TestAnInvestigationThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -455,7 +486,7 @@ func (h *house) next() []tasker.Assignment {
 	}
 }
 
-// A step that was tried again shows each attempt, and how those of others ended.
+// A step that was tried again shows each attempt, and how others like it ended.
 func TestAttemptsAndSimilarInvestigationsAreShown(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -476,14 +507,14 @@ func TestAttemptsAndSimilarInvestigationsAreShown(t *testing.T) {
 		h.must(err)
 		st.entry, st.step = e.UUID, *e.StepUUID
 		if i == 0 {
-			h.shows(h.get(st.page()), http.StatusOK, "No other investigation of the same failure has ended yet.")
+			h.shows(h.get(st.page()), http.StatusOK, "It is the first of its kind")
 			h.shows(h.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=restarted <db-1>"), http.StatusOK)
 		}
 	}
 	h.shows(h.get(st.page()), http.StatusOK, "failed in all of its 3 attempts, the last at", "connection refused", "Attempt 1<", "Attempt 2<", "Attempt 3<", "type net.Error",
 		`"host": "db-1"`, "1 manually resolved", "restarted <db-1>", "waits for 1 of 1 steps before it")
 	tab := h.open(st.page())
-	tab.Sees("How similar investigations ended")
+	tab.Sees("The same failure elsewhere")
 	pictures(tab, "attempts")
 }
 
