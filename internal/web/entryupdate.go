@@ -75,6 +75,7 @@ func (s *server) entryForm(x *exchange) (*view, error) {
 		p.Status = tasker.EntryManuallyResolved
 	}
 	u := p.change(x.actor)
+	u.Unchanged = &p.Entry.UpdatedAt
 	if u.Notes == nil {
 		u.Notes = new("what you found")
 	}

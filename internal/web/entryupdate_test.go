@@ -19,7 +19,9 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	path := st.page() + "/update"
-	st.shows(st.get(path), http.StatusOK, "Stays open", "Permanently failed", "The task is written off", "<strong>charge</strong>", st.seen())
+	st.shows(st.get(path), http.StatusOK, "Stays open", "Permanently failed", "The task is written off", "<strong>charge</strong>", `value="`+st.seen(),
+		"--notes 'what you found'", "--if-unchanged-since "+st.seen())
+	st.shows(st.get(path+"?end=1"), http.StatusOK, `value="manually_resolved" checked`, "--status manually_resolved")
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=looking at the bank", "assignee=bob"), http.StatusOK,
 		"Your note is in the history.", "taken by bob", "updated</strong> by <bdi>ann", "looking at the bank")
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=carol"), http.StatusOK, "carol has the investigation now.")

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 // How much of a history a page shows.
 const (
 	shownMoves    = 100 // of a task
+	openMoves     = 8   // of them at once
 	readMoves     = 400 // of a step
 	shownAttempts = 5
 	shownKin      = 5
@@ -32,29 +34,30 @@ func taskPath(id tasker.ID) string { return Root + "/tasks/" + id.String() }
 // investigationPage is one investigation: the evidence, what has become of it, and
 // what can be done.
 type investigationPage struct {
-	Entry      tasker.Entry
-	Task       tasker.Task
-	Cause      tasker.Cause
-	Story      []string
-	Assignee   string
-	Open       bool
-	Graph      graph
-	Steps      []stepRow
-	Verbs      []stepLink // of the step that the investigation is about
-	Stuck      string     // why nothing can be done to its steps
-	Failed     *tasker.Step
-	Attempts   []attempt // newest first
-	Earlier    []attempt
-	Compared   comparison
-	Kin        tasker.Kin // other investigations of the same case
-	Moves      []move
-	MoreMoves  bool
-	History    []tasker.EntryChange // newest first
-	Thresholds json.RawMessage
-	Template   json.RawMessage
-	Snapshot   json.RawMessage
-	TooLarge   int    // KiB of a snapshot that is not shown
-	Hidden     string // why the evidence is not complete
+	Entry        tasker.Entry
+	Task         tasker.Task
+	Cause        tasker.Cause
+	Story        []string
+	Assignee     string
+	Open         bool
+	Graph        graph
+	Steps        []stepRow
+	Verbs        []stepLink // of the step that the investigation is about
+	Stuck        string     // why nothing can be done to its steps
+	Failed       *tasker.Step
+	Attempts     []attempt // newest first
+	Earlier      []attempt
+	Compared     comparison
+	Kin          tasker.Kin // other investigations of the same case
+	Moves        []move     // newest first
+	EarlierMoves []move
+	MoreMoves    int                  // all that are shown, when there are more of them
+	History      []tasker.EntryChange // newest first
+	Thresholds   json.RawMessage
+	Template     json.RawMessage
+	Snapshot     json.RawMessage
+	TooLarge     int    // KiB of a snapshot that is not shown
+	Hidden       string // why the evidence is not complete
 }
 
 // A stepRow is a step as it is now, with what can be done to it.
@@ -62,6 +65,22 @@ type stepRow struct {
 	tasker.Step
 	Failure string
 	Links   []stepLink
+}
+
+// Waits says what the step waits for, if it has not ended.
+func (r stepRow) Waits() string {
+	switch s := r.Step; {
+	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
+		return fmt.Sprintf("waits for %d of %d steps before it", s.TotalParents-s.CompletedParents, s.TotalParents)
+	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
+		return "waits for an answer from outside"
+	case s.State == tasker.StepEnqueued:
+		return "waits for a worker with handler " + s.Handler
+	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
+		return "in the hands of worker " + short(*s.WorkerUUID)
+	default:
+		return ""
+	}
 }
 
 // A stepLink leads to an action on a step.
@@ -115,7 +134,11 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	if err != nil {
 		return nil, err
 	}
-	p.Moves, p.MoreMoves = movesOf(moves), more
+	if more {
+		p.MoreMoves = len(moves)
+	}
+	n := min(len(moves), openMoves)
+	p.Moves, p.EarlierMoves = movesOf(moves)[:n], movesOf(moves)[n:]
 	if err := s.addSteps(ctx, p, steps); err != nil {
 		return nil, err
 	}
@@ -215,10 +238,14 @@ func (a attempt) Took() string {
 	if a.Began.IsZero() || a.Ended.IsZero() {
 		return ""
 	}
-	if d := a.Ended.Sub(a.Began); d < time.Second {
+	switch d := a.Ended.Sub(a.Began); {
+	case d < time.Millisecond:
+		return "less than 1 ms"
+	case d < time.Second:
 		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	default:
+		return length(d)
 	}
-	return length(a.Ended.Sub(a.Began))
 }
 
 // attemptsOf reads the attempts out of the moves of a step, both newest first.

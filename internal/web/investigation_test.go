@@ -161,6 +161,9 @@ func TestAnInvestigationThatIsNotThere(t *testing.T) {
 	for _, path := range []string{"", "/update", "/own"} {
 		h.shows(h.get("/ui/investigations/"+tasker.NewID().String()+path), http.StatusNotFound, "No investigation")
 		h.shows(h.get("/ui/investigations/1"+path), http.StatusNotFound, "is no id")
+		if path != "" {
+			h.shows(h.post("/ui/investigations/"+tasker.NewID().String()+path, "actor=ann"), http.StatusNotFound, "No investigation")
+		}
 	}
 }
 
@@ -445,7 +448,7 @@ func TestALongHistoryIsShort(t *testing.T) {
 			(5, 'blocked_by_failures', 'error', 'give_up')) AS p (ordinal, from_state, to_state, event)
 		ORDER BY n, p.ordinal`)
 	r = st.get(st.page())
-	st.shows(r, http.StatusOK, "These are the last 100; the", "error, after 1 min →")
+	st.shows(r, http.StatusOK, "These are the last 100; the", "error, after 1 min →", "92 more moves before")
 	if n := strings.Count(r.text, `data-label="Move"`); n != 100 {
 		t.Errorf("shows %d moves", n)
 	}
@@ -464,5 +467,86 @@ func TestLargeEvidenceIsLeftOut(t *testing.T) {
 	h.shows(r, http.StatusOK, "read it as JSON", "/v1/dlq/entry/"+e.UUID.String())
 	if strings.Contains(r.text, "0123456789abcdef") {
 		t.Error("shows it all the same")
+	}
+}
+
+// next claims a step, once the backoff of one has passed.
+func (h *house) next() []tasker.Assignment {
+	h.Helper()
+	for {
+		for _, l := range h.engine.Loops() {
+			_, err := l.Pass(h.Context())
+			h.must(err)
+		}
+		list, err := h.engine.Claim(h.Context(), h.worker, 1, 0)
+		h.must(err)
+		if len(list) > 0 {
+			return list
+		}
+	}
+}
+
+// A step that was tried again shows each attempt, and how others like it ended.
+func TestAttemptsAndSimilarInvestigationsAreShown(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	charge := step("charge")
+	charge.Retry.MaxAttempts = 3
+	h.register("order", charge, step("ship", "charge"))
+	var st *stuck
+	for i := range 2 {
+		st = &stuck{house: h, task: h.create("order", `{}`)}
+		for range 3 {
+			list := h.next()
+			_, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{
+				Message: "connection refused", Type: "net.Error", Retryable: true, Context: json.RawMessage(`{"host": "db-1"}`),
+			}}}, 0)
+			h.must(err)
+		}
+		e, err := h.db.EntryOfTask(t.Context(), st.task)
+		h.must(err)
+		st.entry, st.step = e.UUID, *e.StepUUID
+		if i == 0 {
+			h.shows(h.get(st.page()), http.StatusOK, "It is the first of its kind")
+			h.shows(h.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=restarted <db-1>"), http.StatusOK)
+		}
+	}
+	h.shows(h.get(st.page()), http.StatusOK, "failed in all of its 3 attempts, the last at", "connection refused", "Attempt 1<", "Attempt 2<", "Attempt 3<", "type net.Error",
+		`"host": "db-1"`, "1 manually resolved", "restarted <db-1>", "waits for 1 of 1 steps before it")
+	tab := h.open(st.page())
+	tab.Sees("The same failure elsewhere")
+	pictures(tab, "attempts")
+}
+
+// A task that stood still has no step to blame; the keys work on the step in the row.
+func TestAStepIsChosenByKeys(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	pay := step("payment")
+	pay.Type, pay.Handler = tasker.ExternalStep, tasker.Handler{}
+	h.register("order", step("reserve"), pay, step("ship", "reserve", "payment"))
+	st := &stuck{house: h, task: h.create("order", `{}`)}
+	h.work(func(tasker.Assignment) error { return nil })
+	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', warn_at = warn_at - interval '2 hours',
+		stale_at = stale_at - interval '2 hours', created_at = created_at - interval '2 hours'`)
+	_, err := h.dlq.Sweep(t.Context())
+	h.must(err)
+	e, err := h.db.EntryOfTask(t.Context(), st.task)
+	h.must(err)
+	st.entry = e.UUID
+	tab := h.open(st.page())
+	tab.Sees("made no progress in the state waiting for dependencies for 2 h 0 min, 1 h 0 min longer than its threshold of 1 h 0 min: step payment waited for an answer from outside.")
+	tab.Sees("The staleness sweep found it")
+	pictures(tab, "stale")
+	tab.Keys("jj")
+	tab.KeysAway("c")
+	tab.Sees("Complete step payment")
+	tab.Sees("1 step is enqueued: ship.")
+	tab.Is(`document.activeElement.select(), true`)
+	tab.Keys(`"paid"` + "\t\tby phone\tann\t")
+	tab.KeysAway("\r")
+	tab.Sees("Step payment was completed: it is complete now, and the task has steps in process.")
+	if got := st.goesOn(); got != tasker.TaskComplete {
+		t.Errorf("the task is %s", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tasker"
 	"tasker/internal/ctl"
@@ -218,4 +219,51 @@ func TestTheSameFromATerminal(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A task needs no investigation for somebody to act on its steps.
+func TestAStepOfATaskWithoutAnInvestigation(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	st := &stuck{house: h, task: h.create("order", `{}`)}
+	st.step = st.stepOf("charge").UUID
+	st.shows(st.get(st.action("resolve")), http.StatusOK, "The step is in the queue", "The task will most likely be <span class=\"chip good\">complete</span>")
+	if r := st.post(st.action("resolve"), "reason=not needed", "actor=ann", "interrupt=1"); r.url != "/ui/tasks/"+st.task.String() {
+		t.Errorf("goes on to %s", r.url)
+	}
+	if s := st.stepOf("charge"); s.State != tasker.StepResolvedManually {
+		t.Errorf("the step is %s", s.State)
+	}
+	made, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "order", Context: json.RawMessage(`{}`), StartAt: time.Now().Add(time.Hour)}})
+	h.must(err)
+	st.task = made[0].TaskUUID
+	st.step = st.stepOf("charge").UUID
+	st.shows(st.get(st.action("resolve")), http.StatusConflict, "The task has not started yet")
+}
+
+func TestWithoutADatabaseNothingIsPromised(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	seen := st.seen()
+	st.db.Close()
+	for _, path := range []string{st.page(), st.page() + "/update", st.page() + "/own", st.action("reset"), st.action("complete")} {
+		if r := st.get(path); r.status < 500 || !strings.Contains(r.text, `role="alert"`) {
+			t.Errorf("%s is answered with %d", path, r.status)
+		}
+		if r := st.post(path, "actor=ann", "reason=x", "notes=x", "result=1", "seen="+seen); path != st.page() && r.status < 500 {
+			t.Errorf("a form sent to %s is answered with %d", path, r.status)
+		}
+	}
+}
+
+// A terminal reaches the server as the browser does.
+func TestCommandsNameTheServer(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	st.shows(st.get(st.action("reset")), http.StatusOK, "tasker-ctl --server "+st.server.URL+" task reset-step "+st.task.String())
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, st.server.URL+st.action("reset"), nil)
+	st.must(err)
+	r.Header.Set("X-Forwarded-Proto", "https")
+	st.shows(st.do(r), http.StatusOK, strings.Replace(st.server.URL, "http:", "https:", 1)+"/v1/tasks/"+st.task.String()+"/workflow_steps/")
 }
