@@ -166,6 +166,12 @@ func (tab *Tab) Choose(selector, value string) {
 	tab.Eval(fmt.Sprintf(`document.querySelector(%q).dispatchEvent(new Event("change", {bubbles: true}))`, selector))
 }
 
+// ChooseAway takes an option of a select that leads to another page, and waits for it.
+func (tab *Tab) ChooseAway(selector, value string) {
+	tab.Helper()
+	tab.leaves(func() { tab.Choose(selector, value) })
+}
+
 // Text is the text that a reader sees of an element, once it is there.
 func (tab *Tab) Text(selector string) string {
 	tab.Helper()
@@ -241,7 +247,10 @@ func (tab *Tab) Dark(dark bool) {
 	}
 	tab.do("prefer "+scheme, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme},
+				{Name: "prefers-reduced-motion", Value: "reduce"}, // or what is looked at next is half of each
+			},
 		})
 		return err
 	}))

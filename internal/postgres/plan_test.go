@@ -51,7 +51,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"claimSteps": claimSteps, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"settleTasks": settleTasks, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
-		"expiredLeases": expiredLeases, "keptReports": keptReports, "selectSteps": selectSteps, "cancelSteps": cancelSteps,
+		"expiredLeases": expiredLeases, "keptReports": keptReports, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,
 		"cancelTask": cancelTask, "selectQueues": selectQueues, "hearWorker": hearWorker, "selectQueue": selectQueue, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
 		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
 		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,

@@ -80,6 +80,31 @@ func (db *DB) NewestStepTransitions(ctx context.Context, task, step tasker.ID, l
 	return db.transitions(ctx, limit, newestStepTransitions, task, limit+1, step)
 }
 
+// Of both histories the newest are read by the key, and of these the newest taken.
+const taskHistory = `
+SELECT *
+FROM (
+    (SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
+        NULL::uuid AS worker_uuid, coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
+    FROM tasker.task_transitions
+    WHERE task_uuid = $1
+    ORDER BY transition_id DESC LIMIT $2)
+    UNION ALL
+    (SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt,
+        worker_uuid, coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
+    FROM tasker.workflow_step_transitions
+    WHERE task_uuid = $1
+    ORDER BY transition_id DESC LIMIT $2)
+) h
+ORDER BY created_at DESC, step_uuid IS NULL DESC, transition_id DESC LIMIT $2`
+
+// TaskHistory returns what has happened to a task and all of its steps, newest
+// first, and says whether there is more before that. Of a task that does not exist
+// it is empty.
+func (db *DB) TaskHistory(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
+	return db.transitions(ctx, limit, taskHistory, task, limit+1)
+}
+
 func (db *DB) transitions(ctx context.Context, limit int, sql string, args ...any) ([]tasker.Transition, bool, error) {
 	rows, err := collect[transitionRow](ctx, db.pool, sql, args...)
 	if err != nil {

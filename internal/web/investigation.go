@@ -182,7 +182,7 @@ func (s *server) addSteps(ctx context.Context, p *investigationPage, steps []tas
 	for _, st := range steps {
 		row := stepRow{Step: st, Failure: clip(failureOf(st.Error).Message, shownError)}
 		if p.Stuck == "" && !s.ReadOnly {
-			row.Links = stepLinks(st, p.Entry.UUID)
+			row.Links = stepLinks(st, &p.Entry.UUID)
 		}
 		if p.Entry.StepUUID != nil && st.UUID == *p.Entry.StepUUID {
 			p.Failed, p.Verbs = &row.Step, row.Links
@@ -193,13 +193,17 @@ func (s *server) addSteps(ctx context.Context, p *investigationPage, steps []tas
 }
 
 // stepLinks are the actions that the state of a step allows; back is the
-// investigation to return to.
-func stepLinks(st tasker.Step, back tasker.ID) []stepLink {
+// investigation to return to, if it is not the task.
+func stepLinks(st tasker.Step, back *tasker.ID) []stepLink {
 	var links []stepLink
+	query := ""
+	if back != nil {
+		query = "?entry=" + back.String()
+	}
 	for _, v := range stepVerbs {
 		if v.allowed(st.State) {
 			links = append(links, stepLink{
-				Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + "?entry=" + back.String(),
+				Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + query,
 			})
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 // routes is the table of all pages.
 func (s *server) routes() []route {
-	return slices.Concat(s.queueRoutes(), s.investigationRoutes(), s.entryUpdateRoutes(), s.stepActionRoutes(),
-		[]route{{http.MethodPost, namePath, s.setName}})
+	return slices.Concat(
+		s.queueRoutes(), s.investigationRoutes(), s.entryUpdateRoutes(), s.stepActionRoutes(), s.taskRoutes(),
+		[]route{{http.MethodPost, namePath, s.setName}},
+	)
 }

@@ -1,0 +1,216 @@
+package web_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tasker"
+)
+
+// fail makes the steps of these names fail for good.
+func fail(names ...string) func(tasker.Assignment) error {
+	return func(a tasker.Assignment) error {
+		for _, n := range names {
+			if a.Name == n {
+				return errors.New("the gateway says no to " + n)
+			}
+		}
+		return nil
+	}
+}
+
+// everyLook makes tasks of every look that the list knows, and returns them by it.
+func (h *house) everyLook() map[string]tasker.ID {
+	h.Helper()
+	h.register("order", step("reserve"), step("charge", "reserve"), step("ship", "charge"))
+	external := step("answer")
+	external.Type, external.Handler = tasker.ExternalStep, tasker.Handler{}
+	h.register("question", external)
+	again := step("poll")
+	again.Retry = tasker.Retry{Retryable: true, MaxAttempts: 9, Backoff: tasker.ConstantBackoff, BaseMS: 600_000, MaxBackoffMS: 600_000}
+	h.register("poll", again)
+	looks := map[string]tasker.ID{}
+	looks["complete"] = h.create("order", `{"n":1}`)
+	h.work(fail())
+	looks["error"] = h.create("order", `{"n":2}`)
+	h.work(fail("charge"))
+	looks["waiting for dependencies"] = h.create("question", `{}`)
+	looks["waiting for retry"] = h.create("poll", `{}`)
+	list, err := h.engine.Claim(h.Context(), h.worker, 100, 0)
+	h.must(err)
+	var outcomes []tasker.Outcome
+	for _, a := range list {
+		outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "busy", Type: "test", Retryable: true}})
+	}
+	_, err = h.engine.Report(h.Context(), h.worker, outcomes, 0)
+	h.must(err)
+	looks["cancelled"] = h.create("order", `{"n":3}`)
+	h.must(h.engine.CancelTask(h.Context(), looks["cancelled"], "Ada", "not needed"))
+	looks["steps in process"] = h.create("order", `{"n":4}`)
+	return looks
+}
+
+func TestTheListOfTasks(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.get("/ui/tasks")
+	if r.status != http.StatusOK || !strings.Contains(r.text, "There are no tasks") {
+		t.Errorf("without tasks: %d", r.status)
+	}
+	looks := h.everyLook()
+	r = h.get("/ui/tasks")
+	for look, id := range looks {
+		if !strings.Contains(r.text, `href="/ui/tasks/`+id.String()+`"`) || !strings.Contains(r.text, ">"+look+"</span>") {
+			t.Errorf("the list lacks %s, or its look %q", id, look)
+		}
+	}
+	for _, want := range []string{
+		`title="Permanently failed: max retries exceeded"`, `aria-label="Permanently failed: max retries exceeded"`,
+		"3 of 3 steps", "1 of 3 steps, 1 failed", "0 of 3 steps, 3 cancelled", "0 of 3 steps, 1 under way", `<option value="shop">`,
+	} {
+		if !strings.Contains(r.text, want) {
+			t.Errorf("the list lacks %s", want)
+		}
+	}
+	for query, want := range map[string][]string{
+		"state=error":                     {"error"},
+		"state=complete&namespace=shop":   {"complete"},
+		"name=question":                   {"waiting for dependencies"},
+		"dead_lettered=true":              {"error"},
+		"dead_lettered=true&name=poll":    nil,
+		"dead_lettered=false&state=error": nil,
+		"namespace=nowhere":               nil,
+		"offset=5":                        {"complete"},
+	} {
+		r := h.get("/ui/tasks?" + query)
+		if got := strings.Count(r.text, "<tr data-row"); r.status != http.StatusOK || got != len(want) {
+			t.Errorf("%s: %d, %d tasks, want %v", query, r.status, got, want)
+		}
+		for _, look := range want {
+			if !strings.Contains(r.text, "/ui/tasks/"+looks[look].String()) {
+				t.Errorf("%s lacks %s", query, look)
+			}
+		}
+		if want == nil && (!strings.Contains(r.text, "No task matches") || !strings.Contains(r.text, `<a href="/ui/tasks">Show all tasks`)) {
+			t.Errorf("%s does not say that nothing matches", query)
+		}
+	}
+	if r := h.get("/ui/tasks?offset=50"); !strings.Contains(r.text, "The list ends before this page") {
+		t.Error("a page after the end does not say so")
+	}
+}
+
+func TestALongListOfTasksIsReadByThePage(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("reserve"))
+	var list []tasker.NewTask
+	for range 130 {
+		list = append(list, tasker.NewTask{Namespace: space, Name: "order", Context: json.RawMessage(`{}`)})
+	}
+	_, err := h.engine.CreateTasks(h.Context(), list)
+	h.must(err)
+	before := h.db.Pool().Stat().AcquireCount()
+	r := h.get("/ui/tasks?state=steps_in_process")
+	if n := h.db.Pool().Stat().AcquireCount() - before; n != 2 {
+		t.Errorf("%d queries, want one for the tasks and one for the namespaces", n)
+	}
+	if strings.Count(r.text, "<tr data-row") != 100 || !strings.Contains(r.text, `href="/ui/tasks?offset=100&amp;state=steps_in_process"`) {
+		t.Error("the first page has not a hundred tasks and a link to the next")
+	}
+	if r := h.get("/ui/tasks?state=steps_in_process&offset=100"); strings.Count(r.text, "<tr data-row") != 30 || !strings.Contains(r.text, `rel="prev"`) {
+		t.Error("the second page has not thirty tasks and a link back")
+	}
+}
+
+func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for query, want := range map[string]string{
+		"state=asleep":          "State is none of",
+		"dead_lettered=perhaps": "Dead_lettered is none of",
+		"offset=-1":             "Offset must be a number from 0",
+		"namespace=%00":         "Namespace has a NUL",
+		"name=%ff":              "Name has a NUL or is not valid UTF-8",
+	} {
+		if r := h.get("/ui/tasks?" + query); r.status != http.StatusBadRequest || !strings.Contains(r.text, want) {
+			t.Errorf("%s: %d, want %q", query, r.status, want)
+		}
+	}
+}
+
+func TestATaskIsOpenedByItsID(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("reserve"))
+	id := h.create("order", `{}`)
+	if r := h.get("/ui/tasks?id=+" + id.String() + "+"); r.url != "/ui/tasks/"+id.String() || r.status != http.StatusOK {
+		t.Errorf("%d at %s", r.status, r.url)
+	}
+	missing := tasker.NewID().String()
+	if r := h.get("/ui/tasks?id=" + missing); r.status != http.StatusNotFound || !strings.Contains(r.text, "There is no task "+missing) || !strings.Contains(r.text, `value="`+missing+`"`) {
+		t.Errorf("of no task: %d", r.status)
+	}
+	if r := h.get("/ui/tasks?id=%3Cb%3E"); r.status != http.StatusBadRequest || !strings.Contains(r.text, "is no id of a task") || strings.Contains(r.text, "<b>") {
+		t.Errorf("of no id: %d", r.status)
+	}
+	e, err := h.dlq.Open(h.Context(), id, "Ada", "look", nil)
+	h.must(err)
+	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if r := h.get("/ui/tasks?id=" + e.UUID.String()); r.header.Get("Location") != "/ui/investigations/"+e.UUID.String() {
+		t.Errorf("of an investigation: %d to %s", r.status, r.header.Get("Location"))
+	}
+}
+
+func TestTasksInABrowser(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	looks := h.everyLook()
+	tab := h.open("/ui/tasks")
+	tab.Accessible()
+	tab.Picture("tasks-light")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("tasks-dark")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Accessible()
+	tab.Picture("tasks-narrow")
+	tab.Dark(false)
+	tab.Size(1280, 900)
+
+	// By mouse: a filter is applied when it is chosen, and cleared.
+	tab.ChooseAway("select[name=dead_lettered]", "true")
+	tab.Until(`location.search.includes("dead_lettered=true") && document.querySelectorAll("[data-row]").length === 1`)
+	if title := tab.Texts("a.skull"); len(title) != 1 {
+		t.Errorf("%d badges, want one", len(title))
+	}
+	tab.ChooseAway("select[name=state]", "cancelled")
+	tab.Sees("No task matches")
+	tab.Accessible()
+	tab.Picture("tasks-nothing")
+	tab.Follow(".empty a")
+	tab.Until(`document.querySelectorAll("[data-row]").length === 6`)
+
+	// By keys: into the filters, down the rows, into a task.
+	tab.Keys("/")
+	tab.Until(`document.activeElement.name === "state"`)
+	tab.Keys("\x1b")
+	tab.Keys("jj")
+	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
+	tab.KeysAway("\r")
+	if at := tab.Address(); !strings.HasSuffix(at, looks["cancelled"].String()) {
+		t.Errorf("the second row leads to %s", at)
+	}
+	tab.KeysAway("gt")
+	tab.Keys("f")
+	tab.Until(`document.activeElement.name === "id"`)
+	tab.Type("input[name=id]", looks["error"].String())
+	tab.KeysAway("\r")
+	if at := tab.Address(); !strings.HasSuffix(at, looks["error"].String()) {
+		t.Errorf("the id leads to %s", at)
+	}
+}
