@@ -114,6 +114,17 @@ type EntryStats struct {
 	AvgResolutionTimeMinutes *float64 // of ended entries only
 }
 
+// An EntryCount is how many investigations were opened, and how many ended, in a
+// stretch of time.
+type EntryCount struct {
+	From   time.Time
+	Opened int64
+	Ended  int64
+}
+
+// MaxEntryCount is where counting over time stops, for each of the two.
+const MaxEntryCount = 100_000
+
 // A QueueEntry is one line of the triage queue (view v_dlq_investigation_queue).
 type QueueEntry struct {
 	EntryUUID          ID

@@ -45,6 +45,43 @@ func (db *DB) EntryStats(ctx context.Context) ([]tasker.EntryStats, error) {
 	return out, nil
 }
 
+// The newest are counted, up to a limit: a month of a bad year is no reason to read
+// for seconds. Each of the two reads an index from its end.
+const selectEntryCounts = `
+SELECT s.at, coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended
+FROM generate_series($1::timestamptz, now(), $2::interval) AS s (at)
+LEFT JOIN (
+    SELECT date_bin($2, d.dlq_timestamp, $1) AS at, count(*) AS n
+    FROM (SELECT dlq_timestamp FROM tasker.tasks_dlq WHERE dlq_timestamp >= $1 ORDER BY dlq_timestamp DESC LIMIT $3) d
+    GROUP BY 1
+) o ON o.at = s.at
+LEFT JOIN (
+    SELECT date_bin($2, d.resolved_at, $1) AS at, count(*) AS n
+    FROM (
+        SELECT resolved_at FROM tasker.tasks_dlq WHERE resolution_status <> 'pending' AND resolved_at >= $1 ORDER BY resolved_at DESC LIMIT $3
+    ) d
+    GROUP BY 1
+) e ON e.at = s.at
+ORDER BY s.at`
+
+// EntryCounts counts the investigations that were opened and that ended since an
+// instant, in stretches of one width; of each the newest MaxEntryCount.
+func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Duration) ([]tasker.EntryCount, error) {
+	type row struct {
+		At            time.Time
+		Opened, Ended int64
+	}
+	rows, err := collect[row](ctx, db.pool, selectEntryCounts, since, width, tasker.MaxEntryCount)
+	if err != nil {
+		return nil, fmt.Errorf("count investigations over time: %w", known(err))
+	}
+	out := make([]tasker.EntryCount, len(rows))
+	for i, r := range rows {
+		out[i] = tasker.EntryCount{From: r.At, Opened: r.Opened, Ended: r.Ended}
+	}
+	return out, nil
+}
+
 type queueRow struct {
 	DlqEntryUUID       tasker.ID
 	TaskUUID           tasker.ID

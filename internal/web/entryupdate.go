@@ -64,8 +64,8 @@ var endings = []ending{
 
 // entryForm shows the form.
 func (s *server) entryForm(x *exchange) (*view, error) {
-	if s.ReadOnly {
-		return nil, errReadOnly
+	if err := s.mayChange(); err != nil {
+		return nil, err
 	}
 	p, err := s.entryUpdateOf(x)
 	if err != nil {
@@ -266,8 +266,8 @@ type ownPage struct {
 }
 
 func (s *server) ownForm(x *exchange) (*view, error) {
-	if s.ReadOnly {
-		return nil, errReadOnly
+	if err := s.mayChange(); err != nil {
+		return nil, err
 	}
 	p, err := s.entryUpdateOf(x)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // functions are what templates can say. None of them returns HTML but [moment],
 // which is built from times only.
 var functions = template.FuncMap{
-	"ago": ago, "lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes, "pretty": pretty, "words": words, "short": short,
-	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "text": text, "clip": clip, "dict": dict,
+	"ago": ago, "lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes, "minutesOf": func(m *float64) string { return minutes(*m) }, "pretty": pretty, "words": words, "short": short,
+	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "text": text, "clip": clip, "dict": dict, "span": span,
 }
 
 // moment is an instant as a page shows it: how long ago, with the time in UTC

@@ -95,8 +95,8 @@ func (p stepActionPage) Completes() bool { return p.Action == tasker.CompleteMan
 
 // stepForm shows the form.
 func (s *server) stepForm(x *exchange, v stepVerb) (*view, error) {
-	if s.ReadOnly {
-		return nil, errReadOnly
+	if err := s.mayChange(); err != nil {
+		return nil, err
 	}
 	p, err := s.stepActionOf(x, v)
 	if err != nil {
@@ -108,9 +108,6 @@ func (s *server) stepForm(x *exchange, v stepVerb) (*view, error) {
 	p.Elsewhere = p.command(x, tasker.Operation{Actor: x.actor, Interrupt: p.Held != ""})
 	return p.view(http.StatusOK), nil
 }
-
-// errReadOnly refuses the form of an action where nothing may be changed.
-var errReadOnly = tasker.Errorf(tasker.Forbidden, "this page shows, and changes nothing: the server was started with ui.read_only")
 
 func (p *stepActionPage) view(status int) *view {
 	if p.Refused != "" {

@@ -10,7 +10,7 @@ import (
 	"tasker/internal/lifecycle"
 )
 
-// maxReason is what the API takes as the reason of a cancelling.
+// maxReason is what is taken as the reason of a cancelling, and of sending again.
 const maxReason = 2000
 
 // A taskForm is an action on a task that somebody is about to take: what will
@@ -49,8 +49,8 @@ func (f taskForm) Held() (n int) {
 
 // taskForm reads a task that somebody is about to act on.
 func (s *server) taskForm(x *exchange) (taskForm, error) {
-	if s.ReadOnly {
-		return taskForm{}, tasker.Errorf(tasker.Forbidden, "this page shows, and changes nothing: the server was started with ui.read_only")
+	if err := s.mayChange(); err != nil {
+		return taskForm{}, err
 	}
 	id, err := x.id("id")
 	if err != nil {

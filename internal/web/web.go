@@ -173,7 +173,15 @@ func (s *server) admit(x *exchange, rt route) error {
 	if !x.tokenFits() {
 		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
 	}
-	if s.ReadOnly && rt.path != namePath {
+	if rt.path == namePath {
+		return nil
+	}
+	return s.mayChange()
+}
+
+// mayChange refuses what a read-only server does not offer.
+func (s *server) mayChange() error {
+	if s.ReadOnly {
 		return tasker.Errorf(tasker.Forbidden, "this page shows, and changes nothing: the server was started with ui.read_only")
 	}
 	return nil

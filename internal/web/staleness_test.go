@@ -1,0 +1,129 @@
+package web_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// watch makes a task of a template that has been in process for so many minutes,
+// with a threshold of 60.
+func (h *house) watch(template string, minutes int) (task string) {
+	h.Helper()
+	id := h.create(template, `{}`)
+	h.exec(`UPDATE tasker.tasks SET state_since = now() - make_interval(mins => $2), created_at = now() - make_interval(mins => $2 + 5),
+		warn_at = now() + make_interval(mins => 48 - $2), stale_at = now() + make_interval(mins => 60 - $2) WHERE task_uuid = $1`, id, minutes)
+	return id.String()
+}
+
+// sees checks that a page has these texts.
+func (h *house) sees(r reply, texts ...string) {
+	h.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.text, text) {
+			h.Errorf("%s has no %q:\n%s", r.url, text, r.text)
+		}
+	}
+}
+
+// lacks checks that a page has none of these texts.
+func (h *house) lacks(r reply, texts ...string) {
+	h.Helper()
+	for _, text := range texts {
+		if strings.Contains(r.text, text) {
+			h.Errorf("%s has %q", r.url, text)
+		}
+	}
+}
+
+// refused checks the status of a page that is an error, and what it says.
+func (h *house) refused(r reply, status int, texts ...string) {
+	h.Helper()
+	if r.status != status {
+		h.Errorf("%s: %d, want %d", r.url, r.status, status)
+	}
+	h.sees(r, append(texts, `role="alert"`)...)
+}
+
+func TestStaleness(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	r := h.get("/ui/staleness")
+	h.sees(r, "No task is watched", "data-live")
+	h.register("order", step("pay"))
+	healthy, warning, stale := h.watch("order", 12), h.watch("order", 52), h.watch("order", 66)
+	r = h.get("/ui/staleness")
+	h.sees(r, "/ui/tasks/"+healthy, "/ui/tasks/"+warning, "/ui/tasks/"+stale, "52 of 60 min, 86 %", "12 of 60 min, 20 %", "66 of 60 min, 110 %",
+		`<rect class="good" width="20"`, `<rect class="warn" width="87"`, `<rect class="bad" width="110"`, "stale <strong>1<", "all <strong>3<")
+	if strings.Index(r.text, stale) > strings.Index(r.text, warning) {
+		t.Error("the most urgent is not the first")
+	}
+	r = h.get("/ui/staleness?health=warning")
+	h.sees(r, warning, "stale <strong>1<")
+	h.lacks(r, stale, healthy)
+	h.refused(h.get("/ui/staleness?health=ill"), http.StatusBadRequest, "Health is none of")
+	h.refused(h.get("/ui/staleness?offset=-1"), http.StatusBadRequest, "Offset must be a number")
+}
+
+func TestStalenessGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("pay"))
+	for range 101 {
+		h.create("order", `{}`)
+	}
+	r := h.get("/ui/staleness")
+	h.sees(r, "1–100", "/ui/staleness?offset=100")
+	if n := strings.Count(r.text, "data-row"); n != 100 {
+		t.Errorf("%d rows", n)
+	}
+	r = h.get("/ui/staleness?offset=100")
+	if n := strings.Count(r.text, "data-row"); n != 1 {
+		t.Errorf("%d rows", n)
+	}
+	h.sees(h.get("/ui/staleness?health=stale"), "No task is stale")
+	h.sees(h.get("/ui/staleness?offset=1000"), "No task is watched")
+}
+
+func TestStalenessInABrowser(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("pay"))
+	for _, minutes := range []int{4, 21, 50, 66, 190} {
+		h.watch("order", minutes)
+	}
+	tab := h.open("/ui/staleness")
+	tab.Sees("66 of 60 min, 110 %")
+	tab.Accessible()
+	tab.Picture("staleness-light")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("staleness-dark")
+	tab.Size(390, 800)
+	tab.Fits()
+	tab.Picture("staleness-narrow")
+	tab.KeysAway("w")
+	tab.Until(`location.search === "?health=warning" && document.querySelectorAll("[data-row]").length === 1`)
+	tab.Follow(`a[href="/ui/staleness?health=stale"]`)
+	tab.Until(`document.querySelectorAll("[data-row]").length === 2`)
+	tab.Keys("j")
+	tab.Keys("j")
+	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
+	// It keeps itself up to date.
+	id := h.watch("order", 61)
+	tab.Until(`document.querySelector('a[href="/ui/tasks/` + id + `"]') !== null`)
+}
+
+func TestHostileTextOfStaleness(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("pay"))
+	id := h.watch("order", 66)
+	h.exec(`UPDATE tasker.tasks SET namespace = $2, name = $2 WHERE task_uuid = $1`, id, hostile)
+	tab := h.open("/ui/staleness")
+	tab.Sees("<script>alert(1)</script>")
+	tab.Fits()
+}
+
+var _ = time.Second

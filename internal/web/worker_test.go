@@ -1,0 +1,149 @@
+package web_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"tasker"
+	"tasker/internal/web"
+)
+
+// enlist registers a worker.
+func (h *house) enlist(name string, handlers ...string) tasker.ID {
+	h.Helper()
+	r, err := h.engine.RegisterWorker(h.Context(), tasker.WorkerSpec{
+		Name: name, Namespaces: []string{space}, Handlers: handlers, Version: "1.4.2", MaxConcurrency: 8,
+	})
+	h.must(err)
+	return r.WorkerUUID
+}
+
+// served describes a step that a handler takes.
+func served(name, handler string) tasker.StepTemplate {
+	s := step(name)
+	s.Handler.Callable = handler
+	return s
+}
+
+func TestWorkers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`DELETE FROM tasker.workers`)
+	h.sees(h.get("/ui/workers"), "No worker is known", "Nothing waits for a worker", "data-live")
+	id := h.enlist("till-1", "a", "b", "c", "d", "e")
+	h.enlist("till-2", "charge")
+	h.register("order", served("pay", "charge"))
+	h.register("parcel", served("pack", "wrap"))
+	h.create("order", `{}`)
+	h.create("parcel", `{}`)
+	r := h.get("/ui/workers")
+	h.sees(r, "till-1", "1.4.2", "0 of 8", "5 handlers", `<span class="chip good">active</span>`, "charge", "wrap",
+		"1 queue without a live worker", "unserved", "/ui/workers/"+id.String()+"/drain")
+	h.refused(h.get("/ui/workers?offset=x"), http.StatusBadRequest, "Offset must be a number")
+}
+
+func TestDrainingAWorker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.enlist("till-1", "run")
+	path := "/ui/workers/" + id.String() + "/drain"
+	r := h.get(path)
+	h.sees(r, "What will happen", "The worker gets no new work from now on.", "worker drain "+id.String(),
+		"-X POST "+h.server.URL+"/v1/workers/"+id.String()+"/drain")
+	r = h.post(path)
+	if r.url != "/ui/workers" {
+		t.Errorf("it leads to %s", r.url)
+	}
+	h.sees(r, "Worker till-1 gets no new work.", `<span class="chip warn">draining</span>`)
+	h.lacks(r, path)
+	h.sees(h.get(path), "Doing it again changes nothing.")
+	h.must(h.engine.LeaveWorker(t.Context(), id))
+	h.refused(h.post(path), http.StatusConflict, "there is nothing to drain", "What will happen")
+	h.refused(h.get("/ui/workers/none/drain"), http.StatusNotFound, "is no id")
+	h.refused(h.get("/ui/workers/"+tasker.NewID().String()+"/drain"), http.StatusNotFound)
+	h.refused(h.post("/ui/workers/none/drain"), http.StatusNotFound, "is no id")
+	h.refused(h.post("/ui/workers/"+tasker.NewID().String()+"/drain"), http.StatusNotFound)
+}
+
+func TestASilentWorkerThatIsDrained(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("pay"))
+	h.create("order", `{}`)
+	if list, err := h.engine.Claim(t.Context(), h.worker, 1, 0); err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	path := "/ui/workers/" + h.worker.String() + "/drain"
+	h.sees(h.get(path), "finishes the 1 step that it holds")
+	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - 3.5 * heartbeat_interval, lease = interval '1 hour'`)
+	h.sees(h.get(path), "it gets no work if it comes back", "what it holds is taken back", `<span class="chip bad">stale</span>`)
+	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '2 hours'`)
+	h.lacks(h.get("/ui/workers"), path)
+}
+
+func TestAReadOnlyPageDrainsNobody(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	path := "/ui/workers/" + h.worker.String() + "/drain"
+	h.lacks(h.get("/ui/workers"), path)
+	h.lacks(h.get(path), "<button>Drain", `data-does="drain this worker"`)
+	h.refused(h.post(path), http.StatusForbidden, "ui.read_only")
+}
+
+func TestWorkersInABrowser(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.enlist("till-1", "authorize_payment", "capture_payment", "refund_payment", "send_receipt", "ship_order", "cancel_order")
+	h.enlist("till-2", "charge")
+	h.register("order", served("pay", "charge"), served("ship", "wrap_parcel"))
+	h.register("report", step("sum"))
+	for range 3 {
+		h.create("order", `{}`)
+	}
+	h.create("report", `{}`)
+	h.work(func(tasker.Assignment) error { return errors.New("no") })
+	tab := h.open("/ui/")
+	tab.Keys("g")
+	tab.KeysAway("w")
+	tab.Sees("1 queue without a live worker")
+	tab.Accessible()
+	tab.Picture("workers-light")
+	tab.Click("details[id^=handlers] summary")
+	tab.Sees("capture_payment")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("workers-dark")
+	tab.Size(390, 800)
+	tab.Fits()
+	tab.Picture("workers-narrow")
+	tab.Size(1280, 900)
+	tab.Dark(false)
+	// By keys: the first row, its action, the button.
+	tab.Keys("j")
+	tab.KeysAway("d")
+	tab.Sees("What will happen")
+	tab.Accessible()
+	tab.Picture("drain-light")
+	tab.Size(390, 800)
+	tab.Fits()
+	tab.KeysAway("x")
+	tab.Sees("gets no new work. It finishes what it holds and leaves.")
+	tab.Sees("draining")
+}
+
+func TestHostileTextOfWorkers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`UPDATE tasker.workers SET name = $1, version = $1, namespaces = ARRAY[$1, $1], handlers = ARRAY[$1, $1, $1, $1, $1]`, hostile)
+	h.register("order", step("pay"))
+	h.create("order", `{}`)
+	h.exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1`, hostile)
+	tab := h.open("/ui/workers")
+	tab.Sees("<script>alert(1)</script>")
+	tab.Size(390, 800)
+	tab.Fits()
+	tab.Go(h.server.URL + "/ui/workers/" + h.worker.String() + "/drain")
+	tab.Sees("Drain worker <script>alert(1)</script>")
+	tab.Fits()
+}
