@@ -89,7 +89,7 @@ type stretch struct {
 func (s *server) addTimes(x *exchange, p *dashboardPage) (err error) {
 	now := x.now.UTC()
 	day := stretch{"In the last 24 hours", now.Truncate(time.Hour).Add(-23 * time.Hour), time.Hour, "15:04", 4}
-	month := stretch{"In the last 30 days", now.Truncate(24*time.Hour).Add(-29 * 24 * time.Hour), 24 * time.Hour, "01-02", 5}
+	month := stretch{"In the last 30 days", now.Truncate(24 * time.Hour).Add(-29 * 24 * time.Hour), 24 * time.Hour, "01-02", 5}
 	if p.Hours, err = s.counted(x, p, day); err != nil {
 		return err
 	}
