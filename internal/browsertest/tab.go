@@ -197,6 +197,12 @@ func (tab *Tab) Is(expression string) bool {
 	return run(tab, expression, chromedp.Evaluate[bool](expression))
 }
 
+// Answer is the text that an expression, or what it promises, comes to.
+func (tab *Tab) Answer(expression string) string {
+	tab.Helper()
+	return run(tab, expression, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
+}
+
 // Eval runs a script and drops what it returns.
 func (tab *Tab) Eval(script string) {
 	tab.Helper()
@@ -260,11 +266,22 @@ func (tab *Tab) Dark(dark bool) {
 // TASKER_TEST_SCREENSHOTS names; without it nothing is kept.
 func (tab *Tab) Picture(name string) {
 	tab.Helper()
+	tab.keep(name, chromedp.FullScreenshot(100))
+}
+
+// View keeps a picture of what the window shows of the page.
+func (tab *Tab) View(name string) {
+	tab.Helper()
+	tab.keep(name, chromedp.CaptureScreenshot())
+}
+
+func (tab *Tab) keep(name string, picture chromedp.Action[[]byte]) {
+	tab.Helper()
 	folder := os.Getenv("TASKER_TEST_SCREENSHOTS")
 	if folder == "" {
 		return
 	}
-	png := run(tab, "take a picture", chromedp.FullScreenshot(100))
+	png := run(tab, "take a picture", picture)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		tab.Fatal(err)
 	}

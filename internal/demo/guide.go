@@ -13,6 +13,8 @@ and charge_card side by side, then ship_order and notify_customer. For every
 fourth order the payment gateway does not answer: charge_card uses up its three
 attempts, and the order becomes an investigation.
 
+In a browser: {url}/ui/ shows what needs a human, and lets you mend it.
+
 In a second terminal (tasker-ctl is bin/tasker-ctl or: go run ./cmd/tasker-ctl):
 
   export TASKER_URL={url}

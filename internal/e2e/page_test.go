@@ -19,15 +19,15 @@ func TestThePageMendsAnOrder(t *testing.T) {
 	tab := browsertest.Open(t)
 	tab.Go(url)
 	tab.Sees("orders/order_fulfillment › charge_card")
-	tab.Picture("queue")
+	tab.View("queue")
 	tab.Follow("table tbody a")
 	tab.Sees("investigations on this page")
-	tab.Picture("queue-entries")
+	tab.View("queue-entries")
 	tab.Keys("p") // what is under way meanwhile does not move the rows
 	tab.Keys("j")
 	tab.KeysAway("\r")
 	tab.Sees("What happened")
-	tab.Picture("investigation")
+	tab.View("investigation")
 	investigation := tab.Address()
 
 	tab.KeysAway("c")
@@ -35,7 +35,7 @@ func TestThePageMendsAnOrder(t *testing.T) {
 	tab.Type("textarea[name=result]", `{"payment_id": "BY-HAND-1", "amount_cents": 1}`)
 	tab.Type("textarea[name=reason]", "charged by telephone")
 	tab.Type("main input[name=actor]", "kim@example.com")
-	tab.Picture("complete")
+	tab.View("complete")
 	tab.Follow("main form button:not(.plain)")
 	if got := tab.Address(); got != investigation {
 		t.Fatalf("the form leads to %s", got)
@@ -43,26 +43,26 @@ func TestThePageMendsAnOrder(t *testing.T) {
 	await(t, "the order to complete", func() bool { return strings.Contains(tab.Text("#main"), "task complete") })
 
 	tab.KeysAway("e")
-	tab.Picture("end")
+	tab.View("end")
 	tab.Click("input[name=status][value=manually_resolved]")
 	tab.Type("textarea[name=notes]", "gateway outage, order mended")
 	tab.Follow("main form button:not(.plain)")
 	tab.Sees("investigation manually resolved")
-	tab.Picture("investigation-ended")
+	tab.View("investigation-ended")
 
 	for name, path := range map[string]string{
 		"tasks": "/ui/tasks", "staleness": "/ui/staleness", "dashboard": "/ui/dashboard", "workers": "/ui/workers", "emissions": "/ui/emissions", "audit": "/ui/audit",
 	} {
 		tab.Go(url + path)
 		tab.Accessible()
-		tab.Picture(name)
+		tab.View(name)
 	}
 	tab.Go(url + "/ui/tasks?state=error")
 	tab.Follow("table tbody a")
-	tab.Picture("task")
+	tab.View("task")
 	tab.Dark(true)
-	tab.Picture("task-dark")
+	tab.View("task-dark")
 	tab.Go(url + "/ui/")
 	tab.Size(390, 844)
-	tab.Picture("queue-narrow")
+	tab.View("queue-narrow")
 }

@@ -215,7 +215,23 @@ func TestAQueueOfTenThousand(t *testing.T) {
 	if !strings.Contains(r.text, "10,000 investigations in 1 case") {
 		t.Errorf("says\n%s", r.text)
 	}
-	tab := h.open("/ui/?view=entries")
+	tab := h.open("/ui/")
+	tab.Sees("10,000 investigations in 1 case")
+	tab.Reload() // with what a browser keeps
+	tab.Until(`performance.getEntriesByName("first-contentful-paint").length > 0`)
+	t.Logf("in the browser: %s", tab.Answer(`(async () => {
+		const calls = async () => {
+			const start = performance.now();
+			for (let i = 0; i < 2; i++) await (await fetch("/v1/dlq/investigation-queue")).json();
+			return performance.now() - start;
+		};
+		let best = 1e9;
+		for (let i = 0; i < 9; i++) best = Math.min(best, await calls());
+		const nav = performance.getEntriesByType("navigation")[0];
+		const paint = performance.getEntriesByName("first-contentful-paint")[0];
+		return JSON.stringify({page_ms: nav.responseEnd - nav.requestStart, first_paint_ms: paint.startTime, two_calls_ms: best});
+	})()`))
+	tab.Go(h.server.URL + "/ui/?view=entries")
 	tab.Sees("100 investigations on this page")
 	tab.Picture("queue-10000")
 }
