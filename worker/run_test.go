@@ -93,7 +93,7 @@ func TestWhatWasHandedOutTogetherIsReportedTogether(t *testing.T) {
 		want []int
 	}{
 		{"all are quick", 5 * time.Millisecond, []int{1, 10, 10, 10, 10, 9}},
-		{"one is slow", 190 * time.Millisecond, []int{1, 10, 9, 9, 10, 10, 1}},
+		{"one is slow", 185 * time.Millisecond, []int{1, 10, 9, 9, 10, 10, 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestWhatWasHandedOutTogetherIsReportedTogether(t *testing.T) {
 				var list []tasker.Assignment
 				for i := range 50 {
 					a := step("run")
-					a.Attempt = 1 + i%8
+					a.Attempt = 1 + i%8 + min(i, 1) // the first ends alone
 					if i == 12 {
 						a = step("slower")
 					}

@@ -83,10 +83,10 @@ func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
 
 // What is due all at once, after an outage, is moved by two batches side by side;
 // more would take the database from those who work. After so long a pass begins no
-// other batch, so that it ends within its deadline.
+// other batch: a server that stops waits for it.
 const (
 	sweepLanes = 2
-	sweepFor   = sweepDeadline / 3
+	sweepFor   = 2 * time.Second
 )
 
 // SweepAll makes batches as long as they are full. It returns how many tasks went
@@ -98,7 +98,7 @@ func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	all, until := 0, time.Now().Add(sweepFor)
 	for {
 		var moved [sweepLanes]int
-		g, ctx := errgroup.WithContext(ctx)
+		var g errgroup.Group // what one has moved stays, if the other fails
 		for lane := range moved {
 			g.Go(func() (err error) {
 				moved[lane], err = s.sweepBatch(ctx, lane*s.batch)

@@ -232,6 +232,30 @@ func TestASweepGoesOnUntilNothingIsDue(t *testing.T) {
 	}
 }
 
+// What one of two batches has moved stays, when the other dies.
+func TestABatchThatDiesLeavesTheOther(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for i := range 8 {
+		h.stand(h.create(), time.Duration(9-i)*time.Hour)
+	}
+	h.exec(`CREATE TABLE public.bad AS SELECT task_uuid FROM tasker.tasks ORDER BY state_since OFFSET 5 LIMIT 1`)
+	h.exec(`CREATE FUNCTION public.die() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			PERFORM pg_terminate_backend(pg_backend_pid()) FROM public.bad b WHERE b.task_uuid = NEW.task_uuid;
+			RETURN NEW;
+		END $$`)
+	h.exec(`CREATE TRIGGER dies BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION public.die()`)
+	n, err := dlq.New(h.db, dlq.Options{BatchSize: 4}).SweepAll(t.Context())
+	if err == nil || n < 4 {
+		t.Errorf("moved %d, %v; want the longest overdue 4, and the error", n, err)
+	}
+	h.exec(`DROP TRIGGER dies ON tasker.tasks_dlq`)
+	if n, err = dlq.New(h.db, dlq.Options{BatchSize: 4}).SweepAll(t.Context()); err != nil || n == 0 {
+		t.Errorf("then moved %d, %v", n, err)
+	}
+}
+
 func TestADryRunOfTheWholeSweepIsOneBatch(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -67,30 +67,32 @@ func (db *DB) QueuePage(ctx context.Context, f tasker.QueueFilter) (list []taske
 }
 
 // What is open is counted by case from an index alone, unless the filter asks for
-// more than that has; the oldest entry of each case says what it is about. The
-// order is that of the queue: by the most urgent entry, and cases whose tasks have
-// all gone on come last.
+// more than that has; the oldest of the entries that the filter lets through says
+// what a case is about. The order is that of the queue: by the most urgent entry
+// whose task has not gone on, and cases whose tasks all have come last.
 const selectCases = `
 SELECT g.dlq_reason::text, g.case_key, g.entries, g.recovered, g.oldest, g.newest,
-    e.dlq_entry_uuid, e.detail_code, e.namespace, e.task_name, coalesce(e.step_name, '') AS step_name, coalesce(e.error_pattern, '') AS error_pattern
+    d.dlq_entry_uuid, d.detail_code, d.namespace, d.task_name, coalesce(d.step_name, '') AS step_name, coalesce(d.error_pattern, '') AS error_pattern
 FROM (
-    SELECT dlq_reason, case_key, count(*) AS entries, count(recovered_at) AS recovered, min(dlq_timestamp) AS oldest, max(dlq_timestamp) AS newest
-    FROM (%s) q
-    WHERE %s
+    SELECT dlq_reason, case_key, count(*) AS entries, count(recovered_at) AS recovered, min(dlq_timestamp) AS oldest, max(dlq_timestamp) AS newest,
+        min(dlq_timestamp) FILTER (WHERE recovered_at IS NULL) AS urgent
+    FROM (%[1]s) q
+    WHERE %[2]s
     GROUP BY dlq_reason, case_key
 ) g
 CROSS JOIN LATERAL (
-    SELECT d.dlq_entry_uuid, d.detail_code, d.namespace, d.task_name, d.step_name, d.error_pattern
-    FROM tasker.tasks_dlq d
-    WHERE d.resolution_status = 'pending' AND d.dlq_reason = g.dlq_reason AND d.case_key = g.case_key AND d.dlq_timestamp = g.oldest
+    SELECT q.dlq_entry_uuid
+    FROM (%[1]s) q
+    WHERE %[2]s AND q.dlq_reason = g.dlq_reason AND q.case_key = g.case_key AND q.dlq_timestamp = g.oldest
     LIMIT 1
 ) e
-ORDER BY g.recovered = g.entries, g.oldest - make_interval(mins => tasker.dlq_base_priority(g.dlq_reason)), g.case_key
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = e.dlq_entry_uuid
+ORDER BY g.recovered = g.entries, coalesce(g.urgent, g.oldest) - make_interval(mins => tasker.dlq_base_priority(g.dlq_reason)), g.case_key
 LIMIT $1 OFFSET $2`
 
 // What the conditions of a filter are about: the index of cases has it, or the queue.
 const (
-	byCaseIndex = `SELECT dlq_reason, case_key, dlq_timestamp, recovered_at FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`
+	byCaseIndex = `SELECT dlq_entry_uuid, dlq_reason, case_key, dlq_timestamp, recovered_at FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`
 	byQueue     = `SELECT * FROM tasker.v_dlq_investigation_queue`
 )
 

@@ -199,15 +199,95 @@ func TestWhatDiffersFromTaskToTaskIsNoPattern(t *testing.T) {
 		"timeout":                     "timeout",
 		"HTTP 503 from 10.0.0.7:8080": "HTTP # from #",
 		"order 0193a1b2-aaaa-7bbb-8ccc-0123456789ab is gone": "order # is gone",
-		"digest 9f86d081884c7d659a2f":                        "digest #",
-		"facade decade deadbeef":                             "facade decade deadbeef",
-		"step2 of 17":                                        "step# of #",
-		"größe 12,5 überschritten":                           "größe # überschritten",
-		strings.Repeat("x", 600):                             strings.Repeat("x", 200),
+		"pod f7a39c1e lost": "pod # lost", "at 0xc0001a2b3c": "at #", "commit abcdef12": "commit #",
+		"digest 9f86d081884c7d659a2f": "digest #",
+		"facade decade deadbeef":      "facade decade deadbeef",
+		"step2 of 17":                 "step# of #",
+		"größe 12,5 überschritten":    "größe # überschritten",
+		strings.Repeat("x", 600):      strings.Repeat("x", 200),
 	} {
 		var got string
 		if err := db.pool.QueryRow(t.Context(), `SELECT tasker.error_pattern($1)`, message).Scan(&got); err != nil || got != want {
 			t.Errorf("%q becomes %q, %v; want %q", message, got, err, want)
 		}
+	}
+}
+
+// Entries that one sweep opened have one instant: which of them a case leads to is
+// up to the filter.
+func TestACaseLeadsToWhatTheFilterLetsThrough(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	if _, err := db.pool.Exec(t.Context(), `
+		SELECT tasker.create_dlq_entries(array_agg(task_uuid), array_agg('staleness_timeout'::tasker.dlq_reason), array_agg('max_duration'::text), 'sweep',
+			array_agg('steps_in_process'::text), array_agg(now()), array_agg(NULL::uuid), 'tasker', NULL, array_agg(NULL::jsonb))
+		FROM (
+			SELECT t.task_uuid FROM tasker.tasks t
+			WHERE t.name = 'refund' AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid)
+			LIMIT 10
+		) t`); err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		cases, _, err := db.Cases(t.Context(), tasker.QueueFilter{Text: e.TaskUUID.String(), Limit: 10})
+		if err != nil || len(cases) != 1 || cases[0].Entries != 1 || cases[0].EntryUUID != e.EntryUUID {
+			t.Errorf("task %s leads to %+v, %v; want %s", e.TaskUUID, cases, err, e.EntryUUID)
+		}
+	}
+}
+
+// One whose task has gone on does not make its case urgent.
+func TestCasesAreInTheOrderOfTheQueue(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	conn, err := db.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), `
+		SET session_replication_role = replica; -- what was recorded does not change otherwise
+		UPDATE tasker.tasks_dlq SET dlq_timestamp = now() - interval '1 year', priority_at = now() - interval '1 year'
+		WHERE dlq_reason = 'staleness_timeout' AND recovered_at IS NOT NULL;
+		SET session_replication_role = DEFAULT`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	cases, _, err := db.Cases(t.Context(), tasker.QueueFilter{Limit: 10})
+	if err != nil || len(cases) != 2 || cases[0].Reason != tasker.MaxRetriesExceeded {
+		t.Errorf("%+v, %v; want the failed ones first, as in the queue", cases, err)
+	}
+}
+
+// What is hidden in the evidence is hidden in the pattern, whichever way it is said.
+func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []string{
+		`paths = '[["steps", "*", "error", "message"]]'`, `paths = '[["steps", "1", "error", "message"]]'`, `paths = '[["steps", "0", "error"]]'`,
+		`paths = '[["steps", "*", "failures", "3", "error"]]'`, `paths = '[["*", "7", "error", "message"]]'`, `paths = '[["steps"]]'`,
+		`key_words = '{message}', key_pattern = '^message$'`, `key_words = '{error}', key_pattern = '^error$'`,
+	} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(db.Close)
+			for sql := range strings.SplitSeq("UPDATE tasker.redaction SET "+rule+";\n"+someCases, ";\n") {
+				if _, err := db.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var shown int
+			if err := db.pool.QueryRow(t.Context(), `
+				SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE error_pattern LIKE '%declined%')
+					+ (SELECT count(*) FROM tasker.outbox WHERE data::text LIKE '%declined%')`).Scan(&shown); err != nil || shown > 0 {
+				t.Errorf("%d entries and events show the message, %v", shown, err)
+			}
+		})
 	}
 }

@@ -40,7 +40,7 @@ missed AS (
     SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
     FROM sink s
     CROSS JOIN LATERAL (SELECT max(e.position) AS position FROM tasker.emissions e WHERE e.sink = s.sink) last
-    JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND (last.position IS NOT NULL OR o.created_at >= s.created_at)
+    JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND o.created_at >= s.created_at
     ON CONFLICT DO NOTHING
 )
 UPDATE tasker.outbox o

@@ -161,17 +161,21 @@ func tasksPage(f tasker.TaskFilter) (sql string, args []any) {
 			strings.Join(where, " AND "), limit, offset, arg(string(f.State))), args
 	case len(of) > 0:
 		return fmt.Sprintf(`
-			SELECT l.*
-			FROM tasker.task_templates m
-			CROSS JOIN LATERAL (
-				SELECT t.*
-				FROM tasker.tasks t
-				WHERE t.template_uuid BETWEEN m.template_uuid AND m.template_uuid AND %s
-				ORDER BY t.template_uuid, t.task_uuid DESC
-				LIMIT %[2]s::bigint + %[3]s::bigint
-			) l
-			WHERE m.%[4]s
-			ORDER BY l.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
+			SELECT t.*
+			FROM (
+				SELECT l.task_uuid
+				FROM tasker.task_templates m
+				CROSS JOIN LATERAL (
+					SELECT t.task_uuid
+					FROM tasker.tasks t
+					WHERE t.template_uuid BETWEEN m.template_uuid AND m.template_uuid AND %s
+					ORDER BY t.template_uuid, t.task_uuid DESC
+					LIMIT %[2]s::bigint + %[3]s::bigint
+				) l
+				WHERE m.%[4]s
+				ORDER BY l.task_uuid DESC LIMIT %[2]s OFFSET %[3]s
+			) c
+			JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`,
 			strings.Join(where, " AND "), limit, offset, strings.Join(of, " AND m.")), args
 	default:
 		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // advisoryLock is the key under which one migrator at a time works on a
@@ -148,9 +149,24 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// deadlocks is how often the files are begun anew when they and a server that is
+// running wait for each other: PostgreSQL takes back one of the two, and then the
+// other is through.
+const deadlocks = 5
+
 // apply applies the files in one transaction, and remakes functions and views
 // in it if objects says so.
-func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) error {
+func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) (err error) {
+	for range deadlocks {
+		err = m.applyOnce(ctx, conn, pending, objects)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "40P01" {
+			return err
+		}
+	}
+	return err
+}
+
+func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("prepare the session for migrations: %w", err)

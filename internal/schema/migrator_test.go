@@ -292,3 +292,35 @@ func TestSourcesThatAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// A server that runs meanwhile may hold what a migration wants, and want what it
+// holds: then the migration is begun anew.
+func TestAMigrationThatIsTakenBackByADeadlockIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	one := files{"migrations/0001_tables.sql": "CREATE TABLE tasker.a (n int); COMMENT ON TABLE tasker.a IS 'a'; CREATE TABLE tasker.b (n int); COMMENT ON TABLE tasker.b IS 'b';"}
+	p.up(one.program(t))
+	server := p.connect()
+	run := func(sql string) {
+		if _, err := server.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Error(err)
+		}
+	}
+	run(`SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE tasker.b`) // the migration is to find out first
+	p.exec(`SET deadlock_timeout = '50ms'`)
+	pid := p.text(`SELECT pg_backend_pid()::text`)
+	watch := &place{T: t, url: p.url}
+	watch.conn = watch.connect()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for watch.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND pid = `+pid) == "0" {
+		}
+		run(`LOCK TABLE tasker.a`)
+		run(`COMMIT`)
+	})
+	p.up(one.with(files{"migrations/0002_change.sql": "ALTER TABLE tasker.a ADD COLUMN m int; ALTER TABLE tasker.b ADD COLUMN m int;"}).program(t))
+	wg.Wait()
+	if got := p.text(`SELECT count(*)::text FROM information_schema.columns WHERE table_schema = 'tasker' AND column_name = 'm'`); got != "2" {
+		t.Errorf("%s of 2 columns are there", got)
+	}
+}

@@ -112,6 +112,11 @@ func (s *server) readQueueFilter(x *exchange) (f queueFilter, q tasker.QueueFilt
 		Reasons: tasker.Reasons(), States: tasker.TaskStates(), Ages: ages,
 	}
 	f.ByCase, f.ByEntry = otherView(in, ""), otherView(in, "entries")
+	for name, field := range map[string]*string{"namespace": &f.Namespace, "template": &f.Name, "text": &f.Text} {
+		if *field, err = x.word(name); err != nil {
+			return f, q, err
+		}
+	}
 	q = tasker.QueueFilter{Namespace: f.Namespace, Name: f.Name, Text: f.Text}
 	if q.Reason, err = choice(x, "reason", tasker.Reasons()); err != nil {
 		return f, q, err

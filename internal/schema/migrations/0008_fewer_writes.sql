@@ -1,5 +1,9 @@
 -- What every step pays for is made less: indexes to enter, and rules to check.
 
+-- Servers run meanwhile. Taken one after another, the locks of these statements would
+-- wait for transactions that wait for them.
+LOCK TABLE tasker.tasks, tasker.workflow_steps, tasker.tasks_dlq IN ACCESS EXCLUSIVE MODE;
+
 -- Tasks are listed by their template, newest first: those of a name are those of
 -- its versions, those of a namespace those of its names. One narrow index in place
 -- of two.

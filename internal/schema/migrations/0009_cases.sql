@@ -12,8 +12,8 @@ ALTER TABLE tasker.tasks_dlq
 COMMENT ON COLUMN tasker.tasks_dlq.error_pattern IS 'The message of the step''s error when the entry was opened, without ids and numbers; null when no step failed.';
 COMMENT ON COLUMN tasker.tasks_dlq.case_key IS 'The same for investigations of the same failure: namespace, template, reason, step and error.';
 
--- Of entries from before, the error is told by the step as it stands, unless a
--- place of it is hidden. What the functions error_pattern and case_key do, which come
+-- Of entries from before, the error is told by the step as it stands, unless it may
+-- be that it is to be hidden. What the functions error_pattern and case_key do, which come
 -- after the migrations.
 UPDATE tasker.tasks_dlq d
 SET namespace = t.namespace, task_name = t.name
@@ -21,8 +21,8 @@ FROM tasker.tasks t
 WHERE t.task_uuid = d.task_uuid;
 UPDATE tasker.tasks_dlq d
 SET step_name = s.name,
-    error_pattern = CASE WHEN r.paths = '[]' THEN left(regexp_replace(left(s.error ->> 'message', 500),
-        '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|\m[0-9a-fA-F]*[0-9][0-9a-fA-F]{7,}\M|[0-9]+([.,:][0-9]+)*', '#', 'g'), 200) END
+    error_pattern = CASE WHEN r.paths = '[]' AND (cardinality(r.key_words) = 0 OR 'stepserrormessage' !~ array_to_string(r.key_words, '|')) THEN left(regexp_replace(left(s.error ->> 'message', 500),
+        '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|\m0x[0-9a-fA-F]+\M|\m(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{7,}\M|[0-9]+([.,:][0-9]+)*', '#', 'g'), 200) END
 FROM tasker.workflow_steps s
 CROSS JOIN tasker.redaction r
 WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND r.only_row;
