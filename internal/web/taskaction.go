@@ -62,7 +62,7 @@ func (s *server) taskForm(x *exchange) (taskForm, error) {
 	}
 	entry, err := s.entryOf(x, id)
 	return taskForm{
-		Task: t, Path: taskPath(id), Entry: entry, Actor: x.actor, Reason: strings.TrimSpace(x.PostFormValue("reason")),
+		Task: t, Path: taskPath(id), Entry: entry, Actor: x.actor, Reason: strings.TrimSpace(x.typed("reason")),
 	}, err
 }
 
@@ -194,6 +194,14 @@ func (s *server) investigate(x *exchange) (*view, error) {
 	var opened tasker.Entry
 	if err = f.whoAndWhy(x, maxNotes); err == nil {
 		opened, err = s.DLQ.Open(x.Context(), f.Task.UUID, f.Actor, f.Reason, nil)
+	}
+	if tasker.CodeOf(err) == tasker.Conflict {
+		// Somebody was faster, maybe since the form was read: show what is there now.
+		entry, readErr := s.entryOf(x, f.Task.UUID)
+		if readErr != nil {
+			return nil, readErr
+		}
+		f.Entry = entry
 	}
 	if err != nil {
 		return showInvestigate(x, f, err)

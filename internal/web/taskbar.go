@@ -39,11 +39,11 @@ type barSpan struct {
 // axisOf is the axis of a task. history is newest first.
 func axisOf(t tasker.Task, history []tasker.Transition, now time.Time) axis {
 	a := axis{From: t.CreatedAt, To: now}
-	if t.StartAt != nil && t.StartAt.After(a.From) && t.StartAt.Before(now) {
-		a.From = *t.StartAt // what came before is a long nothing
-	}
 	if t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled {
 		a.To = t.StateSince
+	}
+	if t.StartAt != nil && t.StartAt.After(a.From) && t.StartAt.Before(a.To) {
+		a.From = *t.StartAt // what came before is a long nothing
 	}
 	if len(history) == maxHistory {
 		a.From = history[len(history)-1].CreatedAt
@@ -80,6 +80,9 @@ func (a axis) bar(s tasker.Step, moves []tasker.Transition) stepBar {
 	var b stepBar
 	lengths := map[string]time.Duration{}
 	since := s.CreatedAt
+	if since.Before(a.From) {
+		since = a.From // what came before is not on the axis, nor in the words
+	}
 	for _, m := range moves {
 		lengths[b.span(a, m.From, since, m.CreatedAt, true)] += m.CreatedAt.Sub(since)
 		if m.To == string(tasker.StepError) {

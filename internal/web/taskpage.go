@@ -130,7 +130,7 @@ func (s *server) task(x *exchange) (*view, error) {
 	}
 	page.addSteps(steps, history, x.now)
 	page.addHistory(x, history, offset)
-	if more {
+	if more && page.Pager.After == "" {
 		page.OlderMoves = apiOfTask(t) + "/transitions"
 	}
 	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil

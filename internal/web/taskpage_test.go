@@ -1,0 +1,539 @@
+package web_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/web"
+)
+
+func pageOf(task tasker.ID) string { return "/ui/tasks/" + task.String() }
+
+// fails reports that the one step which can be claimed failed, and may be retried.
+func (h *house) fails(message string) {
+	h.Helper()
+	list := h.next()
+	_, err := h.engine.Report(h.Context(), h.worker, []tasker.Outcome{{
+		Lease: list[0].Lease(), Failure: &tasker.Failure{Message: message, Type: "test", Retryable: true},
+	}}, 0)
+	h.must(err)
+}
+
+// external describes a step that somebody outside answers.
+func external(name string, after ...string) tasker.StepTemplate {
+	s := step(name, after...)
+	s.Type, s.Handler = tasker.ExternalStep, tasker.Handler{}
+	return s
+}
+
+// rowOf is the part of a task's page that shows a step.
+func (h *house) rowOf(r reply, step tasker.ID) string {
+	h.Helper()
+	_, rest, found := strings.Cut(r.text, `<tr data-row id="step-`+step.String()+`">`)
+	row, _, ended := strings.Cut(rest, "</tr>")
+	if !found || !ended {
+		h.Fatalf("%s has no row of step %s:\n%s", r.url, step, r.text)
+	}
+	return row
+}
+
+// writtenOff ends the investigation of a task as permanently failed.
+func (st *stuck) writtenOff() {
+	st.Helper()
+	status, notes := tasker.EntryPermanentlyFailed, "hopeless"
+	_, _, err := st.dlq.Update(st.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
+	st.must(err)
+}
+
+func TestATaskShowsWhatItIs(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("reserve"), step("charge", "reserve"))
+	first := h.create("order", `{}`)
+	made, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{
+		Namespace: space, Name: "order", Context: json.RawMessage(`{"total": 12.50}`), Initiator: "the till", SourceSystem: "web shop",
+		Reason: "a second try", Tags: []string{"vip", "gift"}, CorrelationID: "corr-1", ParentCorrelationID: "corr-0", IdempotencyKey: "key-7",
+		Priority: 4, RecreatedFrom: first,
+	}})
+	h.must(err)
+	task := made[0].TaskUUID
+	r := h.get(pageOf(task))
+	h.shows(r, http.StatusOK, "<h1>shop/order", "1.0.0", task.String(), "corr-1", "corr-0", "key-7", "the till", "web shop", "a second try",
+		`<span class="tag">vip</span>`, "<dt>Priority</dt><dd>4</dd>", "12.50", "It is under way.", "0 of 2 steps, 1 under way",
+		`<dt>Replaces</dt><dd><a class="mono" href="`+pageOf(first)+`">`+first.String(), `data-live="`+pageOf(task)+`"`,
+		"reserve: enqueued", "enqueue", "the task")
+	h.lacks(r, "<dt>Completed", "<dt>Starts", "Last investigation", "There is more before that", `class="pager"`)
+	h.lacks(h.get(pageOf(first)), "<dt>Replaces", "<dt>Reason", "<dt>Tags", "<dt>Initiator")
+	steps, err := h.db.Steps(t.Context(), task)
+	h.must(err)
+	charge := h.rowOf(r, steps[1].UUID)
+	if !strings.Contains(charge, `<a href="#step-`+steps[0].UUID.String()+`">reserve</a> <span class="hint">(not done)`) {
+		t.Errorf("it does not say what charge depends on: %s", charge)
+	}
+	h.work(fail())
+	r = h.get(pageOf(task))
+	h.shows(r, http.StatusOK, "Every step is done.", "<dt>Completed", "2 of 2 steps", "waited ", `"ok": true`, h.worker.String())
+	h.lacks(r, "(not done)")
+}
+
+func TestATaskThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	task := h.create("order", `{}`)
+	for _, word := range []string{"", "/cancel", "/investigate"} {
+		h.refused(h.get(pageOf(tasker.NewID())+word), http.StatusNotFound)
+		h.refused(h.get("/ui/tasks/none"+word), http.StatusNotFound, "is no id")
+		if word != "" {
+			h.refused(h.post(pageOf(tasker.NewID())+word, "actor=ann", "reason=x"), http.StatusNotFound)
+			h.refused(h.post("/ui/tasks/none"+word, "actor=ann", "reason=x"), http.StatusNotFound, "is no id")
+		}
+	}
+	h.refused(h.get(pageOf(task)+"/explode"), http.StatusNotFound, "There is no such page")
+	for _, offset := range []string{"x", "-1", "2001", "1.5", "%3Cb%3E", "99999999999999999999"} {
+		r := h.get(pageOf(task) + "?offset=" + offset)
+		h.refused(r, http.StatusBadRequest, "Offset must be a number from 0 to 2000")
+		h.lacks(r, "<b>")
+	}
+	r := h.get(pageOf(task) + "?offset=2000")
+	h.shows(r, http.StatusOK, "The history ends before this page.", `rel="prev"`)
+	h.lacks(r, "Nothing has happened yet")
+}
+
+func TestATaskWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	task := h.create("order", `{}`)
+	h.token()
+	h.db.Close()
+	for _, r := range []reply{
+		h.get(pageOf(task)), h.get(pageOf(task) + "/cancel"), h.get(pageOf(task) + "/investigate"),
+		h.post(pageOf(task)+"/cancel", "actor=ann", "reason=x"), h.post(pageOf(task)+"/investigate", "actor=ann", "reason=x"),
+	} {
+		if r.status < 500 {
+			t.Errorf("%s is answered with %d", r.url, r.status)
+		}
+		h.sees(r, `role="alert"`)
+		h.lacks(r, "closed pool", "postgres", "read task")
+	}
+}
+
+// Links lead only to what is possible.
+func TestATaskOffersWhatIsPossible(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	looks := h.everyLook()
+	made, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "order", Context: json.RawMessage(`{}`), StartAt: time.Now().Add(time.Hour)}})
+	h.must(err)
+	looks["pending"] = made[0].TaskUUID
+	for look, want := range map[string]struct {
+		says                    string
+		cancel, open, steps, in bool
+	}{
+		"pending":                  {"It has not started yet.", true, true, false, false},
+		"complete":                 {"Every step is done.", false, true, false, false},
+		"error":                    {"It stands still: charge failed for good, and what depends on it cannot run.", true, false, true, true},
+		"waiting for dependencies": {"It waits for an answer from outside: answer.", true, true, true, false},
+		"waiting for retry":        {"A failed step is tried again later, by itself.", true, true, true, false},
+		"cancelled":                {"Somebody cancelled it; the history says who and why.", false, true, false, false},
+		"steps in process":         {"It is under way.", true, true, true, false},
+	} {
+		path := pageOf(looks[look])
+		r := h.get(path)
+		h.shows(r, http.StatusOK, want.says, ">"+look+"</span>")
+		for link, there := range map[string]bool{
+			`href="` + path + `/cancel"`: want.cancel, `href="` + path + `/investigate"`: want.open,
+			`href="` + path + `/steps/`: want.steps, ">Open investigation</a>": want.in,
+		} {
+			if strings.Contains(r.text, link) != there {
+				t.Errorf("%s: a link with %s: %v", look, link, !there)
+			}
+		}
+		if note := "The task is " + look + ": nothing can be done to its steps any more."; strings.Contains(r.text, note) != (look == "complete" || look == "cancelled") {
+			t.Errorf("%s: says %q: %v", look, note, strings.Contains(r.text, note))
+		}
+		// Each link leads to a form.
+		for _, m := range regexp.MustCompile(`href="(`+path+`/[^"]+)"`).FindAllStringSubmatch(r.text, -1) {
+			h.shows(h.get(m[1]), http.StatusOK, "What will happen", `name="reason"`)
+		}
+	}
+	h.shows(h.get(pageOf(looks["cancelled"])), http.StatusOK, "Ada", "not needed")
+	h.shows(h.get(pageOf(looks["waiting for retry"])), http.StatusOK, "again <time", "1 of 9 attempts")
+}
+
+func TestATaskShowsItsInvestigation(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	path := pageOf(st.task)
+	r := st.get(path)
+	st.shows(r, http.StatusOK, `href="`+st.page()+`" data-key="o"`, "Open investigation</a> max retries exceeded, since", "card declined by the bank",
+		"; this one needs a human", `title="Permanently failed: max retries exceeded"`, "1 failed attempt")
+	if row := st.rowOf(r, st.step); strings.Count(row, path+"/steps/"+st.step.String()+"/") != 3 {
+		t.Errorf("the failed step has not three actions: %s", row)
+	}
+	if row := st.rowOf(r, st.stepOf("reserve").UUID); strings.Contains(row, "/steps/") {
+		t.Errorf("a complete step has an action: %s", row)
+	}
+	status, notes := tasker.EntryCancelled, "no harm"
+	_, _, err := st.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
+	st.must(err)
+	r = st.get(path)
+	st.shows(r, http.StatusOK, "Last investigation</a>: max retries exceeded, ended as cancelled <time", path+"/investigate")
+	st.lacks(r, "needs a human", "Open investigation</a>", "Permanently failed")
+}
+
+func TestATaskThatWasWrittenOff(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	st.writtenOff()
+	path := pageOf(st.task)
+	r := st.get(path)
+	st.shows(r, http.StatusOK, "written off as permanently failed: nothing can be done to its steps any more.", "ended as permanently failed", `class="skull"`)
+	st.lacks(r, path+"/investigate", path+"/steps/", ">Actions</th>")
+	st.shows(st.get(path+"/investigate"), http.StatusOK, "This task was written off", st.page())
+	r = st.post(path+"/investigate", "actor=ann", "reason=once more")
+	st.refused(r, http.StatusConflict, "This task was written off", `href="`+st.page()+`"`)
+	// A link that is offered works.
+	if strings.Contains(st.get(path).text, path+"/cancel") {
+		st.shows(st.post(path+"/cancel", "actor=ann", "reason=tidy up"), http.StatusOK, "The task is cancelled.")
+	}
+}
+
+func TestAReadOnlyTaskHasNoActions(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t, func(o *web.Options) { o.ReadOnly = true })
+	path := pageOf(st.task)
+	r := st.get(path)
+	st.shows(r, http.StatusOK, "Read-only", "card declined by the bank", "Open investigation")
+	st.lacks(r, path+"/cancel", path+"/investigate", path+"/steps/", ">Actions</th>", `data-label="Actions"`)
+	for _, word := range []string{"/cancel", "/investigate"} {
+		st.refused(st.get(path+word), http.StatusForbidden, "ui.read_only")
+		st.refused(st.post(path+word, "actor=ann", "reason=x"), http.StatusForbidden, "ui.read_only")
+	}
+	task, err := st.db.Task(t.Context(), st.task)
+	st.must(err)
+	if task.State != tasker.TaskError {
+		t.Errorf("the task is %s", task.State)
+	}
+}
+
+// A step that was tried again shows in its bar when it failed and when it rested.
+func TestRetriesAreSeenInTheBars(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	charge := step("charge")
+	charge.Retry.MaxAttempts = 3
+	h.register("order", charge, step("ship", "charge"))
+	st := &stuck{house: h, task: h.create("order", `{}`)}
+	h.fails("busy 1")
+	h.fails("busy 2")
+	list := h.next()
+	_, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"paid":12.50}`)}}, 0)
+	h.must(err)
+	r := h.get(pageOf(st.task))
+	row := h.rowOf(r, st.stepOf("charge").UUID)
+	for what, want := range map[string]int{
+		`<path class="fail"`: 2, `<rect class="busy"`: 3, `<rect class="warn"`: 2, `<rect class="idle"`: 3, "2 failed attempts": 2, "rested after failures": 2, "3 of 3 attempts": 1,
+	} {
+		if got := strings.Count(row, what); got != want {
+			t.Errorf("%d times %s, want %d: %s", got, what, want, row)
+		}
+	}
+	h.shows(r, http.StatusOK, "busy 1", "busy 2", "attempt 3", `"paid": 12.50`)
+	if row = h.rowOf(r, st.stepOf("ship").UUID); strings.Contains(row, `class="fail"`) {
+		t.Errorf("the bar of another step shows a failure: %s", row)
+	}
+}
+
+// What waits for an answer from outside says so, and whom it holds up.
+func TestAStepThatWaitsForAnAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("reserve"), external("payment"), external("permit", "payment"), step("ship", "reserve", "payment"))
+	st := &stuck{house: h, task: h.create("order", `{}`)}
+	h.work(fail())
+	r := h.get(pageOf(st.task))
+	h.shows(r, http.StatusOK, "It waits for an answer from outside: payment.")
+	payment := h.rowOf(r, st.stepOf("payment").UUID)
+	if !strings.Contains(payment, "external") || !strings.Contains(payment, ">pending</span>") || !strings.Contains(payment, "/complete") {
+		t.Errorf("the external step is shown as %s", payment)
+	}
+	ship := h.rowOf(r, st.stepOf("ship").UUID)
+	if strings.Count(ship, "(not done)") != 1 {
+		t.Errorf("ship waits for one step: %s", ship)
+	}
+	_, err := h.engine.CompleteExternal(t.Context(), st.task, st.stepOf("payment").UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`{"by": "bank"}`)}, "bank")
+	h.must(err)
+	h.shows(h.get(pageOf(st.task)), http.StatusOK, `"by": "bank"`)
+}
+
+// Of large documents the beginning is shown, and where all of it is.
+func TestLargeDocumentsOfATaskAreCut(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("reserve"), step("charge"))
+	words := strings.Repeat("grün ", 14_000)
+	st := &stuck{house: h, task: h.create("order", fmt.Sprintf(`{"x": %q, "z": "the end of the context"}`, words))}
+	list, err := h.engine.Claim(t.Context(), h.worker, 100, 0)
+	h.must(err)
+	var outcomes []tasker.Outcome
+	for _, a := range list {
+		o := tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(fmt.Sprintf(`{"a": "head of the result", "x": %q, "z": "end of the result"}`, words[:9_000]))}
+		if a.Name == "charge" {
+			// Small as it is sent, large when it is indented.
+			deep := strings.Repeat("[", 50)
+			o.Result = json.RawMessage(`[` + strings.Repeat(deep+strings.Repeat("]", 50)+",", 70) + `"end of the deep result"]`)
+		}
+		outcomes = append(outcomes, o)
+	}
+	_, err = h.engine.Report(t.Context(), h.worker, outcomes, 0)
+	h.must(err)
+	r := h.get(pageOf(st.task))
+	api := "/v1/tasks/" + st.task.String()
+	h.shows(r, http.StatusOK, "head of the result", "beginning of 8", "grün grün",
+		"All of it: <code>GET "+api+"</code>", "All of it: <code>GET "+api+"/workflow_steps/"+st.stepOf("reserve").UUID.String()+"</code>",
+		"All of it: <code>GET "+api+"/workflow_steps/"+st.stepOf("charge").UUID.String()+"</code>")
+	h.lacks(r, "the end of the context", "end of the result", "end of the deep result", "\ufffd")
+	if most := 250_000; len(r.text) > most {
+		t.Errorf("the page has %d bytes", len(r.text))
+	}
+	// What it names has all of it.
+	for _, m := range regexp.MustCompile(`All of it: <code>GET ([^<]+)</code>`).FindAllStringSubmatch(r.text, -1) {
+		if whole := h.get(m[1]); whole.status != http.StatusOK || !regexp.MustCompile(`end of the (context|result|deep result)`).MatchString(whole.text) {
+			t.Errorf("%s is answered with %d, and has not all of it", m[1], whole.status)
+		}
+	}
+}
+
+// longHistory lets a stuck task move so many times more, five moves each, from an
+// hour ago on.
+func (st *stuck) longHistory(times int) {
+	st.Helper()
+	for _, sql := range []string{
+		`UPDATE tasker.tasks SET created_at = created_at - interval '1 day'`,
+		`UPDATE tasker.workflow_steps SET created_at = created_at - interval '1 day'`,
+		`UPDATE tasker.task_transitions SET created_at = created_at - interval '1 day'`,
+		`UPDATE tasker.workflow_step_transitions SET created_at = created_at - interval '1 day'`,
+	} {
+		st.exec(sql)
+	}
+	st.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
+		SELECT t.task_uuid, p.from_state, p.to_state, p.event, 'ann', format('round %s move %s', n, p.ordinal), now() - interval '1 hour' + n * interval '1 second'
+		FROM tasker.tasks t, generate_series(1, $1) n, (VALUES (1, 'error', 'enqueuing_steps', 'enqueue_steps'), (2, 'enqueuing_steps', 'steps_in_process', 'start'),
+			(3, 'steps_in_process', 'evaluating_results', 'evaluate'), (4, 'evaluating_results', 'blocked_by_failures', 'block'),
+			(5, 'blocked_by_failures', 'error', 'give_up')) AS p (ordinal, from_state, to_state, event)
+		ORDER BY n, p.ordinal`, times)
+}
+
+func rowsOfHistory(r reply) int { return strings.Count(r.text, `<tr id="m-`) }
+
+func TestALongHistoryOfATaskIsPaged(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	path := pageOf(st.task)
+	before := rowsOfHistory(st.get(path))
+	st.longHistory(30)
+	r := st.get(path)
+	st.shows(r, http.StatusOK, "Newest first, 1–100", path+"?offset=100", "round 30 move 5", "round 11 move 1")
+	st.lacks(r, "round 10 move 5", `rel="prev"`, "There is more before that")
+	if n := rowsOfHistory(r); n != 100 {
+		t.Errorf("%d rows, want 100", n)
+	}
+	r = st.get(path + "?offset=100")
+	st.shows(r, http.StatusOK, "Newest first, 101–", "round 10 move 5", "round 1 move 1", `<a href="`+path+`" rel="prev"`)
+	st.lacks(r, `rel="next"`, "round 11 move 1", "There is more before that")
+	if n := rowsOfHistory(r); n != 50+before {
+		t.Errorf("%d rows, want %d", n, 50+before)
+	}
+	if ids := regexp.MustCompile(`<tr id="(m-[^"]+)"`).FindAllString(r.text+st.get(path).text, -1); len(ids) != 150+before {
+		t.Errorf("%d moves on two pages, want %d", len(ids), 150+before)
+	}
+}
+
+func TestOfAVeryLongHistoryTheAPIHasTheRest(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	st.longHistory(420)
+	path := pageOf(st.task)
+	r := st.get(path)
+	st.shows(r, http.StatusOK, "Newest first, 1–100", "round 420 move 5", "Bars span 59 min")
+	st.lacks(r, "There is more before that")
+	r = st.get(path + "?offset=1900")
+	whole := "/v1/tasks/" + st.task.String() + "/transitions"
+	st.shows(r, http.StatusOK, "Newest first, 1901–2000", "round 21 move 1", "There is more before that: <code>GET "+whole+"</code>", `rel="prev"`)
+	st.lacks(r, `rel="next"`, "round 20 move 5")
+	st.shows(st.get(whole), http.StatusOK, "round 1 move 1")
+	tab := st.open(path + "?offset=1900")
+	tab.Sees("There is more before that")
+	tab.Fits()
+	tab.KeysAway(",")
+	tab.Sees("1801–1900")
+	tab.KeysAway(".")
+	tab.Sees("1901–2000")
+}
+
+// hundredSteps is a template of a hundred steps: ten lines of nine, and what comes
+// before and after all of them.
+func hundredSteps() []tasker.StepTemplate {
+	list := []tasker.StepTemplate{step("start")}
+	var ends []string
+	for line := range 10 {
+		last := "start"
+		for i := range 9 + line/9*8 {
+			name := fmt.Sprintf("line_%d_stage_%d", line, i)
+			list = append(list, step(name, last))
+			if last = name; len(list) == 99 {
+				break
+			}
+		}
+		ends = append(ends, last)
+	}
+	return append(list, step("collect_the_results_of_all_lines", ends...))
+}
+
+func TestATaskOfAHundredSteps(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	steps := hundredSteps()
+	if len(steps) != 100 {
+		t.Fatalf("%d steps", len(steps))
+	}
+	h.register("harvest", steps...)
+	task := h.create("harvest", `{}`)
+	h.work(fail("line_3_stage_4", "line_5_stage_7"))
+	before := h.db.Pool().Stat().AcquireCount()
+	r := h.get(pageOf(task))
+	if n := h.db.Pool().Stat().AcquireCount() - before; n > 8 {
+		t.Errorf("%d queries", n)
+	}
+	h.shows(r, http.StatusOK, "It stands still: ", "of 100 steps", "collect_the_results…")
+	if rows, nodes := strings.Count(r.text, "<tr data-row"), strings.Count(r.text, `<g class="node`); rows != 100 || nodes != 100 {
+		t.Errorf("%d rows and %d nodes, want a hundred each", rows, nodes)
+	}
+	tab := h.open(pageOf(task))
+	pictures(tab, "task-hundred")
+}
+
+func TestATaskInABrowser(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	tab := st.open("/ui/tasks")
+	tab.Follow("[data-row] a")
+	tab.Sees("It stands still: charge failed for good")
+	pictures(tab, "task")
+	// By mouse: from the picture to the step's row, and into an action of it.
+	tab.Click(`.graph a[href="#step-` + st.step.String() + `"]`)
+	tab.Until(`document.querySelector("tr:target .name").textContent === "charge"`)
+	tab.Follow(`tr:target a[data-key="r"]`)
+	tab.Sees("Reset step charge")
+	tab.Go(st.server.URL + pageOf(st.task))
+	// By keys: to the second step, its action; the investigation; the task again.
+	tab.Keys("jj")
+	tab.Until(`document.activeElement.textContent === "charge"`)
+	tab.KeysAway("m")
+	tab.Sees("Resolve step charge")
+	tab.Go(st.server.URL + pageOf(st.task))
+	tab.KeysAway("o")
+	if at := tab.Address(); !strings.HasSuffix(at, st.page()) {
+		t.Errorf("o leads to %s", at)
+	}
+	tab.Go(st.server.URL + pageOf(st.task))
+	tab.KeysAway("x")
+	tab.Sees("Cancel this task")
+}
+
+func TestLooksOfATask(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for look, id := range h.everyLook() {
+		tab := h.open(pageOf(id))
+		tab.Sees("Newest first")
+		tab.Accessible()
+		tab.Size(390, 844)
+		tab.Fits()
+		tab.Size(1280, 900)
+		tab.Picture("task-" + strings.ReplaceAll(look, " ", "-"))
+	}
+}
+
+// What happens appears by itself, and what the reader has opened stays open.
+func TestATaskIsKeptUpToDate(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("reserve"), step("charge", "reserve"))
+	task := h.create("order", `{"total": 12.50}`)
+	list, err := h.engine.Claim(t.Context(), h.worker, 1, 0)
+	h.must(err)
+	_, err = h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"reserved": true}`)}}, 0)
+	h.must(err)
+	tab := h.open(pageOf(task))
+	tab.Click("main > details.json summary")
+	tab.Click(".steps details.json summary")
+	tab.Sees("12.50")
+	tab.Sees(`"reserved": true`)
+	h.work(func(tasker.Assignment) error { return errDeclined })
+	tab.Sees("It stands still: charge failed for good")
+	tab.Sees("Open investigation")
+	for _, part := range []string{"main > details.json[open]", ".steps details.json[open]"} {
+		if !tab.Has(part) {
+			t.Errorf("%s: what the reader opened is closed", part)
+		}
+	}
+	if false {
+		t.Errorf("of two parts that the reader opened %d are open", len(n))
+	}
+	tab.Accessible()
+}
+
+// What strangers write is text on the page of a task and on the forms behind it.
+func TestHostileTextOfATask(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	doc, err := json.Marshal(map[string]string{hostile: hostile})
+	h.must(err)
+	h.register("order", step("charge"), step("ship", "charge"))
+	task := h.create("order", string(doc))
+	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
+	for _, sql := range []string{
+		`UPDATE tasker.tasks SET namespace = $1, name = $1, version = $1, initiator = $1, source_system = $1, reason = $1, tags = ARRAY[$1, $1],
+			correlation_id = $1, parent_correlation_id = $1, idempotency_key = $1`,
+		`UPDATE tasker.workflow_steps SET name = $1 || name, handler = $1, results = jsonb_build_object($1::text, $1::text)`,
+		`UPDATE tasker.task_transitions SET actor = $1, reason = $1, detail = jsonb_build_object($1::text, $1::text)`,
+		`UPDATE tasker.workflow_step_transitions SET actor = $1, reason = $1`,
+	} {
+		h.exec(sql, hostile)
+	}
+	tab := h.open(pageOf(task))
+	see := func() {
+		t.Helper()
+		tab.Eval(`document.querySelectorAll("details").forEach((d) => { d.open = true })`)
+		tab.Sees(`<script>alert(1)</script>"><img src=x onerror=alert(1)>{{.}}javascript:alert(1)`)
+		if tab.Has("main script, main img") || tab.Is(`[...document.querySelectorAll("a")].some((a) => !/^[#/]/.test(a.getAttribute("href")))`) {
+			t.Errorf("%s has an element that a text made", tab.Address())
+		}
+		tab.Accessible()
+		tab.Size(390, 844)
+		tab.Fits()
+		tab.Size(1280, 900)
+	}
+	see()
+	tab.Picture("task-hostile")
+	for _, word := range []string{"/cancel", "/investigate"} {
+		tab.Go(h.server.URL + pageOf(task) + word)
+		see()
+	}
+	tab.Go(h.server.URL + pageOf(task) + "/cancel")
+	tab.Type("#reason", hostile)
+	tab.Type("#actor", "</p><script>alert(1)</script>")
+	tab.Follow("main form button")
+	tab.Sees("The task is cancelled.")
+	see()
+}
