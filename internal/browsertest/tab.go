@@ -162,8 +162,9 @@ func (tab *Tab) Type(selector, text string) {
 // Choose takes an option of a select, by its value.
 func (tab *Tab) Choose(selector, value string) {
 	tab.Helper()
-	tab.do("choose in "+selector, chromedp.SetValue(chromedp.CSS(selector), value))
-	tab.Eval(fmt.Sprintf(`document.querySelector(%q).dispatchEvent(new Event("change", {bubbles: true}))`, selector))
+	tab.do("wait for "+selector, chromedp.WaitVisible(chromedp.CSS(selector)))
+	tab.Eval(fmt.Sprintf(`const field = document.querySelector(%q); field.value = %s; field.dispatchEvent(new Event("change", {bubbles: true}))`,
+		selector, quote(value)))
 }
 
 // ChooseAway takes an option of a select that leads to another page, and waits for it.
@@ -176,6 +177,12 @@ func (tab *Tab) ChooseAway(selector, value string) {
 func (tab *Tab) Text(selector string) string {
 	tab.Helper()
 	return run(tab, "read "+selector, chromedp.Text(chromedp.CSS(selector)))
+}
+
+// Value is what a field holds.
+func (tab *Tab) Value(selector string) string {
+	tab.Helper()
+	return run(tab, "read "+selector, chromedp.Value(chromedp.CSS(selector)))
 }
 
 // Texts are the texts of all elements that a selector finds now.

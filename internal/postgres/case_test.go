@@ -291,3 +291,52 @@ func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 		})
 	}
 }
+
+func TestInvestigationsAreCountedOverTime(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	conn, err := db.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	// The 25 entries were opened an hour after each other, and each third has ended two hours later.
+	if _, err := conn.Exec(t.Context(), `
+		SET session_replication_role = replica; -- what was recorded does not change otherwise
+		UPDATE tasker.tasks_dlq d
+		SET dlq_timestamp = e.at,
+			resolution_status = CASE WHEN e.n % 3 = 0 THEN 'cancelled' ELSE 'pending' END::tasker.dlq_resolution_status,
+			resolved_at = CASE WHEN e.n % 3 = 0 THEN e.at + interval '2 hours' END, resolved_by = 'x', resolution_notes = 'x'
+		FROM (
+			SELECT dlq_entry_uuid, n, timestamptz '2026-03-29 00:30+00' + n * interval '1 hour' AS at
+			FROM (SELECT dlq_entry_uuid, row_number() OVER (ORDER BY dlq_entry_uuid) - 1 AS n FROM tasker.tasks_dlq) s
+		) e
+		WHERE e.dlq_entry_uuid = d.dlq_entry_uuid;
+		SET session_replication_role = DEFAULT`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	since := time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC) // a day of 23 hours where clocks are put forward
+	hours, err := db.EntryCounts(t.Context(), since, time.Hour)
+	if err != nil || len(hours) < 28 {
+		t.Fatalf("%d hours, %v", len(hours), err)
+	}
+	for i, h := range hours[:28] {
+		opened, ended := int64(0), int64(0)
+		if i < 25 {
+			opened = 1
+		}
+		if i >= 2 && i-2 < 25 && (i-2)%3 == 0 {
+			ended = 1
+		}
+		if !h.From.Equal(since.Add(time.Duration(i)*time.Hour)) || h.Opened != opened || h.Ended != ended {
+			t.Errorf("hour %d: %+v, want %d opened, %d ended", i, h, opened, ended)
+		}
+	}
+	days, err := db.EntryCounts(t.Context(), since, 24*time.Hour)
+	if err != nil || len(days) < 2 || days[0].Opened != 24 || days[0].Ended != 8 || days[1].Opened != 1 || days[1].Ended != 1 {
+		t.Errorf("%+v, %v", days[:2], err)
+	}
+	if later, err := db.EntryCounts(t.Context(), time.Now().Add(time.Hour), time.Hour); err != nil || len(later) != 0 {
+		t.Errorf("of the time to come: %v, %v", later, err)
+	}
+}

@@ -183,7 +183,7 @@ func chooseSink(name string, list []tasker.Emission, sent bool, chosen []string)
 
 // reEmitCommand is the same from a terminal, to the sinks that are chosen.
 func reEmitCommand(x *exchange, event string, p reEmitPage) command {
-	reason, actor := cmp.Or(p.Reason, "the receiver takes it now"), cmp.Or(x.actor, "your name")
+	reason, actor := cmp.Or(strings.TrimSpace(p.Reason), "the receiver takes it now"), cmp.Or(x.actor, "your name")
 	words := []string{"dlq", "re-emit", event, "--reason", reason, "--actor", actor}
 	req := apiv1.ReEmit{EventUUID: &event, Actor: actor, Reason: reason}
 	for _, c := range p.Sinks {
@@ -217,12 +217,15 @@ func (s *server) sendAgain(x *exchange, e tasker.Event) ([]string, error) {
 		return nil, err
 	}
 	reason := strings.TrimSpace(x.PostFormValue("reason"))
-	if reason == "" || len(reason) > maxReason || !utf8.ValidString(reason) || strings.ContainsRune(reason, 0) {
-		return nil, tasker.Errorf(tasker.Invalid, "say why, in up to %d bytes: it is kept in the audit log", maxReason)
+	if reason == "" || utf8.RuneCountInString(reason) > maxReason || !utf8.ValidString(reason) || strings.ContainsRune(reason, 0) {
+		return nil, tasker.Errorf(tasker.Invalid, "say why, in up to %d characters: it is kept in the audit log", maxReason)
 	}
 	known, err := s.DB.Sinks(x.Context())
 	if err != nil {
 		return nil, err
+	}
+	if len(known) == 0 {
+		return nil, tasker.Errorf(tasker.Conflict, "events are sent nowhere: no server was configured with a sink yet (emission.sinks)")
 	}
 	sinks := slices.Compact(slices.Sorted(slices.Values(x.PostForm["sinks"])))
 	if len(sinks) == 0 {

@@ -178,13 +178,19 @@ func (h *house) ctl(words []string) {
 // curl sends the request that a command of curl would send.
 func (h *house) curl(words []string) {
 	h.Helper()
-	flag := func(name string) string { return words[slices.Index(words, name)+1] }
+	flag := func(name string) string {
+		if i := slices.Index(words, name); i >= 0 {
+			return words[i+1]
+		}
+		return ""
+	}
 	url := words[slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "http") })]
 	r, err := http.NewRequestWithContext(h.Context(), flag("-X"), url, strings.NewReader(flag("--data-raw")))
 	h.must(err)
-	name, value, _ := strings.Cut(flag("-H"), ": ")
-	r.Header.Set(name, value)
-	if got := h.do(r); got.status != http.StatusOK {
+	if name, value, ok := strings.Cut(flag("-H"), ": "); ok {
+		r.Header.Set(name, value)
+	}
+	if got := h.do(r); got.status/100 != 2 {
 		h.Errorf("curl %q is answered with %d: %s", words, got.status, got.text)
 	}
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,6 +89,16 @@ type historyLine struct {
 	Step    *stepAnchor
 	Message string // of a failure
 	Detail  taskDocument
+}
+
+// TransitionKey tells moves of the task from those of its steps, which are counted
+// by themselves.
+func (l historyLine) TransitionKey() string {
+	kind := "move-t"
+	if l.StepUUID != nil {
+		kind = "move-s"
+	}
+	return kind + strconv.FormatInt(l.ID, 10)
 }
 
 // task shows one task.

@@ -333,7 +333,7 @@ func (st *stuck) longHistory(times int) {
 		ORDER BY n, p.ordinal`, times)
 }
 
-func rowsOfHistory(r reply) int { return strings.Count(r.text, `<tr id="m-`) }
+func rowsOfHistory(r reply) int { return strings.Count(r.text, `<tr id="move-`) }
 
 func TestALongHistoryOfATaskIsPaged(t *testing.T) {
 	t.Parallel()
@@ -353,7 +353,7 @@ func TestALongHistoryOfATaskIsPaged(t *testing.T) {
 	if n := rowsOfHistory(r); n != 50+before {
 		t.Errorf("%d rows, want %d", n, 50+before)
 	}
-	if ids := regexp.MustCompile(`<tr id="(m-[^"]+)"`).FindAllString(r.text+st.get(path).text, -1); len(ids) != 150+before {
+	if ids := regexp.MustCompile(`<tr id="(move-[^"]+)"`).FindAllString(r.text+st.get(path).text, -1); len(ids) != 150+before {
 		t.Errorf("%d moves on two pages, want %d", len(ids), 150+before)
 	}
 }
@@ -414,7 +414,7 @@ func TestATaskOfAHundredSteps(t *testing.T) {
 	if n := h.db.Pool().Stat().AcquireCount() - before; n > 8 {
 		t.Errorf("%d queries", n)
 	}
-	h.shows(r, http.StatusOK, "It stands still: ", "of 100 steps", "collect_the_results…")
+	h.shows(r, http.StatusOK, "It stands still: ", "of 100 steps", "collect_the_results_…")
 	if rows, nodes := strings.Count(r.text, "<tr data-row"), strings.Count(r.text, `<g class="node`); rows != 100 || nodes != 100 {
 		t.Errorf("%d rows and %d nodes, want a hundred each", rows, nodes)
 	}
@@ -486,9 +486,6 @@ func TestATaskIsKeptUpToDate(t *testing.T) {
 		if !tab.Has(part) {
 			t.Errorf("%s: what the reader opened is closed", part)
 		}
-	}
-	if false {
-		t.Errorf("of two parts that the reader opened %d are open", len(n))
 	}
 	tab.Accessible()
 }

@@ -1,0 +1,140 @@
+package web_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// audit puts an event on record.
+func (h *house) audit(actor, action, subject, data string) {
+	h.Helper()
+	h.must(h.db.Audit(h.Context(), actor, action, subject, json.RawMessage(data)))
+}
+
+func TestTheAuditLog(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sees(h.get("/ui/audit"), "Nothing on record", "nobody had one sent again")
+	h.audit("ann", "dlq.re_emit", "positions 1 to 7", `{"reason": "the <b>receiver</b> is back"}`)
+	h.audit("tasker", "dlq.set_aside", "event 7", `{}`)
+	r := h.get("/ui/audit")
+	h.sees(r, "ann", "dlq.re_emit", "positions 1 to 7", "the &lt;b&gt;receiver&lt;/b&gt; is back", `href="/ui/audit?action=dlq.set_aside"`, "It only grows.")
+	if strings.Index(r.text, "positions 1 to 7") < strings.Index(r.text, "event 7") {
+		t.Error("the newest is not the first")
+	}
+	r = h.get("/ui/audit?action=dlq.re_emit")
+	h.sees(r, "positions 1 to 7", `value="dlq.re_emit"`, `<a href="/ui/audit">All</a>`)
+	h.lacks(r, "event 7")
+	for _, action := range []string{"dlq", "DLQ.RE_EMIT", "%", "'; --", "a\x00b", "\xff", strings.Repeat("x", 128)} {
+		r := h.get("/ui/audit?action=" + url.QueryEscape(action))
+		if h.sees(r, "No such action on record"); r.status != http.StatusOK {
+			t.Errorf("%q: %d", action, r.status)
+		}
+	}
+}
+
+func TestTheAuditLogGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`INSERT INTO tasker.audit_events (actor, action, subject) SELECT 'ann', CASE n % 2 WHEN 0 THEN 'even & more' ELSE 'odd' END, 'subject ' || n FROM generate_series(1, 203) n`)
+	for path, want := range map[string]struct {
+		rows        int
+		first, next string
+	}{
+		"/ui/audit":                            {100, "subject 203<", "/ui/audit?before=104"},
+		"/ui/audit?before=104":                 {100, "subject 103<", "/ui/audit?before=4"},
+		"/ui/audit?before=4":                   {3, "subject 3<", ""},
+		"/ui/audit?before=9007199254740992":    {100, "subject 203<", "/ui/audit?before=104"},
+		"/ui/audit?action=even+%26+more":       {100, "subject 202<", "/ui/audit?action=even+%26+more&before=4"},
+		"/ui/audit?action=odd&before=4":        {2, "subject 3<", ""},
+		"/ui/audit?action=even+%26+more&page=": {100, "subject 202<", "/ui/audit?action=even+%26+more&before=4&page="},
+	} {
+		r := h.get(path)
+		if n := strings.Count(r.text, "<tr data-row"); n != want.rows {
+			t.Errorf("%s has %d rows, want %d", path, n, want.rows)
+		}
+		h.sees(r, want.first)
+		if link := fmt.Sprintf(`href="%s" rel="next"`, want.next); strings.Contains(r.text, `rel="next"`) != (want.next != "") || want.next != "" && !strings.Contains(html.UnescapeString(r.text), link) {
+			t.Errorf("%s does not go on with %q", path, want.next)
+		}
+	}
+}
+
+func TestAuditRequestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for query, want := range map[string]string{
+		"action=" + strings.Repeat("x", 129): "Action has at most 128 bytes",
+		"before=x":                           "Before must be a number",
+		"before=0":                           "Before must be a number from 1",
+		"before=-1":                          "Before must be a number",
+		"before=9007199254740993":            "Before must be a number",
+		"before=99999999999999999999":        "Before must be a number",
+	} {
+		h.refused(h.get("/ui/audit?"+query), http.StatusBadRequest, want)
+	}
+	h.db.Close()
+	r := h.get("/ui/audit")
+	h.refused(r, http.StatusInternalServerError, "its log says why")
+	h.lacks(r, "pool", "audit_events")
+}
+
+func TestTheAuditLogInABrowser(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for i := range 6 {
+		h.audit("ann@example.com", "dlq.re_emit", fmt.Sprintf("positions %d to %d", i, i+7),
+			`{"to": 7, "from": 1, "sinks": ["webhook", "rabbitmq"], "reason": "the receiver is back", "emissions": 14}`)
+		h.audit("tasker", "dlq.emission_set_aside", fmt.Sprint("event ", i), `{"sink": "webhook", "error": "the receiver answered 400 Bad Request"}`)
+	}
+	tab := h.open("/ui/emissions")
+	tab.KeysAway("l")
+	tab.Sees("positions 5 to 12")
+	tab.Accessible()
+	tab.Picture("audit-light")
+	// By mouse: the data, and others of this action.
+	tab.Click("tbody tr:nth-child(2) summary")
+	tab.Sees(`"emissions": 14`)
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("audit-dark")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Accessible()
+	tab.Picture("audit-narrow")
+	tab.Size(1280, 900)
+	tab.Follow("tbody tr:nth-child(2) a")
+	tab.Until(`document.querySelectorAll("[data-row]").length === 6`)
+	// By keys: look for another one, down the rows, and back.
+	tab.Keys("/")
+	tab.Until(`document.activeElement.name === "action"`)
+	tab.Type("input[name=action]", "dlq.emission_set_aside")
+	tab.KeysAway("\r")
+	tab.Sees("event 5")
+	tab.Keys("jj")
+	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
+	tab.KeysAway("u")
+	tab.Sees("Events are sent nowhere")
+}
+
+func TestHostileTextOfTheAuditLog(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	data, err := json.Marshal(map[string]string{hostile: hostile})
+	h.must(err)
+	h.audit(hostile, hostile, hostile, string(data))
+	tab := h.open("/ui/audit")
+	tab.Click("td details summary")
+	tab.Sees(`"><img src=x onerror=alert(1)>`)
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Follow("td a")
+	if !tab.Is(`document.querySelector("input[name=action]").value.includes("<script>alert(1)</script>") && document.querySelectorAll("[data-row]").length === 1`) {
+		t.Error("the action is not found by its name")
+	}
+}

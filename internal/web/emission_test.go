@@ -1,0 +1,472 @@
+package web_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/postgres"
+	"tasker/internal/web"
+)
+
+// sinks makes sinks known, which are told of all that happens from then on.
+func (h *house) sinks(names ...string) {
+	h.Helper()
+	for _, name := range names {
+		h.must(h.db.OpenSink(h.Context(), name))
+	}
+}
+
+// investigated makes so many investigations, puts their events on the lists of the
+// sinks, and returns the events, the oldest first.
+func (h *house) investigated(count int, sinks ...string) (events []tasker.Event) {
+	h.Helper()
+	h.register("order", step("charge"))
+	h.fail("order", "charge", "declined", count)
+	for _, name := range sinks {
+		n, err := h.db.TakeEvents(h.Context(), name, 1000)
+		h.must(err)
+		if n != count {
+			h.Fatalf("%s has %d events, want %d", name, n, count)
+		}
+	}
+	rows, err := h.db.Pool().Query(h.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position`)
+	h.must(err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
+	h.must(err)
+	for _, id := range ids {
+		e, err := h.db.Event(h.Context(), id)
+		h.must(err)
+		events = append(events, e)
+	}
+	return events
+}
+
+// settle notes what became of an event at a sink: it is published if nothing went
+// wrong, set aside if the sink refused it.
+func (h *house) settle(sink string, e tasker.Event, refused bool, problem string) {
+	h.Helper()
+	_, err := h.db.SettleEmissions(h.Context(), sink, []postgres.Emitted{
+		{Position: e.Position, Attempts: 1, Published: problem == "", Refused: refused, Error: problem},
+	}, 1)
+	h.must(err)
+}
+
+// state is what became of an event at a sink; empty if it is not meant for it.
+func (h *house) state(e tasker.Event, sink string) tasker.EmissionState {
+	h.Helper()
+	list, err := h.db.EmissionsOf(h.Context(), e.UUID)
+	h.must(err)
+	for _, em := range list {
+		if em.Sink == sink {
+			return em.State
+		}
+	}
+	return ""
+}
+
+// reEmitted is what the audit log has of sending again, the newest first, without
+// when it was.
+func (h *house) reEmitted() (lines []string) {
+	h.Helper()
+	list, _, err := h.db.AuditEvents(h.Context(), "dlq.re_emit", 0, 100)
+	h.must(err)
+	for _, a := range list {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", a.Actor, a.Subject, a.Data))
+	}
+	return lines
+}
+
+// sendAgain sends the form, which may name several sinks.
+func (h *house) sendAgain(path, actor, reason string, sinks ...string) reply {
+	h.Helper()
+	return h.postRaw(path, url.Values{"token": {h.token()}, "actor": {actor}, "reason": {reason}, "sinks": sinks}.Encode())
+}
+
+func eventPath(e tasker.Event) string { return "/ui/emissions/" + e.UUID.String() }
+
+func TestEmissions(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.Sinks = []string{"webhook"} })
+	h.sees(h.get("/ui/emissions"), "Events are sent nowhere", "emission.sinks", "data-live")
+	h.lacks(h.get("/ui/emissions"), "<h2>Events</h2>")
+	h.sinks("log", "webhook")
+	h.sees(h.get("/ui/emissions"), "No event yet")
+	events := h.investigated(3, "log", "webhook")
+	h.settle("webhook", events[0], false, "")
+	h.settle("webhook", events[1], true, "400 <no>")
+	h.settle("webhook", events[2], false, "500 later")
+	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'cannot <connect>', next_try_at = now() + interval '3 minutes' WHERE sink = 'log'`)
+	r := h.get("/ui/emissions")
+	h.sees(r, `<strong>log</strong> <span class="hint">this server does not send to it</span>`, `<strong>webhook</strong></td>`,
+		`<span class="chip bad">failing</span>`, "7 min ago", "next try", "cannot &lt;connect&gt;", `<span class="chip good">up</span>`,
+		`href="/ui/emissions?sink=log&amp;state=pending">3</a>`, `href="/ui/emissions?sink=webhook&amp;state=set_aside">1</a>`,
+		`<span class="chip bad">set aside</span>`, `<span class="chip good">published</span>`, "400 &lt;no&gt;", "500 later", eventPath(events[2]), "dlq.entry.created")
+	if strings.Index(r.text, eventPath(events[2])) > strings.Index(r.text, eventPath(events[0])) {
+		t.Error("the newest event is not the first")
+	}
+	for query, want := range map[string]int{
+		"": 6, "?sink=log": 3, "?state=pending": 4, "?state=published": 1, "?state=set_aside&sink=webhook": 1, "?state=set_aside&sink=log": 0,
+		fmt.Sprintf("?before=%d", events[1].Position): 2, fmt.Sprintf("?before=%d", events[0].Position): 0, "?sink=&state=&before=": 6,
+	} {
+		r := h.get("/ui/emissions" + query)
+		if n := strings.Count(r.text, "<tr data-row"); r.status != http.StatusOK || n != want {
+			t.Errorf("%q: %d with %d rows, want %d", query, r.status, n, want)
+		}
+		if nothing := strings.Contains(r.text, "No such events"); nothing != (want == 0) {
+			t.Errorf("%q: says that there are none: %v", query, nothing)
+		}
+	}
+	h.sees(h.get("/ui/emissions?sink=log&state=set_aside"), "<option selected>log</option>", `<option value="set_aside" selected>set aside</option>`, "Newest of all")
+}
+
+func TestEmissionsGoOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log", "webhook")
+	events := h.investigated(61, "log", "webhook")
+	r := h.get("/ui/emissions")
+	next := regexp.MustCompile(`href="(/ui/emissions\?before=\d+)" rel="next"`).FindStringSubmatch(r.text)
+	if n := strings.Count(r.text, "<tr data-row"); n != 100 || next == nil {
+		t.Fatalf("%d rows, then %q", n, next)
+	}
+	r = h.get(next[1])
+	if n := strings.Count(r.text, "<tr data-row"); n != 22 || strings.Contains(r.text, `rel="next"`) || !strings.Contains(r.text, eventPath(events[0])) {
+		t.Errorf("the last page has %d rows, or goes on", n)
+	}
+	h.sees(h.get("/ui/emissions?sink=log"), ">61</a>")
+}
+
+func TestEmissionRequestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log")
+	e := h.investigated(1, "log")[0]
+	for query, want := range map[string]string{
+		"sink=mail": "Sink is none of", "sink=LOG": "Sink is none of", "state=lost": "State is none of", "before=x": "Before must be a number",
+		"before=0": "Before must be a number from 1", "before=-1": "Before must be a number", "before=9007199254740993": "Before must be a number",
+	} {
+		h.refused(h.get("/ui/emissions?"+query), http.StatusBadRequest, want)
+	}
+	nobody := "/ui/emissions/" + tasker.NewID().String()
+	for _, path := range []string{nobody, nobody + "/re-emit"} {
+		h.refused(h.get(path), http.StatusNotFound, "There is no event")
+	}
+	h.refused(h.get("/ui/emissions/7"), http.StatusNotFound, "is no id")
+	h.refused(h.get("/ui/emissions/7/re-emit"), http.StatusNotFound, "is no id")
+	h.refused(h.sendAgain(nobody+"/re-emit", "ann", "x", "log"), http.StatusNotFound, "There is no event")
+	h.refused(h.sendAgain("/ui/emissions/7/re-emit", "ann", "x", "log"), http.StatusNotFound, "is no id")
+	h.refused(h.post(eventPath(e)), http.StatusNotFound, "no such page")
+
+	h.db.Close()
+	for _, r := range []reply{
+		h.get("/ui/emissions"), h.get(eventPath(e)), h.get(eventPath(e) + "/re-emit"), h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"),
+	} {
+		h.refused(r, http.StatusInternalServerError, "its log says why")
+		h.lacks(r, "pool", "tasker.emission")
+	}
+}
+
+func TestAnEmission(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log", "webhook")
+	e := h.investigated(1, "log", "webhook")[0]
+	h.settle("webhook", e, true, "400 <no>")
+	r := h.get(eventPath(e))
+	h.sees(r, "Event dlq.entry.created", e.UUID.String(), fmt.Sprintf("<dd>%d</dd>", e.Position), "/ui/investigations/"+e.EntryUUID.String(), "/ui/tasks/"+e.TaskUUID.String(),
+		`<span class="chip idle">pending</span>`, `<span class="chip bad">set aside</span>`, "400 &lt;no&gt;", "max_retries_exceeded", eventPath(e)+"/re-emit", "data-live")
+}
+
+func TestAnEventOfBeforeThereWasASink(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	e := h.investigated(1)[0]
+	h.sees(h.get(eventPath(e)), "It was sent nowhere")
+	r := h.get(eventPath(e) + "/re-emit")
+	h.sees(r, "There is no sink", "emission.sinks")
+	h.lacks(r, "<button>Send again", "tasker-ctl")
+	h.refused(h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"), http.StatusConflict, "Events are sent nowhere")
+	h.sinks("log")
+	h.sees(h.get(eventPath(e)+"/re-emit"), `value="log" checked>`, "was never to get it")
+	h.sees(h.sendAgain(eventPath(e)+"/re-emit", "ann", "told late", "log"), "The event will be sent again, to log.")
+	if got := h.state(e, "log"); got != tasker.EmissionPending {
+		t.Errorf("it is %q at the sink", got)
+	}
+}
+
+func TestSendingAnEventAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log", "mail", "webhook")
+	events := h.investigated(2, "log", "mail", "webhook")
+	e, path := events[0], eventPath(events[0])+"/re-emit"
+	h.settle("log", e, false, "")
+	h.settle("mail", e, false, "")
+	h.settle("webhook", e, true, "400 no")
+	h.settle("webhook", events[1], true, "400 no")
+	// Those are chosen at first that have not got it.
+	r := h.get(path)
+	h.sees(r, "What will happen", `value="webhook" checked>`, `value="log">`, `value="mail">`, "--sink webhook", "&#34;sinks&#34;:[&#34;webhook&#34;]")
+	h.lacks(r, "--sink log")
+	h.exec(`UPDATE tasker.emission_sinks SET next_try_at = now() + interval '1 hour'`)
+	r = h.sendAgain(path, " ann ", "  the receiver is mended\t", "webhook", "log", "webhook")
+	if r.url != eventPath(e) {
+		t.Errorf("it leads to %s", r.url)
+	}
+	h.sees(r, "The event will be sent again, to log, webhook.")
+	for sink, want := range map[string]tasker.EmissionState{"log": tasker.EmissionPending, "webhook": tasker.EmissionPending, "mail": tasker.EmissionPublished} {
+		if got := h.state(e, sink); got != want {
+			t.Errorf("it is %s at %s, want %s", got, sink, want)
+		}
+	}
+	if got := h.state(events[1], "webhook"); got != tasker.EmissionSetAside {
+		t.Errorf("the event after it is %s", got)
+	}
+	states, err := h.db.SinkStates(t.Context(), []string{"log", "mail", "webhook"}, 10)
+	h.must(err)
+	if states[0].NextTryAt != nil || states[2].NextTryAt != nil || states[1].NextTryAt == nil {
+		t.Errorf("not those that were chosen are tried at once: %+v", states)
+	}
+	want := fmt.Sprintf(`ann: positions %d to %[1]d: {"to": %[1]d, "from": %[1]d, "sinks": ["log", "webhook"], "reason": "the receiver is mended", "emissions": 2}`, e.Position)
+	if got := h.reEmitted(); !slices.Equal(got, []string{want}) {
+		t.Errorf("on record is %q, want %q", got, want)
+	}
+	h.sees(h.get("/ui/audit?action=dlq.re_emit"), "ann", "the receiver is mended")
+	// Once all have it, all are chosen; who was it is known.
+	h.settle("log", e, false, "")
+	h.settle("webhook", e, false, "")
+	h.sees(h.get(path), `value="webhook" checked>`, `value="log" checked>`, `value="mail" checked>`, `name="actor" value="ann"`)
+}
+
+func TestSendingAgainThatIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log", "webhook")
+	e := h.investigated(1, "log", "webhook")[0]
+	h.settle("webhook", e, true, "400 no")
+	path := eventPath(e) + "/re-emit"
+	for _, tt := range []struct {
+		name, actor, reason string
+		sinks               []string
+		says                string
+	}{
+		{"nobody", " ", "<b>why</b>", []string{"log"}, "Say who you are"},
+		{"a name of two lines", "a\nb", "why", []string{"log"}, "on one line"},
+		{"too long a name", strings.Repeat("x", 256), "why", []string{"log"}, "up to 255 bytes"},
+		{"no reason", "ann", " ", []string{"log"}, "Say why"},
+		{"too long a reason", "ann", strings.Repeat("ö", 2001), []string{"log"}, "up to 2000 characters"},
+		{"a reason with a NUL", "ann", "a\x00b", []string{"log"}, "Say why"},
+		{"a reason that is no text", "ann", "a\xffb", []string{"log"}, "Say why"},
+		{"no sink", "ann", "why", nil, "Choose at least one sink"},
+		{"an empty sink", "ann", "why", []string{""}, "There is no sink"},
+		{"an unknown sink", "ann", "why", []string{"log", "<i>mail</i>"}, "There is no sink &#34;&lt;i&gt;mail&lt;/i&gt;&#34;"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := &house{T: t, db: h.db, server: h.server, client: h.client}
+			r := h.sendAgain(path, tt.actor, tt.reason, tt.sinks...)
+			h.refused(r, http.StatusBadRequest, tt.says, "What will happen", "<button>Send again")
+			if kept := slices.Contains(tt.sinks, "log"); strings.Contains(r.text, `value="log" checked>`) != kept {
+				t.Error("what was chosen is not kept")
+			}
+		})
+	}
+	h.sees(h.sendAgain(path, "", "kept <b>as typed</b>", "log"), `name="reason" value="kept &lt;b&gt;as typed&lt;/b&gt;"`, `value="log" checked>`, `value="webhook">`, "--sink log")
+	if got := h.state(e, "webhook"); got != tasker.EmissionSetAside || h.reEmitted() != nil {
+		t.Errorf("it is %s, and on record is %q", got, h.reEmitted())
+	}
+	// A reason as long as it may be, in characters.
+	h.sees(h.sendAgain(path, "ann", strings.Repeat("ö", 2000), "log"), "The event will be sent again, to log.")
+}
+
+func TestSendingAgainNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log")
+	e := h.investigated(1, "log")[0]
+	h.settle("log", e, false, "")
+	path := eventPath(e) + "/re-emit"
+	if r := h.get(path); !strings.Contains(r.text, `<form method="post">
+  <input type="hidden" name="token" value="`+h.token()+`">`) {
+		t.Errorf("the form has no token:\n%s", r.text)
+	}
+	const form = "&actor=ann&reason=x&sinks=log"
+	for _, token := range []string{"", "token=", "token=AAAAAAAAAAAAAAAAAAAAAA"} {
+		h.refused(h.postRaw(path, token+form), http.StatusForbidden, "opened in another session")
+	}
+	h.refused(h.postRaw(path, "token="+h.token()+form, "Sec-Fetch-Site: cross-site"), http.StatusForbidden)
+	h.refused(h.postRaw(path+"?token="+h.token(), form), http.StatusForbidden)
+	if got := h.state(e, "log"); got != tasker.EmissionPublished {
+		t.Errorf("it is %s", got)
+	}
+}
+
+func TestAReadOnlyPageSendsNothingAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	h.sinks("log")
+	e := h.investigated(1, "log")[0]
+	h.settle("log", e, false, "")
+	h.lacks(h.get(eventPath(e)), "/re-emit", "Send again")
+	h.refused(h.get(eventPath(e)+"/re-emit"), http.StatusForbidden, "ui.read_only")
+	h.refused(h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"), http.StatusForbidden, "ui.read_only")
+	if got := h.state(e, "log"); got != tasker.EmissionPublished {
+		t.Errorf("it is %s", got)
+	}
+}
+
+// What the page says to type in a terminal does the same as its button.
+func TestSendingAgainFromATerminal(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log", "mail's", "webhook")
+	e := h.investigated(1, "log", "mail's", "webhook")[0]
+	path := eventPath(e) + "/re-emit"
+	const reason = "-it's \"back\", $HOME and `id` — ☠"
+	send := map[string]func(){
+		"page": func() { h.sees(h.sendAgain(path, "Ann O'Hara", reason, "log", "mail's"), "will be sent again") },
+	}
+	// Refused for a sink that is not there, so that the page shows what was typed.
+	r := h.sendAgain(path, "Ann O'Hara", reason, "log", "mail's", "nowhere")
+	h.refused(r, http.StatusBadRequest, "There is no sink")
+	cli, curl := h.calls(r)
+	send["tasker-ctl"] = func() { h.ctl(cli) }
+	send["curl"] = func() { h.curl(curl) }
+	for tool, send := range send {
+		before := h.reEmitted()
+		for _, sink := range []string{"log", "mail's", "webhook"} {
+			h.settle(sink, e, false, "")
+		}
+		send()
+		if h.state(e, "log") != tasker.EmissionPending || h.state(e, "mail's") != tasker.EmissionPending || h.state(e, "webhook") != tasker.EmissionPublished {
+			t.Errorf("by %s it is not sent to those that were chosen", tool)
+		}
+		want := fmt.Sprintf(`Ann O'Hara: positions %d to %[1]d: {"to": %[1]d, "from": %[1]d, "sinks": ["log", "mail's"], "reason": %s, "emissions": 2}`, e.Position, quoted(reason))
+		if got := h.reEmitted(); len(got) != len(before)+1 || got[0] != want {
+			t.Errorf("by %s there is on record %q, want %q", tool, got, want)
+		}
+	}
+	// As it stands at first, with nothing typed.
+	cli, curl = h.calls(h.get(path))
+	h.ctl(cli)
+	h.curl(curl)
+	if got := h.reEmitted(); len(got) != 5 || got[0] != got[1] || !strings.Contains(got[0], "the receiver takes it now") {
+		t.Errorf("on record is %q", got)
+	}
+}
+
+func TestEmissionsInABrowser(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.Sinks = []string{"log", "webhook"} })
+	h.sinks("log", "rabbitmq", "webhook")
+	events := h.investigated(5, "log", "webhook")
+	for _, e := range events[:4] {
+		h.settle("log", e, false, "")
+		h.settle("webhook", e, true, "the receiver answered 400 Bad Request: it does not know dlq.entry.created")
+	}
+	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'dial tcp 192.0.2.7:443: connection refused', next_try_at = now() + interval '50 seconds' WHERE sink = 'webhook'`)
+	tab := h.open("/ui/")
+	tab.Keys("g")
+	tab.KeysAway("e")
+	tab.Sees("connection refused")
+	tab.Accessible()
+	tab.Picture("emissions-light")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("emissions-dark")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Accessible()
+	tab.Picture("emissions-narrow")
+	tab.Size(1280, 900)
+	tab.Dark(false)
+
+	// By mouse: what was set aside, one of it, send it again.
+	tab.Follow(`a[href="/ui/emissions?sink=webhook&state=set_aside"]`)
+	tab.Until(`document.querySelectorAll("[data-row]").length === 4`)
+	tab.Follow("tr[data-row] a")
+	tab.Sees("What the sinks are told")
+	tab.Accessible()
+	tab.Picture("emission-light")
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("emission-dark")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Picture("emission-narrow")
+	tab.Follow("a.button")
+	tab.Sees("What will happen")
+	tab.Fits()
+	tab.Accessible()
+	tab.Picture("re-emit-narrow")
+	tab.Size(1280, 900)
+	tab.Picture("re-emit-dark")
+	tab.Dark(false)
+	tab.Accessible()
+	tab.Picture("re-emit-light")
+	tab.Click("input[value=rabbitmq]") // as it was: not chosen
+	tab.Type("#reason", "the receiver knows it now")
+	tab.Type("#actor", "Ann")
+	tab.Follow("main form button")
+	tab.Sees("The event will be sent again, to webhook.")
+	tab.Sees("pending")
+	if got := h.state(events[3], "webhook"); got != tasker.EmissionPending || h.state(events[3], "rabbitmq") != "" {
+		t.Errorf("it is %s", got)
+	}
+
+	// By keys alone: back, choose a state, the second row, send it again.
+	tab.KeysAway("u")
+	tab.Keys("/")
+	tab.Until(`document.activeElement.name === "state"`)
+	tab.KeysAway("s") // set aside
+	tab.Until(`document.querySelectorAll("[data-row]").length === 3`)
+	tab.Keys("jj")
+	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
+	tab.KeysAway("\r")
+	tab.KeysAway("r")
+	tab.Eval(`document.querySelector("#reason").focus()`)
+	tab.KeysAway("again\r")
+	tab.Sees("The event will be sent again, to rabbitmq, webhook.")
+	// What becomes of it shows by itself.
+	h.settle("webhook", events[1], false, "")
+	tab.Sees("published")
+}
+
+func TestHostileTextOfEmissions(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks(hostile, "log")
+	e := h.investigated(1, hostile, "log")[0]
+	h.settle(hostile, e, true, hostile)
+	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = $1`, hostile)
+	h.exec(`UPDATE tasker.outbox SET data = jsonb_build_object($1::text, $1::text)`, hostile)
+	tab := h.open("/ui/emissions")
+	for _, path := range []string{"/ui/emissions", "/ui/emissions?state=set_aside&sink=" + url.QueryEscape(hostile), eventPath(e), eventPath(e) + "/re-emit", "/ui/dashboard"} {
+		tab.Size(1280, 900)
+		tab.Go(h.server.URL + path)
+		tab.Sees(`"><img src=x onerror=alert(1)>`)
+		tab.Size(390, 844)
+		tab.Fits()
+	}
+	tab.Go(h.server.URL + eventPath(e) + "/re-emit")
+	tab.Type("#reason", "<script>alert(1)</script>")
+	tab.Type("#actor", "<img src=x onerror=alert(1)>")
+	tab.Follow("main form button")
+	tab.Sees("The event will be sent again, to <script>alert(1)</script>")
+	tab.Go(h.server.URL + "/ui/audit")
+	tab.Sees("<img src=x onerror=alert(1)>")
+}
+
+// quoted spells a text as JSON does.
+func quoted(text string) string {
+	b, _ := json.Marshal(text) // a string always is JSON
+	return string(b)
+}

@@ -1,0 +1,159 @@
+package web_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"tasker"
+	"tasker/internal/web"
+)
+
+func TestCancellingATask(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("reserve"), step("charge", "reserve"))
+	task := h.create("order", `{}`)
+	list, err := h.engine.Claim(t.Context(), h.worker, 1, 0)
+	h.must(err)
+	path := pageOf(task) + "/cancel"
+	r := h.get(path)
+	h.sees(r, "What will happen", "2 steps are cancelled", "the worker loses its lease", "charge", "reserve", "task cancel "+task.String(), "-X DELETE")
+
+	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Say why")
+	r = h.post(path, "reason=the customer's \"gone\"")
+	h.refused(r, http.StatusBadRequest, "Say who you are")
+	h.sees(r, "the customer&#39;s &#34;gone&#34;</textarea>")
+	h.refused(h.post(path, "actor=Kim", "reason="+strings.Repeat("x", 2001)), http.StatusBadRequest, "2001 characters; 2000 is the limit")
+	h.refused(h.post(path, "actor=Kim", "reason=a\x00b"), http.StatusBadRequest, "NUL")
+	if got, err := h.db.Task(t.Context(), task); err != nil || got.State == tasker.TaskCancelled {
+		t.Fatalf("the task is %s, %v", got.State, err)
+	}
+
+	r = h.post(path, "actor=Kim", "reason=the customer is gone")
+	if r.url != pageOf(task) {
+		t.Errorf("it leads to %s", r.url)
+	}
+	h.sees(r, "The task is cancelled.", "the customer is gone", "Kim")
+	h.sees(h.get(path), "There is nothing to cancel")
+	h.refused(h.post(path, "actor=Kim", "reason=again"), http.StatusConflict, "It is cancelled already")
+	receipt, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte("1")}}, 0)
+	if err != nil || len(receipt.Rejected) != 1 {
+		t.Errorf("the worker's report: %+v, %v; want it refused", receipt, err)
+	}
+
+	done := h.create("order", `{}`)
+	h.work(func(tasker.Assignment) error { return nil })
+	h.refused(h.post(pageOf(done)+"/cancel", "actor=Kim", "reason=late"), http.StatusConflict, "complete")
+	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/cancel"), http.StatusNotFound, "No task")
+	h.refused(h.post("/ui/tasks/7/cancel", "actor=Kim", "reason=x"), http.StatusNotFound, "is no id")
+}
+
+func TestInvestigatingATask(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	task := h.create("order", `{}`)
+	path := pageOf(task) + "/investigate"
+	h.sees(h.get(path), "dlq create "+task.String(), "/v1/dlq/task/"+task.String())
+	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Say why")
+	r := h.post(path, "actor=Kim", "reason=it looks odd")
+	e, err := h.db.EntryOfTask(t.Context(), task)
+	h.must(err)
+	if r.url != "/ui/investigations/"+e.UUID.String() {
+		t.Errorf("it leads to %s", r.url)
+	}
+	h.sees(r, "The investigation is open.", "Kim asked for a look", "it looks odd")
+	h.sees(h.get(path), e.UUID.String())
+	r = h.post(path, "actor=Kim", "reason=twice")
+	if r.status != http.StatusConflict {
+		t.Errorf("a second one: %d", r.status)
+	}
+	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/investigate"), http.StatusNotFound, "No task")
+}
+
+func TestAReadOnlyPageNeitherCancelsNorInvestigates(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	h.register("order", step("charge"))
+	task := h.create("order", `{}`)
+	for _, action := range []string{"/cancel", "/investigate"} {
+		h.refused(h.get(pageOf(task)+action), http.StatusForbidden, "changes nothing")
+		h.refused(h.post(pageOf(task)+action, "actor=Kim", "reason=x"), http.StatusForbidden, "changes nothing")
+	}
+}
+
+func TestATaskIsCancelledAndInvestigatedByKeys(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	task := h.create("order", `{}`)
+	tab := h.open(pageOf(task))
+	tab.KeysAway("i")
+	tab.Type("main input[name=actor]", "Kim")
+	tab.Type("textarea[name=reason]", "it looks odd")
+	tab.Accessible()
+	tab.Picture("investigate-light")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Size(1280, 900)
+	tab.Follow("main form button:not(.plain)")
+	tab.Sees("Kim asked for a look")
+	tab.Go(h.server.URL + pageOf(task))
+	tab.KeysAway("x")
+	if name := tab.Value("main input[name=actor]"); name != "Kim" {
+		t.Errorf("the form knows %q", name)
+	}
+	tab.Accessible()
+	tab.Dark(true)
+	tab.Accessible()
+	tab.Picture("cancel-dark")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Type("textarea[name=reason]", "it was odd")
+	tab.Follow("main form button.danger")
+	tab.Sees("The task is cancelled.")
+}
+
+// What the forms show for a terminal does what they do.
+func TestATaskIsCancelledFromATerminal(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	const reason = `it's "odd" $HOME ` + "`id`"
+	for _, tool := range []string{"tasker-ctl", "curl"} {
+		for _, action := range []string{"cancel", "investigate"} {
+			task := h.create("order", `{}`)
+			// Refused for the name, so that the page shows what was typed.
+			r := h.post(pageOf(task)+"/"+action, "reason="+reason, "actor=Ann\nO'Hara")
+			h.refused(r, http.StatusBadRequest, "on one line")
+			cli, curl := h.calls(r)
+			if tool == "curl" {
+				h.curl(curl)
+			} else {
+				h.ctl(cli)
+			}
+			h.wantDone(task, action, reason)
+		}
+	}
+}
+
+// wantDone checks what became of a task that somebody acted on.
+func (h *house) wantDone(task tasker.ID, action, reason string) {
+	h.Helper()
+	if action == "investigate" {
+		e, err := h.db.EntryOfTask(h.Context(), task)
+		h.must(err)
+		e, err = h.db.Entry(h.Context(), e.UUID)
+		h.must(err)
+		if len(e.History) != 1 || *e.History[0].Notes != reason {
+			h.Errorf("the investigation says %+v", e.History)
+		}
+		return
+	}
+	moves, _, err := h.db.NewestTaskTransitions(h.Context(), task, 1)
+	h.must(err)
+	if len(moves) != 1 || moves[0].To != string(tasker.TaskCancelled) || moves[0].Reason != reason {
+		h.Errorf("the task has moved as %+v", moves)
+	}
+}
