@@ -18,9 +18,10 @@ type Guard struct {
 	// LoopbackOnly is for a server that listens on loopback addresses only: a
 	// request whose Host names anything else than a loopback address, or a name in
 	// AllowedHosts (without port), is refused. It keeps web pages that point their
-	// own name at 127.0.0.1 from speaking to the server.
+	// own name at 127.0.0.1 from speaking to the server. Where others may reach the
+	// server, the names in AllowedHosts are those that it goes by, if there are any.
 	LoopbackOnly bool
-	AllowedHosts []string
+	AllowedHosts []string // in lower case
 
 	origin http.CrossOriginProtection
 }
@@ -33,6 +34,10 @@ func (g *Guard) Check(r *http.Request) (status int, err error) {
 			"this server is for its own machine, and Host %q is a name of something else; "+
 				"use 127.0.0.1 or localhost, or allow the name with server.allowed_hosts", shorten(r.Host))
 	}
+	if !g.LoopbackOnly && len(g.AllowedHosts) > 0 && !g.knows(r.Host) && !isAddress(r.Host) {
+		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
+			"Host %q is none of the names under which this server may be reached; allow it with server.allowed_hosts", shorten(r.Host))
+	}
 	if err := g.origin.Check(r); err != nil {
 		return http.StatusForbidden, tasker.Errorf(tasker.Forbidden,
 			"requests from pages of other sites may not change anything here: %v", err)
@@ -40,13 +45,25 @@ func (g *Guard) Check(r *http.Request) (status int, err error) {
 	return 0, nil
 }
 
-// knows reports whether host, as the Host header has it, is this machine's.
-func (g *Guard) knows(host string) bool {
+// nameOf is the name in a Host header.
+func nameOf(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = host
 	}
-	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+}
+
+// isAddress reports whether a Host header has an address: no page can make that its
+// own name, and what watches over servers goes by it.
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(nameOf(host))
+	return err == nil
+}
+
+// knows reports whether host, as the Host header has it, is this machine's.
+func (g *Guard) knows(host string) bool {
+	name := nameOf(host)
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(g.AllowedHosts, name) {
 		return true
 	}

@@ -40,7 +40,7 @@ type Config struct {
 type Server struct {
 	Listen string `toml:"listen" doc:"Address on which the server answers HTTP, as host:port. Without a host it answers on all interfaces; port 0 takes any free one."`
 
-	AllowedHosts string `toml:"allowed_hosts" doc:"Names, with commas between them, under which a server on loopback may be reached beside those of this machine: those that a proxy in front of it passes on."`
+	AllowedHosts string `toml:"allowed_hosts" doc:"Names, with commas between them, under which the server may be reached beside those of this machine, such as those that a proxy in front of it passes on. Empty: none on loopback; any where others may reach the server."`
 
 	Environment string `toml:"environment" doc:"Name of the environment whose overrides hold in templates, such as production. Empty: templates hold as they are written."`
 
@@ -229,7 +229,7 @@ func (s Server) Hosts() []string {
 	var hosts []string
 	for name := range strings.SplitSeq(s.AllowedHosts, ",") {
 		if name = strings.TrimSpace(name); name != "" {
-			hosts = append(hosts, name)
+			hosts = append(hosts, strings.ToLower(name))
 		}
 	}
 	return hosts

@@ -261,6 +261,7 @@ func (p *entryUpdatePage) command(x *exchange, u tasker.EntryUpdate) command {
 // ownPage asks who takes an investigation, where the page's head does not say.
 type ownPage struct {
 	Entry     tasker.Entry
+	Assignee  string // who has it now
 	Problem   string
 	Elsewhere command
 }
@@ -279,7 +280,7 @@ func (s *server) ownForm(x *exchange) (*view, error) {
 func (p *entryUpdatePage) ownView(x *exchange, problem string, status int) *view {
 	who := cmp.Or(x.actor, "you@example.com")
 	return &view{page: "entryown", title: "Take the investigation of " + p.Task.Namespace + "/" + p.Task.Name, nav: "Queue", status: status, body: ownPage{
-		Entry: p.Entry, Problem: problem, Elsewhere: p.command(x, tasker.EntryUpdate{Actor: who, Metadata: assignment(who)}),
+		Entry: p.Entry, Assignee: assigneeOf(p.Entry.Metadata), Problem: problem, Elsewhere: p.command(x, tasker.EntryUpdate{Actor: who, Metadata: assignment(who)}),
 	}}
 }
 
@@ -290,8 +291,19 @@ func (s *server) own(x *exchange) (*view, error) {
 		return nil, err
 	}
 	actor, err := x.actorOf()
+	has, note := assigneeOf(p.Entry.Metadata), actor+" has the investigation now."
+	switch {
+	case err != nil:
+	case p.Entry.ResolutionStatus != tasker.EntryPending:
+		err = tasker.Errorf(tasker.Conflict, "the investigation has ended: there is nothing to take")
+	case has != "" && has != actor && has != x.PostFormValue("had"):
+		err = tasker.Errorf(tasker.Conflict, "%s has it since you opened the page; take it from there if you mean it", has)
+	}
 	if err == nil {
-		_, _, err = s.DLQ.Update(x.Context(), p.Entry.UUID, tasker.EntryUpdate{Actor: actor, Metadata: assignment(actor)})
+		_, _, err = s.DLQ.Update(x.Context(), p.Entry.UUID, tasker.EntryUpdate{Actor: actor, Metadata: assignment(actor), Unchanged: &p.Entry.UpdatedAt})
+	}
+	if has != "" && has != actor {
+		note = actor + " has the investigation now; it was " + has + "'s."
 	}
 	if code := tasker.CodeOf(err); code == tasker.Invalid || code == tasker.Conflict {
 		return p.ownView(x, messageOf(err), apiv1.Status(code)), nil
@@ -299,5 +311,5 @@ func (s *server) own(x *exchange) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{next: entryPath(p.Entry.UUID), note: actor + " has the investigation now."}, nil
+	return &view{next: entryPath(p.Entry.UUID), note: note}, nil
 }

@@ -75,7 +75,7 @@ func navigation(here string) []link {
 // page that cannot be made is an error and not half a page.
 func (s *server) show(x *exchange, v *view) {
 	f := frame{
-		Title: v.title, Nav: navigation(v.nav), Note: x.takeNote(), Actor: x.actor, Token: x.token, Self: x.URL.RequestURI(), Live: v.live,
+		Title: v.title, Nav: navigation(v.nav), Note: x.takeNote(), Actor: x.actor, Token: x.token, Self: x.self(), Live: v.live,
 		ReadOnly: s.ReadOnly, Version: s.Version, Now: x.now, Asset: s.assetPath, Body: v.body,
 	}
 	var text bytes.Buffer

@@ -15,8 +15,8 @@ import (
 	"tasker"
 )
 
-// What the browser keeps for us. None of it is read by a script, or sent along by
-// pages of others.
+// What the browser keeps for us. None of it is read by a script, or sent along with
+// forms of others; a link from somewhere finds its reader as he is.
 const (
 	tokenCookie = "tasker_form"
 	actorCookie = "tasker_actor"
@@ -39,7 +39,7 @@ func (x *exchange) cookie(name string) string {
 
 func (x *exchange) setCookie(name, value string, age time.Duration) {
 	http.SetCookie(x.w, &http.Cookie{
-		Name: name, Value: value, Path: Root, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: name, Value: value, Path: Root, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: x.secure(),
 	})
 }
@@ -85,7 +85,7 @@ func (x *exchange) leaveNote(text string) {
 // takeNote returns the line that was left for this page, once.
 func (x *exchange) takeNote() string {
 	kept := x.cookie(noteCookie)
-	if kept == "" {
+	if mode := x.Header.Get("Sec-Fetch-Mode"); kept == "" || mode != "" && mode != "navigate" { // a live page leaves it to who went on
 		return ""
 	}
 	x.setCookie(noteCookie, "", -time.Second)
@@ -153,3 +153,12 @@ func asMaxBytes(err error) (*http.MaxBytesError, bool) {
 }
 
 func stack() string { return string(debug.Stack()) }
+
+// self is the path of this page, to come back to; that of a name which was refused
+// is where it was typed.
+func (x *exchange) self() string {
+	if x.Method == http.MethodPost && x.URL.Path == Root+namePath {
+		return x.backTo()
+	}
+	return x.URL.RequestURI()
+}

@@ -77,6 +77,7 @@ type stepActionPage struct {
 	Held      string     // who holds the step; empty when nobody does
 	Next      forecast
 	Parents   []parentResult
+	Seen      string // the step as this page shows it, to notice that it has moved
 	Reason    string
 	Result    string
 	Metadata  string
@@ -102,7 +103,7 @@ func (s *server) stepForm(x *exchange, v stepVerb) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Action == tasker.CompleteManually {
+	if v.Action == tasker.CompleteManually && p.Refused == "" {
 		p.Result = "{\n  \n}"
 	}
 	p.Elsewhere = p.command(x, tasker.Operation{Actor: x.actor, Interrupt: p.Held != ""})
@@ -142,9 +143,17 @@ func (s *server) stepActionOf(x *exchange, v stepVerb) (*stepActionPage, error) 
 		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 	}
 	p.Step, p.Failure = steps[i], failureOf(steps[i].Error)
+	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
 	p.Next, p.Held, p.Parents = forecastOf(steps, step, v.Action), holder(p.Step), parentsOf(steps, p.Step)
 	p.Back = taskPath(task)
 	if p.Entry != nil {
+		e, err := s.DB.Entry(x.Context(), *p.Entry)
+		if err == nil && e.TaskUUID != task {
+			err = tasker.Errorf(tasker.NotFound, "investigation %s is of another task", e.UUID)
+		}
+		if err != nil {
+			return nil, err
+		}
 		p.Back = entryPath(*p.Entry)
 	}
 	p.Refused, err = s.unrepairable(x.Context(), p.Task)
@@ -226,6 +235,9 @@ func (s *server) stepAct(x *exchange, v stepVerb) (*view, error) {
 	p.Elsewhere = p.command(x, op)
 	if err == nil {
 		err = p.check()
+	}
+	if seen := x.PostFormValue("seen"); err == nil && seen != "" && seen != p.Seen {
+		err = tasker.Errorf(tasker.Conflict, "the step has moved since you opened this page: it is shown as it is now; if you still mean it, send it again")
 	}
 	if err == nil {
 		_, err = s.Engine.OperateStep(x.Context(), p.Task.UUID, p.Step.UUID, op)

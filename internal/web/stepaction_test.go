@@ -66,7 +66,7 @@ func TestWhatIsNotThereOrNotPossible(t *testing.T) {
 		fmt.Sprintf("/ui/tasks/%s/steps/%s/reset", st.task, st.stepOf("ship").UUID):        409,
 		fmt.Sprintf("/ui/tasks/%s/steps/%s/resolve", st.task, st.stepOf("reserve").UUID):   409,
 		st.action("reset") + "?entry=1":                                                    400,
-		fmt.Sprintf("/ui/tasks/%s/steps/%s/resolve?entry=%s", st.task, st.step, newID()):   200,
+		fmt.Sprintf("/ui/tasks/%s/steps/%s/resolve?entry=%s", st.task, st.step, newID()):   404,
 		fmt.Sprintf("/ui/tasks/%s/steps/%s/complete", st.task, st.stepOf("announce").UUID): 200,
 	} {
 		if r := st.get(path); r.status != status {
@@ -272,4 +272,51 @@ func TestCommandsNameTheServer(t *testing.T) {
 	st.must(err)
 	r.Header.Set("X-Forwarded-Proto", "https")
 	st.shows(st.do(r), http.StatusOK, strings.Replace(st.server.URL, "http:", "https:", 1)+"/v1/tasks/"+st.task.String()+"/workflow_steps/")
+}
+
+// A page that is older than what it shows does not act on what nobody has looked at.
+func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	form := st.get(st.action("resolve"))
+	seen := regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(form.text)
+	if seen == nil {
+		t.Fatal("the form does not say what it has seen")
+	}
+	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "bob", Reason: "again"})
+	st.must(err)
+	st.work(func(tasker.Assignment) error { return errors.New("charged, but the receipt is lost") })
+	r := st.post(st.action("resolve"), "actor=ann", "reason=paid in cash", "seen="+seen[1])
+	st.shows(r, http.StatusConflict, "The step has moved since you opened this page", "charged, but the receipt is lost", "paid in cash</textarea>")
+	seen = regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(r.text)
+	if r = st.post(st.action("resolve"), "actor=ann", "reason=paid in cash", "seen="+seen[1]); r.status != http.StatusOK {
+		t.Errorf("sent again it is answered with %d", r.status)
+	}
+	if s := st.stepOf("charge"); s.State != tasker.StepResolvedManually {
+		t.Errorf("the step is %s", s.State)
+	}
+}
+
+// What somebody typed is not lost because somebody else was faster.
+func TestWhatWasTypedIsShownWhenItIsTooLate(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResolveManually, Actor: "bob", Reason: "first"})
+	st.must(err)
+	r := st.post(st.action("complete"), "actor=ann", "reason=charged by telephone", `result={"payment": 7}`)
+	st.shows(r, http.StatusConflict, "it cannot be completed", "charged by telephone", `{"payment": 7}`)
+}
+
+func TestAnInvestigationIsNotTakenUnseen(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	own := "/ui/investigations/" + st.entry.String() + "/own"
+	st.shows(st.post(own, "actor=bob"), http.StatusOK, "bob has the investigation now.")
+	r := st.post(own, "actor=ann", "had=")
+	st.shows(r, http.StatusConflict, "Bob has it since you opened the page", `name="had" value="bob"`)
+	st.shows(st.post(own, "actor=ann", "had=bob"), http.StatusOK, "ann has the investigation now; it was bob's.")
+	status, notes, by := tasker.EntryCancelled, "over", "ann"
+	_, _, err := st.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
+	st.must(err)
+	st.shows(st.post(own, "actor=bob", "had=ann"), http.StatusConflict, "The investigation has ended")
 }

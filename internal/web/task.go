@@ -145,8 +145,14 @@ func (x *exchange) word(name string) (string, error) {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return "", tasker.Errorf(tasker.Invalid, "%s has a NUL or is not valid UTF-8", name)
 	}
+	if len(text) > maxWord {
+		return "", tasker.Errorf(tasker.Invalid, "%s has at most %d bytes", name, maxWord)
+	}
 	return text, nil
 }
+
+// maxWord bounds what is looked for.
+const maxWord = 500
 
 // A taskProgress says how far the steps of a task have come.
 type taskProgress struct {

@@ -45,7 +45,7 @@ type Options struct {
 
 const (
 	defaultTimeout = 30 * time.Second
-	maxForm        = 2 << 20 // a form has a result that somebody typed, at most
+	maxForm        = 6 << 20 // a result of 1 MiB takes three times that in a form, and there are notes
 	answerTime     = 2 * time.Minute
 )
 
@@ -125,6 +125,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
+		x.begin()
 		s.fail(x, 0, tasker.Errorf(tasker.NotFound, "there is no such page: %s", r.URL.Path))
 		return
 	}
@@ -166,7 +167,7 @@ func (s *server) admit(x *exchange, rt route) error {
 	x.Body = http.MaxBytesReader(x.w, x.Body, maxForm)
 	if err := x.ParseForm(); err != nil {
 		if _, large := asMaxBytes(err); large {
-			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d MiB; send a large result with tasker-ctl or the API", maxForm>>20)
+			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d MiB; go back to what you typed, and send it with tasker-ctl or the API", maxForm>>20)
 		}
 		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
 	}

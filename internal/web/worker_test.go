@@ -147,3 +147,20 @@ func TestHostileTextOfWorkers(t *testing.T) {
 	tab.Sees("Drain worker <script>alert(1)</script>")
 	tab.Fits()
 }
+
+// The row that has the focus stays the same worker's when others come above it.
+func TestTheFocusStaysWithItsWorker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	tab := h.open("/ui/workers")
+	tab.Keys("j")
+	tab.Eval(`window.here = document.activeElement.closest("tr").innerText.split(" ")[0]`)
+	for _, name := range []string{"a-new-1", "a-new-2", "a-new-3"} {
+		h.enlist(name, "run")
+	}
+	tab.Keys("pp") // stop and go on: now, and not in ten seconds
+	tab.Sees("a-new-3")
+	if !tab.Is(`document.activeElement.closest("tr").innerText.split(" ")[0] === window.here`) {
+		t.Error("the focus is on another worker")
+	}
+}

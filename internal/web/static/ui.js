@@ -50,8 +50,10 @@
       if (!answer.ok) throw new Error(String(answer.status));
       const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#main");
       if (paused || busy() || !next) return;
+      const note = $(".note", main);
+      if (note && !$(".note", next)) next.prepend(note.cloneNode(true)); // what was done just now stays to be read
       Idiomorph.morph(main, next.innerHTML, {
-        morphStyle: "innerHTML", ignoreActiveValue: true,
+        morphStyle: "innerHTML",
         callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") }, // the reader's
       });
       last = Date.now();
@@ -122,7 +124,7 @@
     first = "";
     const row = document.activeElement && document.activeElement.closest("[data-row]");
     const of = (k) => `[data-key="${CSS.escape(k)}"]`;
-    const found = (row && $(of(key), row)) || $(of(key));
+    const found = (row && $(of(key), row)) || $$(of(key)).find((e) => !e.closest("[data-row]")); // a row's keys are for who is in it
     if (found) {
       e.preventDefault();
       if (/^(INPUT|SELECT|TEXTAREA)$/.test(found.tagName)) { found.focus(); if (found.select) found.select(); } else found.click();
