@@ -46,6 +46,7 @@ func TestAssetsAreKeptAndCompressed(t *testing.T) {
 		}
 		total += len(got.text)
 	}
+	t.Logf("a page weighs %d bytes with all that it loads", total)
 	if most := 150_000; total > most {
 		t.Errorf("a page weighs %d bytes, want at most %d", total, most)
 	}

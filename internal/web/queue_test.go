@@ -211,6 +211,16 @@ func TestAQueueOfTenThousand(t *testing.T) {
 		return best
 	}
 	t.Logf("queue by case %v, each %v; two calls of the API %v", took("/ui/"), took("/ui/?view=entries"), 2*took("/v1/dlq/investigation-queue"))
+	for _, path := range []string{"/ui/", "/ui/?view=entries"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+path, nil)
+		h.must(err)
+		r.Header.Set("Accept-Encoding", "gzip") // said by us, so that the client leaves it as it is
+		weight := len(h.do(r).text)
+		t.Logf("%s weighs %d bytes", path, weight)
+		if most := 100_000; weight > most { // besides what it loads, which is counted elsewhere
+			t.Errorf("%s weighs %d bytes, want at most %d", path, weight, most)
+		}
+	}
 	r := h.get("/ui/")
 	if !strings.Contains(r.text, "10,000 investigations in 1 case") {
 		t.Errorf("says\n%s", r.text)
