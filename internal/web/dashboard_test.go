@@ -4,37 +4,117 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"tasker"
+	"tasker/internal/web"
 )
 
-func TestADashboardOfNothing(t *testing.T) {
+// lived makes an investigation of a task one that was opened at an instant and, if
+// it has ended, ended at another. Evidence never changes, so its guard is off for a
+// moment.
+func (h *house) lived(task tasker.ID, from time.Time, to *time.Time, status tasker.ResolutionStatus) {
+	h.Helper()
+	e, err := h.db.EntryOfTask(h.Context(), task)
+	h.must(err)
+	h.exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
+	h.exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = $2::timestamptz, created_at = $2::timestamptz, priority_at = priority_at - dlq_timestamp + $2::timestamptz WHERE dlq_entry_uuid = $1`, e.UUID, from)
+	h.exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+	if to != nil {
+		h.exec(`UPDATE tasker.tasks_dlq SET resolution_status = $2::tasker.dlq_resolution_status, resolved_at = $3, resolved_by = 'ann', resolution_notes = 'done'
+			WHERE dlq_entry_uuid = $1`, e.UUID, status, *to)
+		h.exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status) VALUES ($1, 'resolved', 'ann', 'pending', $2)`, e.UUID, status)
+	}
+}
+
+func TestTheDashboardOfNothing(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.sees(h.get("/ui/dashboard"), "No investigation yet", "No sink is known", "In the last 24 hours, 0 opened, 0 ended", "In the last 30 days, 0 opened, 0 ended")
+	r := h.get("/ui/dashboard")
+	h.sees(r, "No investigation yet", `aria-label="In the last 24 hours, 0 opened, 0 ended"`, `aria-label="In the last 30 days, 0 opened, 0 ended"`,
+		"No sink is known", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
+	h.lacks(r, "No worker is alive", "Counting stops", "the queue</a>")
+	if n := strings.Count(r.text, "UTC</td>"); n != 24+30 {
+		t.Errorf("%d stretches of time", n)
+	}
 }
 
 func TestTheDashboard(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.sinks("webhook")
+	h.sinks("log", "webhook")
 	h.register("order", step("charge"))
 	tasks := h.fail("order", "charge", "declined", 5)
-	for _, task := range tasks[:2] {
-		e, err := h.db.EntryOfTask(t.Context(), task)
-		h.must(err)
-		status, notes, by := tasker.EntryCancelled, "x", "Kim"
-		_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
+	hour := time.Now().UTC().Truncate(time.Hour).Add(-3 * time.Hour)
+	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -10).Add(13 * time.Hour)
+	after := func(at time.Time, minutes int) *time.Time { return new(at.Add(time.Duration(minutes) * time.Minute)) }
+	h.lived(tasks[0], hour, nil, "")
+	h.lived(tasks[1], hour.Add(59*time.Minute), after(hour, 89), tasker.EntryManuallyResolved)
+	h.lived(tasks[2], day, after(day, 90), tasker.EntryPermanentlyFailed)
+	h.lived(tasks[3], day.AddDate(0, 0, -50), after(day.AddDate(0, 0, -50), 60), tasker.EntryCancelled) // too old for the columns
+	manual := h.create("order", `{}`)
+	_, err := h.dlq.Open(t.Context(), manual, "ann", "look", nil)
+	h.must(err)
+	for _, sink := range []string{"log", "webhook"} {
+		_, err := h.db.TakeEvents(t.Context(), sink, 100)
 		h.must(err)
 	}
-	h.register("refund", step("pay"))
-	h.create("refund", `{}`)
-	h.exec(`UPDATE tasker.workers SET left_at = now()`)
-	r := h.get("/ui/dashboard")
-	h.sees(r, `<div class="big">3</div>open`, `<div class="big">2</div>ended`, "max retries exceeded", "/ui/?reason=max_retries_exceeded",
-		"In the last 24 hours, 5 opened, 2 ended", "In the last 30 days, 5 opened, 2 ended", "No worker is alive for 1 queue", "shop/run (1 step)", "webhook")
+	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
+	h.register("parcel", served("pack", "wrap"))
+	h.create("parcel", `{}`)
 
-	tab := h.open("/ui/dashboard")
+	r := h.get("/ui/dashboard")
+	h.sees(r, `<div class="big">3</div>open · <a href="/ui/">the queue</a>`, `<div class="big"><time datetime="`+hour.Format(time.RFC3339)+`"`,
+		`<div class="big">3</div>ended`, `<div class="big">1 h 0 min</div>to resolve one`, // 30, 90 and 60 minutes
+		`<a href="/ui/?reason=max_retries_exceeded">max retries exceeded</a>`, `<a href="/ui/?reason=manual_dlq">manual dlq</a>`,
+		`<td data-label="Open" class="number">2</td>`, `<td data-label="Manually resolved" class="number">1</td>`, `<td data-label="Permanently failed" class="number">1</td>`,
+		`<td data-label="Cancelled" class="number">1</td>`, `<td data-label="All" class="number">5</td>`, `<td data-label="To resolve, average">1 h 0 min</td>`,
+		`aria-label="In the last 24 hours, 4 opened, 1 ended"`, `aria-label="In the last 30 days, 5 opened, 2 ended"`,
+		"<title>"+hour.Format("2006-01-02 15:04")+" UTC: 2 opened</title>", "<title>"+hour.Add(time.Hour).Format("2006-01-02 15:04")+" UTC: 1 ended</title>",
+		"<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 opened</title>", "<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 ended</title>",
+		"No worker is alive for 1 queue:", "shop/wrap (1 step)",
+		`<a href="/ui/emissions?sink=log">log</a> <span class="chip good">up</span>`, `<a href="/ui/emissions?sink=webhook">webhook</a> <span class="chip bad">failing</span>`,
+		"9 events to send")
+	h.sees(h.get("/ui/?reason=manual_dlq"), "1 investigation")
+}
+
+func TestTheDashboardWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	h.sees(h.get("/ui/dashboard"), "Read-only", "No investigation yet")
+	h.db.Close()
+	r := h.get("/ui/dashboard")
+	h.refused(r, http.StatusInternalServerError, "its log says why")
+	h.lacks(r, "pool", "v_dlq_dashboard")
+}
+
+func TestTheDashboardInABrowser(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.sinks("log", "webhook")
+	h.register("order", step("charge"))
+	now := time.Now().UTC()
+	for i, task := range h.fail("order", "charge", "declined", 40) {
+		from := now.Add(-time.Duration(i*i) * 27 * time.Minute)
+		to := from.Add(time.Duration(5+i*7%90) * time.Minute)
+		if i%4 == 0 || to.After(now) {
+			h.lived(task, from, nil, "")
+		} else {
+			h.lived(task, from, &to, []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}[i%3])
+		}
+	}
+	_, err := h.dlq.Open(t.Context(), h.create("order", `{}`), "ann", "look", nil)
+	h.must(err)
+	_, err = h.db.TakeEvents(t.Context(), "log", 100)
+	h.must(err)
+	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
+	h.register("parcel", served("pack", "wrap"))
+	h.create("parcel", `{}`)
+
+	tab := h.open("/ui/")
+	tab.Keys("g")
+	tab.KeysAway("d")
+	tab.Sees("No worker is alive for 1 queue")
 	tab.Accessible()
 	tab.Picture("dashboard-light")
 	tab.Dark(true)
@@ -42,19 +122,48 @@ func TestTheDashboard(t *testing.T) {
 	tab.Picture("dashboard-dark")
 	tab.Size(390, 844)
 	tab.Fits()
+	tab.Accessible()
 	tab.Picture("dashboard-narrow")
+	// What is written in a picture can be read, however narrow the window.
+	tab.Until(`[...document.querySelectorAll("svg.plot text")].every((e) => e.getBoundingClientRect().height >= 9)`)
 	tab.Size(1280, 900)
-	tab.Keys("j")
+	tab.Dark(false)
+	// By mouse: the numbers stay open while the page keeps itself up to date.
+	tab.Click("section[aria-labelledby=hours] summary")
+	tab.Sees(now.Format("2006-01-02 15:00") + " UTC")
+	tab.Accessible()
+	tab.Eval(`window.was = Number(document.querySelector(".card .big").textContent)`)
+	h.fail("order", "charge", "declined", 1)
+	tab.Until(`Number(document.querySelector(".card .big").textContent) === window.was + 1`)
+	tab.Until(`document.querySelector("section[aria-labelledby=hours] details").open`)
+	tab.Follow(".problem a")
+	tab.Sees("wrap")
+	tab.Keys("g")
+	tab.KeysAway("d")
+	// By keys: the reasons, and the queue of one.
+	tab.Keys("jj")
+	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
 	tab.KeysAway("\r")
-	tab.Sees("3 investigations in 1 case")
+	tab.Until(`location.search === "?reason=manual_dlq"`)
+	tab.Sees("1 investigation")
 }
 
-func TestADashboardWithoutADatabase(t *testing.T) {
+// Names of queues are the only text of others that the dashboard shows, besides
+// those of sinks.
+func TestHostileTextOfTheDashboard(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.db.Close()
-	r := h.get("/ui/dashboard")
-	if r.status != http.StatusInternalServerError && r.status != http.StatusServiceUnavailable || strings.Contains(r.text, "pool") {
-		t.Errorf("%d\n%s", r.status, r.text)
-	}
+	h.sinks(hostile)
+	h.register("order", step("pay"))
+	h.fail("order", "pay", hostile, 1)
+	h.register("parcel", served("pack", "wrap"))
+	h.create("parcel", `{}`)
+	h.exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1 WHERE handler = 'wrap'`, hostile)
+	tab := h.open("/ui/dashboard")
+	tab.Sees("No worker is alive for 1 queue: <script>alert(1)</script>")
+	tab.Until(`document.querySelector(".plain-list a").innerText.startsWith("<script>alert(1)</script>")`)
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Follow(".plain-list a")
+	tab.Sees("No such events")
 }

@@ -412,7 +412,7 @@ func TestEmissionsInABrowser(t *testing.T) {
 	tab.Dark(false)
 	tab.Accessible()
 	tab.Picture("re-emit-light")
-	tab.Click("input[value=rabbitmq]") // as it was: not chosen
+	tab.Click("input[value=rabbitmq]") // it was never to get it, and stays without
 	tab.Type("#reason", "the receiver knows it now")
 	tab.Type("#actor", "Ann")
 	tab.Follow("main form button")
