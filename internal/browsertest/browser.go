@@ -77,7 +77,7 @@ func start() {
 		chromedp.ExecPath(path), chromedp.UserDataDir(folder), chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("lang", "en-US"),
-		chromedp.Env("TZ=Europe/Berlin", "HOME="+folder),
+		chromedp.Env("TZ=Europe/Berlin", "HOME="+folder, "TMPDIR="+folder), // all that it writes goes with the folder
 	)
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // its sandbox does not let root in
