@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,10 +113,6 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if err := check(r); err != nil {
 		return Created{}, err
 	}
-	sum, err := digest(r)
-	if err != nil {
-		return Created{}, err
-	}
 	key := [2]string{r.Namespace, r.IdempotencyKey}
 	if r.IdempotencyKey != "" {
 		holder, held, err := c.holder(ctx, key)
@@ -125,7 +120,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 			return Created{}, err
 		}
 		if holder != (tasker.ID{}) {
-			return sameRequest(r, holder, held, sum)
+			return sameRequest(r, holder, held)
 		}
 	}
 	t, err := c.plan(ctx, r)
@@ -136,7 +131,9 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 		return Created{}, tasker.Errorf(tasker.TooLarge,
 			"the tasks up to this one have more than %d steps together; create fewer at once", MaxBulkSteps)
 	}
-	t.Digest = sum
+	if t.Digest, err = digest(r); err != nil {
+		return Created{}, err
+	}
 	if r.IdempotencyKey != "" {
 		c.byKey[key] = t
 	}
@@ -152,33 +149,17 @@ func (c *creation) holder(ctx context.Context, key [2]string) (tasker.ID, []byte
 	return c.engine.db.TaskByKey(ctx, key[0], key[1])
 }
 
-func sameRequest(r tasker.NewTask, holder tasker.ID, held, sum []byte) (Created, error) {
-	if string(held) != string(sum) {
+func sameRequest(r tasker.NewTask, holder tasker.ID, held []byte) (Created, error) {
+	same, err := asksForTheSame(r, held)
+	if err != nil {
+		return Created{}, err
+	}
+	if !same {
 		return Created{}, tasker.Errorf(tasker.Conflict,
 			"idempotency_key %q belongs to task %s, which was asked for with other values", r.IdempotencyKey, holder).
 			WithDetails(map[string]string{"task_uuid": holder.String()})
 	}
 	return Created{TaskUUID: holder}, nil
-}
-
-// digest tells requests apart. The order of keys in the context does not matter.
-func digest(r tasker.NewTask) ([]byte, error) {
-	var doc any
-	if err := json.Unmarshal(r.Context, &doc); err != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
-	}
-	canonical, err := json.Marshal(doc)
-	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
-	}
-	r.Context = canonical
-	r.StartAt = r.StartAt.UTC()
-	all, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
-	}
-	sum := sha256.Sum256(all)
-	return sum[:], nil
 }
 
 // plan lays out a task and its steps.

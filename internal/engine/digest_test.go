@@ -1,0 +1,125 @@
+package engine_test
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"tasker"
+)
+
+// keyed is a request under an idempotency key.
+func keyed(context string) tasker.NewTask {
+	return tasker.NewTask{Namespace: space, Name: "single", IdempotencyKey: "k", Context: json.RawMessage(context)}
+}
+
+// again sends a request under a key that is taken and returns what came of it.
+func (h *house) again(r tasker.NewTask) (tasker.ID, error) {
+	h.Helper()
+	created, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{r})
+	if err != nil {
+		return tasker.ID{}, err
+	}
+	if created[0].New {
+		h.Errorf("a second task %s was created under one key", created[0].TaskUUID)
+	}
+	return created[0].TaskUUID, nil
+}
+
+func TestAKeyTellsNumbersApartThatAFloatDoesNot(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	first := h.createWith(keyed(`{"account": 9007199254740992}`))
+	for _, other := range []string{`{"account": 9007199254740993}`, `{"account": 9007199254740992.0001}`, `{"account": "9007199254740992"}`} {
+		_, err := h.again(keyed(other))
+		h.wantCode(err, tasker.Conflict, first.String())
+	}
+	for _, same := range []string{`{"account": 9007199254740992.0}`, `{"account":9.007199254740992e15}`} {
+		got, err := h.again(keyed(same))
+		h.must(err)
+		if got != first {
+			t.Errorf("%s led to task %s, want %s", same, got, first)
+		}
+	}
+	h.drain()
+}
+
+// What is left out and what is spelled out at its default are one request.
+func TestDefaultsAreTheSameSpelledOutOrNot(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	first := h.createWith(keyed(`{}`))
+	spelled := keyed("")
+	spelled.Tags = []string{}
+	got, err := h.again(spelled)
+	h.must(err)
+	if got != first {
+		t.Errorf("led to task %s, want %s", got, first)
+	}
+	h.drain()
+}
+
+// Every field of a request counts, so that none that is added is forgotten.
+func TestEveryFieldOfARequestCounts(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	h.template("single2", step("one"))
+	first := h.createWith(keyed(`{}`))
+	values := map[string]any{
+		"Name": "single2", "Version": "1.0.0", "Context": json.RawMessage(`{"a":1}`), "Initiator": "x", "SourceSystem": "x", "Reason": "x",
+		"Priority": 1, "Tags": []string{"x"}, "CorrelationID": "x", "ParentCorrelationID": "x", "StartAt": time.Now().Add(time.Hour),
+		"RecreatedFrom": first,
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[tasker.NewTask]()) {
+		if f.Name == "Namespace" || f.Name == "IdempotencyKey" {
+			continue // they are the key
+		}
+		value, ok := values[f.Name]
+		if !ok {
+			t.Errorf("field %s: give a value here, and add the field to the digest with omitzero", f.Name)
+			continue
+		}
+		r := keyed(`{}`)
+		reflect.ValueOf(&r).Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(value))
+		_, err := h.again(r)
+		if tasker.CodeOf(err) != tasker.Conflict {
+			t.Errorf("field %s does not count: %v", f.Name, err)
+		}
+	}
+	h.drain()
+}
+
+// Digests that earlier versions stored are recognised: these bytes never change.
+func TestDigestsOfEarlierVersionsAreRecognised(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	full := tasker.NewTask{
+		Namespace: space, Name: "single", Version: "1.0.0", Context: json.RawMessage(`{"b": [1.50, true, null], "a": "é<"}`), Initiator: "i",
+		SourceSystem: "s", Reason: "r", Priority: 7, Tags: []string{"x", "y"}, CorrelationID: "c", ParentCorrelationID: "p", IdempotencyKey: "k",
+		StartAt: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("", 3600)),
+	}
+	first := h.createWith(full)
+	for name, stored := range map[string]string{
+		"1": "3c1834aa33fad1999e890086f8b17ed9cac9bb1d6346257a00214a5b162c9864",
+		"2": "024234910d561f815146ef2062fb9ccaf607488f1a588060b597df673686550af9",
+	} {
+		sum, err := hex.DecodeString(stored)
+		h.must(err)
+		h.exec(`UPDATE tasker.tasks SET request_digest = $1`, sum)
+		got, err := h.again(full)
+		if err != nil || got != first {
+			t.Errorf("version %s: %s, %v", name, got, err)
+		}
+		other := full
+		other.Priority = 8
+		_, err = h.again(other)
+		h.wantCode(err, tasker.Conflict, first.String())
+	}
+	h.must(h.engine.CancelTask(t.Context(), first, "ann", "seen"))
+}
