@@ -14,8 +14,7 @@ help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 deps: ## install what the tests need beside Go (Debian or Ubuntu, as root)
-	apt-get update -qq
-	apt-get install -y --no-install-recommends gcc libc6-dev make curl jq postgresql prometheus rabbitmq-server chromium
+	scripts/prepare --race
 
 build: ## put tasker and tasker-ctl (also as tasker-cli) into bin/
 	@mkdir -p bin
@@ -25,8 +24,8 @@ build: ## put tasker and tasker-ctl (also as tasker-cli) into bin/
 run: ## run a server with a database and a demo of its own
 	go run ./cmd/tasker dev --demo
 
-test: ## run every test
-	go test ./...
+test: ## run every test that can run here
+	scripts/test
 
 check: ## run what CI runs: format, vet, lint, generated files, tests with -race
 	.ci/run

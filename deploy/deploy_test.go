@@ -23,20 +23,13 @@ import (
 	"tasker/internal/dispatch"
 	"tasker/internal/metrics"
 	"tasker/internal/telemetry"
+	"tasker/internal/testtool"
 )
 
 // promtool returns Prometheus's checker, which comes with it.
 func promtool(t *testing.T) string {
 	t.Helper()
-	path, err := exec.LookPath("promtool")
-	switch {
-	case err == nil:
-	case os.Getenv("CI") == "true":
-		t.Fatal("promtool is missing: install Prometheus (apt-get install prometheus)")
-	default:
-		t.Skip("promtool is missing: install Prometheus (apt-get install prometheus; brew install prometheus) to test the alert rules")
-	}
-	return path
+	return testtool.Find(t, "promtool", "install the package prometheus")
 }
 
 func run(t *testing.T, dir, tool string, args ...string) {

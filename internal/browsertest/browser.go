@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"tasker/internal/testtool"
 )
 
 // axe is axe-core 4.14.1, which looks for what keeps people from using a page
@@ -50,6 +52,8 @@ func Run(tests func() int) int {
 // names are what Chromium is called, in the order in which it is looked for.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
 
+var errNotInstalled = errors.New("Chromium is not installed") //nolint:staticcheck // a name
+
 func find() (string, error) {
 	if path := os.Getenv("TASKER_TEST_CHROMIUM"); path != "" {
 		return path, nil
@@ -59,7 +63,7 @@ func find() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("no Chromium: install it (Debian: apt-get install chromium), or name it with TASKER_TEST_CHROMIUM")
+	return "", errNotInstalled
 }
 
 func start() {
@@ -108,8 +112,11 @@ type Tab struct {
 func Open(t testing.TB) *Tab {
 	t.Helper()
 	browser.once.Do(start)
+	if errors.Is(browser.err, errNotInstalled) {
+		testtool.Missing(t, "Chromium", "install the package chromium, or set TASKER_TEST_CHROMIUM to the path of a browser")
+	}
 	if browser.err != nil {
-		t.Fatalf("no browser: %v", browser.err)
+		t.Fatalf("Chromium does not start: %v", browser.err)
 	}
 	ctx, cancel := chromedp.NewContext(browser.ctx, chromedp.WithNewBrowserContext())
 	tab := &Tab{TB: t, ctx: ctx}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,20 +15,14 @@ import (
 
 	"tasker/apiv1"
 	"tasker/internal/pgtest"
+	"tasker/internal/testtool"
 )
 
 // A Prometheus with the rules that we ship scrapes a server whose queue has grown
 // too long, and the alert of the documents becomes pending.
 func TestPrometheusSeesTheQueueGrow(t *testing.T) {
 	t.Parallel()
-	prometheus, err := exec.LookPath("prometheus")
-	switch {
-	case err == nil:
-	case os.Getenv("CI") == "true":
-		t.Fatal("prometheus is missing: apt-get install prometheus")
-	default:
-		t.Skip("prometheus is missing: install it (apt-get install prometheus; brew install prometheus) to see our alerts in it")
-	}
+	prometheus := testtool.Find(t, "prometheus", "install the package prometheus")
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
 	server := serve(t, database.URL).url()

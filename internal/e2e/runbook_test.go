@@ -19,6 +19,7 @@ import (
 	"tasker"
 	"tasker/client"
 	"tasker/internal/pgtest"
+	"tasker/internal/testtool"
 	"tasker/worker"
 )
 
@@ -416,9 +417,7 @@ func (s *situation) run(runbook string, before map[string]func(), env ...string)
 	t := s.t
 	t.Helper()
 	for _, name := range []string{"bash", "curl", "jq"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Fatalf("the runbooks need %s: %v", name, err)
-		}
+		testtool.Find(t, name, "install the package "+name)
 	}
 	said := answers{t, map[string]string{}}
 	sh := startShell(t, append(env, "TASKER_URL="+s.url, "TASKER_ACTOR=operator@example.com"))

@@ -18,10 +18,11 @@ const module = "tasker"
 var floors = [][]string{
 	0: {"."},
 	1: {
-		"apiv1", "internal/auth", "internal/browsertest", "internal/devpg", "internal/house", "internal/lifecycle",
+		"apiv1", "internal/auth", "internal/devpg", "internal/house", "internal/lifecycle",
 		"internal/loop", "internal/metrics", "internal/payload", "internal/redact", "internal/schema",
+		"internal/testtool",
 	},
-	2: {"client", "internal/config", "internal/mqtest", "internal/pgtest", "internal/postgres", "internal/rabbit", "internal/telemetry", "internal/templatefile", "worker"},
+	2: {"client", "internal/browsertest", "internal/config", "internal/mqtest", "internal/pgtest", "internal/postgres", "internal/rabbit", "internal/telemetry", "internal/templatefile", "worker"},
 	3: {"internal/ctl", "internal/engine", "internal/feed", "internal/sink", "rabbitmq", "workertest"},
 	4: {"internal/dispatch", "internal/dlq", "internal/emission"},
 	5: {"internal/api", "internal/demo", "internal/web"},

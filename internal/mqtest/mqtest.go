@@ -18,8 +18,7 @@
 //
 // Brokers listen on the loopback interface only, keep everything in a private
 // folder, and do not outlive the test binary, even when it is killed. Where
-// RabbitMQ is not installed, tests fail and say what to install: a skipped test
-// is one that nobody knows is not running.
+// RabbitMQ is not installed, tests are skipped and counted, see package testtool.
 package mqtest
 
 import (
@@ -33,6 +32,8 @@ import (
 	"sync"
 	"testing" //nolint:depguard // this package is a test's tool
 	"time"
+
+	"tasker/internal/testtool"
 )
 
 // urlEnv names the variable with the URL of a broker to share.
@@ -91,9 +92,19 @@ func URL(t testing.TB) string {
 		shared.url, shared.err = share(t.Context())
 	}
 	if shared.err != nil {
-		t.Fatalf("no RabbitMQ for the tests: %v", shared.err)
+		unavailable(t, shared.err)
 	}
 	return shared.url
+}
+
+// unavailable skips a test where RabbitMQ is not installed, and fails it where
+// RabbitMQ does not start.
+func unavailable(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, errNotInstalled) {
+		testtool.Missing(t, "RabbitMQ", fmt.Sprintf("install the package rabbitmq-server, or set %s to the URL of a broker: amqp://user:password@host:port/", urlEnv))
+	}
+	t.Fatalf("RabbitMQ does not start: %v", err)
 }
 
 func share(ctx context.Context) (string, error) {
@@ -137,7 +148,7 @@ func Start(t testing.TB) *Broker {
 	defer cancel()
 	n, err := newNode(ctx)
 	if err != nil {
-		t.Fatalf("no RabbitMQ for the test: %v", err)
+		unavailable(t, err)
 	}
 	t.Cleanup(func() {
 		// The context of the test has ended by now.

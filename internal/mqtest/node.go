@@ -73,6 +73,8 @@ var installed = []string{
 	"/opt/rabbitmq/sbin/rabbitmq-server",
 }
 
+var errNotInstalled = errors.New("RabbitMQ is not installed")
+
 // findPrograms returns the broker's script and the name server of Erlang.
 func findPrograms() (server, epmd string, err error) {
 	for _, pattern := range installed {
@@ -85,8 +87,7 @@ func findPrograms() (server, epmd string, err error) {
 		server, err = exec.LookPath("rabbitmq-server")
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("RabbitMQ is not installed: install the package rabbitmq-server "+
-			"(apt-get install rabbitmq-server), or set %s to the URL of a broker: amqp://user:password@host:port/", urlEnv)
+		return "", "", errNotInstalled
 	}
 	if epmd, err = exec.LookPath("epmd"); err != nil {
 		return "", "", fmt.Errorf("RabbitMQ at %s needs epmd, which is part of Erlang, on the PATH: %w", server, err)
