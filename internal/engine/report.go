@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -130,8 +128,10 @@ func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 		v.fail(*o.Failure)
 		v.Body, err = failureBody(*o.Failure, worker.String())
 	}
-	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
-	v.Digest = sum[:]
+	if err != nil {
+		return v, err
+	}
+	v.Digest, err = v.identity(o)
 	return v, err
 }
 
@@ -203,7 +203,7 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, 
 			receipt.Rejected = append(receipt.Rejected, tasker.Rejection{
 				StepUUID: v.StepUUID, Code: tasker.NotFound, Message: fmt.Sprintf("task %s has no step %s", v.TaskUUID, v.StepUUID),
 			})
-		case m.ReportedFence != nil && *m.ReportedFence == v.Fence && bytes.Equal(m.ReportDigest, v.Digest):
+		case v.repeats(m):
 			receipt.Accepted = append(receipt.Accepted, v.StepUUID)
 		default:
 			r := postgres.RejectedReport{

@@ -1,0 +1,72 @@
+package engine_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"testing"
+
+	"tasker"
+)
+
+// A worker may write its report anew for each try. What says the same is accepted
+// as the same, and what says something else is not.
+func TestTheSameReportIsRecognisedByItsValue(t *testing.T) {
+	t.Parallel()
+	failed := func(f tasker.Failure) tasker.Outcome { return tasker.Outcome{Failure: &f} }
+	ok := func(result, metadata string) tasker.Outcome {
+		return tasker.Outcome{Success: true, Result: json.RawMessage(result), Metadata: json.RawMessage(metadata)}
+	}
+	down := tasker.Failure{Message: "down", Type: "smtp", Context: json.RawMessage(`{"ms": 12}`), RetryAfter: 1000}
+	retried, measured, other := down, down, down
+	retried.Retryable = true
+	measured.Context, measured.RetryAfter = json.RawMessage(`{"ms": 13}`), 2000
+	other.Message = "up"
+	for _, tt := range []struct {
+		name         string
+		first, again tasker.Outcome
+		want         bool
+	}{
+		{"keys in another order", ok(`{"a": 1, "b": 2}`, ``), ok(`{"b":2,"a":1}`, ``), true},
+		{"another spelling of a character", ok(`"\u00e9"`, ``), ok(`"é"`, ``), true},
+		{"another spelling of a number", ok(`[1, 1e2]`, ``), ok(`[1.0, 100]`, ``), true},
+		{"metadata measured anew", ok(`1`, `{"ms": 12}`), ok(`1`, `{"ms": 13}`), true},
+		{"no result and null", ok(``, ``), ok(`null`, ``), true},
+		{"numbers that a float cannot tell apart", ok(`9007199254740993`, ``), ok(`9007199254740992`, ``), false},
+		{"another result", ok(`1`, ``), ok(`2`, ``), false},
+		{"a failure after a success", ok(`1`, ``), failed(down), false},
+		{"the evidence of a failure measured anew", failed(down), failed(measured), true},
+		{"another message of a failure", failed(down), failed(other), false},
+		{"a failure that may be retried", failed(down), failed(retried), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.template("single", step("one"))
+			h.create("single")
+			lease := h.claimOne("one").Lease()
+			tt.first.Lease, tt.again.Lease = lease, lease
+			h.accepted(tt.first)
+			r := h.report(tt.again)
+			if got := len(r.Accepted) == 1; got != tt.want {
+				t.Errorf("accepted %v, want %v: %+v", got, tt.want, r)
+			}
+		})
+	}
+}
+
+// A report that a server of an older version has taken is known again by the
+// digest that it kept: of the text.
+func TestAReportTakenByAnOlderVersionIsRecognised(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	task := h.create("single")
+	a := h.claimOne("one")
+	h.accepted(success(a, `{"n": 1}`))
+	text := sha256.Sum256([]byte(`succeed{"success":true,"result":{"n":1}}`))
+	h.exec(`UPDATE tasker.workflow_steps SET report_digest = $1 WHERE task_uuid = $2`, text[:], task)
+	h.accepted(success(a, `{"n": 1}`))
+	if r := h.report(success(a, `{"n": 2}`)); len(r.Rejected) != 1 {
+		t.Errorf("another result: %+v", r)
+	}
+}
