@@ -228,6 +228,16 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
+// tasks returns how often events of each task were received; a sink gets an event at
+// least once.
+func (r *receiver) tasks() map[string]int {
+	of := map[string]int{}
+	for _, e := range r.all() {
+		of[e.TaskUUID]++
+	}
+	return of
+}
+
 func (r *receiver) all() []received {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -626,14 +636,68 @@ func TestNoEventOvertakesAnotherOfItsTask(t *testing.T) {
 func TestEventsOfARestoredDatabaseAreSent(t *testing.T) {
 	t.Parallel()
 	h, r := newHouse(t), newReceiver(t)
-	h.investigate() // of which the sink is not to be told
+	h.openTransaction()
+	h.investigate() // before the sink is opened: it is not told of this one
 	h.must(h.db.OpenSink(t.Context(), "webhook"))
-	h.exec(`UPDATE tasker.emission_sinks SET taken_before = '999999999999'`)
-	h.investigate()
+	h.restore()
+	missed := h.investigate()
 	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("what came before the restart is received", func() bool { return len(r.all()) == 1 })
+	h.eventually("the event from before the restart is received", func() bool { return r.tasks()[missed.TaskUUID.String()] > 0 })
+	later := h.investigate()
+	h.eventually("the event from after the restart is received", func() bool { return r.tasks()[later.TaskUUID.String()] > 0 })
+	if got := r.tasks(); len(got) != 2 {
+		t.Errorf("received events of %d tasks, want those of the two investigated since the sink was opened: %v", len(got), got)
+	}
+}
+
+// A database that is restored while servers run does not keep events from their
+// sinks until the next restart.
+func TestADatabaseIsRestoredUnderARunningServer(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("the sink is opened", func() bool { return h.count(`SELECT count(*) FROM tasker.emission_sinks`) == 1 })
+	before := h.investigate()
+	h.eventually("an event is received", func() bool { return r.tasks()[before.TaskUUID.String()] > 0 })
+	h.restore()
+	after := h.investigate()
+	h.eventually("an event of the restored database is received", func() bool { return r.tasks()[after.TaskUUID.String()] > 0 })
+}
+
+// A transaction that stays open, in whatever database of the server, does not make
+// a new sink receive events that are older than it, and does not hold newer ones back.
+func TestANewSinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	h.openTransaction()
 	h.investigate()
-	h.eventually("what comes after it is received", func() bool { return len(r.all()) == 2 })
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.relay(h.db, nil, h.webhook(r.URL))
+	for range 3 {
+		e := h.investigate()
+		h.eventually("a newer event is received", func() bool { return r.tasks()[e.TaskUUID.String()] > 0 })
+	}
+	if got := r.tasks(); len(got) != 3 {
+		t.Errorf("received events of %d tasks, want those of the three investigated since the sink was opened: %v", len(got), got)
+	}
+}
+
+// openTransaction holds a transaction open, in another database of the same server,
+// until the test has ended.
+func (h *house) openTransaction() {
+	h.Helper()
+	conn, err := pgx.Connect(h.Context(), pgtest.New(h.T).URL)
+	h.must(err)
+	h.Cleanup(func() { h.must(conn.Close(context.WithoutCancel(h.Context()))) })
+	_, err = conn.Exec(h.Context(), `BEGIN; SELECT pg_current_xact_id()`)
+	h.must(err)
+}
+
+// restore leaves the database as a restore from a dump does, whose transactions are
+// in the future of the server that it was restored to.
+func (h *house) restore() {
+	h.Helper()
+	h.exec(`UPDATE tasker.emission_sinks SET taken_before = '999999999999', opened_in = '999999999999:999999999999:'`)
 }
 
 // Events that the receiver cannot cope with do not keep it from others.

@@ -25,14 +25,17 @@ type EventRow struct {
 // A database that was restored from a dump counts its transactions anew, so what it
 // holds was written in its future. Such events count as written long ago; those that
 // a sink had not got are on its list: those after the last that it has there, or all
-// since it is known.
-const mendRestored = `
-WITH now AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon),
+// since it is known. Everything visible now is settled by that, so the sink is told of
+// what is not visible in this snapshot.
+const adoptRestored = `
+WITH now AS MATERIALIZED (
+    SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon
+),
 sink AS (
     UPDATE tasker.emission_sinks s
-    SET taken_before = n.horizon
+    SET taken_before = n.horizon, opened_in = n.snapshot
     FROM now n
-    WHERE s.taken_before > n.next
+    WHERE s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next
     RETURNING s.sink, s.created_at
 ),
 missed AS (
@@ -54,7 +57,7 @@ func (db *DB) OpenSink(ctx context.Context, sink string) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink) VALUES ($1) ON CONFLICT DO NOTHING`, sink); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, mendRestored)
+		_, err := tx.Exec(ctx, adoptRestored)
 		return err
 	})
 	if err != nil {
@@ -104,7 +107,8 @@ func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error
 const takeEvents = `
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
-    SELECT s.sink, s.taken_before
+    SELECT s.sink, s.taken_before, s.opened_in,
+        s.taken_before > pg_snapshot_xmax(pg_current_snapshot()) AS ahead
     FROM tasker.emission_sinks s
     WHERE s.sink = $1
     FOR NO KEY UPDATE OF s
@@ -114,6 +118,7 @@ fresh AS MATERIALIZED (
     FROM sink s
     JOIN tasker.outbox o ON o.written_in >= s.taken_before
     WHERE NOT EXISTS (SELECT FROM tasker.emissions e WHERE e.sink = $1 AND e.position = o.position)
+      AND (s.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, s.opened_in))
     ORDER BY o.position
     LIMIT $2
 ),
@@ -128,17 +133,21 @@ moved AS (
     SET taken_before = b.before
     FROM sink
     CROSS JOIN bound b
-    WHERE s.sink = sink.sink AND s.taken_before <> b.before AND (SELECT count(*) FROM fresh) < $2
+    WHERE s.sink = sink.sink AND s.taken_before <> b.before AND NOT sink.ahead AND (SELECT count(*) FROM fresh) < $2
 )
-SELECT count(*) FROM fresh`
+SELECT (SELECT count(*) FROM fresh) AS taken, coalesce((SELECT bool_or(ahead) FROM sink), false) AS ahead`
 
 // TakeEvents puts new events on the list of a sink, up to limit, and returns how
-// many.
+// many. A database that was restored while servers were running is noticed here.
 func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, err error) {
-	if err = db.pool.QueryRow(ctx, takeEvents, sink, limit).Scan(&n); err != nil {
+	ahead := false
+	if err = db.pool.QueryRow(ctx, takeEvents, sink, limit).Scan(&n, &ahead); err != nil {
 		return 0, fmt.Errorf("take events for sink %s: %w", sink, known(err))
 	}
-	return n, nil
+	if !ahead {
+		return n, nil
+	}
+	return n, db.OpenSink(ctx, sink)
 }
 
 // An event waits for those before it of its task, unless they were set aside: what
