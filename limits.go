@@ -12,6 +12,25 @@ const (
 	// each metadata document.
 	MaxDocumentBytes = 1 << 20
 
+	// MaxDocumentValues bounds the values of a document, nested ones included:
+	// one that is decoded takes up to 66 bytes of memory for a value of 2 bytes.
+	MaxDocumentValues = 100_000
+
+	// MaxDocumentKeys bounds the keys of all objects of a document together.
+	MaxDocumentKeys = 10_000
+
+	// MaxDocumentDepth bounds objects and arrays inside one another.
+	MaxDocumentDepth = 64
+
+	// MaxStringBytes bounds one string of a document, escapes undone.
+	MaxStringBytes = 256 << 10
+
+	// MaxNumberDigits bounds the digits of a number that is written out without an
+	// exponent. Every 64-bit float has fewer, printed with up to 17 digits: the
+	// smallest has 341. A number must also be one that a 64-bit float can hold,
+	// though not exactly: neither too large nor so small that it would become 0.
+	MaxNumberDigits = 350
+
 	// MaxInlineInputBytes bounds the dependency results that one claimed step
 	// carries inline. A step with more gets the rest by reference.
 	MaxInlineInputBytes = 4 << 20

@@ -3,6 +3,10 @@
 // reader can decode: no NUL, no lone surrogate, no key twice, no number that
 // overflows, nothing nested or repeated without end.
 //
+// The rules hold for the document as it is read back from a jsonb column, not as
+// it was sent, so whatever is accepted is accepted again after a round trip
+// through the database.
+//
 // On the way in, what is wrong is refused, with its place. On the way of a
 // failure nothing is refused, because a report of what went wrong must never
 // be lost for its form: [CleanText] and [CleanJSON] keep what can be kept.
@@ -13,25 +17,25 @@ package payload
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 
 	"tasker"
 )
 
 // Limits bound one document. A field that is zero or less has its default.
 type Limits struct {
-	Bytes       int // of the whole document: 1 MiB
-	Depth       int // objects and arrays inside one another: 64
-	Keys        int // of all objects together: 10 000
-	StringBytes int // of one string or key, escapes undone: 256 KiB
-	NumberBytes int // of one number as it is written: 32
-	Exponent    int // of one number, as it is written, up or down: 308
+	Bytes       int // of the whole document as it is read back: [tasker.MaxDocumentBytes]
+	Depth       int // objects and arrays inside one another: [tasker.MaxDocumentDepth]
+	Keys        int // of all objects together: [tasker.MaxDocumentKeys]
+	Values      int // of all kinds, nested ones included: [tasker.MaxDocumentValues]
+	StringBytes int // of one string or key, escapes undone: [tasker.MaxStringBytes]
+	Digits      int // of one number written out without an exponent: [tasker.MaxNumberDigits]
 }
 
 // DefaultLimits returns the limits that hold where a caller names none.
 func DefaultLimits() Limits {
 	return Limits{
-		Bytes: 1 << 20, Depth: 64, Keys: 10_000, StringBytes: 256 << 10, NumberBytes: 32, Exponent: 308,
+		Bytes: tasker.MaxDocumentBytes, Depth: tasker.MaxDocumentDepth, Keys: tasker.MaxDocumentKeys,
+		Values: tasker.MaxDocumentValues, StringBytes: tasker.MaxStringBytes, Digits: tasker.MaxNumberDigits,
 	}
 }
 
@@ -41,9 +45,9 @@ func (l Limits) orDefault() Limits {
 		Bytes:       cmp.Or(max(l.Bytes, 0), d.Bytes),
 		Depth:       cmp.Or(max(l.Depth, 0), d.Depth),
 		Keys:        cmp.Or(max(l.Keys, 0), d.Keys),
+		Values:      cmp.Or(max(l.Values, 0), d.Values),
 		StringBytes: cmp.Or(max(l.StringBytes, 0), d.StringBytes),
-		NumberBytes: cmp.Or(max(l.NumberBytes, 0), d.NumberBytes),
-		Exponent:    cmp.Or(max(l.Exponent, 0), d.Exponent),
+		Digits:      cmp.Or(max(l.Digits, 0), d.Digits),
 	}
 }
 
@@ -51,25 +55,33 @@ func (l Limits) orDefault() Limits {
 // otherwise an error that names the first place where it cannot: TooLarge for
 // its size, Invalid for all else, with one [tasker.Fault] as details.
 func Check(doc json.RawMessage, l Limits) error {
+	_, err := Measure(doc, l)
+	return err
+}
+
+// Measure checks a document as [Check] does and returns the bytes it has when it
+// is read back: the length of PostgreSQL's text of it as jsonb.
+func Measure(doc json.RawMessage, l Limits) (bytes int, err error) {
 	l = l.orDefault()
-	if len(doc) > l.Bytes {
-		return tasker.Errorf(tasker.TooLarge, "the document has %d bytes; %d is the limit", len(doc), l.Bytes)
+	s := newScanner(doc, l, 1)
+	s.document()
+	if s.size > l.Bytes {
+		return s.size, tasker.Errorf(tasker.TooLarge, "the document has %d bytes as the database spells it; %d is the limit", s.size, l.Bytes)
 	}
-	faults, _ := Faults(doc, l, 1)
-	if len(faults) == 0 {
-		return nil
+	if len(s.faults) == 0 {
+		return s.size, nil
 	}
-	f := faults[0]
+	f := s.faults[0]
 	where := cmp.Or(f.Path, "the document")
-	return tasker.Errorf(tasker.Invalid, "%s: %s (line %d, column %d)", where, f.Message, f.Line, f.Column).
-		WithDetails(faults)
+	return s.size, tasker.Errorf(tasker.Invalid, "%s: %s (line %d, column %d)", where, f.Message, f.Line, f.Column).
+		WithDetails(s.faults)
 }
 
 // Faults lists what is wrong with doc, at most n faults in the order of the
 // document, and says whether it is JSON at all: whether the only faults are
 // those that leave its structure whole. The size of doc is the caller's to judge.
 func Faults(doc []byte, l Limits, n int) (faults []tasker.Fault, wellFormed bool) {
-	s := &scanner{text: string(doc), limits: l.orDefault(), most: n, seen: map[member]struct{}{}}
+	s := newScanner(doc, l.orDefault(), n)
 	wellFormed = s.document()
 	return s.faults, wellFormed
 }
@@ -77,12 +89,5 @@ func Faults(doc []byte, l Limits, n int) (faults []tasker.Fault, wellFormed bool
 // NumberFault says what is wrong with a number that JSON's grammar allows, and
 // nothing when all is well.
 func NumberFault(number string, l Limits) string {
-	l = l.orDefault()
-	if len(number) > l.NumberBytes {
-		return fmt.Sprintf("a number of %d characters; %d is the limit", len(number), l.NumberBytes)
-	}
-	if overflows(number, l.Exponent) {
-		return fmt.Sprintf("the number %s is larger or finer than a 64-bit float can hold", number)
-	}
-	return ""
+	return spell(number).fault(number, l.orDefault())
 }

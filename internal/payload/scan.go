@@ -18,6 +18,8 @@ type scanner struct {
 	faults []tasker.Fault
 	most   int // faults wanted
 	keys   int
+	values int
+	size   int // bytes of what was read so far, as the database spells it
 	seen   map[member]struct{}
 	path   []place
 }
@@ -33,6 +35,10 @@ type place struct {
 	key    string
 	index  int
 	inList bool
+}
+
+func newScanner(doc []byte, l Limits, most int) *scanner {
+	return &scanner{text: string(doc), limits: l, most: most, seen: map[member]struct{}{}}
 }
 
 // document reads the whole text. It reports false when it had to stop.
@@ -58,6 +64,9 @@ func (s *scanner) value(depth int) bool {
 	if s.at == len(s.text) {
 		return s.unexpected("a JSON value is missing")
 	}
+	if s.values++; s.values > s.limits.Values {
+		return s.stop(s.at, fmt.Sprintf("more than %d values in the document", s.limits.Values))
+	}
 	switch c := s.text[s.at]; {
 	case c == '{' || c == '[':
 		if depth == s.limits.Depth {
@@ -76,6 +85,7 @@ func (s *scanner) value(depth int) bool {
 	for _, word := range [...]string{"true", "false", "null"} {
 		if strings.HasPrefix(s.text[s.at:], word) {
 			s.at += len(word)
+			s.size += len(word)
 			return true
 		}
 	}
@@ -85,6 +95,7 @@ func (s *scanner) value(depth int) bool {
 func (s *scanner) object(depth int) bool {
 	begin := s.at
 	s.at++
+	s.size += len("{}")
 	if s.space(); s.take('}') {
 		return true
 	}
@@ -104,6 +115,7 @@ func (s *scanner) object(depth int) bool {
 		if s.space(); !s.take(':') {
 			return s.unexpected("a colon is missing after the key")
 		}
+		s.size += len(": ")
 		if s.space(); !s.value(depth) {
 			return false
 		}
@@ -116,6 +128,7 @@ func (s *scanner) object(depth int) bool {
 		if last {
 			return true
 		}
+		s.size += len(", ")
 		s.space()
 	}
 }
@@ -135,6 +148,7 @@ func (s *scanner) member(object, keyAt int, key string) bool {
 
 func (s *scanner) array(depth int) bool {
 	s.at++
+	s.size += len("[]")
 	if s.space(); s.take(']') {
 		return true
 	}
@@ -149,6 +163,7 @@ func (s *scanner) array(depth int) bool {
 		if !s.take(',') {
 			return s.unexpected("a comma or the end of the array is missing")
 		}
+		s.size += len(", ")
 		s.space()
 		s.path[len(s.path)-1].index++
 	}

@@ -1,7 +1,6 @@
 package payload
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,12 +12,14 @@ import (
 func (s *scanner) str() (string, bool) {
 	begin := s.at
 	s.at++
+	s.size += len(`""`)
 	from := s.at
 	var b strings.Builder // used from the first escape on
 	for s.at < len(s.text) {
 		switch c := s.text[s.at]; {
 		case c == '"':
 			text := s.text[from:s.at]
+			s.size += len(text)
 			if b.Len() > 0 {
 				b.WriteString(text)
 				text = b.String()
@@ -32,6 +33,7 @@ func (s *scanner) str() (string, bool) {
 			return "", s.stop(s.at, fmt.Sprintf("a control character (0x%02x) inside a string; escape it", c))
 		case c == '\\':
 			b.WriteString(s.text[from:s.at])
+			s.size += s.at - from
 			if !s.escape(&b) {
 				return "", false
 			}
@@ -59,6 +61,7 @@ func (s *scanner) escape(b *strings.Builder) bool {
 	s.at++
 	if i := strings.IndexByte(escapes, c); i >= 0 {
 		b.WriteByte(unescape[i])
+		s.size += spelledRune(rune(unescape[i]))
 		return true
 	}
 	if c != 'u' {
@@ -75,7 +78,19 @@ func (s *scanner) escape(b *strings.Builder) bool {
 		r = s.pair(begin, r)
 	}
 	b.WriteRune(r)
+	s.size += spelledRune(r)
 	return true
+}
+
+// spelledRune returns the bytes that the database spells a character with.
+func spelledRune(r rune) int {
+	switch {
+	case strings.ContainsRune("\"\\\b\f\n\r\t", r):
+		return len(`\n`)
+	case r < 0x20:
+		return len(`\u0000`)
+	}
+	return utf8.RuneLen(r)
 }
 
 // pair reads the second half of a surrogate pair whose first half is high.
@@ -129,7 +144,10 @@ func (s *scanner) number() bool {
 			return s.unexpected("a digit is missing in the exponent")
 		}
 	}
-	if fault := NumberFault(s.text[begin:s.at], s.limits); fault != "" {
+	text := s.text[begin:s.at]
+	n := spell(text)
+	s.size += n.bytes()
+	if fault := n.fault(text, s.limits); fault != "" {
 		s.note(begin, fault)
 	}
 	return true
@@ -141,17 +159,4 @@ func (s *scanner) digits() bool {
 		s.at++
 	}
 	return s.at > from
-}
-
-// overflows reports whether a number cannot be held: its exponent is beyond
-// limit, or the whole of it is beyond a 64-bit float.
-func overflows(number string, limit int) bool {
-	if i := strings.IndexAny(number, "eE"); i >= 0 {
-		e, err := strconv.Atoi(number[i+1:])
-		if err != nil || e > limit || e < -limit {
-			return true
-		}
-	}
-	_, err := strconv.ParseFloat(number, 64)
-	return errors.Is(err, strconv.ErrRange)
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"tasker"
 	"tasker/internal/payload"
 
 	"go.yaml.in/yaml/v3"
@@ -93,8 +94,8 @@ func (v value) number() string {
 // respell turns +1, 0x1F, 1_000 and .5 into JSON; "" when it cannot.
 func respell(text string) string {
 	plain := strings.ReplaceAll(text, "_", "")
-	if len(plain) > 64 {
-		return plain // too long in any spelling; the caller says so
+	if len(plain) > 2*tasker.MaxNumberDigits {
+		return "" // too long in any spelling, and costly to calculate with
 	}
 	if whole, ok := new(big.Int).SetString(plain, 0); ok {
 		return whole.String()

@@ -13,7 +13,7 @@ import (
 )
 
 // documentLimits hold for a template and for the JSON inside it.
-var documentLimits = payload.Limits{Bytes: tasker.MaxTemplateBytes, Depth: maxDepth, Keys: tasker.MaxTemplateBytes}
+var documentLimits = payload.Limits{Bytes: tasker.MaxTemplateBytes, Depth: maxDepth, Keys: tasker.MaxTemplateBytes, Values: tasker.MaxTemplateBytes}
 
 // jsonTree reads a JSON document into the same tree as yamlTree. It does not go
 // through the YAML reader: not all JSON is YAML (pairs of \u escapes, long
