@@ -136,24 +136,37 @@ func collectClaimed(rows pgx.Rows) ([]Claimed, error) {
 	return out, nil
 }
 
-// Rows are locked in key order first: two calls may name the same steps.
+// A heartbeat never waits for a row lock: a step whose row is locked, most often by
+// the report of its own outcome, keeps the lease that it has, and all others are
+// extended. What is reported of such a step is how it stood before the lock; if it
+// is lost by then, the next heartbeat says so.
 const extendLeases = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-held AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid
+named AS MATERIALIZED (
+    SELECT s.task_uuid, s.step_uuid, s.fence, s.lease_expires_at
     FROM tasker.workflow_steps s
     JOIN unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS l (task_uuid, step_uuid, fence)
         ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid AND s.fence = l.fence
     WHERE s.state = 'in_progress' AND s.worker_uuid = $4
-    ORDER BY s.task_uuid, s.step_uuid
-    FOR NO KEY UPDATE OF s
+),
+free AS MATERIALIZED (
+    SELECT s.task_uuid, s.step_uuid
+    FROM tasker.workflow_steps s
+    JOIN named n USING (task_uuid, step_uuid)
+    WHERE s.state = 'in_progress' AND s.worker_uuid = $4 AND s.fence = n.fence
+    FOR NO KEY UPDATE OF s SKIP LOCKED
+),
+extended AS (
+    UPDATE tasker.workflow_steps s
+    SET lease_expires_at = least(c.at + $5::interval, s.timeout_at)
+    FROM free f
+    CROSS JOIN clock c
+    WHERE s.task_uuid = f.task_uuid AND s.step_uuid = f.step_uuid
+    RETURNING s.step_uuid, s.lease_expires_at
 )
-UPDATE tasker.workflow_steps s
-SET lease_expires_at = least(c.at + $5::interval, s.timeout_at)
-FROM held h
-CROSS JOIN clock c
-WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
-RETURNING s.step_uuid, s.lease_expires_at`
+SELECT n.step_uuid, coalesce(e.lease_expires_at, n.lease_expires_at) AS lease_expires_at
+FROM named n
+LEFT JOIN extended e USING (step_uuid)`
 
 const hearWorker = `
 UPDATE tasker.workers
@@ -162,8 +175,9 @@ WHERE worker_uuid = $1 AND left_at IS NULL
 RETURNING draining_since IS NOT NULL AS drains`
 
 // ExtendLeases moves the end of the leases that worker still holds, notes that it
-// lives, and says whether it drains. Leases that it does not hold any more are not
-// among the result.
+// lives, and says whether it drains. The result has all leases that it holds, those
+// of steps whose row is locked just now with the end that they had; leases that it
+// does not hold any more are not among it.
 func (db *DB) ExtendLeases(
 	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
