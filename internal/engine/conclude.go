@@ -168,13 +168,20 @@ func (e *Engine) keep(ctx context.Context, v verdict) ([]int, error) {
 	return concluded.Moved, err
 }
 
-// followUp tries a kept report again.
-func (e *Engine) followUp(ctx context.Context, k postgres.KeptReport) error {
-	var v verdict
-	if err := json.Unmarshal(k.Report, &v); err != nil {
-		return fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
+// followUp tries kept reports of steps again, all in one transaction.
+func (e *Engine) followUp(ctx context.Context, steps []tasker.StepRef) error {
+	kept, err := e.db.KeptReports(ctx, steps)
+	if err != nil || len(kept) == 0 {
+		return err
 	}
-	v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
-	_, _, err := e.conclude(ctx, []verdict{v}, nil)
+	list := make([]verdict, len(kept))
+	for i, k := range kept {
+		if err := json.Unmarshal(k.Report, &list[i]); err != nil {
+			return fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
+		}
+		v := &list[i]
+		v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
+	}
+	_, _, err = e.conclude(ctx, list, nil)
 	return err
 }

@@ -92,8 +92,22 @@ func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done De
 	return done, errors.Join(failed...)
 }
 
+// together does something to all of a list, and if that fails to each on its own,
+// so that one does not keep the others.
+func together[T any](ctx context.Context, list []T, do func([]T) error) error {
+	err := do(list)
+	if err == nil || len(list) == 1 || ctx.Err() != nil {
+		return err
+	}
+	var failed []error
+	for i := range list {
+		failed = append(failed, do(list[i:i+1]))
+	}
+	return errors.Join(failed...)
+}
+
 func (e *Engine) deadLetters(ctx context.Context, letters []DeadLetter, inTime bool, done *DeadLettered) error {
-	limited, cancel := context.WithTimeout(ctx, expiryTime)
+	limited, cancel := context.WithTimeout(ctx, letterTime)
 	defer cancel()
 	evidence := make(map[tasker.StepRef]json.RawMessage, len(letters))
 	steps := make([]tasker.StepRef, len(letters))

@@ -76,6 +76,7 @@ type Engine struct {
 	templates *cache[tasker.ID, *graph]
 	workers   *cache[tasker.ID, *member]
 
+	works    []work
 	retrying sync.Mutex
 	retried  postgres.RetryMark
 }
@@ -97,16 +98,18 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.Expired == nil {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
-	return &Engine{
+	e := &Engine{
 		now: o.Now,
 		db:  db, environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, expired: o.Expired,
 		lease:     cmp.Or(o.Lease, DefaultLease),
-		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease), failed: map[tasker.ID]time.Time{}},
+		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		bell:      newBell(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),
 		workers:   newCache[tasker.ID, *member](10_000),
 	}
+	e.works = e.newWorks()
+	return e
 }

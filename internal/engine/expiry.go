@@ -3,10 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,17 +15,16 @@ import (
 const (
 	expiryBatch     = 100              // each opens an investigation
 	expiryChunk     = 10               // in one transaction: snapshots may be large
-	expiryTime      = 15 * time.Second // for one chunk, and after which a pass begins no other
-	failedRest      = time.Minute      // of a step that could not be failed
+	letterTime      = 15 * time.Second // of one chunk of dead letters
 	redispatchEvery = time.Second
 )
 
 // queueLoops return what keeps the limits of the queue: a step that no worker
 // takes in time fails, and comes back when a worker for it is alive.
 func (e *Engine) queueLoops() []*loop.Loop {
-	list := []*loop.Loop{{Name: "queue limits", Every: timerEvery, Timeout: timerDeadline, Pass: e.expiryPass, Log: e.log}}
+	list := []*loop.Loop{e.loop("queue limits", timerEvery, e.expiryPass)}
 	if e.autoRecover {
-		list = append(list, &loop.Loop{Name: "redispatch", Every: redispatchEvery, Timeout: timerDeadline, Pass: e.Redispatch, Log: e.log})
+		list = append(list, e.loop("redispatch", redispatchEvery, e.Redispatch))
 	}
 	return list
 }
@@ -40,7 +36,6 @@ type grace struct {
 	lasts  time.Duration
 	looked time.Time // when the database last answered
 	ends   time.Time
-	failed map[tasker.ID]time.Time // steps that could not be failed, until when they are left alone
 }
 
 // over reports whether steps may be failed, now that the database is asked.
@@ -63,25 +58,6 @@ func (g *grace) answered(now time.Time) {
 	g.looked = now
 }
 
-// leave leaves steps alone for a while that could not be failed, so that they keep
-// no others from it.
-func (g *grace) leave(steps []tasker.StepRef, now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, s := range steps {
-		if len(g.failed) < 10*expiryBatch {
-			g.failed[s.StepUUID] = now.Add(failedRest)
-		}
-	}
-}
-
-func (g *grace) left(now time.Time) []tasker.ID {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	maps.DeleteFunc(g.failed, func(_ tasker.ID, until time.Time) bool { return !now.Before(until) })
-	return slices.Collect(maps.Keys(g.failed))
-}
-
 // expiryPass fails steps that no worker took in time, unless workers are still
 // given a moment.
 func (e *Engine) expiryPass(ctx context.Context) (time.Duration, error) {
@@ -101,36 +77,19 @@ func (e *Engine) expiryPass(ctx context.Context) (time.Duration, error) {
 
 // ExpireSteps fails steps that no worker took in time, up to a batch, and opens
 // their investigations. It returns how many it found. A step that cannot be failed
-// is left alone for a while.
+// is set aside.
 func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
 	begun := e.now()
-	due, err := e.db.ExpiredSteps(ctx, e.sweepGrace(), e.grace.left(begun), expiryBatch)
-	if err != nil {
-		return 0, err
-	}
-	e.grace.answered(begun)
-	var failed []error
-	for some := range slices.Chunk(due, expiryChunk) {
-		if e.now().Sub(begun) > expiryTime || ctx.Err() != nil {
-			break // what is left is found again
+	w := e.work(postgres.ExpireStep)
+	find := w.find
+	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+		due, err := find(ctx, limit)
+		if err == nil {
+			e.grace.answered(begun)
 		}
-		failed = append(failed, e.expireChunk(ctx, some))
+		return due, err
 	}
-	return len(due), errors.Join(failed...)
-}
-
-// expireChunk fails steps together, and if that cannot be done each on its own.
-// Those that cannot be failed are left alone, and the error is about them.
-func (e *Engine) expireChunk(ctx context.Context, steps []tasker.StepRef) error {
-	return together(ctx, steps, func(some []tasker.StepRef) error {
-		limited, cancel := context.WithTimeout(ctx, expiryTime)
-		defer cancel()
-		_, err := e.expire(limited, some, nil, lockFree)
-		if err != nil && len(some) == 1 && ctx.Err() == nil {
-			e.grace.leave(some, e.now())
-		}
-		return err
-	})
+	return e.pass(ctx, w, expiryBatch)
 }
 
 // expire fails those of the steps that are still enqueued past their limit, with
@@ -266,13 +225,5 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 // which one is alive now; only these. It asks to run again at once when there are
 // more.
 func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
-	tasks, err := e.db.TasksWithServedSteps(ctx, timerBatch)
-	if err != nil || len(tasks) == 0 {
-		return 0, err
-	}
-	var next time.Duration
-	if len(tasks) >= timerBatch {
-		next = loop.AtOnce
-	}
-	return next, together(ctx, tasks, func(some []tasker.ID) error { return e.move(ctx, some, (*postgres.Tx).Redispatch) })
+	return e.timed(postgres.RedispatchTask)(ctx)
 }

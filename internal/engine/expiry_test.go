@@ -311,7 +311,7 @@ func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
 	h.create("only")
 	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
 	due := func(grace time.Duration) int {
-		list, err := h.db.ExpiredSteps(t.Context(), grace, nil, 10)
+		list, err := h.db.ExpiredSteps(t.Context(), grace, 10)
 		h.must(err)
 		return len(list)
 	}
@@ -479,36 +479,6 @@ func TestWhoCountsExpiriesIsTold(t *testing.T) {
 	if !maps.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)
 	}
-}
-
-// One step that cannot be failed keeps no other from it, and begins no new grace.
-func TestAStepThatCannotBeFailedKeepsNoOtherFromIt(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	now := time.Now()
-	h.engine = engine.New(h.db, engine.Options{Now: func() time.Time { return now }})
-	h.template("only", step("only"))
-	poison := h.create("only")
-	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '%s') EXECUTE FUNCTION public.refuse()`, poison))
-	others := []tasker.ID{h.create("only"), h.create("only")}
-	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
-	n, err := h.engine.ExpireSteps(t.Context())
-	if n != 3 || err == nil {
-		t.Errorf("found %d, %v", n, err)
-	}
-	for _, task := range others {
-		h.wantState(task, tasker.TaskError)
-	}
-	if n, err = h.engine.ExpireSteps(t.Context()); n != 0 || err != nil {
-		t.Errorf("found %d, %v: the one that cannot be failed is not left alone", n, err)
-	}
-	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
-	now = now.Add(time.Minute)
-	if n, err = h.engine.ExpireSteps(t.Context()); n != 1 || err != nil {
-		t.Errorf("found %d, %v", n, err)
-	}
-	h.wantState(poison, tasker.TaskError)
 }
 
 func TestAnInvestigationThatEndsDoesNotChangeWhatItWasAbout(t *testing.T) {

@@ -2,9 +2,7 @@ package engine_test
 
 import (
 	"context"
-	"strings"
 	"testing"
-	"time"
 
 	"tasker"
 )
@@ -113,20 +111,4 @@ func TestACancelledReportTakesNoWork(t *testing.T) {
 	h.wantStep(other, "one", tasker.StepEnqueued, 1)
 	h.accepted(success(a, `1`))
 	h.wantState(task, tasker.TaskComplete)
-}
-
-// One task at which something fails keeps no other from its start or its retry.
-func TestOneTaskDoesNotKeepTheOthersFromGoingOn(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(2, step("one")))
-	soon := tasker.NewTask{Namespace: space, Name: "single", StartAt: time.Now().Add(time.Hour)}
-	poisoned, sound := h.createWith(soon), h.createWith(soon)
-	h.exec(`UPDATE tasker.tasks SET start_at = now()`)
-	h.fails("UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '" + poisoned.String() + "')")
-	if _, err := h.engine.Tick(t.Context()); err == nil || !strings.Contains(err.Error(), "broken") {
-		t.Errorf("the tick says %v", err)
-	}
-	h.wantState(poisoned, tasker.TaskPending)
-	h.wantState(sound, tasker.TaskStepsInProcess)
 }

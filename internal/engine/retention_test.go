@@ -70,7 +70,7 @@ func TestRetention(t *testing.T) {
 func (h *house) prune(keep time.Duration) {
 	h.Helper()
 	for _, l := range engine.New(h.db, engine.Options{Retention: keep}).Loops() {
-		if l.Name == "timers" || l.Name == "workers" {
+		if !strings.HasPrefix(l.Name, "retention") {
 			continue
 		}
 		for next := loop.AtOnce; next == loop.AtOnce; {

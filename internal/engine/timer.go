@@ -21,70 +21,146 @@ const (
 	forgetAfter   = 24 * time.Hour  // a worker that has fallen silent
 )
 
+// Rows in one transaction: few where each may open an investigation.
+const (
+	moveChunk    = 100
+	reclaimChunk = 20
+	keptChunk    = 10
+)
+
 // Loops returns what an engine does by itself: start tasks whose time has come,
 // retry failed steps, take steps from workers that fell silent, fail steps that no
-// worker took in time and put them back when one is there, try kept reports again, forget workers, remove what is kept no longer. Each is safe to run in any
-// number of processes.
+// worker took in time and put them back when one is there, try kept reports again,
+// and what was set aside; forget workers, remove what is kept no longer. Each has its
+// own loop, so that one that is slow or fails delays no other, and is safe to run in
+// any number of processes.
 func (e *Engine) Loops() []*loop.Loop {
-	return append(append(e.pruners(), e.queueLoops()...),
-		&loop.Loop{Name: "timers", Every: timerEvery, Timeout: timerDeadline, Pass: e.Tick, Log: e.log},
-		&loop.Loop{Name: "workers", Every: 10 * time.Minute, Timeout: timerDeadline, Pass: e.forgetWorkers, Log: e.log},
+	loops := append(e.pruners(), e.queueLoops()...)
+	for _, t := range e.timers() {
+		loops = append(loops, e.loop(t.name, timerEvery, t.pass))
+	}
+	return append(loops,
+		e.loop("deferred work", deferredEvery, e.RetryDeferred),
+		e.loop("workers", 10*time.Minute, e.forgetWorkers),
 	)
 }
 
-// Tick does all that is due by the clock. It asks to run again at once when it
-// left something undone.
-func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
-	full := false
-	var failed []error
-	for _, pass := range []func(context.Context) (int, error){e.startDue, e.retryDue, e.reclaim, e.followUps} {
-		n, err := pass(ctx)
-		failed = append(failed, err)
-		full = full || n >= timerBatch
+func (e *Engine) loop(name string, every time.Duration, pass func(context.Context) (time.Duration, error)) *loop.Loop {
+	return &loop.Loop{Name: name, Every: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
+}
+
+// A timer is a loop that does what is due by the clock.
+type timer struct {
+	name string
+	pass func(context.Context) (next time.Duration, err error)
+}
+
+// timers are the loops of a quarter of a second that do not concern the queue.
+func (e *Engine) timers() []timer {
+	list := []timer{
+		{name: "start tasks", pass: e.timed(postgres.StartTask)},
+		{name: "retry steps", pass: e.timed(postgres.RetrySteps)},
+		{name: "reclaim leases", pass: e.timed(postgres.ReclaimLease)},
+		{name: "kept reports", pass: e.timed(postgres.FollowUpReport)},
 	}
-	if full {
-		next = loop.AtOnce
+	return list
+}
+
+// timed is the pass of a kind of work. It asks to run again at once when it left
+// something undone.
+func (e *Engine) timed(kind string) func(context.Context) (time.Duration, error) {
+	w := e.work(kind)
+	return func(ctx context.Context) (time.Duration, error) {
+		n, err := e.pass(ctx, w, timerBatch)
+		if n >= timerBatch {
+			return loop.AtOnce, err
+		}
+		return 0, err
+	}
+}
+
+func (e *Engine) work(kind string) work {
+	i := slices.IndexFunc(e.works, func(w work) bool { return w.kind == kind })
+	return e.works[i]
+}
+
+// newWorks lists the work on rows that is due by the clock.
+func (e *Engine) newWorks() []work {
+	return []work{
+		{
+			kind: postgres.StartTask, chunk: moveChunk,
+			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).EnqueueReady),
+		},
+		{
+			kind: postgres.RetrySteps, chunk: moveChunk,
+			find: ofTasks(e.findRetries), do: e.moving((*postgres.Tx).RetryDue),
+		},
+		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
+		{
+			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.followUp,
+			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+				return e.db.StepsWithKeptReport(ctx, keptRest, limit)
+			},
+		},
+		{
+			kind: postgres.ExpireStep, chunk: expiryChunk,
+			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+				return e.db.ExpiredSteps(ctx, e.sweepGrace(), limit)
+			},
+			do: func(ctx context.Context, rows []tasker.StepRef) error {
+				_, err := e.expire(ctx, rows, nil, lockFree)
+				return err
+			},
+		},
+		{
+			kind: postgres.RedispatchTask, chunk: moveChunk,
+			find: ofTasks(e.db.TasksWithServedSteps), do: e.moving((*postgres.Tx).Redispatch),
+		},
+	}
+}
+
+// ofTasks makes rows of tasks.
+func ofTasks(find func(context.Context, int) ([]tasker.ID, error)) func(context.Context, int) ([]tasker.StepRef, error) {
+	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+		tasks, err := find(ctx, limit)
+		rows := make([]tasker.StepRef, len(tasks))
+		for i, id := range tasks {
+			rows[i].TaskUUID = id
+		}
+		return rows, err
+	}
+}
+
+// moving does the work of enqueueing steps of tasks.
+func (e *Engine) moving(enqueue enqueuing) func(context.Context, []tasker.StepRef) error {
+	return func(ctx context.Context, rows []tasker.StepRef) error {
+		return e.move(ctx, tasksOfSteps(rows), enqueue)
+	}
+}
+
+// Tick does once all that is due by the clock and does not concern the queue, and
+// says whether it left something undone. The loops do the same by themselves.
+func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
+	var failed []error
+	for _, t := range e.timers() {
+		again, err := t.pass(ctx)
+		failed = append(failed, err)
+		next = max(next, again)
 	}
 	return next, errors.Join(failed...)
 }
 
-// startDue starts tasks whose start time has come.
-func (e *Engine) startDue(ctx context.Context) (int, error) {
-	tasks, err := e.db.TasksToStart(ctx, timerBatch)
-	if err != nil || len(tasks) == 0 {
-		return 0, err
-	}
-	return len(tasks), together(ctx, tasks, func(some []tasker.ID) error { return e.move(ctx, some, (*postgres.Tx).EnqueueReady) })
-}
-
-// retryDue enqueues failed steps whose rest is over.
-func (e *Engine) retryDue(ctx context.Context) (int, error) {
+// findRetries finds tasks with a failed step whose rest is over.
+func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error) {
 	e.retrying.Lock()
-	tasks, mark, err := e.db.TasksWithDueRetries(ctx, e.retried, timerBatch)
+	defer e.retrying.Unlock()
+	tasks, mark, err := e.db.TasksWithDueRetries(ctx, e.retried, limit)
 	e.retried = mark
-	e.retrying.Unlock()
-	if err != nil || len(tasks) == 0 {
-		return 0, err
-	}
-	return len(tasks), together(ctx, tasks, func(some []tasker.ID) error { return e.move(ctx, some, (*postgres.Tx).RetryDue) })
+	return tasks, err
 }
 
 // enqueuing is a way to enqueue steps of tasks; it returns their namespaces.
 type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)
-
-// together does something to all of a list, and if that fails to each on its own,
-// so that one does not keep the others.
-func together[T any](ctx context.Context, list []T, do func([]T) error) error {
-	err := do(list)
-	if err == nil || len(list) == 1 || ctx.Err() != nil {
-		return err
-	}
-	var failed []error
-	for i := range list {
-		failed = append(failed, do(list[i:i+1]))
-	}
-	return errors.Join(failed...)
-}
 
 // move enqueues steps of those of the tasks that nobody else works on, and
 // settles them.
@@ -107,33 +183,21 @@ func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing)
 	return err
 }
 
-// reclaim fails the attempts whose lease has run out.
-func (e *Engine) reclaim(ctx context.Context) (int, error) {
-	expired, err := e.db.ExpiredLeases(ctx, timerBatch)
+// reclaim fails those attempts of the steps whose lease has run out, and that nobody
+// else works on.
+func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
+	expired, err := e.db.ExpiredLeases(ctx, rows)
 	if err != nil || len(expired) == 0 {
-		return 0, err
+		return err
 	}
 	list := make([]verdict, len(expired))
 	for i, x := range expired {
 		if list[i], err = expiry(x); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	reclaimed := 0
-	err = together(ctx, list, func(some []verdict) error {
-		n, err := e.reclaimThese(ctx, some)
-		reclaimed += n
-		return err
-	})
-	if reclaimed > 0 {
-		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", reclaimed)
-	}
-	return len(expired), err
-}
-
-func (e *Engine) reclaimThese(ctx context.Context, list []verdict) (int, error) {
 	var concluded postgres.Concluded
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOf(list))
 		if err != nil {
 			return err
@@ -143,10 +207,13 @@ func (e *Engine) reclaimThese(ctx context.Context, list []verdict) (int, error) 
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	e.ring(concluded.Namespaces)
-	return len(concluded.Moved), nil
+	if n := len(concluded.Moved); n > 0 {
+		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
+	}
+	return nil
 }
 
 // expiry is the verdict on an attempt whose lease has run out.
@@ -165,16 +232,6 @@ func expiry(x postgres.ExpiredLease) (verdict, error) {
 		TaskUUID: x.TaskUUID, StepUUID: x.StepUUID, From: tasker.StepInProgress, Fence: x.Fence, Event: event, To: tasker.StepError,
 		Body: body, Retryable: true, Expired: true, RaiseFence: true,
 	}}, err
-}
-
-// followUps tries kept reports again, each on its own.
-func (e *Engine) followUps(ctx context.Context) (int, error) {
-	kept, err := e.db.KeptReports(ctx, keptRest, timerBatch)
-	var failed []error
-	for _, k := range kept {
-		failed = append(failed, e.followUp(ctx, k))
-	}
-	return len(kept), errors.Join(append(failed, err)...)
 }
 
 func (e *Engine) forgetWorkers(ctx context.Context) (time.Duration, error) {

@@ -17,21 +17,17 @@ const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_he
 const expiredSteps = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
-WHERE s.expires_at <= now() - $1::interval AND s.step_uuid <> ALL ($2::uuid[])
+WHERE s.expires_at <= now() - $2::interval
+  AND NOT EXISTS (
+      SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireStep + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
+  )
 ORDER BY s.expires_at
-LIMIT $3`
+LIMIT $1`
 
 // ExpiredSteps returns enqueued steps that no worker took in time, the longest
 // ago first; those within grace are left to whoever else looks for them.
-func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, without []tasker.ID, limit int) ([]tasker.StepRef, error) {
-	if without == nil {
-		without = []tasker.ID{}
-	}
-	rows, err := collect[tasker.StepRef](ctx, db.pool, expiredSteps, grace, without, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for steps that no worker took: %w", known(err))
-	}
-	return rows, nil
+func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, expiredSteps, limit, grace)
 }
 
 // A claim at the same moment holds the row, and then it is no longer enqueued; or
@@ -140,6 +136,7 @@ CROSS JOIN LATERAL (
     SELECT s.task_uuid
     FROM tasker.workflow_steps s
     WHERE s.awaits_worker_since IS NOT NULL AND s.namespace = p.namespace AND s.handler = p.handler
+      AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + RedispatchTask + `' AND w.task_uuid = s.task_uuid)
     ORDER BY s.awaits_worker_since
     LIMIT $1
 ) q

@@ -51,7 +51,8 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"claimSteps": claimSteps, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"settleTasks": settleTasks, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
-		"expiredLeases": expiredLeases, "keptReports": keptReports, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,
+		"expiredLeases": expiredLeases, "keptReports": keptReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithKeptReport": stepsWithKeptReport,
+		"deferWork": deferWork, "takeDeferredWork": takeDeferredWork, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,
 		"cancelTask": cancelTask, "selectQueues": selectQueues, "hearWorker": hearWorker, "selectQueue": selectQueue, "selectEntryCounts": selectEntryCounts, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
 		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
 		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
@@ -102,7 +103,7 @@ func TestWhatIsDueIsReadFromARange(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	for index, sql := range map[string]string{
-		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "steps_by_lease": expiredLeases, "steps_kept": keptReports,
+		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "steps_by_lease": stepsWithExpiredLease, "steps_kept": stepsWithKeptReport,
 		"steps_by_expiry": expiredSteps,
 	} {
 		t.Run(index, func(t *testing.T) {

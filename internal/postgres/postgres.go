@@ -229,6 +229,35 @@ func known(err error) error {
 	return err
 }
 
+// IsAway reports whether an error says that the database cannot be reached, or does
+// nothing for anybody now: then no row is to blame for it.
+func IsAway(err error) bool {
+	var connect *pgconn.ConnectError
+	var pg *pgconn.PgError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &connect):
+		return true
+	case errors.As(err, &pg):
+		switch pg.Code {
+		case "57014", "53200": // one statement took too long, or too much memory
+			return false
+		case "25006", "25P03": // it is read-only; it gave up on us
+			return true
+		}
+		switch pg.Code[:2] {
+		case "08", "53", "57":
+			return true
+		}
+		return false
+	case pgconn.SafeToRetry(err):
+		return !errors.Is(err, context.DeadlineExceeded)
+	default:
+		return broken(err)
+	}
+}
+
 // broken reports whether a connection ended under a statement.
 func broken(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

@@ -85,6 +85,9 @@ func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]str
 // long as their tasks are in error, they would be read each time: what became due
 // lately is asked for each time, and of the rest the next few.
 //
+// Here and below, rows that were set aside are skipped by their key: they must take
+// no place in a batch, or enough of them would hide all others.
+//
 // Here and below the time is that of the statement: a clock that goes on while it is
 // asked cannot bound an index range, and all that waits would be read.
 const tasksWithDueRetries = `
@@ -100,12 +103,14 @@ due AS (
     SELECT l.task_uuid
     FROM late l
     WHERE (SELECT t.state FROM tasker.tasks t WHERE t.task_uuid = l.task_uuid) <> 'error'
+      AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + RetrySteps + `' AND w.task_uuid = l.task_uuid)
     UNION
     (
         SELECT s.task_uuid
         FROM tasker.workflow_steps s
         WHERE s.next_retry_at > now() - interval '10 seconds' AND s.next_retry_at <= now()
           AND (SELECT t.state FROM tasker.tasks t WHERE t.task_uuid = s.task_uuid) <> 'error'
+          AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + RetrySteps + `' AND w.task_uuid = s.task_uuid)
         ORDER BY s.next_retry_at
         LIMIT $1::bigint
     )
@@ -124,7 +129,12 @@ type RetryMark struct {
 }
 
 const tasksToStart = `
-SELECT task_uuid FROM tasker.tasks WHERE state = 'pending' AND start_at <= now() ORDER BY start_at LIMIT $1`
+SELECT t.task_uuid
+FROM tasker.tasks t
+WHERE t.state = 'pending' AND t.start_at <= now()
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + StartTask + `' AND w.task_uuid = t.task_uuid)
+ORDER BY t.start_at
+LIMIT $1`
 
 // TasksWithDueRetries returns tasks with a step whose rest is over: up to limit that
 // came lately, and those among the next limit steps that are due since a while. With
@@ -172,17 +182,32 @@ type ExpiredLease struct {
 	TimeoutMS  int64
 }
 
-const expiredLeases = `
-SELECT s.task_uuid, s.step_uuid, s.fence, s.attempts, s.worker_uuid,
-    s.timeout_at IS NOT NULL AND s.timeout_at <= clock_timestamp() AS timed_out, coalesce(s.timeout_ms, 0) AS timeout_ms
+const stepsWithExpiredLease = `
+SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
 WHERE s.lease_expires_at <= now()
+  AND NOT EXISTS (
+      SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ReclaimLease + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
+  )
 ORDER BY s.lease_expires_at
 LIMIT $1`
 
-// ExpiredLeases returns attempts whose lease has run out, the longest ago first.
-func (db *DB) ExpiredLeases(ctx context.Context, limit int) ([]ExpiredLease, error) {
-	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, limit)
+// StepsWithExpiredLease returns steps whose lease has run out, the longest ago first.
+func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, stepsWithExpiredLease, limit)
+}
+
+const expiredLeases = `
+SELECT s.task_uuid, s.step_uuid, s.fence, s.attempts, s.worker_uuid,
+    s.timeout_at IS NOT NULL AND s.timeout_at <= clock_timestamp() AS timed_out, coalesce(s.timeout_ms, 0) AS timeout_ms
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+WHERE s.lease_expires_at <= clock_timestamp()`
+
+// ExpiredLeases returns those attempts of the steps whose lease has run out.
+func (db *DB) ExpiredLeases(ctx context.Context, of []tasker.StepRef) ([]ExpiredLease, error) {
+	tasks, steps := refArrays(of)
+	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, tasks, steps)
 	if err != nil {
 		return nil, fmt.Errorf("look for expired leases: %w", known(err))
 	}
@@ -197,18 +222,45 @@ type KeptReport struct {
 	Report   []byte
 }
 
+const stepsWithKeptReport = `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= now() - $2::interval
+  AND NOT EXISTS (
+      SELECT FROM tasker.deferred_work w WHERE w.kind = '` + FollowUpReport + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
+  )
+ORDER BY s.state_since
+LIMIT $1`
+
+// StepsWithKeptReport returns steps whose report is kept for longer than age, the
+// oldest first.
+func (db *DB) StepsWithKeptReport(ctx context.Context, age time.Duration, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, stepsWithKeptReport, limit, age)
+}
+
+// The state is compared in a way that keeps the planner from reading all that is
+// kept: the key leads to each.
 const keptReports = `
 SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
-FROM tasker.workflow_steps s
-WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= now() - $1::interval
-ORDER BY s.state_since
-LIMIT $2`
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+WHERE s.state || '' = 'enqueued_for_orchestration'`
 
-// KeptReports returns kept reports older than age, oldest first.
-func (db *DB) KeptReports(ctx context.Context, age time.Duration, limit int) ([]KeptReport, error) {
-	rows, err := collect[KeptReport](ctx, db.pool, keptReports, age, limit)
+// KeptReports returns the kept reports of those of the steps that have one.
+func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptReport, error) {
+	tasks, steps := refArrays(of)
+	rows, err := collect[KeptReport](ctx, db.pool, keptReports, tasks, steps)
 	if err != nil {
 		return nil, fmt.Errorf("look for kept reports: %w", known(err))
+	}
+	return rows, nil
+}
+
+// dueSteps runs a query for steps that are due; its first argument is the limit.
+func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
+	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("look for steps that are due: %w", known(err))
 	}
 	return rows, nil
 }

@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"tasker"
+	"tasker/internal/loop"
+	"tasker/internal/postgres"
+)
+
+// The time that work on rows may take. What is slow is cut off, found to blame and
+// set aside, so that it costs the others this much and no more.
+const (
+	chunkTime   = 5 * time.Second  // of one chunk, in one transaction
+	rowTime     = 3 * time.Second  // of one row by itself
+	singlesTime = 8 * time.Second  // of all rows of a chunk that failed, each by itself
+	passTime    = 10 * time.Second // after which a pass begins no other chunk
+)
+
+// A work is one kind of work that is due by the clock, on tasks or steps. Its rows
+// are done in chunks; a row that fails is set aside and tried again later, by itself
+// and elsewhere: it delays no other.
+type work struct {
+	kind  string // of what is set aside
+	chunk int    // rows in one transaction
+
+	// find returns what is due and not set aside, up to limit.
+	find func(ctx context.Context, limit int) ([]tasker.StepRef, error)
+
+	// do does the work on those of the rows that still need it. The context is the
+	// chunk's.
+	do func(ctx context.Context, rows []tasker.StepRef) error
+}
+
+// errNotReached is the error of a row that was in a chunk that failed, and for which
+// no time was left.
+var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row by itself")
+
+// pass does what is due of one kind of work, and returns how many rows it found. The
+// error is about the database: a row that fails is no failure of the pass.
+func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
+	due, err := w.find(ctx, limit)
+	if err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	for chunk := range slices.Chunk(due, w.chunk) {
+		if time.Since(begun) > passTime || ctx.Err() != nil {
+			break // what is left is found again
+		}
+		if err := e.doChunk(ctx, w, chunk); err != nil {
+			return len(due), err
+		}
+	}
+	return len(due), nil
+}
+
+// doChunk does the work on rows together, and if that fails on each by itself. Those
+// that fail are set aside.
+func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) error {
+	err := limited(ctx, chunkTime, rows, w.do)
+	if err == nil || ctx.Err() != nil || postgres.IsAway(err) {
+		return err
+	}
+	if len(rows) == 1 {
+		return e.setAside(ctx, w.kind, []postgres.Failed{{StepRef: rows[0], Err: err}})
+	}
+	var failed []postgres.Failed
+	begun := time.Now()
+	for i := range rows {
+		err := errNotReached
+		if time.Since(begun) < singlesTime {
+			err = limited(ctx, rowTime, rows[i:i+1], w.do)
+		}
+		if ctx.Err() != nil || postgres.IsAway(err) {
+			return errors.Join(err, e.setAside(ctx, w.kind, failed))
+		}
+		if err != nil {
+			failed = append(failed, postgres.Failed{StepRef: rows[i], Err: err})
+		}
+	}
+	return e.setAside(ctx, w.kind, failed)
+}
+
+func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	return do(ctx, rows)
+}
+
+// loudRows is how many rows of a chunk are logged by themselves when they are set
+// aside; the metrics and the table have all.
+const loudRows = 10
+
+// setAside has rows skipped that failed, until they are tried again.
+func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Failed) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	list, err := e.db.DeferWork(ctx, kind, failed)
+	if err != nil {
+		return err
+	}
+	why := make(map[tasker.StepRef]error, len(failed))
+	for _, f := range failed {
+		why[f.StepRef] = f.Err
+	}
+	for i, d := range list {
+		if i == loudRows {
+			e.log.ErrorContext(ctx, "more rows were set aside; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
+			break
+		}
+		attributes := []any{slog.String("kind", kind), slog.Any("task_uuid", d.TaskUUID)}
+		if d.StepUUID != (tasker.ID{}) {
+			attributes = append(attributes, slog.Any("step_uuid", d.StepUUID))
+		}
+		attributes = append(attributes, slog.Int("failures", d.Failures), slog.Time("retry_at", d.RetryAt), slog.Any("err", why[d.StepRef]))
+		e.log.ErrorContext(ctx, "a row could not be moved forward and was set aside", attributes...)
+	}
+	return nil
+}
+
+const (
+	deferredEvery = time.Second
+	deferredBatch = 10
+	deferredHold  = time.Minute // more than a batch takes
+)
+
+// RetryDeferred tries rows again that were set aside, each by itself. It asks to run
+// again at once when there are more.
+func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
+	kinds := make(map[string]work, len(e.works))
+	var names []string
+	for _, w := range e.works {
+		if w.kind == postgres.ExpireStep && !e.grace.over(e.now()) {
+			continue // workers still get a moment to come back
+		}
+		kinds[w.kind] = w
+		names = append(names, w.kind)
+	}
+	list, err := e.db.TakeDeferredWork(ctx, names, deferredBatch, deferredHold)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range list {
+		err := limited(ctx, rowTime, []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
+		switch {
+		case ctx.Err() != nil || postgres.IsAway(err):
+			return 0, fmt.Errorf("try again what was set aside: %w", err)
+		case err != nil:
+			err = e.setAside(ctx, d.Kind, []postgres.Failed{{StepRef: d.StepRef, Err: err}})
+		default:
+			err = e.db.EndDeferral(ctx, d)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if len(list) == deferredBatch {
+		return loop.AtOnce, nil
+	}
+	return 0, nil
+}
