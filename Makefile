@@ -43,7 +43,8 @@ drill: ## take both event buses away for five minutes, kill the server meanwhile
 bench: ## measure the engine against plain PostgreSQL
 	go run ./cmd/bench
 
-bench-scale: ## measure what the sweep and the triage cost with up to a million tasks, and beside history
+bench-scale: ## measure how costs grow: big tasks, payloads, backlogs, fleets, a million tasks, history (half an hour)
+	go run ./cmd/bench growth
 	go run ./cmd/bench scale
 	go run ./cmd/bench scale --sizes 10000 --history 10
 

@@ -64,7 +64,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of its allocations to this file")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
-	c.AddCommand(scaleCommand())
+	c.AddCommand(scaleCommand(), growthCommand())
 	return c
 }
 
@@ -96,6 +96,48 @@ func scaleCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Runs, "runs", 7, "runs of each sweep; reads run five times as often")
 	c.Flags().BoolVar(&o.Plans, "plans", false, "show the plans at the last size as well")
 	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+func growthCommand() *cobra.Command {
+	var o bench.Options
+	var g bench.GrowthOptions
+	var output, only string
+	c := &cobra.Command{
+		Use:   "growth",
+		Short: "Measure what a step costs as tasks, payloads, backlogs and fleets grow",
+		Long: "Measure what a step costs as tasks, payloads, the backlog, the number of waiting workers and of queues grow,\n" +
+			"and while a transaction stays open.\n\n" +
+			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
+			"Each figure is compared with the same one at the smallest size: a ratio of 1 says that it does not grow.\n\n" +
+			"The groups of figures are tasks, payloads, backlog, waiting workers, namespaces and handlers, open transaction.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			var err error
+			if o.Only, err = regexp.Compile(only); err != nil {
+				return fmt.Errorf("--only: %w", err)
+			}
+			report, err := bench.Growth(cmd.Context(), o, g)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one, as a superuser")
+	f.IntVar(&o.Runs, "runs", 3, "runs of each figure, of which the median is reported")
+	f.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks; a tenth of them is drained at a time beside an open transaction")
+	f.IntSliceVar(&g.Steps, "steps", []int{10, 100, 1_000}, "steps of a task, growing")
+	f.IntVar(&g.TotalSteps, "total-steps", 2_000, "steps of all tasks of one shape together")
+	f.IntSliceVar(&g.Payloads, "payloads", []int{1_000, 10_000, 100_000, 1_000_000}, "bytes of a result, growing")
+	f.IntSliceVar(&g.Backlog, "backlog", []int{10_000, 1_000_000}, "enqueued steps, growing")
+	f.IntSliceVar(&g.Waiting, "waiting", []int{1, 1_000}, "workers that wait for work, growing")
+	f.IntVar(&g.Namespaces, "namespaces", 100, "namespaces, with as many handlers in each")
+	f.DurationVar(&g.Hold, "hold", bench.DefaultHold, "how long a transaction is held open")
+	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
+	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
 	return c
 }
 

@@ -40,6 +40,8 @@ type Options struct {
 	CPUProfile  string         // file for the profile of an in-process drain; none when empty
 	MemProfile  string         // file for its allocations
 	Out         io.Writer      // tells of the progress
+
+	growth GrowthOptions // of Growth
 }
 
 // BrokerEnv names the variable with the URL of a RabbitMQ, where no flag does.
@@ -55,13 +57,16 @@ func (o *Options) fill() {
 	}
 }
 
+// A group is figures that are measured together.
+type group struct {
+	name string
+	run  func(*bench, context.Context) error
+}
+
 // The groups of figures, in the order of measuring. Within a group the baselines
 // and what is compared with them take turns, run by run, so that whatever else
 // the machine does meets all of them.
-var groups = []struct {
-	name string
-	run  func(*bench, context.Context) error
-}{
+var groups = []group{
 	{"commit", (*bench).commits},
 	{"drain", (*bench).drains},
 	{"workflows", (*bench).workflows},
@@ -74,7 +79,9 @@ var groups = []struct {
 }
 
 // Run measures everything that is asked for.
-func Run(ctx context.Context, o Options) (report Report, err error) {
+func Run(ctx context.Context, o Options) (Report, error) { return measure(ctx, o, groups) }
+
+func measure(ctx context.Context, o Options, groups []group) (report Report, err error) {
 	o.fill()
 	if o.MemProfile != "" {
 		runtime.MemProfileRate = 0 // until there is something to profile
@@ -222,7 +229,7 @@ func (b *bench) tables(ctx context.Context, list []string, withRows bool) ([]str
 // reset has the next run begin as the first did: with no task, on pages that
 // have been written out.
 func (b *bench) reset(ctx context.Context) error {
-	err := pgx.BeginFunc(ctx, b.db.Pool(), func(tx pgx.Tx) error {
+	err := b.db.InTx(ctx, func(tx *postgres.Tx) error { // which tries again where a timer was in the way
 		// History may not be truncated; its triggers are told to look away.
 		if _, err := tx.Exec(ctx, `SET LOCAL session_replication_role = replica`); err != nil {
 			return fmt.Errorf("a superuser is needed: %w", err)
