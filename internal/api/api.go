@@ -18,6 +18,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -76,7 +77,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
 	s := &server{
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
-		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{},
+		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
 	}
 	s.live = o.Feed.complete(o.Log)
 	s.feed = feed.New(o.DB, s.live.Options)
@@ -85,6 +86,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		rt.timeout = o.Timeout + rt.wait
 		pattern := rt.method + " " + rt.path
 		s.byPattern[pattern] = rt
+		s.allow(rt)
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.run(w, r, rt) })
 	}
 	s.document = s.describe()
@@ -92,6 +94,20 @@ func New(stopping context.Context, o Options) http.Handler {
 		o.Guard = &auth.Guard{}
 	}
 	return &front{server: s, guard: o.Guard, log: o.Log}
+}
+
+// allow notes the method of a path that has no parameters.
+func (s *server) allow(rt *route) {
+	if strings.Contains(rt.path, "{") {
+		return
+	}
+	if s.methods[rt.path] == nil {
+		s.methods[rt.path] = map[string]bool{}
+	}
+	s.methods[rt.path][rt.method] = true
+	if rt.method == http.MethodGet {
+		s.methods[rt.path][http.MethodHead] = true
+	}
 }
 
 // A server holds what the handlers need.
@@ -111,6 +127,7 @@ type server struct {
 
 	mux       *http.ServeMux
 	byPattern map[string]*route
+	methods   map[string]map[string]bool // of the paths without parameters
 	registry  huma.Registry
 	document  []byte // OpenAPI
 }

@@ -14,21 +14,19 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tasker"
+	"tasker/internal/payload"
 )
 
-// check lists what is wrong with a document, by the very schema that the OpenAPI
-// document shows. It is not huma's own check because that one names the object
-// for a missing property, loses its place at names with a dot, and accepts any
-// spelling of a UUID.
+// check lists what is wrong with a document that is known to be JSON, by the very
+// schema that the OpenAPI document shows. It is not huma's own check because that
+// one names the object for a missing property, loses its place at names with a
+// dot, and accepts any spelling of a UUID.
+//
+// Nothing is decoded that the schema says nothing of, so that the memory a check
+// takes does not grow with a task's context.
 func (s *server) check(schema *huma.Schema, doc []byte) []tasker.Fault {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber() // numbers are judged as they are written
-	var value any
-	if err := dec.Decode(&value); err != nil {
-		return []tasker.Fault{{Message: err.Error()}}
-	}
 	c := checker{registry: s.registry}
-	c.value(schema, value, "")
+	c.value(schema, doc, "")
 	return c.faults
 }
 
@@ -43,7 +41,7 @@ func (c *checker) fault(path, format string, args ...any) {
 	}
 }
 
-func (c *checker) value(s *huma.Schema, value any, path string) {
+func (c *checker) value(s *huma.Schema, value json.RawMessage, path string) {
 	for s.Ref != "" {
 		s = c.registry.SchemaFromRef(s.Ref)
 	}
@@ -51,7 +49,11 @@ func (c *checker) value(s *huma.Schema, value any, path string) {
 		c.variant(s, value, path)
 		return
 	}
-	if value == nil && s.Nullable {
+	if len(s.AnyOf) > 0 && !isNull(value) {
+		c.value(s.AnyOf[0], value, path) // of an optional object; the other is null
+		return
+	}
+	if isNull(value) && s.Nullable {
 		return
 	}
 	switch s.Type {
@@ -64,50 +66,51 @@ func (c *checker) value(s *huma.Schema, value any, path string) {
 	case huma.TypeInteger, huma.TypeNumber:
 		c.number(s, value, path)
 	case huma.TypeBoolean:
-		if _, ok := value.(bool); !ok {
+		if kind(value) != aBoolean {
 			c.fault(path, "must be true or false, not %s", kind(value))
 		}
 	}
 }
 
 // variant checks an object of which one property says what the others are.
-func (c *checker) variant(s *huma.Schema, value any, path string) {
-	object, ok := value.(map[string]any)
-	if !ok {
+func (c *checker) variant(s *huma.Schema, value json.RawMessage, path string) {
+	if kind(value) != anObject {
 		c.fault(path, "must be an object, not %s", kind(value))
 		return
 	}
 	name := s.Discriminator.PropertyName
 	choices := strings.Join(slices.Sorted(maps.Keys(s.Discriminator.Mapping)), ", ")
-	choice, ok := object[name].(string)
-	ref := s.Discriminator.Mapping[choice]
-	switch {
-	case object[name] == nil:
+	given, ok := maps.Collect(payload.Members(value))[name]
+	if !ok || isNull(given) {
 		c.fault(within(path, name), "is missing; it is one of %s", choices)
-	case !ok || ref == "":
-		c.fault(within(path, name), "must be one of %s", choices)
-	default:
-		c.value(&huma.Schema{Ref: ref}, value, path)
+		return
 	}
+	choice, _ := text(given)
+	ref := s.Discriminator.Mapping[choice]
+	if ref == "" {
+		c.fault(within(path, name), "must be one of %s", choices)
+		return
+	}
+	c.value(&huma.Schema{Ref: ref}, value, path)
 }
 
-func (c *checker) object(s *huma.Schema, value any, path string) {
-	object, ok := value.(map[string]any)
-	if !ok {
+func (c *checker) object(s *huma.Schema, value json.RawMessage, path string) {
+	if kind(value) != anObject {
 		c.fault(path, "must be an object, not %s", kind(value))
 		return
 	}
+	object := maps.Collect(payload.Members(value))
 	for _, name := range s.Required {
 		if _, ok := object[name]; !ok {
 			c.fault(within(path, name), "is missing")
 		}
 	}
+	others, open := s.AdditionalProperties.(*huma.Schema)
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		property := s.Properties[name]
-		others, open := s.AdditionalProperties.(*huma.Schema)
 		switch {
-		case property != nil && object[name] == nil && !slices.Contains(s.Required, name):
-			// null is as good as absent
+		case isNull(object[name]) && !slices.Contains(s.Required, name) && !open:
+			// It asks for nothing, whether the key is known or not.
 		case property != nil:
 			c.value(property, object[name], within(path, name))
 		case open:
@@ -118,26 +121,36 @@ func (c *checker) object(s *huma.Schema, value any, path string) {
 	}
 }
 
-func (c *checker) array(s *huma.Schema, value any, path string) {
-	list, ok := value.([]any)
-	if !ok {
+func (c *checker) array(s *huma.Schema, value json.RawMessage, path string) {
+	if kind(value) != anArray {
 		c.fault(path, "must be an array, not %s", kind(value))
 		return
 	}
-	if s.MinItems != nil && len(list) < *s.MinItems {
-		c.fault(path, "has %d elements; at least %d are needed", len(list), *s.MinItems)
+	count := 0
+	for range payload.Elements(value) {
+		count++
 	}
-	if s.MaxItems != nil && len(list) > *s.MaxItems {
-		c.fault(path, "has %d elements; %d is the limit", len(list), *s.MaxItems)
+	if s.MinItems != nil && count < *s.MinItems {
+		c.fault(path, "has %d elements; at least %d are needed", count, *s.MinItems)
+	}
+	if s.MaxItems != nil && count > *s.MaxItems {
+		c.fault(path, "has %d elements; %d is the limit", count, *s.MaxItems)
 		return
 	}
-	for i, element := range list {
+	i := 0
+	for element := range payload.Elements(value) {
 		c.value(s.Items, element, fmt.Sprintf("%s[%d]", path, i))
+		i++
 	}
 }
 
-func (c *checker) text(s *huma.Schema, value any, path string) {
-	text, ok := value.(string)
+// text returns the string that a value is.
+func text(value json.RawMessage) (s string, ok bool) {
+	return s, kind(value) == aString && json.Unmarshal(value, &s) == nil
+}
+
+func (c *checker) text(s *huma.Schema, value json.RawMessage, path string) {
+	text, ok := text(value)
 	if !ok {
 		c.fault(path, "must be a string, not %s", kind(value))
 		return
@@ -161,12 +174,12 @@ func (c *checker) text(s *huma.Schema, value any, path string) {
 	}
 }
 
-func (c *checker) number(s *huma.Schema, value any, path string) {
-	number, ok := value.(json.Number)
-	if !ok {
+func (c *checker) number(s *huma.Schema, value json.RawMessage, path string) {
+	if kind(value) != aNumber {
 		c.fault(path, "must be a number, not %s", kind(value))
 		return
 	}
+	number := json.Number(value) // judged as it is written
 	if _, err := strconv.ParseInt(number.String(), 10, 64); s.Type == huma.TypeInteger && err != nil {
 		c.fault(path, "must be a whole number, not %s", number)
 		return
@@ -192,27 +205,42 @@ func within(path, name string) string {
 	return path + "." + name
 }
 
-func kind(value any) string {
-	switch value.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "true or false"
-	case json.Number:
-		return "a number"
-	case string:
-		return "a string"
-	case []any:
-		return "an array"
+// The kinds of JSON values.
+const (
+	aNull    = "null"
+	aBoolean = "true or false"
+	aNumber  = "a number"
+	aString  = "a string"
+	anArray  = "an array"
+	anObject = "an object"
+)
+
+// kind names the kind of a value that is known to be JSON.
+func kind(value json.RawMessage) string {
+	switch bytes.TrimSpace(value)[0] {
+	case 'n':
+		return aNull
+	case 't', 'f':
+		return aBoolean
+	case '"':
+		return aString
+	case '[':
+		return anArray
+	case '{':
+		return anObject
 	default:
-		return "an object"
+		return aNumber
 	}
 }
 
+func isNull(value json.RawMessage) bool { return kind(value) == aNull }
+
 func oneOf(values []any) string {
-	words := make([]string, len(values))
-	for i, v := range values {
-		words[i] = fmt.Sprint(v)
+	var words []string
+	for _, v := range values {
+		if v != nil { // which an optional property may be
+			words = append(words, fmt.Sprint(v))
+		}
 	}
 	return strings.Join(words, ", ")
 }

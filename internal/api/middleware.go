@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,12 +154,18 @@ func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, pattern := s.mux.Handler(r)
 	clean := path.Clean(r.URL.Path) == r.URL.Path // the mux would redirect to what it takes for meant
-	if clean && s.byPattern[pattern] != nil {
+	rt := s.byPattern[pattern]
+	literal := s.methods[r.URL.Path] != nil && (rt == nil || rt.path != r.URL.Path) // and not what {uuid} stands for
+	if clean && rt != nil && !literal {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
 	plain := &blotter{header: http.Header{}}
-	if clean {
+	switch {
+	case clean && literal:
+		plain.status = http.StatusMethodNotAllowed
+		plain.header.Set("Allow", strings.Join(slices.Sorted(maps.Keys(s.methods[r.URL.Path])), ", "))
+	case clean:
 		h.ServeHTTP(plain, r)
 	}
 	err := error(tasker.Errorf(tasker.NotFound, "no such path: %s; /api-docs/openapi.json lists those there are", shorten(r.URL.Path)))

@@ -26,7 +26,8 @@ const aboutAPI = `Tasker runs tasks: graphs of steps that workers execute.
 Every error is {"error": {"code", "message", "details"}}. Codes: INVALID 400, UNAUTHORIZED 401, FORBIDDEN 403,
 NOT_FOUND 404, NOT_SUPPORTED 405 and 415, CONFLICT and STALE_LEASE 409, TOO_LARGE 413, INTERNAL 500, UNAVAILABLE 503
 (try again after Retry-After). The details of INVALID list all that is wrong as {path, message}. Times are RFC 3339 in
-UTC. Unknown keys and parameters are refused; null is as good as an absent key that is not required.`
+UTC. Unknown keys and parameters are refused. In the body of a request null asks for nothing: it is as good as an absent key,
+required keys excepted, and accepted where the key is not known.`
 
 // describe writes the OpenAPI document, and gives each route the schema that its
 // bodies are checked by: the one that the document shows.
@@ -80,6 +81,7 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 			least, most := 1, engine.MaxBulk
 			rt.schema.MinItems, rt.schema.MaxItems = &least, &most
 		}
+		s.allowNulls(rt.schema, map[*huma.Schema]bool{})
 		op.RequestBody = &huma.RequestBody{Required: true, Content: content(rt.schema, rt.accepts()...)}
 	}
 	for status, body := range rt.answers {
@@ -90,6 +92,39 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 		op.Responses[strconv.Itoa(status)] = answer
 	}
 	return op
+}
+
+// allowNulls lets the optional properties of a body be null, in the document as in
+// the check.
+func (s *server) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
+	for schema.Ref != "" {
+		schema = s.registry.SchemaFromRef(schema.Ref)
+	}
+	if seen[schema] {
+		return
+	}
+	seen[schema] = true
+	for name, property := range schema.Properties {
+		s.allowNulls(property, seen)
+		switch {
+		case slices.Contains(schema.Required, name) || property.Nullable || len(property.AnyOf) > 0:
+		case property.Ref != "":
+			schema.Properties[name] = &huma.Schema{
+				Description: property.Description, AnyOf: []*huma.Schema{{Ref: property.Ref}, {Type: "null"}},
+			}
+		case property.Type != "":
+			property.Nullable = true
+			if len(property.Enum) > 0 {
+				property.Enum = append(property.Enum, nil)
+			}
+		}
+	}
+	if schema.Items != nil {
+		s.allowNulls(schema.Items, seen)
+	}
+	for _, one := range schema.OneOf {
+		s.allowNulls(one, seen)
+	}
 }
 
 func content(s *huma.Schema, media ...string) map[string]*huma.MediaType {

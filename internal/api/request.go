@@ -23,9 +23,10 @@ import (
 // Limits of a body as a whole. The documents within have their own, which the
 // engine knows and which are narrower.
 const (
-	bodyDepth = 72      // the engine's 64 and what is around them
-	bodyKeys  = 200_000 // a thousand tasks
-	maxFaults = 50      // listed at once
+	bodyDepth  = tasker.MaxDocumentDepth + 8 // what is around a document
+	bodyKeys   = 200_000                     // a thousand tasks
+	bodyValues = 1_000_000
+	maxFaults  = 50 // listed at once
 )
 
 const jsonMedia = "application/json"
@@ -36,7 +37,7 @@ func (x *exchange) read(v any) error {
 	if err != nil {
 		return err
 	}
-	limits := payload.Limits{Bytes: len(doc), Depth: bodyDepth, Keys: bodyKeys}
+	limits := payload.Limits{Bytes: len(doc), Depth: bodyDepth, Keys: bodyKeys, Values: bodyValues}
 	faults, wellFormed := payload.Faults(doc, limits, maxFaults)
 	switch {
 	case !wellFormed && len(faults) > 0:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,4 +175,48 @@ func TestNullIsAsGoodAsAbsent(t *testing.T) {
 	h.register(waiting)
 	want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
 		`{"namespace":"shop","name":"approval","version":null,"context":null,"priority":null,"tags":null,"start_at":null,"recreated_from":null}`))
+	want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
+		`{"namespace":"shop","name":"approval","options":null,"requested_at":null}`))
+	worker := h.worker()
+	want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", worker+"/claims", json.RawMessage(`{"max":1,"wait_ms":null,"hint":null}`))
+	h.wantError(http.StatusBadRequest, "INVALID", "what to send again", "POST", "/v1/dlq/emissions/re-emit",
+		json.RawMessage(`{"event_uuid":null,"actor":"ann","reason":"r"}`))
+}
+
+// TestBodiesMayHaveNullsWhereTheDocumentSaysSo: what the check accepts is what the
+// document allows.
+func TestBodiesMayHaveNullsWhereTheDocumentSaysSo(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct {
+				Required   []string
+				Properties map[string]struct {
+					Type, Enum any
+					AnyOf      []map[string]any
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(document(t), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{"CreateTask", "ClaimSteps", "ReEmit", "UpdateEntry", "Completion", "ResultError", "ReportResults", "ResetForRetry", "RegisterWorker"} {
+		schema, ok := doc.Components.Schemas[body]
+		if !ok {
+			t.Errorf("no %s in the document", body)
+		}
+		for name, property := range schema.Properties {
+			shown := fmt.Sprint(property.Type, property.Enum, property.AnyOf)
+			if property.Type == nil && property.AnyOf == nil {
+				continue // any JSON
+			}
+			if required := slices.Contains(schema.Required, name); strings.Contains(shown, "null") == required {
+				t.Errorf("%s.%s, required: %v: %s", body, name, required, shown)
+			}
+			if property.Enum != nil && !strings.Contains(fmt.Sprint(property.Enum), "<nil>") && !slices.Contains(schema.Required, name) {
+				t.Errorf("%s.%s may be null and its values are %v", body, name, property.Enum)
+			}
+		}
+	}
 }
