@@ -1,11 +1,14 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"tasker/apiv1"
+	"tasker/internal/postgres"
+	"tasker/internal/redact"
 )
 
 // stuck makes a task whose first step failed for good, and returns it.
@@ -73,6 +76,55 @@ func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 	want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, end)
 	end["resolution_status"] = "cancelled"
 	h.wantError(http.StatusConflict, "CONFLICT", "ended as manually_resolved", "PATCH", path, end)
+}
+
+// What an investigator writes is hidden by the same rules as the evidence, in each
+// answer; and a repeated request is still known by what was written.
+func TestWhatInvestigatorsWriteIsHidden(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.redacts()
+	h.register(chain)
+	task := h.stuck(h.worker())
+	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
+	update := map[string]any{
+		"resolution_status": "manually_resolved", "resolution_notes": "the URL was amqp://u:S3CR3T@mq", "resolved_by": "ann",
+		"metadata": map[string]any{"api.key": "S3CR3T", "ticket": "INC-7"},
+	}
+	answers := map[string]any{
+		"first": want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, update),
+		"again": want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, update),
+		"one":   want[apiv1.Entry](h, http.StatusOK, "GET", path, nil),
+		"list":  want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil),
+		"task":  want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil),
+	}
+	for name, answer := range answers {
+		doc, err := json.Marshal(answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(doc); strings.Contains(text, "S3CR3T") || !strings.Contains(text, "amqp://u:[redacted]@mq") || !strings.Contains(text, "INC-7") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	if one, ok := answers["one"].(apiv1.Entry); !ok || len(one.History) != 2 {
+		t.Errorf("the history has %d rows, want 2: the request was applied twice", len(one.History))
+	}
+}
+
+// redacts stores the default rules, as a server does when it starts.
+func (h *house) redacts() {
+	h.Helper()
+	r, err := redact.New(redact.DefaultKeys, "")
+	if err != nil {
+		h.Fatal(err)
+	}
+	err = h.db.SetRedaction(h.Context(), postgres.Redaction{
+		KeyPattern: r.Pattern(), Document: r.Document(), TextPatterns: r.Texts(), Paths: r.Paths(),
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
 }
 
 func TestStepActions(t *testing.T) {

@@ -92,7 +92,9 @@ func prepare(ctx context.Context, o Options, db *postgres.DB, e *engine.Engine) 
 		return err
 	}
 	hidden := o.Config.Redaction.Rules()
-	err = db.SetRedaction(ctx, postgres.Redaction{KeyPattern: hidden.Pattern(), KeyWords: hidden.Words(), Paths: hidden.Paths()})
+	err = db.SetRedaction(ctx, postgres.Redaction{
+		KeyPattern: hidden.Pattern(), Document: hidden.Document(), TextPatterns: hidden.Texts(), Paths: hidden.Paths(),
+	})
 	if err != nil {
 		return err
 	}

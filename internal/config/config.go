@@ -183,7 +183,7 @@ type Retention struct {
 // Redaction is what must not be shown in the evidence of investigations, in
 // their events and in the log.
 type Redaction struct {
-	Keys string `toml:"keys" doc:"Keys whose values are hidden in snapshots, events and the log, with commas between them. Case, dashes, underscores and blanks do not count; * stands for any letters. Empty: none."`
+	Keys string `toml:"keys" doc:"Keys whose values are hidden in investigations, events and the log, with commas between them. A name without * stands for keys that have it as a word or as several words; with *, which is any letters, and with = before it, for the whole key; ! before a name is for whole keys that are shown all the same. Case and separators (- _ . / : and white space) do not count. The same names hold for name=value inside of texts. Empty: nothing is hidden."`
 
 	Paths string `toml:"paths" doc:"Places in the snapshot that are hidden, as JSON paths with commas between them, such as $.task.context.customer.email or $.steps[*].results.result. Empty: none."`
 }

@@ -145,7 +145,7 @@ func TestPathsHoldOutsideOfTheSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, path := range [][]string{{"steps", "*", "error"}, {"steps", "*", "failures", "*", "error", "message"}} {
 		h := newHouse(t)
-		h.must(h.db.SetRedaction(t.Context(), postgres.Redaction{KeyPattern: "^(pin)$", KeyWords: []string{"pin"}, Paths: [][]string{path}}))
+		h.must(h.db.SetRedaction(t.Context(), postgres.Redaction{KeyPattern: "^(pin)$", Document: "pin", Paths: [][]string{path}}))
 		h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"))
 		task := h.createOf("fork")
 		for _, a := range h.claims() {

@@ -55,7 +55,7 @@ type update struct {
 
 // change is Update in its transaction.
 func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
-	before, err := tx.Entry(ctx, id)
+	shown, before, err := asWritten(ctx, tx, id)
 	if err != nil {
 		return update{}, err
 	}
@@ -68,7 +68,7 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 		return update{}, err
 	}
 	if repeats(before, u) {
-		return update{entry: before}, nil
+		return update{entry: shown}, nil
 	}
 	if u.Status != nil && *u.Status == tasker.EntryPermanentlyFailed {
 		if err := mayWriteOff(ctx, tx, before.TaskUUID, state); err != nil {
@@ -118,11 +118,22 @@ func mayWriteOff(ctx context.Context, tx *postgres.Tx, task tasker.ID, state tas
 
 // lostRace says why an entry could not be changed: somebody was faster.
 func lostRace(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
-	entry, err := tx.Entry(ctx, id)
+	shown, written, err := asWritten(ctx, tx, id)
 	if err != nil {
 		return update{}, err
 	}
-	return update{entry: entry}, mayUpdate(entry, u)
+	return update{entry: shown}, mayUpdate(written, u)
+}
+
+// asWritten returns an entry as it is shown, and with its notes as they were written,
+// which tell whether a request is repeated.
+func asWritten(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
+	if shown, err = tx.Entry(ctx, id); err != nil {
+		return shown, written, err
+	}
+	written = shown
+	written.ResolutionNotes, err = tx.WrittenNotes(ctx, id)
+	return shown, written, err
 }
 
 // follow opens the next investigation when one ends although other steps have

@@ -154,7 +154,7 @@ FROM tasker.tasks_dlq e
 WHERE e.dlq_entry_uuid = $1`
 
 const selectEndings = `
-SELECT d.dlq_entry_uuid, d.task_uuid, d.resolution_status::text, d.resolved_at, d.resolved_by, d.resolution_notes, d.dlq_timestamp
+SELECT d.dlq_entry_uuid, d.task_uuid, d.resolution_status::text, d.resolved_at, d.resolved_by, tasker.redact_note(d.resolution_notes) AS resolution_notes, d.dlq_timestamp
 FROM tasker.tasks_dlq d
 WHERE d.case_key = $1 AND d.resolution_status <> 'pending' AND d.dlq_entry_uuid <> $2
 ORDER BY d.case_key, d.resolved_at DESC

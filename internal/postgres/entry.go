@@ -48,8 +48,8 @@ func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 
 const entryColumns = `
     d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text, d.detail_code, d.detected_by,
-    d.dlq_timestamp, d.task_snapshot, d.resolution_status::text, d.resolution_notes, d.resolved_at, d.resolved_by,
-    d.metadata, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at, t.state AS current_task_state`
+    d.dlq_timestamp, d.task_snapshot, d.resolution_status::text, tasker.redact_note(d.resolution_notes) AS resolution_notes,
+    d.resolved_at, d.resolved_by, tasker.redact_document(d.metadata) AS metadata, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at, t.state AS current_task_state`
 
 type entryRow struct {
 	DlqEntryUUID     tasker.ID
@@ -121,8 +121,8 @@ FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.dlq_entry_uuid = $1`
 
-// Entry returns an investigation with its history. The error is NotFound when
-// there is none.
+// Entry returns an investigation with its history, without what must not be shown.
+// The error is NotFound when there is none.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, db.pool, id)
 }
@@ -143,6 +143,16 @@ func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
 	e := found[0]
 	e.History, err = entryHistory(ctx, q, id)
 	return e, err
+}
+
+// WrittenNotes returns the notes of an investigation as they were written, to be
+// compared with what a request gives; nil when there are none.
+func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
+	var notes *string
+	if err := tx.QueryRow(ctx, `SELECT resolution_notes FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1`, id).Scan(&notes); err != nil {
+		return nil, fmt.Errorf("read the notes of investigation %s: %w", id, err)
+	}
+	return notes, nil
 }
 
 // EntryOfTask returns the newest investigation of a task, whatever has become of
@@ -177,7 +187,8 @@ func entryHistory(ctx context.Context, q querier, id tasker.ID) ([]tasker.EntryC
 		Metadata   json.RawMessage
 	}
 	rows, err := collect[row](ctx, q, `
-		SELECT changed_at, actor, event, coalesce(from_status::text, '') AS from_status, to_status::text, notes, metadata
+		SELECT changed_at, actor, event, coalesce(from_status::text, '') AS from_status, to_status::text,
+			tasker.redact_note(notes) AS notes, tasker.redact_document(metadata) AS metadata
 		FROM tasker.tasks_dlq_history
 		WHERE dlq_entry_uuid = $1
 		ORDER BY history_id`, id)

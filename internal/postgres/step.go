@@ -73,6 +73,30 @@ func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) 
 	return list, err
 }
 
+// HideErrors replaces the errors of steps by what may be shown of them in an
+// investigation, beside evidence in which the same is hidden.
+func (db *DB) HideErrors(ctx context.Context, steps []tasker.Step) error {
+	failed := make([]*string, len(steps))
+	for i, s := range steps {
+		if len(s.Error) > 0 {
+			text := string(s.Error)
+			failed[i] = &text
+		}
+	}
+	type row struct{ Shown json.RawMessage }
+	rows, err := collect[row](ctx, db.pool, `
+		SELECT tasker.redact_error(e.doc::jsonb) AS shown
+		FROM unnest($1::text[]) WITH ORDINALITY AS e (doc, n)
+		ORDER BY e.n`, failed)
+	if err != nil {
+		return fmt.Errorf("hide what errors must not show: %w", known(err))
+	}
+	for i, r := range rows {
+		steps[i].Error = r.Shown
+	}
+	return nil
+}
+
 // Step returns a step of a task. The error is NotFound when there is no such
 // task, or when the step is not one of its steps.
 func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {

@@ -56,26 +56,30 @@ func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, 
 
 const newestTaskTransitions = `
 SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
-    NULL::uuid AS worker_uuid, coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
+    NULL::uuid AS worker_uuid, coalesce(actor, '') AS actor, coalesce(tasker.redact_note(reason), '') AS reason,
+    tasker.redact_document(detail) AS detail, created_at
 FROM tasker.task_transitions
 WHERE task_uuid = $1
 ORDER BY transition_id DESC LIMIT $2`
 
 // NewestTaskTransitions returns the last moves of a task, newest first, and says
-// whether there were more before them.
+// whether there were more before them. They are for an investigation: what its
+// evidence must not show is hidden.
 func (db *DB) NewestTaskTransitions(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, newestTaskTransitions, task, limit+1)
 }
 
 const newestStepTransitions = `
 SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid,
-    coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
+    coalesce(actor, '') AS actor, coalesce(tasker.redact_note(reason), '') AS reason,
+    CASE WHEN to_state = 'error' THEN tasker.redact_error(detail) ELSE tasker.redact_document(detail) END AS detail, created_at
 FROM tasker.workflow_step_transitions
 WHERE task_uuid = $1 AND step_uuid = $3
 ORDER BY transition_id DESC LIMIT $2`
 
 // NewestStepTransitions returns the last moves of a step, newest first, and says
-// whether there were more before them.
+// whether there were more before them. They are for an investigation: what its
+// evidence must not show is hidden.
 func (db *DB) NewestStepTransitions(ctx context.Context, task, step tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, newestStepTransitions, task, limit+1, step)
 }

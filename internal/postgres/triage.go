@@ -228,9 +228,10 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
 
 // A Redaction is what evidence must not show: see package redact.
 type Redaction struct {
-	KeyPattern string
-	KeyWords   []string
-	Paths      [][]string
+	KeyPattern   string
+	Document     string // empty when nothing is hidden
+	TextPatterns []string
+	Paths        [][]string
 }
 
 // SetRedaction stores what the evidence of investigations must not show from now
@@ -242,8 +243,9 @@ func (db *DB) SetRedaction(ctx context.Context, r Redaction) error {
 	}
 	_, err = db.pool.Exec(ctx, `
 		UPDATE tasker.redaction
-		SET key_pattern = $1, key_words = $2, paths = $3::text::jsonb, updated_at = clock_timestamp()
-		WHERE (key_pattern, key_words, paths) IS DISTINCT FROM ($1, $2, $3::text::jsonb)`, r.KeyPattern, r.KeyWords, string(paths))
+		SET key_pattern = $1, key_words = array_remove(ARRAY[$2], ''), text_patterns = $3, paths = $4::text::jsonb, updated_at = clock_timestamp()
+		WHERE (key_pattern, key_words, text_patterns, paths) IS DISTINCT FROM ($1, array_remove(ARRAY[$2], ''), $3, $4::text::jsonb)`,
+		r.KeyPattern, r.Document, r.TextPatterns, string(paths))
 	if err != nil {
 		return fmt.Errorf("set redaction: %w", known(err))
 	}

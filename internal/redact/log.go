@@ -15,11 +15,20 @@ func (r Rules) Attr(_ []string, a slog.Attr) slog.Attr {
 	if r.hides(a.Key) {
 		return slog.String(a.Key, Hidden)
 	}
-	if a.Value.Kind() != slog.KindAny {
+	switch a.Value.Kind() {
+	case slog.KindString:
+		return slog.String(a.Key, r.Text(a.Value.String()))
+	case slog.KindAny:
+	default:
 		return a // groups come here member by member
 	}
-	switch a.Value.Any().(type) {
-	case error, slog.Level, *slog.Source:
+	switch v := a.Value.Any().(type) {
+	case slog.Level, *slog.Source:
+		return a
+	case error:
+		if text := v.Error(); r.Text(text) != text {
+			return slog.String(a.Key, r.Text(text))
+		}
 		return a
 	}
 	if doc, changed := r.document(a.Value.Any()); changed {
@@ -39,25 +48,42 @@ func (r Rules) document(v any) (any, bool) {
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return nil, false
 	}
-	return doc, r.hide(doc)
+	return r.hide(doc)
 }
 
-// hide hides in place.
-func (r Rules) hide(doc any) (hidden bool) {
+// hide hides in doc, and reports whether anything was. Function redact_keys does the
+// same.
+func (r Rules) hide(doc any) (shown any, hidden bool) {
+	var one bool
 	switch d := doc.(type) {
 	case map[string]any:
+		named := r.named(d)
 		for key, value := range d {
-			if value != nil && r.hides(key) {
-				d[key] = Hidden
-				hidden = true
-				continue
+			if value != nil && (named && key == "value" || r.hides(key)) {
+				d[key], one = Hidden, true
+			} else {
+				d[key], one = r.hide(value)
 			}
-			hidden = r.hide(value) || hidden
+			hidden = hidden || one
 		}
 	case []any:
-		for _, value := range d {
-			hidden = r.hide(value) || hidden
+		for i, value := range d {
+			d[i], one = r.hide(value)
+			hidden = hidden || one
+		}
+	case string:
+		text := r.Text(d)
+		return text, text != d
+	}
+	return doc, hidden
+}
+
+// named reports whether an object is a pair such as {"name": "password", "value": 1}.
+func (r Rules) named(d map[string]any) bool {
+	for _, by := range []string{"name", "key"} {
+		if name, ok := d[by].(string); ok && r.hides(name) {
+			return true
 		}
 	}
-	return hidden
+	return false
 }

@@ -1,7 +1,7 @@
 // Package redact knows what must not be shown: the values of keys that look
-// secret, and places that the operator names. Evidence of investigations is
-// redacted by the database as it is written, by the same rules (function
-// redact_snapshot); logs are redacted here.
+// secret, credentials inside of texts, and places that the operator names. What is
+// recorded of investigations is redacted by the database, by the same rules
+// (functions redact_snapshot and redact_document); logs are redacted here.
 package redact
 
 import (
@@ -9,22 +9,24 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // Hidden is what stands where something was.
 const Hidden = "[redacted]"
 
-// DefaultKeys is what is hidden unless configured otherwise. A name stands for
-// keys in any case, with or without dashes, underscores and blanks; * stands for
-// any letters.
-const DefaultKeys = "*password*, *passwd*, passphrase, *secret*, *token, *apikey, *accesskey*, *privatekey, *credential*, " +
-	"authorization, proxyauthorization, cookie, setcookie, cardnumber, cvv, cvc, iban, ssn"
+// DefaultKeys is what is hidden unless configured otherwise. How a name is read,
+// docs/configuration.md says.
+const DefaultKeys = "*password*, *passwd*, *passphrase, *pwd, *secret*, *token, token, =tokens, " +
+	"!*tokencount, !*tokenlimit, !*tokentype, !*tokenusage, *apikey*, *accesskey*, *privatekey*, *signingkey*, *credential*, " +
+	"*authorization, authorizationheader, authheader, basicauth, =auth, bearer, jwt, otp, pin, =session, sessionid, sessionkey, " +
+	"cookie, cookies, cardnumber, cvv, cvc, iban, ssn, dsn, databaseurl, connectionstring, *signature"
 
 // Rules say what is hidden. The zero value hides nothing.
 type Rules struct {
-	names []string // as keys are compared
-	keys  *regexp.Regexp
+	names []name
+	keys  *regexp.Regexp // of the words of a key
+	shown *regexp.Regexp // and of those that are shown all the same
+	texts []*regexp.Regexp
 	paths [][]string
 }
 
@@ -33,19 +35,23 @@ type Rules struct {
 // $.task.context.customer.email or $.steps[*].results.result.
 func New(keys, paths string) (Rules, error) {
 	var r Rules
-	var alternatives []string
-	for name := range fields(keys) {
-		plain := normal(name)
-		if strings.Trim(plain, "*") == "" || strings.ContainsFunc(plain, func(c rune) bool {
-			return c != '*' && !unicode.IsLetter(c) && !unicode.IsDigit(c)
-		}) {
-			return Rules{}, fmt.Errorf("%q is no name of a key: give letters and digits, and * for any letters, such as *password*", name)
+	for text := range fields(keys) {
+		n, err := parseName(text)
+		if err != nil {
+			return Rules{}, err
 		}
-		r.names = append(r.names, plain)
-		alternatives = append(alternatives, strings.ReplaceAll(plain, "*", ".*"))
+		r.names = append(r.names, n)
 	}
-	if len(alternatives) > 0 {
-		r.keys = regexp.MustCompile("^(" + strings.Join(alternatives, "|") + ")$")
+	if pattern := alternatives(r.names, name.hidden); pattern != "" {
+		r.keys = regexp.MustCompile(pattern)
+		for _, text := range r.Texts() {
+			r.texts = append(r.texts, regexp.MustCompile(text))
+		}
+	} else if len(r.names) > 0 {
+		return Rules{}, fmt.Errorf("%q hides nothing: give at least one name without !", keys)
+	}
+	if pattern := alternatives(r.names, name.exempt); pattern != "" {
+		r.shown = regexp.MustCompile(pattern)
 	}
 	for path := range fields(paths) {
 		steps, err := parsePath(path)
@@ -77,11 +83,6 @@ func fields(list string) func(yield func(string) bool) {
 	}
 }
 
-// normal is a key as it is compared.
-func normal(key string) string {
-	return strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(key))
-}
-
 // Places are what a snapshot consists of: where a path begins. A path that begins
 // elsewhere hides nothing, which its author does not expect.
 var Places = []string{
@@ -111,29 +112,6 @@ func parsePath(path string) ([]string, error) {
 	return steps, nil
 }
 
-// Pattern is a regular expression of the keys, as normal spells them; it matches
-// nothing when none is hidden.
-func (r Rules) Pattern() string {
-	if r.keys == nil {
-		return "^$"
-	}
-	return r.keys.String()
-}
-
-// Words are the longest literal parts of the keys: a text without any of them
-// holds no such key.
-func (r Rules) Words() []string {
-	words := []string{}
-	for _, name := range r.names {
-		parts := strings.Split(name, "*")
-		longest := slices.MaxFunc(parts, func(a, b string) int { return len(a) - len(b) })
-		if !slices.Contains(words, longest) {
-			words = append(words, longest)
-		}
-	}
-	return words
-}
-
 // Paths are the places that are hidden, step by step; * is each key or element.
 func (r Rules) Paths() [][]string {
 	if r.paths == nil {
@@ -141,6 +119,3 @@ func (r Rules) Paths() [][]string {
 	}
 	return r.paths
 }
-
-// hides reports whether the values of a key are hidden.
-func (r Rules) hides(key string) bool { return r.keys != nil && r.keys.MatchString(normal(key)) }

@@ -1,7 +1,12 @@
 package schema_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +81,125 @@ func TestTheHistoryIsTold(t *testing.T) {
 	}
 }
 
+// redacts stores rules as a server does when it starts.
+func (p *place) redacts(r redact.Rules) {
+	p.Helper()
+	paths, err := json.Marshal(r.Paths())
+	if err != nil {
+		p.Fatal(err)
+	}
+	_, err = p.conn.Exec(p.Context(), `UPDATE tasker.redaction
+		SET key_pattern = $1, key_words = array_remove(ARRAY[$2], ''), text_patterns = $3, paths = $4::text::jsonb`,
+		r.Pattern(), r.Document(), r.Texts(), string(paths))
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// What an earlier version of the server wrote is understood: it may start again
+// beside this one.
+func TestRulesOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	got := p.text(`SELECT tasker.redact_document('{"x": [{"API-Key": 1, "pin": 2}], "note": "password=3"}')::text`)
+	if want := `{"x": [{"pin": 2, "API-Key": "[redacted]"}], "note": "password=3"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	p.exec(`UPDATE tasker.redaction SET key_words = '{}', key_pattern = '^$'`)
+	if got := p.text(`SELECT tasker.redact_document('{"password": 1}')::text`); got != `{"password": 1}` {
+		t.Errorf("without rules: %s", got)
+	}
+}
+
+// The database hides what the log hides, for keys, names and texts of all kinds, and
+// the search that goes first misses none of it.
+func TestTheDatabaseHidesWhatTheLogHides(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	for _, list := range []string{redact.DefaultKeys, "", "clé, !*clés, пароль*, a*b, =2fa, 3ds2", "*, secret"} {
+		rules, err := redact.New(list, "")
+		if err != nil {
+			continue
+		}
+		p.redacts(rules)
+		docs := redactionCorpus(t)
+		rows, err := p.conn.Query(t.Context(), `
+			SELECT tasker.redact_document(d::jsonb)::text, d::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS x (d, n) ORDER BY n`, docs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, hidden := 0, 0
+		var got, plain string
+		_, err = pgx.ForEachRow(rows, []any{&got, &plain}, func() error {
+			want := logged(t, rules, plain)
+			if !sameJSON(t, got, want) {
+				t.Errorf("with %q the database shows\n%s, the log\n%s, of\n%s", list, got, want, plain)
+			}
+			if !sameJSON(t, got, plain) {
+				hidden++
+			}
+			i++
+			return nil
+		})
+		if err != nil || i != len(docs) || list != "" && hidden < 50 {
+			t.Errorf("with %q: %d of %d documents, in %d something is hidden, %v", list, i, len(docs), hidden, err)
+		}
+	}
+}
+
+// redactionCorpus has documents whose keys and texts are put together from words,
+// separators and letters of either case.
+func redactionCorpus(t *testing.T) []string {
+	t.Helper()
+	words := []string{
+		"password", "pass", "word", "token", "tokens", "Token", "ID", "id", "API", "key", "Keys", "count", "pin", "Pin", "PIN", "s", "x", "otp", "auth",
+		"auth", "or", "session", "cvv", "2", "fa", "3ds", "clé", "CLÉS", "пароль", "ПАРОЛЬ", "a", "b", "secret", "bearer", "Bearer", "signature", "ab", "1",
+	}
+	between := []string{"", "", "-", "_", ".", "/", ":", " ", "\t", "\u00a0", "\u2003", "__", "=", " = ", "\"", "\": \"", "://u:", "@", "\\", "ß"}
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same texts each time
+	text := func() string {
+		var b strings.Builder
+		for range 1 + random.IntN(5) {
+			b.WriteString(words[random.IntN(len(words))] + between[random.IntN(len(between))])
+		}
+		return b.String()
+	}
+	var docs []string
+	for range 1500 {
+		doc := map[string]any{text(): text(), text(): []any{map[string]any{text(): 1}, text()}}
+		if random.IntN(4) == 0 {
+			doc["name"], doc["value"] = text(), text()
+		}
+		raw, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, string(raw))
+	}
+	return docs
+}
+
+// logged is a document as the log shows it.
+func logged(t *testing.T, rules redact.Rules, doc string) string {
+	t.Helper()
+	var out bytes.Buffer
+	slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: rules.Attr})).Info("m", "doc", json.RawMessage(doc))
+	var line struct{ Doc json.RawMessage }
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	return string(line.Doc)
+}
+
+func sameJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	var x, y any
+	if err := errors.Join(json.Unmarshal([]byte(a), &x), json.Unmarshal([]byte(b), &y)); err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Equal(x, y)
+}
+
 func TestRedaction(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
@@ -83,16 +207,16 @@ func TestRedaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.text(`SELECT format('%s %s %s', key_pattern, array_to_string(key_words, ','), paths) FROM tasker.redaction`)
-	if want := fmt.Sprintf("%s %s []", rules.Pattern(), strings.Join(rules.Words(), ",")); got != want {
-		t.Errorf("a new database hides\n%s\nthe default is\n%s", got, want)
-	}
+	p.redacts(rules)
 	for _, tt := range []struct{ doc, path, want string }{
 		{`{"password": "x", "a": 1}`, `[]`, `{"a": 1, "password": "[redacted]"}`},
 		{`{"a": [{"b": {"DB-Password": {"deep": [1]}, "c": "secret"}}, 7, "token"]}`, ``, `{"a": [{"b": {"c": "secret", "DB-Password": "[redacted]"}}, 7, "token"]}`},
 		{`{"access_token": null, "tokens_used": 5, "x": []}`, ``, `{"x": [], "tokens_used": 5, "access_token": null}`},
 		{`[{"cvv": 1}, [[{"IBAN": 2}]], {}]`, ``, `[{"cvv": "[redacted]"}, [[{"IBAN": "[redacted]"}]], {}]`},
 		{`{"pass\u0077ord": "x"}`, ``, `{"password": "[redacted]"}`},
+		{`{"pass\tword": "x", "card.PIN": 1, "spinning": 2}`, ``, `{"card.PIN": "[redacted]", "spinning": 2, "pass\tword": "[redacted]"}`},
+		{`[{"name": "DB_PASSWORD", "value": 1}, {"key": "x", "value": 2}]`, ``, `[{"name": "DB_PASSWORD", "value": "[redacted]"}, {"key": "x", "value": 2}]`},
+		{`{"message": "postgres://u:pw@h, \"pin\": \"1\""}`, ``, `{"message": "postgres://u:[redacted]@h, \"pin\": [redacted]"}`},
 		{`{}`, ``, `{}`},
 		{`"password"`, ``, `"password"`},
 		{`{"task": {"context": {"mail": "m", "n": 1}}}`, `["task", "context", "mail"]`, `{"task": {"context": {"n": 1, "mail": "[redacted]"}}}`},
@@ -102,7 +226,7 @@ func TestRedaction(t *testing.T) {
 		{`{"a": {}, "b": []}`, `["*", "x"]`, `{"a": {}, "b": []}`},
 		{`{"a": 1}`, `["a", "b"]`, `{"a": 1}`},
 	} {
-		sql := fmt.Sprintf(`SELECT tasker.redact_keys('%s', key_words, key_pattern)::text FROM tasker.redaction`, tt.doc)
+		sql := fmt.Sprintf(`SELECT tasker.redact_keys('%s', key_words, key_pattern, NULL, 0, text_patterns)::text FROM tasker.redaction`, tt.doc)
 		if tt.path != "" && tt.path != "[]" {
 			sql = fmt.Sprintf(`SELECT tasker.redact_path('%s', '%s')::text`, tt.doc, tt.path)
 		}

@@ -114,6 +114,9 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	if err != nil {
 		return nil, err
 	}
+	if err := s.DB.HideErrors(ctx, steps); err != nil {
+		return nil, err
+	}
 	then := readSnapshot(e.Snapshot)
 	p := &investigationPage{
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,

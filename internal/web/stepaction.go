@@ -142,6 +142,9 @@ func (s *server) stepActionOf(x *exchange, v stepVerb) (*stepActionPage, error) 
 	if i < 0 {
 		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 	}
+	if err := s.DB.HideErrors(x.Context(), steps[i:i+1]); err != nil {
+		return nil, err
+	}
 	p.Step, p.Failure = steps[i], failureOf(steps[i].Error)
 	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
 	p.Next, p.Held, p.Parents = forecastOf(steps, step, v.Action), holder(p.Step), parentsOf(steps, p.Step)

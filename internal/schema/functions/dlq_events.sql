@@ -13,7 +13,7 @@ DECLARE
     _words text;
 BEGIN
     SELECT * INTO _rules FROM tasker.redaction r WHERE r.only_row;
-    _words := array_to_string(_rules.key_words, '|');
+    _words := tasker.document_pattern(_rules.key_words);
     RETURN QUERY
     SELECT h.history_id, h.event, d.task_uuid, d.dlq_entry_uuid, row_to_json(x)::jsonb, h.changed_at
     FROM unnest(p_changes) AS c (history_id)
@@ -22,10 +22,11 @@ BEGIN
     JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
     CROSS JOIN LATERAL (
         SELECT
-            h.event, h.actor, h.from_status, h.to_status, h.notes,
+            h.event, h.actor, h.from_status, h.to_status,
+            CASE WHEN h.notes !~ _words THEN h.notes ELSE tasker.redact_text(h.notes, _rules.text_patterns) END AS notes,
             CASE
-                WHEN tasker.plain_text(h.metadata::text) !~ _words THEN h.metadata
-                ELSE tasker.redact_keys(h.metadata, _rules.key_words, _rules.key_pattern)
+                WHEN h.metadata::text !~ _words THEN h.metadata
+                ELSE tasker.redact_keys(h.metadata, _rules.key_words, _rules.key_pattern, NULL, 0, _rules.text_patterns)
             END AS metadata,
             h.changed_at AS at
     ) change

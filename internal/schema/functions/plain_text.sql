@@ -1,5 +1,5 @@
--- plain_text is a text as keys are compared (package redact): in lower case, without
--- dashes, underscores and blanks. Nested replace takes a fifth of what translate does.
+-- plain_text is a key as an earlier version of the server compares it: in lower case,
+-- without dashes, underscores and blanks.
 CREATE OR REPLACE FUNCTION tasker.plain_text(p_text text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$

@@ -12,8 +12,7 @@ BEGIN
     SELECT * INTO _rules FROM tasker.redaction r WHERE r.only_row;
     -- The block that catches costs a subtransaction: only where there is work to do.
     IF _rules.paths = '[]' AND (
-        cardinality(_rules.key_words) = 0
-        OR tasker.plain_text(p_snapshot::text) !~ array_to_string(_rules.key_words, '|')
+        p_snapshot::text !~ tasker.document_pattern(_rules.key_words)
     ) THEN
         RETURN p_snapshot;
     END IF;
@@ -22,7 +21,7 @@ BEGIN
         IF length(p_snapshot::text) > 131072 THEN
             _most := greatest(1024, 131072 / (3 * greatest(jsonb_array_length(coalesce(p_snapshot -> 'steps', '[]')), 1)));
         END IF;
-        p_snapshot := tasker.redact_keys(p_snapshot, _rules.key_words, _rules.key_pattern, _most);
+        p_snapshot := tasker.redact_keys(p_snapshot, _rules.key_words, _rules.key_pattern, _most, 0, _rules.text_patterns);
         FOR _path IN SELECT value FROM jsonb_array_elements(_rules.paths) LOOP
             p_snapshot := tasker.redact_path(p_snapshot, _path);
         END LOOP;

@@ -6,7 +6,7 @@
 -- level takes twice as long.
 --
 -- plain tells that redact_snapshot would find nothing to hide: neither the keys that
--- are ours nor a document of somebody else's holds one of its words. To search them
+-- are ours nor a document of somebody else's holds what it looks for. To search them
 -- takes a third of what a search of the whole snapshot does, and a template is
 -- searched once.
 CREATE OR REPLACE FUNCTION tasker.task_snapshots(
@@ -23,14 +23,14 @@ AS $$
 DECLARE
     _words text; -- null: look at each
 BEGIN
-    SELECT array_to_string(r.key_words, '|') INTO _words
+    SELECT tasker.document_pattern(r.key_words) INTO _words
     FROM tasker.redaction r
     WHERE r.only_row AND r.paths = '[]'
-      AND tasker.plain_text(array_to_string(tasker.snapshot_keys(), ',')) !~ array_to_string(r.key_words, '|');
+      AND to_jsonb(tasker.snapshot_keys())::text !~ tasker.document_pattern(r.key_words);
 
     RETURN QUERY
     SELECT t.task_uuid, row_to_json(x)::jsonb,
-        coalesce(NOT q.found AND tasker.plain_text(concat(t.context, w.documents, m.documents)) !~ _words, false)
+        coalesce(NOT q.found AND concat(t.context, t.reason, t.tags, t.initiator, t.source_system, w.documents, m.documents) !~ _words, false)
     FROM unnest(p_tasks, p_original_states, p_since) AS c (task_uuid, original_state, since)
     JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
     JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
@@ -63,7 +63,7 @@ BEGIN
         ) x
     ) w
     CROSS JOIN LATERAL (
-        SELECT json_agg(x ORDER BY x.transition_id) AS transitions, string_agg(x.detail::text, ' ') AS documents
+        SELECT json_agg(x ORDER BY x.transition_id) AS transitions, string_agg(concat_ws(' ', x.reason, x.detail), ' ') AS documents
         FROM (
             SELECT h.transition_id, h.from_state, h.to_state, h.event, h.actor, h.reason, h.detail, h.created_at
             FROM tasker.task_transitions h
@@ -73,7 +73,7 @@ BEGIN
         ) x
     ) m
     CROSS JOIN LATERAL (
-        SELECT tasker.plain_text(k.configuration::text) ~ _words AS found
+        SELECT k.configuration::text ~ _words AS found
         FROM tasker.task_templates k
         WHERE k.template_uuid = t.template_uuid
         OFFSET 0 -- keeps it apart, so that it is remembered for each template

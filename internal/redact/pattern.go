@@ -1,0 +1,111 @@
+package redact
+
+import "strings"
+
+// Pattern is a regular expression of PostgreSQL for the words of the keys that are
+// hidden (function key_words); it matches nothing when none is.
+func (r Rules) Pattern() string {
+	hidden, shown := alternatives(r.names, name.hidden), alternatives(r.names, name.exempt)
+	switch {
+	case hidden == "":
+		return "^$"
+	case shown == "":
+		return wordsMark + hidden
+	default:
+		return wordsMark + "^(?!.*" + shown + ").*" + hidden
+	}
+}
+
+// wordsMark begins every expression that is made here. Earlier versions wrote
+// others, for texts without separators, and may still do so beside this one.
+const wordsMark = "(?:)"
+
+// Document is a regular expression of PostgreSQL for the text of a JSON document: one
+// that does not match holds nothing that is hidden by its key or inside of a text. It
+// is one pass over the text as it is, which is what makes it cheap. It is empty when
+// nothing is hidden.
+func (r Rules) Document() string {
+	var list []string
+	const between = `[^A-Za-z0-9"]*` // more than separators, and short
+	for _, n := range r.names {
+		if n.shown {
+			continue
+		}
+		core, open, closed := n.spelled(between, `(?:[^"\\]|\\.)*`, anyCase)
+		switch {
+		case !n.whole:
+			core = bounded(n, core)
+		default:
+			if !open {
+				core = `(?:^|[^A-Za-z0-9]|\\[tnrf])` + core
+			}
+			if !closed {
+				core += between + `\\?["=:']`
+			}
+		}
+		list = append(list, core)
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return wordsMark + "(?:" + strings.Join(append(list, escapedSpace, urlPassword, bearerToken), "|") + ")"
+}
+
+// escapedSpace is a key with white space that JSON writes as an escape, as in
+// "pass\tword": any such key may be one that is hidden.
+const escapedSpace = `"(?:[^"\\]|\\.)*\\(?:[tnrf]|u000b)(?:[^"\\]|\\.)*":`
+
+// bounded lets a word begin and end where one may: words that [words] would find
+// there, and some that it would not.
+func bounded(n name, core string) string {
+	runes := []rune(n.letters)
+	first, last := runes[0], runes[len(runes)-1]
+	if 'a' <= first && first <= 'z' {
+		upper := string(first - 'a' + 'A')
+		rest := strings.TrimPrefix(core, anyCase(first))
+		core = `(?:(?:^|[^A-Za-z]|\\[tnrf])` + string(first) + "|" + upper + ")" + rest
+	}
+	if 'a' <= last && last <= 'z' {
+		core += "[^a-z]"
+	}
+	return core
+}
+
+// What is hidden inside of texts, in regular expressions that PostgreSQL and Go read
+// alike. Each has three groups: what stays before, what is hidden, what stays after.
+const (
+	urlPassword = `(://[^ \t\n\r\f\v/?#@:"']*:)([^ \t\n\r\f\v/?#"']+)(@)`
+	bearerToken = `([Bb][Ee][Aa][Rr][Ee][Rr] +)([A-Za-z0-9._~+/=\-]*[A-Z0-9_+/=][A-Za-z0-9._~+/=\-]*)()`
+)
+
+// Texts are regular expressions of what is hidden inside of texts: the password of a
+// URL, the token after Bearer, and what is assigned to a name that is hidden.
+func (r Rules) Texts() []string {
+	var list []string
+	for _, n := range r.names {
+		if n.shown {
+			continue
+		}
+		core, open, closed := n.spelled("[_. \\-]?", "[A-Za-z0-9_.\\-]*", anyCase)
+		if !open {
+			core = "(?:^|[^A-Za-z0-9])" + core
+		}
+		if closed {
+			core += "[A-Za-z0-9_.\\-]*"
+		}
+		list = append(list, core)
+	}
+	if len(list) == 0 {
+		return []string{}
+	}
+	assigned := "((?:" + strings.Join(list, "|") + `)(?:["']?[ ]?=[ ]?|["'][ ]?:[ ]?))("[^"]*"|'[^']*'|[^ \t\n\r\f\v"'&;,)}\]\[]+)()`
+	return []string{urlPassword, bearerToken, assigned}
+}
+
+// Text hides what must not be shown inside of a text.
+func (r Rules) Text(text string) string {
+	for _, t := range r.texts {
+		text = t.ReplaceAllString(text, "${1}"+Hidden+"${3}")
+	}
+	return text
+}

@@ -1,0 +1,9 @@
+-- is_hidden_key reports whether the values of a key are hidden. A pattern that does
+-- not begin with (?:) was written by an earlier version of the server, for keys in
+-- lower case without separators.
+CREATE OR REPLACE FUNCTION tasker.is_hidden_key(p_key text, p_pattern text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN p_pattern LIKE '(?:)%' THEN tasker.key_words(p_key) ~ p_pattern ELSE tasker.plain_text(p_key) ~ p_pattern END
+$$;
+COMMENT ON FUNCTION tasker.is_hidden_key(text, text) IS 'Whether the values of a key are hidden.';
