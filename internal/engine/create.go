@@ -13,6 +13,7 @@ import (
 	"tasker"
 	"tasker/internal/payload"
 	"tasker/internal/postgres"
+	"tasker/internal/templatefile"
 )
 
 // What may be created at once: so many tasks, with so many steps all together.
@@ -45,7 +46,9 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 }
 
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
-	c := creation{engine: e, byKey: map[[2]string]postgres.CreatedTask{}, templates: map[[3]string]*graph{}}
+	c := creation{
+		engine: e, byKey: map[[2]string]postgres.CreatedTask{}, templates: map[[3]string]*graph{}, checks: templatefile.NewBudget(),
+	}
 	out := make([]Created, len(requests))
 	for i, r := range requests {
 		var err error
@@ -103,6 +106,7 @@ type creation struct {
 	steps     int                                // of all of them
 	byKey     map[[2]string]postgres.CreatedTask // in this call, by namespace and key
 	templates map[[3]string]*graph
+	checks    *templatefile.Budget // of all contexts together
 }
 
 // add plans the task of one request, unless its key has one already.
@@ -168,7 +172,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask) (postgres.Created
 	if err != nil {
 		return postgres.CreatedTask{}, err
 	}
-	if err := g.input.Check(r.Context); err != nil {
+	if err := g.input.Check(ctx, c.checks, r.Context); err != nil {
 		return postgres.CreatedTask{}, within("context", err)
 	}
 	if r.RecreatedFrom != (tasker.ID{}) {

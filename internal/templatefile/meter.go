@@ -1,11 +1,12 @@
 package templatefile
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"regexp/syntax"
+	"runtime"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -13,51 +14,85 @@ import (
 const (
 	maxPattern     = 1000      // bytes of one regular expression
 	maxPatternSize = 2000      // instructions of its compiled form
-	maxCheckCost   = 2_000_000 // see meter; under a second
+	maxCheckCost   = 2_000_000 // units of one request, see meter; at most about a second
+	contextEvery   = 2000      // units between two looks at the deadline of the request
 )
 
-// exhausted is what a meter panics with.
+// A Budget bounds the work of checking all contexts of one request against their
+// input schemas. It is not safe for concurrent use.
+type Budget struct {
+	left int
+}
+
+// NewBudget returns the budget of one request.
+func NewBudget() *Budget { return &Budget{left: maxCheckCost} }
+
+// checking limits how many checks run at the same time. They are the only work of
+// a request that can keep a processor busy for long, and half of the processors
+// stays free for heartbeats and reports.
+var checking = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+
+// exhausted is what a meter panics with when the budget is spent.
 type exhausted struct{}
 
 func (exhausted) Error() string {
-	return "the input_schema takes too much work for this context; make the schema or the context simpler"
+	return "the input_schema takes too much work for this context, or for all contexts of the request together; " +
+		"make the schema or the context simpler, or create fewer tasks at once"
 }
+
+// interrupted is what a meter panics with when the request has ended.
+type interrupted struct{ error }
+
+func (i interrupted) Unwrap() error { return i.error }
 
 // A meter bounds the work of one validation. Schemas that refer to themselves
 // or to each other can ask for work that doubles with every level, and no
 // limit on the size of the schema or of the document prevents that.
 //
-// One unit is one subschema met by one value, or a regular expression's look at
-// a few bytes. When the budget is spent the meter panics with exhausted,
-// because the library has no other way out of the middle of a validation.
+// One unit is one subschema met by one value, or a look at a few bytes; it takes
+// less than a microsecond and less than a hundred bytes. When the budget is spent
+// or the request has ended the meter panics, because the library has no other way
+// out of the middle of a validation.
 type meter struct {
-	left int
+	ctx    context.Context // of the request; nil while no document is checked
+	budget *Budget
+	until  int // the next look at ctx, when so many units are left
+	depth  int // of the document
 }
 
-func (m *meter) start() { m.left = maxCheckCost }
+func (m *meter) start(ctx context.Context, budget *Budget, doc any) {
+	*m = meter{ctx: ctx, budget: budget, until: budget.left - contextEvery, depth: depth(doc)}
+}
+
+func (m *meter) stop() { *m = meter{} }
 
 func (m *meter) charge(cost int) {
-	if m.left -= cost; m.left < 0 {
+	m.budget.left -= cost
+	if m.budget.left < 0 {
 		panic(exhausted{})
+	}
+	if m.budget.left < m.until {
+		m.until = m.budget.left - contextEvery
+		if err := m.ctx.Err(); err != nil {
+			panic(interrupted{err})
+		}
 	}
 }
 
-// watch makes every subschema that can be reached from s charge the meter. The
-// format is what the library looks at first, before it goes deeper.
-func (m *meter) watch(s *jsonschema.Schema) {
-	eachSubschema(reflect.ValueOf(s), map[*jsonschema.Schema]bool{}, func(s *jsonschema.Schema) {
-		format := jsonschema.Format{Validate: func(any) error { return nil }}
-		if s.Format != nil {
-			format = *s.Format
+// depth is how many objects and lists of a document lie inside one another.
+func depth(v any) int {
+	deepest := -1
+	switch v := v.(type) {
+	case map[string]any:
+		for _, member := range v {
+			deepest = max(deepest, depth(member))
 		}
-		validate := format.Validate
-		branches := 1 + len(s.AllOf) + len(s.AnyOf) + len(s.OneOf) + len(s.DependentSchemas) + len(s.Dependencies)
-		format.Validate = func(v any) error {
-			m.charge(branches + members(v)*(1+len(s.PatternProperties)))
-			return validate(v)
+	case []any:
+		for _, item := range v {
+			deepest = max(deepest, depth(item))
 		}
-		s.Format = &format
-	})
+	}
+	return deepest + 1
 }
 
 // members counts what is directly inside a value.
@@ -69,45 +104,6 @@ func members(v any) int {
 		return len(v)
 	default:
 		return 0
-	}
-}
-
-// eachSubschema visits every schema that can be reached from a value, once.
-func eachSubschema(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
-	switch v.Kind() {
-	case reflect.Interface:
-		eachSubschema(v.Elem(), seen, visit)
-	case reflect.Slice:
-		for i := range v.Len() {
-			eachSubschema(v.Index(i), seen, visit)
-		}
-	case reflect.Map:
-		for _, key := range v.MapKeys() {
-			eachSubschema(v.MapIndex(key), seen, visit)
-		}
-	case reflect.Pointer:
-		eachBehind(v, seen, visit)
-	default:
-	}
-}
-
-func eachBehind(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
-	switch pointer := v.Interface().(type) {
-	case *jsonschema.DynamicRef:
-		if pointer != nil {
-			eachBehind(reflect.ValueOf(pointer.Ref), seen, visit)
-		}
-	case *jsonschema.Schema:
-		if pointer == nil || seen[pointer] {
-			return
-		}
-		seen[pointer] = true
-		for i := range v.Elem().NumField() {
-			if v.Elem().Type().Field(i).IsExported() {
-				eachSubschema(v.Elem().Field(i), seen, visit)
-			}
-		}
-		visit(pointer)
 	}
 }
 
@@ -144,8 +140,8 @@ func (m *meter) regexp(text string) (jsonschema.Regexp, error) {
 
 // MatchString reports whether the expression matches, at its price.
 func (p *pattern) MatchString(s string) bool {
-	if p.meter.left > 0 { // otherwise a schema is being compiled
-		p.meter.charge(len(s) * p.size / 32)
+	if p.meter.budget != nil { // otherwise a schema is being compiled
+		p.meter.charge(1 + len(s)*p.size/32)
 	}
 	return p.Regexp.MatchString(s)
 }

@@ -2,12 +2,12 @@ package templatefile
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"tasker"
 
@@ -22,7 +22,8 @@ const schemaURL = "https://tasker.invalid/input_schema"
 // An Input judges the contexts of tasks by the input schema of their template.
 // It is safe for concurrent use. A nil Input accepts everything.
 type Input struct {
-	spare sync.Pool // of *checker, each in use by one Check at a time
+	schema json.RawMessage
+	spare  chan *checker // each in use by one Check at a time
 }
 
 // A checker is a compiled schema with the meter that counts its work.
@@ -47,56 +48,85 @@ func CompileInput(schema json.RawMessage) (*Input, error) {
 		}
 		return nil, tasker.Errorf(tasker.Invalid, "input_schema has %s", summary(list, false)).WithDetails(list)
 	}
-	in := &Input{}
-	in.spare.New = func() any {
-		again, _ := compile(schema) // has no faults, as before
-		return again
-	}
-	in.spare.Put(first)
+	in := &Input{schema: schema, spare: make(chan *checker, cap(checking))}
+	in.spare <- first
 	return in, nil
 }
 
 // Check returns nil for a context that the schema accepts. Otherwise the error
 // is Invalid, with a slice of [tasker.Fault] as details: all in which the two
-// differ, up to a limit.
-func (in *Input) Check(doc json.RawMessage) error {
+// differ, up to a limit. All checks of one request share a budget. When ctx ends
+// the check ends, and the error is Unavailable.
+func (in *Input) Check(ctx context.Context, budget *Budget, doc json.RawMessage) error {
 	if in == nil {
 		return nil
 	}
-	context, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	select {
+	case checking <- struct{}{}:
+		defer func() { <-checking }()
+	case <-ctx.Done():
+		return ended(ctx.Err())
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
 	if err != nil {
 		return tasker.Errorf(tasker.Invalid, "the context is not JSON: %v", err)
 	}
-	c := in.spare.Get().(*checker)
-	defer in.spare.Put(c)
-	err = c.check(context)
+	c := in.checker()
+	defer func() { in.spare <- c }() // there is room: no more checks run at once
+	err = c.check(ctx, budget, value)
 	if err == nil {
 		return nil
+	}
+	if interrupted, ok := errors.AsType[interrupted](err); ok {
+		return ended(interrupted.error)
 	}
 	var invalid *jsonschema.ValidationError
 	if !errors.As(err, &invalid) {
 		return tasker.Errorf(tasker.Invalid, "the context cannot be checked: %v", err)
 	}
 	var list faults
-	for _, v := range violations(invalid, context) {
+	for _, v := range violations(invalid, value) {
 		list.add(tasker.Fault{Path: v.path, Message: v.message})
 	}
 	return tasker.Errorf(tasker.Invalid, "the context does not match the template's input_schema, it has %s",
 		summary(list.list, list.more)).WithDetails(list.list)
 }
 
-// check validates within the budget of the meter.
-func (c *checker) check(context any) (err error) {
-	c.meter.start()
+// ended is the error of a check whose request ended before it.
+func ended(err error) error {
+	return &tasker.Error{
+		Code: tasker.Unavailable, Err: err,
+		Message: "the request ended before the context was checked against the template's input_schema; try again",
+	}
+}
+
+// checker returns a checker that nobody uses.
+func (in *Input) checker() *checker {
+	select {
+	case c := <-in.spare:
+		return c
+	default:
+		again, _ := compile(in.schema) // has no faults, as before
+		return again
+	}
+}
+
+// check validates within the budget.
+func (c *checker) check(ctx context.Context, budget *Budget, doc any) (err error) {
+	c.meter.start(ctx, budget, doc)
 	defer func() {
-		if r := recover(); r != nil {
-			if _, ok := r.(exhausted); !ok {
-				panic(r)
-			}
-			err = exhausted{}
+		c.meter.stop()
+		switch r := recover().(type) {
+		case nil:
+		case exhausted:
+			err = r
+		case interrupted:
+			err = r
+		default:
+			panic(r)
 		}
 	}()
-	return c.schema.Validate(context)
+	return c.schema.Validate(doc)
 }
 
 // compile makes a checker, or says what is wrong with the schema.
@@ -142,7 +172,7 @@ func schemaViolations(err error, doc any) []violation {
 // inputSchema reads a JSON Schema and notes what is wrong with it, in its lines.
 func (v value) inputSchema() json.RawMessage {
 	raw := v.object()
-	if raw == nil {
+	if raw == nil || v.refuseLargeEnums() {
 		return nil
 	}
 	_, found := compile(raw)
@@ -150,6 +180,44 @@ func (v value) inputSchema() json.RawMessage {
 		v.find(violation.tokens).fault("%s", violation.message)
 	}
 	return raw
+}
+
+// maxEnumDocuments is how many lists and objects an enum may have. Drafts before
+// 2019 want its members to be unique, and the library compares them one by one.
+const maxEnumDocuments = 500
+
+// refuseLargeEnums notes each enum that would take too long to compile, and reports
+// whether there is one.
+func (v value) refuseLargeEnums() (refused bool) {
+	if v.node.Kind == yaml.SequenceNode {
+		for _, item := range v.items() {
+			refused = item.refuseLargeEnums() || refused
+		}
+		return refused
+	}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		key, member := v.node.Content[i], v.member(v.node.Content[i], v.node.Content[i+1])
+		if n := member.documents(); key.Value == "enum" && n > maxEnumDocuments {
+			member.fault("has %d lists and objects; %d is the limit", n, maxEnumDocuments)
+			refused = true
+			continue
+		}
+		refused = member.refuseLargeEnums() || refused
+	}
+	return refused
+}
+
+// documents counts the lists and objects of a list.
+func (v value) documents() int {
+	n := 0
+	if v.node.Kind == yaml.SequenceNode {
+		for _, item := range v.node.Content {
+			if item.Kind != yaml.ScalarNode {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // find returns the value at the end of a path of keys and indexes, or the last

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	maxViolation    = 300 // bytes of one message, which may quote the document
-	maxAlternatives = 5   // explained of an anyOf or oneOf
+	maxViolation    = 300            // bytes of one message, which may quote the document
+	maxViolations   = 10 * maxFaults // collected, to show the first of them in a fixed order
+	maxAlternatives = 5              // explained of an anyOf or oneOf
 )
 
 // A violation is one place of a document that breaks a schema.
@@ -32,12 +33,13 @@ var english = message.NewPrinter(language.English)
 // fail it makes one violation.
 func violations(err *jsonschema.ValidationError, doc any) []violation {
 	var list []violation
-	collect(err, func(e *jsonschema.ValidationError, text string) {
+	collect(err, func(e *jsonschema.ValidationError, text string) bool {
 		list = append(list, violation{
 			tokens:  e.InstanceLocation,
 			path:    spell(e.InstanceLocation, doc),
 			message: payload.CleanText(text, maxViolation),
 		})
+		return len(list) < maxViolations
 	})
 	slices.SortFunc(list, func(a, b violation) int {
 		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.message, b.message))
@@ -46,21 +48,23 @@ func violations(err *jsonschema.ValidationError, doc any) []violation {
 }
 
 // collect goes down to the causes that an author can mend.
-func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationError, text string)) {
+// It ends when found says so.
+func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationError, text string) bool) bool {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
 		if len(e.Causes) > 0 {
-			found(e, "fits none of the alternatives: "+alternatives(e.Causes))
-			return
+			return found(e, "fits none of the alternatives: "+alternatives(e.Causes))
 		}
 	}
 	if len(e.Causes) == 0 {
-		found(e, explain(e))
-		return
+		return found(e, explain(e))
 	}
 	for _, cause := range e.Causes {
-		collect(cause, found)
+		if !collect(cause, found) {
+			return false
+		}
 	}
+	return true
 }
 
 // alternatives says for each branch the first reason why it does not fit.
@@ -82,7 +86,7 @@ func alternatives(branches []*jsonschema.ValidationError) string {
 
 // explain words the commonest violations as this package words its own.
 func explain(e *jsonschema.ValidationError) string {
-	switch k := e.ErrorKind.(type) {
+	switch k := kindOf(e).(type) {
 	case *kind.Type:
 		return fmt.Sprintf("must be of type %s, not %s", list(k.Want), k.Got)
 	case *kind.Required:
@@ -97,8 +101,18 @@ func explain(e *jsonschema.ValidationError) string {
 	case *kind.Pattern:
 		return fmt.Sprintf("%s does not match the pattern %s", quote(k.Got), quote(k.Want))
 	default:
-		return e.ErrorKind.LocalizedString(english)
+		return k.LocalizedString(english)
 	}
+}
+
+// kindOf returns what is wrong, whether the library has found it or we have.
+func kindOf(e *jsonschema.ValidationError) jsonschema.ErrorKind {
+	if format, ok := e.ErrorKind.(*kind.Format); ok {
+		if ours, ok := format.Err.(failure); ok {
+			return ours.ErrorKind
+		}
+	}
+	return e.ErrorKind
 }
 
 func quoted(words []string) string {

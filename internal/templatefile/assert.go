@@ -1,0 +1,293 @@
+package templatefile
+
+import (
+	"encoding/json"
+	"math/big"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+const (
+	maxWanted    = 40 // members of an enum that an error carries; more are never shown
+	failureCost  = 10 // of one error: the library keeps it until the end
+	formatCost   = 32 // bytes of text that a format looks at for one unit
+	regexCost    = 60 // units for each byte of a text that must be a regular expression
+	numberCost   = 32 // digits of a number, written out, that a comparison takes one unit for
+	divisionCost = 4  // times that for multipleOf
+)
+
+// Assertions are the keywords of one schema that judge a value by itself. They are
+// taken from the library, which compares a value with each member of an enum in
+// turn, lets its hashes of items collide, and does neither at a price.
+//
+// What the library must know before it goes deeper hangs on format, which it looks
+// at first and which ends the judgement: type, const, enum, format itself, and the
+// schema false. The rest is an extension, which it looks at last.
+type assertions struct {
+	meter   *meter
+	price   int // of meeting any value
+	member  int // more for each member of the value
+	failure int // of an error
+
+	never  bool // the schema is false
+	types  []string
+	want   *wanted
+	enum   *wanted
+	format *jsonschema.Format
+
+	schema *jsonschema.Schema // for what the library judges, and we foresee
+	text   bool               // minLength or maxLength is there
+
+	unique                             bool
+	minimum, maximum, above, below, of *big.Rat
+}
+
+// watch makes every subschema that can be reached from s charge the meter.
+func (m *meter) watch(s *jsonschema.Schema) {
+	all := subschemas(s)
+	chain := chains(all)
+	for _, s := range all {
+		m.take(s, chain[s])
+	}
+}
+
+// take moves the assertions of a schema out of the library's hands.
+func (m *meter) take(s *jsonschema.Schema, chain int) {
+	a := &assertions{
+		meter: m, schema: s, member: 1 + len(s.PatternProperties), failure: failureCost + 3*chain,
+		price: 1 + chain/16 + len(s.AllOf) + len(s.AnyOf) + len(s.OneOf) + len(s.DependentSchemas) + len(s.Dependencies) + len(s.DependentRequired),
+		never: s.Bool != nil && !*s.Bool, format: s.Format, unique: s.UniqueItems,
+		text:    s.MinLength != nil || s.MaxLength != nil,
+		minimum: s.Minimum, maximum: s.Maximum, above: s.ExclusiveMinimum, below: s.ExclusiveMaximum, of: s.MultipleOf,
+	}
+	if s.Bool != nil && !a.never {
+		return // true costs no more than what its parent pays
+	}
+	if s.PropertyNames != nil {
+		a.member += 2
+	}
+	if allowed, ok := s.AdditionalProperties.(bool); (ok && !allowed) || s.Not != nil || s.Contains != nil || s.DynamicRef != nil ||
+		len(s.OneOf) > 0 || len(s.Dependencies) > 0 || len(s.DependentRequired) > 0 {
+		a.price += 4 // the errors that are not foreseen
+	}
+	for _, names := range s.DependentRequired {
+		a.price += len(names)
+	}
+	for _, names := range s.Dependencies {
+		if names, ok := names.([]string); ok {
+			a.price += len(names)
+		}
+	}
+	if s.Types != nil {
+		a.types = s.Types.ToStrings()
+	}
+	if s.Const != nil {
+		a.want = newWanted([]any{*s.Const}, &kind.Const{Want: *s.Const})
+	}
+	if s.Enum != nil {
+		a.enum = newWanted(s.Enum.Values, &kind.Enum{Want: s.Enum.Values[:min(len(s.Enum.Values), maxWanted)]})
+	}
+	s.Bool, s.Types, s.Const, s.Enum, s.UniqueItems = nil, nil, nil, nil, false
+	s.Minimum, s.Maximum, s.ExclusiveMinimum, s.ExclusiveMaximum, s.MultipleOf = nil, nil, nil, nil, nil
+	s.Format = &jsonschema.Format{Name: "tasker", Validate: a.first}
+	if a.unique || a.minimum != nil || a.maximum != nil || a.above != nil || a.below != nil || a.of != nil {
+		s.Extensions = append(s.Extensions, a)
+	}
+}
+
+// A failure is an assertion of ours that does not hold, as the library words it.
+type failure struct {
+	jsonschema.ErrorKind
+}
+
+func (f failure) Error() string { return f.LocalizedString(english) }
+
+// failed makes an error that ends the judgement of a value, at its price.
+func (a *assertions) failed(k jsonschema.ErrorKind) error {
+	a.fail()
+	return failure{k}
+}
+
+// fail charges for an error. It keeps the way to its place.
+func (a *assertions) fail() { a.meter.charge(a.failure + a.meter.depth/2) }
+
+// first is what the library calls before it goes deeper.
+func (a *assertions) first(v any) error {
+	a.meter.charge(a.price + members(v)*a.member)
+	switch {
+	case a.never:
+		return a.failed(&kind.FalseSchema{})
+	case a.types != nil && !isOfType(v, a.types):
+		return a.failed(&kind.Type{Got: typeName(v), Want: a.types})
+	case a.want != nil && !a.want.has(v, a.meter.charge):
+		return a.failed(a.want.kind)
+	case a.enum != nil && !a.enum.has(v, a.meter.charge):
+		return a.failed(a.enum.kind)
+	}
+	if err := a.checkFormat(v); err != nil {
+		return err
+	}
+	a.foresee(v)
+	return nil
+}
+
+func (a *assertions) checkFormat(v any) error {
+	if a.format == nil {
+		return nil
+	}
+	if text, ok := v.(string); ok {
+		a.meter.charge(1 + len(text)/formatCost)
+		if a.format.Name == "regex" {
+			a.meter.charge(regexCost * min(len(text), maxPattern))
+		}
+	}
+	err := a.format.Validate(v)
+	if err == nil {
+		return nil
+	}
+	return a.failed(&kind.Format{Got: v, Want: a.format.Name, Err: err})
+}
+
+// foresee charges for the errors that the library will make itself.
+func (a *assertions) foresee(v any) {
+	s, errors := a.schema, 0
+	count := func(wrong bool) {
+		if wrong {
+			errors++
+		}
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		a.meter.charge(len(s.Required))
+		count(s.MinProperties != nil && len(v) < *s.MinProperties)
+		count(s.MaxProperties != nil && len(v) > *s.MaxProperties)
+		count(slices.ContainsFunc(s.Required, func(name string) bool { _, ok := v[name]; return !ok }))
+	case []any:
+		count(s.MinItems != nil && len(v) < *s.MinItems)
+		count(s.MaxItems != nil && len(v) > *s.MaxItems)
+	case string:
+		if a.text {
+			a.meter.charge(1 + len(v)/formatCost)
+			n := utf8.RuneCountInString(v)
+			count(s.MinLength != nil && n < *s.MinLength)
+			count(s.MaxLength != nil && n > *s.MaxLength)
+		}
+		count(s.Pattern != nil) // whether it matches is not tried twice
+	}
+	for range errors {
+		a.fail()
+	}
+}
+
+// Validate is what the library calls last.
+func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
+	add := func(k jsonschema.ErrorKind) {
+		a.fail()
+		ctx.AddError(k)
+	}
+	switch v := v.(type) {
+	case []any:
+		if !a.unique {
+			return
+		}
+		if i, j, found := duplicates(v, a.meter.charge); found {
+			add(&kind.UniqueItems{Duplicates: [2]int{i, j}})
+		}
+	case json.Number:
+		a.compare(v, add)
+	}
+}
+
+// compare judges a number by the bounds of the schema.
+func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
+	_, digits, exponent := decimal(v)
+	size := len(digits) + max(exponent, -exponent)
+	a.meter.charge(1 + size/numberCost)
+	n, ok := new(big.Rat).SetString(string(v))
+	if !ok { // unreachable: it is a number of JSON
+		return
+	}
+	if a.minimum != nil && n.Cmp(a.minimum) < 0 {
+		add(&kind.Minimum{Got: n, Want: a.minimum})
+	}
+	if a.maximum != nil && n.Cmp(a.maximum) > 0 {
+		add(&kind.Maximum{Got: n, Want: a.maximum})
+	}
+	if a.above != nil && n.Cmp(a.above) <= 0 {
+		add(&kind.ExclusiveMinimum{Got: n, Want: a.above})
+	}
+	if a.below != nil && n.Cmp(a.below) >= 0 {
+		add(&kind.ExclusiveMaximum{Got: n, Want: a.below})
+	}
+	if a.of == nil {
+		return
+	}
+	a.meter.charge(divisionCost * (1 + size/numberCost))
+	if q := new(big.Rat).Quo(n, a.of); !q.IsInt() {
+		add(&kind.MultipleOf{Got: n, Want: a.of})
+	}
+}
+
+// Wanted are the values that enum or const allow, as a set.
+type wanted struct {
+	texts   map[string]bool
+	longest int
+	kind    jsonschema.ErrorKind
+}
+
+func newWanted(values []any, k jsonschema.ErrorKind) *wanted {
+	w := &wanted{texts: make(map[string]bool, len(values)), kind: k}
+	for _, v := range values {
+		text, _ := canonicalText(v, maxCanonical, func(int) {})
+		w.texts[text] = true
+		w.longest = max(w.longest, len(text))
+	}
+	return w
+}
+
+func (w *wanted) has(v any, charge func(int)) bool {
+	text, ok := canonicalText(v, w.longest, charge)
+	return ok && w.texts[text]
+}
+
+// duplicates finds the first item that is equal to one before it.
+func duplicates(items []any, charge func(int)) (first, again int, found bool) {
+	seen := make(map[string]int, len(items))
+	for i, item := range items {
+		text, _ := canonicalText(item, maxCanonical, charge)
+		if j, ok := seen[text]; ok {
+			return j, i, true
+		}
+		seen[text] = i
+	}
+	return 0, 0, false
+}
+
+func isOfType(v any, types []string) bool {
+	name := typeName(v)
+	if slices.Contains(types, name) {
+		return true
+	}
+	n, ok := v.(json.Number)
+	return ok && slices.Contains(types, "integer") && isInteger(n)
+}
+
+func typeName(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case json.Number:
+		return "number"
+	case string:
+		return "string"
+	case []any:
+		return "array"
+	default:
+		return "object"
+	}
+}

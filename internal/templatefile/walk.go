@@ -1,0 +1,134 @@
+package templatefile
+
+import (
+	"reflect"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// subschemas lists every schema that can be reached from s, once.
+func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
+	var list []*jsonschema.Schema
+	eachSubschema(reflect.ValueOf(s), map[*jsonschema.Schema]bool{}, func(s *jsonschema.Schema) { list = append(list, s) })
+	return list
+}
+
+// eachSubschema visits every schema that can be reached from a value, once.
+func eachSubschema(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
+	switch v.Kind() {
+	case reflect.Interface:
+		eachSubschema(v.Elem(), seen, visit)
+	case reflect.Slice:
+		for i := range v.Len() {
+			eachSubschema(v.Index(i), seen, visit)
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			eachSubschema(v.MapIndex(key), seen, visit)
+		}
+	case reflect.Pointer:
+		eachBehind(v, seen, visit)
+	default:
+	}
+}
+
+func eachBehind(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
+	switch pointer := v.Interface().(type) {
+	case *jsonschema.DynamicRef:
+		if pointer != nil {
+			eachBehind(reflect.ValueOf(pointer.Ref), seen, visit)
+		}
+	case *jsonschema.Schema:
+		if pointer == nil || seen[pointer] {
+			return
+		}
+		seen[pointer] = true
+		for i := range v.Elem().NumField() {
+			if v.Elem().Type().Field(i).IsExported() {
+				eachSubschema(v.Elem().Field(i), seen, visit)
+			}
+		}
+		visit(pointer)
+	}
+}
+
+// chains returns for each schema how many others at most look at a value before
+// this one looks at the same value, by $ref, allOf and the like. The library walks
+// back over all of them each time, and makes an error of most of them.
+//
+// Schemas on a circle, and behind one, have the largest number there is: the
+// library follows a circle once and then refuses the document.
+func chains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
+	next := sameValue(all)
+	before := make(map[*jsonschema.Schema]int, len(all)) // how many are yet to be counted
+	for _, targets := range next {
+		for _, target := range targets {
+			before[target]++
+		}
+	}
+	chain := make(map[*jsonschema.Schema]int, len(all))
+	var ready []*jsonschema.Schema
+	for _, s := range all {
+		if before[s] == 0 {
+			ready = append(ready, s)
+		}
+	}
+	counted := 0
+	for ; counted < len(ready); counted++ {
+		s := ready[counted]
+		for _, target := range next[s] {
+			chain[target] = max(chain[target], chain[s]+1)
+			if before[target]--; before[target] == 0 {
+				ready = append(ready, target)
+			}
+		}
+	}
+	for _, s := range all {
+		if before[s] > 0 {
+			chain[s] = len(all)
+		}
+	}
+	return chain
+}
+
+// sameValue returns for each schema those that it applies to its own value.
+func sameValue(all []*jsonschema.Schema) map[*jsonschema.Schema][]*jsonschema.Schema {
+	anchors := map[string][]*jsonschema.Schema{}
+	var recursive []*jsonschema.Schema
+	for _, s := range all {
+		if s.DynamicAnchor != "" {
+			anchors[s.DynamicAnchor] = append(anchors[s.DynamicAnchor], s)
+		}
+		if s.RecursiveAnchor {
+			recursive = append(recursive, s)
+		}
+	}
+	next := make(map[*jsonschema.Schema][]*jsonschema.Schema, len(all))
+	for _, s := range all {
+		list := []*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}
+		for _, more := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf} {
+			list = append(list, more...)
+		}
+		for _, target := range s.DependentSchemas {
+			list = append(list, target)
+		}
+		for _, target := range s.Dependencies {
+			if target, ok := target.(*jsonschema.Schema); ok {
+				list = append(list, target)
+			}
+		}
+		if s.RecursiveRef != nil && s.RecursiveRef.RecursiveAnchor {
+			list = append(list, recursive...)
+		}
+		if s.DynamicRef != nil {
+			list = append(list, s.DynamicRef.Ref)
+			list = append(list, anchors[s.DynamicRef.Anchor]...)
+		}
+		for _, target := range list {
+			if target != nil {
+				next[s] = append(next[s], target)
+			}
+		}
+	}
+	return next
+}
