@@ -40,7 +40,8 @@ func newDev() *cobra.Command {
 		Long: `Serve on this machine, with a private PostgreSQL.
 
 PostgreSQL 15 or newer is found on the machine, or fetched once. Its data lie in
-the data directory and survive restarts; as root it runs as an unprivileged user.
+the data directory and survive restarts; as root it runs as an unprivileged user,
+whose other processes can read its password: an ordinary user is safer.
 Ctrl-C ends everything.
 
 --demo opens a small shop: orders that finish, and orders that need a human. It
@@ -105,6 +106,12 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	log := cfg.Logger(c.ErrOrStderr())
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
+	// First, so that an address that is taken is said before PostgreSQL is started.
+	listener, err := app.Listen(ctx, cfg.Server.Listen, *o.remote)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }() // the server closes it; this is for the errors before
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: start})
 	if err != nil {
 		return err
@@ -127,7 +134,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
-	server := app.Options{Config: cfg, Version: version(), Log: log, Out: c.OutOrStdout(), AllowRemote: *o.remote}
+	server := app.Options{Config: cfg, Version: version(), Log: log, Out: c.OutOrStdout(), AllowRemote: *o.remote, Listener: listener}
 	if o.demo.on {
 		o.demo.prepare(&server)
 	}

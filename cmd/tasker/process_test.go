@@ -251,6 +251,27 @@ func TestDev(t *testing.T) {
 	}
 }
 
+// An address that is taken is said at once, and nothing is made for it.
+func TestDevOnATakenAddress(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir := dataDir(t)
+	p := launch(t, "dev", "--listen", l.Addr().String(), "--data-dir", dir)
+	if code := p.wait().ExitCode(); code != 1 {
+		t.Errorf("ended with %d", code)
+	}
+	if said := p.log(); !strings.Contains(said, "is taken by another program") {
+		t.Errorf("said %q", said)
+	}
+	if found, err := os.ReadDir(dir); err == nil && len(found) > 0 {
+		t.Errorf("the data directory has %v", found)
+	}
+}
+
 // Ctrl-C ends the demo too, with its worker at work.
 func TestDemoEndsInOrder(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,9 @@ type Options struct {
 
 	// Mount are more handlers, by the path that they serve.
 	Mount map[string]http.Handler
+
+	// Listener is where to answer, from [Listen]; nil listens on server.listen.
+	Listener net.Listener
 }
 
 // Run serves until ctx ends, then stops in order: no new requests, claims that
@@ -46,9 +49,11 @@ type Options struct {
 // timeout; the connections to the database are the last to go. It returns nil
 // after an orderly stop.
 func Run(ctx context.Context, o Options) (err error) {
-	listener, err := listen(ctx, o.Config.Server.Listen, o.AllowRemote)
-	if err != nil {
-		return err
+	listener := o.Listener
+	if listener == nil {
+		if listener, err = Listen(ctx, o.Config.Server.Listen, o.AllowRemote); err != nil {
+			return err
+		}
 	}
 	defer listener.Close() // the server closes it; this is for the errors before
 	db, err := open(ctx, o)
@@ -163,10 +168,11 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		if mounted == nil {
 			mounted = map[string]http.Handler{}
 		}
-		mounted[web.Root] = web.New(web.Options{
+		pages := web.New(web.Options{
 			DB: p.db, Engine: p.engine, DLQ: p.dlq, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
 		})
-		handler = greet(handler)
+		mounted[web.Root] = pages
+		handler = greet(handler, pages)
 	}
 	server := &http.Server{
 		Handler: mount(handler, mounted), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
@@ -188,11 +194,11 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	return ignoreClosed(<-served)
 }
 
-// greet sends who opens the server in a browser to its pages.
-func greet(handler http.Handler) http.Handler {
+// greet has the pages answer who opens the server in a browser.
+func greet(handler, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
-			http.Redirect(w, r, web.Root+"/", http.StatusSeeOther)
+			pages.ServeHTTP(w, r)
 			return
 		}
 		handler.ServeHTTP(w, r)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// listen opens the address, or says why not and what to do.
-func listen(ctx context.Context, address string, allowRemote bool) (net.Listener, error) {
+// Listen opens the address, or says why not and what to do.
+func Listen(ctx context.Context, address string, allowRemote bool) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

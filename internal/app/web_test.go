@@ -38,6 +38,9 @@ func TestAServerHasItsPages(t *testing.T) {
 	if status, _ := s.visit("/ui/", "evil.example"); status != http.StatusMisdirectedRequest {
 		t.Errorf("under another name: %d", status)
 	}
+	if status, at := s.visit("/", "evil.example"); status != http.StatusMisdirectedRequest || at != "/" {
+		t.Errorf("the root under another name: %d at %s", status, at)
+	}
 	// A program that asks for the root is not sent to a page.
 	if status, body, err := s.get("/"); err != nil || status != http.StatusNotFound || !strings.Contains(body, "NOT_FOUND") {
 		t.Errorf("a program at the root: %d %s %v", status, body, err)

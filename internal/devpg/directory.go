@@ -4,11 +4,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 )
 
 // What a directory holds.
@@ -73,7 +75,11 @@ func openDirectory(path string) (*directory, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &directory{path: path, root: root}
-	if err := d.take(); err != nil {
+	err = d.othersMayChange()
+	if err == nil {
+		err = d.take()
+	}
+	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
 	return d, nil
@@ -93,6 +99,20 @@ func makeFolder(path string) error {
 		return os.Chmod(path, 0o711)
 	}
 	return os.Chmod(path, 0o700)
+}
+
+// othersMayChange refuses a directory in which other users may replace the cluster or
+// its password. In one with the sticky bit they may not.
+func (d *directory) othersMayChange() error {
+	info, err := d.root.Stat(".")
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+		return fmt.Errorf("data directory: other users may change what is in %s (mode %04o): take that away with chmod go-w %s, or choose another directory",
+			d.path, mode.Perm(), d.path)
+	}
+	return nil
 }
 
 // take locks the directory. The kernel releases the lock when this process
@@ -157,9 +177,33 @@ func (d *directory) newPassword(a account) error {
 	return errors.Join(err, werr, f.Sync(), f.Close())
 }
 
+// maxFile bounds what is read of a file in the directory.
+const maxFile = 64 << 10
+
+// readFile reads a small regular file. The account that PostgreSQL runs as may put
+// something else in its place, such as a pipe that nobody writes to: it is refused
+// without waiting.
+func (d *directory) readFile(name string) ([]byte, error) {
+	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s in %s is no regular file: find out who made it, then remove it: %w", name, d.path, errNoFile)
+	}
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}
+
+var errNoFile = errors.New("it cannot be read")
+
 // readPassword returns the password of the cluster.
 func (d *directory) readPassword() (string, error) {
-	b, err := d.root.ReadFile(passwordFile)
+	b, err := d.readFile(passwordFile)
 	if err != nil {
 		return "", fmt.Errorf("read the password of the cluster in %s: %w", d.path, err)
 	}

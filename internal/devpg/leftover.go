@@ -27,7 +27,7 @@ type postmaster struct {
 // postmaster reads it; [fs.ErrNotExist] says that no server runs, and that the
 // last one stopped in order.
 func (d *directory) postmaster() (postmaster, error) {
-	b, err := d.root.ReadFile(postmasterFile)
+	b, err := d.readFile(postmasterFile)
 	if err != nil {
 		return postmaster{}, err
 	}
@@ -52,6 +52,9 @@ func (d *directory) stopLeftover(ctx context.Context, log *slog.Logger) error {
 	m, err := d.postmaster()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if errors.Is(err, errNoFile) {
+		return err // PostgreSQL would open it, and wait
 	}
 	if err != nil {
 		// Empty or garbled: PostgreSQL gives its own advice about the file.

@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/url"
+	"path"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -133,10 +135,16 @@ func (x *exchange) actorOf() (string, error) {
 
 // backTo is the page of ours that a form names to go back to.
 func (x *exchange) backTo() string {
-	if to := x.FormValue("back"); (to == Root || strings.HasPrefix(to, Root+"/")) && !strings.ContainsAny(to, "\\\r\n") {
-		return to
+	to := x.FormValue("back")
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme+u.Host+u.Opaque != "" || strings.ContainsAny(to, "\\\r\n") {
+		return Root + "/"
 	}
-	return Root + "/"
+	clean := path.Clean(u.Path) // a browser follows .. as well
+	if clean != strings.TrimSuffix(u.Path, "/") || clean != Root && !strings.HasPrefix(clean, Root+"/") {
+		return Root + "/"
+	}
+	return to
 }
 
 func contextOf(r *http.Request, timeout time.Duration) (context.Context, context.CancelFunc) {

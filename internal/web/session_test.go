@@ -94,6 +94,8 @@ func TestAFormLeadsBackToOurPagesOnly(t *testing.T) {
 	for back, want := range map[string]string{
 		"/ui/tasks?state=error": "/ui/tasks?state=error", "/ui": "/ui", "": "/ui/", "https://evil.example/": "/ui/", "//evil.example/ui/": "/ui/",
 		"/uiX": "/ui/", "/ui/\\evil": "/ui/", "/v1/tasks": "/ui/",
+		"/ui/": "/ui/", "/ui/..//evil.example": "/ui/", "/ui/../v1/tasks": "/ui/", "/ui/%2e%2e/v1": "/ui/", "/ui//evil.example": "/ui/",
+		"/ui/tasks/..": "/ui/", "javascript:/ui/": "/ui/", "/ui/tasks?back=/ui/../x": "/ui/tasks?back=/ui/../x",
 	} {
 		if got := h.post("/ui/name", "name=Kim", "back="+back).header.Get("Location"); got != want {
 			t.Errorf("back to %q leads to %q, want %q", back, got, want)

@@ -49,8 +49,8 @@ const (
 	answerTime     = 2 * time.Minute
 )
 
-// New returns the pages as a handler for [Root] and what lies below it. It is safe
-// for concurrent use.
+// New returns the pages as a handler for [Root] and what lies below it, and for the
+// path / of a browser, which it sends there. It is safe for concurrent use.
 func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -64,9 +64,11 @@ func New(o Options) http.Handler {
 		s.mux.HandleFunc(rt.method+" "+Root+rt.path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt) })
 	}
 	s.mux.HandleFunc("GET "+Root+"/static/{name}", s.static)
-	s.mux.HandleFunc("GET "+Root, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, Root+"/", http.StatusSeeOther)
-	})
+	for _, path := range []string{Root, "/{$}"} {
+		s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, Root+"/", http.StatusSeeOther)
+		})
+	}
 	return s
 }
 
