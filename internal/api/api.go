@@ -45,9 +45,15 @@ type Options struct {
 
 	Metrics http.Handler // of /metrics; nil means there are none
 
-	MaxBodyBytes int64         // of one request; 0 means [DefaultMaxBodyBytes]
-	Timeout      time.Duration // of one request, besides what a claim waits; 0 means [DefaultTimeout]
-	Version      string
+	MaxBodyBytes int64 // of one request; 0 means [DefaultMaxBodyBytes]
+	// MaxInflightBytes bounds the bodies of all requests together that are in memory
+	// at once; 0 means [DefaultMaxInflightBytes]. Beyond it requests wait for
+	// InflightWait, or two seconds, and are answered with 503 and Retry-After.
+	MaxInflightBytes int64
+	InflightWait     time.Duration
+
+	Timeout time.Duration // of one request, besides what a claim waits; 0 means [DefaultTimeout]
+	Version string
 
 	// Broker says whether the message broker can be published to, and what is wrong
 	// with it. Readiness tells of it and does not depend on it; nil means that there
@@ -79,6 +85,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
 	}
+	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.live = o.Feed.complete(o.Log)
 	s.feed = feed.New(o.DB, s.live.Options)
 	for _, rt := range s.routes() {
@@ -130,4 +137,5 @@ type server struct {
 	methods   map[string]map[string]bool // of the paths without parameters
 	registry  huma.Registry
 	document  []byte // OpenAPI
+	inflight  *inflight
 }

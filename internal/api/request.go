@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"os"
@@ -74,7 +73,8 @@ func (x *exchange) body() (doc []byte, media string, err error) {
 	connection := http.NewResponseController(x.w)
 	deadline, _ := x.ctx.Deadline()
 	_ = connection.SetReadDeadline(deadline) // an httptest recorder has none
-	doc, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
+	body := http.MaxBytesReader(x.w, x.r.Body, limit)
+	doc, err = x.readAll(body)
 	if err == nil {
 		// It would end a claim that waits. When the body broke off it stays, or
 		// net/http would wait for the rest.
@@ -84,6 +84,8 @@ func (x *exchange) body() (doc []byte, media string, err error) {
 	switch {
 	case errors.As(err, &large):
 		return nil, "", x.tooLarge()
+	case errors.Is(err, errNoRoom):
+		return nil, "", x.noRoom(body)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, "", refusal{http.StatusRequestTimeout, tasker.Errorf(tasker.Unavailable,
 			"the body did not arrive within %s", x.route.timeout)}

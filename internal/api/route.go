@@ -26,6 +26,7 @@ type route struct {
 	maxBody      int64         // 0 means the server's limit
 	wait         time.Duration // that it may take beyond the server's timeout
 	quiet        bool          // its requests are logged for debugging only
+	unmetered    bool          // its bodies do not wait for room in memory
 	serve        func(*exchange) error
 
 	schema  *huma.Schema  // of the body
@@ -49,6 +50,7 @@ type exchange struct {
 	server  *server
 	query   map[string]string // checked, with defaults
 	quietly bool              // nothing happened that a log should tell
+	room    reservation       // of the body
 }
 
 // run serves a request whose route is known.
@@ -56,6 +58,10 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 	defer cancel()
 	x := &exchange{w: w, r: r, ctx: ctx, route: rt, server: s, quietly: rt.quiet}
+	if !rt.unmetered {
+		x.room.of = s.inflight
+	}
+	defer x.room.release()
 	note := noteOf(ctx)
 	note.route = rt.path
 	var err error

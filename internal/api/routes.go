@@ -15,6 +15,9 @@ const (
 	workPath = "/v1/workers/{worker_uuid}"
 )
 
+// maxLeasesBytes is room for the leases of one heartbeat, a thousand.
+const maxLeasesBytes = 512 << 10
+
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
@@ -231,7 +234,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "POST", path: workPath + "/claims", id: "claimSteps", tag: tag,
 			summary: "Take steps to execute, waiting up to wait_ms for some",
-			body:    apiv1.ClaimSteps{}, wait: maxWait,
+			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: freeBytes,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
 			serve:   s.claimSteps,
 		},
@@ -248,7 +251,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", tag: tag,
 			summary: "Keep the leases of steps that are being executed",
 			about:   "Safe to repeat. Stop the work of leases that are lost.",
-			body:    apiv1.Leases{}, quiet: true,
+			body:    apiv1.Leases{}, quiet: true, maxBody: maxLeasesBytes, unmetered: true,
 			answers: map[int]any{http.StatusOK: apiv1.HeartbeatAnswer{}},
 			serve:   s.heartbeat,
 		},

@@ -160,7 +160,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	guard := &auth.Guard{LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts()}
 	sinks := o.Config.Emission.SinkNames()
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), Version: o.Version,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
 		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks,
 	})
 	mounted := maps.Clone(o.Mount)
@@ -175,7 +175,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		handler = greet(handler, pages)
 	}
 	server := &http.Server{
-		Handler: mount(handler, mounted), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: closeChunked(mount(handler, mounted)), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
@@ -192,6 +192,19 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		return errors.Join(server.Close(), ignoreClosed(<-served))
 	}
 	return ignoreClosed(<-served)
+}
+
+// closeChunked ends the connection behind a chunked request. It may have had a
+// Content-Length as well, which net/http hides and a proxy in front may have
+// believed, so that the two would not agree where the next request begins
+// (RFC 9112, 6.1).
+func closeChunked(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // greet has the pages answer who opens the server in a browser.

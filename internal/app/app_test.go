@@ -257,6 +257,34 @@ func TestRequestsUnderWayFinish(t *testing.T) {
 	}
 }
 
+// TestNothingIsReadBehindAChunkedBody: where a request says its length twice, what
+// follows on its connection may be a request that nobody else has seen.
+func TestNothingIsReadBehindAChunkedBody(t *testing.T) {
+	s := start(t, options(pgtest.New(t).URL))
+	at, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", at.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	const request = "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		"2\r\n{}\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatalf("the connection is kept: %v", err)
+	}
+	if n := strings.Count(string(all), "HTTP/1.1 "); n != 1 || !strings.Contains(string(all), "Connection: close") {
+		t.Errorf("%d answers:\n%s", n, all)
+	}
+}
+
 func TestRequestsAreCutOffAtTheEndOfTheTimeout(t *testing.T) {
 	t.Parallel()
 	h, o := newSlow(), options(pgtest.New(t).URL)

@@ -48,6 +48,8 @@ type Server struct {
 
 	MaxBodyBytes int `toml:"max_body_bytes" range:"65536..67108864" doc:"Size of the largest request body that is read, in bytes."`
 
+	MaxInflightBytes int `toml:"max_inflight_bytes" range:"65536..17179869184" doc:"Size of the request bodies that are read at the same time, all together, in bytes: at the worst each takes eight times as much memory. Requests beyond it wait for two seconds and are then refused with 503. At least max_body_bytes."`
+
 	ShutdownTimeoutSeconds int `toml:"shutdown_timeout_seconds" range:"1..600" doc:"Time that requests and passes under way get to finish when the server stops, in seconds."`
 }
 
@@ -198,7 +200,7 @@ type Log struct {
 // Default returns what holds when nothing is said.
 func Default() Config {
 	return Config{
-		Server:   Server{Listen: "127.0.0.1:8080", MaxBodyBytes: 8 << 20, ShutdownTimeoutSeconds: 30},
+		Server:   Server{Listen: "127.0.0.1:8080", MaxBodyBytes: 8 << 20, MaxInflightBytes: 64 << 20, ShutdownTimeoutSeconds: 30},
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
 		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
 		MessageQueue: MessageQueue{

@@ -249,6 +249,7 @@ func TestValidate(t *testing.T) {
 			*c = Config{Server: Server{Listen: "8080", Environment: "no name!"}, Database: Database{URL: "mysql://root:secret@localhost"}}
 		}, []string{
 			`server.max_body_bytes: must be from 65536 to 67108864, not 0`,
+			`server.max_inflight_bytes: must be from 65536 to 17179869184, not 0`,
 			`server.shutdown_timeout_seconds: must be from 1 to 600, not 0`,
 			`database.max_connections: must be from 2 to 1000, not 0`,
 			`database.statement_timeout_ms: must be from 100 to 600000, not 0`,
@@ -278,6 +279,9 @@ func TestValidate(t *testing.T) {
 			`message_queue.rabbitmq.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
 			`message_queue.rabbitmq.dead_letter.exchange: must be letters, digits, dots, dashes, colons and underscores, at most 200, and not begin with amq.; not ""`,
 			`staleness_detection.thresholds.steps_in_process_minutes: must be more than workers.lease_seconds (0 seconds), not 0: a lost worker has to be noticed before its task is stale`,
+		}},
+		{"no room for one body", func(c *Config) { c.Server.MaxBodyBytes, c.Server.MaxInflightBytes = 8<<20, 4<<20 }, []string{
+			`server.max_inflight_bytes: must be at least server.max_body_bytes (8388608), not 4194304: the largest body could never be read`,
 		}},
 		{"heartbeat", func(c *Config) { c.Workers.HeartbeatIntervalSeconds = 11 }, []string{
 			`workers.heartbeat_interval_seconds: must be at most a third of workers.lease_seconds (30), not 11: a worker may miss two heartbeats`,
@@ -440,7 +444,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 51 {
+	if n := len(Keys()); n != 52 {
 		t.Errorf("%d keys", n)
 	}
 }

@@ -30,6 +30,9 @@ func (c Config) Validate() error {
 	if wrong := listenFault(c.Server.Listen); wrong != "" {
 		add("server.listen", "%s", wrong)
 	}
+	if sv := c.Server; sv.MaxInflightBytes < sv.MaxBodyBytes {
+		add("server.max_inflight_bytes", "must be at least server.max_body_bytes (%d), not %d: the largest body could never be read", sv.MaxBodyBytes, sv.MaxInflightBytes)
+	}
 	if e := c.Server.Environment; e != "" && !environmentPattern.MatchString(e) {
 		add("server.environment", "must be letters, digits, dots, dashes and underscores, not %q", e)
 	}

@@ -1,0 +1,174 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker/internal/api"
+)
+
+// peak samples the memory in use until stop is called, which returns the most.
+func peak() (stop func() uint64) {
+	runtime.GC()
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	ctx, cancel := context.WithCancel(context.Background())
+	most := make(chan uint64)
+	go func() {
+		var top uint64
+		for ctx.Err() == nil {
+			runtime.ReadMemStats(&now)
+			top = max(top, now.HeapInuse)
+			time.Sleep(5 * time.Millisecond) // a sample, not a wait
+		}
+		most <- top
+	}()
+	return func() uint64 {
+		cancel()
+		return max(<-most, before.HeapInuse) - before.HeapInuse
+	}
+}
+
+// values is a JSON array of n zeros.
+func values(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
+
+// TestMemoryOfManyLargeBodies sends 24 bodies of 4 MiB at once, once of values that
+// make nothing and once of contexts that are as costly as may be: either way the
+// server takes at most 512 MiB, and those that it has no room for are told to
+// come again.
+func TestMemoryOfManyLargeBodies(t *testing.T) {
+	const size, senders, most = 4 << 20, 24, 512 << 20
+	task := `{"namespace":"shop","name":"order","context":{"order":1,"a":` + values(99_000) + `}}`
+	long := `{"namespace":"shop","name":"order","context":{"order":1,"a":"` + strings.Repeat("x", 200<<10) + `"}}`
+	costly := "[" + strings.Repeat(task+",", 9) + strings.Repeat(long+",", (size-9*len(task))/len(long)-1) + strings.Replace(long, ":1", `:"x"`, 1) + "]" // refused by its schema, after all is decoded
+	for name, body := range map[string]string{"zeros": values(size/2 - 1), "contexts": costly} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.register(chain)
+			stop := peak()
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			statuses := map[int]int{}
+			for range senders {
+				wg.Go(func() {
+					r, _ := http.NewRequestWithContext(t.Context(), "POST", h.server.URL+"/v1/tasks/bulk", strings.NewReader(body))
+					r.Header.Set("Content-Type", "application/json")
+					answer, err := h.server.Client().Do(r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer answer.Body.Close()
+					_, _ = io.Copy(io.Discard, answer.Body)
+					if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "" {
+						t.Error("503 without Retry-After")
+					}
+					mu.Lock()
+					statuses[answer.StatusCode]++
+					mu.Unlock()
+				})
+			}
+			wg.Wait()
+			used := stop()
+			t.Logf("%d bodies of %d KiB: %v, +%d MiB", senders, len(body)>>10, statuses, used>>20)
+			if used > most {
+				t.Errorf("the server took %d MiB more", used>>20)
+			}
+			done := statuses[http.StatusBadRequest] + statuses[http.StatusCreated]
+			if done == 0 || done+statuses[http.StatusServiceUnavailable] != senders {
+				t.Errorf("answers: %v", statuses)
+			}
+		})
+	}
+}
+
+// holdBody begins a request whose body does not end, and returns when the server
+// has read what was sent of it.
+func (h *house) holdBody(path string, sent int) net.Conn {
+	h.Helper()
+	c, err := net.Dial("tcp", h.server.Listener.Addr().String())
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { c.Close() })
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, sent+1)
+	if _, err := c.Write(bytes.Repeat([]byte(" "), sent)); err != nil {
+		h.Fatal(err)
+	}
+	return c
+}
+
+// TestABodyWithoutRoomIsRefused while others hold the room, and nobody waits for
+// ever: not those who wait for each other, not small requests, not heartbeats.
+func TestABodyWithoutRoomIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) {
+		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, 50*time.Millisecond
+	})
+	h.register(chain)
+	worker := h.worker()
+	large := `{"namespace":"shop","name":"order","context":{"order":1},"reason":"` + strings.Repeat(" ", 600<<10) + `"}`
+	var held []net.Conn
+	for range 3 { // together more than there is, so that some of them are refused
+		held = append(held, h.holdBody("/v1/tasks", 512<<10))
+	}
+	refused := 0
+	for refused == 0 {
+		got := h.send("POST", "/v1/tasks", large)
+		switch got.status {
+		case http.StatusServiceUnavailable:
+			refused++
+			if got.header.Get("Retry-After") == "" || !strings.Contains(got.text, "max_inflight_bytes") {
+				t.Errorf("refused with %v: %s", got.header, got.text)
+			}
+		case http.StatusBadRequest: // the others have not been read yet
+		default:
+			t.Fatalf("%d %s", got.status, got.text)
+		}
+	}
+	h.createTask(1)
+	leases := `{"leases":[]` + strings.Repeat(" ", 500<<10) + `}`
+	if got := h.send("POST", worker+"/heartbeat", leases); got.status != http.StatusOK {
+		t.Errorf("a heartbeat beside large bodies: %d %s", got.status, got.text)
+	}
+	for _, c := range held {
+		c.Close()
+	}
+	for h.send("POST", "/v1/tasks", large).status == http.StatusServiceUnavailable { // until the server knows that they are gone
+		if t.Context().Err() != nil {
+			t.Fatal("the room is never given back")
+		}
+	}
+}
+
+// TestABodyHoldsWhatHasArrived: a sender that announces much and sends nothing
+// takes no room from others.
+func TestABodyHoldsWhatHasArrived(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *api.Options) {
+		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, time.Millisecond
+	})
+	h.register(chain)
+	for range 20 {
+		c, err := net.Dial("tcp", h.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "POST /v1/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", 1<<20)
+	}
+	body := fmt.Sprintf(`{"namespace":"shop","name":"order","context":{"order":1,"a":[%s"x"]}}`, strings.Repeat(`"`+strings.Repeat("x", 100<<10)+`",`, 8))
+	if got := h.send("POST", "/v1/tasks", json.RawMessage(body)); got.status != http.StatusCreated {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+}
