@@ -82,6 +82,8 @@ const (
 	WorkerLost  = "worker_lost"  // the lease ran out: the worker fell silent
 	StepTimeout = "step_timeout" // the attempt ran longer than timeout_seconds
 	QueueExpiry = "queue_expiry" // no worker took the step in time
+
+	InvalidResult = "invalid_result" // the handler returned what cannot be stored
 )
 
 // An Assignment is a step handed to a worker, with all that its handler needs.
@@ -95,7 +97,8 @@ type Assignment struct {
 	Handler           string
 	Attempt           int
 	MaxAttempts       int
-	Fence             int64 // identifies this attempt's lease; goes up with every claim
+	Fence             int64  // identifies this attempt's lease, goes up with every claim; 0 where a server hands it out
+	LeaseToken        string // identifies it to the server that handed it out; opaque
 	LeaseExpiresAt    time.Time
 	Deadline          *time.Time // end of timeout_seconds; nil means none
 	CorrelationID     string
@@ -110,11 +113,13 @@ type StepRef struct {
 	StepUUID ID
 }
 
-// A Lease names one attempt of one step: the right to report its outcome.
+// A Lease names one attempt of one step: the right to report its outcome. Inside
+// the engine's program it is named by its fence, to a server by its token.
 type Lease struct {
 	TaskUUID ID
 	StepUUID ID
 	Fence    int64
+	Token    string
 }
 
 // An Outcome is what a worker reports of one attempt.

@@ -96,22 +96,6 @@ func TestForEnvironment(t *testing.T) {
 	}
 }
 
-func TestLeaseToken(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		l := tasker.Lease{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID(), Fence: rapid.Int64Min(0).Draw(t, "fence")}
-		got, err := tasker.ParseLease(l.StepUUID, l.Token())
-		if err != nil || got != l {
-			t.Fatalf("got %+v, %v, want %+v", got, err, l)
-		}
-	})
-	for _, bad := range []string{"", "x", "AAAA", "!!!!", "AaH70RJacZahYzLdXUv7qwAAAAAAAAABAA"} {
-		if _, err := tasker.ParseLease(tasker.NewID(), bad); tasker.CodeOf(err) != tasker.Invalid {
-			t.Errorf("token %q gives %v", bad, err)
-		}
-	}
-}
-
 func TestCauses(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

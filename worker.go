@@ -1,10 +1,6 @@
 package tasker
 
-import (
-	"encoding/base64"
-	"encoding/binary"
-	"time"
-)
+import "time"
 
 // A WorkerSpec is what a worker says of itself when it registers.
 type WorkerSpec struct {
@@ -96,28 +92,10 @@ type Receipt struct {
 	Next     []Assignment
 }
 
-const leaseBytes = 16 + 8
-
-// Token spells the lease as the opaque string that travels to workers.
-func (l Lease) Token() string {
-	var b [leaseBytes]byte
-	copy(b[:16], l.TaskUUID[:])
-	binary.BigEndian.PutUint64(b[16:], uint64(l.Fence))
-	return base64.RawURLEncoding.EncodeToString(b[:])
-}
-
-// ParseLease reads the token of a lease on step. The error is Invalid.
-func ParseLease(step ID, token string) (Lease, error) {
-	b, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(b) != leaseBytes {
-		return Lease{}, Errorf(Invalid, "lease_token of step %s is not one that a claim gave out", step)
-	}
-	l := Lease{StepUUID: step, Fence: int64(binary.BigEndian.Uint64(b[16:]))}
-	copy(l.TaskUUID[:], b[:16])
-	return l, nil
-}
+// NoFence is the fence of a lease that no claim gave out.
+const NoFence = -1
 
 // Lease returns the right to report the outcome of a.
 func (a Assignment) Lease() Lease {
-	return Lease{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID, Fence: a.Fence}
+	return Lease{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID, Fence: a.Fence, Token: a.LeaseToken}
 }

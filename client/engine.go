@@ -137,14 +137,14 @@ func (e *Engine) LeaveWorker(ctx context.Context, worker tasker.ID) error {
 func spellLeases(leases []tasker.Lease) apiv1.Leases {
 	out := apiv1.Leases{Leases: make([]apiv1.Lease, len(leases))}
 	for i, l := range leases {
-		out.Leases[i] = apiv1.Lease{StepUUID: l.StepUUID.String(), LeaseToken: l.Token()}
+		out.Leases[i] = apiv1.Lease{StepUUID: l.StepUUID.String(), LeaseToken: l.Token}
 	}
 	return out
 }
 
 func spellOutcome(o tasker.Outcome) apiv1.Result {
 	r := apiv1.Result{
-		StepUUID: o.StepUUID.String(), LeaseToken: o.Token(),
+		StepUUID: o.StepUUID.String(), LeaseToken: o.Token,
 		Success: o.Success, Result: o.Result, Metadata: o.Metadata,
 	}
 	if f := o.Failure; f != nil {
@@ -163,17 +163,13 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 		if err != nil {
 			return nil, err
 		}
-		lease, err := tasker.ParseLease(step, s.LeaseToken)
-		if err != nil {
-			return nil, misspelt("lease_token", s.LeaseToken)
-		}
 		task, err := readID("task_uuid", s.TaskUUID)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, tasker.Assignment{
 			StepUUID: step, TaskUUID: task, Namespace: s.Namespace, TaskName: s.TaskName, TaskVersion: s.TaskVersion,
-			Name: s.Name, Handler: s.Handler, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, Fence: lease.Fence,
+			Name: s.Name, Handler: s.Handler, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, LeaseToken: s.LeaseToken,
 			LeaseExpiresAt: s.LeaseExpiresAt, Deadline: s.Deadline, CorrelationID: s.CorrelationID,
 			Context: s.Context, DependencyResults: s.DependencyResults, Initialization: s.Initialization,
 		})

@@ -137,7 +137,7 @@ func TestTaskFromSubmissionToEnd(t *testing.T) {
 	if diff := cmp.Diff(`{"politely":true}`, string(ask.Initialization)); diff != "" {
 		t.Errorf("initialization (-want +got):\n%s", diff)
 	}
-	beat := must(e.Heartbeat(ctx, w, []tasker.Lease{ask.Lease(), {TaskUUID: task, StepUUID: tasker.NewID(), Fence: 1}})).or(t)
+	beat := must(e.Heartbeat(ctx, w, []tasker.Lease{ask.Lease(), {TaskUUID: task, StepUUID: tasker.NewID(), Token: ask.LeaseToken}})).or(t)
 	if len(beat.Extended) != 1 || beat.Extended[0].StepUUID != ask.StepUUID || len(beat.Lost) != 1 {
 		t.Fatalf("beat %+v", beat)
 	}
@@ -157,7 +157,7 @@ func TestTaskFromSubmissionToEnd(t *testing.T) {
 	greet = claimOne(t, e, w)
 	receipt = must(e.Report(ctx, w, []tasker.Outcome{
 		{Lease: greet.Lease(), Success: true, Result: json.RawMessage(`"hello"`)},
-		{Lease: tasker.Lease{TaskUUID: task, StepUUID: ask.StepUUID, Fence: 99}, Success: true},
+		{Lease: tasker.Lease{TaskUUID: task, StepUUID: ask.StepUUID, Token: greet.LeaseToken}, Success: true},
 	}, 0)).or(t)
 	if len(receipt.Accepted) != 1 || len(receipt.Rejected) != 1 || receipt.Rejected[0].Code != tasker.StaleLease {
 		t.Fatalf("receipt %+v: want one accepted, one stale", receipt)

@@ -138,6 +138,8 @@ func (r *reporter) answered(ctx context.Context, batch []*attempt, receipt taske
 	for _, at := range batch {
 		x, no := rejected[at.StepUUID]
 		switch {
+		case no && x.Code == tasker.Unavailable:
+			again = append(again, at) // the engine cannot say now what became of it
 		case no && badForm(x.Code) && r.restate(at, x.Message):
 			again = append(again, at)
 		case no:

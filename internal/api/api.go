@@ -18,11 +18,13 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tasker/apiv1"
 	"tasker/internal/auth"
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
@@ -86,6 +88,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
+	s.leases = leaseTokens{db: o.DB}
 	s.live = o.Feed.complete(o.Log)
 	s.feed = feed.New(o.DB, s.live.Options)
 	for _, rt := range s.routes() {
@@ -97,6 +100,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.run(w, r, rt) })
 	}
 	s.document = s.describe()
+	s.claimSchema = s.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
 	if o.Guard == nil {
 		o.Guard = &auth.Guard{}
 	}
@@ -127,6 +131,7 @@ type server struct {
 	sinks    []string
 	live     FeedOptions
 	feed     *feed.Feed
+	leases   leaseTokens
 	log      *slog.Logger
 	version  string
 	ready    func(context.Context) error
@@ -138,4 +143,6 @@ type server struct {
 	registry  huma.Registry
 	document  []byte // OpenAPI
 	inflight  *inflight
+
+	claimSchema *huma.Schema // of the claim within a report of results
 }

@@ -220,7 +220,7 @@ func TestBadInput(t *testing.T) {
 		{"results that are none", "POST", worker + "/results", `{"results":{}}`, nil, 400, "INVALID", "results"},
 		{"no results", "POST", worker + "/results", `{}`, nil, 400, "INVALID", "results: is missing"},
 		{"results of another kind", "POST", worker + "/results", `{"outcomes":[]}`, nil, 400, "INVALID", "outcomes"},
-		{"more after the results", "POST", worker + "/results", `{"results":[]}{}`, nil, 400, "INVALID", "after the end"},
+		{"more after the results", "POST", worker + "/results", `{"results":[]}{}`, nil, 400, "INVALID", "more text after the end"},
 		{"claim too much", "POST", worker + "/results", `{"results":[],"claim":{"max":1001}}`, nil, 400, "INVALID", "claim.max"},
 
 		// Browsers

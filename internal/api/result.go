@@ -1,25 +1,23 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"tasker"
 	"tasker/apiv1"
 	"tasker/internal/payload"
 )
 
-// A reported is a batch of results of which each is still to be read: one that
-// cannot be read must not hold up the others.
-type reported struct {
-	Results []json.RawMessage `json:"results"`
-	Claim   *apiv1.ClaimSteps `json:"claim"`
-}
-
 func (s *server) reportResults(x *exchange) error {
 	worker, err := x.id("worker_uuid")
+	if err != nil {
+		return err
+	}
+	key, err := s.leases.key(x.ctx)
 	if err != nil {
 		return err
 	}
@@ -27,21 +25,14 @@ func (s *server) reportResults(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	outcomes := make([]tasker.Outcome, 0, len(req.Results))
-	rejected := []apiv1.RejectedResult{}
-	for i, doc := range req.Results {
-		o, err := readResult(doc)
-		if err != nil {
-			rejected = append(rejected, apiv1.RejectedResult{
-				StepUUID: stepOf(doc), Code: string(tasker.Invalid), Message: fmt.Sprintf("results[%d]: %v", i, err),
-			})
-			continue
-		}
-		outcomes = append(outcomes, o)
+	reports := readReports(req.results, key, worker)
+	outcomes, err := s.outcomes(x, reports)
+	if err != nil {
+		return err
 	}
 	claim := 0
-	if req.Claim != nil && s.stopping.Err() == nil {
-		claim = req.Claim.Max
+	if s.stopping.Err() == nil {
+		claim = req.claim
 	}
 	receipt, err := s.engine.Report(x.ctx, worker, outcomes, claim)
 	if err != nil {
@@ -50,123 +41,291 @@ func (s *server) reportResults(x *exchange) error {
 	if len(receipt.Next) > 0 && x.r.Context().Err() != nil {
 		return s.giveBack(x, worker, receipt.Next)
 	}
-	for _, r := range receipt.Rejected {
-		rejected = append(rejected, apiv1.RejectedResult{StepUUID: r.StepUUID.String(), Code: string(r.Code), Message: r.Message})
+	answer := answerReports(reports, receipt)
+	answer.Steps = spellAssignments(key, worker, receipt.Next)
+	return x.answer(http.StatusOK, answer)
+}
+
+// outcomes returns what the reports that were understood say, under leases that
+// are the worker's.
+func (s *server) outcomes(x *exchange, reports []report) ([]tasker.Outcome, error) {
+	var held []heldLease
+	var outcomes []tasker.Outcome
+	for _, r := range reports {
+		if r.fault == "" {
+			held = append(held, r.held)
+			outcomes = append(outcomes, r.outcome)
+		}
 	}
-	return x.answer(http.StatusOK, apiv1.ReportAnswer{
-		Accepted: spell(receipt.Accepted, tasker.ID.String), Rejected: rejected, Steps: spell(receipt.Next, spellAssignment),
-	})
+	leases, err := s.leases.verified(x.ctx, held)
+	if err != nil {
+		return nil, err
+	}
+	for i := range outcomes {
+		outcomes[i].Lease = leases[i]
+	}
+	return outcomes, nil
+}
+
+// answerReports says of each report what became of it. A failure that was not
+// understood as a whole has failed its attempt, and is not accepted.
+func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer {
+	answer := apiv1.ReportAnswer{Accepted: []string{}, Rejected: []apiv1.RejectedResult{}}
+	doubts := map[tasker.ID]string{}
+	for i, r := range reports {
+		switch {
+		case r.fault != "":
+			answer.Rejected = append(answer.Rejected, apiv1.RejectedResult{
+				StepUUID: r.step, Code: string(tasker.Invalid), Message: fmt.Sprintf("results[%d]%s", i, r.fault),
+			})
+		case r.doubt != "":
+			doubts[r.held.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt was failed with what could be understood", i, r.doubt)
+		}
+	}
+	for _, step := range receipt.Accepted {
+		if doubt, ok := doubts[step]; ok {
+			answer.Rejected = append(answer.Rejected, apiv1.RejectedResult{StepUUID: step.String(), Code: string(tasker.Invalid), Message: doubt})
+			continue
+		}
+		answer.Accepted = append(answer.Accepted, step.String())
+	}
+	for _, r := range receipt.Rejected {
+		answer.Rejected = append(answer.Rejected, apiv1.RejectedResult{StepUUID: r.StepUUID.String(), Code: string(r.Code), Message: r.Message})
+	}
+	return answer
 }
 
 // maxResults is how many results one request may report.
 const maxResults = 1000
 
+// A reported is a batch of results of which each is still to be read: one that
+// cannot be read must not hold up the others.
+type reported struct {
+	results [][]member
+	claim   int // 0: none
+}
+
+// readReported reads the frame of the body, as strictly as every other body but
+// without decoding the results, which may be large.
 func (x *exchange) readReported() (reported, error) {
 	var req reported
 	doc, _, err := x.body()
 	if err != nil {
 		return req, err
 	}
-	if err := strictly(doc, &req); err != nil {
-		return req, tasker.Errorf(tasker.Invalid, "the body is not {results: [...], claim}: %v", err)
+	if !json.Valid(doc) {
+		return req, notJSON(doc)
 	}
-	var faults []tasker.Fault
-	if req.Results == nil {
+	members, ok := membersOf(doc)
+	if !ok {
+		return req, invalidBody([]tasker.Fault{{Message: "the body must be an object {results, claim}"}})
+	}
+	faults := frameFaults(members, "claim", "results")
+	missing := true
+	for _, m := range members {
+		switch m.key {
+		case "results":
+			missing = false
+			var wrong []tasker.Fault
+			req.results, wrong = readFrames(m.value)
+			faults = append(faults, wrong...)
+		case "claim":
+			var wrong []tasker.Fault
+			req.claim, wrong = x.readClaim(m.value)
+			faults = append(faults, wrong...)
+		}
+	}
+	if missing {
 		faults = append(faults, tasker.Fault{Path: "results", Message: "is missing"})
 	}
-	if len(req.Results) > maxResults {
-		faults = append(faults, tasker.Fault{Path: "results", Message: fmt.Sprintf("has %d elements; %d is the limit", len(req.Results), maxResults)})
-	}
-	if c := req.Claim; c != nil && (c.Max < 1 || c.Max > maxLimit) {
-		faults = append(faults, tasker.Fault{Path: "claim.max", Message: fmt.Sprintf("must be from 1 to %d, not %d", maxLimit, c.Max)})
-	}
 	if len(faults) > 0 {
-		return req, invalidBody(faults)
+		return req, invalidBody(faults[:min(len(faults), maxFaults)])
 	}
 	return req, nil
 }
 
-// strictly decodes a document that must have no key that v has not.
-func strictly(doc []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return err
+// notJSON says where a body ceases to be JSON.
+func notJSON(doc []byte) error {
+	faults, _ := payload.Faults(doc, payload.Limits{Bytes: len(doc), Depth: bodyDepth, Keys: bodyKeys}, 1)
+	if len(faults) == 0 { // the two readers differ; that is no reason to take it
+		faults = []tasker.Fault{{Message: "the document is malformed"}}
 	}
-	if dec.More() {
-		return fmt.Errorf("there is more after the end of the document, at byte %d", dec.InputOffset())
-	}
-	return nil
+	return tasker.Errorf(tasker.Invalid, "the body is not JSON: %s", faults[0]).WithDetails(faults)
 }
 
-// A rawResult is a result of which only the frame is understood.
-type rawResult struct {
-	StepUUID   string          `json:"step_uuid"`
-	LeaseToken string          `json:"lease_token"`
-	Success    *bool           `json:"success"`
-	Result     json.RawMessage `json:"result"`
-	Metadata   json.RawMessage `json:"metadata"`
-	Error      json.RawMessage `json:"error"`
+// frameFaults names the keys that are there twice or are not among the known ones.
+func frameFaults(members []member, known ...string) []tasker.Fault {
+	var faults []tasker.Fault
+	for i, m := range members {
+		switch {
+		case !slices.Contains(known, m.key) && isNull(m.value): // it asks for nothing
+		case !slices.Contains(known, m.key):
+			faults = append(faults, tasker.Fault{Path: shorten(m.key), Message: "is not known here; known are " + strings.Join(known, ", ")})
+		case slices.ContainsFunc(members[:i], func(before member) bool { return before.key == m.key }):
+			faults = append(faults, tasker.Fault{Path: m.key, Message: "the key is there twice"})
+		}
+		if len(faults) == maxFaults {
+			break
+		}
+	}
+	return faults
 }
 
-// readResult reads one result. Of a failure only the frame must be right.
-func readResult(doc json.RawMessage) (tasker.Outcome, error) {
-	var r rawResult
-	if err := json.Unmarshal(doc, &r); err != nil {
-		return tasker.Outcome{}, err
+// readFrames takes the results apart. One that does not say which step it is about
+// could not be answered, so the body is refused.
+func readFrames(doc json.RawMessage) ([][]member, []tasker.Fault) {
+	list := slices.Collect(payload.Elements(doc))
+	switch {
+	case kind(doc) != anArray:
+		return nil, []tasker.Fault{{Path: "results", Message: "must be an array, not " + kind(doc)}}
+	case len(list) > maxResults:
+		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("has %d elements; %d is the limit", len(list), maxResults)}}
 	}
-	step, err := parseID(r.StepUUID)
+	frames := make([][]member, len(list))
+	var faults []tasker.Fault
+	for i, one := range list {
+		path := fmt.Sprintf("results[%d]", i)
+		var ok bool
+		if frames[i], ok = membersOf(one); !ok {
+			faults = append(faults, tasker.Fault{Path: path, Message: "must be an object, not " + kind(one)})
+			continue
+		}
+		if wrong := stepFault(frames[i]); wrong != "" {
+			faults = append(faults, tasker.Fault{Path: path + ".step_uuid", Message: wrong})
+		}
+	}
+	return frames, faults
+}
+
+// stepFault says why a result does not name one step.
+func stepFault(result []member) string {
+	found, wrong := 0, ""
+	for _, m := range result {
+		if m.key != "step_uuid" {
+			continue
+		}
+		found++
+		if kind(m.value) != aString {
+			wrong = "must be a string, not " + kind(m.value)
+		}
+	}
+	switch found {
+	case 0:
+		return "is missing"
+	case 1:
+		return wrong
+	default:
+		return "the key is there twice"
+	}
+}
+
+// readClaim reads how many steps a report asks for.
+func (x *exchange) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
+	if given(doc) == nil {
+		return 0, nil
+	}
+	faults, _ := payload.Faults(doc, payload.Limits{}, maxFaults)
+	if len(faults) == 0 {
+		faults = x.server.check(x.server.claimSchema, doc)
+	}
+	for i, f := range faults {
+		faults[i] = tasker.Fault{Path: within("claim", f.Path), Message: f.Message}
+		if f.Path == "" {
+			faults[i].Path = "claim"
+		}
+	}
+	var claim apiv1.ClaimSteps
+	if len(faults) == 0 && json.Unmarshal(doc, &claim) != nil {
+		faults = []tasker.Fault{{Path: "claim", Message: "must be {max}"}}
+	}
+	return claim.Max, faults
+}
+
+// A member is one key of an object and its value, unread.
+type member struct {
+	key   string
+	value json.RawMessage
+}
+
+// membersOf returns the members of an object in their order, a key that is there
+// twice twice, and reports whether doc, which is valid JSON, is an object.
+func membersOf(doc json.RawMessage) (members []member, ok bool) {
+	for key, value := range payload.Members(doc) {
+		members = append(members, member{key, value})
+	}
+	return members, kind(doc) == anObject
+}
+
+// A report is one result as it was understood.
+type report struct {
+	step    string // as the worker spells it
+	held    heldLease
+	outcome tasker.Outcome
+	fault   string // why it counts for nothing
+	doubt   string // what of a failure was not understood
+}
+
+func readReports(frames [][]member, key *leaseKey, worker tasker.ID) []report {
+	reports := make([]report, len(frames))
+	for i, members := range frames {
+		reports[i].read(members, key, worker)
+	}
+	return reports
+}
+
+var resultKeys = []string{"error", "lease_token", "metadata", "result", "step_uuid", "success"}
+
+// read reads one result. Of a failure only the frame must be right: it is taken
+// whatever else is in it.
+func (r *report) read(members []member, key *leaseKey, worker tasker.ID) {
+	value := map[string]json.RawMessage{}
+	for _, m := range members {
+		value[m.key] = m.value
+	}
+	r.step, _ = text(value["step_uuid"])
+	step, err := parseID(r.step)
 	if err != nil {
-		return tasker.Outcome{}, fmt.Errorf("step_uuid %w", err)
+		r.step, r.fault = shorten(r.step), ".step_uuid: "+err.Error()
+		return
 	}
-	o := tasker.Outcome{Result: r.Result, Metadata: given(r.Metadata)}
-	if o.Lease, err = tasker.ParseLease(step, r.LeaseToken); err != nil {
-		return o, err
+	success := string(value["success"])
+	wrong := frameFaults(members, resultKeys...)
+	if success == "false" {
+		wrong = slices.DeleteFunc(wrong, func(f tasker.Fault) bool { return f.Path != "success" && f.Path != "lease_token" })
+	}
+	var token string
+	var isText bool
+	if value["lease_token"] != nil {
+		token, isText = text(value["lease_token"])
 	}
 	switch {
-	case r.Success == nil:
-		return o, fmt.Errorf("success is missing")
-	case !*r.Success:
-		o.Failure = readFailure(r.Error)
-		return o, nil
-	case given(r.Error) != nil:
-		return o, fmt.Errorf("error is there although success is true")
+	case len(wrong) > 0:
+		r.fault = "." + wrong[0].String()
+	case value["lease_token"] == nil:
+		r.fault = ".lease_token: is missing"
+	case !isText:
+		r.fault = ".lease_token: must be a string, not " + kind(value["lease_token"])
+	case success == "":
+		r.fault = ".success: is missing"
+	case success != "true" && success != "false":
+		r.fault = ".success: must be true or false, not " + kind(value["success"])
+	case success == "true" && given(value["error"]) != nil:
+		r.fault = ".error: is there although success is true"
 	}
-	o.Success = true
-	return o, strictly(doc, &apiv1.Result{})
-}
-
-// maxMalformed is how much of an error that nobody understands is kept.
-const maxMalformed = 8 << 10
-
-// readFailure makes the best of the error of a failure.
-func readFailure(doc json.RawMessage) *tasker.Failure {
-	var e apiv1.ResultError
-	if len(doc) == 0 || json.Unmarshal(doc, &e) == nil {
-		return failureOf(e)
+	if r.fault != "" {
+		return
 	}
-	var text string
-	if json.Unmarshal(doc, &text) == nil {
-		return &tasker.Failure{Message: text, Type: "malformed_error", Retryable: true}
+	if r.held, err = key.parseLease(worker, step, token); err != nil {
+		r.fault = ": " + err.Error()
+		return
 	}
-	// What could be decoded of it counts: above all whether to try again.
-	f := failureOf(e)
-	f.Type = "malformed_error"
-	f.Context = payload.CleanJSON(doc, payload.Limits{})
-	if f.Message == "" {
-		f.Message = payload.CleanText(string(doc), maxMalformed)
+	r.outcome = tasker.Outcome{Success: success == "true", Result: value["result"], Metadata: given(value["metadata"])}
+	if !r.outcome.Success {
+		r.outcome.Failure, r.doubt = readFailure(value["error"])
+		for _, f := range frameFaults(members, resultKeys...) {
+			if f.Path == "error" && r.doubt == "" {
+				r.doubt = ".error: " + f.Message
+			}
+		}
 	}
-	return f
-}
-
-// stepOf returns the step that a result names, however wrong the rest of it is.
-func stepOf(doc json.RawMessage) string {
-	var r struct {
-		StepUUID any `json:"step_uuid"`
-	}
-	_ = json.Unmarshal(doc, &r)
-	if r.StepUUID == nil {
-		return ""
-	}
-	return shorten(fmt.Sprint(r.StepUUID))
 }

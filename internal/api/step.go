@@ -2,10 +2,8 @@ package api
 
 import (
 	"cmp"
-	"math"
 	"net/http"
 	"reflect"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -149,15 +147,4 @@ func (s *server) completeStep(x *exchange) error {
 		return err
 	}
 	return x.answer(http.StatusOK, apiv1.FromStep(after))
-}
-
-// maxRetryAfter bounds how long a failure may make a step rest.
-const maxRetryAfter = 365 * 24 * time.Hour
-
-func failureOf(e apiv1.ResultError) *tasker.Failure {
-	retryAfter := min(max(e.RetryAfterMS, 0), int64(math.MaxInt64/time.Millisecond))
-	return &tasker.Failure{
-		Message: e.Message, Type: e.Type, Retryable: e.Retryable == nil || *e.Retryable,
-		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: given(e.Context),
-	}
 }

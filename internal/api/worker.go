@@ -48,6 +48,10 @@ func (s *server) claimSteps(x *exchange) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
+	key, err := s.leases.key(x.ctx) // without it nothing can be handed out
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(x.ctx)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
@@ -59,15 +63,15 @@ func (s *server) claimSteps(x *exchange) error {
 		return err
 	}
 	x.quietly = len(steps) == 0
-	return s.handOut(x, worker, steps)
+	return s.handOut(x, key, worker, steps)
 }
 
 // handOut answers with the steps, if somebody is there to receive them.
-func (s *server) handOut(x *exchange, worker tasker.ID, steps []tasker.Assignment) error {
+func (s *server) handOut(x *exchange, key *leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.giveBack(x, worker, steps)
 	}
-	return x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: spell(steps, spellAssignment)})
+	return x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: spellAssignments(key, worker, steps)})
 }
 
 func (s *server) takeSteps(x *exchange) error {
@@ -88,11 +92,15 @@ func (s *server) takeSteps(x *exchange) error {
 			return err
 		}
 	}
+	key, err := s.leases.key(x.ctx)
+	if err != nil {
+		return err
+	}
 	steps, err := s.engine.TakeSteps(x.ctx, worker, refs)
 	if err != nil {
 		return err
 	}
-	return s.handOut(x, worker, steps)
+	return s.handOut(x, key, worker, steps)
 }
 
 // giveBackTime is for the release of steps whose worker hung up.
@@ -109,11 +117,19 @@ func (s *server) giveBack(x *exchange, worker tasker.ID, steps []tasker.Assignme
 	return nil
 }
 
+func spellAssignments(key *leaseKey, worker tasker.ID, steps []tasker.Assignment) []apiv1.ClaimedStep {
+	return spell(steps, func(a tasker.Assignment) apiv1.ClaimedStep {
+		out := spellAssignment(a)
+		out.LeaseToken = key.spell(worker, a.Lease())
+		return out
+	})
+}
+
 func spellAssignment(a tasker.Assignment) apiv1.ClaimedStep {
 	out := apiv1.ClaimedStep{
 		StepUUID: a.StepUUID.String(), TaskUUID: a.TaskUUID.String(), Namespace: a.Namespace, TaskName: a.TaskName,
 		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
-		LeaseToken: a.Lease().Token(), LeaseExpiresAt: a.LeaseExpiresAt.UTC(), CorrelationID: a.CorrelationID,
+		LeaseExpiresAt: a.LeaseExpiresAt.UTC(), CorrelationID: a.CorrelationID,
 		Context: orEmpty(a.Context), DependencyResults: map[string]json.RawMessage{}, Initialization: orEmpty(a.Initialization),
 	}
 	if a.Deadline != nil {
@@ -192,12 +208,16 @@ func (s *server) readLeases(x *exchange) (tasker.ID, []tasker.Lease, error) {
 	if err := x.read(&req); err != nil {
 		return worker, nil, err
 	}
+	key, err := s.leases.key(x.ctx)
+	if err != nil {
+		return worker, nil, err
+	}
 	var faults []tasker.Fault
-	leases := make([]tasker.Lease, len(req.Leases))
+	held := make([]heldLease, len(req.Leases))
 	for i, l := range req.Leases {
 		step, err := parseID(l.StepUUID)
 		if err == nil {
-			leases[i], err = tasker.ParseLease(step, l.LeaseToken)
+			held[i], err = key.parseLease(worker, step, l.LeaseToken)
 		}
 		if err != nil {
 			faults = append(faults, tasker.Fault{Path: fmt.Sprintf("leases[%d]", i), Message: err.Error()})
@@ -206,7 +226,8 @@ func (s *server) readLeases(x *exchange) (tasker.ID, []tasker.Lease, error) {
 	if len(faults) > 0 {
 		return worker, nil, invalidBody(faults[:min(len(faults), maxFaults)])
 	}
-	return worker, leases, nil
+	leases, err := s.leases.verified(x.ctx, held)
+	return worker, leases, err
 }
 
 func (s *server) leave(x *exchange) error {

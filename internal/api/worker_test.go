@@ -165,7 +165,6 @@ func TestNoFailureIsLostForItsForm(t *testing.T) {
 		{"a long text", `{"message": "card declined ` + strings.Repeat("x", 1<<20) + `"}`, "card declined"},
 		{"deep", `{"message": "card declined", "context": ` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, "card declined"},
 		{"a long rest", `{"message": "card declined", "retry_after_ms": 9223372036854775807}`, "card declined"},
-		{"a rest that is no number", `{"message": "card declined", "retry_after_ms": "soon"}`, "card declined"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -197,31 +196,122 @@ func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 	step := h.claim(worker, map[string]any{"max": 1})[0]
 	frame := `"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `"`
 	body := `{"results": [
-		7,
-		{"step_uuid": 5, "lease_token": "x", "success": true},
 		{"step_uuid": "nonsense", "lease_token": "x", "success": true},
 		{"step_uuid": "` + step.StepUUID + `", "lease_token": "nonsense", "success": true},
+		{"step_uuid": "` + step.StepUUID + `", "lease_token": 7, "success": true},
+		{"step_uuid": "` + step.StepUUID + `", "success": true},
 		{` + frame + `, "result": 1},
+		{` + frame + `, "success": 1, "result": 1},
+		{` + frame + `, "success": false, "success": true, "result": 1},
+		{` + frame + `, "success": true, "result": 1, "result": 2},
+		{` + frame + `, "success": true, "Result": 1},
 		{` + frame + `, "success": true, "result": 1, "colour": "red"},
 		{` + frame + `, "success": true, "result": 1, "error": {"message": "x"}},
-		{` + frame + `, "success": true, "result": "\u0000"},
-		{` + frame + `, "success": true, "result": {"a": 1, "a": 2}},
 		{` + frame + `, "success": true, "result": "fine"}]}`
 	got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
-	if len(got.Accepted) != 1 || len(got.Rejected) != 9 {
+	if len(got.Accepted) != 1 || len(got.Rejected) != 11 {
 		t.Fatalf("answer %+v", got)
 	}
-	var said strings.Builder
-	for _, r := range got.Rejected {
-		if r.Code != "INVALID" {
-			t.Errorf("rejected %+v", r)
+	for i, words := range []string{
+		"results[0].step_uuid: must be a UUID", "results[1]: lease_token", "results[2].lease_token: must be a string, not a number",
+		"results[3].lease_token: is missing",
+		"results[4].success: is missing", "results[5].success: must be true or false, not a number", "results[6].success: the key is there twice",
+		"results[7].result: the key is there twice", "results[8].Result: is not known here", "results[9].colour: is not known here",
+		"results[10].error: is there although success is true",
+	} {
+		if r := got.Rejected[i]; r.Code != "INVALID" || !strings.Contains(r.Message, words) {
+			t.Errorf("rejected %+v, want %q", r, words)
 		}
-		said.WriteString(r.Message + "\n")
 	}
-	for _, words := range []string{"results[2]: step_uuid must be a UUID", "lease_token", "success is missing", "colour", "although success"} {
-		if !strings.Contains(said.String(), words) {
-			t.Errorf("nothing says %q:\n%s", words, said.String())
-		}
+}
+
+// The body of a report is parsed as strictly as any other.
+func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	h.createTask(1)
+	worker := h.worker()
+	step := h.claim(worker, map[string]any{"max": 1})[0]
+	good := `{"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `", "success": true}`
+	for _, tt := range []struct{ name, body, words string }{
+		{"results twice", `{"results":[` + good + `],"results":[]}`, "results: the key is there twice"},
+		{"claim twice", `{"results":[` + good + `],"claim":{"max":1},"claim":{"max":1}}`, "claim: the key is there twice"},
+		{"a key twice in claim", `{"results":[` + good + `],"claim":{"max":1,"max":2}}`, "claim.max: the key is there twice"},
+		{"another case", `{"RESULTS":[` + good + `]}`, "RESULTS: is not known here"},
+		{"a brace too many", `{"results":[` + good + `]}}`, "more text after the end"},
+		{"text at the end", `{"results":[` + good + `]} x`, "more text after the end"},
+		{"broken off", `{"results":[` + good, "the body is not JSON"},
+		{"an array", `[` + good + `]`, "must be an object"},
+		{"an array in results", `{"results":[` + good + `, [null, null]]}`, "results[1]: must be an object, not an array"},
+		{"an array in an array", `[[null, null]]`, "must be an object"},
+		{"a number in results", `{"results":[7]}`, "results[0]: must be an object, not a number"},
+		{"no step", `{"results":[{}]}`, "results[0].step_uuid: is missing"},
+		{"a step of another kind", `{"results":[{"step_uuid": 5}]}`, "results[0].step_uuid: must be a string, not a number"},
+		{"a step twice", `{"results":[{"step_uuid": "a", "step_uuid": "b"}]}`, "results[0].step_uuid: the key is there twice"},
+		{"results of null", `{"results": null}`, "results: must be an array, not null"},
+		{"a claim of another kind", `{"results":[],"claim":[]}`, "claim: must be an object, not an array"},
+		{"an unknown key in claim", `{"results":[],"claim":{"max":1,"most":2}}`, "claim.most: is not known here"},
+		{"no number of claims", `{"results":[],"claim":{}}`, "claim.max: is missing"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := *h
+			h.T = t
+			p := h.wantError(http.StatusBadRequest, "INVALID", "", "POST", worker+"/results", tt.body)
+			if !strings.Contains(p.Error.Message, tt.words) {
+				t.Errorf("message %q, want %q", p.Error.Message, tt.words)
+			}
+			for _, name := range []string{"apiv1", "api.", "Go ", "unmarshal", "json:"} {
+				if strings.Contains(p.Error.Message, name) {
+					t.Errorf("message %q has %q", p.Error.Message, name)
+				}
+			}
+		})
+	}
+	if got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", `{"results":[`+good+`]}`); len(got.Accepted) != 1 {
+		t.Errorf("nothing may have been applied before: %+v", got)
+	}
+}
+
+// What decides whether and when a failure is tried again is understood or left to
+// the step's policy, and the answer says so.
+func TestWhetherToTryAgainIsNotGuessed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, failure, words string }{
+		{"retryable is a text", `{"message": "down", "retryable": "yes"}`, "error.retryable: must be true or false, not a string"},
+		{"retryable is a number", `{"message": "down", "retryable": 0}`, "error.retryable: must be true or false, not a number"},
+		{"retryable twice", `{"message": "down", "retryable": true, "retryable": false}`, "error.retryable: the key is there twice"},
+		{"a rest beyond int64", `{"message": "down", "retry_after_ms": 9223372036854775808}`, "error.retry_after_ms: must be a whole number"},
+		{"a rest with a fraction", `{"message": "down", "retry_after_ms": 1.5}`, "error.retry_after_ms: must be a whole number"},
+		{"a negative rest", `{"message": "down", "retry_after_ms": -1}`, "error.retry_after_ms: must be at least 0"},
+		{"a rest that is a text", `{"message": "down", "retry_after_ms": "soon"}`, "error.retry_after_ms: must be a number, not a string"},
+		{"a whole rest with an exponent", `{"message": "down", "retry_after_ms": 1e3}`, ""},
+		{"a whole rest with a point", `{"message": "down", "retry_after_ms": 5000.0}`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.register(strings.Replace(chain, "max_attempts: 1", "max_attempts: 3", 1))
+			task := h.createTask(1)
+			worker := h.worker()
+			step := h.claim(worker, map[string]any{"max": 1})[0]
+			body := `{"results": [{"step_uuid": "` + step.StepUUID + `", "lease_token": "` + step.LeaseToken + `", "success": false, "error": ` + tt.failure + `}]}`
+			got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body)
+			switch {
+			case tt.words == "" && len(got.Accepted) != 1:
+				t.Errorf("answer %+v", got)
+			case tt.words != "" && (len(got.Accepted) != 0 || len(got.Rejected) != 1 || got.Rejected[0].Code != "INVALID" ||
+				!strings.Contains(got.Rejected[0].Message, tt.words) || !strings.Contains(got.Rejected[0].Message, "the attempt was failed")):
+				t.Errorf("answer %+v, want words %q", got, tt.words)
+			}
+			after := want[apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID, nil)
+			if after.CurrentState != "error" || after.NextRetryAt == nil || !strings.Contains(string(after.Error), `"down"`) {
+				t.Errorf("state %s, next retry %v, error %s", after.CurrentState, after.NextRetryAt, after.Error)
+			}
+			if again := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", body); len(again.Rejected) != len(got.Rejected) {
+				t.Errorf("sent again: %+v, want %+v", again, got)
+			}
+		})
 	}
 }
 

@@ -35,7 +35,21 @@ func newHouse(t *testing.T) *house {
 	t.Helper()
 	d := pgtest.New(t)
 	d.CheckAtEnd(t)
-	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
+	return houseAt(t, d.URL)
+}
+
+// newCutHouse is newHouse with a database whose connections a test can break.
+func newCutHouse(t *testing.T) (*house, *pgtest.Cutter) {
+	t.Helper()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	c := pgtest.NewCutter(t, d.URL)
+	return houseAt(t, c.URL), c
+}
+
+func houseAt(t *testing.T, databaseURL string) *house {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), databaseURL, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

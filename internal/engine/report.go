@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"tasker"
 	"tasker/internal/lifecycle"
+	"tasker/internal/loop"
 	"tasker/internal/payload"
 	"tasker/internal/postgres"
 )
@@ -17,6 +19,8 @@ import (
 type verdict struct {
 	postgres.Conclusion
 	Detail string
+
+	unstorable error // why the result that was reported cannot be stored
 }
 
 // Report takes the outcomes of attempts, each on its own: one that is refused
@@ -79,6 +83,9 @@ func (e *Engine) report(
 	var list []verdict
 	for _, o := range outcomes {
 		v, err := judge(worker, o)
+		if err != nil && o.Success {
+			v, err = failUnstorable(worker, o, err)
+		}
 		if err != nil {
 			receipt.Rejected = append(receipt.Rejected, tasker.Rejection{StepUUID: o.StepUUID, Code: tasker.CodeOf(err), Message: err.Error()})
 			continue
@@ -95,23 +102,30 @@ func (e *Engine) report(
 	var left []verdict
 	for i, v := range list {
 		if slices.Contains(moved, i) {
-			receipt.Accepted = append(receipt.Accepted, v.StepUUID)
+			v.answer(receipt)
 		} else {
 			left = append(left, v)
 		}
 	}
-	err = e.explain(ctx, worker, left, receipt)
-	if err != nil && next != nil {
-		// What was handed out is committed, and lost if nobody hears of it. An outcome
-		// that is not answered is reported again.
-		e.log.WarnContext(ctx, "cannot say of every outcome what became of it", "worker_uuid", worker, "err", err)
-		err = nil
-	}
-	return next, err
+	e.explain(ctx, worker, left, receipt)
+	return next, nil
 }
 
-// judge turns an outcome into a verdict. A result that cannot be stored is
-// refused; a failure never is.
+// answer says of a verdict that it counts: the outcome is accepted, or it could not
+// be stored and the attempt has failed for that.
+func (v verdict) answer(receipt *tasker.Receipt) {
+	if v.unstorable == nil {
+		receipt.Accepted = append(receipt.Accepted, v.StepUUID)
+		return
+	}
+	receipt.Rejected = append(receipt.Rejected, tasker.Rejection{
+		StepUUID: v.StepUUID, Code: tasker.CodeOf(v.unstorable),
+		Message: v.unstorable.Error() + "; the attempt was failed with this reason",
+	})
+}
+
+// judge turns an outcome into a verdict. The error is about a result that cannot
+// be stored, or a failure without an error.
 func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 	v := verdict{Conclusion: postgres.Conclusion{
 		TaskUUID: o.TaskUUID, StepUUID: o.StepUUID, From: tasker.StepInProgress, Fence: o.Fence, Worker: &worker,
@@ -132,6 +146,21 @@ func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 		return v, err
 	}
 	v.Digest, err = v.identity(o)
+	return v, err
+}
+
+// failUnstorable turns a success whose result cannot be stored into the failure of
+// its attempt, with the reason as evidence: if nothing were recorded, the lease
+// would run out, and the investigation would blame the worker. Trying again does
+// not help, because the handler would return the same.
+func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (verdict, error) {
+	if code := tasker.CodeOf(reason); code != tasker.Invalid && code != tasker.TooLarge {
+		return verdict{}, reason
+	}
+	v, err := judge(worker, tasker.Outcome{Lease: o.Lease, Failure: &tasker.Failure{
+		Message: "the result cannot be stored: " + reason.Error(), Type: tasker.InvalidResult,
+	}})
+	v.unstorable = reason
 	return v, err
 }
 
@@ -181,19 +210,38 @@ func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
+// How long it may take to say what became of a report, and how often it is tried.
+const (
+	explainTime  = 5 * time.Second
+	explainTries = 3
+)
+
 // explain says of reports that changed nothing whether they had counted before,
-// or why they do not count.
-func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, receipt *tasker.Receipt) error {
+// or why they do not count. Each is answered, and each refusal is on record: where
+// the database cannot tell or take it, the answer is to send the report again.
+func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, receipt *tasker.Receipt) {
 	if len(list) == 0 {
-		return nil
+		return
 	}
+	// What was accepted is committed, so the answer matters even if the worker's
+	// patience is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
+	defer cancel()
 	leases := make([]tasker.Lease, len(list))
 	for i, v := range list {
 		leases[i] = tasker.Lease{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID, Fence: v.Fence}
 	}
-	marks, err := e.db.Marks(ctx, leases)
-	if err != nil {
+	var marks map[tasker.ID]postgres.Mark
+	err := persist(ctx, func() (err error) {
+		marks, err = e.db.Marks(ctx, leases)
 		return err
+	})
+	if err != nil {
+		e.log.WarnContext(ctx, "cannot read where reported steps stand; the worker is asked to report again", "worker_uuid", worker, "err", err)
+		for _, v := range list {
+			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+		}
+		return
 	}
 	var rejected []postgres.RejectedReport
 	for i, v := range list {
@@ -204,23 +252,57 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, 
 				StepUUID: v.StepUUID, Code: tasker.NotFound, Message: fmt.Sprintf("task %s has no step %s", v.TaskUUID, v.StepUUID),
 			})
 		case v.repeats(m):
-			receipt.Accepted = append(receipt.Accepted, v.StepUUID)
+			v.answer(receipt)
 		default:
-			r := postgres.RejectedReport{
-				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete, Mark: m, Message: whyStale(m, v, worker),
-			}
-			rejected = append(rejected, r)
-			receipt.Rejected = append(receipt.Rejected, tasker.Rejection{StepUUID: v.StepUUID, Code: tasker.StaleLease, Message: r.Message})
+			rejected = append(rejected, postgres.RejectedReport{
+				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete || v.unstorable != nil, Mark: m, Message: whyStale(m, v, worker),
+			})
 		}
 	}
+	e.reject(ctx, rejected, receipt)
+}
+
+// reject refuses reports and keeps that on record.
+func (e *Engine) reject(ctx context.Context, rejected []postgres.RejectedReport, receipt *tasker.Receipt) {
 	if len(rejected) == 0 {
-		return nil
+		return
 	}
-	return e.db.RecordRejected(ctx, rejected)
+	err := persist(ctx, func() error { return e.db.RecordRejected(ctx, rejected) })
+	if err != nil {
+		e.log.WarnContext(ctx, "cannot record refused reports; the worker is asked to report again", "worker_uuid", rejected[0].WorkerUUID, "err", err)
+	}
+	for _, r := range rejected {
+		if err != nil {
+			receipt.Rejected = append(receipt.Rejected, unanswered(r.StepUUID))
+			continue
+		}
+		receipt.Rejected = append(receipt.Rejected, tasker.Rejection{StepUUID: r.StepUUID, Code: tasker.StaleLease, Message: r.Message})
+	}
+}
+
+// unanswered is the answer to a report of which the database cannot tell now what
+// became of it.
+func unanswered(step tasker.ID) tasker.Rejection {
+	return tasker.Rejection{
+		StepUUID: step, Code: tasker.Unavailable,
+		Message: "what became of this report cannot be read or recorded at the moment; send it again",
+	}
+}
+
+// persist runs f until it succeeds, a few times.
+func persist(ctx context.Context, f func() error) error {
+	for n := 1; ; n++ {
+		err := f()
+		if err == nil || n == explainTries || !loop.Sleep(ctx, time.Duration(n)*50*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 func whyStale(m postgres.Mark, v verdict, worker tasker.ID) string {
 	switch {
+	case v.Fence == tasker.NoFence:
+		return "the lease_token is not one that this worker was given for this step"
 	case m.ReportedFence != nil && *m.ReportedFence == v.Fence:
 		return fmt.Sprintf("another outcome of this attempt was accepted before; the step is %s", m.State)
 	case m.Fence == v.Fence && m.State == string(tasker.StepInProgress) && (m.WorkerUUID == nil || *m.WorkerUUID != worker):

@@ -1,0 +1,145 @@
+package api_test
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"tasker/apiv1"
+	"tasker/internal/api"
+	"tasker/internal/dlq"
+)
+
+// computed returns the token that everybody can compute, as earlier versions gave
+// it out.
+func computed(task string, fence int64) string {
+	id := uuid.MustParse(task)
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(id[:], uint64(fence)))
+}
+
+func leaseOf(step apiv1.ClaimedStep, token string) map[string]any {
+	return map[string]any{"step_uuid": step.StepUUID, "lease_token": token}
+}
+
+func resultOf(step apiv1.ClaimedStep, token string) map[string]any {
+	r := leaseOf(step, token)
+	r["success"], r["result"] = true, map[string]any{"paid": "by whom"}
+	return map[string]any{"results": []any{r}}
+}
+
+// taken reports a result and says whether it was accepted; a refused one must be a
+// stale lease.
+func (h *house) taken(worker string, step apiv1.ClaimedStep, token string) bool {
+	h.Helper()
+	got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", resultOf(step, token))
+	if len(got.Rejected) == 1 && got.Rejected[0].Code != "STALE_LEASE" {
+		h.Errorf("rejected %+v", got.Rejected)
+	}
+	return len(got.Accepted) == 1
+}
+
+func TestALeaseTokenCannotBeComputedAndIsBoundToItsWorker(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	h.createTask(1)
+	worker, other := h.worker(), h.worker()
+	step := h.claim(worker, map[string]any{"max": 1})[0]
+	forged := computed(step.TaskUUID, 1)
+	raw, err := base64.RawURLEncoding.DecodeString(step.LeaseToken)
+	if err != nil || len(raw) < len(forged)*6/8+16 {
+		t.Fatalf("token %q has %d bytes, too few for 128 bits that nobody knows: %v", step.LeaseToken, len(raw), err)
+	}
+	raw[len(raw)-1] ^= 1
+	changed := base64.RawURLEncoding.EncodeToString(raw)
+	for _, token := range []string{forged, changed} {
+		if h.taken(worker, step, token) || h.taken(other, step, token) {
+			t.Fatalf("a result under the token %s was accepted", token)
+		}
+		leases := map[string]any{"leases": []any{leaseOf(step, token), leaseOf(step, step.LeaseToken)}}
+		beat := want[apiv1.HeartbeatAnswer](h, http.StatusOK, "POST", worker+"/heartbeat", leases)
+		if len(beat.Lost) > 1 || len(beat.Extended) != 1 {
+			t.Errorf("heartbeat %+v", beat)
+		}
+		released := want[apiv1.Released](h, http.StatusOK, "POST", worker+"/release", map[string]any{"leases": []any{leaseOf(step, token)}})
+		if len(released.Released) != 0 || len(released.Lost) != 1 {
+			t.Errorf("release %+v", released)
+		}
+	}
+	if h.taken(other, step, step.LeaseToken) {
+		t.Error("another worker used the token")
+	}
+	var onRecord int
+	if err := h.db.Pool().QueryRow(t.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&onRecord); err != nil || onRecord != 5 {
+		t.Errorf("%d refusals are on record, want 5: %v", onRecord, err)
+	}
+	if !h.taken(worker, step, step.LeaseToken) {
+		t.Error("the worker's own token was refused")
+	}
+}
+
+// anotherServer starts one more server on the same database.
+func (h *house) anotherServer() {
+	h.Helper()
+	h.server = httptest.NewServer(api.New(h.Context(), api.Options{DB: h.db, Engine: h.engine, DLQ: dlq.New(h.db, dlq.Options{})}))
+	h.Cleanup(h.server.Close)
+}
+
+// used moves the time from which the key is used, from now on; servers that are
+// started afterwards go by it.
+func (h *house) used(from string) {
+	h.Helper()
+	if _, err := h.db.Pool().Exec(h.Context(), fmt.Sprintf(`UPDATE tasker.lease_key SET used_from = %s`, from)); err != nil {
+		h.Fatal(err)
+	}
+	h.anotherServer()
+}
+
+// Beside servers of earlier versions, tokens are theirs for a day; those of leases
+// that were claimed by then stay good, and no others do.
+func TestTokensWhileAFleetIsUpgraded(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	for n := range 4 {
+		h.createTask(n)
+	}
+	h.used("NULL") // as after the migration of a database that is in use
+	worker := h.worker()
+	claim := func() apiv1.ClaimedStep { return h.claim(worker, map[string]any{"max": 1})[0] }
+	early, held := claim(), claim()
+	for _, s := range []apiv1.ClaimedStep{early, held} {
+		if s.LeaseToken != computed(s.TaskUUID, 1) {
+			t.Fatalf("token %s is not one that earlier versions read", s.LeaseToken)
+		}
+	}
+	if !h.taken(worker, early, early.LeaseToken) {
+		t.Error("a token of an earlier version was refused while they take part")
+	}
+	var in float64
+	if err := h.db.Pool().QueryRow(t.Context(), `SELECT extract(epoch FROM used_from - clock_timestamp()) FROM tasker.lease_key`).Scan(&in); err != nil || in < 80_000 || in > 86_400 {
+		t.Errorf("the key is used in %v s, want a day: %v", in, err)
+	}
+	h.used("clock_timestamp()") // the day is over
+	late := claim()
+	if strings.HasPrefix(late.LeaseToken, computed(late.TaskUUID, 1)[:20]) && len(late.LeaseToken) == len(computed(late.TaskUUID, 1)) {
+		t.Errorf("token %s has no signature", late.LeaseToken)
+	}
+	if h.taken(worker, late, computed(late.TaskUUID, 1)) {
+		t.Error("a computed token was accepted")
+	}
+	for range 2 { // sent again, it is recognised
+		if !h.taken(worker, held, held.LeaseToken) {
+			t.Error("the token of a lease claimed before was refused")
+		}
+	}
+	if !h.taken(worker, late, late.LeaseToken) {
+		t.Error("the worker's own token was refused")
+	}
+}
