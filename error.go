@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Code says what kind of failure an [Error] is. A surface maps it to its own
@@ -31,6 +32,8 @@ type Error struct {
 	Message string // what is wrong, where, and what to do; safe to show to a stranger
 	Details any    // more of the same for programs: a list of faults, an id; may be nil
 	Err     error  // the cause, for the log only
+
+	RetryAfter time.Duration // of Unavailable: the least rest before the next try, where it is known
 }
 
 // Error returns the message, followed by the cause when there is one that the

@@ -26,7 +26,7 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 		Name: w.Name, Namespaces: w.Namespaces, Handlers: w.Handlers, Version: w.Version, MaxConcurrency: w.MaxConcurrency,
 	})
 	if err != nil {
-		return tasker.Registration{}, err
+		return tasker.Registration{}, heard(err)
 	}
 	id, err := readID("worker_uuid", answer.WorkerUUID)
 	return tasker.Registration{
@@ -43,7 +43,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	wait = max(0, min(wait, longestWait))
 	answer, err := e.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
 	if err != nil {
-		return nil, err
+		return nil, heard(err)
 	}
 	return assignments(answer.Steps)
 }
@@ -57,7 +57,7 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 	}
 	answer, err := e.client.Take(ctx, worker, q)
 	if err != nil {
-		return nil, err
+		return nil, heard(err)
 	}
 	return assignments(answer.Steps)
 }
@@ -66,7 +66,10 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	answer, err := e.client.Heartbeat(ctx, worker, spellLeases(leases))
 	if err != nil {
-		return tasker.Beat{}, err
+		return tasker.Beat{}, heard(err)
+	}
+	if answer.Extended == nil || answer.Lost == nil {
+		return tasker.Beat{}, incomplete("extended and lost")
 	}
 	var beat tasker.Beat
 	for _, x := range answer.Extended {
@@ -92,7 +95,10 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 	}
 	answer, err := e.client.Report(ctx, worker, q)
 	if err != nil {
-		return tasker.Receipt{}, err
+		return tasker.Receipt{}, heard(err)
+	}
+	if answer.Accepted == nil || answer.Rejected == nil {
+		return tasker.Receipt{}, incomplete("accepted and rejected")
 	}
 	var receipt tasker.Receipt
 	if receipt.Accepted, err = readIDs("accepted", answer.Accepted); err != nil {
@@ -113,7 +119,10 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
 	answer, err := e.client.Release(ctx, worker, spellLeases(leases))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, heard(err)
+	}
+	if answer.Released == nil || answer.Lost == nil {
+		return nil, nil, incomplete("released and lost")
 	}
 	if released, err = readIDs("released", answer.Released); err != nil {
 		return nil, nil, err
@@ -126,12 +135,12 @@ func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.
 // does not know the worker, or is too old to know what draining is.
 func (e *Engine) DrainWorker(ctx context.Context, worker tasker.ID) error {
 	_, err := e.client.DrainWorker(ctx, worker)
-	return err
+	return heard(err)
 }
 
 // LeaveWorker makes a worker unknown.
 func (e *Engine) LeaveWorker(ctx context.Context, worker tasker.ID) error {
-	return e.client.LeaveWorker(ctx, worker)
+	return heard(e.client.LeaveWorker(ctx, worker))
 }
 
 func spellLeases(leases []tasker.Lease) apiv1.Leases {
@@ -157,6 +166,9 @@ func spellOutcome(o tasker.Outcome) apiv1.Result {
 }
 
 func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
+	if steps == nil {
+		return nil, incomplete("steps")
+	}
 	list := make([]tasker.Assignment, 0, len(steps))
 	for _, s := range steps {
 		step, err := readID("step_uuid", s.StepUUID)
@@ -198,5 +210,10 @@ func readIDs(field string, texts []string) ([]tasker.ID, error) {
 }
 
 func misspelt(field, text string) error {
-	return tasker.Errorf(tasker.Internal, "the server's answer has a %s that is none: %q", field, text)
+	return tasker.Errorf(tasker.Unavailable, "the server's answer has a %s that is none: %q; is it a Tasker server?", field, text)
+}
+
+// incomplete is the error of an answer that is JSON, but not the API's.
+func incomplete(fields string) error {
+	return tasker.Errorf(tasker.Unavailable, "the server's answer lacks %s; is it a Tasker server?", fields)
 }

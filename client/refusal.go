@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -31,26 +32,52 @@ var codes = map[int]tasker.Code{
 	http.StatusGatewayTimeout:        tasker.Unavailable,
 }
 
-// refusal returns the error that an answer carries. An answer in another shape
-// than the API's, such as that of a proxy, is quoted.
+// A foreign answer is one that the API did not give: a page of a proxy, a login
+// form, half a document. Its error has a code by the status, for people. A worker
+// believes none of it, see [heard].
+type foreign struct{ err *tasker.Error }
+
+// Error returns the message.
+func (f foreign) Error() string { return f.err.Error() }
+
+// Unwrap returns the error with its code.
+func (f foreign) Unwrap() error { return f.err }
+
+// heard returns an error as a worker should take it. Whatever a foreign answer
+// says, nothing is known of the request: it may not have reached the server, and it
+// may have been carried out.
+func heard(err error) error {
+	f, ok := errors.AsType[foreign](err)
+	if !ok {
+		return err
+	}
+	unavailable := *f.err
+	unavailable.Code = tasker.Unavailable
+	return &unavailable
+}
+
+// refusal returns the error that an answer carries. An answer without the API's
+// own shape is quoted.
 func (c *Client) refusal(res *http.Response, doc []byte) error {
+	after := retryAfter(res.Header.Get("Retry-After"))
+	var body apiv1.Error
+	if json.Unmarshal(doc, &body) == nil && body.Error.Code != "" && body.Error.Message != "" {
+		return &tasker.Error{
+			Code: tasker.Code(body.Error.Code), Message: body.Error.Message, Details: body.Error.Details, RetryAfter: after,
+		}
+	}
 	code, known := codes[res.StatusCode]
 	if !known {
 		code = tasker.Internal
 	}
-	var body apiv1.Error
-	if json.Unmarshal(doc, &body) == nil && body.Error.Message != "" {
-		if body.Error.Code != "" {
-			code = tasker.Code(body.Error.Code)
-		}
-		return &tasker.Error{Code: code, Message: body.Error.Message, Details: body.Error.Details}
-	}
 	said := fmt.Sprintf("%s answered %d %s", c.URL(), res.StatusCode, http.StatusText(res.StatusCode))
 	if to := res.Header.Get("Location"); to != "" {
-		return tasker.Errorf(code, "%s, which points to %s; use that address as the server's", said, payload.CleanText(to, shownBody))
+		said += fmt.Sprintf(", which points to %s; use that address as the server's", payload.CleanText(to, shownBody))
+	} else {
+		if text := strings.Join(strings.Fields(payload.CleanText(string(doc), shownBody)), " "); text != "" {
+			said += ": " + text
+		}
+		said += "; is it a Tasker server?"
 	}
-	if text := strings.Join(strings.Fields(payload.CleanText(string(doc), shownBody)), " "); text != "" {
-		said += ": " + text
-	}
-	return tasker.Errorf(code, "%s; is it a Tasker server?", said)
+	return foreign{&tasker.Error{Code: code, Message: said, RetryAfter: after}}
 }

@@ -22,7 +22,8 @@ import (
 // The rests between two tries of a request.
 const (
 	firstRest   = 100 * time.Millisecond // doubles each time
-	longestRest = 3 * time.Second        // also when the server asks for a longer one
+	longestRest = 3 * time.Second        // unless the server asks for a longer one
+	longestAsk  = time.Hour              // what a server may ask for
 )
 
 // A request is one call of the API.
@@ -69,7 +70,7 @@ func (c *Client) do(ctx context.Context, r request, answer any) error {
 			return fmt.Errorf("%s %s: %w", r.method, where.Redacted(), ctx.Err())
 		}
 		again := m.unsent || (m.transient && r.repeatable)
-		if !again || try >= c.retries || !pause(limited, max(min(m.after, longestRest), jitter(rest))) {
+		if !again || try >= c.retries || !pause(limited, max(m.after, jitter(rest))) {
 			return m.err
 		}
 		rest = min(2*rest, longestRest)
@@ -122,8 +123,8 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 		return nil
 	}
 	if err := json.Unmarshal(doc, answer); err != nil {
-		return &miss{err: tasker.Errorf(tasker.Internal,
-			"the answer of %s is not understood: %v; is it a Tasker server of the same version?", c.URL(), err)}
+		return &miss{err: foreign{tasker.Errorf(tasker.Internal,
+			"the answer of %s is not understood: %v; is it a Tasker server of the same version?", c.URL(), err)}}
 	}
 	return nil
 }
@@ -148,15 +149,22 @@ func (c *Client) unreachable(ctx context.Context, err error) *miss {
 }
 
 func transient(status int) bool {
-	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
+// retryAfter reads the rest that a server asks for, in seconds or as a time.
 func retryAfter(header string) time.Duration {
-	seconds, err := strconv.Atoi(header)
-	if err != nil || seconds < 0 || seconds > 3600 {
-		return 0
+	var rest time.Duration
+	if seconds, err := strconv.Atoi(header); err == nil {
+		rest = time.Duration(min(seconds, int(longestAsk/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(header); err == nil {
+		rest = time.Until(at)
 	}
-	return time.Duration(seconds) * time.Second
+	return min(max(rest, 0), longestAsk)
 }
 
 // jitter spreads the tries of clients that failed together.
