@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"tasker"
@@ -12,26 +13,50 @@ import (
 
 // The rests of a worker whose engine does not answer.
 const (
-	firstRest = 100 * time.Millisecond
-	longRest  = 5 * time.Second
+	firstRest   = 100 * time.Millisecond
+	longRest    = 5 * time.Second
+	longestRest = time.Minute // that the engine may ask for, and of an outcome that it refuses
 )
 
-// A backoff is the rest after a failure: it doubles from one to the next. The
-// zero value begins anew.
+// A backoff is the rest after a failure: it doubles from one to the next, and is
+// spread, so that workers that failed together do not come back together. The zero
+// value begins anew.
 type backoff struct{ next time.Duration }
 
-// rest waits, and returns false when ctx ended before.
-func (b *backoff) rest(ctx context.Context) bool {
-	b.next = min(max(2*b.next, firstRest), longRest)
-	jitter := time.Duration(rand.Int64N(int64(b.next)/5 + 1))
-	return loop.Sleep(ctx, b.next-jitter)
+// rest waits, and returns false when ctx ended before. The engine may have asked
+// for a longer rest with err.
+func (b *backoff) rest(ctx context.Context, err error) bool {
+	return loop.Sleep(ctx, max(b.step(longRest), min(askedRest(err), longestRest)))
+}
+
+// step returns the next rest, of at most limit.
+func (b *backoff) step(limit time.Duration) time.Duration {
+	b.next = min(max(2*b.next, firstRest), limit)
+	return b.next - time.Duration(rand.Int64N(int64(b.next)/2+1))
 }
 
 func (b *backoff) reset() { b.next = 0 }
 
-// refused tells whether an engine has answered and said no, so that asking the
-// same again may be useless. Everything else is weather.
+// askedRest returns the rest that an engine asks for.
+func askedRest(err error) time.Duration {
+	if e, ok := errors.AsType[*tasker.Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// refused tells whether the engine itself refuses a request for what it is, so that
+// sending the same again is useless. All else may be better at the next try.
 func refused(err error) bool {
-	var e *tasker.Error
-	return errors.As(err, &e) && e.Code != tasker.Unavailable
+	switch tasker.CodeOf(err) {
+	case tasker.Invalid, tasker.TooLarge, tasker.Unsupported, tasker.Forbidden, tasker.Unauthorized:
+		return true
+	}
+	return false
+}
+
+// forgotten tells whether the engine says that it does not know worker id. That
+// something else was not found, such as a path, says nothing of the worker.
+func forgotten(err error, id tasker.ID) bool {
+	return tasker.CodeOf(err) == tasker.NotFound && strings.Contains(err.Error(), id.String())
 }

@@ -17,8 +17,9 @@ const (
 // is under way then ends with ctx.
 func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 	var b backoff
+	most := newWindow()
 	for {
-		id, slots := s.reserve()
+		id, slots := s.reserve(most.size)
 		if slots == 0 {
 			select {
 			case <-stop:
@@ -29,9 +30,10 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		}
 		asked := time.Now()
 		list, err := s.engine.Claim(ctx, id, slots, pollWait)
-		s.start(list, slots)
+		s.start(list, slots, asked)
 		if err == nil {
 			b.reset()
+			most.grow()
 			if len(list) == 0 && time.Since(asked) < pollWait/2 {
 				loop.Sleep(ctx, firstRest) // it did not wait: a server that is going down
 			}
@@ -40,24 +42,39 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.WarnContext(ctx, "claim failed, trying again", "err", err)
-		if tasker.CodeOf(err) == tasker.NotFound {
+		s.log.WarnContext(ctx, "claim failed, trying again", "slots", slots, "err", err)
+		switch {
+		case forgotten(err, id):
 			s.registerAgain(ctx, id)
+		case tasker.CodeOf(err) == tasker.TooLarge:
+			most.shrink(slots) // the answer had no room for so much
 		}
-		if !b.rest(ctx) {
+		if !b.rest(ctx, err) {
 			return
 		}
 	}
 }
 
-// reserve takes all free slots for a claim; none when the worker is draining.
-func (s *shift) reserve() (tasker.ID, int) {
+// reserve takes free slots for a claim, most of them at most; none when the worker
+// is draining.
+func (s *shift) reserve(most int) (tasker.ID, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return tasker.ID{}, 0
 	}
-	slots := min(max(s.free(), 0), maxBatch)
+	slots := min(max(s.free(), 0), most)
 	s.reserved += slots
 	return s.registration.WorkerUUID, slots
 }
+
+// A window is how much one call may carry: half of what was too much, and twice as
+// much with every call that went well.
+type window struct{ size int }
+
+func newWindow() window { return window{maxBatch} }
+
+// shrink takes n for too much.
+func (w *window) shrink(n int) { w.size = max(1, min(w.size, n/2)) }
+
+func (w *window) grow() { w.size = min(2*w.size, maxBatch) }

@@ -12,10 +12,11 @@ import (
 
 // The parts of a farewell that have a fixed length.
 const (
-	claimGrace = 250 * time.Millisecond // a claim under way may bring work just now
-	stopGrace  = 5 * time.Second        // for handlers that were told to stop
-	farewell   = 10 * time.Second       // for the last reports, while the engine may be gone
-	tellTime   = 2 * time.Second        // for the engine to hear that we drain
+	claimGrace  = 250 * time.Millisecond // a claim under way may bring work just now
+	stopGrace   = 5 * time.Second        // for handlers that were told to stop
+	farewell    = 10 * time.Second       // for the last reports, while the engine may be gone
+	tellTime    = 2 * time.Second        // for the engine to hear that we drain, and that we leave
+	releaseTime = 5 * time.Second        // for one release
 )
 
 // run works until ctx ends, the engine tells us to drain or refuses us, then
@@ -32,7 +33,10 @@ func (s *shift) run(ctx context.Context) error {
 
 	var claims, reports, beats sync.WaitGroup
 	claims.Go(func() { s.claim(claiming, noMore) })
-	reports.Go(func() { s.report(work) })
+	reported, resent := make(chan struct{}), make(chan struct{})
+	reports.Go(func() { defer close(reported); s.report(work) })
+	reports.Go(func() { defer close(resent); s.resendBatches(work, reported) })
+	reports.Go(func() { s.resendSingly(work, resent) })
 	beats.Go(func() { s.heartbeat(beating) })
 
 	var broken error
@@ -59,7 +63,8 @@ func (s *shift) run(ctx context.Context) error {
 	grace := time.AfterFunc(claimGrace, stopClaiming)
 	claims.Wait()
 	grace.Stop()
-	s.release(work)
+	var releases sync.WaitGroup
+	releases.Go(func() { s.release(work) })
 
 	stuck := s.settle()
 	stopBeating()
@@ -67,15 +72,25 @@ func (s *shift) run(ctx context.Context) error {
 	close(s.closing)
 	last := time.AfterFunc(farewell, stopWork)
 	defer last.Stop()
+	releases.Go(func() { s.release(work) })
 	reports.Wait()
+	releases.Wait()
 	stopTelling()
 	tells.Wait()
-	s.release(work)
-	s.leave(work)
+	s.goodbye(ctx)
 	if broken == nil && stuck > 0 {
 		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were given back", stuck)
 	}
 	return broken
+}
+
+// goodbye gives back what is left and leaves. It has a time of its own: the engine
+// may be well although reports were not answered.
+func (s *shift) goodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
+	defer cancel()
+	s.release(ctx)
+	s.leave(ctx)
 }
 
 // tell has the engine know that we drain, so that people see it and nobody counts
@@ -151,13 +166,28 @@ func (s *shift) release(ctx context.Context) {
 	s.unstarted = nil
 	s.mu.Unlock()
 	for batch := range slices.Chunk(leases, maxBatch) {
-		if _, _, err := s.engine.Release(ctx, id, batch); err != nil {
+		kept, err := s.releaseBatch(ctx, id, batch)
+		if err != nil {
 			s.log.WarnContext(ctx, "steps could not be given back", "steps", len(batch), "err", err)
-			s.mu.Lock()
-			s.unstarted = append(s.unstarted, batch...)
-			s.mu.Unlock()
 		}
+		s.mu.Lock()
+		s.unstarted = append(s.unstarted, kept...)
+		s.mu.Unlock()
 	}
+}
+
+// releaseBatch gives leases back and returns those of which the engine did not say
+// that it has them, or that they were lost.
+func (s *shift) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lease) ([]tasker.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	released, lost, err := s.engine.Release(ctx, id, batch)
+	if err != nil {
+		return batch, err
+	}
+	return slices.DeleteFunc(slices.Clone(batch), func(l tasker.Lease) bool {
+		return slices.Contains(released, l.StepUUID) || slices.Contains(lost, l.StepUUID)
+	}), nil
 }
 
 // leave says goodbye. That the engine does not know us any more is as good.

@@ -149,7 +149,7 @@ func (f *fake) Heartbeat(_ context.Context, id tasker.ID, leases []tasker.Lease)
 		if f.lost[l.StepUUID] || f.held[l] != id {
 			b.Lost = append(b.Lost, l.StepUUID)
 		} else {
-			b.Extended = append(b.Extended, tasker.LeaseExtension{StepUUID: l.StepUUID})
+			b.Extended = append(b.Extended, tasker.LeaseExtension{StepUUID: l.StepUUID, ExpiresAt: time.Now().Add(30 * time.Second)})
 		}
 	}
 	return b, nil

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -13,14 +14,28 @@ import (
 // it, until ctx ends. A worker that holds nothing is heard of all the same.
 func (s *shift) heartbeat(ctx context.Context) {
 	var b backoff
-	for loop.Sleep(ctx, s.interval()) {
-		for !s.beat(ctx) {
-			if !b.rest(ctx) {
+	for s.pause(ctx) {
+		for err := s.beat(ctx); err != nil; err = s.beat(ctx) {
+			// A long rest that the engine asks for would cost the leases.
+			rest := max(b.step(longRest), min(askedRest(err), longRest))
+			if !loop.Sleep(ctx, min(rest, time.Until(s.firstLapse(longRest)))) {
 				return
 			}
 		}
 		b.reset()
 	}
+}
+
+// pause waits for the next heartbeat, and returns false when ctx ended before.
+func (s *shift) pause(ctx context.Context) bool {
+	timer := time.NewTimer(s.interval())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.renew:
+	}
+	return ctx.Err() == nil
 }
 
 func (s *shift) interval() time.Duration {
@@ -29,30 +44,64 @@ func (s *shift) interval() time.Duration {
 	return s.registration.HeartbeatInterval
 }
 
-// beat sends one heartbeat and returns whether it was answered.
-func (s *shift) beat(ctx context.Context) bool {
+// beat sends one heartbeat. The error is that of the first part without an answer;
+// the others are sent all the same.
+func (s *shift) beat(ctx context.Context) error {
 	id, leases := s.held()
-	for batch := range slices.Chunk(leases, maxBatch) {
-		if !s.extend(ctx, id, batch) {
-			return false
-		}
+	if len(leases) == 0 {
+		return s.extend(ctx, id, nil)
 	}
-	return len(leases) > 0 || s.extend(ctx, id, nil)
+	var failed error
+	for batch := range slices.Chunk(leases, maxBatch) {
+		splits := mostSplits
+		failed = cmp.Or(failed, s.extendParts(ctx, id, batch, &splits))
+	}
+	return failed
 }
 
-func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) bool {
-	limited, cancel := context.WithTimeout(ctx, s.interval()) // an engine that hangs must not use up a lease
+// mostSplits is enough to find one lease among those of one heartbeat that the
+// engine does not take.
+const mostSplits = 10
+
+// extendParts extends leases. If the engine refuses them for their form, one of them
+// may be to blame, which must not cost the others.
+func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
+	err := s.extend(ctx, id, leases)
+	if tasker.CodeOf(err) != tasker.Invalid || len(leases) < 2 || *splits == 0 {
+		return err
+	}
+	*splits--
+	half := len(leases) / 2
+	return cmp.Or(s.extendParts(ctx, id, leases[:half], splits), s.extendParts(ctx, id, leases[half:], splits))
+}
+
+func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
+	sent := time.Now()
+	limited, cancel := context.WithDeadline(ctx, s.firstLapse(s.interval())) // an engine that hangs must not use up a lease
 	defer cancel()
 	beat, err := s.engine.Heartbeat(limited, id, leases)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.WarnContext(ctx, "heartbeat failed, trying again", "leases", len(leases), "err", err)
 		}
-		if tasker.CodeOf(err) == tasker.NotFound {
+		if forgotten(err, id) {
 			s.registerAgain(ctx, id)
 		}
 		s.lapse(ctx)
-		return false
+		return err
+	}
+	s.extended(ctx, id, leases, beat, sent)
+	return nil
+}
+
+// extended takes the answer to a heartbeat. A lease is counted from when its renewal
+// was sent: the engine did not renew it before. One whose end did not move was not
+// renewed, because the engine was busy with the step just then; one that the answer
+// does not mention is not known to be.
+func (s *shift) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
+	ends := make(map[tasker.ID]time.Time, len(beat.Extended))
+	for _, x := range beat.Extended {
+		ends[x.StepUUID] = x.ExpiresAt
 	}
 	lost := make(map[tasker.ID]bool, len(beat.Lost))
 	for _, step := range beat.Lost {
@@ -68,13 +117,29 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 		if at == nil {
 			continue
 		}
-		if lost[l.StepUUID] {
+		end, held := ends[l.StepUUID]
+		switch {
+		case lost[l.StepUUID]:
 			s.lose(ctx, at)
-		} else {
-			at.lapses = time.Now().Add(s.registration.LeaseDuration)
+		case held && !end.Equal(at.expires):
+			at.lapses, at.expires = sent.Add(s.registration.LeaseDuration), end
 		}
 	}
-	return true
+}
+
+// firstLapse returns when the first lease runs out that is not renewed until then,
+// within at most.
+func (s *shift) firstLapse(most time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	end := now.Add(most)
+	for _, at := range s.attempts {
+		if !at.finished && !at.dropped && at.lapses.Before(end) && at.lapses.After(now) {
+			end = at.lapses
+		}
+	}
+	return end
 }
 
 // lapse loses the attempts whose lease must have run out while the engine could
@@ -83,7 +148,7 @@ func (s *shift) lapse(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
-		if time.Now().After(at.lapses) {
+		if !at.finished && !time.Now().Before(at.lapses) {
 			s.lose(ctx, at)
 		}
 	}
@@ -93,7 +158,11 @@ func (s *shift) lapse(ctx context.Context) {
 // still sent: the engine may have lost sight of us without giving the step away,
 // and if not, its answer is the surest. The caller holds the mutex.
 func (s *shift) lose(ctx context.Context, at *attempt) {
-	if at.finished || at.dropped {
+	switch {
+	case at.finished:
+		at.lost = true
+		return
+	case at.dropped:
 		return
 	}
 	at.dropped = true

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"tasker"
@@ -20,18 +21,20 @@ const (
 
 // A reporter sends outcomes and takes the next work with the answer. There is one
 // report under way at a time: what finishes meanwhile goes together with the
-// next, so batches grow with the load and an idle worker waits for nothing.
+// next, so batches grow with the load and an idle worker waits for nothing. What is
+// not answered goes to the resenders, so that it holds up nothing else.
 type reporter struct {
 	*shift
 
-	most int // outcomes in one report; fewer after a refusal, to find the bad one
-	rest backoff
+	rest     backoff
+	most     window
+	troubled bool // the last report was not answered: the next one asks for no work
 }
 
 // report sends outcomes until the shift is closing and none is left, or ctx
 // ends.
 func (s *shift) report(ctx context.Context) {
-	r := &reporter{shift: s, most: maxBatch}
+	r := &reporter{shift: s, most: newWindow()}
 	for ctx.Err() == nil {
 		batch, slots := r.take()
 		if len(batch) > 0 {
@@ -55,20 +58,25 @@ func (s *shift) report(ctx context.Context) {
 func (r *reporter) take() (batch []*attempt, slots int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	bytes := 0
-	for _, at := range r.queue {
-		bytes += size(at.outcome)
-		if len(batch) == r.most || len(batch) > 0 && bytes > maxBatchBytes {
-			break
-		}
-		batch = append(batch, at)
-	}
-	r.queue = r.queue[len(batch):]
-	if !r.draining && len(batch) > 0 {
+	n := fitting(r.queue, r.most.size)
+	batch, r.queue = slices.Clone(r.queue[:n]), r.queue[n:]
+	if !r.draining && !r.troubled && len(batch) > 0 {
 		slots = min(max(r.free()+len(batch), 0), maxBatch)
 		r.reserved += slots
 	}
 	return batch, slots
+}
+
+// fitting returns how many of the first outcomes go into one report: most at most.
+func fitting(list []*attempt, most int) int {
+	bytes := 0
+	for i, at := range list {
+		bytes += size(at.outcome)
+		if i == most || i > 0 && bytes > maxBatchBytes {
+			return i
+		}
+	}
+	return len(list)
 }
 
 func size(o tasker.Outcome) int {
@@ -80,30 +88,44 @@ func size(o tasker.Outcome) int {
 }
 
 func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
+	began := time.Now()
+	receipt, err := r.deliver(ctx, batch, slots)
+	r.start(receipt.Next, slots, began)
+	r.troubled = err != nil
+	if err != nil {
+		if slow := time.Since(began) > slowReport; slow || refused(err) {
+			r.most.shrink(len(batch))
+			r.resize(func(w *window) { w.shrink(len(batch)) })
+		}
+		r.resend(&r.unsure, batch)
+		r.rest.rest(ctx, err)
+		return
+	}
+	r.most.grow()
+	r.rest.reset()
+	r.resend(&r.unsure, r.answered(ctx, batch, receipt))
+	if len(receipt.Next) > 0 {
+		r.gather(ctx, min(time.Since(began)/gatherShare, gatherAtMost))
+	}
+}
+
+// deliver sends one report. An engine that has forgotten the worker is told of it
+// again.
+func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.Receipt, error) {
 	outcomes := make([]tasker.Outcome, len(batch))
 	for i, at := range batch {
 		outcomes[i] = at.outcome
 	}
-	id, began := r.id(), time.Now()
-	receipt, err := r.engine.Report(ctx, id, outcomes, slots)
+	id := s.id()
+	receipt, err := s.engine.Report(ctx, id, outcomes, slots)
 	if err != nil {
-		r.start(nil, slots)
-		r.failed(ctx, id, batch, err)
-		return
+		s.log.WarnContext(ctx, "report failed, trying again", "outcomes", len(batch), "err", err)
+		if forgotten(err, id) {
+			s.registerAgain(ctx, id)
+		}
+		return tasker.Receipt{}, err
 	}
-	r.most = maxBatch
-	r.rest.reset()
-	again := r.answered(ctx, batch, receipt)
-	r.start(receipt.Next, slots)
-	r.release(ctx)
-	if len(again) > 0 {
-		r.requeue(again)
-		r.rest.rest(ctx)
-		return
-	}
-	if len(receipt.Next) > 0 {
-		r.gather(ctx, min(time.Since(began)/gatherShare, gatherAtMost))
-	}
+	return receipt, nil
 }
 
 // gather gives what was just handed out a moment to come back all together. A full
@@ -123,10 +145,14 @@ func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	}
 }
 
-// answered ends the attempts that were answered, one way or the other, and
-// returns those to send again: restated ones, and those that the engine did not
-// mention. Their slots stay taken.
-func (r *reporter) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
+// settled is what the engine says of an outcome that it could not store and has
+// settled all the same: the attempt has failed with the reason as its cause.
+const settled = "the attempt was failed"
+
+// answered ends the attempts that were answered, one way or the other, and returns
+// those to send again: revised ones, and those of which the engine could not say
+// what became of them. Their slots stay taken.
+func (s *shift) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
 	rejected := make(map[tasker.ID]tasker.Rejection, len(receipt.Rejected))
 	for _, x := range receipt.Rejected {
 		rejected[x.StepUUID] = x
@@ -138,86 +164,31 @@ func (r *reporter) answered(ctx context.Context, batch []*attempt, receipt taske
 	for _, at := range batch {
 		x, no := rejected[at.StepUUID]
 		switch {
-		case no && x.Code == tasker.Unavailable:
-			again = append(again, at) // the engine cannot say now what became of it
-		case no && badForm(x.Code) && r.restate(at, x.Message):
+		case no && (x.Code == tasker.Invalid || x.Code == tasker.TooLarge) && !strings.Contains(x.Message, settled):
+			s.revise(ctx, at, x)
 			again = append(again, at)
-		case no:
-			r.log.WarnContext(ctx, "outcome refused", "task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
-			r.end(at)
+		case no && x.Code != tasker.Unavailable && x.Code != tasker.Internal:
+			s.log.WarnContext(ctx, "outcome refused", "task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
+			s.end(at)
 		case accepted[at.StepUUID]:
-			r.end(at)
+			s.end(at)
 		default:
+			s.postpone(at, longRest)
 			again = append(again, at)
 		}
 	}
 	return again
 }
 
-// failed keeps outcomes that got no receipt. As long as nobody answers they are
-// kept; an engine that answers with a refusal gets them one by one, until each
-// has been refused for as long as a lease lasts.
-func (r *reporter) failed(ctx context.Context, id tasker.ID, batch []*attempt, err error) {
-	r.log.WarnContext(ctx, "report failed, trying again", "outcomes", len(batch), "err", err)
-	code := tasker.CodeOf(err)
-	switch {
-	case code == tasker.NotFound:
-		r.registerAgain(ctx, id)
-		r.requeue(batch)
-	case !refused(err):
-		r.requeue(batch)
-	case len(batch) > 1:
-		r.most = len(batch) / 2
-		r.requeue(batch)
-		return // at once: another part may be welcome
-	default:
-		r.refusedAlone(ctx, batch[0], err)
-	}
-	r.rest.rest(ctx)
-}
-
-// refusedAlone handles an outcome that was refused alone. It is sent again after all
-// others, so that it does not hold them up.
-func (r *reporter) refusedAlone(ctx context.Context, at *attempt, err error) {
-	restated := badForm(tasker.CodeOf(err)) && r.restate(at, err.Error())
-	if !restated && time.Now().After(at.giveUp) {
-		r.log.ErrorContext(ctx, "outcome given up", "task", at.TaskUUID, "step", at.StepUUID, "err", err)
-		r.end(at)
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue = append(r.queue, at)
-}
-
-// badForm tells codes that blame the outcome itself.
-func badForm(code tasker.Code) bool { return code == tasker.Invalid || code == tasker.TooLarge }
-
-// restate turns a success that the engine will not store into a permanent failure
-// that says why, so that somebody learns of it. It returns false for a failure.
-func (s *shift) restate(at *attempt, why string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !at.outcome.Success {
-		return false
-	}
-	at.outcome = tasker.Outcome{Lease: at.Lease(), Failure: &tasker.Failure{
-		Message: "the engine refused the result: " + why, Type: InvalidResult,
-	}}
-	return true
-}
-
-// requeue puts outcomes back in front of those that finished meanwhile.
-func (s *shift) requeue(batch []*attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue = append(slices.Clone(batch), s.queue...)
-}
-
 // end forgets an attempt whose outcome is settled, and frees its slot.
 func (s *shift) end(at *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forget(at)
+}
+
+// forget is end for a caller that holds the mutex.
+func (s *shift) forget(at *attempt) {
 	delete(s.attempts, at.Lease())
 	wake(s.slot)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -369,94 +368,6 @@ func TestRegistering(t *testing.T) {
 			t.Error("ran without handlers")
 		}
 	})
-}
-
-func TestARefusedResultBecomesAPermanentFailure(t *testing.T) {
-	refusal := tasker.Rejection{Code: tasker.Invalid, Message: "result: nested more than 64 deep"}
-	for _, tt := range []struct {
-		name string
-		set  func(*fake)
-		want string
-	}{
-		{"in the receipt", func(f *fake) {
-			f.reject = func(o tasker.Outcome) *tasker.Rejection {
-				if !o.Success {
-					return nil
-				}
-				r := refusal
-				r.StepUUID = o.StepUUID
-				return &r
-			}
-		}, "the engine refused the result: result: nested more than 64 deep"},
-		{"as a whole", func(f *fake) {
-			refused := false
-			f.fail = func(call string) error {
-				if call != "report 1" || refused {
-					return nil
-				}
-				refused = true
-				return tasker.Errorf(tasker.TooLarge, "the body is too large")
-			}
-		}, "the engine refused the result: the body is too large"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				tt.set(f)
-				r := start(t, newWorker(f, 1, takes(0)))
-				f.add(step("run"))
-				elapse(time.Minute)
-				if len(f.accepted) != 1 || f.accepted[0].Failure == nil {
-					t.Fatalf("accepted %+v, want one failure", f.accepted)
-				}
-				if got := f.accepted[0].Failure; got.Retryable || got.Type != worker.InvalidResult || got.Message != tt.want {
-					t.Errorf("failure %+v", got)
-				}
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// TestOneBadOutcomeDoesNotHoldUpTheOthers: the engine fails on every report with
-// the bad one in it, and says no more.
-func TestOneBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		bad := step("run")
-		poisoned := &poisonedEngine{fake: f, bad: bad.StepUUID}
-		w := worker.New(poisoned, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 20})
-		w.HandleRaw("run", takes(time.Second))
-		r := start(t, w)
-		f.add(step("run"), step("run"), bad, step("run"), step("run"), step("run"))
-		elapse(10 * time.Second)
-		if len(f.accepted) != 5 {
-			t.Errorf("%d outcomes accepted, want all 5 good ones", len(f.accepted))
-		}
-		elapse(time.Minute)
-		before := f.count("report 1")
-		elapse(time.Hour)
-		if after := f.count("report 1"); after != before {
-			t.Error("the bad one is still being sent after an hour")
-		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-type poisonedEngine struct {
-	*fake
-	bad tasker.ID
-}
-
-func (p *poisonedEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	if slices.ContainsFunc(list, func(o tasker.Outcome) bool { return o.StepUUID == p.bad }) {
-		return tasker.Receipt{}, errors.Join(p.begin(fmt.Sprintf("report %d", len(list))), tasker.Errorf(tasker.Internal, "internal error"))
-	}
-	return p.fake.Report(ctx, id, list, claim)
 }
 
 func TestDeadline(t *testing.T) {

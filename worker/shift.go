@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,16 +21,19 @@ type attempt struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	timer   context.CancelFunc // of its deadline
-	lapses  time.Time          // when its lease has run out for certain, by our clock
+	lapses  time.Time          // by when its lease has run out unless it is renewed, by our clock
+	expires time.Time          // the end of its lease as the engine last told it
 	dropped bool               // the lease is no longer ours: the outcome does not count
 
 	finished bool // the handler has returned
 	outcome  tasker.Outcome
-	giveUp   time.Time // of a finished one: until when an engine that refuses it is asked again
+
+	retry // of a finished one whose report was not answered
 }
 
-// A shift is one Run of a worker. Three loops share it: one claims, one
-// reports and takes the next work with the answer, one keeps the leases alive.
+// A shift is one Run of a worker. Its loops share it: one claims, one reports and
+// takes the next work with the answer, two send again what was not answered, one
+// keeps the leases alive.
 //
 // A slot is taken from the claim to the answer to the report, so that an engine
 // that takes no reports is asked for no work.
@@ -38,6 +42,7 @@ type shift struct {
 
 	slot    chan struct{} // wakes the claimer: a slot is free
 	result  chan struct{} // wakes the reporter: there is something to report
+	renew   chan struct{} // wakes the heartbeat: leases may be older than they look
 	broken  chan error    // the engine refuses this worker; has room for one
 	drained chan struct{} // has a value when the engine tells this worker to drain
 	closing chan struct{} // closed when no handler runs: report what there is and end
@@ -48,6 +53,8 @@ type shift struct {
 	registration tasker.Registration
 	attempts     map[tasker.Lease]*attempt
 	queue        []*attempt     // finished, to be reported
+	unsure       lane           // reported without an answer, to be sent again
+	lone         lane           // the same, of those that are sent alone
 	unstarted    []tasker.Lease // to be given back
 	reserved     int            // slots for which claims are under way
 	running      int            // handlers
@@ -59,9 +66,10 @@ type shift struct {
 func newShift(w *Worker) *shift {
 	return &shift{
 		Worker: w,
-		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1),
+		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1), renew: make(chan struct{}, 1),
 		broken: make(chan error, 1), drained: make(chan struct{}, 1), closing: make(chan struct{}),
 		registering: make(chan struct{}, 1), attempts: map[tasker.Lease]*attempt{},
+		unsure: newLane(maxBatch), lone: newLane(1),
 	}
 }
 
@@ -79,8 +87,9 @@ const (
 	defaultLease    = 30 * time.Second
 )
 
-// register makes the worker known, and waits for an engine that is not there.
-func (s *shift) register(ctx context.Context) error {
+// register makes the worker known. It waits for an engine that is not there, and
+// for one that refuses for reasons that may pass; the codes are those that end it.
+func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 	var b backoff
 	for {
 		r, err := s.engine.RegisterWorker(ctx, s.spec())
@@ -95,18 +104,19 @@ func (s *shift) register(ctx context.Context) error {
 			s.log.InfoContext(ctx, "worker registered", "worker_uuid", r.WorkerUUID, "handlers", len(s.handlers))
 			return nil
 		}
-		if refused(err) {
+		if slices.Contains(final, tasker.CodeOf(err)) {
 			return err
 		}
-		s.log.WarnContext(ctx, "engine cannot be reached, trying again", "err", err)
-		if !b.rest(ctx) {
+		s.log.WarnContext(ctx, "worker could not be registered, trying again", "err", err)
+		if !b.rest(ctx, err) {
 			return ctx.Err()
 		}
 	}
 }
 
 // registerAgain follows up an engine that does not know worker id. Leases of
-// that id are lost, as the next heartbeat will tell.
+// that id are lost, as the next heartbeat will tell. Only an engine that does not
+// want this worker any more ends it.
 func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 	select {
 	case <-ctx.Done():
@@ -118,7 +128,8 @@ func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 		return // another loop was here first
 	}
 	s.log.WarnContext(ctx, "engine has forgotten this worker, registering again", "worker_uuid", id)
-	if err := s.register(ctx); err != nil && ctx.Err() == nil {
+	err := s.register(ctx, tasker.Invalid, tasker.Forbidden, tasker.Unauthorized)
+	if err != nil && ctx.Err() == nil {
 		select {
 		case s.broken <- fmt.Errorf("register worker %s again: %w", s.options.Name, err):
 		default:
@@ -132,17 +143,22 @@ func (s *shift) id() tasker.ID {
 	return s.registration.WorkerUUID
 }
 
-// start runs the handlers of what was claimed with slots reserved for it.
-func (s *shift) start(list []tasker.Assignment, slots int) {
+// start runs the handlers of what was claimed with slots reserved for it, and
+// asked for then. The leases may be as old as the question: if the answer took
+// long, they are renewed at once.
+func (s *shift) start(list []tasker.Assignment, slots int, asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved -= slots
+	if len(list) > 0 && time.Since(asked) > s.registration.HeartbeatInterval/2 {
+		wake(s.renew)
+	}
 	for _, a := range list {
 		if s.draining || s.attempts[a.Lease()] != nil {
 			s.giveBack(a)
 			continue
 		}
-		at := s.newAttempt(a)
+		at := s.newAttempt(a, asked)
 		s.attempts[a.Lease()] = at
 		s.running++
 		s.handling.Go(func() { s.handle(at) })
@@ -160,8 +176,8 @@ func (s *shift) giveBack(a tasker.Assignment) {
 	}
 }
 
-func (s *shift) newAttempt(a tasker.Assignment) *attempt {
-	at := &attempt{Assignment: a, lapses: time.Now().Add(s.registration.LeaseDuration)}
+func (s *shift) newAttempt(a tasker.Assignment, asked time.Time) *attempt {
+	at := &attempt{Assignment: a, lapses: asked.Add(s.registration.LeaseDuration), expires: a.LeaseExpiresAt}
 	at.ctx, at.cancel = context.WithCancelCause(context.Background())
 	at.timer = func() {}
 	if a.Deadline != nil {
@@ -205,7 +221,7 @@ func (s *shift) finish(at *attempt, o tasker.Outcome) {
 		delete(s.attempts, at.Lease())
 		s.unstarted = append(s.unstarted, at.Lease())
 	default:
-		at.finished, at.outcome, at.giveUp = true, o, time.Now().Add(s.registration.LeaseDuration)
+		at.finished, at.outcome = true, o
 		s.queue = append(s.queue, at)
 		wake(s.result)
 	}

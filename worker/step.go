@@ -32,12 +32,13 @@ type Call struct {
 	// correlation id.
 	Log *slog.Logger
 
-	// Metadata is kept beside the result, for people; later steps do not see it.
+	// Metadata is kept beside the result, for people; later steps do not see it. It
+	// is an empty map when the handler is called.
 	Metadata map[string]any
 }
 
 func newCall(log *slog.Logger, a tasker.Assignment) *Call {
-	c := &Call{Assignment: a}
+	c := &Call{Assignment: a, Metadata: map[string]any{}}
 	c.Log = slog.New(stepHandler{log.Handler(), &c.Assignment})
 	return c
 }

@@ -100,15 +100,21 @@ func (w *Worker) Handlers() []string {
 // returns nil. Whoever drained the worker wants it ended, and perhaps replaced:
 // starting another is the business of what started this one.
 //
-// An engine that cannot be reached is waited for. Run returns an error when the
-// engine refuses the worker, or when handlers are still running although they
-// were told to stop.
+// An engine that cannot be reached is waited for, and so is one in whose place a
+// proxy answers. Run returns an error when the engine itself refuses the worker, or
+// when handlers are still running although they were told to stop.
+//
+// An outcome is reported until the engine has answered, for as long as the program
+// runs, and holds its slot until then; one whose lease is lost is reported once
+// more. A report that fails is sent again apart from all others, in halves down to
+// single outcomes, so that none holds up another.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.engine == nil || len(w.handlers) == 0 {
 		return errors.New("a worker needs an engine and at least one handler before it can run")
 	}
 	s := newShift(w)
-	if err := s.register(ctx); err != nil {
+	err := s.register(ctx, tasker.Invalid, tasker.TooLarge, tasker.NotFound, tasker.Unauthorized, tasker.Forbidden, tasker.Unsupported)
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was told to end before it began: no failure
 		}
