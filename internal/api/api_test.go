@@ -37,7 +37,13 @@ func newHouse(t *testing.T, change ...func(*api.Options)) *house {
 	t.Helper()
 	d := pgtest.New(t)
 	d.CheckAtEnd(t)
-	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
+	return houseAt(t, d.URL, change...)
+}
+
+// houseAt is newHouse on a database that is there.
+func houseAt(t *testing.T, databaseURL string, change ...func(*api.Options)) *house {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), databaseURL, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"tasker"
 	"tasker/apiv1"
+	"tasker/internal/engine"
 )
 
 func (s *server) createTask(x *exchange) error {
@@ -26,7 +27,23 @@ func (s *server) createTask(x *exchange) error {
 	if created[0].New {
 		status = http.StatusCreated
 	}
-	return s.answerTask(x, status, created[0].TaskUUID)
+	return s.answerCreated(x, status, created[0])
+}
+
+// answerCreated answers with the task that a request led to. What was created is
+// said even if it cannot be read any more: whoever is told otherwise creates it
+// again.
+func (s *server) answerCreated(x *exchange, status int, c engine.Created) error {
+	t, steps, err := s.readTask(x, c.TaskUUID)
+	if err != nil && c.New {
+		s.log.WarnContext(x.ctx, "a new task cannot be read; answering with what was stored", "task_uuid", c.TaskUUID, "err", err)
+		t, steps = c.Inserted()
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return x.answer(status, apiv1.FromTask(t, steps))
 }
 
 func (s *server) createTasks(x *exchange) error {
@@ -78,12 +95,17 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	return t, nil
 }
 
-func (s *server) answerTask(x *exchange, status int, id tasker.ID) error {
+func (s *server) readTask(x *exchange, id tasker.ID) (tasker.Task, []tasker.Step, error) {
 	t, err := s.db.Task(x.ctx, id)
 	if err != nil {
-		return err
+		return t, nil, err
 	}
 	steps, err := s.db.Steps(x.ctx, id)
+	return t, steps, err
+}
+
+func (s *server) answerTask(x *exchange, status int, id tasker.ID) error {
+	t, steps, err := s.readTask(x, id)
 	if err != nil {
 		return err
 	}

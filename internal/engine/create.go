@@ -27,6 +27,9 @@ const (
 type Created struct {
 	TaskUUID tasker.ID
 	New      bool
+
+	stored *postgres.CreatedTask // of a new one
+	at     time.Time
 }
 
 // CreateTasks makes tasks, all or none. When there are several, an error names
@@ -59,8 +62,11 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	if len(c.tasks) == 0 {
 		return out, nil
 	}
-	if err := e.db.InTx(ctx, func(tx *postgres.Tx) error { return c.store(ctx, tx) }); err != nil {
+	if err := c.save(ctx); err != nil {
 		return nil, err
+	}
+	for i := range out {
+		out[i].at = c.at
 	}
 	e.ring(c.namespaces())
 	return out, nil
@@ -101,6 +107,7 @@ func within(part string, err error) error {
 
 // A creation collects the tasks of one call.
 type creation struct {
+	at        time.Time // when the tasks were stored
 	engine    *Engine
 	tasks     []postgres.CreatedTask
 	steps     int                                // of all of them
@@ -142,7 +149,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 		c.byKey[key] = t
 	}
 	c.tasks = append(c.tasks, t)
-	return Created{TaskUUID: t.UUID, New: true}, nil
+	return Created{TaskUUID: t.UUID, New: true, stored: &t}, nil
 }
 
 // holder returns the task that has a key, in the database or in this call.
@@ -223,7 +230,8 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (*graph, erro
 
 // store writes the tasks, and the investigations of those that can never run.
 func (c *creation) store(ctx context.Context, tx *postgres.Tx) error {
-	if err := tx.InsertTasks(ctx, c.tasks); err != nil {
+	var err error
+	if c.at, err = tx.InsertTasks(ctx, c.tasks); err != nil {
 		return err
 	}
 	for _, t := range c.tasks {

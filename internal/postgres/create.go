@@ -118,31 +118,37 @@ announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT s.task_uuid, s.step_uuid, s.namespace FROM step s WHERE $36 AND s.state = 'enqueued' ORDER BY s.task_uuid, s.step_uuid
 )
-SELECT count(*) FROM task`
+SELECT (SELECT count(*) FROM task) AS stored, c.at FROM clock c`
 
-// InsertTasks stores tasks with their steps; after an error the caller rolls back. An idempotency key that
-// another task holds already is [ErrKeyTaken]; a template that was replaced in
-// between is [ErrTemplateGone].
-func (tx *Tx) InsertTasks(ctx context.Context, tasks []CreatedTask) error {
+// InsertTasks stores tasks with their steps and returns the time that they bear;
+// after an error the caller rolls back. An idempotency key that another task holds
+// already is [ErrKeyTaken]; a template that was replaced in between is
+// [ErrTemplateGone]; a task that is there already is [ErrTaskStored].
+func (tx *Tx) InsertTasks(ctx context.Context, tasks []CreatedTask) (at time.Time, err error) {
 	var a taskArrays
 	for _, t := range tasks {
 		a.add(t)
 	}
 	var stored int
-	err := tx.QueryRow(ctx, insertTasks, a.args(tx.queue)...).Scan(&stored)
+	err = tx.QueryRow(ctx, insertTasks, a.args(tx.queue)...).Scan(&stored, &at)
 	var pg *pgconn.PgError
 	switch {
+	case errors.As(err, &pg) && pg.ConstraintName == "tasks_pkey":
+		return at, ErrTaskStored
 	case errors.As(err, &pg) && pg.ConstraintName == "task_idempotency_key_is_unique":
-		return ErrKeyTaken
+		return at, ErrKeyTaken
 	case errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey":
-		return ErrTemplateGone
+		return at, ErrTemplateGone
 	case err != nil:
-		return fmt.Errorf("insert tasks: %w", err)
+		return at, fmt.Errorf("insert tasks: %w", err)
 	case stored < len(tasks):
-		return ErrTemplateGone
+		return at, ErrTemplateGone
 	}
-	return nil
+	return at, nil
 }
+
+// ErrTaskStored says that a task of the same id exists: it is the same task.
+var ErrTaskStored = errors.New("task is stored already")
 
 // ErrKeyTaken says that a task with the same idempotency key exists.
 var ErrKeyTaken = errors.New("idempotency key is taken")

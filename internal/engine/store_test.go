@@ -1,0 +1,132 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"tasker"
+)
+
+func (h *house) tasks() []tasker.Task {
+	h.Helper()
+	list, _, err := h.db.Tasks(h.Context(), tasker.TaskFilter{Limit: 1000})
+	h.must(err)
+	return list
+}
+
+// The connection breaks at the commit: before PostgreSQL has it, after it has, and
+// both in turn. One request is one task.
+func TestACommitWithoutAnAnswerCreatesOnce(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		reach bool
+		cuts  int
+		key   string
+		count int
+	}{
+		"answer lost":                  {true, 1, "", 1},
+		"answer lost, with a key":      {true, 1, "k", 1},
+		"commit lost":                  {false, 1, "", 1},
+		"commit lost, with a key":      {false, 1, "k", 1},
+		"commit lost three times":      {false, 3, "", 1},
+		"answer lost, several at once": {true, 1, "", 20},
+		"commit lost, several at once": {false, 2, "", 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, cutter := newCutHouse(t)
+			h.template("single", step("one"))
+			r := tasker.NewTask{Namespace: space, Name: "single", IdempotencyKey: tt.key}
+			h.create("single") // statements are prepared
+			h.drain()
+			cutter.Cut(tt.cuts, "commit\x00", tt.reach)
+			created, err := h.engine.CreateTasks(within(t, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
+			h.must(err)
+			if n := cutter.Count(); n != tt.cuts {
+				t.Fatalf("%d connections were broken, want %d", n, tt.cuts)
+			}
+			stored := map[tasker.ID]bool{}
+			for _, s := range h.tasks() {
+				stored[s.UUID] = true
+			}
+			if len(stored) != tt.count+1 {
+				t.Errorf("%d tasks are stored, want %d", len(stored), tt.count+1)
+			}
+			for _, c := range created {
+				if !c.New || !stored[c.TaskUUID] {
+					t.Errorf("answered %+v, which is not there or not new", c)
+				}
+			}
+			if n := h.drain(); n != tt.count {
+				t.Errorf("%d steps ran, want %d", n, tt.count)
+			}
+		})
+	}
+}
+
+// A request whose time ends before that is known names what it may have created.
+func TestARequestThatGivesUpNamesItsTasks(t *testing.T) {
+	t.Parallel()
+	h, cutter := newCutHouse(t)
+	h.template("single", step("one"))
+	h.create("single")
+	h.drain()
+	cutter.Cut(1000, "commit\x00", false)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := h.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: space, Name: "single"}}, 5))
+	h.wantCode(err, tasker.Unavailable, "may have created task", "and 2 more", "GET /v1/tasks/")
+	var known *tasker.Error
+	if !errors.As(err, &known) {
+		t.Fatal(err)
+	}
+	ids := known.Details.(map[string][]string)["task_uuids"]
+	if len(ids) != 5 || !strings.Contains(known.Message, ids[0]) {
+		t.Errorf("details %v, message %s", ids, known.Message)
+	}
+	cutter.Cut(0, "", false)
+	if n := len(h.tasks()); n != 1 {
+		t.Errorf("%d tasks are stored, want 1", n)
+	}
+}
+
+// What is answered of a task that cannot be read is what can be read.
+func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("mixed", step("a"), step("b", "a"), external("c"), external("d", "b", "c"))
+	first := h.create("mixed")
+	for _, r := range []tasker.NewTask{
+		{Namespace: space, Name: "mixed"},
+		{
+			Namespace: space, Name: "mixed", Version: "1.0.0", Context: json.RawMessage(`{"a": 1}`), Initiator: "i", SourceSystem: "s", Reason: "r", Priority: 7,
+			Tags: []string{"x"}, CorrelationID: "c", ParentCorrelationID: "p", IdempotencyKey: "k", RecreatedFrom: first,
+		},
+		{Namespace: space, Name: "mixed", StartAt: time.Now().Add(time.Hour)},
+	} {
+		created, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{r})
+		h.must(err)
+		gotTask, gotSteps := created[0].Inserted()
+		task, err := h.db.Task(t.Context(), created[0].TaskUUID)
+		h.must(err)
+		steps, err := h.db.Steps(t.Context(), task.UUID)
+		h.must(err)
+		if diff := cmp.Diff(task, gotTask, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("task (-read +inserted):\n%s", diff)
+		}
+		if diff := cmp.Diff(steps, gotSteps, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("steps (-read +inserted):\n%s", diff)
+		}
+	}
+	for _, s := range h.tasks() {
+		h.must(h.engine.CancelTask(t.Context(), s.UUID, "ann", "seen"))
+	}
+}
