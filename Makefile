@@ -35,6 +35,7 @@ lint: $(LINT) ## run the linters of .golangci.yml
 
 soak: ## try thousands of random stories against the model of the rules, and a long outage (12 minutes)
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
+	go test ./internal/engine -run BigTasks -timeout 30m -args -large-steps=1000
 	go test ./internal/e2e -run TheBrokerGoesAway -timeout 30m -args -away=60s
 
 drill: ## take both event buses away for five minutes, kill the server meanwhile, and report (9 minutes)

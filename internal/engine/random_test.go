@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -35,6 +36,8 @@ type chaos struct {
 	*house
 	engines []*engine.Engine
 	seed    uint64
+	atOnce  int                                // steps of one claim, at most
+	result  func(r *rand.Rand) json.RawMessage // of a step that succeeds
 }
 
 func (c *chaos) work(ctx context.Context, n int) {
@@ -47,7 +50,7 @@ func (c *chaos) work(ctx context.Context, n int) {
 	}
 	var late []tasker.Outcome
 	for ctx.Err() == nil {
-		list, err := e.Claim(ctx, reg.WorkerUUID, 1+r.IntN(10), 50*time.Millisecond)
+		list, err := e.Claim(ctx, reg.WorkerUUID, 1+r.IntN(c.atOnce), 50*time.Millisecond)
 		if err != nil && ctx.Err() == nil {
 			c.Error(err)
 			return
@@ -63,7 +66,7 @@ func (c *chaos) work(ctx context.Context, n int) {
 			case 4:
 				_, _, err = e.Release(ctx, reg.WorkerUUID, []tasker.Lease{a.Lease()})
 			default:
-				o := success(a, `"done"`)
+				o := success(a, string(c.result(r)))
 				outcomes = append(outcomes, o)
 				if r.IntN(4) == 0 {
 					outcomes = append(outcomes, o)
@@ -91,7 +94,10 @@ func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
 	seed := uint64(rand.Int64())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	c := &chaos{house: h, seed: seed, engines: []*engine.Engine{h.engine, engine.New(h.db, engine.Options{})}}
+	c := &chaos{
+		house: h, seed: seed, atOnce: 10, result: func(*rand.Rand) json.RawMessage { return json.RawMessage(`"done"`) },
+		engines: []*engine.Engine{h.engine, engine.New(h.db, engine.Options{})},
+	}
 	const templates, tasks = 12, 120
 	for i := range templates {
 		h.template(fmt.Sprint("random", i), randomSteps(r)...)
@@ -99,6 +105,13 @@ func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
 	for i := range tasks {
 		h.create(fmt.Sprint("random", i%templates))
 	}
+	c.run()
+}
+
+// run lets workers work and time pass until every task has ended or become an
+// investigation.
+func (c *chaos) run() {
+	h, t := c.house, c.T
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for n := range 4 {
