@@ -30,15 +30,29 @@ func newMigrateUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Apply what is missing",
-		Long: `Apply what is missing, in one transaction; functions and views are made anew when they have changed.
+		Long: `Apply what is missing, in one transaction; functions and views are replaced when they have changed.
+
+Servers of the previous version go on meanwhile and afterwards. No lock is waited
+for longer than two seconds, because every statement of every server would wait
+behind it: while something long holds one, such as pg_dump, the migration is rolled
+back and begun anew, until --wait is over.
 
 Several may run at once: one works, the others wait. A database that a newer
 program has migrated is refused. Nothing is ever taken back: restore a backup.`,
 		Example: "  tasker migrate up --database-url postgres://tasker@db/tasker",
 		Args:    cobra.NoArgs,
 	}
+	wait := c.Flags().Duration("wait", schema.DefaultWait, "how long to try while other transactions hold locks that are needed")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if *wait <= 0 {
+			return usageError{c.CommandPath(), fmt.Errorf("--wait must be more than 0, not %s", *wait)}
+		}
+		return nil
+	}
 	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
-		applied, err := schema.Up(ctx, conn)
+		applied, err := schema.UpWith(ctx, conn, schema.Options{Wait: *wait, Progress: func(message string) {
+			_, _ = fmt.Fprintln(c.ErrOrStderr(), message)
+		}})
 		if err != nil {
 			return err
 		}

@@ -9,16 +9,25 @@ import (
 )
 
 // Unreachable makes one line of the reasons why a database could not be
-// connected to, and says what to do about them. Other errors stay as they are.
+// connected to, and says what to do about them. It shows nothing of a URL that is
+// none. Other errors stay as they are.
 func Unreachable(err error) error {
 	var connect *pgconn.ConnectError
+	if malformed, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+		// Its own text quotes what it could not read, which may be a password.
+		text := "the database URL cannot be read: it must begin with postgres:// or be a list of keywords such as host=… dbname=…"
+		if strings.Contains(malformed.Error(), "failed to configure TLS") {
+			text = "the database URL cannot be used: look at its sslmode, sslrootcert, sslcert and sslkey"
+		}
+		return &unreachableError{text: text, err: err}
+	}
 	if !errors.As(err, &connect) {
 		return err
 	}
 	return &unreachableError{text: "cannot reach the database: " + oneLine(connect.Error()) + "; " + remedy(err), err: err}
 }
 
-// unreachableError is a [pgconn.ConnectError] in a person's words.
+// unreachableError is a [pgconn.ConnectError] or [pgconn.ParseConfigError] in a person's words.
 type unreachableError struct {
 	text string
 	err  error

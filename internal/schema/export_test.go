@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -16,9 +17,29 @@ func LoadProgram(fsys fs.FS) (Program, error) {
 	return Program{s}, err
 }
 
+// Embedded is the program that this test was built with.
+func Embedded() Program { return Program{program} }
+
 // Up is [Up] with the SQL of the program.
 func (p Program) Up(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	return newMigrator(p.source).up(ctx, conn)
+}
+
+// UpImpatiently is Up that waits so long for a lock, pauses as long, and gives up
+// after a while.
+func (p Program) UpImpatiently(ctx context.Context, conn *pgx.Conn, lock, wait time.Duration, progress func(string)) ([]string, error) {
+	m := newMigrator(p.source)
+	m.lockTimeout, m.backoff, m.maxBackoff, m.wait, m.progress = lock, lock, lock, wait, progress
+	return m.up(ctx, conn)
+}
+
+// Migrations returns the migrations of the program by their paths.
+func (p Program) Migrations() map[string]string {
+	all := map[string]string{}
+	for _, f := range p.source.migrations {
+		all[f.path] = f.sql
+	}
+	return all
 }
 
 // Status is [Status] with the SQL of the program.

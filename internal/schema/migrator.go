@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // advisoryLock is the key under which one migrator at a time works on a
@@ -22,10 +21,22 @@ const objectsName = "functions and views"
 type migrator struct {
 	source *source
 	poll   time.Duration // between two attempts at the lock
+
+	// A statement that waits for a lock makes everybody behind it wait as well, so
+	// it gives up soon, and the files are begun anew after a while.
+	lockTimeout time.Duration
+	backoff     time.Duration // before the second attempt; it doubles
+	maxBackoff  time.Duration
+	wait        time.Duration // after which no further attempt is made
+	progress    func(message string)
 }
 
 func newMigrator(s *source) migrator {
-	return migrator{source: s, poll: 50 * time.Millisecond}
+	return migrator{
+		source: s, poll: 50 * time.Millisecond,
+		lockTimeout: 2 * time.Second, backoff: time.Second, maxBackoff: 15 * time.Second, wait: DefaultWait,
+		progress: func(string) {},
+	}
 }
 
 // up is [Up].
@@ -149,30 +160,73 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// deadlocks is how often the files are begun anew when they and a server that is
-// running wait for each other: PostgreSQL takes back one of the two, and then the
-// other is through.
-const deadlocks = 5
-
-// apply applies the files in one transaction, and remakes functions and views
-// in it if objects says so.
-func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) (err error) {
-	for range deadlocks {
-		err = m.applyOnce(ctx, conn, pending, objects)
-		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "40P01" {
+// apply applies the files in one transaction, and replaces functions and views in
+// it if objects says so. When others hold its locks it takes back what it did and
+// tries again later.
+func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) error {
+	began, pause := time.Now(), m.backoff
+	remake := false
+	for {
+		err := m.applyOnce(ctx, conn, pending, objects, remake)
+		code := conditionOf(err)
+		switch {
+		case code == "":
+			return err
+		case objects && !remake && slices.Contains(irreplaceable, code):
+			remake = true
+			continue
+		case code != "40P01" && code != "55P03": // deadlock, lock timeout
 			return err
 		}
+		holder, waited := lockHolder(ctx, conn), time.Since(began)
+		if waited+pause > m.wait {
+			return fmt.Errorf("other transactions held locks that the migration needs for %s%s; nothing was changed: "+
+				"end them, or migrate again with more patience (tasker migrate up --wait): %w", waited.Round(time.Second), holder, err)
+		}
+		m.progress(fmt.Sprintf("another transaction holds a lock that the migration needs%s; trying again in %s", holder, pause))
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, m.maxBackoff)
 	}
-	return err
 }
 
-func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) error {
+// lockHolder names the oldest transaction that holds a lock on a table of the
+// schema, as part of a sentence.
+func lockHolder(ctx context.Context, conn *pgx.Conn) string {
+	var text string
+	err := conn.QueryRow(ctx, `
+		SELECT format(' (process %s%s, in a transaction since %s)', a.pid,
+			CASE WHEN a.application_name <> '' THEN ', ' || a.application_name ELSE '' END,
+			to_char(a.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS UTC'))
+		FROM pg_locks l
+		JOIN pg_class c ON c.oid = l.relation
+		JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.granted AND c.relnamespace = to_regnamespace('tasker') AND a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL
+		ORDER BY a.xact_start
+		LIMIT 1`).Scan(&text)
+	if err != nil {
+		return "" // it has gone, or we may not know
+	}
+	return text
+}
+
+// applyOnce is one attempt of apply. If remake says so it drops all functions and
+// views first, because one of them can be changed in no other way.
+func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file, objects, remake bool) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
+		if _, err := tx.Exec(ctx, settings+fmt.Sprint(m.lockTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("prepare the session for migrations: %w", err)
 		}
+		var before *objectSet
 		if objects {
-			if err := dropObjects(ctx, tx); err != nil {
+			var err error
+			if before, err = findObjects(ctx, tx); err != nil {
+				return err
+			}
+			if err := before.dropOutdated(ctx, tx, remake); err != nil {
 				return err
 			}
 		}
@@ -187,10 +241,13 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 		if !objects {
 			return nil
 		}
-		if err := refuseStrays(ctx, tx); err != nil {
+		if err := before.refuseStrays(ctx, tx); err != nil {
 			return err
 		}
 		if err := m.createObjects(ctx, tx); err != nil {
+			return err
+		}
+		if err := m.keepOld(ctx, tx, before); err != nil {
 			return err
 		}
 		return record(ctx, tx, objectsVersion, objectsName, m.source.checksum)
@@ -198,8 +255,9 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 }
 
 // settings make a file mean the same whoever applies it, and let it take the
-// time it needs.
+// time it needs, but not wait for others. The time in milliseconds is to follow.
 const settings = `
 	SET LOCAL search_path = tasker;
 	SET LOCAL statement_timeout = 0;
-	SET LOCAL idle_in_transaction_session_timeout = 0`
+	SET LOCAL idle_in_transaction_session_timeout = 0;
+	SET LOCAL lock_timeout = `

@@ -115,14 +115,14 @@ func (f files) program(t *testing.T) schema.Program {
 
 var first = files{
 	"migrations/0001_box.sql": "CREATE TABLE tasker.box (n int);",
-	"functions/double.sql":    "CREATE FUNCTION tasker.double(n int) RETURNS int LANGUAGE sql RETURN n * 2;",
-	"views/a_boxes.sql":       "CREATE VIEW tasker.a_boxes AS SELECT * FROM tasker.boxes;", // needs one that comes later
-	"views/boxes.sql":         "CREATE VIEW tasker.boxes AS SELECT n, tasker.double(n) AS twice FROM tasker.box;",
+	"functions/double.sql":    "CREATE OR REPLACE FUNCTION tasker.double(n int) RETURNS int LANGUAGE sql RETURN n * 2;",
+	"views/a_boxes.sql":       "CREATE OR REPLACE VIEW tasker.a_boxes AS SELECT * FROM tasker.boxes;", // needs one that comes later
+	"views/boxes.sql":         "CREATE OR REPLACE VIEW tasker.boxes AS SELECT n, tasker.double(n) AS twice FROM tasker.box;",
 }
 
 var second = first.with(files{
 	"migrations/0002_colour.sql": "ALTER TABLE tasker.box ADD colour text;",
-	"views/boxes.sql":            "CREATE VIEW tasker.boxes AS SELECT colour FROM tasker.box;",
+	"views/boxes.sql":            "CREATE OR REPLACE VIEW tasker.boxes AS SELECT colour FROM tasker.box;",
 })
 
 func TestUp(t *testing.T) {
@@ -162,7 +162,7 @@ func TestOnlyAViewHasChanged(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
 	p.up(first.program(t))
-	changed := first.with(files{"functions/double.sql": "CREATE FUNCTION tasker.double(n int) RETURNS int LANGUAGE sql RETURN n + n + 0;"}).program(t)
+	changed := first.with(files{"functions/double.sql": "CREATE OR REPLACE FUNCTION tasker.double(n int) RETURNS int LANGUAGE sql RETURN n + n + 0;"}).program(t)
 	if err := p.err(changed); !errors.Is(err, schema.ErrBehind) {
 		t.Errorf("a changed function gives %v", err)
 	}
@@ -207,7 +207,7 @@ func TestWhatFailsChangesNothing(t *testing.T) {
 	}{
 		{"a mistake", files{"migrations/0002_bad.sql": "CREATE TABLE tasker.more (n int);\nCREATE TABLE\n  tasker.broken (n strange);"}, []string{"migrations/0002_bad.sql:3:", "strange"}},
 		{"a second file with a mistake", files{"migrations/0002_good.sql": "CREATE TABLE tasker.more (n int);", "migrations/0003_bad.sql": "SELECT 1/0;"}, []string{"0003_bad.sql", "division by zero"}},
-		{"a view that needs what is nowhere", files{"views/odd.sql": "CREATE VIEW tasker.odd AS SELECT * FROM tasker.nothing;"}, []string{"views/odd.sql", "nothing"}},
+		{"a view that needs what is nowhere", files{"views/odd.sql": "CREATE OR REPLACE VIEW tasker.odd AS SELECT * FROM tasker.nothing;"}, []string{"views/odd.sql", "nothing"}},
 		{"a file that commits", files{"migrations/0002_commit.sql": "CREATE TABLE tasker.more (n int); ROLLBACK;"}, []string{"0002_commit.sql", "COMMIT or ROLLBACK"}},
 		{"a view in a migration", files{"migrations/0002_view.sql": "CREATE VIEW tasker.stray AS SELECT 1 AS n;"}, []string{"stray", "views/"}},
 		{"an edited migration", files{"migrations/0001_box.sql": "CREATE TABLE tasker.box (n bigint);"}, []string{"edited", "0001_box", "new migration"}},

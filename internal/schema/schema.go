@@ -4,13 +4,21 @@
 // Everything lies in PostgreSQL's schema tasker. Migrations are numbered and go
 // forward only; one that was applied is never edited. Functions and views have
 // one file per object and no history: when anything here has changed, all of
-// them are dropped and made anew, so that the database has exactly those that
-// the files describe. An upgrade is one transaction, and happens whole or not at
-// all. The exception are files whose first line is
+// them are replaced. A function or view that the files no longer have stays for
+// one upgrade more, because servers of the previous version may call it.
+//
+// An upgrade is one transaction, and happens whole or not at all, so what it does
+// must be short: nothing in it may scan or rewrite a table that can be large. The
+// exception are files whose first line is
 //
 //	-- tasker:no-transaction
 //
-// for the rare index that must be built concurrently, one statement per file.
+// one statement per file, which runs by itself while servers go on: CREATE INDEX
+// CONCURRENTLY, or ALTER TABLE … VALIDATE CONSTRAINT for a constraint that an
+// earlier file has added as NOT VALID.
+//
+// The upgrade waits for no lock longer than two seconds, since every statement of
+// every server would wait behind it. It is rolled back then, and begun anew.
 //
 // Any number of programs may call [Up] at once; one works, the others wait and
 // find the work done. A server calls [Check] instead, which changes nothing.
@@ -19,6 +27,7 @@ package schema
 import (
 	"context"
 	"embed"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -38,6 +47,27 @@ var program = mustLoad(files)
 // lose the lock.
 func Up(ctx context.Context, conn *pgx.Conn) (applied []string, err error) {
 	return newMigrator(program).up(ctx, conn)
+}
+
+// DefaultWait is how long [Up] tries to get locks that others hold.
+const DefaultWait = 5 * time.Minute
+
+// Options say how patient an upgrade is. Zero means the default.
+type Options struct {
+	Wait     time.Duration        // for locks that others hold; 0: [DefaultWait]
+	Progress func(message string) // told why it waits; may be nil
+}
+
+// UpWith is [Up] with options.
+func UpWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, err error) {
+	m := newMigrator(program)
+	if o.Wait > 0 {
+		m.wait = o.Wait
+	}
+	if o.Progress != nil {
+		m.progress = o.Progress
+	}
+	return m.up(ctx, conn)
 }
 
 // Status compares the database with this program, and changes nothing.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -82,6 +83,9 @@ func load(fsys fs.FS) (*source, error) {
 		if f.alone() {
 			return nil, fmt.Errorf("%s: only a migration may run outside the transaction", f.path)
 		}
+		if !strings.Contains(f.sql, "CREATE OR REPLACE ") {
+			return nil, fmt.Errorf("%s: it must say CREATE OR REPLACE, because servers run while it is applied", f.path)
+		}
 	}
 	all := sha256.New()
 	for _, list := range [][]file{s.migrations, s.objects} {
@@ -124,6 +128,11 @@ func readFolder(fsys fs.FS, folder string) ([]file, error) {
 		})
 	}
 	return list, nil
+}
+
+// hasObject reports whether a function or view has a file.
+func (s *source) hasObject(path string) bool {
+	return slices.ContainsFunc(s.objects, func(f file) bool { return f.path == path })
 }
 
 // newest is the number of the last migration.
