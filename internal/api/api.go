@@ -36,6 +36,7 @@ import (
 const (
 	DefaultMaxBodyBytes = 4 << 20
 	DefaultTimeout      = 30 * time.Second
+	DefaultBulkCreates  = 3
 )
 
 // Options of the API. DB, Engine and DLQ are needed; zero works for the others.
@@ -46,6 +47,8 @@ type Options struct {
 	Log    *slog.Logger
 
 	Metrics http.Handler // of /metrics; nil means there are none
+
+	BulkCreates int // that are served at once; others wait, and are told to try again; 0 means [DefaultBulkCreates]
 
 	MaxBodyBytes int64 // of one request; 0 means [DefaultMaxBodyBytes]
 	// MaxInflightBytes bounds the bodies of all requests together that are in memory
@@ -86,6 +89,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	s := &server{
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
+		bulk: make(chan struct{}, cmp.Or(o.BulkCreates, DefaultBulkCreates)),
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases = leaseTokens{db: o.DB}
@@ -132,6 +136,7 @@ type server struct {
 	live     FeedOptions
 	feed     *feed.Feed
 	leases   leaseTokens
+	bulk     chan struct{} // one value for each bulk create that is served
 	log      *slog.Logger
 	version  string
 	ready    func(context.Context) error

@@ -24,7 +24,7 @@ func (s *server) healthy(status string) func(*exchange) error {
 const checkTime = 5 * time.Second
 
 func (s *server) readiness(x *exchange) error {
-	ctx, cancel := context.WithTimeout(x.ctx, checkTime)
+	ctx, cancel := context.WithTimeout(postgres.Use(x.ctx, postgres.Timers), checkTime)
 	defer cancel()
 	components := s.components(ctx)
 	checks := map[string]func(context.Context) error{

@@ -136,7 +136,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	run := func(name string, f func(context.Context) error) {
 		loops.Go(name, func(ctx context.Context) error {
 			defer stop()
-			return f(ctx)
+			return f(postgres.Use(ctx, postgres.Timers))
 		})
 	}
 	for _, l := range append(p.engine.Loops(), p.dlq.Loops()...) {

@@ -62,9 +62,9 @@ type UI struct {
 
 // Database is the PostgreSQL that holds everything.
 type Database struct {
-	URL string `toml:"url" doc:"Where PostgreSQL is: postgres://user:password@host:5432/name, or the keywords of libpq. The variable DATABASE_URL is read as well."`
+	URL string `toml:"url" doc:"Where PostgreSQL is: postgres://user:password@host:5432/name, or the keywords of libpq. Of several hosts, the one that takes writes is used. The variable DATABASE_URL is read as well."`
 
-	MaxConnections int `toml:"max_connections" range:"2..1000" doc:"Connections that one server opens at most."`
+	MaxConnections int `toml:"max_connections" range:"2..1000" doc:"Connections that one server opens at most, and one more that listens. From 8 on they are shared out, so that no flood of requests delays the rest: of 20, 6 are for requests, 2 for heartbeats, 8 for claims and results, 4 for timers."`
 
 	StatementTimeoutMS int `toml:"statement_timeout_ms" range:"100..600000" doc:"Time after which PostgreSQL gives up one statement, in milliseconds."`
 }

@@ -5,35 +5,78 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"tasker"
 	"tasker/internal/lifecycle"
 	"tasker/internal/postgres"
 )
 
-// concludeOrKeep concludes steps and settles their tasks. When the follow-up of a
-// report fails for a reason that trying again at once cannot help, the report is
-// kept, so that what a worker was told is taken is never lost.
+// The time that outcomes get, so that one that always takes too long holds up no
+// other. All of it together is less than a request may take.
+const (
+	batchTime = 10 * time.Second // all outcomes of a report together
+	aloneTime = 3 * time.Second  // one by itself
+	restTime  = 12 * time.Second // after which no other is tried by itself
+)
+
+// concludeOrKeep concludes steps and settles their tasks. When they cannot be
+// concluded together, each is by itself, in a time of its own. When the follow-up of
+// a report fails for a reason that trying again at once cannot help, the report is
+// kept, so that what a worker was told is taken is never lost. A verdict for which
+// even that takes too long is marked as not decided.
 func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postgres.Handout) (moved []int, handed *handed, err error) {
-	moved, handed, err = e.conclude(ctx, list, next)
-	if tasker.CodeOf(err) != tasker.Internal || ctx.Err() != nil {
+	together, cancel := context.WithTimeout(ctx, batchTime)
+	moved, handed, err = e.conclude(together, list, next)
+	cancel()
+	if !oneIsToBlame(ctx, err) {
 		return moved, handed, err
 	}
-	for i, v := range list { // one of them may be to blame
-		one, _, err := e.conclude(ctx, []verdict{v}, nil)
-		if tasker.CodeOf(err) == tasker.Internal && ctx.Err() == nil {
+	begun := time.Now()
+	for i := range list {
+		v := &list[i]
+		if time.Since(begun) > restTime {
+			v.undecided = true
+			continue
+		}
+		var one []int
+		if len(list) > 1 {
+			one, err = alone(ctx, *v, func(ctx context.Context, v verdict) ([]int, error) {
+				one, _, err := e.conclude(ctx, []verdict{v}, nil)
+				return one, err
+			})
+		}
+		if oneIsToBlame(ctx, err) {
 			e.log.ErrorContext(ctx, "follow-up of a report failed; the report is kept and tried again",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
-			one, err = e.keep(ctx, v)
+			one, err = alone(ctx, *v, e.keep)
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		if len(one) > 0 {
+		switch {
+		case err == nil && len(one) > 0:
 			moved = append(moved, i)
+		case err == nil:
+		case ctx.Err() != nil || postgres.IsAway(err):
+			return nil, nil, err
+		default:
+			e.log.ErrorContext(ctx, "an outcome could be neither taken nor kept; its worker sends it again",
+				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
+			v.undecided = true
 		}
 	}
 	return moved, nil, nil
+}
+
+// alone does something with one verdict, in its own time.
+func alone(ctx context.Context, v verdict, do func(context.Context, verdict) ([]int, error)) ([]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, aloneTime)
+	defer cancel()
+	return do(ctx, v)
+}
+
+// oneIsToBlame reports whether an error may be of one outcome of several, while the
+// database answers and somebody waits for the answer.
+func oneIsToBlame(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !postgres.IsAway(err) && (tasker.CodeOf(err) == tasker.Internal || postgres.IsSlow(err))
 }
 
 // handed is the next work of a worker that came with its report.
@@ -95,7 +138,7 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Han
 func (e *Engine) reportAndClaim(ctx context.Context, list []verdict, next *postgres.Handout) (postgres.Concluded, []postgres.Claimed, error) {
 	if next != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = handingOut(ctx)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), batchTime) // see handingOut
 		defer cancel()
 	}
 	return e.db.Report(ctx, conclusions(list), next)

@@ -25,6 +25,7 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 	if len(steps) == 0 || len(steps) > maxTake {
 		return nil, tasker.Errorf(tasker.Invalid, "%d steps; 1 to %d can be taken at once", len(steps), maxTake)
 	}
+	ctx = postgres.Use(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ type verdict struct {
 	Detail string
 
 	unstorable error // why the result that was reported cannot be stored
+	undecided  bool  // whether the outcome counts: it took too long to find out
 }
 
 // Report takes the outcomes of attempts, each on its own: one that is refused
@@ -28,6 +29,7 @@ type verdict struct {
 // again and changes nothing. With a positive claim the worker's next steps come
 // with the answer.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	ctx = postgres.Use(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return tasker.Receipt{}, err
@@ -103,6 +105,8 @@ func (e *Engine) report(
 	for i, v := range list {
 		if slices.Contains(moved, i) {
 			v.answer(receipt)
+		} else if v.undecided {
+			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
 		} else {
 			left = append(left, v)
 		}

@@ -142,6 +142,7 @@ func (e *Engine) forget(id tasker.ID, err error) {
 // hold any more are lost: their work must stop. The answer also says whether the
 // worker has to drain.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+	ctx = postgres.Use(ctx, postgres.Heartbeats)
 	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.lease, leases)
 	if err != nil {
 		e.forget(worker, err)
@@ -176,6 +177,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	if limit < 1 {
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
 	}
+	ctx = postgres.Use(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return nil, err
@@ -245,6 +247,7 @@ func (e *Engine) assignments(ctx context.Context, claimed []postgres.Claimed) ([
 // Release puts steps that the worker has not begun back into the queue, without
 // using up an attempt.
 func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
+	ctx = postgres.Use(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return nil, nil, err

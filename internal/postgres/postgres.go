@@ -34,7 +34,7 @@ import (
 
 // DB is the database of one Tasker.
 type DB struct {
-	pool   *pgxpool.Pool
+	pool   *pools
 	queue  queue
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 }
@@ -84,14 +84,21 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params["lock_timeout"] = "5000"
 	params["idle_in_transaction_session_timeout"] = "15000"
 	maps.Copy(params, planning)
-	cfg.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		// A statement whose caller has gone ends, and lets go of its rows. Some platforms
+		// cannot tell that a caller has gone.
+		var pg *pgconn.PgError
+		if _, err := c.Exec(ctx, "SET client_connection_check_interval = '1s'"); err != nil && !errors.As(err, &pg) {
+			return err
+		}
 		pgxuuid.Register(c.TypeMap()) // ids would travel by way of text otherwise
 		c.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
 		})
 		return nil
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	writable(cfg)
+	pool, err := openPools(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -133,10 +140,10 @@ var planning = map[string]string{
 func (db *DB) Close() { db.pool.Close() }
 
 // Ping reports whether the database answers.
-func (db *DB) Ping(ctx context.Context) error { return db.pool.Ping(ctx) }
+func (db *DB) Ping(ctx context.Context) error { return known(db.pool.Ping(ctx)) }
 
-// Pool is the connections, for what listens on one of its own.
-func (db *DB) Pool() *pgxpool.Pool { return db.pool }
+// Pool is the connections for requests.
+func (db *DB) Pool() *pgxpool.Pool { return db.pool.of[General] }
 
 // Tx is a transaction. Its methods hold the locks they take until it ends.
 type Tx struct {
@@ -219,6 +226,15 @@ func known(err error) error {
 	default:
 		return err
 	}
+	switch pg.Code {
+	case readOnly:
+		return &tasker.Error{
+			Code: tasker.Unavailable, Err: err,
+			Message: "the database takes no writes now: it is read-only, or another server takes its place; try again",
+		}
+	case "25P03", "25P02": // it ended the transaction of a server that stood still
+		return &tasker.Error{Code: tasker.Unavailable, Message: "the database gave up on the transaction; try again", Err: err}
+	}
 	switch pg.Code[:2] {
 	case "53", "57", "08", "40": // no resources, shut down or cancelled, connection, lost race
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the database is busy or going down; try again", Err: err}
@@ -227,6 +243,16 @@ func known(err error) error {
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the row is held by another for too long; try again", Err: err}
 	}
 	return err
+}
+
+// IsSlow reports whether an error says that a statement took too long, or waited too
+// long for a row: another one may well succeed.
+func IsSlow(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "57014" || pg.Code == "55P03"
+	}
+	return errors.Is(err, context.DeadlineExceeded)
 }
 
 // IsAway reports whether an error says that the database cannot be reached, or does
@@ -243,7 +269,7 @@ func IsAway(err error) bool {
 		switch pg.Code {
 		case "57014", "53200": // one statement took too long, or too much memory
 			return false
-		case "25006", "25P03": // it is read-only; it gave up on us
+		case readOnly, "25P03": // it is read-only; it gave up on us
 			return true
 		}
 		switch pg.Code[:2] {

@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A Lane is a share of the connections. What must never wait behind other work has
+// a lane of its own: a flood of requests then waits for itself.
+type Lane int
+
+// The lanes.
+const (
+	General    Lane = iota // requests: create, read, repair
+	Heartbeats             // extend leases; a heartbeat that waits too long loses them
+	Work                   // hand out steps and take their results
+	Timers                 // what the server does by itself
+	lanes
+)
+
+// minShared is the number of connections below which there are no lanes.
+const minShared = 8
+
+type laneKey struct{}
+
+// Use returns a context whose statements run in a lane. A lane that is set stays:
+// what a timer does is a timer's, also if requests do the same.
+func Use(ctx context.Context, l Lane) context.Context {
+	if _, set := ctx.Value(laneKey{}).(Lane); set {
+		return ctx
+	}
+	return context.WithValue(ctx, laneKey{}, l)
+}
+
+// shares divides connections among the lanes: of 20, 6 are for requests, 2 for
+// heartbeats, 8 for work and 4 for timers. With fewer than 8 all share all.
+func shares(all int) [lanes]int {
+	var s [lanes]int
+	if all < minShared {
+		s[General] = all
+		return s
+	}
+	s[Heartbeats] = max(1, all/10)
+	s[Timers] = max(2, all/5)
+	s[Work] = max(2, all*2/5)
+	s[General] = all - s[Heartbeats] - s[Timers] - s[Work]
+	return s
+}
+
+// pools are the connections, by lane. Each method takes one of the lane that the
+// context names.
+type pools struct{ of [lanes]*pgxpool.Pool }
+
+func openPools(ctx context.Context, cfg *pgxpool.Config) (*pools, error) {
+	p := &pools{}
+	for lane, share := range shares(int(cfg.MaxConns)) {
+		if share == 0 {
+			p.of[lane] = p.of[General]
+			continue
+		}
+		c := cfg.Copy()
+		c.MaxConns = int32(share)
+		pool, err := pgxpool.NewWithConfig(ctx, c)
+		if err != nil {
+			p.Close()
+			return nil, err
+		}
+		p.of[lane] = pool
+	}
+	return p, nil
+}
+
+func (p *pools) lane(ctx context.Context) *pgxpool.Pool {
+	l, _ := ctx.Value(laneKey{}).(Lane)
+	return p.of[l]
+}
+
+// Close waits for running statements and closes all connections.
+func (p *pools) Close() {
+	for lane, pool := range p.of {
+		if pool != nil && (Lane(lane) == General || pool != p.of[General]) {
+			pool.Close()
+		}
+	}
+}
+
+// Ping reports whether the database answers.
+func (p *pools) Ping(ctx context.Context) error { return p.lane(ctx).Ping(ctx) }
+
+// Acquire takes a connection.
+func (p *pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) { return p.lane(ctx).Acquire(ctx) }
+
+// Begin begins a transaction.
+func (p *pools) Begin(ctx context.Context) (pgx.Tx, error) { return p.lane(ctx).Begin(ctx) }
+
+// Query runs a query.
+func (p *pools) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return p.lane(ctx).Query(ctx, sql, args...)
+}
+
+// QueryRow runs a query for one row.
+func (p *pools) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return p.lane(ctx).QueryRow(ctx, sql, args...)
+}
+
+// Exec runs a statement.
+func (p *pools) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return p.lane(ctx).Exec(ctx, sql, args...)
+}
+
+// SendBatch runs statements in one round trip.
+func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return p.lane(ctx).SendBatch(ctx, b)
+}
+
+// writable has the pools keep no connection that takes no writes, so that after a
+// failover they find the server that does. With several hosts in the URL it is looked
+// for at once, unless the URL says otherwise.
+func writable(cfg *pgxpool.Config) {
+	cfg.AfterRelease = func(c *pgx.Conn) bool {
+		status := c.PgConn().ParameterStatus // PostgreSQL tells of a change by itself
+		return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on"
+	}
+	cfg.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Severity != "FATAL" && err.SeverityUnlocalized != "FATAL" && err.Code != readOnly
+	}
+	several := slices.ContainsFunc(cfg.ConnConfig.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return f.Host != cfg.ConnConfig.Host || f.Port != cfg.ConnConfig.Port
+	})
+	if several && cfg.ConnConfig.ValidateConnect == nil {
+		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+}
+
+// readOnly is the code of a statement that would have to write and may not.
+const readOnly = "25006"

@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/pgtest"
+)
+
+func TestLanesShareTheConnections(t *testing.T) {
+	t.Parallel()
+	for all := 1; all <= 1000; all++ {
+		s, sum := shares(all), 0
+		for lane, n := range s {
+			sum += n
+			if all >= minShared && n < 1 {
+				t.Errorf("of %d connections lane %d has none", all, lane)
+			}
+		}
+		if sum != all || s[General] < 1 {
+			t.Errorf("of %d connections the lanes have %v", all, s)
+		}
+	}
+	if got := shares(20); got != [lanes]int{6, 2, 8, 4} {
+		t.Errorf("of 20 the lanes have %v: docs/configuration.md says otherwise", got)
+	}
+}
+
+// Whoever takes all connections of one lane takes none of the others.
+func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{MaxConns: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	for range shares(8)[General] {
+		conn, err := db.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	for _, lane := range []Lane{Heartbeats, Work, Timers} {
+		ctx, cancel := context.WithTimeout(Use(t.Context(), lane), 20*time.Second)
+		if err := db.Ping(ctx); err != nil {
+			t.Errorf("lane %d: %v", lane, err)
+		}
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := db.Ping(ctx); err == nil {
+		t.Error("the lane that is full has a connection left: the test shows nothing")
+	}
+}
+
+// A database that is read-only for a while is unavailable, and no connection from
+// then is used when it takes writes again.
+func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db, err := Open(t.Context(), d.URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	admin := d.Pool(t)
+	set := func(sql string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I `+sql+`', current_database()); END $$`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave := func() error { return db.RemoveWorker(t.Context(), tasker.NewID()) }
+	write := func() error {
+		return db.InTx(t.Context(), func(tx *Tx) error {
+			_, err := tx.Exec(t.Context(), `DELETE FROM tasker.deferred_work`)
+			return err
+		})
+	}
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	set("SET default_transaction_read_only = on")
+	for _, p := range db.pool.of {
+		p.Reset()
+	}
+	for range 3 {
+		if err := write(); tasker.CodeOf(err) != tasker.Unavailable || !IsAway(err) {
+			t.Errorf("a write says %v (%s)", err, tasker.CodeOf(err))
+		}
+	}
+	if err := leave(); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("a worker that leaves is told %v (%s)", err, tasker.CodeOf(err))
+	}
+	if _, err := admin.Exec(t.Context(), `SET default_transaction_read_only = off`); err != nil {
+		t.Fatal(err)
+	}
+	set("RESET default_transaction_read_only")
+	if err := write(); err != nil {
+		t.Errorf("once it takes writes again: %v", err)
+	}
+}
