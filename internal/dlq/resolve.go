@@ -147,20 +147,19 @@ func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.E
 	if err != nil {
 		return nil, err
 	}
+	var entries []postgres.NewEntry
 	for _, f := range failed {
-		opened, err := tx.OpenEntry(ctx, postgres.NewEntry{
+		entries = append(entries, postgres.NewEntry{
 			TaskUUID: ended.TaskUUID, StepUUID: &f.StepUUID, Reason: f.Reason, DetailCode: f.DetailCode,
 			DetectedBy: tasker.DetectedInline, OriginalState: state, Actor: systemActor,
 			Notes: fmt.Sprintf("a step failed while investigation %s was open", ended.UUID),
 		})
-		if err != nil {
-			return nil, err
-		}
-		if opened != nil {
-			next = opened
-		}
 	}
-	return next, nil
+	opened, err := tx.OpenEntries(ctx, entries)
+	if id, ok := opened[ended.TaskUUID]; ok {
+		next = &id
+	}
+	return next, err
 }
 
 // systemActor is who acts where nobody does.

@@ -154,23 +154,26 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 	if err != nil {
 		return concluded, err
 	}
-	was := byTask(settled)
-	for _, i := range concluded.FailedForGood {
+	return concluded, investigateFailed(ctx, tx, list, concluded.FailedForGood, byTask(settled))
+}
+
+// investigateFailed opens the investigations of the tasks whose steps have failed for
+// good: one for each task, however many of its steps are among them.
+func investigateFailed(ctx context.Context, tx *postgres.Tx, list []verdict, failed []int, was map[tasker.ID]postgres.Settled) error {
+	var entries []postgres.NewEntry
+	for _, i := range failed {
 		v := list[i]
 		s, ok := was[v.TaskUUID]
 		if !ok {
 			continue // the task has ended
 		}
-		step := v.StepUUID
-		_, err := tx.OpenEntry(ctx, postgres.NewEntry{
-			TaskUUID: v.TaskUUID, StepUUID: &step, Reason: tasker.MaxRetriesExceeded, DetailCode: v.Detail,
+		entries = append(entries, postgres.NewEntry{
+			TaskUUID: v.TaskUUID, StepUUID: &v.StepUUID, Reason: tasker.MaxRetriesExceeded, DetailCode: v.Detail,
 			DetectedBy: tasker.DetectedInline, OriginalState: s.Was, Since: s.Since, Actor: systemActor,
 		})
-		if err != nil {
-			return concluded, err
-		}
 	}
-	return concluded, nil
+	_, err := tx.OpenEntries(ctx, entries)
+	return err
 }
 
 // byTask finds what became of a task.

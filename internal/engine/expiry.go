@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -165,18 +167,21 @@ func (e *Engine) investigateExpired(
 		return err
 	}
 	was := byTask(settled)
+	entries := map[string][]postgres.NewEntry{} // by who has found them
 	for _, x := range expired {
 		metadata, err := e.dispatchEvidence(x, evidence[x.StepRef])
 		if err != nil {
 			return err
 		}
-		s, step := was[x.TaskUUID], x.StepUUID
-		_, err = tx.OpenEntry(ctx, postgres.NewEntry{
-			TaskUUID: x.TaskUUID, StepUUID: &step, Reason: tasker.WorkerUnavailable, DetailCode: expiryCode(x),
-			DetectedBy: detector(evidence[x.StepRef]), OriginalState: s.Was, Since: s.Since, Actor: systemActor, Metadata: metadata,
+		s, by := was[x.TaskUUID], detector(evidence[x.StepRef])
+		entries[by] = append(entries[by], postgres.NewEntry{
+			TaskUUID: x.TaskUUID, StepUUID: &x.StepUUID, Reason: tasker.WorkerUnavailable, DetailCode: expiryCode(x),
+			DetectedBy: by, OriginalState: s.Was, Since: s.Since, Actor: systemActor, Metadata: metadata,
 		})
-		if err != nil {
-			return fmt.Errorf("investigate step %s that no worker took: %w", x.StepUUID, err)
+	}
+	for _, by := range slices.Sorted(maps.Keys(entries)) {
+		if _, err := tx.OpenEntries(ctx, entries[by]); err != nil {
+			return fmt.Errorf("investigate steps that no worker took: %w", err)
 		}
 	}
 	return nil

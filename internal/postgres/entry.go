@@ -24,26 +24,64 @@ type NewEntry struct {
 	Metadata      json.RawMessage
 }
 
-const openEntry = `
-SELECT tasker.create_dlq_entry(
-    p_task_uuid => $1, p_step_uuid => $2, p_reason => $3::text::tasker.dlq_reason, p_detail_code => $4, p_detected_by => $5,
-    p_original_state => $6, p_state_since => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text::jsonb),
-    (SELECT t.namespace FROM tasker.tasks t WHERE t.task_uuid = $1)`
+const openEntries = `
+SELECT e.task_uuid, e.dlq_entry_uuid, t.namespace
+FROM tasker.create_dlq_entries(
+    p_tasks => $1, p_reasons => $2::text[]::tasker.dlq_reason[], p_details => $3, p_detected_by => $4, p_states => $5, p_since => $6,
+    p_steps => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text[]::jsonb[]) e
+JOIN tasker.tasks t ON t.task_uuid = e.task_uuid`
 
 // OpenEntry opens an investigation and returns its id, or nil when one is open
 // already. The caller holds the lock of the task.
 func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
-	var id *tasker.ID
-	var namespace *string
-	err := tx.QueryRow(ctx, openEntry, e.TaskUUID, e.StepUUID, string(e.Reason), e.DetailCode, e.DetectedBy,
-		string(e.OriginalState), timeOrNil(e.Since), e.Actor, e.Notes, docOrNil(e.Metadata)).Scan(&id, &namespace)
+	ids, err := tx.OpenEntries(ctx, []NewEntry{e})
+	if id, ok := ids[e.TaskUUID]; ok {
+		return &id, err
+	}
+	return nil, err
+}
+
+// OpenEntries opens investigations and returns them by their tasks. A task gets one,
+// however many of the list are about it: the first of them, with one snapshot. What
+// the others say, and all of them where an investigation is open already, goes into its
+// history. The caller holds the locks of the tasks. All of the list have the same
+// detector, actor and notes.
+func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]tasker.ID, error) {
+	if len(list) == 0 {
+		return map[tasker.ID]tasker.ID{}, nil
+	}
+	n := len(list)
+	var (
+		tasks, steps             = make([]tasker.ID, n), make([]*tasker.ID, n)
+		reasons, details, states = make([]string, n), make([]string, n), make([]string, n)
+		since, metadata          = make([]*time.Time, n), make([]*string, n)
+		reasonOf                 = make(map[tasker.ID]tasker.Reason, n)
+	)
+	for i, e := range list {
+		tasks[i], steps[i], reasons[i], details[i], states[i] = e.TaskUUID, e.StepUUID, string(e.Reason), e.DetailCode, string(e.OriginalState)
+		since[i], metadata[i] = timeOrNil(e.Since), docOrNil(e.Metadata)
+		if _, ok := reasonOf[e.TaskUUID]; !ok {
+			reasonOf[e.TaskUUID] = e.Reason
+		}
+	}
+	type row struct {
+		TaskUUID     tasker.ID
+		DlqEntryUUID tasker.ID
+		Namespace    string
+	}
+	rows, err := collect[row](ctx, tx, openEntries, tasks, reasons, details, list[0].DetectedBy, states, since, steps, list[0].Actor, list[0].Notes, metadata)
 	if err != nil {
-		return nil, fmt.Errorf("open investigation of task %s: %w", e.TaskUUID, err)
+		if n == 1 {
+			return nil, fmt.Errorf("open investigation of task %s: %w", tasks[0], err)
+		}
+		return nil, fmt.Errorf("open investigations of task %s and others: %w", tasks[0], err)
 	}
-	if id != nil {
-		tx.opened = append(tx.opened, opened{reason: e.Reason, namespace: *namespace})
+	ids := make(map[tasker.ID]tasker.ID, len(rows))
+	for _, r := range rows {
+		ids[r.TaskUUID] = r.DlqEntryUUID
+		tx.opened = append(tx.opened, opened{reason: reasonOf[r.TaskUUID], namespace: r.Namespace})
 	}
-	return id, nil
+	return ids, nil
 }
 
 const entryColumns = `

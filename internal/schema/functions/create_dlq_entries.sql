@@ -1,9 +1,17 @@
--- create_dlq_entries opens investigations of tasks, with the picture of each as it
--- stands; each task is named once. A task that has an open one gets no other: what
--- has failed meanwhile goes into the history of that one, with its error, because
--- evidence is not lost when somebody is at work; and a task that had recovered has
--- not, then. The transaction that makes a task stuck, the sweep and an operator all
--- come here, so an entry looks the same whoever found the task.
+-- create_dlq_entries opens investigations of tasks, with a snapshot of each as it
+-- stands. A task may be named several times, once for each step that failed: the first
+-- of them opens its investigation. A task that has an open one gets no other, and no
+-- snapshot is built for it: what has failed meanwhile goes into the history of that
+-- one, with its error, because evidence is not lost when somebody is at work; and a
+-- task that had recovered has not, then. The transaction that makes a task stuck, the
+-- sweep and an operator all come here, so an entry looks the same whoever found the
+-- task.
+--
+-- An investigation opens whatever becomes of its snapshot. When the snapshots cannot
+-- be built together, each is built by itself; and a task for which that fails, too,
+-- gets an entry with the facts and the reason (see dlq_evidence). A statement that has
+-- run out of its time gets no second limit, so after a timeout no snapshot is tried any
+-- more.
 CREATE OR REPLACE FUNCTION tasker.create_dlq_entries(
     p_tasks       uuid[],
     p_reasons     tasker.dlq_reason[],
@@ -18,56 +26,54 @@ CREATE OR REPLACE FUNCTION tasker.create_dlq_entries(
 ) RETURNS TABLE (task_uuid uuid, dlq_entry_uuid uuid)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
+SET jit = off -- compiling takes seconds where a table has no statistics yet
 AS $$
 #variable_conflict use_column
 DECLARE
     _at      timestamptz := clock_timestamp();
-    _opened  uuid[];
+    _new     bigint[]; -- places in the arrays: those that open an investigation
+    _next    integer := 1;
+    _size    integer; -- of a part of them: all, or each by itself
+    _failed  text;    -- why the snapshot of the next one could not be built
+    _late    boolean := false; -- the time of the statement is over
+    _some    bigint[];
     _entries uuid[];
+    _opened  bigint[] := '{}';
 BEGIN
     -- Tasks come before their entries: whoever works on them holds them as well.
     PERFORM FROM tasker.tasks t WHERE t.task_uuid = ANY (p_tasks) ORDER BY t.task_uuid FOR NO KEY UPDATE;
 
-    WITH opened AS (
-        INSERT INTO tasker.tasks_dlq AS o (
-            task_uuid, step_uuid, original_state, dlq_reason, detail_code, detected_by,
-            dlq_timestamp, priority_at, task_snapshot, metadata, predecessor_uuid, created_at, updated_at,
-            namespace, task_name, step_name, error_pattern, case_key
-        )
-        SELECT
-            c.task_uuid, c.step_uuid, c.original_state, c.reason, c.detail_code, p_detected_by,
-            _at, _at - make_interval(mins => tasker.dlq_base_priority(c.reason)),
-            CASE WHEN s.plain THEN s.snapshot ELSE tasker.redact_snapshot(s.snapshot) END,
-            c.metadata,
-            (
-                -- The newest. With a LIMIT, a planner that knows nothing of a new table goes through all by time.
-                SELECT (array_agg(d.dlq_entry_uuid ORDER BY d.dlq_timestamp DESC))[1]
-                FROM tasker.tasks_dlq d
-                WHERE d.task_uuid = c.task_uuid
-            ),
-            _at, _at,
-            t.namespace, t.name, f.step_name, f.error_pattern,
-            tasker.case_key(t.namespace, t.name, c.reason, c.detail_code, f.step_name, f.error_pattern)
-        FROM unnest(p_tasks, p_reasons, p_details, p_states, p_steps, p_metadata)
-            AS c (task_uuid, reason, detail_code, original_state, step_uuid, metadata)
-        JOIN tasker.task_snapshots(p_tasks, p_states, p_since, p_detected_by, _at) s ON s.task_uuid = c.task_uuid
-        JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
-        LEFT JOIN LATERAL (
-            SELECT w.name AS step_name, tasker.error_pattern(tasker.redact_error(w.error) ->> 'message') AS error_pattern
-            FROM tasker.workflow_steps w
-            WHERE w.task_uuid = c.task_uuid AND w.step_uuid = c.step_uuid
-            OFFSET 0 -- the error is searched for secrets once
-        ) f ON true
-        ON CONFLICT (task_uuid) WHERE resolution_status = 'pending' DO NOTHING
-        RETURNING o.task_uuid, o.dlq_entry_uuid, o.metadata
-    ),
-    log AS (
-        INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, to_status, notes, metadata, changed_at)
-        SELECT o.dlq_entry_uuid, 'created', p_actor, 'pending', p_notes, o.metadata, _at
-        FROM opened o
-        ORDER BY o.dlq_entry_uuid
-    )
-    SELECT coalesce(array_agg(o.task_uuid), '{}'), coalesce(array_agg(o.dlq_entry_uuid), '{}') INTO _opened, _entries FROM opened o;
+    SELECT array_agg(c.place ORDER BY c.place) INTO _new
+    FROM (
+        SELECT u.task_uuid, min(u.place) AS place
+        FROM unnest(p_tasks) WITH ORDINALITY AS u (task_uuid, place)
+        GROUP BY u.task_uuid
+    ) c
+    WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'pending');
+
+    _size := cardinality(_new);
+    WHILE _next <= cardinality(_new) LOOP
+        BEGIN
+            SELECT o.places, o.entries INTO _some, _entries
+            FROM tasker.insert_dlq_entries(_new[_next:_next + _size - 1], p_tasks, p_reasons, p_details, p_detected_by, p_states, p_since,
+                p_steps, p_actor, p_notes, p_metadata, _at, _failed) o;
+            RETURN QUERY SELECT p_tasks[u.place], u.entry FROM unnest(_some, _entries) AS u (place, entry);
+            _opened := _opened || _some;
+            _next := _next + _size;
+            _failed := CASE WHEN _late THEN _failed END;
+        EXCEPTION WHEN query_canceled OR OTHERS THEN -- OTHERS does not include a timeout
+            IF _failed IS NOT NULL OR SQLSTATE IN ('40001', '40P01', '55P03') THEN
+                RAISE; -- not for the snapshot's sake, or the transaction is to be tried again
+            END IF;
+            _late := SQLSTATE = '57014';
+            IF _size > 1 AND NOT _late THEN
+                _size := 1;
+            ELSE
+                _failed := format('%s (SQLSTATE %s)', SQLERRM, SQLSTATE);
+                RAISE WARNING 'snapshot of task %: %', p_tasks[_new[_next]], _failed;
+            END IF;
+        END;
+    END LOOP;
 
     -- Somebody looks into them now, or did already. Asked with IS NOT NULL, the
     -- planner would read the whole index of unattended tasks, which it takes for empty.
@@ -77,9 +83,9 @@ BEGIN
         WITH stuck AS MATERIALIZED (
             SELECT d.dlq_entry_uuid, d.recovered_at, c.*
             FROM unnest(p_tasks, p_reasons, p_details, p_states, p_steps, p_metadata)
-                AS c (task_uuid, reason, detail_code, original_state, step_uuid, metadata)
+                WITH ORDINALITY AS c (task_uuid, reason, detail_code, original_state, step_uuid, metadata, place)
             JOIN tasker.tasks_dlq d ON d.task_uuid = c.task_uuid AND d.resolution_status = 'pending'
-            WHERE c.task_uuid <> ALL (_opened)
+            WHERE c.place <> ALL (_opened)
               AND (c.step_uuid IS NOT NULL OR (p_detected_by = 'sweep' AND d.recovered_at IS NOT NULL))
         ),
         back AS (
@@ -99,10 +105,9 @@ BEGIN
             END, _at
         FROM stuck k
         LEFT JOIN tasker.workflow_steps s ON s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
-        CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown) e
-        ORDER BY k.dlq_entry_uuid;
+        CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown OFFSET 0) e -- once
+        ORDER BY k.dlq_entry_uuid, k.place;
     END IF;
-    RETURN QUERY SELECT u.task_uuid, u.dlq_entry_uuid FROM unnest(_opened, _entries) AS u (task_uuid, dlq_entry_uuid);
 END
 $$;
 COMMENT ON FUNCTION tasker.create_dlq_entries(uuid[], tasker.dlq_reason[], text[], text, text[], timestamptz[], uuid[], text, text, jsonb[]) IS 'Opens investigations of tasks; returns those that it opened.';

@@ -9,19 +9,28 @@
 -- are ours nor a document of somebody else's holds what it looks for. To search them
 -- takes a third of what a search of the whole snapshot does, and a template is
 -- searched once.
+--
+-- A snapshot is bounded (max_snapshot_bytes). What is cut of large tasks is known
+-- before anything is put together (snapshot_cuts); where it turns out only afterwards
+-- that a snapshot is too large, it is built again with what task_snapshot_cuts leaves
+-- of it, which is what p_cuts is for. The cost is linear in the steps and failures of
+-- a task: each table is read once.
 CREATE OR REPLACE FUNCTION tasker.task_snapshots(
     p_tasks           uuid[],
     p_original_states text[],
     p_since           timestamptz[],
     p_detected_by     text,
-    p_at              timestamptz
+    p_at              timestamptz,
+    p_cuts            jsonb DEFAULT NULL
 ) RETURNS TABLE (task_uuid uuid, snapshot jsonb, plain boolean)
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan
+SET jit = off -- compiling takes seconds where a table has no statistics yet
 AS $$
 #variable_conflict use_column
 DECLARE
-    _words text; -- null: look at each
+    _words text;  -- null: look at each
+    _cuts  jsonb := coalesce(p_cuts, tasker.snapshot_cuts(p_tasks));
 BEGIN
     SELECT tasker.document_pattern(r.key_words) INTO _words
     FROM tasker.redaction r
@@ -29,8 +38,7 @@ BEGIN
       AND to_jsonb(tasker.snapshot_keys())::text !~ tasker.document_pattern(r.key_words);
 
     RETURN QUERY
-    SELECT t.task_uuid, row_to_json(x)::jsonb,
-        coalesce(NOT q.found AND concat(t.context, t.reason, t.tags, t.initiator, t.source_system, w.documents, m.documents) !~ _words, false)
+    SELECT t.task_uuid, y.snapshot, y.plain
     FROM unnest(p_tasks, p_original_states, p_since) AS c (task_uuid, original_state, since)
     JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
     JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
@@ -47,25 +55,35 @@ BEGIN
                 s.parent_uuids AS dependencies, s.parents_open AS dependencies_open,
                 s.attempts, s.max_attempts, s.retryable, s.worker_uuid, s.lease_expires_at,
                 s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.completed_at,
-                s.results, s.error,
-                (
-                    SELECT json_agg(f)
-                    FROM (
-                        SELECT h.attempt, h.created_at AS at, h.event, h.worker_uuid, h.detail AS error
-                        FROM tasker.workflow_step_transitions h
-                        WHERE h.task_uuid = t.task_uuid AND h.step_uuid = s.step_uuid AND h.to_state = 'error'
-                        ORDER BY h.transition_id
-                    ) f
-                ) AS failures
-            FROM tasker.workflow_steps s
-            WHERE s.task_uuid = t.task_uuid
+                coalesce(_cuts -> ('results ' || s.step_uuid), s.results) AS results,
+                coalesce(_cuts -> ('error ' || s.step_uuid), s.error) AS error,
+                f.failures, f.failures_omitted
+            FROM (SELECT * FROM tasker.workflow_steps o WHERE o.task_uuid = t.task_uuid) s
+            -- Every failure has its step. A full join cannot become a nested loop, whose cost grows by the square.
+            FULL JOIN (
+                SELECT h.step_uuid,
+                    json_agg(a ORDER BY h.transition_id) FILTER (WHERE h.newest <= u.most) AS failures,
+                    nullif(count(*) FILTER (WHERE h.newest > u.most), 0) AS failures_omitted
+                FROM (
+                    SELECT o.*, row_number() OVER (PARTITION BY o.step_uuid ORDER BY o.transition_id DESC) AS newest
+                    FROM tasker.workflow_step_transitions o
+                    WHERE o.task_uuid = t.task_uuid AND o.to_state = 'error'
+                ) h
+                CROSS JOIN (SELECT coalesce((_cuts ->> ('failures ' || t.task_uuid))::bigint, 1000000000) AS most) u
+                CROSS JOIN LATERAL (
+                    SELECT h.attempt, h.created_at AS at, h.event, h.worker_uuid,
+                        coalesce(_cuts -> ('failure ' || h.transition_id), h.detail) AS error
+                ) a
+                GROUP BY h.step_uuid
+            ) f ON f.step_uuid = s.step_uuid
             ORDER BY s.step_uuid
         ) x
     ) w
     CROSS JOIN LATERAL (
         SELECT json_agg(x ORDER BY x.transition_id) AS transitions, string_agg(concat_ws(' ', x.reason, x.detail), ' ') AS documents
         FROM (
-            SELECT h.transition_id, h.from_state, h.to_state, h.event, h.actor, h.reason, h.detail, h.created_at
+            SELECT h.transition_id, h.from_state, h.to_state, h.event, h.actor, h.reason,
+                coalesce(_cuts -> ('move ' || h.transition_id), h.detail) AS detail, h.created_at
             FROM tasker.task_transitions h
             WHERE h.task_uuid = t.task_uuid
             ORDER BY h.transition_id DESC
@@ -80,7 +98,7 @@ BEGIN
     ) q
     CROSS JOIN LATERAL (
         SELECT
-            t.context, t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
+            coalesce(_cuts -> ('context ' || t.task_uuid), t.context) AS context, t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
             t.recreated_from, t.created_at, t.start_at, t.ends_at AS max_duration_ends_at
     ) task
     CROSS JOIN LATERAL (
@@ -111,7 +129,18 @@ BEGIN
                 ) e
             ) AS edges,
             m.transitions
-    ) x;
+    ) x
+    CROSS JOIN LATERAL (SELECT row_to_json(x)::text AS text OFFSET 0) j -- once
+    CROSS JOIN LATERAL (
+        SELECT j.text::jsonb AS snapshot,
+            coalesce(NOT q.found AND concat(task.context, t.reason, t.tags, t.initiator, t.source_system, w.documents, m.documents) !~ _words, false) AS plain
+        WHERE p_cuts IS NOT NULL OR octet_length(j.text) <= tasker.max_snapshot_bytes()
+        UNION ALL
+        SELECT b.snapshot, b.plain
+        FROM tasker.task_snapshots(ARRAY[t.task_uuid], ARRAY[c.original_state], ARRAY[c.since], p_detected_by, p_at,
+            tasker.task_snapshot_cuts(t.task_uuid)) b
+        WHERE p_cuts IS NULL AND octet_length(j.text) > tasker.max_snapshot_bytes()
+    ) y;
 END
 $$;
-COMMENT ON FUNCTION tasker.task_snapshots(uuid[], text[], timestamptz[], text, timestamptz) IS 'The picture of each task that an investigation keeps: task, template, thresholds, steps with every failure, edges, recent transitions.';
+COMMENT ON FUNCTION tasker.task_snapshots(uuid[], text[], timestamptz[], text, timestamptz, jsonb) IS 'The picture of each task that an investigation keeps: task, template, thresholds, steps with every failure, edges, recent transitions.';
