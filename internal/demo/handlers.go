@@ -109,7 +109,8 @@ func shipOrder(s *worker.Step[Order], set settings) (Shipment, error) {
 	case !paid:
 		out.Note = "shipped unpaid: an operator resolved charge_card without a result"
 	case payment.ID == "":
-		return Shipment{}, worker.Permanent(errors.New("result of charge_card: payment_id is missing"))
+		return Shipment{}, worker.Permanent(errors.New("no payment id: charge_card was completed with a result without payment_id; " +
+			"resolve or complete ship_order by hand"))
 	case !reserved:
 		out.Note = "shipped unreserved: an operator resolved reserve_stock without a result"
 	}

@@ -64,6 +64,9 @@ func (v value) stepOverride(g graph) tasker.StepOverride {
 		v.fault("%s is an external step, which has no handler to initialize", quote(o.Name))
 	}
 	o.TimeoutSeconds = f.optionalInteger("timeout_seconds", 1, maxTimeoutSeconds)
+	if v, ok := f.get("timeout_seconds"); ok && g.steps[o.Name].external {
+		v.fault("%s", externalTimeout)
+	}
 	if v, ok := f.get("retry"); ok {
 		r := v.retryOverride()
 		v.refuseBackoffOf(o.Name, r, g)

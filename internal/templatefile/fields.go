@@ -33,8 +33,11 @@ func (v value) fields(known ...string) (fields, bool) {
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key, member := v.node.Content[i], v.member(v.node.Content[i], v.node.Content[i+1])
 		name, ok := canonical[key.Value]
+		if !ok && isNull(member.node) && v.isForeign(key.Value) {
+			continue
+		}
 		if !ok {
-			value{node: key, path: member.path, faults: v.faults}.fault("unknown key%s", suggest(v.faults, key.Value, names))
+			value{node: key, path: member.path, faults: v.faults}.fault("unknown key%s", v.hint(key.Value, names))
 			continue
 		}
 		if isNull(member.node) {

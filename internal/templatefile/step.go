@@ -2,6 +2,7 @@ package templatefile
 
 import (
 	"encoding/json"
+	"slices"
 
 	"tasker"
 )
@@ -18,7 +19,7 @@ const (
 func (v value) step() (tasker.StepTemplate, []value) {
 	s := tasker.StepTemplate{Type: tasker.StandardStep, Retry: tasker.DefaultRetry()}
 	f, ok := v.fields("name", "type", "description", "handler", "dependencies|depends_on",
-		"retry", "timeout_seconds", "worker_queue_ttl_ms")
+		"retry", "timeout_seconds", "worker_queue_ttl_ms", "system_dependency", "publishes_events")
 	if !ok {
 		return s, nil
 	}
@@ -29,7 +30,7 @@ func (v value) step() (tasker.StepTemplate, []value) {
 		}
 	}
 	if v, ok := f.get("type"); ok {
-		s.Type = oneOf(v, tasker.StandardStep, tasker.ExternalStep)
+		s.Type = v.stepType()
 	}
 	s.Description = f.description()
 	s.Handler = f.handler(s.Type)
@@ -41,11 +42,27 @@ func (v value) step() (tasker.StepTemplate, []value) {
 	if v, ok := f.get("worker_queue_ttl_ms"); ok && s.Type == tasker.ExternalStep {
 		v.fault("has no meaning for an external step, which waits in no queue")
 	}
+	if v, ok := f.get("timeout_seconds"); ok && s.Type == tasker.ExternalStep {
+		v.fault("%s", externalTimeout)
+	}
+	f.ignoreForeignOfStep()
 	var dependencies []value
 	if v, ok := f.get("dependencies"); ok {
 		dependencies = v.items()
 	}
 	return s, dependencies
+}
+
+// externalTimeout is why an external step has no timeout.
+const externalTimeout = "not supported for an external step, which waits until it is completed from outside; " +
+	"a task that waits too long is found by lifecycle.max_waiting_for_dependencies_minutes or max_duration_minutes"
+
+func (v value) stepType() tasker.StepType {
+	if isText(v.node) && slices.Contains(foreignTypes, v.node.Value) {
+		v.fault("%s steps are not supported; a step is standard or external", v.node.Value)
+		return tasker.StandardStep
+	}
+	return oneOf(v, tasker.StandardStep, tasker.ExternalStep)
 }
 
 func (f fields) handler(stepType tasker.StepType) tasker.Handler {

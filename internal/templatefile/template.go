@@ -13,7 +13,8 @@ const (
 // readTemplate reads the whole document and notes every fault on the way.
 func readTemplate(v value) tasker.Template {
 	f, ok := v.fields("namespace_name|namespace", "name", "version", "description",
-		"input_schema", "lifecycle", "steps", "environments")
+		"input_schema", "lifecycle", "steps", "environments",
+		"metadata", "system_dependencies", "domain_events", "loaded_from")
 	if !ok {
 		return tasker.Template{}
 	}
@@ -28,6 +29,7 @@ func readTemplate(v value) tasker.Template {
 		t.Version = v.version()
 	}
 	t.Description = f.description()
+	f.ignoreForeign()
 	if v, ok := f.get("input_schema"); ok {
 		t.InputSchema = v.inputSchema()
 	}

@@ -196,7 +196,7 @@ func TestEverythingIsRead(t *testing.T) {
 			Retry: tasker.DefaultRetry(), TimeoutSeconds: 30, WorkerQueueTTLMS: 60000,
 		}, {
 			Name: "approval", Type: tasker.ExternalStep, Dependencies: []string{"validate"},
-			Retry: tasker.DefaultRetry(), TimeoutSeconds: 86400,
+			Retry: tasker.DefaultRetry(),
 		}, {
 			Name: "ship", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "Orders::Ship#call"},
 			Dependencies: []string{"approval", "validate"},
@@ -227,5 +227,18 @@ func TestEverythingIsRead(t *testing.T) {
 	jsonAsYAML, err := Parse(readFile(t, "testdata/valid/everything.json"))
 	if err != nil || Checksum(jsonAsYAML) != Checksum(fromJSON) {
 		t.Errorf("JSON read as YAML differs (%v)", err)
+	}
+}
+
+// A document of another engine is a template when it asks for nothing more.
+func TestForeignTemplate(t *testing.T) {
+	foreign := mustParse(t, string(readFile(t, "testdata/valid/foreign.yaml")))
+	if len(foreign.Steps) != 2 || foreign.ForEnvironment("test").Steps[1].TimeoutSeconds != 10 || foreign.Lifecycle.MaxDurationMinutes != 30 {
+		t.Errorf("%+v", foreign)
+	}
+	nothing := strings.NewReplacer("    timeout_seconds: 30\n", "    timeout_seconds: 30\n    result_schema: null\n").
+		Replace(string(readFile(t, "testdata/valid/foreign.yaml")))
+	if diff := cmp.Diff(foreign, mustParse(t, nothing)); diff != "" {
+		t.Error(diff)
 	}
 }
