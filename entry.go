@@ -178,10 +178,18 @@ type Case struct {
 	EntryUUID    ID // the oldest
 }
 
+// CaseTotals are what the cases of a filter are together.
+type CaseTotals struct {
+	Cases   int64
+	Entries int64
+	Oldest  *time.Time // when the oldest of the entries was opened; nil when there is none
+}
+
 // A Kin is what is known of other investigations of the same case.
 type Kin struct {
 	Case   ID
-	Open   int64                      // others that are open, up to MaxEndings
+	Open   int64                      // others that are open; counting stops at MaxEndings
+	More   bool                       // there are more of them
 	Counts map[ResolutionStatus]int64 // how the last MaxEndings of those ended that have
 	Last   []Ending                   // of those, newest first
 }

@@ -39,9 +39,29 @@ func queueConditions(f tasker.QueueFilter, args []any) (where string, all []any)
 		add("(recovered_at IS NOT NULL) = $%d", *f.Recovered)
 	}
 	if f.Text != "" {
-		add("concat_ws(' ', namespace_name, task_name, step_name, error_pattern, assignee, dlq_entry_uuid, task_uuid) ILIKE '%%' || $%d || '%%'", likeText(f.Text))
+		condition := "concat_ws(' ', namespace_name, task_name, step_name, error_pattern, assignee) ILIKE '%%' || $%[1]d || '%%'"
+		if isPartOfID(f.Text) {
+			condition = "(" + condition + " OR concat(' ', dlq_entry_uuid, ' ', task_uuid) ~* ('[ -]' || $%[1]d))"
+		}
+		add(condition, likeText(f.Text))
 	}
 	return strings.Join(conditions, " AND "), args
+}
+
+// isPartOfID reports whether a text may be looked for in ids. Fewer than six digits
+// are in too many of them: a search for 404 is not about ids.
+func isPartOfID(text string) bool {
+	const least = 6
+	digits := 0
+	for _, c := range text {
+		switch {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
+			digits++
+		case c != '-':
+			return false
+		}
+	}
+	return digits >= least
 }
 
 // likeText has ILIKE look for a text as it is.
@@ -131,13 +151,34 @@ func (db *DB) Cases(ctx context.Context, f tasker.QueueFilter) (list []tasker.Ca
 	return list, more, nil
 }
 
+// CaseTotals counts the cases of the open investigations of a filter, and those.
+func (db *DB) CaseTotals(ctx context.Context, f tasker.QueueFilter) (tasker.CaseTotals, error) {
+	where, args := queueConditions(f, nil)
+	found, err := collect[tasker.CaseTotals](ctx, db.pool, `
+		SELECT count(*) AS cases, coalesce(sum(g.entries), 0)::bigint AS entries, min(g.oldest) AS oldest
+		FROM (
+			SELECT count(*) AS entries, min(dlq_timestamp) AS oldest
+			FROM (`+casesFrom(f)+`) q
+			WHERE `+where+`
+			GROUP BY dlq_reason, case_key
+		) g`, args...)
+	if err != nil {
+		return tasker.CaseTotals{}, fmt.Errorf("count the cases: %w", known(err))
+	}
+	return found[0], nil
+}
+
 func casesQuery(f tasker.QueueFilter) (sql string, args []any) {
 	where, args := queueConditions(f, []any{f.Limit + 1, f.Offset})
-	from := byCaseIndex
+	return fmt.Sprintf(selectCases, casesFrom(f), where), args
+}
+
+// casesFrom is what has the columns that a filter asks for.
+func casesFrom(f tasker.QueueFilter) string {
 	if f.Namespace != "" || f.Name != "" || f.State != "" || f.Text != "" {
-		from = byQueue
+		return byQueue
 	}
-	return fmt.Sprintf(selectCases, from, where), args
+	return byCaseIndex
 }
 
 const selectKin = `
@@ -147,7 +188,7 @@ SELECT e.case_key, (
         SELECT
         FROM tasker.tasks_dlq d
         WHERE d.resolution_status = 'pending' AND d.dlq_reason = e.dlq_reason AND d.case_key = e.case_key AND d.dlq_entry_uuid <> $1
-        LIMIT $2
+        LIMIT $2 + 1
     ) o
 ) AS open
 FROM tasker.tasks_dlq e
@@ -185,7 +226,7 @@ func (db *DB) Kin(ctx context.Context, entry tasker.ID, few int) (tasker.Kin, er
 	if len(found) == 0 {
 		return tasker.Kin{}, tasker.Errorf(tasker.NotFound, "no investigation %s", entry)
 	}
-	k := tasker.Kin{Case: found[0].CaseKey, Open: found[0].Open, Counts: map[tasker.ResolutionStatus]int64{}}
+	k := tasker.Kin{Case: found[0].CaseKey, Open: min(found[0].Open, tasker.MaxEndings), More: found[0].Open > tasker.MaxEndings, Counts: map[tasker.ResolutionStatus]int64{}}
 	rows, err := collect[endingRow](ctx, db.pool, selectEndings, k.Case, entry, tasker.MaxEndings)
 	if err != nil {
 		return tasker.Kin{}, fmt.Errorf("read how similar investigations ended: %w", known(err))

@@ -240,6 +240,77 @@ func TestACaseLeadsToWhatTheFilterLetsThrough(t *testing.T) {
 	}
 }
 
+// What is not counted to its end says so.
+func TestTheOthersOfALargeCase(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	fill := func(count int) {
+		t.Helper()
+		_, err := db.pool.Exec(t.Context(), `
+			WITH made AS (
+				INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
+				SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'error', now(), '{}', '', now(), now()
+				FROM tasker.task_templates, generate_series(1, $1::int) n
+				RETURNING task_uuid, namespace, name, template_uuid
+			)
+			INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, namespace, task_name, case_key)
+			SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', namespace, name, template_uuid FROM made`, count)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.pool.Exec(t.Context(), `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		add  int
+		open int64
+		more bool
+	}{{1, 0, false}, {1000, 1000, false}, {1, 1000, true}} {
+		fill(tt.add)
+		list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := db.Kin(t.Context(), list[0].EntryUUID, 1)
+		if err != nil || k.Open != tt.open || k.More != tt.more {
+			t.Errorf("%d others, more %v, %v; want %d, %v", k.Open, k.More, err, tt.open, tt.more)
+		}
+	}
+	totals, err := db.CaseTotals(t.Context(), tasker.QueueFilter{Namespace: "a"})
+	if err != nil || totals.Cases != 1 || totals.Entries != 1002 || totals.Oldest == nil {
+		t.Errorf("totals %+v, %v", totals, err)
+	}
+}
+
+// A search for a code is none for ids, in which three digits are everywhere; six are
+// enough for the beginning of a part of one.
+func TestASearchForACodeFindsNoIDs(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 1})
+	if err != nil || len(list) != 1 {
+		t.Fatal(err)
+	}
+	id := list[0].EntryUUID.String()
+	for text, want := range map[string]bool{
+		id: true, strings.ToUpper(id): true, id[:6]: true, id[24:]: true, id[24:30]: true, id[9:23]: true,
+		id[:3]: false, id[1:4]: false, id[25:]: false, id[24:28]: false,
+	} {
+		found, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Text: text, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.ContainsFunc(found, func(e tasker.QueueEntry) bool { return e.EntryUUID == list[0].EntryUUID }); got != want {
+			t.Errorf("%q finds %s: %v, want %v", text, id, got, want)
+		}
+	}
+}
+
 // One whose task has gone on does not make its case urgent.
 func TestCasesAreInTheOrderOfTheQueue(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,14 @@ type dashboardPage struct {
 	Hours, Days plot
 	Capped      bool // counting over time has stopped at its limit
 	Sinks       []sinkLine
-	Unserved    []tasker.Queue
+	Unserved    []unservedQueue
+}
+
+// An unservedQueue is a queue that no live worker serves, with all steps that wait
+// there: those that may be claimed, and those that wait until a worker lives.
+type unservedQueue struct {
+	tasker.Queue
+	Steps int
 }
 
 // A reasonLine is the investigations of one reason.
@@ -62,17 +69,13 @@ func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
 	}
 }
 
-// addOldest adds since when the oldest of the open ones waits, told by its case.
+// addOldest adds since when the oldest of the open ones waits.
 func (s *server) addOldest(x *exchange, p *dashboardPage) error {
 	if p.Open == 0 {
 		return nil
 	}
-	cases, _, err := s.DB.Cases(x.Context(), tasker.QueueFilter{Limit: maxRows})
-	for _, c := range cases {
-		if p.Oldest == nil || c.Oldest.Before(*p.Oldest) {
-			p.Oldest = &c.Oldest
-		}
-	}
+	totals, err := s.DB.CaseTotals(x.Context(), tasker.QueueFilter{})
+	p.Oldest = totals.Oldest
 	return err
 }
 
@@ -130,7 +133,7 @@ func (s *server) addParts(x *exchange, p *dashboardPage) error {
 	queues, err := s.DB.Queues(x.Context(), "", pageRows)
 	for _, q := range queues {
 		if q.Unserved {
-			p.Unserved = append(p.Unserved, q)
+			p.Unserved = append(p.Unserved, unservedQueue{Queue: q, Steps: q.Queued + q.AwaitingWorker})
 		}
 	}
 	return err

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"tasker"
 )
@@ -14,7 +16,7 @@ const (
 	nodeWidth, nodeHeight = 168, 46
 	layerGap, rowGap      = 56, 18
 	graphMargin           = 10
-	nameLength            = 21 // characters that fit into a node
+	nodeText              = nodeWidth - 24 // of its text
 )
 
 // A graph is the picture of a task's steps, for the template "graph".
@@ -68,7 +70,7 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 		top := (g.Height - len(layer)*(nodeHeight+rowGap) + rowGap) / 2
 		for j, s := range layer {
 			n := node{
-				X: graphMargin + i*(nodeWidth+layerGap), Y: top + j*(nodeHeight+rowGap), Name: s.Name, Shown: clip(s.Name, nameLength), State: s.State,
+				X: graphMargin + i*(nodeWidth+layerGap), Y: top + j*(nodeHeight+rowGap), Name: s.Name, Shown: fit(s.Name, nodeText), State: s.State,
 				Line: words(s.State), Marked: marked != nil && *marked == s.UUID,
 			}
 			if s.Attempts > 1 || s.State == tasker.StepError {
@@ -165,6 +167,38 @@ func amid(ids []tasker.ID, place map[tasker.ID]float64, alone float64) float64 {
 		return alone
 	}
 	return sum / float64(n)
+}
+
+// fit shortens a bold text to so many pixels, by how wide its characters are in the
+// widest of the usual fonts.
+func fit(s string, most int) string {
+	width := 0
+	cut := -1 // where an ellipsis would still fit
+	for i, r := range s {
+		if cut < 0 && width+wide > most-wide {
+			cut = i
+		}
+		if width += widthOf(r); width > most {
+			return s[:max(cut, 0)] + "…"
+		}
+	}
+	return s
+}
+
+// Widths of characters, in pixels, of bold text of 13.
+const narrow, usual, wide = 5, 8, 14
+
+func widthOf(r rune) int {
+	switch {
+	case strings.ContainsRune("iljft.,:;'|!()[]{}-/ I", r):
+		return narrow
+	case strings.ContainsRune("mwMW@%", r), r > unicode.MaxLatin1:
+		return wide
+	case unicode.IsUpper(r):
+		return usual + 2
+	default:
+		return usual
+	}
 }
 
 // clip shortens a text to so many characters.

@@ -56,6 +56,19 @@ func TestStepsStandBehindWhatTheyDependOn(t *testing.T) {
 	}
 }
 
+// However wide its characters are, a name stays in its box.
+func TestNamesFitTheirBoxes(t *testing.T) {
+	for name, want := range map[string]string{
+		"charge_card": "charge_card", strings.Repeat("W", 128): "WWWWWWWWW…", strings.Repeat("i", 20): strings.Repeat("i", 20),
+		"": "", "reserve_inventory": "reserve_inventory", strings.Repeat("収", 30): "収収収収収収収収収…",
+	} {
+		got := fit(name, nodeText)
+		if got != want {
+			t.Errorf("%q is shown as %q, want %q", name, got, want)
+		}
+	}
+}
+
 // No template has one; the picture must not hang on it all the same.
 func TestACircleEnds(t *testing.T) {
 	steps := stepsOf("a", "b: a")

@@ -81,13 +81,14 @@ type axisLabel struct {
 const (
 	plotWidth, plotHeight = 720, 150
 	plotLeft, plotTop     = 44, 10
+	plotDigit             = 12 // a character of a label, where they are largest
 	plotBottom            = plotHeight - 20
 )
 
 // drawPlot draws the points from left to right, the series of one side by side.
 // title begins what a reader hears who does not see it.
 func drawPlot(title string, list []series, points []point) plot {
-	p := plot{Width: plotWidth, Height: plotHeight, Bottom: plotBottom, Left: plotLeft, Series: list, Points: points}
+	p := plot{Width: plotWidth, Height: plotHeight, Bottom: plotBottom, Series: list, Points: points}
 	most, sums := int64(0), make([]int64, len(list))
 	for _, pt := range points {
 		for i, v := range pt.Values {
@@ -96,14 +97,15 @@ func drawPlot(title string, list []series, points []point) plot {
 		}
 	}
 	top := roundUp(most)
+	p.Left = max(plotLeft, len(count(top, ""))*plotDigit+plotDigit) // its label is the longest
 	y := func(v int64) int { return plotBottom - int(math.Round(float64(v)/float64(top)*(plotBottom-plotTop))) }
 	for _, v := range gridValues(top) {
 		p.Lines = append(p.Lines, gridLine{Y: y(v), Text: count(v, "")})
 	}
-	slot := float64(plotWidth-plotLeft) / float64(max(len(points), 1))
+	slot := float64(plotWidth-p.Left) / float64(max(len(points), 1))
 	width := max(int(slot*0.8)/max(len(list), 1), 1)
 	for n, pt := range points {
-		x := plotLeft + int(slot*(float64(n)+0.1))
+		x := p.Left + int(slot*(float64(n)+0.1))
 		if pt.Label != "" {
 			p.Labels = append(p.Labels, axisLabel{X: x, Text: pt.Label})
 		}

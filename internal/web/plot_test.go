@@ -110,6 +110,17 @@ func TestColumnsStandOnTheAxisSideBySide(t *testing.T) {
 	}
 }
 
+// The labels of the axis have their place, however long they are.
+func TestLabelsOfTheAxisStayInThePicture(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[int64]int{1: plotLeft, 90: 48, 99_999: 96, 1_000_000: 120} {
+		p := drawPlot("Today", twoKinds, []point{{Values: []int64{value, 0}}})
+		if p.Left != want || p.Columns[0].X < p.Left || p.Columns[0].X+p.Columns[0].Width > plotWidth {
+			t.Errorf("for %d the axis begins at %d, want %d; the column is %+v", value, p.Left, want, p.Columns[0])
+		}
+	}
+}
+
 // However many there are and whatever their values, columns stay in the picture and
 // apart from each other.
 func TestColumnsStayInThePicture(t *testing.T) {
@@ -119,8 +130,9 @@ func TestColumnsStayInThePicture(t *testing.T) {
 		for n := range count {
 			points = append(points, point{Values: []int64{int64(n * n), math.MaxInt32 >> (n % 31)}})
 		}
-		end := plotLeft
-		for _, c := range drawPlot("Many", twoKinds, points).Columns {
+		p := drawPlot("Many", twoKinds, points)
+		end := p.Left
+		for _, c := range p.Columns {
 			if c.X < end || c.Y < plotTop || c.Y+c.Height != plotBottom || c.Height < 1 || c.Width < 1 || c.X+c.Width > plotWidth {
 				t.Fatalf("of %d points, a column is %+v after %d", count, c, end)
 			}

@@ -23,7 +23,7 @@ type queuePage struct {
 	Entries []tasker.QueueEntry
 	Pager   pager
 
-	Shown   int64                 // entries of the cases on this page
+	Totals  tasker.CaseTotals     // of all pages
 	Nearest *tasker.StalenessLine // when nothing is open: the task that may be next
 }
 
@@ -71,6 +71,9 @@ func (s *server) queue(x *exchange) (*view, error) {
 		cases, more, err = s.DB.Cases(x.Context(), q)
 		p.Pager = pagerOf(x, q.Offset, q.Limit, len(cases), more)
 		p.setCases(x, cases)
+		if err == nil && (more || q.Offset > 0) {
+			p.Totals, err = s.DB.CaseTotals(x.Context(), q)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -99,8 +102,9 @@ func (p *queuePage) setCases(x *exchange, cases []tasker.Case) {
 			line.Path = Root + "/investigations/" + c.EntryUUID.String()
 		}
 		p.Cases = append(p.Cases, line)
-		p.Shown += c.Entries
+		p.Totals.Entries += c.Entries
 	}
+	p.Totals.Cases = int64(len(cases))
 }
 
 // readQueueFilter reads the query, for the form and for the store.

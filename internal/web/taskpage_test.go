@@ -102,6 +102,9 @@ func TestATaskThatIsNotThere(t *testing.T) {
 		h.refused(r, http.StatusBadRequest, "Offset must be a number from 0 to 2000")
 		h.lacks(r, "<b>")
 	}
+	for _, sample := range []string{`<rect class="idle" y="6" width="22"`, `<rect class="busy" y="2" width="22"`, `<path class="fail" d="M11 0V16"/></svg> tick: failed attempt`} {
+		h.sees(h.get(pageOf(task)), sample)
+	}
 	r := h.get(pageOf(task) + "?offset=2000")
 	h.shows(r, http.StatusOK, "The history ends before this page.", `rel="prev"`)
 	h.lacks(r, "Nothing has happened yet")

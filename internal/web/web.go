@@ -12,6 +12,8 @@ package web
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -222,8 +224,15 @@ func (s *server) fail(x *exchange, status int, err error) {
 	if code == tasker.Internal && x.gone() {
 		return // nobody is there any more
 	}
+	if code == tasker.Internal && errors.Is(context.Cause(x.Context()), context.DeadlineExceeded) {
+		err = tasker.Errorf(tasker.Unavailable, "the database does not answer: this took longer than %s; try again in a moment", s.Timeout)
+		code = tasker.Unavailable
+	}
 	if status == 0 {
 		status = apiv1.Status(code)
+	}
+	if code == tasker.Unavailable {
+		x.w.Header().Set("Retry-After", "5")
 	}
 	body := failure{Status: status, Code: string(code), Message: messageOf(err)}
 	s.show(x, &view{page: "failure", title: titleOf(status), body: body, status: status})

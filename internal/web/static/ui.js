@@ -35,10 +35,16 @@
   // scrolling, focus, open parts and what is being typed stay.
   const main = $("#main");
   const address = main && main.dataset.live;
-  let paused = false, feed = null, due = null, last = Date.now(), failed = false;
+  let paused = false, feed = null, due = null, last = Date.now(), failed = 0; // since when the server does not answer
   const busy = () => { const e = document.activeElement; return e && main.contains(e) && /^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName); };
   const fresh = () => {
-    const place = $("#fresh");
+    const lost = $("#lost"), button = $("#pause"), place = $("#fresh");
+    if (lost) {
+      lost.hidden = !failed;
+      const say = failed ? `Not connected since ${spell(new Date(failed))}: the server does not answer. What is shown is as of ${spell(new Date(last))}; trying again.` : "";
+      if (lost.textContent !== say) lost.textContent = say;
+    }
+    if (button) button.textContent = paused ? "Paused" : failed ? "Not connected" : "Live";
     if (!place) return;
     place.textContent = `As of ${spell(new Date(last))}` + (failed ? " · the server does not answer" : paused ? " · paused" : "");
   };
@@ -57,8 +63,8 @@
         callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") }, // the reader's
       });
       last = Date.now();
-      failed = false;
-    } catch { failed = true; }
+      failed = 0;
+    } catch { failed = failed || Date.now(); }
     times();
     fresh();
   };
@@ -67,7 +73,7 @@
     if (feed || paused || document.hidden || !window.EventSource) return;
     feed = new EventSource("/v1/dlq/events");
     for (const topic of ["created", "updated", "recovered", "resolved"]) feed.addEventListener("dlq.entry." + topic, soon);
-    feed.onerror = () => { if (feed && feed.readyState === EventSource.CLOSED) deaf(); };
+    feed.onerror = () => { soon(); if (feed && feed.readyState === EventSource.CLOSED) deaf(); };
   };
   const deaf = () => { if (feed) feed.close(); feed = null; };
   if (address) {
@@ -76,7 +82,6 @@
     button.addEventListener("click", () => {
       paused = !paused;
       button.setAttribute("aria-pressed", String(paused));
-      button.textContent = paused ? "Paused" : "Live";
       if (paused) deaf(); else { listen(); soon(); }
       fresh();
     });

@@ -1,0 +1,62 @@
+package web_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/web"
+)
+
+// A page of a server that is gone says so where it is read, and that it is back.
+func TestAPageSaysThatTheServerIsGone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	tab := h.open("/ui/")
+	tab.Until(`document.getElementById("pause").textContent === "Live" && document.getElementById("lost").hidden`)
+	tab.Eval(`window.realFetch = window.fetch; window.fetch = () => Promise.reject(new TypeError("refused")); document.dispatchEvent(new Event("visibilitychange"))`)
+	tab.Until(`!document.getElementById("lost").hidden && document.getElementById("pause").textContent === "Not connected"`)
+	tab.Sees("Not connected since")
+	tab.Sees("the server does not answer")
+	tab.Accessible()
+	tab.Eval(`window.fetch = window.realFetch; document.dispatchEvent(new Event("visibilitychange"))`)
+	tab.Until(`document.getElementById("lost").hidden && document.getElementById("pause").textContent === "Live"`)
+}
+
+// A database that does not answer in time is told as the API tells it: try again.
+func TestAPageOfADatabaseThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(o *web.Options) { o.Timeout = 300 * time.Millisecond })
+	tx, err := h.db.Pool().Begin(t.Context())
+	h.must(err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.tasks_dlq IN ACCESS EXCLUSIVE MODE`)
+	h.must(err)
+	r := h.get("/ui/")
+	if r.status != http.StatusServiceUnavailable || !strings.Contains(r.text, "UNAVAILABLE") || strings.Contains(r.text, "INTERNAL") || r.header.Get("Retry-After") == "" {
+		t.Errorf("%d, Retry-After %q: %s", r.status, r.header.Get("Retry-After"), r.text)
+	}
+}
+
+// Counts are of everything that fits the filter, not of one page.
+func TestCountsAreOfAllPages(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register("order", step("charge"))
+	h.register("refund", step("pay"))
+	h.fail("order", "charge", "declined", 3)
+	h.fail("refund", "pay", "declined", 2)
+	h.sees(h.get("/ui/"), "5 investigations in 2 cases, the most urgent first</caption>")
+	h.sees(h.get("/ui/?limit=1"), "5 investigations in 2 cases, the most urgent first; this page has 1–1")
+	h.sees(h.get("/ui/?limit=1&offset=1"), "5 investigations in 2 cases, the most urgent first; this page has 2–2")
+	entries, _, err := h.db.QueuePage(t.Context(), tasker.QueueFilter{Name: "order", Limit: 10})
+	h.must(err)
+	h.sees(h.get("/ui/investigations/"+entries[0].EntryUUID.String()), "2 other investigations</a> of the same failure are open")
+	// The oldest is found wherever it stands in the queue.
+	oldest := time.Now().Add(-100 * time.Hour).UTC().Truncate(time.Second)
+	h.lived(entries[2].TaskUUID, oldest, nil, "")
+	h.sees(h.get("/ui/dashboard"), fmt.Sprintf(`<div class="big"><time datetime="%s"`, oldest.Format(time.RFC3339)))
+}
