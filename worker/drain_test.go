@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,4 +260,112 @@ func TestAnEngineThatDoesNotHearOfADrainIsLeftAlone(t *testing.T) {
 			t.Errorf("the drain took %v, accepted %d", took, len(f.accepted))
 		}
 	})
+}
+
+// An engine that does not answer anything any more delays the end of a worker only so
+// long, whatever it holds; and what the worker had not begun is given back while
+// handlers still run, if the engine is well but for its reports.
+func TestAnEngineThatHangsDoesNotKeepTheWorker(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		hangs    []string
+		took     time.Duration // at most: the handler, the farewell, and a goodbye
+		released int
+	}{
+		{"everything", []string{"register", "claim", "heartbeat", "report", "release", "drain", "leave"}, 20 * time.Second, 0},
+		{"reports", []string{"report"}, 18 * time.Second, 1},
+		{"releases", []string{"release"}, 14 * time.Second, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				e := &hangingEngine{fake: f}
+				w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 3})
+				w.HandleRaw("run", takes(7*time.Second))
+				r := start(t, w)
+				f.add(step("run"))
+				elapse(time.Second)
+				for _, call := range tt.hangs {
+					e.hang(call)
+				}
+				begin := time.Now()
+				time.AfterFunc(100*time.Millisecond, func() { f.add(step("run")) }) // for the claim that is under way
+				if err := r.stopped(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begin); took > tt.took {
+					t.Errorf("the end took %v, want %v at most", took, tt.took)
+				}
+				if len(f.released) != tt.released {
+					t.Errorf("released %d steps, want %d", len(f.released), tt.released)
+				}
+			})
+		})
+	}
+}
+
+// A hangingEngine does not answer some calls.
+type hangingEngine struct {
+	*fake
+	mu    sync.Mutex
+	calls []string
+}
+
+func (h *hangingEngine) hang(call string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, call)
+}
+
+func (h *hangingEngine) wait(ctx context.Context, call string) error {
+	h.mu.Lock()
+	hangs := slices.Contains(h.calls, call)
+	h.mu.Unlock()
+	if !hangs {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hangingEngine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
+	if err := h.wait(ctx, "register"); err != nil {
+		return tasker.Registration{}, err
+	}
+	return h.fake.RegisterWorker(ctx, w)
+}
+
+func (h *hangingEngine) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+	if err := h.wait(ctx, "heartbeat"); err != nil {
+		return tasker.Beat{}, err
+	}
+	return h.fake.Heartbeat(ctx, id, leases)
+}
+
+func (h *hangingEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	if err := h.wait(ctx, "report"); err != nil {
+		return tasker.Receipt{}, err
+	}
+	return h.fake.Report(ctx, id, list, claim)
+}
+
+func (h *hangingEngine) Release(ctx context.Context, id tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
+	if err := h.wait(ctx, "release"); err != nil {
+		return nil, nil, err
+	}
+	return h.fake.Release(ctx, id, leases)
+}
+
+func (h *hangingEngine) DrainWorker(ctx context.Context, id tasker.ID) error {
+	if err := h.wait(ctx, "drain"); err != nil {
+		return err
+	}
+	return h.fake.DrainWorker(ctx, id)
+}
+
+func (h *hangingEngine) LeaveWorker(ctx context.Context, id tasker.ID) error {
+	if err := h.wait(ctx, "leave"); err != nil {
+		return err
+	}
+	return h.fake.LeaveWorker(ctx, id)
 }

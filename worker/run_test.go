@@ -363,6 +363,39 @@ func TestRegistering(t *testing.T) {
 			}
 		})
 	})
+	t.Run("waits for an engine that refuses for reasons that may pass, and when it was known before", func(t *testing.T) {
+		for _, err := range []error{
+			tasker.Errorf(tasker.Internal, "internal error"), tasker.Errorf(tasker.Conflict, "what?"), errors.New("EOF"),
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.fail = func(string) error { return err }
+				r := start(t, newWorker(f, 1, takes(0)))
+				elapse(time.Minute)
+				f.setFail(nil)
+				elapse(10 * time.Second)
+				f.setFail(func(call string) error {
+					if call == "register" {
+						return tasker.Errorf(tasker.NotFound, "no such path")
+					}
+					return nil
+				})
+				f.mu.Lock()
+				clear(f.known)
+				f.mu.Unlock()
+				elapse(time.Minute)
+				f.setFail(nil)
+				f.add(step("run"))
+				elapse(time.Minute)
+				if len(f.accepted) != 1 {
+					t.Errorf("after %v the worker does not work", err)
+				}
+				if err := r.stopped(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
 	t.Run("needs a handler", func(t *testing.T) {
 		if err := worker.New(newFake(), worker.Options{}).Run(t.Context()); err == nil {
 			t.Error("ran without handlers")
