@@ -298,30 +298,42 @@ func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 	h.sweep(1)
 }
 
-// Who ends an investigation and has read of all that failed meanwhile, does not
-// get the next one for it.
-func TestFailuresThatTheInvestigatorKnowsOf(t *testing.T) {
+// A step that fails again while its investigation is open is looked into by
+// another one as soon as that ends, however and by whomever it is ended: also by
+// somebody who says in which state it was read.
+func TestAnEndedInvestigationLeavesNoFailureUnattended(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c"))
-	task := h.createOf("fork")
-	held := h.claims()
-	h.fail(held["a"], false)
-	before, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
-	h.fail(held["b"], false)
-	u := tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("known"), ResolvedBy: new("ann"), Unchanged: &before.UpdatedAt}
-	_, _, err = h.dlq.Update(t.Context(), before.UUID, u)
-	h.wantCode(err, tasker.Conflict, "was changed at")
-	now, err := h.db.Entry(t.Context(), before.UUID)
-	h.must(err)
-	u.Unchanged = &now.UpdatedAt
-	_, warn, err := h.dlq.Update(t.Context(), before.UUID, u)
-	h.must(err)
-	last, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
-	if last.UUID != before.UUID || len(warn) != 0 {
-		t.Errorf("the newest investigation is %s of %s, warnings %v", last.UUID, before.UUID, warn)
+	for _, status := range []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryCancelled} {
+		for _, asRead := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, as read %v", status, asRead), func(t *testing.T) {
+				t.Parallel()
+				h := newHouse(t)
+				e := h.failed()
+				before := e.UpdatedAt
+				_, err := h.engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+				h.must(err)
+				h.fail(h.claim(), false)
+				u := tasker.EntryUpdate{Status: &status, Notes: new("known"), ResolvedBy: new("ann")}
+				if asRead {
+					u.Unchanged = &before
+					_, _, err = h.dlq.Update(t.Context(), e.UUID, u)
+					h.wantCode(err, tasker.Conflict, "was changed at")
+					now, err := h.db.Entry(t.Context(), e.UUID)
+					h.must(err)
+					u.Unchanged = &now.UpdatedAt
+				}
+				_, warn, err := h.dlq.Update(t.Context(), e.UUID, u)
+				h.must(err)
+				next, err := h.db.EntryOfTask(t.Context(), e.TaskUUID)
+				h.must(err)
+				if next.UUID == e.UUID || next.ResolutionStatus != tasker.EntryPending || next.PredecessorUUID == nil || *next.PredecessorUUID != e.UUID {
+					t.Errorf("the newest investigation is %+v", next)
+				}
+				if len(warn) != 1 || !strings.Contains(warn[0], next.UUID.String()) {
+					t.Errorf("warnings %q do not name %s", warn, next.UUID)
+				}
+			})
+		}
 	}
 }
 

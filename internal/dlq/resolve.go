@@ -138,10 +138,10 @@ func asWritten(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, writt
 
 // follow opens the next investigation when one ends although other steps have
 // failed for good while it was open and still stand so: they would be forgotten
-// otherwise. It is about the last of them, and its history has the others.
+// otherwise, also by somebody who has read of them. It is about the last of them, and its history has the others.
 func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
-	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed || u.Unchanged != nil {
-		return nil, nil //nolint:nilnil // none is needed, or who ends it has read of the failures
+	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
+		return nil, nil //nolint:nilnil // none is needed
 	}
 	failed, err := tx.FailuresDuring(ctx, ended.UUID)
 	if err != nil {

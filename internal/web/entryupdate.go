@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"tasker"
 	"tasker/apiv1"
@@ -143,21 +145,21 @@ func (s *server) entryChange(x *exchange) (*view, error) {
 	if err != nil {
 		return p.refusal(err, seen)
 	}
-	return &view{next: entryPath(p.Entry.UUID), note: p.done(u) + warned(warnings)}, nil
+	return &view{next: entryPath(p.Entry.UUID), note: p.done(u), warn: warned(warnings)}, nil
 }
 
-// warned puts warnings behind what was done, without the requests that they name:
-// the page has links.
+// warned joins warnings, without the requests that they name: the page has links.
 func warned(warnings []string) string {
-	var text strings.Builder
+	var sentences []string
 	for _, w := range warnings {
 		before, after, found := strings.Cut(w, " (PATCH /v1/")
 		if _, rest, closed := strings.Cut(after, ")"); found && closed {
 			w = before + rest
 		}
-		text.WriteString(" But " + w + ".")
+		first, size := utf8.DecodeRuneInString(w)
+		sentences = append(sentences, string(unicode.ToUpper(first))+w[size:]+".")
 	}
-	return text.String()
+	return strings.Join(sentences, " ")
 }
 
 // change is what the fields change about the entry.

@@ -27,8 +27,8 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=carol"), http.StatusOK, "carol has the investigation now.")
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=", "had=carol"), http.StatusOK, "Nobody has the investigation now.")
 	r := st.post(path, "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
-	st.shows(r, http.StatusOK, "The investigation has ended: manually resolved. But task "+st.task.String()+" is still in error",
-		"repair its steps, or give it up", "by ann", "it will heal")
+	st.shows(r, http.StatusOK, `<p class="note" role="status">The investigation has ended: manually resolved.</p>`,
+		`<p class="note warning" role="alert">Task `+st.task.String()+" is still in error", "repair its steps, or give it up", "by ann", "it will heal")
 	if strings.Contains(r.text, "PATCH /v1/tasks/") {
 		t.Error("a note of the page names a request of the API")
 	}
@@ -39,6 +39,26 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 	}
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=a word more"), http.StatusOK, "Your note is in the history.", "a word more")
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=again", "status=cancelled"), http.StatusConflict, "ended as manually_resolved and stays so", ">again</textarea>")
+}
+
+// Ended in the page although its step has failed again, an investigation is
+// followed by another one at once, and the page warns of it.
+func TestAnInvestigationThatFailedAgainIsEnded(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	first := st.entryNow()
+	_, err := st.engine.OperateStep(t.Context(), st.task, *first.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	st.must(err)
+	st.work(func(tasker.Assignment) error { return errDeclined })
+	r := st.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
+	next, err := st.db.EntryOfTask(t.Context(), st.task)
+	st.must(err)
+	if next.UUID == first.UUID || next.ResolutionStatus != tasker.EntryPending {
+		t.Fatalf("the newest investigation is %s, %s", next.UUID, next.ResolutionStatus)
+	}
+	st.shows(r, http.StatusOK, `<p class="note warning" role="alert">A step of task `+st.task.String()+" failed while this investigation was open", next.UUID.String(),
+		"Since then it failed again at ")
+	st.shows(st.get("/ui/investigations/"+next.UUID.String()), http.StatusOK, "Step charge of")
 }
 
 func TestWhatIsWrongWithAnUpdateIsSaid(t *testing.T) {

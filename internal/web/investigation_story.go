@@ -23,7 +23,7 @@ type evidence struct {
 // found it, and what has become of it since.
 func story(ev evidence) []string {
 	var told []string
-	for _, sentence := range []string{ev.happened(), ev.found(), ev.waits(), ev.since()} {
+	for _, sentence := range []string{ev.happened(), ev.found(), ev.again(), ev.waits(), ev.since()} {
 		if sentence != "" {
 			told = append(told, strings.Map(straight, sentence))
 		}
@@ -138,6 +138,9 @@ func (ev evidence) found() string {
 	at := clock(ev.entry.At) + "."
 	switch ev.entry.DetectedBy {
 	case tasker.DetectedInline:
+		if ev.follows() {
+			return "An earlier investigation was open then; this one was opened when that ended, at " + at
+		}
 		return "It was noticed at once, in the transaction in which it happened, at " + at
 	case tasker.DetectedSweep:
 		return "The staleness sweep found it at " + at
@@ -148,6 +151,51 @@ func (ev evidence) found() string {
 	default:
 		return "It was found by " + ev.entry.DetectedBy + " at " + at
 	}
+}
+
+// soonAfter is how long after a failure its own investigation is opened at most.
+const soonAfter = 2 * time.Second
+
+// follows reports whether the step failed while an earlier investigation was open.
+func (ev evidence) follows() bool {
+	if ev.entry.PredecessorUUID == nil || ev.entry.StepUUID == nil {
+		return false
+	}
+	failed := ev.culprit().LastFailureAt
+	return !failed.IsZero() && ev.entry.At.Sub(failed) > soonAfter
+}
+
+// again tells of what failed since the investigation was opened, the newest last.
+func (ev evidence) again() string {
+	times, others := 0, []string{}
+	var last tasker.EntryChange
+	for _, c := range ev.entry.History {
+		if c.Event != "step_failed" {
+			continue
+		}
+		step := member[tasker.ID](members(c.Metadata), "step_uuid")
+		if ev.entry.StepUUID != nil && step == *ev.entry.StepUUID {
+			times, last = times+1, c
+			continue
+		}
+		for _, s := range ev.steps {
+			if s.UUID == step {
+				others = append(others, fmt.Sprintf("step %s failed as well at %s", s.Name, clock(c.At)))
+			}
+		}
+	}
+	var told []string
+	if times > 0 {
+		often := "failed again"
+		if times > 1 {
+			often = fmt.Sprintf("failed again %d times, the last", times)
+		}
+		told = append(told, fmt.Sprintf("it %s at %s%s", often, clock(last.At), quoted(failureOf(members(last.Metadata)["error"]))))
+	}
+	if told = append(told, others...); len(told) == 0 {
+		return ""
+	}
+	return "Since then " + listed(told) + "."
 }
 
 // waits says what cannot go on now.

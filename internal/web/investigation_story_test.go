@@ -198,3 +198,26 @@ func TestEvidenceIsReadAsFarAsItGoes(t *testing.T) {
 		t.Errorf("no failure says %q", m)
 	}
 }
+
+func TestAStoryTellsOfTheLatestFailure(t *testing.T) {
+	ev, charge := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
+	later := ev.entry.At.Add(18 * time.Minute)
+	failed := func(step tasker.ID, at time.Time, message string) tasker.EntryChange {
+		return tasker.EntryChange{Event: "step_failed", At: at, Metadata: []byte(`{"step_uuid":"` + step.String() + `","error":{"message":"` + message + `"}}`)}
+	}
+	ev.entry.History = []tasker.EntryChange{
+		{Event: "created", At: ev.entry.At}, failed(charge.UUID, later, "HTTP 503"), failed(charge.UUID, later.Add(time.Minute), "HTTP 404"),
+		failed(ev.steps[2].UUID, later, "no truck"),
+	}
+	if got := strings.Join(story(ev), " "); !strings.Contains(got,
+		"Since then it failed again 2 times, the last at 2026-03-01 12:19:00 UTC, with “HTTP 404” and step ship failed as well at 2026-03-01 12:18:00 UTC.") {
+		t.Errorf("story: %s", got)
+	}
+	// Of a step that had failed while another investigation was open.
+	ev, charge = told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
+	ev.entry.PredecessorUUID, charge.LastFailureAt = new(tasker.NewID()), ev.entry.At.Add(-7*time.Minute)
+	got := strings.Join(story(ev), " ")
+	if strings.Contains(got, "noticed at once") || !strings.Contains(got, "this one was opened when that ended, at 2026-03-01 12:00:00 UTC") {
+		t.Errorf("story: %s", got)
+	}
+}

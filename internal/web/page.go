@@ -39,6 +39,7 @@ type frame struct {
 	Title    string
 	Nav      []link
 	Note     string // what was done just now
+	Warning  string // what whoever did it may have overlooked
 	Actor    string
 	Token    string
 	Self     string // the path of this page with its query, to share and to come back to
@@ -75,9 +76,10 @@ func navigation(here string) []link {
 // page that cannot be made is an error and not half a page.
 func (s *server) show(x *exchange, v *view) {
 	f := frame{
-		Title: v.title, Nav: navigation(v.nav), Note: x.takeNote(), Actor: x.actor, Token: x.token, Self: x.self(), Live: v.live,
+		Title: v.title, Nav: navigation(v.nav), Actor: x.actor, Token: x.token, Self: x.self(), Live: v.live,
 		ReadOnly: s.ReadOnly, Version: s.Version, Now: x.now, Asset: s.assetPath, Body: v.body,
 	}
+	f.Note, f.Warning = x.takeNote()
 	var text bytes.Buffer
 	if err := s.pages[v.page].ExecuteTemplate(&text, "frame", f); err != nil {
 		s.Log.ErrorContext(x.Context(), "a page could not be made", "page", v.page, "err", err)

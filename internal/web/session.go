@@ -75,27 +75,37 @@ func (x *exchange) tokenFits() bool {
 	return kept != "" && subtle.ConstantTimeCompare([]byte(kept), []byte(x.PostFormValue(tokenField))) == 1
 }
 
-// leaveNote keeps a line for the next page.
-func (x *exchange) leaveNote(text string) {
-	const most = 2000 // a cookie has 4 KB
+// leaveNote keeps a line for the next page, and a warning, which may be empty.
+func (x *exchange) leaveNote(text, warning string) {
+	const most = 1000 // a cookie has 4 KB
+	kept := noteText(text, most) + noteBreak + noteText(warning, most)
+	x.setCookie(noteCookie, base64.RawURLEncoding.EncodeToString([]byte(kept)), time.Minute)
+}
+
+// noteBreak stands between the line and the warning.
+const noteBreak = "\x1e"
+
+func noteText(text string, most int) string {
+	text = strings.ReplaceAll(text, noteBreak, "")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
-	x.setCookie(noteCookie, base64.RawURLEncoding.EncodeToString([]byte(text)), time.Minute)
+	return text
 }
 
-// takeNote returns the line that was left for this page, once.
-func (x *exchange) takeNote() string {
+// takeNote returns the line and the warning that were left for this page, once.
+func (x *exchange) takeNote() (text, warning string) {
 	kept := x.cookie(noteCookie)
 	if mode := x.Header.Get("Sec-Fetch-Mode"); kept == "" || mode != "" && mode != "navigate" { // a live page leaves it to who went on
-		return ""
+		return "", ""
 	}
 	x.setCookie(noteCookie, "", -time.Second)
-	text, err := base64.RawURLEncoding.DecodeString(kept)
-	if err != nil || !utf8.Valid(text) {
-		return ""
+	doc, err := base64.RawURLEncoding.DecodeString(kept)
+	if err != nil || !utf8.Valid(doc) {
+		return "", ""
 	}
-	return string(text)
+	text, warning, _ = strings.Cut(string(doc), noteBreak)
+	return text, warning
 }
 
 func fitsName(name string) bool {

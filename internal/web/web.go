@@ -100,6 +100,7 @@ type view struct {
 
 	next string // a path to go on to, in place of a page
 	note string // what was done, to be shown there
+	warn string // what whoever did it may have overlooked
 }
 
 // An exchange is one request.
@@ -209,7 +210,7 @@ func (s *server) survive(x *exchange) {
 func (s *server) answer(x *exchange, v *view) {
 	if v.next != "" {
 		if v.note != "" {
-			x.leaveNote(v.note)
+			x.leaveNote(v.note, v.warn)
 		}
 		http.Redirect(x.w, x.Request, v.next, http.StatusSeeOther)
 		return
