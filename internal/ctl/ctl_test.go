@@ -196,6 +196,7 @@ func TestHiddenEvidence(t *testing.T) {
 		{`"[redacted]"`, ""},
 		{`{"steps": "[redacted]"}`, "\n  Task Snapshot:\n"},
 		{`{"redaction_failed": "why"}`, "Redaction failed: why"},
+		{`{"snapshot_failed": "why"}`, "Snapshot failed: why"},
 		{`{"steps": ["[redacted]", {"step_uuid": "` + anID + `", "name": "charge", "attempts": "[redacted]", "error": "[redacted]"}]}`,
 			`Error: "[redacted]"`},
 		{`{"task": "[redacted]", "time_in_state_minutes": "[redacted]"}`, "Time in state: [redacted]"},

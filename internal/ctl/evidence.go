@@ -129,7 +129,7 @@ func (p *program) oneSnapshot(e apiv1.Entry, whole bool) {
 		field{"Taken", shot.text("detected_at")}, field{"Time in state", shot.minutes("time_in_state_minutes")},
 		field{"Threshold", shot.minutes("threshold_minutes")}, field{"Task age", shot.minutes("task_age_minutes")},
 		field{"Context", short(readPicture(shot["task"]).text("context"), maxNote)},
-		field{"Redaction failed", shot.text("redaction_failed")},
+		field{"Redaction failed", shot.text("redaction_failed")}, field{"Snapshot failed", shot.text("snapshot_failed")},
 		field{"All of it", "tasker-ctl dlq get " + e.DLQEntryUUID + " --snapshot"},
 	)
 	var rows [][]string

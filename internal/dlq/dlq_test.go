@@ -77,7 +77,7 @@ func (h *house) exec(sql string, args ...any) {
 }
 
 // poison has no investigation opened of the tasks for which condition holds, until
-// heal.
+// heal. What fails at one of them is set aside for a while.
 func (h *house) poison(condition string, args ...any) {
 	h.Helper()
 	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
@@ -87,6 +87,7 @@ func (h *house) poison(condition string, args ...any) {
 func (h *house) heal() {
 	h.Helper()
 	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	h.exec(`UPDATE tasker.deferred_work SET retry_at = now()`) // what was set aside is due again
 }
 
 func (h *house) create() tasker.ID {

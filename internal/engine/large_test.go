@@ -1,85 +1,164 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"tasker"
-	"tasker/internal/engine"
+	"tasker/internal/pgtest"
 )
 
-// How many steps a big task has; make soak tries the largest that is allowed.
-var largeSteps = flag.Int("large-steps", 250, "steps of each big task")
+// large writes a task of many steps into the house.
+func (h *house) large(b pgtest.BigTask) tasker.ID {
+	h.Helper()
+	id, err := pgtest.InsertBigTask(h.Context(), h.pool, b)
+	h.must(err)
+	return id
+}
 
-// bigGraph makes a graph of n steps: wide, deep, or both.
-func bigGraph(r *rand.Rand, n int) []tasker.StepTemplate {
-	reach := 1 + r.IntN(n) // a step depends on some of the last so many
-	list := make([]tasker.StepTemplate, n)
-	for i := range list {
-		before := map[string]bool{}
-		for range r.IntN(4) {
-			if i > 0 {
-				before[list[i-1-r.IntN(min(i, reach))].Name] = true
-			}
-		}
-		list[i] = attempts(1+r.IntN(3), step(fmt.Sprintf("s%d", i)))
-		for name := range before {
-			list[i].Dependencies = append(list[i].Dependencies, name)
-		}
-		list[i].Retry.BaseMS = 0
+// lastAttempts has the worker hold the steps of a task that are in progress, each with
+// its last attempt, and returns their failures as it would report them.
+func (h *house) lastAttempts(task tasker.ID) []tasker.Outcome {
+	h.Helper()
+	h.exec(`UPDATE tasker.workflow_steps SET worker_uuid = $2, fence = 1, max_attempts = 1, lease_expires_at = now() + interval '1 hour'
+		WHERE task_uuid = $1 AND state = 'in_progress'`, task, h.worker)
+	rows, err := h.pool.Query(h.Context(), `SELECT step_uuid FROM tasker.workflow_steps WHERE task_uuid = $1 AND state = 'in_progress' ORDER BY name`, task)
+	h.must(err)
+	defer rows.Close()
+	var list []tasker.Outcome
+	for rows.Next() {
+		o := tasker.Outcome{Lease: tasker.Lease{TaskUUID: task, Fence: 1}, Failure: &tasker.Failure{
+			Message: "the service is down", Type: "unavailable", Context: json.RawMessage(`{"status":503}`),
+		}}
+		h.must(rows.Scan(&o.StepUUID))
+		list = append(list, o)
 	}
 	return list
 }
 
-// bigResults are results of all sizes up to the limit, and some that cannot be
-// stored.
-func bigResults(r *rand.Rand) json.RawMessage {
-	switch r.IntN(60) {
-	case 0: // the largest that is allowed, or a little larger
-		return stringsOf(tasker.MaxDocumentBytes - 2_000 + r.IntN(4_000))
-	case 1:
-		return json.RawMessage(`["a NUL cannot be stored: \u0000"]`)
-	case 2: // each is written out with 309 digits
-		return json.RawMessage(`[` + strings.TrimSuffix(strings.Repeat("1e308,", r.IntN(5_000)+1), ",") + `]`)
-	case 3, 4, 5:
-		return stringsOf(r.IntN(100_000))
-	default:
-		return json.RawMessage(`"done"`)
+// investigation is the newest investigation of a task, with its history.
+func (h *house) investigation(task tasker.ID) tasker.Entry {
+	h.Helper()
+	e, err := h.db.Entry(h.Context(), h.entry(task).UUID)
+	h.must(err)
+	return e
+}
+
+// Steps that fail together are one investigation with one snapshot, in any shape of
+// task, and each of them is told in its history.
+func TestManyLastFailuresInOneReport(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]pgtest.BigTask{
+		"all of a fan-out":         {Steps: 100, Rest: tasker.StepInProgress},
+		"a part of a thousand":     {Steps: 1000, Complete: 800, Failed: 100, Failures: 3, Rest: tasker.StepInProgress},
+		"one at the end of a task": {Steps: 1000, Complete: 999, Chain: true, Rest: tasker.StepInProgress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			b.Namespace = space
+			task := h.large(b)
+			h.exec(`ANALYZE`)
+			if b.Failed > 0 {
+				h.exec(`SELECT tasker.create_dlq_entry($1, 'manual_dlq', 'operator_request', 'operator', 'steps_in_process')`, task)
+			}
+			outcomes := h.lastAttempts(task)
+			began := time.Now()
+			h.accepted(outcomes...)
+			t.Logf("a report of %d last failures of a task of %d steps takes %s", len(outcomes), b.Steps, time.Since(began))
+			h.wantState(task, tasker.TaskError)
+			e := h.investigation(task)
+			told := map[string]int{}
+			for _, c := range e.History {
+				told[c.Event]++
+			}
+			want := map[string]int{"created": 1, "step_failed": len(outcomes) - 1}
+			if b.Failed > 0 {
+				want["step_failed"] = len(outcomes)
+			}
+			if fmt.Sprint(told["created"], told["step_failed"]) != fmt.Sprint(want["created"], want["step_failed"]) {
+				t.Errorf("the history has %v, want %v", told, want)
+			}
+			var events int
+			h.must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.outbox WHERE task_uuid = $1`, task).Scan(&events))
+			if events != len(e.History) {
+				t.Errorf("%d events tell of %d lines of history", events, len(e.History))
+			}
+		})
 	}
 }
 
-// stringsOf is a list of strings of about so many bytes.
-func stringsOf(bytes int) json.RawMessage {
-	const each = 10_000
-	var b strings.Builder
-	b.WriteString(`[""`)
-	for b.Len() < bytes-each {
-		b.WriteString(`, "` + strings.Repeat("x", each-4) + `"`)
-	}
-	b.WriteString(`, "` + strings.Repeat("y", max(bytes-b.Len()-5, 0)) + `"]`)
-	return json.RawMessage(b.String())
-}
-
-// Tasks of hundreds of steps, with results of all sizes and some that cannot be
-// stored, find their end whatever workers do.
-func TestWhateverWorkersDoBigTasksFindTheirEnd(t *testing.T) {
+// Seven hundred steps that fail together bring their task to error with one
+// investigation, and take no lease from whoever works on another task meanwhile.
+func TestSevenHundredStepsFailTogether(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	c := &chaos{
-		house: h, seed: seed, result: bigResults, atOnce: 100,
-		engines: []*engine.Engine{h.engine, engine.New(h.db, engine.Options{})},
+	task := h.large(pgtest.BigTask{Namespace: space, Steps: 700, Rest: tasker.StepInProgress})
+	h.exec(`ANALYZE`)
+	h.template("other", step("s"))
+	bystander := h.create("other")
+	lease := h.claim()[0].Lease()
+	before := h.step(bystander, "s").LeaseExpiresAt
+	done := make(chan error, 1)
+	outcomes := h.lastAttempts(task)
+	began := time.Now()
+	go func() {
+		_, err := h.engine.Report(context.WithoutCancel(t.Context()), h.worker, outcomes, 0)
+		done <- err
+	}()
+	for running := true; running; {
+		beat, err := h.engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{lease})
+		if err != nil || len(beat.Extended) != 1 {
+			t.Fatalf("the heartbeat of the bystander: %+v, %v", beat, err)
+		}
+		select {
+		case err := <-done:
+			h.must(err)
+			running = false
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	for i := range 3 {
-		name := fmt.Sprint("big", i)
-		h.template(name, bigGraph(r, *largeSteps)...)
-		h.create(name)
+	t.Logf("a report of 700 last failures takes %s", time.Since(began))
+	h.wantState(task, tasker.TaskError)
+	if n := len(h.investigation(task).History); n != 700 {
+		t.Errorf("the history has %d lines", n)
 	}
-	c.run()
+	if after := h.step(bystander, "s").LeaseExpiresAt; before == nil || after == nil || !after.After(*before) {
+		t.Errorf("the lease of the bystander ran until %v, now until %v", before, after)
+	}
+}
+
+// What an older version stored, whatever its size, does not keep an investigation
+// from opening.
+func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
+	t.Parallel()
+	for name, result := range map[string]string{
+		"results that are fifty times larger":     `(SELECT jsonb_agg(1e308) FROM generate_series(1, 174000))`,
+		"results of more than 256 MB as jsonb":    `to_jsonb(repeat('x', 1000000))`,
+		"a thousand results of sixteen kilobytes": `to_jsonb(repeat(md5(i::text), 500))`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			b := pgtest.BigTask{Namespace: space, Steps: 20, Complete: 19, Rest: tasker.StepInProgress, Result: result}
+			if strings.HasPrefix(result, "to_jsonb") {
+				b.Steps, b.Complete = 300, 299
+			}
+			task := h.large(b)
+			h.accepted(h.lastAttempts(task)...)
+			h.wantState(task, tasker.TaskError)
+			var snapshot map[string]json.RawMessage
+			h.must(json.Unmarshal(h.entry(task).Snapshot, &snapshot))
+			if why, failed := snapshot["snapshot_failed"]; failed {
+				t.Errorf("the snapshot failed: %s", why)
+			}
+			if n := len(h.entry(task).Snapshot); n > tasker.MaxSnapshotBytes {
+				t.Errorf("the snapshot has %d bytes", n)
+			}
+		})
+	}
 }

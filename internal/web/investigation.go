@@ -58,6 +58,7 @@ type investigationPage struct {
 	Snapshot     json.RawMessage
 	TooLarge     int    // KiB of a snapshot that is not shown
 	Hidden       string // why the evidence is not complete
+	Incomplete   string // why it has only the facts
 }
 
 // A stepRow is a step as it is now, with what can be done to it.
@@ -123,6 +124,7 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 		Story: story(evidence{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
 		Graph:    drawGraph(steps, inNeed(e, steps), func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
 		Compared: compare(then, task, steps), Thresholds: then.Thresholds, Template: then.Template, Hidden: then.RedactionFailed,
+		Incomplete: then.SnapshotFailed,
 	}
 	p.Snapshot = e.Snapshot
 	if len(e.Snapshot) > shownDoc {

@@ -17,6 +17,7 @@ type snapshot struct {
 	Template         json.RawMessage
 	MaxDuration      float64 // minutes; 0 means none
 	RedactionFailed  string
+	SnapshotFailed   string
 	Steps            []snapshotStep
 }
 
@@ -45,7 +46,7 @@ func readSnapshot(doc json.RawMessage) snapshot {
 		InStateMinutes: member[float64](m, "time_in_state_minutes"), ThresholdMinutes: member[float64](m, "threshold_minutes"),
 		AgeMinutes: member[float64](m, "task_age_minutes"), Thresholds: m["thresholds"], Template: m["template"],
 		MaxDuration:     member[float64](members(m["thresholds"]), "max_duration_minutes"),
-		RedactionFailed: member[string](m, "redaction_failed"),
+		RedactionFailed: member[string](m, "redaction_failed"), SnapshotFailed: member[string](m, "snapshot_failed"),
 	}
 	for _, doc := range member[[]json.RawMessage](m, "steps") {
 		m := members(doc)

@@ -3,7 +3,10 @@
 -- nobody looks into gets one. Tasks that another transaction holds are left to
 -- the next batch, and a task at which something fails does not stop the others:
 -- when there were such tasks it is looked beyond the batch, so that many of them
--- cannot hide the rest. A batch ends before its time does, so that large tasks do
+-- cannot hide the rest. It is set aside (deferred_work) and tried again after a delay
+-- that doubles each time, so that it does not take the time of every batch. Should the
+-- time of the statement end in the middle of a task, what was done before stays done,
+-- and the task is set aside if it was tried by itself. A batch ends before its time does, so that large tasks do
 -- not stop it: what is left comes with the next. Any number may run at once; those
 -- that are started together skip what the others will take, the longest overdue.
 CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
@@ -25,6 +28,7 @@ CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
+SET jit = off -- compiling takes seconds where a table has no statistics yet
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -39,6 +43,7 @@ DECLARE
     _moved   integer;
     _done    integer := 0;
     _failed  uuid[] := '{}';
+    _late    boolean := false; -- the time of the statement is over
     _sweep   uuid := tasker.uuid_generate_v7();
     _until   timestamptz := clock_timestamp() + CASE current_setting('statement_timeout')
         WHEN '0' THEN interval '10 seconds'
@@ -103,6 +108,7 @@ BEGIN
                     JOIN tasker.tasks t ON t.task_uuid = m.task_uuid;
                     GET DIAGNOSTICS _moved = ROW_COUNT;
                     _done := _done + _moved;
+                    DELETE FROM tasker.deferred_work f WHERE f.kind = 'sweep' AND f.task_uuid = ANY (_part.tasks);
                 END IF;
                 _from := _to + 1;
                 -- A part may take a fifth of a second, as fast as the last one went.
@@ -110,12 +116,14 @@ BEGIN
                     WHEN _to < _singly THEN 1
                     ELSE greatest(1, least(100, _size * 0.2 / greatest(extract(epoch FROM clock_timestamp() - _began), 0.001)))
                 END;
-            EXCEPTION WHEN OTHERS THEN
+            EXCEPTION WHEN query_canceled OR OTHERS THEN -- OTHERS does not include a timeout
+                _late := SQLSTATE = '57014';
                 IF _to > _from THEN
                     _size := 1;
                     _singly := _to;
                 ELSE
                     RAISE WARNING 'sweep: task %: %', _due.tasks[_from], SQLERRM;
+                    PERFORM tasker.defer_work('sweep', _due.tasks[_from], NULL, format('%s (SQLSTATE %s)', SQLERRM, SQLSTATE));
                     _failed := _failed || _due.tasks[_from];
                     RETURN QUERY
                     SELECT t.task_uuid, t.namespace, t.name, _due.states[_from], _due.minutes[_from], _due.thresholds[_from],
@@ -125,6 +133,9 @@ BEGIN
                     _from := _from + 1;
                 END IF;
             END;
+            IF _late THEN
+                RETURN; -- there is no limit any more for what comes next
+            END IF;
         END LOOP;
         EXIT WHEN _done >= p_batch_size OR _due.seen < _reach OR clock_timestamp() > _until;
     END LOOP;

@@ -40,6 +40,7 @@ BEGIN
                     SELECT s.step_uuid, s.name, s.step_type AS type, s.handler, s.state, s.state_since, s.attempts, s.max_attempts,
                         s.worker_uuid, s.last_failure_at,
                         json_build_object('omitted', true, 'type', left(s.error ->> 'type', 100), 'message', left(s.error ->> 'message', 500),
+                            'retryable', s.error -> 'retryable', 'attempt', s.error -> 'attempt',
                             'read_at', '/v1/tasks/' || t.task_uuid || '/workflow_steps/' || s.step_uuid) AS error
                     FROM tasker.workflow_steps s
                     WHERE s.task_uuid = t.task_uuid AND s.step_uuid = c.step_uuid

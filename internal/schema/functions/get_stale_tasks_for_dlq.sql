@@ -3,7 +3,11 @@
 -- investigation. Who recovered and stands still again is found again; who
 -- went on although its duration is over, or may, is known already. It reads one
 -- index range for each threshold in use and one for durations: its cost grows with
--- what is due. Planned once a session, for any limit: to plan it takes as long as to
+-- what is due. A step that is being worked on under a live lease, within its own
+-- timeout, is no standstill: the timeout ends it. That lengthens the server's
+-- threshold and not a limit that the template itself sets, nor max_duration. A task at
+-- which the sweep has failed is left out until it is to be tried again
+-- (deferred_work). Planned once a session, for any limit: to plan it takes as long as to
 -- run it.
 CREATE OR REPLACE FUNCTION tasker.get_stale_tasks_for_dlq(
     p_limit integer DEFAULT 100,
@@ -45,6 +49,17 @@ BEGIN
                       AND extract(epoch FROM t.stale_at - t.state_since)::double precision = h.seconds
                       AND t.state_since <= p_now - make_interval(secs => h.seconds)
                       AND d.task_uuid IS NULL
+                      -- OFFSET 0 keeps the planner from joining: these are asked of the few that are due.
+                      AND NOT EXISTS (
+                          SELECT FROM tasker.workflow_steps w
+                          WHERE t.state = 'steps_in_process' AND w.task_uuid = t.task_uuid AND w.state = 'in_progress'
+                            AND w.lease_expires_at > p_now AND w.timeout_at > p_now
+                            AND (SELECT tt.max_steps_in_process_minutes IS NULL FROM tasker.task_templates tt WHERE tt.template_uuid = t.template_uuid)
+                          OFFSET 0
+                      )
+                      AND NOT EXISTS (
+                          SELECT FROM tasker.deferred_work f WHERE f.kind = 'sweep' AND f.task_uuid = t.task_uuid AND f.retry_at > p_now OFFSET 0
+                      )
                     ORDER BY t.state_since
                     LIMIT p_limit
                 ) s
@@ -57,6 +72,9 @@ BEGIN
                 FROM tasker.tasks e
                 LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR d.detail_code = 'max_duration')
                 WHERE e.ends_at <= p_now AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
+                  AND NOT EXISTS (
+                      SELECT FROM tasker.deferred_work f WHERE f.kind = 'sweep' AND f.task_uuid = e.task_uuid AND f.retry_at > p_now OFFSET 0
+                  )
                 ORDER BY e.ends_at
                 LIMIT p_limit
             )

@@ -35,6 +35,9 @@ BEGIN
         WHERE s.task_uuid = t.task_uuid AND s.state = 'error' AND s.next_retry_at IS NULL
     ) n
     WHERE t.attend_by <= p_now
+      AND NOT EXISTS ( -- at which the sweep has failed: see get_stale_tasks_for_dlq
+          SELECT FROM tasker.deferred_work f WHERE f.kind = 'sweep' AND f.task_uuid = t.task_uuid AND f.retry_at > p_now OFFSET 0
+      )
     ORDER BY t.attend_by
     LIMIT p_limit;
 END

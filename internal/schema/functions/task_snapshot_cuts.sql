@@ -3,8 +3,8 @@
 -- documents those come first that say why the task is stuck: the errors of the steps
 -- that stand in error, then earlier failures, the newest first, then the context, then
 -- results, the small ones before the large ones. What does not fit is replaced by its
--- size, its digest and where to read it; an error keeps its type and the beginning of
--- its message.
+-- size, its digest and where to read it; an error keeps its type, the beginning
+-- of its message, and whether it may be retried.
 --
 -- To know its size as text a document has to be spelled out, and some are fifty times
 -- larger than they are stored. So no more than p_spell bytes are spelled, and one
@@ -112,7 +112,8 @@ BEGIN
         _cut := jsonb_build_object('omitted', true, 'bytes', _bytes, 'sha256', encode(sha256(convert_to(_text, 'UTF8')), 'hex'),
             'read_at', '/v1/tasks/' || p_task || coalesce('/workflow_steps/' || _doc.step_uuid, ''));
         IF _doc.rank < 3 OR _doc.key LIKE 'error %' THEN
-            _words := jsonb_build_object('type', left(_doc.doc ->> 'type', 100), 'message', left(_doc.doc ->> 'message', 500));
+            _words := jsonb_build_object('type', left(_doc.doc ->> 'type', 100), 'message', left(_doc.doc ->> 'message', 500),
+                'retryable', _doc.doc -> 'retryable', 'attempt', _doc.doc -> 'attempt');
             IF octet_length(_words::text) <= _left THEN
                 _left := _left - octet_length(_words::text);
                 _cut := _cut || _words;
