@@ -68,6 +68,7 @@ type Engine struct {
 	enqueued    func()
 	expired     Expired
 	grace       grace
+	leaseGrace  leaseGrace
 	log         *slog.Logger
 	now         func() time.Time
 
@@ -110,6 +111,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		templates: newCache[tasker.ID, *graph](1000),
 		workers:   newCache[tasker.ID, *member](10_000),
 	}
+	e.leaseGrace = leaseGrace{outage: max(e.lease/heartbeatsOfALease, leastOutage), lasts: e.lease, heard: e.now()}
 	e.works = e.newWorks()
 	return e
 }

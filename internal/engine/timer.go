@@ -37,6 +37,9 @@ const (
 func (e *Engine) Loops() []*loop.Loop {
 	loops := append(e.pruners(), e.queueLoops()...)
 	for _, t := range e.timers() {
+		if t.name == reclaimName {
+			t.pass = e.reclaimPass(t.pass)
+		}
 		loops = append(loops, e.loop(t.name, timerEvery, t.pass))
 	}
 	return append(loops,
@@ -49,6 +52,8 @@ func (e *Engine) loop(name string, every time.Duration, pass func(context.Contex
 	return &loop.Loop{Name: name, Every: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
 }
 
+const reclaimName = "reclaim leases"
+
 // A timer is a loop that does what is due by the clock.
 type timer struct {
 	name string
@@ -60,7 +65,7 @@ func (e *Engine) timers() []timer {
 	list := []timer{
 		{name: "start tasks", pass: e.timed(postgres.StartTask)},
 		{name: "retry steps", pass: e.timed(postgres.RetrySteps)},
-		{name: "reclaim leases", pass: e.timed(postgres.ReclaimLease)},
+		{name: reclaimName, pass: e.timed(postgres.ReclaimLease)},
 		{name: "kept reports", pass: e.timed(postgres.FollowUpReport)},
 	}
 	return list

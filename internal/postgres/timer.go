@@ -264,3 +264,15 @@ func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.S
 	}
 	return rows, nil
 }
+
+// canWrite locks no row, which takes the right to write all the same.
+const canWrite = `SELECT FROM tasker.workers WHERE false FOR UPDATE`
+
+// Writable returns nil when the database takes writes, such as the extension of a
+// lease.
+func (db *DB) Writable(ctx context.Context) error {
+	if _, err := db.pool.Exec(ctx, canWrite); err != nil {
+		return fmt.Errorf("ask whether the database takes writes: %w", known(err))
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package worker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker/internal/engine"
+)
+
+// A database that takes no writes for longer than a lease, as after a failover to a
+// node that is not promoted yet, costs no result and no attempt: nobody could extend
+// a lease, so none counts as run out until everybody had the time to.
+func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
+	const lease = 3 * time.Second
+	c, p := newCrowd(t, engine.Options{Lease: lease, HeartbeatInterval: lease / 3})
+	admin, err := pgx.Connect(t.Context(), c.db.Pool().Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(t.Context())
+	var name string
+	if err := admin.QueryRow(t.Context(), `SELECT quote_ident(current_database())`).Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	readOnly := func(how string) {
+		t.Helper()
+		for _, sql := range []string{
+			`SET default_transaction_read_only = off`,
+			`ALTER DATABASE ` + name + ` SET default_transaction_read_only = ` + how,
+			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+		} {
+			if _, err := admin.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.tally.takes = 500 * time.Millisecond // so that some are under way when it begins
+	c.start(2, p.URL)
+	c.create(40)
+	waitUntil(t, "handlers run", func() bool { return c.tally.count() >= 40 })
+	readOnly("on")
+	time.Sleep(max(lease+time.Second, *badFor)) //nolint:forbidigo // the outage
+	readOnly("off")
+	waitUntil(t, "the database is there", func() bool { _, err := c.db.Task(t.Context(), c.tasks[0]); return err == nil })
+	c.check()
+}
