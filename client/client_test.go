@@ -290,7 +290,13 @@ func TestWire(t *testing.T) {
 			_, err := c.OpenEntry(ctx, id(1), apiv1.OpenEntry{Reason: "r", CreatedBy: "me"})
 			return err
 		},
-		"GET /v1/dlq/stats":                       func() error { _, err := c.Stats(ctx); return err },
+		"GET /v1/dlq/stats": func() error { _, err := c.Stats(ctx); return err },
+		"GET /v1/dlq/investigation-queue?current_state=error&dlq_reason=manual_dlq&limit=2&name=order&namespace=shop&offset=4&recovered=false": func() error {
+			_, err := c.QueuePage(ctx, QueueQuery{
+				Reason: tasker.ManualDLQ, Namespace: "shop", Name: "order", State: tasker.TaskError, Recovered: new(false), Page: Page{Limit: 2, Offset: 4},
+			})
+			return err
+		},
 		"GET /v1/dlq/investigation-queue?limit=9": func() error { _, err := c.Queue(ctx, 9); return err },
 		"GET /v1/dlq/staleness":                   func() error { _, err := c.Staleness(ctx, 0); return err },
 		"GET /v1/workers":                         func() error { _, err := c.Workers(ctx, Page{}); return err },

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"tasker"
 	"tasker/apiv1"
@@ -64,12 +65,36 @@ func (c *Client) Stats(ctx context.Context) ([]apiv1.EntryStats, error) {
 	return answer, err
 }
 
+// A QueueQuery selects and pages open investigations, the most urgent first.
+type QueueQuery struct {
+	Reason    tasker.Reason // empty means any
+	Namespace string
+	Name      string           // of the template
+	State     tasker.TaskState // of the task now
+	Recovered *bool            // whether the task went on by itself
+	Page
+}
+
+// QueuePage lists open investigations. While some of them end, those behind them
+// move up: who ends what is listed asks for the first page again.
+func (c *Client) QueuePage(ctx context.Context, q QueueQuery) ([]apiv1.QueueEntry, error) {
+	query := q.values()
+	setText(query, "dlq_reason", string(q.Reason))
+	setText(query, "namespace", q.Namespace)
+	setText(query, "name", q.Name)
+	setText(query, "current_state", string(q.State))
+	if q.Recovered != nil {
+		query.Set("recovered", strconv.FormatBool(*q.Recovered))
+	}
+	var answer []apiv1.QueueEntry
+	err := c.get(ctx, &answer, query, "v1", "dlq", "investigation-queue")
+	return answer, err
+}
+
 // Queue lists the open investigations, the most urgent first. Limit 0 means the
 // server's default, here and in [Client.Staleness].
 func (c *Client) Queue(ctx context.Context, limit int) ([]apiv1.QueueEntry, error) {
-	var answer []apiv1.QueueEntry
-	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "investigation-queue")
-	return answer, err
+	return c.QueuePage(ctx, QueueQuery{Page: Page{Limit: limit}})
 }
 
 // Staleness lists the tasks that are watched for standing too long, the worst

@@ -98,7 +98,10 @@ func (s *server) entryStats(x *exchange) error {
 }
 
 func (s *server) queue(x *exchange) error {
-	list, err := s.db.Queue(x.ctx, x.int("limit"))
+	list, _, err := s.db.QueuePage(x.ctx, tasker.QueueFilter{
+		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"),
+		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Limit: x.int("limit"), Offset: x.int("offset"),
+	})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -177,5 +178,33 @@ func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 			}
 			h.wantMarks(task.TaskUUID, plain, marked)
 		})
+	}
+}
+
+// The queue goes on beyond a page, and its filters select.
+func TestTheQueueIsPagedAndFiltered(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	worker := h.worker()
+	var entries []string
+	for range 3 {
+		entries = append(entries, *h.stuck(worker).DLQEntryUUID)
+	}
+	if _, err := h.db.Pool().Exec(t.Context(), `UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0]); err != nil {
+		t.Fatal(err)
+	}
+	for query, expected := range map[string][]string{
+		"limit=2": {entries[1], entries[2]}, "limit=2&offset=2": {entries[0]}, "offset=3": {}, "recovered=true": {entries[0]},
+		"recovered=false": {entries[1], entries[2]}, "current_state=error&namespace=shop&name=order&dlq_reason=max_retries_exceeded&limit=1": {entries[1]},
+		"current_state=complete": {}, "namespace=none": {}, "name=none": {}, "dlq_reason=manual_dlq": {},
+	} {
+		got := []string{}
+		for _, q := range want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil) {
+			got = append(got, q.DLQEntryUUID)
+		}
+		if !slices.Equal(got, expected) {
+			t.Errorf("%s: %v, want %v", query, got, expected)
+		}
 	}
 }

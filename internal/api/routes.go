@@ -199,7 +199,13 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", tag: "dlq",
 			summary: "Open investigations, the most urgent first",
-			params:  []param{limitParam(triageLimit)},
+			params: []param{
+				choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
+				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
+				choiceParam("current_state", "Only those whose task is in this state now.", tasker.TaskStates()),
+				boolParam("recovered", "Only those whose task went on by itself, or only the others."),
+				limitParam(triageLimit), offsetParam(),
+			},
 			answers: map[int]any{http.StatusOK: []apiv1.QueueEntry{}},
 			serve:   s.queue,
 		},

@@ -98,32 +98,51 @@ func (p *program) listEntries(list []apiv1.Entry, ids bool) {
 }
 
 func (p *program) queueCommand() *cobra.Command {
-	var limit int
-	var ids bool
+	var q client.QueueQuery
+	var reason, state string
+	var ids, recovered bool
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "List what needs a human, the most urgent first",
 		Example: `  tasker-ctl dlq queue --limit 10
+  tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
 		Args: named(),
 		RunE: func(c *cobra.Command, _ []string) error {
+			var err error
+			if q.Reason, err = choice("reason", reason, tasker.Reasons()); err != nil {
+				return err
+			}
+			if q.State, err = choice("state", state, tasker.TaskStates()); err != nil {
+				return err
+			}
+			if c.Flags().Changed("recovered") {
+				q.Recovered = &recovered
+			}
 			api, err := p.api()
 			if err != nil {
 				return err
 			}
-			list, err := api.Queue(c.Context(), limit)
+			list, err := api.QueuePage(c.Context(), q)
 			if err != nil {
 				return err
 			}
 			return p.show(list, func() {
 				p.listQueue(list, ids)
 				if !ids || !c.Flags().Changed("limit") {
-					p.cutShort(len(list), limit, "tasker-ctl dlq stats counts all")
+					p.mayGoOn(len(list), q.Page)
 				}
 			})
 		},
 	}
-	limitFlag(c, &limit, 100)
+	c.Flags().StringVar(&reason, "reason", "", "only those with this reason: "+choices(tasker.Reasons()))
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "only those of this namespace")
+	c.Flags().StringVar(&q.Name, "name", "", "only those of this template")
+	c.Flags().StringVar(&state, "state", "", "only those whose task is in this state now")
+	c.Flags().BoolVar(&recovered, "recovered", false, "only those whose task went on by itself; --recovered=false: only the others")
+	oneOf(c, "reason", tasker.Reasons())
+	oneOf(c, "state", tasker.TaskStates())
+	pageFlags(c, &q.Page, 100)
 	c.Flags().BoolVarP(&ids, "quiet", "q", false, "print ids only")
 	return c
 }

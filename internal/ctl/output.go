@@ -165,7 +165,7 @@ func (p *program) more(page apiv1.Pagination) {
 
 // cutShort says on stderr that a list without pages is as long as it was allowed
 // to be, and what else tells.
-func (p *program) cutShort(shown, limit int, elsewhere string) {
+func (p *program) cutShort(shown, limit int) {
 	if shown < limit {
 		return
 	}
@@ -174,9 +174,6 @@ func (p *program) cutShort(shown, limit int, elsewhere string) {
 		text += fmt.Sprintf("; --limit shows more (at most %d)", maxLimit)
 	} else {
 		text += ", there may be more"
-	}
-	if elsewhere != "" {
-		text += ", " + elsewhere
 	}
 	fmt.Fprintln(p.err, text+".")
 }

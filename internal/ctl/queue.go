@@ -48,7 +48,7 @@ failed; they go back into the queue by themselves once a worker for them lives.`
 			}
 			return p.show(list, func() {
 				p.listQueues(list)
-				p.cutShort(len(list), limit, "")
+				p.cutShort(len(list), limit)
 			})
 		},
 	}

@@ -69,7 +69,7 @@ func (p *program) stalenessCommand() *cobra.Command {
 			}
 			return p.show(list, func() {
 				p.listStaleness(list)
-				p.cutShort(len(list), limit, "")
+				p.cutShort(len(list), limit)
 			})
 		},
 	}
