@@ -84,12 +84,16 @@ func mayComeUp(err error) bool {
 // prepare brings into the database what the configuration and the files say.
 func prepare(ctx context.Context, o Options, db *postgres.DB, e *engine.Engine) error {
 	t := o.Config.StalenessDetection.Thresholds
-	err := db.SetStalenessThresholds(ctx, postgres.Thresholds{
+	changed, err := db.SetStalenessThresholds(ctx, postgres.Thresholds{
 		WaitingForDependencies: t.WaitingForDependenciesMinutes, WaitingForRetry: t.WaitingForRetryMinutes,
 		StepsInProcess: t.StepsInProcessMinutes, ErrorRecovery: t.ErrorRecoveryMinutes,
 	})
 	if err != nil {
 		return err
+	}
+	if changed {
+		o.Log.WarnContext(ctx, "the staleness thresholds of the database have changed to those of this server; "+
+			"tasks that stand in their state already follow within minutes; all servers of a database should have the same ones")
 	}
 	hidden := o.Config.Redaction.Rules()
 	err = db.SetRedaction(ctx, postgres.Redaction{

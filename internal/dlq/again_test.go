@@ -141,9 +141,9 @@ func TestALongRestIsNoStandstill(t *testing.T) {
 			}
 			// Other thresholds and back again: the rest is counted as before.
 			for _, minutes := range []int{31, 30} {
-				h.must(h.db.SetStalenessThresholds(t.Context(), postgres.Thresholds{
+				h.setThresholds(postgres.Thresholds{
 					WaitingForDependencies: 60, WaitingForRetry: minutes, StepsInProcess: 30, ErrorRecovery: 60,
-				}))
+				})
 			}
 			if got := threshold(); got != tt.want {
 				t.Errorf("once set anew, the threshold is %s minutes, want %s", got, tt.want)

@@ -67,10 +67,35 @@ const sweepDeadline = time.Minute
 // Loops returns what the service does by itself: the sweep. It is safe to run in
 // any number of processes.
 func (s *Service) Loops() []*loop.Loop {
-	if s.every < 0 {
-		return nil
+	var applied postgres.ThresholdPass
+	thresholds := &loop.Loop{
+		Name: "staleness thresholds", Every: thresholdEvery, Timeout: sweepDeadline, Log: s.log,
+		Pass: func(ctx context.Context) (time.Duration, error) { return s.applyThresholds(ctx, &applied) },
 	}
-	return []*loop.Loop{{Name: "staleness sweep", Every: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}}
+	if s.every < 0 {
+		return []*loop.Loop{thresholds}
+	}
+	return []*loop.Loop{{Name: "staleness sweep", Every: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}, thresholds}
+}
+
+// Changed thresholds are applied when they have stayed the same for a while, in
+// batches, with a rest in between for those who work on the tasks.
+const (
+	thresholdEvery   = 10 * time.Second
+	thresholdSettled = 30 * time.Second
+	thresholdBatch   = 1000
+	thresholdRest    = 20 * time.Millisecond
+)
+
+func (s *Service) applyThresholds(ctx context.Context, p *postgres.ThresholdPass) (time.Duration, error) {
+	changed, more, err := s.db.ApplyThresholds(ctx, p, thresholdSettled, thresholdBatch)
+	if err == nil && changed > 0 {
+		s.log.DebugContext(ctx, "applied changed staleness thresholds", "tasks", changed)
+	}
+	if more {
+		return thresholdRest, err
+	}
+	return 0, err
 }
 
 func (s *Service) sweep(ctx context.Context) (time.Duration, error) {

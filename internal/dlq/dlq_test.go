@@ -304,11 +304,23 @@ func TestAStaleTaskWhoseWorkerDeliversGoesOn(t *testing.T) {
 	}
 }
 
+// setThresholds starts with other thresholds and applies them at once.
+func (h *house) setThresholds(th postgres.Thresholds) {
+	h.Helper()
+	_, err := h.db.SetStalenessThresholds(h.Context(), th)
+	h.must(err)
+	var pass postgres.ThresholdPass
+	for more := true; more; {
+		_, more, err = h.db.ApplyThresholds(h.Context(), &pass, 0, 1)
+		h.must(err)
+	}
+}
+
 func TestThresholds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	task := h.create()
-	h.must(h.db.SetStalenessThresholds(t.Context(), postgres.Thresholds{WaitingForDependencies: 60, WaitingForRetry: 30, StepsInProcess: 5, ErrorRecovery: 60}))
+	h.setThresholds(postgres.Thresholds{WaitingForDependencies: 60, WaitingForRetry: 30, StepsInProcess: 5, ErrorRecovery: 60})
 	h.stand(task, 6*time.Minute)
 	n, err := h.dlq.Sweep(t.Context())
 	h.must(err)

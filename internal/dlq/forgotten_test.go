@@ -367,7 +367,7 @@ func TestAnotherRecoveryWindow(t *testing.T) {
 		{WaitingForDependencies: 61, WaitingForRetry: 30, StepsInProcess: 30, ErrorRecovery: 60},
 		{WaitingForDependencies: 61, WaitingForRetry: 30, StepsInProcess: 30, ErrorRecovery: 75},
 	} {
-		h.must(h.db.SetStalenessThresholds(t.Context(), th))
+		h.setThresholds(th)
 		want := was.Add(time.Duration(th.ErrorRecovery-60) * time.Minute)
 		if got := read(); !got.Equal(want) {
 			t.Errorf("with a window of %d minutes it is looked after at %s, want %s", th.ErrorRecovery, got, want)

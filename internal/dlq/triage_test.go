@@ -376,12 +376,12 @@ func (h *house) wantMarks(want map[tasker.ID]tasker.DeadLetter) {
 func TestASweepThatIsSwitchedOff(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	if loops := dlq.New(h.db, dlq.Options{SweepEvery: -1}).Loops(); len(loops) != 0 {
+	if loops := dlq.New(h.db, dlq.Options{SweepEvery: -1}).Loops(); len(loops) != 1 || loops[0].Name != "staleness thresholds" {
 		t.Errorf("%d loops", len(loops))
 	}
 	for every, want := range map[time.Duration]time.Duration{0: dlq.DefaultSweepEvery, time.Second: time.Second} {
 		loops := dlq.New(h.db, dlq.Options{SweepEvery: every}).Loops()
-		if len(loops) != 1 || loops[0].Every != want {
+		if len(loops) != 2 || loops[0].Every != want {
 			t.Errorf("loops of %s: %+v", every, loops)
 		}
 	}

@@ -56,6 +56,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"cancelTask": cancelTask, "selectQueues": selectQueues, "hearWorker": hearWorker, "selectQueue": selectQueue, "selectEntryCounts": selectEntryCounts, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
 		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
 		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
+		"applyStaleness": applyStaleness, "applyRecovery": applyRecovery,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.

@@ -3,11 +3,8 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"tasker"
 )
@@ -167,63 +164,6 @@ func (db *DB) Staleness(ctx context.Context, limit int) ([]tasker.StalenessLine,
 		}
 	}
 	return out, nil
-}
-
-// Thresholds are the server's, in minutes. Those of a template win.
-type Thresholds struct {
-	WaitingForDependencies int
-	WaitingForRetry        int
-	StepsInProcess         int
-	ErrorRecovery          int // of a task in error without an investigation; templates have none of their own
-}
-
-// SetStalenessThresholds stores the server's thresholds and gives every watched
-// task its new deadlines. When they are stored already nothing happens.
-func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) error {
-	err := db.InTx(ctx, func(tx *Tx) error {
-		var longer int // error_recovery_minutes than it was
-		err := tx.QueryRow(ctx, `
-			WITH was AS MATERIALIZED (SELECT error_recovery_minutes FROM tasker.staleness_thresholds WHERE only_row)
-			UPDATE tasker.staleness_thresholds
-			SET waiting_for_dependencies_minutes = $1, waiting_for_retry_minutes = $2, steps_in_process_minutes = $3,
-				error_recovery_minutes = $4, updated_at = clock_timestamp()
-			WHERE (waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes, error_recovery_minutes)
-				IS DISTINCT FROM ($1, $2, $3, $4)
-			RETURNING $4 - (SELECT error_recovery_minutes FROM was)`,
-			th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery).Scan(&longer)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `
-			WITH watched AS MATERIALIZED (
-				SELECT task_uuid FROM tasker.tasks
-				WHERE stale_at IS NOT NULL OR attend_by IS NOT NULL
-				ORDER BY task_uuid
-				FOR NO KEY UPDATE
-			)
-			UPDATE tasker.tasks t
-			SET warn_at = t.state_since + 0.8 * h.threshold,
-				stale_at = t.state_since + h.threshold,
-				attend_by = t.attend_by + make_interval(mins => $1)
-			FROM watched w
-			JOIN tasker.tasks o ON o.task_uuid = w.task_uuid
-			JOIN tasker.task_templates tt ON tt.template_uuid = o.template_uuid
-			JOIN tasker.staleness_thresholds st ON st.only_row
-			CROSS JOIN LATERAL (
-				SELECT tasker.staleness_threshold(o.state, tt, st) + tasker.retry_rest(o.state, tt, (
-					SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = o.task_uuid
-				) - o.state_since) AS threshold
-			) h
-			WHERE t.task_uuid = w.task_uuid`, longer)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("set staleness thresholds: %w", err)
-	}
-	return nil
 }
 
 // A Redaction is what evidence must not show: see package redact.

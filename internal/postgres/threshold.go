@@ -1,0 +1,187 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+)
+
+// Thresholds are the server's, in minutes. Those of a template win.
+type Thresholds struct {
+	WaitingForDependencies int
+	WaitingForRetry        int
+	StepsInProcess         int
+	ErrorRecovery          int // of a task in error without an investigation; templates have none of their own
+}
+
+// SetStalenessThresholds stores the server's thresholds and reports whether they are
+// others than before. They hold at once for tasks that come to a state;
+// [DB.ApplyThresholds] brings them to those that stand in one already.
+func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (changed bool, err error) {
+	tag, err := db.pool.Exec(ctx, `
+		UPDATE tasker.staleness_thresholds
+		SET waiting_for_dependencies_minutes = $1, waiting_for_retry_minutes = $2, steps_in_process_minutes = $3,
+			error_recovery_minutes = $4, updated_at = clock_timestamp()
+		WHERE (waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes, error_recovery_minutes)
+			IS DISTINCT FROM ($1, $2, $3, $4)`,
+		th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery)
+	if err != nil {
+		return false, fmt.Errorf("set staleness thresholds: %w", known(err))
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// A ThresholdPass is how far thresholds have been applied. The zero value begins.
+type ThresholdPass struct {
+	version time.Time // updated_at of the thresholds
+	held    bool      // a task was held by others, so the pass is made again
+	watched bool      // the tasks in error are done, now for those in watched states
+
+	attendBy *time.Time // where the last batch ended
+	seconds  *float64
+	since    *time.Time
+	task     *tasker.ID
+}
+
+// ApplyThresholds brings changed thresholds to the next batch of tasks that stand in
+// their state already, and does not wait for tasks that others hold. It reports how
+// many it changed and whether there is more to do at once. Thresholds that are
+// younger than settled are left alone: while servers are replaced one by one they
+// may change again.
+//
+// Any number of servers may do so at the same time. Nothing is remembered in the
+// tasks: each gets what it would get if it came to its state now.
+func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled time.Duration, batch int) (changed int, more bool, err error) {
+	var version time.Time
+	err = db.pool.QueryRow(ctx, `
+		SELECT updated_at FROM tasker.staleness_thresholds
+		WHERE only_row AND applied_at IS DISTINCT FROM updated_at AND updated_at <= clock_timestamp() - $1::interval`, settled).Scan(&version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		*p = ThresholdPass{}
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("apply staleness thresholds: %w", known(err))
+	}
+	if !p.version.Equal(version) {
+		*p = ThresholdPass{version: version}
+	}
+	var seen, due int
+	if p.watched {
+		err = db.pool.QueryRow(ctx, applyStaleness, p.seconds, p.since, p.task, batch).Scan(&seen, &due, &changed, &p.seconds, &p.since, &p.task)
+	} else {
+		err = db.pool.QueryRow(ctx, applyRecovery, p.attendBy, p.task, batch).Scan(&seen, &due, &changed, &p.attendBy, &p.task)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("apply staleness thresholds: %w", known(err))
+	}
+	p.held = p.held || changed < due
+	switch {
+	case seen == batch:
+		return changed, true, nil
+	case !p.watched:
+		p.watched, p.task = true, nil
+		return changed, true, nil
+	case p.held:
+		*p = ThresholdPass{} // again after the usual rest
+		return changed, false, nil
+	}
+	*p = ThresholdPass{}
+	_, err = db.pool.Exec(ctx, `UPDATE tasker.staleness_thresholds SET applied_at = updated_at WHERE only_row AND updated_at = $1`, version)
+	if err != nil {
+		return changed, false, fmt.Errorf("apply staleness thresholds: %w", known(err))
+	}
+	return changed, false, nil
+}
+
+// The tasks are read in the order of the index of the sweep. A task that is changed
+// moves in it, and is seen again at most once. One that has moved on meanwhile has
+// the new threshold already.
+const applyStaleness = `
+WITH page AS MATERIALIZED (
+    SELECT t.task_uuid, t.template_uuid, t.state, t.state_since, t.stale_at,
+        extract(epoch FROM t.stale_at - t.state_since)::double precision AS seconds
+    FROM tasker.tasks t
+    WHERE t.stale_at IS NOT NULL
+      AND (extract(epoch FROM t.stale_at - t.state_since)::double precision, t.state_since, t.task_uuid)
+        > (coalesce($1::double precision, '-infinity'), coalesce($2::timestamptz, '-infinity'), coalesce($3::uuid, '00000000-0000-0000-0000-000000000000'))
+    ORDER BY extract(epoch FROM t.stale_at - t.state_since)::double precision, t.state_since, t.task_uuid
+    LIMIT $4
+),
+due AS MATERIALIZED (
+    SELECT p.task_uuid, p.state_since, h.threshold
+    FROM page p
+    JOIN tasker.task_templates tt ON tt.template_uuid = p.template_uuid
+    JOIN tasker.staleness_thresholds st ON st.only_row
+    CROSS JOIN LATERAL (
+        SELECT tasker.staleness_threshold(p.state, tt, st) + tasker.retry_rest(p.state, tt, CASE WHEN p.state = 'waiting_for_retry' THEN (
+            SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = p.task_uuid AND s.next_retry_at IS NOT NULL
+        ) - p.state_since END) AS threshold
+    ) h
+    WHERE p.stale_at <> p.state_since + h.threshold
+),
+held AS MATERIALIZED (
+    SELECT t.task_uuid
+    FROM tasker.tasks t
+    WHERE t.task_uuid = ANY (ARRAY(SELECT d.task_uuid FROM due d)) AND t.stale_at IS NOT NULL
+    ORDER BY t.task_uuid
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+changed AS (
+    UPDATE tasker.tasks t
+    SET warn_at = t.state_since + 0.8 * d.threshold, stale_at = t.state_since + d.threshold
+    FROM held e
+    JOIN due d ON d.task_uuid = e.task_uuid
+    WHERE t.task_uuid = e.task_uuid AND t.state_since = d.state_since
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM due), (SELECT count(*) FROM changed),
+    l.seconds, l.state_since, l.task_uuid
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (SELECT * FROM page p ORDER BY p.seconds DESC, p.state_since DESC, p.task_uuid DESC LIMIT 1) l ON true`
+
+// The recovery window of a task in error begins when it came there, or when its last
+// investigation ended. Windows are whole minutes, and so is what an instant moves.
+const applyRecovery = `
+WITH page AS MATERIALIZED (
+    SELECT t.task_uuid, t.attend_by, t.state_since
+    FROM tasker.tasks t
+    WHERE t.attend_by IS NOT NULL
+      AND (t.attend_by, t.task_uuid) > (coalesce($1::timestamptz, '-infinity'), coalesce($2::uuid, '00000000-0000-0000-0000-000000000000'))
+    ORDER BY t.attend_by, t.task_uuid
+    LIMIT $3
+),
+due AS MATERIALIZED (
+    SELECT p.task_uuid, p.attend_by, make_interval(mins => m.minutes) AS move
+    FROM page p
+    JOIN tasker.staleness_thresholds st ON st.only_row
+    CROSS JOIN LATERAL (
+        SELECT round(extract(epoch FROM
+            greatest(p.state_since, (SELECT max(d.resolved_at) FROM tasker.tasks_dlq d WHERE d.task_uuid = p.task_uuid))
+            + make_interval(mins => st.error_recovery_minutes) - p.attend_by) / 60)::integer AS minutes
+    ) m
+    WHERE m.minutes <> 0
+),
+held AS MATERIALIZED (
+    SELECT t.task_uuid
+    FROM tasker.tasks t
+    WHERE t.task_uuid = ANY (ARRAY(SELECT d.task_uuid FROM due d)) AND t.attend_by IS NOT NULL
+    ORDER BY t.task_uuid
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+changed AS (
+    UPDATE tasker.tasks t
+    SET attend_by = t.attend_by + d.move
+    FROM held e
+    JOIN due d ON d.task_uuid = e.task_uuid
+    WHERE t.task_uuid = e.task_uuid AND t.attend_by = d.attend_by
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM due), (SELECT count(*) FROM changed), l.attend_by, l.task_uuid
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (SELECT * FROM page p ORDER BY p.attend_by DESC, p.task_uuid DESC LIMIT 1) l ON true`
