@@ -22,7 +22,7 @@ const (
 	NoWorkers        = "no_workers"
 	DispatchExpired  = "dispatch_expired"
 	OperatorRequest  = "operator_request"
-	// Beside them WorkerLost, StepTimeout, and the states that are watched.
+	// Beside them WorkerLost, StepTimeout, InputTooLarge, and the states that are watched.
 )
 
 // A Cause is why a task needs an investigator, at both levels, with what helps
@@ -66,6 +66,11 @@ var causes = []Cause{
 	{
 		Reason: MaxRetriesExceeded, Code: ExternalFailure, Severity: High, Label: "the system outside reported a failure",
 		Guidance: "Ask the system that reported it. Reset the step to wait for another outcome, or complete it by hand.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: InputTooLarge, Severity: High, Label: "a step's inputs are larger than any worker can be given",
+		Guidance: "The step's error says how large they are. Complete the step by hand with a result you vouch for, or cancel the task and create it anew " +
+			"with smaller inputs. Steps that pass on much data should return where it is kept, not the data.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: UnrecoveredError, Severity: High, Label: "a failed task that nobody looked into",

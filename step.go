@@ -104,7 +104,15 @@ type Assignment struct {
 	CorrelationID     string
 	Context           json.RawMessage
 	DependencyResults map[string]json.RawMessage // by name of the step depended on; null when it has no result
+	DependencyRefs    map[string]ResultRef       // of those whose results do not come along, because there are too many bytes of them
 	Initialization    json.RawMessage
+}
+
+// A ResultRef names a result that an assignment does not carry; it is read where it
+// is needed.
+type ResultRef struct {
+	StepUUID ID // of the step whose result it is
+	Bytes    int64
 }
 
 // A StepRef names a step of a task.

@@ -130,6 +130,15 @@ type ClaimedStep struct {
 	Context           json.RawMessage            `json:"context"`
 	DependencyResults map[string]json.RawMessage `json:"dependency_results" doc:"Result of each step this one depends on, by name; null where a step was resolved without one."`
 	Initialization    json.RawMessage            `json:"initialization"`
+
+	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"The results that dependency_results has no room for, by name of the step: GET href where they are needed. Missing: there are none."`
+}
+
+// ResultRef says where a result is that a claimed step does not carry.
+type ResultRef struct {
+	StepUUID string `json:"step_uuid" format:"uuid" doc:"The step whose result it is."`
+	Bytes    int64  `json:"bytes"`
+	Href     string `json:"href" doc:"The path of the result on this server."`
 }
 
 // Lease names one attempt of one step.

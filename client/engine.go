@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -131,6 +132,11 @@ func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.
 	return released, lost, err
 }
 
+// StepResult returns the result of a step as later steps receive it.
+func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
+	return e.client.StepResult(ctx, task, step)
+}
+
 // DrainWorker has a worker get no new work. The error is NotFound when the server
 // does not know the worker, or is too old to know what draining is.
 func (e *Engine) DrainWorker(ctx context.Context, worker tasker.ID) error {
@@ -179,14 +185,33 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 		if err != nil {
 			return nil, err
 		}
+		refs, err := resultRefs(s.DependencyResultRefs)
+		if err != nil {
+			return nil, err
+		}
 		list = append(list, tasker.Assignment{
 			StepUUID: step, TaskUUID: task, Namespace: s.Namespace, TaskName: s.TaskName, TaskVersion: s.TaskVersion,
 			Name: s.Name, Handler: s.Handler, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, LeaseToken: s.LeaseToken,
 			LeaseExpiresAt: s.LeaseExpiresAt, Deadline: s.Deadline, CorrelationID: s.CorrelationID,
-			Context: s.Context, DependencyResults: s.DependencyResults, Initialization: s.Initialization,
+			Context: s.Context, DependencyResults: s.DependencyResults, DependencyRefs: refs, Initialization: s.Initialization,
 		})
 	}
 	return list, nil
+}
+
+func resultRefs(refs map[string]apiv1.ResultRef) (map[string]tasker.ResultRef, error) {
+	if len(refs) == 0 {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	out := make(map[string]tasker.ResultRef, len(refs))
+	for name, r := range refs {
+		step, err := readID("step_uuid", r.StepUUID)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = tasker.ResultRef{StepUUID: step, Bytes: r.Bytes}
+	}
+	return out, nil
 }
 
 func readID(field, text string) (tasker.ID, error) {

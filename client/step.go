@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"tasker"
@@ -19,6 +20,14 @@ func (c *Client) Steps(ctx context.Context, task tasker.ID) ([]apiv1.Step, error
 func (c *Client) Step(ctx context.Context, task, step tasker.ID) (apiv1.Step, error) {
 	var answer apiv1.Step
 	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "workflow_steps", step.String())
+	return answer, err
+}
+
+// StepResult returns the result of a step as later steps receive it. The error is
+// NotFound when the step has none.
+func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
+	var answer json.RawMessage
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "results", step.String())
 	return answer, err
 }
 

@@ -30,8 +30,9 @@ type fake struct {
 	reports  [][]tasker.Outcome
 	beats    [][]tasker.Lease
 	left     int
-	drained  map[tasker.ID]bool // workers
-	hangs    bool               // when told of a drain
+	results  map[tasker.ID]json.RawMessage // of steps
+	drained  map[tasker.ID]bool            // workers
+	hangs    bool                          // when told of a drain
 
 	reportTakes time.Duration
 	fail        func(call string) error                 // before anything happens
@@ -230,6 +231,19 @@ func (f *fake) DrainWorker(ctx context.Context, id tasker.ID) error {
 	defer f.mu.Unlock()
 	f.drained[id] = true
 	return f.worker(id)
+}
+
+func (f *fake) StepResult(_ context.Context, task, step tasker.ID) (json.RawMessage, error) {
+	if err := f.begin("result"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	doc, ok := f.results[step]
+	if !ok {
+		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
+	}
+	return doc, nil
 }
 
 func (f *fake) LeaveWorker(_ context.Context, id tasker.ID) error {

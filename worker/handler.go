@@ -60,7 +60,7 @@ func (w *Worker) HandleRaw(name string, h RawHandler) {
 // what would be reported. The error is the handler's own, nil for a success.
 // Tests reach it through package workertest.
 func (w *Worker) Execute(ctx context.Context, a tasker.Assignment) (tasker.Outcome, error) {
-	c := newCall(w.log, a)
+	c := newCall(ctx, w, a)
 	result, err := w.call(ctx, c)
 	o := tasker.Outcome{Lease: a.Lease(), Metadata: c.metadata()}
 	if err != nil {

@@ -3,12 +3,8 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
 
 	"tasker"
 	"tasker/internal/payload"
@@ -35,11 +31,15 @@ type Call struct {
 	// Metadata is kept beside the result, for people; later steps do not see it. It
 	// is an empty map when the handler is called.
 	Metadata map[string]any
+
+	ctx     context.Context //nolint:containedctx // the handler's, for Dependency
+	engine  Engine
+	fetched fetched
 }
 
-func newCall(log *slog.Logger, a tasker.Assignment) *Call {
-	c := &Call{Assignment: a, Metadata: map[string]any{}}
-	c.Log = slog.New(stepHandler{log.Handler(), &c.Assignment})
+func newCall(ctx context.Context, w *Worker, a tasker.Assignment) *Call {
+	c := &Call{Assignment: a, Metadata: map[string]any{}, ctx: ctx, engine: w.engine}
+	c.Log = slog.New(stepHandler{w.log.Handler(), &c.Assignment})
 	return c
 }
 
@@ -64,32 +64,6 @@ func (h stepHandler) Handle(ctx context.Context, r slog.Record) error {
 func (h stepHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return h.marked().WithAttrs(attrs) }
 
 func (h stepHandler) WithGroup(name string) slog.Handler { return h.marked().WithGroup(name) }
-
-// ErrNoResult is why [Call.Dependency] has nothing to decode: the step left no
-// result, because an operator resolved it without one or because its handler
-// returned none.
-var ErrNoResult = errors.New("the step has no result")
-
-// Dependency decodes the result of a step that this one depends on, by that
-// step's name. Its errors are permanent, so a handler may return them as they
-// are; to go on without a result, look for [ErrNoResult].
-func (c *Call) Dependency(name string, into any) error {
-	doc, ok := c.DependencyResults[name]
-	if !ok {
-		known := "it depends on nothing"
-		if len(c.DependencyResults) > 0 {
-			known = "it depends on " + strings.Join(slices.Sorted(maps.Keys(c.DependencyResults)), ", ")
-		}
-		return invalidInput("step %s does not depend on %q: %s", c.Name, name, known)
-	}
-	if len(doc) == 0 || string(doc) == "null" {
-		return invalidInput("result of step %s: %w", name, ErrNoResult)
-	}
-	if err := json.Unmarshal(doc, into); err != nil {
-		return invalidInput("result of step %s: %w", name, err)
-	}
-	return nil
-}
 
 // Init decodes what the template gives the handler for every task: its
 // initialization. Nothing given leaves into as it is. Its errors are permanent.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 
@@ -137,6 +138,14 @@ func (s *server) stepRoutes() []*route {
 			params:  []param{limitParam(maxLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
 			serve:   s.stepTransitions,
+		},
+		{
+			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", tag: "steps",
+			summary: "The result of a step, as it is",
+			about: "For workers whose claim names results in dependency_result_refs, and for operators. {step} is the step's UUID or its name. " +
+				"The answer is the bare document. A step without a result is NOT_FOUND. A result never changes: the ETag is good for ever.",
+			answers: map[int]any{http.StatusOK: json.RawMessage{}},
+			serve:   s.stepResult,
 		},
 		{
 			method: "POST", path: stepPath + "/completion", id: "completeExternalStep", tag: "steps",

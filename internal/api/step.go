@@ -2,8 +2,11 @@ package api
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"reflect"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -53,6 +56,39 @@ func (s *server) stepTransitions(x *exchange) error {
 		return err
 	}
 	return x.answer(http.StatusOK, spell(list, apiv1.FromTransition))
+}
+
+// stepResult answers with the bare result of a step, which is named by its id or by
+// its name.
+func (s *server) stepResult(x *exchange) error {
+	task, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	name, err := x.word("step")
+	if err != nil {
+		return err
+	}
+	var step *tasker.ID
+	if id, err := parseID(name); err == nil {
+		step = &id
+	}
+	doc, err := s.db.StepResult(x.ctx, task, step, name, tasker.MaxAnswerBytes)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(doc)
+	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:]) + `"`
+	h := x.w.Header()
+	h.Set("ETag", tag)
+	if x.r.Header.Get("If-None-Match") == tag {
+		x.w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	h.Set("Content-Type", jsonMedia)
+	h.Set("Content-Length", strconv.Itoa(len(doc)))
+	_, _ = x.w.Write(doc) // when the client is gone, there is nobody to tell
+	return nil
 }
 
 // The three shapes of [apiv1.StepAction], as seed 000 has them. They are for the

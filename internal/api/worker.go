@@ -142,6 +142,14 @@ func spellAssignment(a tasker.Assignment) apiv1.ClaimedStep {
 		}
 		out.DependencyResults[name] = result
 	}
+	if len(a.DependencyRefs) > 0 {
+		out.DependencyResultRefs = make(map[string]apiv1.ResultRef, len(a.DependencyRefs))
+	}
+	for name, ref := range a.DependencyRefs {
+		out.DependencyResultRefs[name] = apiv1.ResultRef{
+			StepUUID: ref.StepUUID.String(), Bytes: ref.Bytes, Href: "/v1/tasks/" + a.TaskUUID.String() + "/results/" + ref.StepUUID.String(),
+		}
+	}
 	return out
 }
 

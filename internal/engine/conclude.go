@@ -80,7 +80,7 @@ func oneIsToBlame(ctx context.Context, err error) bool {
 }
 
 // handed is the next work of a worker that came with its report.
-type handed struct{ steps []postgres.Claimed }
+type handed struct{ postgres.Handed }
 
 // conclude moves steps, brings their tasks to rest and opens investigations where
 // no attempt is left: all in one transaction. It returns the indexes of those
@@ -122,8 +122,8 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Han
 	if err != nil {
 		return nil, nil, err
 	}
-	taken := make(map[tasker.ID]bool, len(claimed))
-	for _, c := range claimed {
+	taken := make(map[tasker.ID]bool, len(claimed.Steps))
+	for _, c := range claimed.Steps {
 		taken[c.StepUUID] = true
 	}
 	if slices.ContainsFunc(concluded.Enqueued, func(step tasker.ID) bool { return !taken[step] }) {
@@ -135,7 +135,7 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Han
 	return concluded.Moved, &handed{claimed}, nil
 }
 
-func (e *Engine) reportAndClaim(ctx context.Context, list []verdict, next *postgres.Handout) (postgres.Concluded, []postgres.Claimed, error) {
+func (e *Engine) reportAndClaim(ctx context.Context, list []verdict, next *postgres.Handout) (postgres.Concluded, postgres.Handed, error) {
 	if next != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), batchTime) // see handingOut

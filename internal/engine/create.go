@@ -121,7 +121,8 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if len(r.Context) == 0 {
 		r.Context = json.RawMessage("{}")
 	}
-	if err := check(r); err != nil {
+	size, err := check(r)
+	if err != nil {
 		return Created{}, err
 	}
 	key := [2]string{r.Namespace, r.IdempotencyKey}
@@ -138,6 +139,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if err != nil {
 		return Created{}, err
 	}
+	t.ContextSize = size
 	if c.steps += len(t.Steps); c.steps > MaxBulkSteps {
 		return Created{}, tasker.Errorf(tasker.TooLarge,
 			"the tasks up to this one have more than %d steps together; create fewer at once", MaxBulkSteps)
@@ -265,7 +267,7 @@ func (c *creation) namespaces() []string {
 const systemActor = "tasker"
 
 // check refuses a request that cannot be stored or found again.
-func check(r tasker.NewTask) error {
+func check(r tasker.NewTask) (contextSize int, err error) {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -303,16 +305,16 @@ func check(r tasker.NewTask) error {
 	if !r.StartAt.IsZero() && (r.StartAt.Year() < 2000 || r.StartAt.Year() > 2200) {
 		fault("start_at", "must lie between the years 2000 and 2200")
 	}
-	if err := payload.Check(r.Context, payload.Limits{}); err != nil {
-		return within("context", err)
+	if contextSize, err = payload.Measure(r.Context, payload.Limits{}); err != nil {
+		return 0, within("context", err)
 	}
 	if !strings.HasPrefix(strings.TrimLeft(string(r.Context), " \t\r\n"), "{") {
 		fault("context", "must be a JSON object")
 	}
 	if len(faults) > 0 {
-		return tasker.Errorf(tasker.Invalid, "the task cannot be created: %s", faults[0]).WithDetails(faults)
+		return 0, tasker.Errorf(tasker.Invalid, "the task cannot be created: %s", faults[0]).WithDetails(faults)
 	}
-	return nil
+	return contextSize, nil
 }
 
 // textFault says what is wrong with a short text.

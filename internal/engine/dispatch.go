@@ -32,7 +32,7 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 	}
 	handing, cancel := handingOut(ctx)
 	defer cancel()
-	claimed, err := e.db.TakeSteps(handing, e.claimant(worker, m), steps)
+	claimed, err := e.takeNamed(handing, e.claimant(worker, m), steps)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,25 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 			e.log.WarnContext(ctx, "steps that a worker could not take are not announced again yet", "err", err)
 		}
 	}
-	return e.assignments(handing, claimed)
+	return e.assignments(handing, worker, claimed)
+}
+
+// takeNamed claims those of the steps that it can. What is in the way is removed, so
+// that the steps can be taken when they are announced again.
+func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tasker.StepRef) ([]postgres.Claimed, error) {
+	handed, err := e.db.TakeSteps(ctx, c, steps)
+	if err != nil || !handed.InTheWay() {
+		return handed.Steps, err
+	}
+	e.clear(ctx, handed)
+	if len(handed.Unmeasured) == 0 {
+		return handed.Steps, nil
+	}
+	measured, err := e.db.TakeSteps(ctx, c, handed.Unmeasured)
+	if err != nil {
+		e.log.WarnContext(ctx, "steps that were measured are not taken yet", "worker_uuid", c.WorkerUUID, "err", err)
+	}
+	return append(handed.Steps, measured.Steps...), nil
 }
 
 func notClaimed(steps []tasker.StepRef, claimed []postgres.Claimed) []tasker.StepRef {

@@ -69,6 +69,7 @@ type Engine struct {
 	expired     Expired
 	grace       grace
 	leaseGrace  leaseGrace
+	aside       aside
 	log         *slog.Logger
 	now         func() time.Time
 
@@ -106,6 +107,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, expired: o.Expired,
 		lease:     cmp.Or(o.Lease, DefaultLease),
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
+		aside:     aside{until: map[tasker.ID]time.Time{}},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		bell:      newBell(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),

@@ -38,7 +38,7 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 	}}
 	if op.Action == tasker.CompleteManually {
 		var err error
-		if v.Body, err = resultBody(op.Result, op.Metadata); err != nil {
+		if v.Body, v.ResultSize, err = resultBody(op.Result, op.Metadata); err != nil {
 			return tasker.Step{}, err
 		}
 	}

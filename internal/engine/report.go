@@ -55,7 +55,10 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 	if next != nil {
 		handing, cancel := handingOut(ctx)
 		defer cancel()
-		receipt.Next, err = e.assignments(handing, next.steps)
+		if next.InTheWay() {
+			e.clear(handing, next.Handed)
+		}
+		receipt.Next, err = e.assignments(handing, worker, next.Steps)
 	} else {
 		receipt.Next, err = e.claim(ctx, worker, m, claim)
 	}
@@ -137,7 +140,7 @@ func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 	var err error
 	if o.Success {
 		v.Event, v.To = lifecycle.Succeed, tasker.StepComplete
-		v.Body, err = resultBody(o.Result, o.Metadata)
+		v.Body, v.ResultSize, err = resultBody(o.Result, o.Metadata)
 	} else {
 		if o.Failure == nil {
 			return v, tasker.Errorf(tasker.Invalid, "the outcome of step %s is a failure without an error: add error {message, …}", o.StepUUID)
@@ -176,19 +179,20 @@ func (v *verdict) fail(f tasker.Failure) {
 }
 
 // resultBody spells a result as it is stored.
-func resultBody(result, metadata json.RawMessage) (json.RawMessage, error) {
+func resultBody(result, metadata json.RawMessage) (body json.RawMessage, resultSize int, err error) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
 	}
-	if err := payload.Check(result, payload.Limits{}); err != nil {
-		return nil, within("result", err)
+	if resultSize, err = payload.Measure(result, payload.Limits{}); err != nil {
+		return nil, 0, within("result", err)
 	}
 	if len(metadata) > 0 {
 		if err := payload.Check(metadata, payload.Limits{}); err != nil {
-			return nil, within("metadata", err)
+			return nil, 0, within("metadata", err)
 		}
 	}
-	return json.Marshal(tasker.StepResult{Success: true, Result: result, Metadata: metadata})
+	body, err = json.Marshal(tasker.StepResult{Success: true, Result: result, Metadata: metadata})
+	return body, resultSize, err
 }
 
 // How much of a failure is kept.

@@ -30,8 +30,8 @@ const (
 
 // Loops returns what an engine does by itself: start tasks whose time has come,
 // retry failed steps, take steps from workers that fell silent, fail steps that no
-// worker took in time and put them back when one is there, try kept reports again,
-// and what was set aside; forget workers, remove what is kept no longer. Each has its
+// worker took in time and put them back when one is there, fail those whose inputs no
+// worker can be given, try kept reports again, and what was set aside; forget workers, remove what is kept no longer. Each has its
 // own loop, so that one that is slow or fails delays no other, and is safe to run in
 // any number of processes.
 func (e *Engine) Loops() []*loop.Loop {
@@ -67,6 +67,7 @@ func (e *Engine) timers() []timer {
 		{name: "retry steps", pass: e.timed(postgres.RetrySteps)},
 		{name: reclaimName, pass: e.timed(postgres.ReclaimLease)},
 		{name: "kept reports", pass: e.timed(postgres.FollowUpReport)},
+		{name: "reject inputs", pass: e.timed(postgres.RejectInputs)},
 	}
 	return list
 }
@@ -107,6 +108,7 @@ func (e *Engine) newWorks() []work {
 				return e.db.StepsWithKeptReport(ctx, keptRest, limit)
 			},
 		},
+		{kind: postgres.RejectInputs, chunk: rejectChunk, find: e.aside.toReject, do: e.rejectInputs},
 		{
 			kind: postgres.ExpireStep, chunk: expiryChunk,
 			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {

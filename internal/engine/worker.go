@@ -213,11 +213,11 @@ func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit i
 	}
 	ctx, cancel := handingOut(ctx)
 	defer cancel()
-	claimed, err := e.db.ClaimSteps(ctx, e.claimant(worker, m), limit)
+	claimed, err := e.take(ctx, e.claimant(worker, m), limit)
 	if err != nil {
 		return nil, err
 	}
-	return e.assignments(ctx, claimed)
+	return e.assignments(ctx, worker, claimed)
 }
 
 // handingOut is the context of a claim. Once that is sent, the answer matters: one
@@ -227,21 +227,9 @@ func handingOut(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
-	return postgres.Claimant{WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease}
-}
-
-// assignments adds what the templates say to what was claimed.
-func (e *Engine) assignments(ctx context.Context, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
-	out := make([]tasker.Assignment, len(claimed))
-	for i, c := range claimed {
-		g, err := e.graphByID(ctx, c.TemplateUUID)
-		if err != nil {
-			return nil, fmt.Errorf("template of step %s: %w", c.StepUUID, err) // the leases run out by themselves
-		}
-		out[i] = c.Assignment
-		out[i].Initialization = g.stored.Steps[g.byName[c.Name]].Handler.Initialization
+	return postgres.Claimant{
+		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease, Without: e.aside.list(e.now()),
 	}
-	return out, nil
 }
 
 // Release puts steps that the worker has not begun back into the queue, without

@@ -16,6 +16,7 @@ const (
 	Lose             StepEvent = "lose"              // its lease ran out
 	TimeOut          StepEvent = "time_out"          // its attempt ran past timeout_seconds
 	Expire           StepEvent = "expire"            // no worker took it in time
+	RejectInputs     StepEvent = "reject_inputs"     // its inputs are larger than any worker can be given
 	Retry            StepEvent = "retry"             // its backoff has passed
 	Redispatch       StepEvent = "redispatch"        // it was taken by no worker in time, and one for it lives now
 	Reset            StepEvent = "reset_for_retry"   // an operator gave it new attempts
@@ -29,7 +30,7 @@ const (
 // StepEvents lists the events of a step.
 func StepEvents() []StepEvent {
 	return []StepEvent{
-		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, Retry, Redispatch,
+		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, RejectInputs, Retry, Redispatch,
 		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel,
 	}
 }
@@ -45,6 +46,7 @@ var Step = Table[tasker.StepState, StepEvent]{
 
 	{tasker.StepEnqueued, Claim}:          tasker.StepInProgress,
 	{tasker.StepEnqueued, Expire}:         tasker.StepError,
+	{tasker.StepEnqueued, RejectInputs}:   tasker.StepError,
 	{tasker.StepEnqueued, Resolve}:        tasker.StepResolvedManually,
 	{tasker.StepEnqueued, CompleteByHand}: tasker.StepComplete,
 	{tasker.StepEnqueued, Cancel}:         tasker.StepCancelled,

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -12,79 +11,147 @@ import (
 	"tasker"
 )
 
-// The most urgent steps for each pair of namespace and handler are one index
-// range each; what another claim holds is skipped, so claims never wait. What is
-// picked is locked, so the update need not ask for the state again: asking would
-// have it read all that is enqueued. The lease never outlives the attempt's own
-// timeout.
-const claimSteps = `
+// The queues of a worker are the pairs of its namespaces and handlers. Each is one
+// range of the index steps_to_claim.
+//
+// A worker with one queue locks as many of its steps as could be handed out; those
+// that another claim holds are passed over, so claims never wait.
+//
+// With several, so many of each queue are read without a lock, which tells how many
+// steps of which queue are the most urgent; then that many of each are locked: no
+// claim locks more than it hands out. If others held so many of them that too few are
+// left, the claim looks further.
+//
+// What is picked is locked, so the update need not ask for the state again: asking
+// would have it read all that is enqueued.
+//
+// $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to leave alone,
+// $7 the bytes left to hand out, and, if there are several queues, $8 how many steps
+// of each to look at.
+var (
+	claimSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-picked AS (
-    SELECT q.task_uuid, q.step_uuid
+locked AS MATERIALIZED (
+    SELECT q.*
     FROM unnest($1::text[]) AS n (namespace)
     CROSS JOIN unnest($2::text[]) AS h (handler)
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since
+        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
         FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = n.namespace AND s.handler = h.handler
+        WHERE s.state = 'enqueued' AND s.namespace = n.namespace AND s.handler = h.handler AND s.step_uuid <> ALL ($6::uuid[])
         ORDER BY s.priority DESC, s.state_since
         LIMIT $3
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
     WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
-    ORDER BY q.priority DESC, q.state_since
-    LIMIT $3
 ),
-` + handOut
+` + handOut + inTheWay("locked")
 
-// handOut gives what is picked to worker $4 for the time $5.
-const handOut = `
-claimed AS (
-    UPDATE tasker.workflow_steps s
-    SET state = 'in_progress', state_since = c.at, updated_at = c.at, last_attempted_at = c.at,
-        fence = s.fence + 1, worker_uuid = $4, expires_at = NULL, queue_expiries = 0,
-        timeout_at = c.at + interval '1 millisecond' * s.timeout_ms,
-        lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
-    FROM picked p
-    CROSS JOIN clock c
-    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid
-    RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
-        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since
-),
-log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
-    SELECT task_uuid, step_uuid, 'enqueued', 'in_progress', 'claim', attempts, worker_uuid, state_since
-    FROM claimed
+	claimOfSeveral = claimHead + everyQueue + claimBody + handOut + inTheWay("candidate") + wantedMore
+
+	// For a worker with so many queues that to ask each costs more than to find those
+	// in which something waits.
+	claimOfMany = claimHead + waitingQueues + claimBody + handOut + inTheWay("candidate") + wantedMore
 )
-SELECT
-    s.step_uuid, s.task_uuid, s.namespace, t.name AS task_name, t.version AS task_version, t.template_uuid, s.name, s.handler,
-    s.attempts, s.max_attempts, s.fence, s.lease_expires_at, s.timeout_at, t.correlation_id, t.context,
-    CASE WHEN s.parent_uuids <> '{}' THEN (
-        SELECT jsonb_object_agg(p.name, p.results -> 'result')
-        FROM tasker.workflow_steps p
-        WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
-    ) END AS dependency_results
-FROM claimed s
-JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
-ORDER BY s.priority DESC, s.step_uuid`
 
-type claimRow struct {
-	StepUUID          tasker.ID
-	TaskUUID          tasker.ID
-	Namespace         string
-	TaskName          string
-	TaskVersion       string
-	TemplateUUID      tasker.ID
-	Name              string
-	Handler           string
-	Attempts          int
-	MaxAttempts       int
-	Fence             int64
-	LeaseExpiresAt    time.Time
-	TimeoutAt         *time.Time
-	CorrelationID     string
-	Context           json.RawMessage
-	DependencyResults map[string]json.RawMessage
+const claimHead = `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+`
+
+const everyQueue = `
+queues AS (
+    SELECT n.namespace, h.handler
+    FROM unnest($1::text[]) AS n (namespace)
+    CROSS JOIN unnest($2::text[]) AS h (handler)
+),
+`
+
+// Of each queue of the namespaces one entry of the index is read.
+const waitingQueues = `
+waiting AS (
+    SELECT n.namespace, (
+        SELECT s.handler FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND s.namespace = n.namespace
+        ORDER BY s.handler LIMIT 1
+    ) AS handler
+    FROM unnest($1::text[]) AS n (namespace)
+    UNION ALL
+    SELECT w.namespace, (
+        SELECT s.handler FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND s.namespace = w.namespace AND s.handler > w.handler
+        ORDER BY s.handler LIMIT 1
+    )
+    FROM waiting w
+    WHERE w.handler IS NOT NULL
+),
+queues AS (SELECT w.namespace, w.handler FROM waiting w WHERE w.handler = ANY ($2::text[])),
+`
+
+var claimBody = `
+candidate AS MATERIALIZED (
+    SELECT e.*
+    FROM queues q
+    CROSS JOIN LATERAL (
+        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes
+        FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])
+        ORDER BY s.priority DESC, s.state_since
+        LIMIT $8::int
+    ) e
+    WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
+    ORDER BY e.priority DESC, e.state_since
+    LIMIT $8::int
+),
+wanted AS MATERIALIZED (
+    SELECT c.namespace, c.handler, count(*) AS steps
+    FROM (
+        SELECT namespace, handler, row_number() OVER urgency AS place, sum(least(inputs_bytes, ` + maxStepBytes + `)::int) OVER urgency AS upto
+        FROM candidate
+        WHERE inputs_bytes <= ` + maxInputBytes + `
+        WINDOW urgency AS (ORDER BY priority DESC, state_since ROWS UNBOUNDED PRECEDING)
+    ) c
+    WHERE c.place = 1 OR c.upto <= $7::bigint * $8::int / $3::int
+    GROUP BY c.namespace, c.handler
+    ORDER BY min(c.place)
+),
+locked AS MATERIALIZED (
+    SELECT e.*
+    FROM wanted w
+    CROSS JOIN LATERAL (
+        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
+        FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND s.namespace = w.namespace AND s.handler = w.handler
+          AND s.inputs_bytes <= ` + maxInputBytes + ` AND s.step_uuid <> ALL ($6::uuid[])
+        ORDER BY s.priority DESC, s.state_since
+        LIMIT w.steps
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) e
+    LIMIT $3::int
+),
+`
+
+// manyQueues is how many queues a claim asks one by one.
+const manyQueues = 200
+
+// claim returns the statement that suits a claimant, with its arguments.
+func (c Claimant) claim(limit, budget, depth int) (sql string, args []any) {
+	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
+	switch queues := len(c.Namespaces) * len(c.Handlers); {
+	case queues == 1:
+		return claimSteps, args
+	case queues <= manyQueues:
+		return claimOfSeveral, append(args, depth)
+	default:
+		return claimOfMany, append(args, depth)
+	}
+}
+
+// noNil returns an empty list for nil, which would be NULL.
+func noNil(ids []tasker.ID) []tasker.ID {
+	if ids == nil {
+		return []tasker.ID{}
+	}
+	return ids
 }
 
 // A Claimant is who claims, and what it can execute.
@@ -93,47 +160,49 @@ type Claimant struct {
 	Namespaces []string
 	Handlers   []string
 	Lease      time.Duration
+	Without    []tasker.ID // steps that it is not given
 }
 
-// A Claimed is an assignment, still without what its template says.
-type Claimed struct {
-	tasker.Assignment
-	TemplateUUID tasker.ID
+// Other claims hold what a claim has looked at only for a moment. When it found too
+// little for that, it looks further, at so many times as much, so many times.
+const (
+	lookFurther = 4
+	lookAgain   = 3
+)
+
+// ClaimSteps hands up to limit enqueued steps to a worker, the most urgent first,
+// whose inputs have no more than [tasker.MaxClaimBytes] together; one it hands out
+// in any case.
+func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (Handed, error) {
+	var all Handed
+	depth := limit
+	for again := 0; ; again++ {
+		next, err := db.claimOnce(ctx, c, limit-len(all.Steps), tasker.MaxClaimBytes-all.bytes, depth)
+		if err != nil && len(all.Steps) > 0 {
+			return all, nil //nolint:nilerr // what is handed out is committed; whoever looks again meets the error
+		}
+		if err != nil {
+			return Handed{}, err
+		}
+		all.add(next)
+		if !next.busy || again == lookAgain || len(all.Steps) >= limit || all.bytes >= tasker.MaxClaimBytes {
+			return all, nil
+		}
+		depth *= lookFurther
+	}
 }
 
-// ClaimSteps hands up to limit enqueued steps to a worker, the most urgent first.
-func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) ([]Claimed, error) {
-	var claimed []Claimed
-	err := retry(ctx, func() error {
-		rows, err := db.pool.Query(ctx, claimSteps, c.args(limit)...)
+func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (handed Handed, err error) {
+	err = retry(ctx, func() error {
+		sql, args := c.claim(limit, budget, depth)
+		rows, err := db.pool.Query(ctx, sql, args...)
 		if err != nil {
 			return fmt.Errorf("claim steps: %w", err)
 		}
-		claimed, err = collectClaimed(rows)
+		handed, err = collectHanded(rows)
 		return err
 	})
-	return claimed, err
-}
-
-func (c Claimant) args(limit int) []any {
-	return []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease}
-}
-
-func collectClaimed(rows pgx.Rows) ([]Claimed, error) {
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[claimRow])
-	if err != nil {
-		return nil, fmt.Errorf("claim steps: %w", err)
-	}
-	out := make([]Claimed, len(list))
-	for i, r := range list {
-		out[i] = Claimed{TemplateUUID: r.TemplateUUID, Assignment: tasker.Assignment{
-			StepUUID: r.StepUUID, TaskUUID: r.TaskUUID, Namespace: r.Namespace, TaskName: r.TaskName, TaskVersion: r.TaskVersion,
-			Name: r.Name, Handler: r.Handler, Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Fence: r.Fence,
-			LeaseExpiresAt: r.LeaseExpiresAt, Deadline: r.TimeoutAt, CorrelationID: r.CorrelationID,
-			Context: r.Context, DependencyResults: r.DependencyResults,
-		}}
-	}
-	return out, nil
+	return handed, err
 }
 
 // A heartbeat never waits for a row lock: a step whose row is locked, most often by

@@ -23,6 +23,7 @@ type Conclusion struct {
 	Event      lifecycle.StepEvent
 	To         tasker.StepState
 	Body       json.RawMessage // a StepResult or a StepFailure; nil leaves what is there
+	ResultSize int             // of the result in Body, as it is read back; 0 when it is not known
 	Retryable  bool            // of a failure: the step's own policy may still say no
 	RetryAfter int64           // of a failure, in ms: the least rest
 	Worker     *tasker.ID      // who must hold the step; nil means that it does not matter
@@ -45,10 +46,10 @@ WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bool[], $9::bigint[],
-        $10::uuid[], $11::bytea[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[]
+        $10::uuid[], $11::bytea[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $19::int[]
     ) WITH ORDINALITY AS u (
         task_uuid, step_uuid, from_state, fence, event, to_state, body, retryable, retry_after_ms,
-        worker_uuid, digest, expired, raise_fence, actor, reason, keep_report, ordinal
+        worker_uuid, digest, expired, raise_fence, actor, reason, keep_report, result_size, ordinal
     )
     ORDER BY task_uuid, step_uuid
 ),
@@ -57,6 +58,7 @@ moved AS (
     SET state = u.to_state, state_since = c.at, updated_at = c.at,
         fence = s.fence + CASE WHEN u.raise_fence THEN 1 ELSE 0 END,
         results = CASE WHEN u.to_state = 'complete' THEN u.body::jsonb ELSE s.results END,
+        results_bytes = CASE WHEN u.to_state = 'complete' THEN nullif(u.result_size, 0) ELSE s.results_bytes END,
         error = CASE WHEN u.to_state = 'error' THEN u.body::jsonb || jsonb_build_object('attempt', s.attempts) ELSE s.error END,
         attempts = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.attempts END,
         kept_report = u.keep_report::jsonb,
@@ -78,10 +80,12 @@ moved AS (
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, s.error, u.ordinal, u.from_state, u.event, u.actor, u.reason
+        s.next_retry_at, s.error, u.ordinal, u.from_state, u.event, u.actor, u.reason,
+        CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
 child AS (
-    SELECT m.task_uuid, k.step_uuid, count(*) AS done
+    SELECT m.task_uuid, k.step_uuid, count(*) AS done,
+        CASE WHEN count(*) = count(m.result_size) THEN sum(m.result_size) END AS bytes
     FROM moved m
     CROSS JOIN LATERAL unnest(m.child_uuids) AS k (step_uuid)
     WHERE m.state IN ('complete', 'resolved_manually')
@@ -89,7 +93,7 @@ child AS (
 ),
 freed AS (
     UPDATE tasker.workflow_steps s
-    SET parents_open = s.parents_open - k.done,
+    SET parents_open = s.parents_open - k.done, inputs_bytes = s.inputs_bytes + k.bytes,
         state = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 'enqueued' ELSE s.state END,
         state_since = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN c.at ELSE s.state_since END,
         attempts = s.attempts + CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 1 ELSE 0 END,
@@ -179,17 +183,18 @@ type Handout struct {
 // opens an investigation, which takes a transaction of the caller's. The steps
 // that are handed out are locked last and skipped if locked, so nobody waits in a
 // circle.
-func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Concluded, []Claimed, error) {
+func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Concluded, Handed, error) {
 	tasks := TasksOf(list)
 	var concluded Concluded
-	var claimed []Claimed
+	var handed Handed
 	err := retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
 		batch.Queue(concludeSteps, conclusionArgs(list, db.queue)...)
 		batch.Queue(settleTasks, tasks, false, "", "")
 		if next != nil {
-			batch.Queue(claimSteps, next.args(next.Limit)...)
+			sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit)
+			batch.Queue(sql, args...)
 		}
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()
@@ -212,16 +217,16 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Con
 			if rows, err = results.Query(); err != nil {
 				return fmt.Errorf("claim steps: %w", err)
 			}
-			if claimed, err = collectClaimed(rows); err != nil {
+			if handed, err = collectHanded(rows); err != nil {
 				return err
 			}
 		}
 		return results.Close() // only now is it committed
 	})
 	if err != nil {
-		return Concluded{}, nil, err
+		return Concluded{}, Handed{}, err
 	}
-	return concluded, claimed, nil
+	return concluded, handed, nil
 }
 
 func conclusionArgs(list []Conclusion, q queue) []any {
@@ -235,17 +240,18 @@ func conclusionArgs(list []Conclusion, q queue) []any {
 		retryable, expired, raised = make([]bool, n), make([]bool, n), make([]bool, n)
 		worker                     = make([]pgtype.UUID, n) // pointers would be spelled as text
 		digest                     = make([][]byte, n)
+		size                       = make([]int32, n)
 	)
 	for i, c := range list {
 		tasks[i], steps[i], from[i], fence[i] = c.TaskUUID, c.StepUUID, string(c.From), c.Fence
 		event[i], to[i], body[i], keep[i] = string(c.Event), string(c.To), docOrNil(c.Body), docOrNil(c.KeepReport)
-		retryable[i], after[i], digest[i] = c.Retryable, c.RetryAfter, c.Digest
+		retryable[i], after[i], digest[i], size[i] = c.Retryable, c.RetryAfter, c.Digest, int32(c.ResultSize)
 		if c.Worker != nil {
 			worker[i] = pgtype.UUID{Bytes: *c.Worker, Valid: true}
 		}
 		expired[i], raised[i], actor[i], reason[i] = c.Expired, c.RaiseFence, c.Actor, c.Reason
 	}
-	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep, q.ttlMS, q.announce}
+	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep, q.ttlMS, q.announce, size}
 }
 
 // TasksOf returns the tasks that conclusions are about, each once.

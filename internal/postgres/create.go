@@ -21,6 +21,7 @@ type CreatedTask struct {
 	State        tasker.TaskState
 	Request      tasker.NewTask
 	Digest       []byte // of the request; tells apart two requests under one idempotency key
+	ContextSize  int    // as it is read back
 	Steps        []CreatedStep
 	Correlation  string
 	Rejected     bool // its graph has a cycle, so it goes to error at once
@@ -44,7 +45,7 @@ task AS (
     INSERT INTO tasker.tasks (
         task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
         priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
-        idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at
+        idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes
     )
     SELECT
         u.task_uuid, u.template_uuid, tt.namespace, tt.name, tt.version, u.state, c.at,
@@ -52,13 +53,13 @@ task AS (
         c.at + tasker.staleness_threshold(u.state, tt, st),
         coalesce(u.start_at, c.at) + make_interval(mins => tt.max_duration_minutes),
         u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
-        u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, c.at, c.at
+        u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, c.at, c.at, u.context_bytes
     FROM unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-        $10::text[], $11::text[], $12::text[], $13::bytea[], $14::uuid[], $15::timestamptz[]
+        $10::text[], $11::text[], $12::text[], $13::bytea[], $14::uuid[], $15::timestamptz[], $37::int[]
     ) AS u (
         task_uuid, template_uuid, state, priority, context, initiator, source_system, reason, tags,
-        correlation_id, parent_correlation_id, idempotency_key, request_digest, recreated_from, start_at
+        correlation_id, parent_correlation_id, idempotency_key, request_digest, recreated_from, start_at, context_bytes
     )
     JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid
     JOIN tasker.staleness_thresholds st ON st.only_row
@@ -69,20 +70,20 @@ step AS (
     INSERT INTO tasker.workflow_steps (
         task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
         parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-        max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at
+        max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes
     )
     SELECT
         u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, c.at,
         u.parents::uuid[], u.children::uuid[], cardinality(u.parents::uuid[]),
         CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
         u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
-        CASE WHEN u.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $35) END, c.at, c.at
+        CASE WHEN u.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $35) END, c.at, c.at, u.context_bytes
     FROM unnest(
         $16::uuid[], $17::uuid[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[],
-        $24::int[], $25::bool[], $26::text[], $27::int[], $28::int[], $29::bool[], $30::int[], $31::text[], $32::int[], $34::bigint[]
+        $24::int[], $25::bool[], $26::text[], $27::int[], $28::int[], $29::bool[], $30::int[], $31::text[], $32::int[], $34::bigint[], $38::int[]
     ) AS u (
         task_uuid, step_uuid, name, step_type, handler, state, parents, children,
-        max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, namespace, priority, ttl_ms
+        max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, namespace, priority, ttl_ms, context_bytes
     )
     CROSS JOIN clock c
     RETURNING task_uuid, step_uuid, namespace, state, attempts
@@ -173,6 +174,7 @@ type taskArrays struct {
 	stepPriority                                                  []int32
 	ttl                                                           []int64
 	rejectReason                                                  string
+	contextSize, stepContextSize                                  []int32
 }
 
 func (a *taskArrays) add(t CreatedTask) {
@@ -189,6 +191,7 @@ func (a *taskArrays) add(t CreatedTask) {
 	a.parent = append(a.parent, r.ParentCorrelationID)
 	a.key = append(a.key, r.IdempotencyKey)
 	a.priority = append(a.priority, int32(r.Priority))
+	a.contextSize = append(a.contextSize, int32(t.ContextSize))
 	a.digest = append(a.digest, t.Digest)
 	a.recreated = append(a.recreated, idOrNil(r.RecreatedFrom))
 	a.start = append(a.start, timeOrNil(r.StartAt))
@@ -204,6 +207,7 @@ func (a *taskArrays) addStep(t CreatedTask, s CreatedStep) {
 	a.stepTask = append(a.stepTask, t.UUID)
 	a.namespace = append(a.namespace, t.Template.Namespace)
 	a.stepPriority = append(a.stepPriority, int32(t.Request.Priority))
+	a.stepContextSize = append(a.stepContextSize, int32(t.ContextSize))
 	a.step = append(a.step, s.UUID)
 	a.name = append(a.name, s.Name)
 	a.kind = append(a.kind, string(s.Type))
@@ -228,6 +232,7 @@ func (a *taskArrays) args(q queue) []any {
 		a.stepTask, a.step, a.name, a.kind, a.handler, a.stepState, a.parents, a.children,
 		a.maxAttempts, a.retryable, a.backoff, a.base, a.limit, a.jitter, a.timeout,
 		a.namespace, a.stepPriority, a.rejectReason, a.ttl, q.ttlMS, q.announce,
+		a.contextSize, a.stepContextSize,
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	RetrySteps     = "retry"
 	ReclaimLease   = "reclaim"
 	FollowUpReport = "report"
+	RejectInputs   = "reject_inputs"
 	ExpireStep     = "queue_limit"
 	RedispatchTask = "redispatch"
 )

@@ -9,39 +9,39 @@ import (
 	"tasker"
 )
 
-// takeSteps is claimSteps for steps that are named. The state is in the clock, or
-// the planner would rather read all that is enqueued.
-const takeSteps = `
+// takeSteps is claimSteps for steps that are named: $3 and $8 are their ids. The
+// state is in the clock, or the planner would rather read all that is enqueued.
+var takeSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
-picked AS (
-    SELECT q.task_uuid, q.step_uuid
+locked AS MATERIALIZED (
+    SELECT q.*
     FROM clock c
-    CROSS JOIN unnest($3::uuid[], $6::uuid[]) AS d (task_uuid, step_uuid)
+    CROSS JOIN unnest($3::uuid[], $8::uuid[]) AS d (task_uuid, step_uuid)
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid
+        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
         FROM tasker.workflow_steps s
-        WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = c.enqueued
+        WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = c.enqueued AND s.step_uuid <> ALL ($6::uuid[])
           AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
     WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
 ),
-` + handOut
+` + handOut + inTheWay("locked")
 
 // TakeSteps hands those of the steps to a worker that are enqueued and that it can
-// execute.
-func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) ([]Claimed, error) {
+// execute, as far as [tasker.MaxClaimBytes] allows.
+func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (handed Handed, err error) {
 	tasks, ids := refArrays(steps)
-	var claimed []Claimed
-	err := retry(ctx, func() error {
-		rows, err := db.pool.Query(ctx, takeSteps, c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, ids)
+	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
+	err = retry(ctx, func() error {
+		rows, err := db.pool.Query(ctx, takeSteps, args...)
 		if err != nil {
 			return fmt.Errorf("take steps: %w", err)
 		}
-		claimed, err = collectClaimed(rows)
+		handed, err = collectHanded(rows)
 		return err
 	})
-	return claimed, err
+	return handed, err
 }
 
 const announceAgain = `

@@ -48,7 +48,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, sql := range map[string]string{
-		"claimSteps": claimSteps, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
+		"claimSteps": claimSteps, "claimOfSeveral": claimOfSeveral, "claimOfMany": claimOfMany, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"settleTasks": settleTasks, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithKeptReport": stepsWithKeptReport,

@@ -1,0 +1,79 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"tasker"
+	"tasker/apiv1"
+)
+
+// completed makes a task of two steps, of which the first has returned a result.
+func (h *house) completed(result string) (task string, steps []apiv1.Step) {
+	h.Helper()
+	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "two", Version: "1.0.0", Steps: []tasker.StepTemplate{
+		{Name: "a b", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
+		{Name: "second", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry(), Dependencies: []string{"a b"}},
+	}}, "")
+	if err != nil {
+		h.Fatal(err)
+	}
+	created, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "two"}})
+	if err != nil {
+		h.Fatal(err)
+	}
+	w, err := h.engine.RegisterWorker(h.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"shop"}, Handlers: []string{"run"}})
+	if err != nil {
+		h.Fatal(err)
+	}
+	list, err := h.engine.Claim(h.Context(), w.WorkerUUID, 1, 0)
+	if err != nil || len(list) != 1 {
+		h.Fatalf("claimed %d: %v", len(list), err)
+	}
+	if _, err := h.engine.Report(h.Context(), w.WorkerUUID, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(result)}}, 0); err != nil {
+		h.Fatal(err)
+	}
+	task = created[0].TaskUUID.String()
+	return task, want[[]apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task+"/workflow_steps", nil)
+}
+
+func TestTheResultOfAStep(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task, steps := h.completed(`{"n":[1,2]}`)
+	path := "/v1/tasks/" + task + "/results/"
+	byID := h.send("GET", path+steps[0].StepUUID, nil)
+	if byID.status != http.StatusOK || byID.text != `{"n": [1, 2]}` || byID.header.Get("Content-Type") != "application/json" ||
+		byID.header.Get("Content-Length") != strconv.Itoa(len(byID.text)) {
+		t.Errorf("%d %v %s", byID.status, byID.header, byID.text)
+	}
+	byName := h.send("GET", path+"a%20b", nil)
+	if tag := byName.header.Get("ETag"); byName.text != byID.text || tag == "" || tag != byID.header.Get("ETag") {
+		t.Errorf("%d %v %s", byName.status, byName.header, byName.text)
+	}
+	if again := h.send("GET", path+"a%20b", nil, "If-None-Match: "+byName.header.Get("ETag")); again.status != http.StatusNotModified || again.text != "" {
+		t.Errorf("%d %s", again.status, again.text)
+	}
+	for name, status := range map[string]int{
+		path + "second":                                 http.StatusNotFound, // has none yet
+		path + "third":                                  http.StatusNotFound,
+		path + tasker.NewID().String():                  http.StatusNotFound,
+		"/v1/tasks/none/results/a":                      http.StatusBadRequest,
+		"/v1/tasks/" + steps[0].StepUUID + "/results/a": http.StatusNotFound,
+	} {
+		if got := h.send("GET", name, nil); got.status != status {
+			t.Errorf("%s: %d %s, want %d", name, got.status, got.text, status)
+		}
+	}
+	_, err := h.db.Pool().Exec(t.Context(), `
+		UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000)))
+		WHERE name = 'a b'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := h.send("GET", path+"a%20b", nil); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("%d, want 413: %.200s", got.status, got.text)
+	}
+}

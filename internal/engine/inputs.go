@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tasker"
+	"tasker/internal/lifecycle"
+	"tasker/internal/postgres"
+)
+
+const (
+	claimRounds = 4                      // how often one claim removes what is in its way and looks again
+	measureTime = 250 * time.Millisecond // for measuring steps of an older version, in one round
+	leaveFor    = time.Minute            // before claims look again at a step that should be measured or failed by then
+	leaveMost   = 10_000                 // such steps
+	rejectChunk = 10                     // in one transaction: each opens an investigation
+)
+
+// StepResult returns the result of a step as another step, which depends on it,
+// receives it. The error is NotFound when there is none, and TooLarge when it has
+// more than [tasker.MaxAnswerBytes].
+func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
+	return e.db.StepResult(ctx, task, &step, "", tasker.MaxAnswerBytes)
+}
+
+// take claims up to limit steps. What stands in the way is removed: a step of an
+// older version is measured; one whose inputs no worker can be given is left to the
+// loop that fails it.
+func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) ([]postgres.Claimed, error) {
+	var all []postgres.Claimed
+	for round := 1; ; round++ {
+		c.Without = e.aside.list(e.now())
+		next, err := e.db.ClaimSteps(ctx, c, limit-len(all))
+		if err != nil && len(all) > 0 {
+			e.log.WarnContext(ctx, "claimed less than there is", "worker_uuid", c.WorkerUUID, "err", err)
+			return all, nil // what is claimed is committed, and lost if nobody hears of it
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, next.Steps...)
+		if !next.InTheWay() {
+			return all, nil
+		}
+		e.clear(ctx, next)
+		if round == claimRounds || len(all) >= limit {
+			return all, nil
+		}
+	}
+}
+
+// clear removes what stands in the way of claims. Nothing that goes wrong with it is
+// the claim's failure: claims leave the step alone for a while.
+func (e *Engine) clear(ctx context.Context, h postgres.Handed) {
+	e.aside.rejected(e.now(), h.TooLarge)
+	if len(h.Unmeasured) == 0 {
+		return
+	}
+	n, err := e.db.MeasureInputs(ctx, h.Unmeasured, measureTime)
+	if err != nil {
+		e.log.ErrorContext(ctx, "the inputs of steps cannot be measured; they are left alone for a while", "steps", len(h.Unmeasured), "err", err)
+		e.aside.leave(e.now(), h.Unmeasured)
+	}
+	if n > 0 {
+		e.log.DebugContext(ctx, "measured the inputs of steps of an older version", "steps", n)
+	}
+}
+
+// rejectInputs fails those of the steps for good whose inputs are larger than any
+// worker can be given, each with an investigation of its own. A task that somebody
+// works on is left to a later pass.
+func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error {
+	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		list, err := tx.TooLargeInputs(ctx, stepsOf(free, rows))
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		verdicts := make([]verdict, len(list))
+		for i, s := range list {
+			body, err := failureBody(tooLarge(s), "")
+			if err != nil {
+				return err
+			}
+			verdicts[i] = verdict{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
+				TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Fence: s.Fence,
+				Event: lifecycle.RejectInputs, To: tasker.StepError, Body: body, RaiseFence: true,
+			}}
+			e.log.WarnContext(ctx, "a step fails because its inputs are larger than any worker can be given",
+				"task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "context_bytes", s.ContextBytes, "results_bytes", s.ResultsBytes)
+		}
+		_, err = e.concludeIn(ctx, tx, verdicts, postgres.Operator{})
+		return err
+	})
+}
+
+// tooLarge is the failure of a step whose inputs are.
+func tooLarge(s postgres.TooLargeStep) tasker.Failure {
+	f := tasker.Failure{Type: tasker.InputTooLarge, Message: fmt.Sprintf(
+		"the results of the steps that this one depends on have %d bytes together; %d is the limit: depend on fewer steps, or have them return less",
+		s.ResultsBytes, tasker.MaxInputBytes)}
+	if s.ContextBytes > tasker.MaxClaimBytes {
+		f.Message = fmt.Sprintf("the context of the task has %d bytes as it is read back; no more than %d can be handed to a worker: "+
+			"create the task anew with a smaller one", s.ContextBytes, tasker.MaxClaimBytes)
+	}
+	return f
+}
+
+// giveBack releases steps that were claimed and cannot be handed out after all.
+func (e *Engine) giveBack(ctx context.Context, worker tasker.ID, steps []postgres.Claimed) error {
+	leases := make([]tasker.Lease, len(steps))
+	for i, s := range steps {
+		leases[i] = s.Lease()
+	}
+	_, err := e.db.ReleaseSteps(ctx, worker, leases)
+	return err
+}
+
+// assignments adds what the templates say to what was claimed. A step whose template
+// cannot be read, or whose initialization makes the answer too large, is given back,
+// so that no attempt is used by it. The error is about all of them: when some can be
+// handed out there is none.
+func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
+	out := make([]tasker.Assignment, 0, len(claimed))
+	var back []postgres.Claimed
+	var failed error
+	budget := tasker.MaxAnswerBytes - tasker.MaxClaimBytes // of what does not count as an input
+	for _, c := range claimed {
+		g, err := e.graphByID(ctx, c.TemplateUUID)
+		if err != nil {
+			failed = fmt.Errorf("template of step %s: %w", c.StepUUID, err)
+			back = append(back, c)
+			continue
+		}
+		a := c.Assignment
+		a.Initialization = g.stored.Steps[g.byName[c.Name]].Handler.Initialization
+		if budget -= len(a.Initialization); budget < 0 && len(out) > 0 {
+			back = append(back, c)
+			continue
+		}
+		out = append(out, a)
+	}
+	if len(back) > 0 {
+		failed = errors.Join(failed, e.giveBack(ctx, worker, back))
+	}
+	if failed != nil && len(out) > 0 {
+		e.log.ErrorContext(ctx, "steps were claimed and cannot be handed out", "worker_uuid", worker, "steps", len(back), "err", failed)
+		failed = nil
+	}
+	return out, failed
+}
+
+// aside remembers steps that claims leave alone for a while: what they need is under
+// way, or has failed.
+type aside struct {
+	mu     sync.Mutex
+	until  map[tasker.ID]time.Time
+	reject []tasker.StepRef // to be failed
+}
+
+// leave has claims leave steps alone.
+func (a *aside) leave(now time.Time, steps []tasker.StepRef) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range steps {
+		a.put(now, s)
+	}
+}
+
+// rejected has steps failed, and left alone by claims until they are.
+func (a *aside) rejected(now time.Time, steps []tasker.StepRef) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range steps {
+		if a.put(now, s) {
+			a.reject = append(a.reject, s)
+		}
+	}
+}
+
+// put reports whether the step was not left alone before.
+func (a *aside) put(now time.Time, s tasker.StepRef) bool {
+	if _, ok := a.until[s.StepUUID]; ok || len(a.until) >= leaveMost {
+		return false
+	}
+	a.until[s.StepUUID] = now.Add(leaveFor)
+	return true
+}
+
+// toReject takes up to limit steps that are to be failed.
+func (a *aside) toReject(_ context.Context, limit int) ([]tasker.StepRef, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := min(limit, len(a.reject))
+	steps := slices.Clone(a.reject[:n])
+	a.reject = slices.Delete(a.reject, 0, n)
+	return steps, nil
+}
+
+// list returns the steps that are still to be left alone.
+func (a *aside) list(now time.Time) []tasker.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var steps []tasker.ID
+	for id, until := range a.until {
+		if now.Before(until) {
+			steps = append(steps, id)
+		} else {
+			delete(a.until, id)
+		}
+	}
+	return steps
+}

@@ -1,0 +1,157 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+	"tasker/internal/pgtest"
+)
+
+// A yard is a database with steps that wait in queues, and a worker.
+type yard struct {
+	*testing.T
+	db     *DB
+	worker tasker.ID
+}
+
+// newYard makes steps of so many handlers, each of a task of its own: the queues are
+// filled one after another.
+func newYard(t *testing.T, handlers, each int) *yard {
+	t.Helper()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	y := &yard{T: t, db: db, worker: tasker.NewID()}
+	y.exec(`INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`)
+	y.exec(`INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease) VALUES ($1, 'w', '{a}', '{x}', '', 1, '10 s', '30 s')`, y.worker)
+	y.exec(`
+		INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, context_bytes, correlation_id, created_at, updated_at)
+		SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'steps_in_process', now(), now() + interval '1 hour', now() + interval '2 hours', '{}', 2, '', now(), now()
+		FROM tasker.task_templates, generate_series(1, $1::int * $2::int)`, handlers, each)
+	y.exec(`
+		INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+			parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, expires_at, created_at, updated_at, inputs_bytes)
+		SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'h' || (n - 1) / $1::int, 0, 'enqueued', now() + interval '1 millisecond' * n, '{}', '{}',
+			0, 1, 3, true, 'constant', 1, 1, false, now() + interval '1 hour', now(), now(), 2
+		FROM (SELECT task_uuid, row_number() OVER () AS n FROM tasker.tasks) t`, each)
+	y.exec(`ANALYZE`)
+	return y
+}
+
+func (y *yard) exec(sql string, args ...any) {
+	y.Helper()
+	if _, err := y.db.pool.Exec(y.Context(), sql, args...); err != nil {
+		y.Fatal(err)
+	}
+}
+
+func (y *yard) claimant(handlers int) Claimant {
+	c := Claimant{WorkerUUID: y.worker, Namespaces: []string{"a"}, Lease: time.Minute}
+	for i := range handlers {
+		c.Handlers = append(c.Handlers, fmt.Sprint("h", i))
+	}
+	return c
+}
+
+// claimIn claims in a transaction that has not ended, and returns how many steps.
+func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int) int {
+	y.Helper()
+	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit)
+	rows, err := tx.Query(y.Context(), sql, args...)
+	if err != nil {
+		y.Fatal(err)
+	}
+	h, err := collectHanded(rows)
+	if err != nil {
+		y.Fatal(err)
+	}
+	return len(h.Steps)
+}
+
+// begin returns a transaction that is rolled back at the end of the test.
+func (y *yard) begin() pgx.Tx {
+	y.Helper()
+	tx, err := y.db.pool.Begin(y.Context())
+	if err != nil {
+		y.Fatal(err)
+	}
+	y.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+// While one claim is under way, another one of the same queues gets as much, however
+// many queues they are.
+func TestAClaimHoldsNoMoreThanItHandsOut(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ handlers, each, asked int }{
+		"one queue":      {1, 300, 1},
+		"several queues": {20, 15, 20},
+		"many queues":    {20, 15, manyQueues + 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, c.handlers, c.each)
+			for i := range 2 {
+				if n := y.claimIn(y.begin(), y.claimant(c.asked), 100); i == 0 && n != 100 {
+					t.Errorf("the first claim got %d of 300", n)
+				}
+			}
+			third, err := y.db.ClaimSteps(t.Context(), y.claimant(c.asked), 50)
+			if err != nil || len(third.Steps) != 50 {
+				t.Errorf("got %d steps beside two claims of 100, want 50 (%v)", len(third.Steps), err)
+			}
+		})
+	}
+}
+
+// Steps are handed out by urgency across queues.
+func TestTheMostUrgentOfAllQueuesComesFirst(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 10, 10)
+	y.exec(`UPDATE tasker.workflow_steps SET priority = 5 WHERE handler = 'h7'`)
+	for _, handlers := range []int{10, manyQueues + 10} {
+		tx := y.begin()
+		if n := y.claimIn(tx, y.claimant(handlers), 25); n != 25 {
+			t.Fatalf("claimed %d", n)
+		}
+		var got string
+		if err := tx.QueryRow(t.Context(), `
+			SELECT string_agg(format('%s %s', handler, n), ', ' ORDER BY handler)
+			FROM (SELECT handler, count(*) AS n FROM tasker.workflow_steps WHERE state = 'in_progress' GROUP BY handler) s`).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if want := "h0 10, h1 5, h7 10"; got != want {
+			t.Errorf("claimed %s, want %s", got, want)
+		}
+		_ = tx.Rollback(t.Context())
+	}
+}
+
+// A worker may register 100 namespaces and 1000 handlers: what a claim costs depends
+// on how many queues there are, not on how many there could be.
+func TestEmptyQueuesCostNothing(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 20, 5)
+	c := y.claimant(1000)
+	for i := range 99 {
+		c.Namespaces = append(c.Namespaces, fmt.Sprint("n", i))
+	}
+	tx := y.begin()
+	if n := y.claimIn(tx, c, 10); n != 10 {
+		t.Errorf("claimed %d", n)
+	}
+	var scans int
+	if err := tx.QueryRow(t.Context(), `SELECT pg_stat_get_xact_numscans('tasker.steps_to_claim'::regclass)`).Scan(&scans); err != nil {
+		t.Fatal(err)
+	}
+	if scans > 250 {
+		t.Errorf("a claim looked %d times into the index", scans)
+	}
+}

@@ -1,0 +1,205 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+)
+
+// Bounds of what is handed out, as SQL.
+var (
+	maxClaimBytes  = strconv.Itoa(tasker.MaxClaimBytes)
+	maxInputBytes  = strconv.Itoa(tasker.MaxInputBytes)
+	maxInlineBytes = strconv.Itoa(tasker.MaxInlineInputBytes)
+	// What a step adds to an answer at most: the results beyond what is inline are references.
+	maxStepBytes = strconv.Itoa(tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes)
+)
+
+// handOut gives the most urgent of what is locked to worker $4 for the time $5, as
+// far as it fits into the bytes $7; the first in any case while nothing is handed out
+// yet. The lease never outlives the attempt's own timeout.
+//
+// The results of a step's parents come along if they have no more than
+// [tasker.MaxInlineInputBytes] together, which the sum in the step's row tells. Of a
+// step with more, or with parents that an older version concluded, each parent is
+// looked at, in the order of the template: those that fit come along, the others are
+// named.
+var handOut = `
+picked AS (
+    SELECT l.task_uuid, l.step_uuid, l.bytes
+    FROM (
+        SELECT task_uuid, step_uuid, b.bytes, sum(b.bytes) OVER (ORDER BY priority DESC, state_since, step_uuid ROWS UNBOUNDED PRECEDING) AS upto
+        FROM locked
+        CROSS JOIN LATERAL (SELECT least(inputs_bytes, ` + maxStepBytes + `)::int AS bytes) b
+        WHERE inputs_bytes <= ` + maxInputBytes + `
+    ) l
+    WHERE l.upto <= $7::bigint OR (l.upto = l.bytes AND $7 >= ` + maxClaimBytes + `)
+),
+claimed AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'in_progress', state_since = c.at, updated_at = c.at, last_attempted_at = c.at,
+        fence = s.fence + 1, worker_uuid = $4, expires_at = NULL, queue_expiries = 0,
+        timeout_at = c.at + interval '1 millisecond' * s.timeout_ms,
+        lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
+    FROM picked p
+    CROSS JOIN clock c
+    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid
+    RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
+        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, p.bytes
+),
+log AS (
+    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
+    SELECT task_uuid, step_uuid, 'enqueued', 'in_progress', 'claim', attempts, worker_uuid, state_since
+    FROM claimed
+)
+SELECT
+    'step' AS kind, h.bytes, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
+    h.attempts, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at, h.correlation_id, h.context, h.dependency_results,
+    CASE WHEN h.dependency_results IS NULL AND h.parent_uuids <> '{}' THEN (
+        SELECT jsonb_build_object(
+            'results', jsonb_object_agg(i.name, i.results -> 'result') FILTER (WHERE i.upto <= ` + maxInlineBytes + ` OR i.results IS NULL),
+            'refs', jsonb_object_agg(i.name, jsonb_build_object('step_uuid', i.step_uuid, 'bytes', i.bytes))
+                FILTER (WHERE i.upto > ` + maxInlineBytes + ` AND i.results IS NOT NULL))
+        FROM (
+            SELECT p.name, p.step_uuid, p.results, b.bytes, sum(b.bytes) OVER (ORDER BY array_position(h.parent_uuids, p.step_uuid)) AS upto
+            FROM tasker.workflow_steps p
+            CROSS JOIN LATERAL (SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes) b
+            WHERE p.task_uuid = h.task_uuid AND p.step_uuid = ANY (h.parent_uuids)
+        ) i
+    ) END AS dependencies
+FROM (
+    SELECT s.*, t.name AS task_name, t.version AS task_version, t.template_uuid, t.correlation_id, t.context,
+        CASE WHEN s.parent_uuids <> '{}' AND s.inputs_bytes <= ` + maxInlineBytes + ` THEN (
+            SELECT CASE WHEN count(*) FILTER (WHERE p.results IS NOT NULL AND p.results_bytes IS NULL) = 0
+                THEN jsonb_object_agg(p.name, p.results -> 'result') FILTER (WHERE p.results IS NULL OR p.results_bytes IS NOT NULL) END
+            FROM tasker.workflow_steps p
+            WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
+        ) END AS dependency_results
+    FROM claimed s
+    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+    ORDER BY s.priority DESC, s.step_uuid
+    OFFSET 0
+) h`
+
+// inTheWay adds the steps, among those that a claim has looked at, that it could not
+// hand out: those whose inputs are not measured, and those whose inputs are too large.
+func inTheWay(of string) string {
+	return `
+UNION ALL
+SELECT CASE WHEN c.inputs_bytes IS NULL THEN 'unmeasured' ELSE 'too_large' END,
+    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
+FROM ` + of + ` c
+CROSS JOIN clock
+WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes
+}
+
+// wantedMore adds a row if others held what a claim wanted.
+const wantedMore = `
+UNION ALL
+SELECT 'busy', 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
+FROM clock
+WHERE (SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)`
+
+type handedRow struct {
+	Kind              string
+	Bytes             int64
+	StepUUID          tasker.ID
+	TaskUUID          tasker.ID
+	Namespace         string
+	TaskName          string
+	TaskVersion       string
+	TemplateUUID      tasker.ID
+	Name              string
+	Handler           string
+	Attempts          int
+	MaxAttempts       int
+	Fence             int64
+	LeaseExpiresAt    time.Time
+	TimeoutAt         *time.Time
+	CorrelationID     string
+	Context           json.RawMessage
+	DependencyResults map[string]json.RawMessage
+	Dependencies      *dependencies // in place of DependencyResults
+}
+
+// dependencies are the results of a step's parents where not all come along.
+type dependencies struct {
+	Results map[string]json.RawMessage `json:"results"`
+	Refs    map[string]struct {
+		StepUUID tasker.ID `json:"step_uuid"`
+		Bytes    int64     `json:"bytes"`
+	} `json:"refs"`
+}
+
+// A Claimed is an assignment, still without what its template says.
+type Claimed struct {
+	tasker.Assignment
+	TemplateUUID tasker.ID
+}
+
+// Handed is what a claim handed out, and what stood in its way.
+type Handed struct {
+	Steps      []Claimed
+	Unmeasured []tasker.StepRef // their inputs must be measured before they can be handed out
+	TooLarge   []tasker.StepRef // they can never be handed out
+
+	bytes int  // of the inputs of the steps
+	busy  bool // others held what it wanted
+}
+
+// InTheWay reports whether there are steps that need something done before they can
+// be handed out, or that never can be.
+func (h Handed) InTheWay() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
+
+// add takes what a further look brought.
+func (h *Handed) add(next Handed) {
+	h.Steps = append(h.Steps, next.Steps...)
+	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the last look saw the most
+	h.bytes += next.bytes
+	h.busy = next.busy
+}
+
+func collectHanded(rows pgx.Rows) (Handed, error) {
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[handedRow])
+	if err != nil {
+		return Handed{}, fmt.Errorf("claim steps: %w", err)
+	}
+	h := Handed{Steps: make([]Claimed, 0, len(list))}
+	for _, r := range list {
+		ref := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
+		switch r.Kind {
+		case "step":
+			h.Steps = append(h.Steps, r.claimed())
+			h.bytes += int(r.Bytes)
+		case "unmeasured":
+			h.Unmeasured = append(h.Unmeasured, ref)
+		case "too_large":
+			h.TooLarge = append(h.TooLarge, ref)
+		case "busy":
+			h.busy = true
+		}
+	}
+	return h, nil
+}
+
+func (r handedRow) claimed() Claimed {
+	c := Claimed{TemplateUUID: r.TemplateUUID, Assignment: tasker.Assignment{
+		StepUUID: r.StepUUID, TaskUUID: r.TaskUUID, Namespace: r.Namespace, TaskName: r.TaskName, TaskVersion: r.TaskVersion,
+		Name: r.Name, Handler: r.Handler, Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Fence: r.Fence,
+		LeaseExpiresAt: r.LeaseExpiresAt, Deadline: r.TimeoutAt, CorrelationID: r.CorrelationID,
+		Context: r.Context, DependencyResults: r.DependencyResults,
+	}}
+	if d := r.Dependencies; d != nil {
+		c.DependencyResults = d.Results
+		c.DependencyRefs = make(map[string]tasker.ResultRef, len(d.Refs))
+		for name, ref := range d.Refs {
+			c.DependencyRefs[name] = tasker.ResultRef{StepUUID: ref.StepUUID, Bytes: ref.Bytes}
+		}
+	}
+	return c
+}

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker"
+)
+
+// MeasureInputs has the inputs of enqueued steps measured that are not yet, for about
+// as long as it is given, and returns how many are measured now. A step whose context
+// is larger than a whole claim counts as one whose inputs are too large.
+func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within time.Duration) (n int, err error) {
+	tasks, ids := refArrays(steps)
+	err = retry(ctx, func() error {
+		return db.pool.QueryRow(ctx, `SELECT tasker.measure_inputs($1, $2, $3, $4)`, tasks, ids, tasker.MaxClaimBytes, within).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure the inputs of steps: %w", err)
+	}
+	return n, nil
+}
+
+// A TooLargeStep is an enqueued step whose inputs are larger than any worker can be
+// given, with their sizes.
+type TooLargeStep struct {
+	tasker.StepRef
+	Fence        int64
+	ContextBytes int64
+	ResultsBytes int64
+}
+
+// The state is in a subquery, or the planner would rather read all that is enqueued.
+var tooLargeInputs = `
+SELECT s.task_uuid, s.step_uuid, s.fence, coalesce(t.context_bytes, octet_length(t.context::text))::bigint AS context_bytes, coalesce((
+    SELECT sum(p.results_bytes)
+    FROM tasker.workflow_steps p
+    WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
+), 0)::bigint AS results_bytes
+FROM (SELECT 'enqueued' AS enqueued OFFSET 0) c
+CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+WHERE s.state = c.enqueued AND s.inputs_bytes > ` + maxInputBytes
+
+// TooLargeInputs returns those of the steps that are enqueued and whose inputs are
+// larger than any worker can be given.
+func (tx *Tx) TooLargeInputs(ctx context.Context, steps []tasker.StepRef) ([]TooLargeStep, error) {
+	tasks, ids := refArrays(steps)
+	list, err := collect[TooLargeStep](ctx, tx, tooLargeInputs, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read the sizes of inputs: %w", err)
+	}
+	return list, nil
+}
+
+// Only a document that will be sent is spelled out; one that an older version left
+// unmeasured is measured first.
+const stepResult = `
+SELECT z.name, z.bytes, CASE WHEN z.bytes <= $4 THEN z.results -> 'result' END AS document
+FROM (
+    SELECT s.name, s.results, coalesce(s.results_bytes, octet_length((s.results -> 'result')::text)) AS bytes
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = $1 AND (s.step_uuid = $2 OR s.name = $3)
+    ORDER BY (s.step_uuid = $2) DESC
+    LIMIT 1
+) z`
+
+// StepResult returns the result that a step left, which is named by its id or by its
+// name; the id is nil when it is no id. The error is NotFound when there is no such task, no such
+// step, or no result, and TooLarge when the result has more bytes than most.
+func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, name string, most int) (json.RawMessage, error) {
+	type row struct {
+		Name     string
+		Bytes    *int64
+		Document json.RawMessage
+	}
+	rows, err := db.pool.Query(ctx, stepResult, task, step, name, most)
+	if err != nil {
+		return nil, fmt.Errorf("read the result of a step: %w", known(err))
+	}
+	r, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[row])
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && step != nil:
+		return nil, noStep(task, *step)
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
+	case err != nil:
+		return nil, fmt.Errorf("read the result of a step: %w", known(err))
+	case r.Bytes == nil:
+		return nil, tasker.Errorf(tasker.NotFound, "step %s of task %s has no result: it is not complete, or was resolved without one", r.Name, task)
+	case *r.Bytes > int64(most):
+		return nil, tasker.Errorf(tasker.TooLarge, "the result of step %s of task %s has %d bytes; %d is the limit of an answer", r.Name, task, *r.Bytes, most)
+	}
+	return r.Document, nil
+}

@@ -1,0 +1,67 @@
+-- measure_inputs fills in the sizes of the inputs of enqueued steps that an older
+-- version left unmeasured, until the time is over, and returns how many steps are
+-- measured by then. Documents are spelled out to be measured, which takes long for
+-- large ones: each call measures at least one, and keeps what it has measured. Rows
+-- that somebody else holds are left to them. A context that is larger than a whole
+-- claim can never be handed out, and counts as larger than any limit.
+CREATE OR REPLACE FUNCTION tasker.measure_inputs(
+    p_tasks       uuid[],
+    p_steps       uuid[],
+    p_max_context bigint,
+    p_time        interval
+) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _until   timestamptz := clock_timestamp() + p_time;
+    _working boolean := false;
+    _count   integer := 0;
+    _context bigint;
+    _results bigint;
+    _step    record;
+    _parent  record;
+BEGIN
+    FOR _step IN
+        SELECT s.task_uuid, s.step_uuid, s.parent_uuids
+        FROM unnest(p_tasks, p_steps) AS u (task_uuid, step_uuid)
+        CROSS JOIN LATERAL (
+            SELECT w.task_uuid, w.step_uuid, w.parent_uuids
+            FROM tasker.workflow_steps w
+            WHERE w.task_uuid = u.task_uuid AND w.step_uuid = u.step_uuid AND num_nulls(w.inputs_bytes) = 1
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) s
+    LOOP
+        FOR _parent IN
+            SELECT p.step_uuid
+            FROM tasker.workflow_steps p
+            WHERE p.task_uuid = _step.task_uuid AND p.step_uuid = ANY (_step.parent_uuids) AND p.results IS NOT NULL AND p.results_bytes IS NULL
+            FOR NO KEY UPDATE SKIP LOCKED
+        LOOP
+            IF _working AND clock_timestamp() >= _until THEN
+                RETURN _count;
+            END IF;
+            _working := true;
+            UPDATE tasker.workflow_steps p
+            SET results_bytes = octet_length((p.results -> 'result')::text)
+            WHERE p.task_uuid = _step.task_uuid AND p.step_uuid = _parent.step_uuid;
+        END LOOP;
+        IF _working AND clock_timestamp() >= _until THEN
+            RETURN _count;
+        END IF;
+        _working := true;
+        SELECT coalesce(t.context_bytes, octet_length(t.context::text)) INTO _context
+        FROM tasker.tasks t
+        WHERE t.task_uuid = _step.task_uuid;
+        -- One that another session measures now has no size yet: then neither has the sum.
+        SELECT CASE WHEN count(*) = count(p.results_bytes) THEN coalesce(sum(p.results_bytes), 0) END INTO _results
+        FROM tasker.workflow_steps p
+        WHERE p.task_uuid = _step.task_uuid AND p.step_uuid = ANY (_step.parent_uuids) AND p.results IS NOT NULL;
+        UPDATE tasker.workflow_steps s
+        SET inputs_bytes = CASE WHEN _context > p_max_context THEN 1099511627776 ELSE _context + _results END
+        WHERE s.task_uuid = _step.task_uuid AND s.step_uuid = _step.step_uuid;
+        _count := _count + 1;
+    END LOOP;
+    RETURN _count;
+END
+$$;
+COMMENT ON FUNCTION tasker.measure_inputs(uuid[], uuid[], bigint, interval) IS 'Measures the inputs of enqueued steps that an older version left unmeasured, within a time; returns how many steps it measured.';

@@ -1,0 +1,230 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/postgres"
+	"tasker/worker"
+)
+
+// A step whose parents returned more than comes along gets all of it all the same.
+func TestLargeResultsReachTheStepsAfterThem(t *testing.T) { eachWay(t, runsLargeFanIn) }
+
+func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+	const parents = 8
+	var steps []tasker.StepTemplate
+	var names []string
+	for i := range parents {
+		names = append(names, fmt.Sprint("p", i))
+		steps = append(steps, tasker.StepTemplate{Name: names[i], Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "parent"}, Retry: tasker.DefaultRetry()})
+	}
+	for _, handler := range []string{"child", "raw"} {
+		steps = append(steps, tasker.StepTemplate{
+			Name: handler, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: handler}, Dependencies: names, Retry: tasker.DefaultRetry(),
+		})
+	}
+	if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "fan", Version: "1.0.0", Steps: steps}, ""); err != nil {
+		t.Fatal(err)
+	}
+	w := worker.New(surface, worker.Options{Namespaces: []string{"shop"}})
+	piece := strings.Repeat("x", 200<<10)
+	worker.Handle(w, "parent", func(_ context.Context, s *worker.Step[struct{}]) ([]string, error) {
+		return []string{s.Name, piece, piece, piece, piece}, nil
+	})
+	var inline, fetched, raw atomic.Int64
+	worker.Handle(w, "child", func(_ context.Context, s *worker.Step[struct{}]) (int, error) {
+		for _, d := range s.Dependencies() {
+			var got []string
+			if err := s.Dependency(d.Name, &got); err != nil {
+				return 0, err
+			}
+			if len(got) != 5 || got[0] != d.Name || got[4] != piece || d.Bytes < 800<<10 || d.Bytes > 801<<10 {
+				return 0, fmt.Errorf("result of %s: %d elements, %d bytes", d.Name, len(got), d.Bytes)
+			}
+			if d.Inline {
+				inline.Add(1)
+			} else {
+				fetched.Add(1)
+			}
+		}
+		return 1, nil
+	})
+	w.HandleRaw("raw", func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+		for _, d := range c.Dependencies() {
+			doc, err := c.DependencyRaw(ctx, d.Name)
+			if err != nil {
+				return nil, err
+			}
+			raw.Add(int64(len(doc)))
+		}
+		return nil, nil
+	})
+	created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "fan"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, w)
+	waitFor(t, db, created[0].TaskUUID, tasker.TaskComplete)
+	if err := r.stopped(); err != nil {
+		t.Error(err)
+	}
+	if inline.Load() != 5 || fetched.Load() != 3 || raw.Load() < parents*800<<10 {
+		t.Errorf("%d results came along, %d were fetched, %d bytes were read raw", inline.Load(), fetched.Load(), raw.Load())
+	}
+}
+
+// Work that is more than one answer can carry comes in several, and no attempt is
+// used for what did not fit.
+func TestLargeContextsArriveAFewAtATime(t *testing.T) { eachWay(t, runsLargeContexts) }
+
+func runsLargeContexts(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+	const tasks = 24 // three answers
+	step := tasker.StepTemplate{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "one"}, Retry: tasker.DefaultRetry()}
+	step.Retry.MaxAttempts = 1
+	if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "large", Version: "1.0.0", Steps: []tasker.StepTemplate{step}}, ""); err != nil {
+		t.Fatal(err)
+	}
+	piece := `"` + strings.Repeat("x", 255<<10) + `"`
+	var ids []tasker.ID
+	for range tasks {
+		created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{
+			Namespace: "shop", Name: "large", Context: json.RawMessage(`{"a":[` + piece + `,` + piece + `,` + piece + `,` + piece + `]}`),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, created[0].TaskUUID)
+	}
+	w := worker.New(surface, worker.Options{Namespaces: []string{"shop"}, Concurrency: tasks})
+	worker.Handle(w, "one", func(_ context.Context, s *worker.Step[struct{ A []string }]) (int, error) { return len(s.Input.A), nil })
+	r := start(t, w)
+	for _, id := range ids {
+		waitFor(t, db, id, tasker.TaskComplete)
+	}
+	if err := r.stopped(); err != nil {
+		t.Error(err)
+	}
+}
+
+// referring is a step with a result that it must fetch.
+func referring(f *fake) (a tasker.Assignment, parent tasker.ID) {
+	a, parent = step("child"), tasker.NewID()
+	a.DependencyResults = map[string]json.RawMessage{"small": json.RawMessage(`1`)}
+	a.DependencyRefs = map[string]tasker.ResultRef{"large": {StepUUID: parent, Bytes: 5}}
+	f.results = map[tasker.ID]json.RawMessage{parent: json.RawMessage(`[1,2]`)}
+	return a, parent
+}
+
+func TestFetchingAResult(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fail      func(n int) error
+		gone      bool
+		calls     int
+		failure   string // its type; empty for a success
+		permanent bool
+	}{
+		"at once":          {calls: 1},
+		"after a while":    {fail: func(n int) error { return unavailableUntil(n, 3) }, calls: 3},
+		"never":            {fail: func(int) error { return unavailableUntil(0, 1) }, calls: 5, failure: worker.InputUnavailable},
+		"it is gone":       {gone: true, calls: 1, failure: worker.InvalidInput, permanent: true},
+		"it is too large":  {fail: func(int) error { return tasker.Errorf(tasker.TooLarge, "too large") }, calls: 1, failure: worker.InvalidInput, permanent: true},
+		"a foreign answer": {fail: func(int) error { return tasker.Errorf(tasker.NotFound, "no such page") }, calls: 5, failure: worker.InputUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				a, _ := referring(f)
+				if c.gone {
+					f.results = nil
+				}
+				n := 0
+				f.fail = func(string) error {
+					if n++; c.fail != nil {
+						return c.fail(n)
+					}
+					return nil
+				}
+				w := worker.New(f, worker.Options{})
+				worker.Handle(w, "child", func(_ context.Context, s *worker.Step[struct{}]) (int, error) {
+					var small int
+					var large []int
+					err := errors.Join(s.Dependency("small", &small), s.Dependency("large", &large))
+					if err == nil { // it is kept
+						err = s.Dependency("large", &large)
+					}
+					return small + len(large), err
+				})
+				o, err := w.Execute(t.Context(), a)
+				if f.count("result") != c.calls {
+					t.Errorf("asked %d times, want %d", f.count("result"), c.calls)
+				}
+				if c.failure == "" {
+					if string(o.Result) != "3" {
+						t.Errorf("result %s, %v", o.Result, err)
+					}
+					return
+				}
+				if o.Failure == nil || o.Failure.Type != c.failure || o.Failure.Retryable == c.permanent || !strings.Contains(o.Failure.Message, "large (5 bytes)") {
+					t.Errorf("failure %+v", o.Failure)
+				}
+			})
+		})
+	}
+}
+
+func unavailableUntil(n, good int) error {
+	if n < good {
+		return tasker.Errorf(tasker.Unavailable, "not now")
+	}
+	return nil
+}
+
+// The context of the handler ends a fetch.
+func TestAFetchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		a, _ := referring(f)
+		f.fail = func(string) error { return unavailableUntil(0, 1) }
+		w := worker.New(f, worker.Options{})
+		w.HandleRaw("child", func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			return c.DependencyRaw(ctx, "large")
+		})
+		begun := time.Now()
+		if _, err := w.Execute(t.Context(), a); err == nil || time.Since(begun) > time.Second {
+			t.Errorf("got %v after %s", err, time.Since(begun))
+		}
+	})
+}
+
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	a, _ := referring(f)
+	w := worker.New(f, worker.Options{})
+	w.HandleRaw("child", func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+		want := []worker.Dependency{{Name: "large", Bytes: 5}, {Name: "small", Bytes: 1, Inline: true}}
+		if got := c.Dependencies(); !slices.Equal(got, want) {
+			t.Errorf("dependencies %+v", got)
+		}
+		return c.DependencyRaw(ctx, "none")
+	})
+	if _, err := w.Execute(t.Context(), a); err == nil || !strings.Contains(err.Error(), "it depends on large, small") {
+		t.Errorf("got %v", err)
+	}
+}
