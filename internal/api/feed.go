@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -62,7 +63,11 @@ func (s *server) followEvents(x *exchange) error {
 	if s.stopping.Err() != nil {
 		return tasker.Errorf(tasker.Unavailable, "the server is stopping; try again")
 	}
-	reader, err := s.feed.Read(x.ctx, after)
+	address, _, err := net.SplitHostPort(x.r.RemoteAddr)
+	if err != nil {
+		address = x.r.RemoteAddr
+	}
+	reader, err := s.feed.Read(x.ctx, after, address)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ import (
 type Options struct {
 	Every    time.Duration // the poller looks; 0 means half a second
 	Most     int           // readers; 0 means 100
+	MostOf   int           // readers of one address; 0 means half of Most
 	Buffer   int           // pages that a reader may be behind the poller; 0 means 16
 	Page     int           // events read at once; 0 means 200
 	Patience time.Duration // with a reader whose buffer is full, and with one statement; 0 means 2 s
@@ -56,20 +57,22 @@ type Feed struct {
 
 	mu      sync.Mutex
 	readers int
-	poller  *poller // nil while nobody listens
+	from    map[string]int // readers by the address that they come from
+	poller  *poller        // nil while nobody listens
 }
 
 // New returns a feed of the database. It does nothing until somebody reads.
 func New(db *postgres.DB, o Options) *Feed {
 	o.Every = cmp.Or(o.Every, 500*time.Millisecond)
 	o.Most = cmp.Or(o.Most, 100)
+	o.MostOf = cmp.Or(o.MostOf, max(o.Most/2, 1))
 	o.Buffer = cmp.Or(o.Buffer, 16)
 	o.Page = cmp.Or(o.Page, 200)
 	o.Patience = cmp.Or(o.Patience, 2*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Feed{Options: o, db: db, reading: make(chan struct{}, atOnce)}
+	return &Feed{Options: o, db: db, reading: make(chan struct{}, atOnce), from: map[string]int{}}
 }
 
 // Now is the point from which a reader gets what happens from now on.
@@ -78,10 +81,11 @@ func (f *Feed) Now(ctx context.Context) (Point, error) {
 	return at(h), err
 }
 
-// Read begins to read after a point; the zero point is before the first event.
-// The error is Unavailable when there are too many readers, and Invalid when the
-// point is not of this database.
-func (f *Feed) Read(ctx context.Context, after Point) (*Reader, error) {
+// Read begins to read after a point; the zero point is before the first event. The
+// address is where the reader comes from. The error is Unavailable when there are too
+// many readers, of this address or at all, and Invalid when the point is not of this
+// database.
+func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, error) {
 	h, err := f.db.Horizon(ctx)
 	if err != nil {
 		return nil, err
@@ -95,9 +99,14 @@ func (f *Feed) Read(ctx context.Context, after Point) (*Reader, error) {
 	if f.readers >= f.Most {
 		return nil, tasker.Errorf(tasker.Unavailable, "%d readers follow the feed of this server already, which is its limit; try again later", f.Most)
 	}
+	if f.from[address] >= f.MostOf {
+		return nil, tasker.Errorf(tasker.Unavailable, "%d readers from %s follow the feed of this server already, which is the limit for one address; try again later",
+			f.MostOf, address)
+	}
 	f.readers++
+	f.from[address]++
 	r := &Reader{
-		feed: f, point: after,
+		feed: f, point: after, address: address,
 		pages: make(chan page, f.Buffer), dropped: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if after.From < after.Before {
@@ -124,6 +133,9 @@ func (f *Feed) join(r *Reader) Point {
 func (f *Feed) leave(r *Reader) {
 	f.mu.Lock()
 	f.readers--
+	if f.from[r.address]--; f.from[r.address] == 0 {
+		delete(f.from, r.address)
+	}
 	var last *poller
 	if r.from != nil && r.from.remove(r) == 0 && f.poller == r.from {
 		last, f.poller = f.poller, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -117,7 +118,7 @@ func (h *house) feed(o Options) *Feed {
 
 func (h *house) read(f *Feed, after Point) *Reader {
 	h.Helper()
-	r, err := f.Read(h.Context(), after)
+	r, err := f.Read(h.Context(), after, "here")
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func (h *house) follow(feeds []*Feed, seed uint64, done <-chan struct{}, total f
 	var got []Event
 	var p Point
 	for {
-		r, err := feeds[dice.IntN(len(feeds))].Read(h.Context(), p)
+		r, err := feeds[dice.IntN(len(feeds))].Read(h.Context(), p, "here")
 		if err != nil {
 			h.Error(err)
 			return got
@@ -450,20 +451,46 @@ func TestEventsOfATaskAreNotDivided(t *testing.T) {
 func TestThereAreNotTooManyReaders(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	f := h.feed(Options{Most: 2})
+	f := h.feed(Options{Most: 2, MostOf: 2})
 	a, b := h.read(f, Point{}), h.read(f, Point{})
 	defer b.Close()
-	if _, err := f.Read(t.Context(), Point{}); tasker.CodeOf(err) != tasker.Unavailable {
+	if _, err := f.Read(t.Context(), Point{}, "here"); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("a third reader: %v, want Unavailable", err)
 	}
 	a.Close()
 	h.read(f, Point{}).Close()
 }
 
+// One address cannot take the places of all.
+func TestAnAddressHasItsShare(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	f := h.feed(Options{Most: 4})
+	var first *Reader
+	for range 2 {
+		first = h.read(f, Point{})
+		defer first.Close()
+	}
+	_, err := f.Read(t.Context(), Point{}, "here")
+	if tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "2 readers from here") {
+		t.Errorf("a third reader of one address: %v, want Unavailable", err)
+	}
+	for range 10 { // its place is free again
+		r, err := f.Read(t.Context(), Point{}, "there")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+	if len(f.from) != 1 {
+		t.Errorf("addresses are kept: %v", f.from)
+	}
+}
+
 func TestAPointOfAnotherDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	if _, err := h.feed(Options{}).Read(t.Context(), Point{From: 5, Before: 1 << 60}); tasker.CodeOf(err) != tasker.Invalid {
+	if _, err := h.feed(Options{}).Read(t.Context(), Point{From: 5, Before: 1 << 60}, "here"); tasker.CodeOf(err) != tasker.Invalid {
 		t.Errorf("%v, want Invalid", err)
 	}
 }

@@ -16,8 +16,10 @@ import (
 type Reader struct {
 	feed  *Feed
 	point Point
-	gaps  []gap
-	near  bool // the next gap is a small one
+
+	address string // where it comes from
+	gaps    []gap
+	near    bool // the next gap is a small one
 
 	from    *poller       // once joined
 	floor   uint64        // events of transactions before this one it had when it joined
