@@ -11,7 +11,8 @@
 //	go w.Run(ctx)
 //	id, err := e.CreateTask(ctx, tasker.NewTask{Namespace: "orders", Name: "fulfil"})
 //
-// Programs that embed the engine and servers may work on one database together.
+// Programs that embed the engine and servers may work on one database together, if
+// [Options] say of the queue what the servers are configured to.
 package embed
 
 import (
@@ -46,6 +47,15 @@ type Options struct {
 	SweepEvery  time.Duration // rest between two looks for stale tasks; 5 min by default, negative for never
 	Log         *slog.Logger  // nothing is logged by default
 
+	// Where servers work on the same database these must say what the servers'
+	// [message_queue] says: whoever enqueues a step decides how long it may wait and
+	// whether it is announced, and whoever finds one that waited too long what becomes
+	// of it.
+	Announce         bool          // the servers' transport is rabbitmq: have them announce the steps that are enqueued here
+	QueueTTL         time.Duration // worker_queue_ttl_ms: how long a step may wait for a worker; 5 min by default
+	NoAutoRecover    bool          // auto_recover = false: leave steps that no worker took to operators
+	MaxQueueExpiries int           // max_queue_expiries: how often in a row no worker may take a step although one is alive; 3 by default
+
 	// MeterProvider gets the metrics of docs/metrics.md; nothing is counted by default.
 	MeterProvider metric.MeterProvider
 }
@@ -66,7 +76,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err := prepare(ctx, o); err != nil {
 		return nil, err
 	}
-	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{})
+	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{QueueTTL: o.QueueTTL, Announce: o.Announce})
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +89,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		db: db,
 		engine: engine.New(db, engine.Options{
 			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
+			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries,
 		}),
 		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
 	}, nil

@@ -126,3 +126,41 @@ func TestAnOldSchemaIsRefusedUnlessItMayBeMigrated(t *testing.T) {
 	}
 	e.Close()
 }
+
+// An engine that shares its database with servers enqueues as they do.
+func TestTheQueueIsAsItsServersHaveIt(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		options   embed.Options
+		waits     time.Duration
+		announced int
+	}{
+		{"alone", embed.Options{}, 5 * time.Minute, 0},
+		{"beside servers that announce", embed.Options{Announce: true, QueueTTL: 7 * time.Minute}, 7 * time.Minute, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			database := pgtest.New(t)
+			database.CheckAtEnd(t)
+			tt.options.DatabaseURL = database.URL
+			e, err := embed.Open(t.Context(), tt.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			if _, err := e.RegisterTemplate(t.Context(), []byte(greeting)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "greetings", Name: "greet"}); err != nil {
+				t.Fatal(err)
+			}
+			var waits time.Duration
+			var announced int
+			err = database.Pool(t).QueryRow(t.Context(), `
+				SELECT (SELECT max(expires_at - state_since) FROM tasker.workflow_steps WHERE state = 'enqueued'),
+					(SELECT count(*) FROM tasker.dispatch_outbox)`).Scan(&waits, &announced)
+			if err != nil || waits != tt.waits || announced != tt.announced {
+				t.Errorf("steps wait %v, %d are announced, %v; want %v and %d", waits, announced, err, tt.waits, tt.announced)
+			}
+		})
+	}
+}
