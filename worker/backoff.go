@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,11 +49,9 @@ func askedRest(err error) time.Duration {
 // refused tells whether the engine itself refuses a request for what it is, so that
 // sending the same again is useless. All else may be better at the next try.
 func refused(err error) bool {
-	switch tasker.CodeOf(err) {
-	case tasker.Invalid, tasker.TooLarge, tasker.Unsupported, tasker.Forbidden, tasker.Unauthorized:
-		return true
-	}
-	return false
+	return slices.Contains([]tasker.Code{
+		tasker.Invalid, tasker.TooLarge, tasker.Unsupported, tasker.Forbidden, tasker.Unauthorized,
+	}, tasker.CodeOf(err))
 }
 
 // forgotten tells whether the engine says that it does not know worker id. That

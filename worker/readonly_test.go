@@ -19,7 +19,7 @@ func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer admin.Close(t.Context())
+	defer func() { _ = admin.Close(t.Context()) }()
 	var name string
 	if err := admin.QueryRow(t.Context(), `SELECT quote_ident(current_database())`).Scan(&name); err != nil {
 		t.Fatal(err)

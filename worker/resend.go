@@ -143,7 +143,7 @@ func (s *shift) takeDue(l *lane) (batch []*attempt, wait time.Duration, left int
 		}
 	}
 	n := fitting(due, l.most.size)
-	l.list = append(due[n:], later...)
+	l.list = slices.Concat(due[n:], later)
 	return due[:n:n], wait, len(later)
 }
 
