@@ -76,7 +76,7 @@ type Entry struct {
 type EntryChange struct {
 	At       time.Time
 	Actor    string
-	Event    string // created, updated, resolved, recovered
+	Event    string // created, updated, resolved, recovered, stuck_again, step_failed, step_reset, step_resolved, step_completed, task_cancelled
 	From     ResolutionStatus
 	To       ResolutionStatus
 	Notes    *string
@@ -91,6 +91,7 @@ type EntryUpdate struct {
 	Metadata   json.RawMessage
 	Actor      string     // who is calling; kept beside ResolvedBy
 	Unchanged  *time.Time // only if it was last updated just then; nil means in any case
+	RequestKey string     // as of an [Operation]
 }
 
 // An EntryFilter selects and pages entries, newest first.

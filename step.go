@@ -173,4 +173,8 @@ type Operation struct {
 	Result    json.RawMessage // of complete_manually
 	Metadata  json.RawMessage // of complete_manually
 	Interrupt bool            // take the step out of the hands of a worker that holds it
+
+	// RequestKey is the same when the same request is made again, which then changes
+	// nothing. Empty: each request is a new one.
+	RequestKey string
 }

@@ -46,6 +46,7 @@ func (c *Client) UpdateEntry(ctx context.Context, entry tasker.ID, u apiv1.Updat
 	var answer apiv1.UpdatedEntry
 	err := c.do(ctx, request{
 		method: http.MethodPatch, path: []string{"v1", "dlq", "entry", entry.String()}, body: u, repeatable: true,
+		key: tasker.NewID().String(),
 	}, &answer)
 	return answer, err
 }

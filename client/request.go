@@ -36,6 +36,7 @@ type request struct {
 	media      string        // of doc
 	repeatable bool          // sending it twice does what sending it once does
 	wait       time.Duration // how much longer than other calls it may take
+	key        string        // Idempotency-Key; "" means none
 }
 
 // A miss is a try that brought no good answer.
@@ -99,6 +100,9 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 	}
 	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "application/json")
+	if r.key != "" {
+		req.Header.Set("Idempotency-Key", r.key)
+	}
 	if r.media != "" {
 		req.Header.Set("Content-Type", r.media)
 	}

@@ -33,11 +33,13 @@ func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 
 // ActOnStep does one of the operator's actions to a step and returns the step as
 // it is then; the task goes on by itself. It is a Conflict when the step's state
-// does not allow the action.
+// does not allow the action. Each call has a key of its own, so that a request that
+// reaches the server twice is applied once.
 func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.StepAction) (apiv1.Step, error) {
 	var answer apiv1.Step
 	err := c.do(ctx, request{
 		method: http.MethodPatch, path: []string{"v1", "tasks", task.String(), "workflow_steps", step.String()}, body: a,
+		key: tasker.NewID().String(), repeatable: true,
 	}, &answer)
 	return answer, err
 }

@@ -35,3 +35,33 @@ func TestWhatWasCreatedIsAnsweredThoughItCannotBeRead(t *testing.T) {
 		t.Errorf("%d tasks", len(list.Tasks))
 	}
 }
+
+// A request of an operator under a key is applied once over HTTP, too.
+func TestAnIdempotencyKeyOfAnOperator(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	h.createTask(1)
+	worker := h.worker()
+	step := h.claim(worker, map[string]any{"max": 1})[0]
+	path := "/v1/tasks/" + step.TaskUUID + "/workflow_steps/" + step.StepUUID
+	reset := map[string]any{"action_type": "reset_for_retry", "reason": "stuck", "reset_by": "ann", "interrupt": true}
+	want[apiv1.Step](h, http.StatusOK, "PATCH", path, reset, "Idempotency-Key: k1")
+	held := h.claim(worker, map[string]any{"max": 1})[0]
+	if got := want[apiv1.Step](h, http.StatusOK, "PATCH", path, reset, "Idempotency-Key: k1"); got.CurrentState != "in_progress" {
+		t.Errorf("the repeated request left the step %s", got.CurrentState)
+	}
+	reset["reason"] = "another"
+	h.wantError(http.StatusConflict, "CONFLICT", "belongs to another request", "PATCH", path, reset, "Idempotency-Key: k1")
+	if !h.taken(worker, held, held.LeaseToken) {
+		t.Error("the attempt lost its lease")
+	}
+	opened := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, map[string]any{"reason": "look", "created_by": "ann"})
+	note := map[string]any{"resolution_notes": "seen", "updated_by": "ann"}
+	for range 2 {
+		want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", "/v1/dlq/entry/"+opened.DLQEntryUUID, note, "Idempotency-Key: k2")
+	}
+	if e := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/entry/"+opened.DLQEntryUUID, nil); len(e.History) != 2 {
+		t.Errorf("history %+v, want created and one note", e.History)
+	}
+}

@@ -76,6 +76,7 @@ func (s *server) updateEntry(x *exchange) error {
 		status := tasker.ResolutionStatus(*req.ResolutionStatus)
 		u.Status = &status
 	}
+	u.RequestKey = x.requestKey()
 	e, warnings, err := s.dlq.Update(x.ctx, id, u)
 	if err != nil {
 		return err

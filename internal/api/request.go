@@ -125,6 +125,10 @@ func (x *exchange) media() (string, error) {
 	return media, nil
 }
 
+// requestKey returns the key under which the same request is recognised when it is
+// sent again.
+func (x *exchange) requestKey() string { return x.r.Header.Get("Idempotency-Key") }
+
 // id returns a UUID of the path.
 func (x *exchange) id(name string) (tasker.ID, error) {
 	text := x.r.PathValue(name)

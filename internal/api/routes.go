@@ -127,7 +127,8 @@ func (s *server) stepRoutes() []*route {
 			method: "PATCH", path: stepPath, id: "operateStep", tag: "steps",
 			summary: "Reset, resolve or complete a step by hand",
 			about: "For operators. The task goes on in the same transaction; the answer is the step as the action left it. " +
-				"A step or a task whose state does not allow the action is a CONFLICT that says what is possible. A step that a worker holds needs interrupt.",
+				"A step or a task whose state does not allow the action is a CONFLICT that says what is possible. A step that a worker holds needs interrupt. " +
+				"With a header Idempotency-Key, a key of your choice, it is safe to repeat: the same request again applies nothing and answers with the step as it is.",
 			body:    stepAction{},
 			answers: map[int]any{http.StatusOK: apiv1.Step{}},
 			serve:   s.operateStep,
@@ -194,7 +195,8 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", tag: "dlq",
 			summary: "Note what was found, or end an investigation",
-			about:   "Absent fields stay as they are. Safe to repeat; an investigation that ended otherwise is a CONFLICT.",
+			about: "Absent fields stay as they are. Safe to repeat; an investigation that ended otherwise is a CONFLICT. " +
+				"With a header Idempotency-Key, a key of your choice, the same request again is recognised and noted once.",
 			body:    apiv1.UpdateEntry{},
 			answers: map[int]any{http.StatusOK: apiv1.UpdatedEntry{}},
 			serve:   s.updateEntry,

@@ -153,6 +153,7 @@ func (s *server) operateStep(x *exchange) error {
 	if req.CompletionData != nil {
 		op.Result, op.Metadata = req.CompletionData.Result, given(req.CompletionData.Metadata)
 	}
+	op.RequestKey = x.requestKey()
 	after, err := s.engine.OperateStep(x.ctx, task, step, op)
 	if err != nil {
 		return err

@@ -274,7 +274,7 @@ func TestDLQInvestigationWorkflow(t *testing.T) {
 		events = append(events, c.Event+" by "+c.Actor)
 	}
 	// An operator's repair is no recovery: the task did not go on by itself.
-	if diff := cmp.Diff([]string{"created by tasker", "updated by ann", "resolved by ann"}, events); diff != "" {
+	if diff := cmp.Diff([]string{"created by tasker", "updated by ann", "step_completed by ann", "resolved by ann"}, events); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(string(e.Snapshot), string(got.Snapshot)); diff != "" {

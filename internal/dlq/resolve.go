@@ -55,9 +55,13 @@ type update struct {
 
 // change is Update in its transaction.
 func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
-	shown, before, err := asWritten(ctx, tx, id)
+	known, err := tx.Once(ctx, postgres.OperatorRequest{Key: u.RequestKey, Action: "entry.update", Said: []any{id, u}})
 	if err != nil {
 		return update{}, err
+	}
+	shown, before, err := asWritten(ctx, tx, id)
+	if err != nil || known {
+		return update{entry: shown}, err
 	}
 	// The task comes before its entries: whoever makes it stuck holds it as well.
 	state, err := tx.TaskState(ctx, before.TaskUUID)

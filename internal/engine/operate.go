@@ -46,6 +46,14 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 	var left tasker.Step
 	var namespaces []string
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		repeated, err := tx.Once(ctx, postgres.OperatorRequest{Key: op.RequestKey, Action: "step." + string(op.Action), Said: []any{task, step, op}})
+		if err != nil {
+			return err
+		}
+		if repeated { // it is answered with the step as it is now
+			left, err = tx.Step(ctx, task, step)
+			return err
+		}
 		if err := e.mayOperate(ctx, tx, &v, op.Interrupt); err != nil {
 			return err
 		}
@@ -54,6 +62,9 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 			return err
 		}
 		if left, err = tx.Step(ctx, task, step); err != nil {
+			return err
+		}
+		if err := tx.RecordRepair(ctx, repairOf(v, left.Name, op)); err != nil {
 			return err
 		}
 		ready, err := tx.EnqueueReady(ctx, []tasker.ID{task})
@@ -71,6 +82,24 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 	return left, nil
 }
 
+// repairEvents are the actions in the history of an investigation.
+var repairEvents = map[tasker.StepAction]string{
+	tasker.ResetForRetry: "step_reset", tasker.ResolveManually: "step_resolved", tasker.CompleteManually: "step_completed",
+}
+
+// repairOf is the record of an action on a step.
+func repairOf(v verdict, name string, op tasker.Operation) postgres.Repair {
+	event := repairEvents[op.Action]
+	return postgres.Repair{
+		TaskUUID: v.TaskUUID, Event: event, Action: strings.Replace(event, "_", ".", 1), Subject: v.StepUUID, Actor: op.Actor,
+		Notes: "step " + name + ": " + op.Reason,
+		Data: map[string]any{
+			"task_uuid": v.TaskUUID, "step_uuid": v.StepUUID, "step_name": name, "action_type": op.Action, "reason": op.Reason,
+			"from_state": v.From, "interrupt": op.Interrupt,
+		},
+	}
+}
+
 func checkOperation(op tasker.Operation) error {
 	var faults []tasker.Fault
 	if _, ok := events[op.Action]; !ok {
@@ -81,6 +110,9 @@ func checkOperation(op tasker.Operation) error {
 	}
 	if wrong := textFault(op.Actor, 255, true); wrong != "" {
 		faults = append(faults, tasker.Fault{Path: "actor", Message: wrong})
+	}
+	if wrong := textFault(op.RequestKey, 255, false); wrong != "" {
+		faults = append(faults, tasker.Fault{Path: "Idempotency-Key", Message: wrong})
 	}
 	if op.Action == tasker.CompleteManually && len(op.Result) == 0 {
 		faults = append(faults, tasker.Fault{Path: "completion_data.result", Message: "is missing"})

@@ -121,7 +121,7 @@ WHERE (SELECT count(*) FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = 
 UNION ALL
 SELECT 'history of an investigation and its events differ', d.task_uuid, d.dlq_entry_uuid::text
 FROM tasker.tasks_dlq d
-WHERE (SELECT array_agg(CASE WHEN h.event IN ('step_failed', 'stuck_again') THEN 'updated' ELSE h.event END ORDER BY h.history_id)
+WHERE (SELECT array_agg(CASE WHEN h.event IN ('created', 'recovered', 'resolved') THEN h.event ELSE 'updated' END ORDER BY h.history_id)
        FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid)
    IS DISTINCT FROM
       (SELECT array_agg(replace(o.topic, 'dlq.entry.', '') ORDER BY o.position)

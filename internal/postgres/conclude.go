@@ -35,7 +35,7 @@ type Conclusion struct {
 	KeepReport json.RawMessage // of the event keep
 }
 
-// A step that is reset begins its attempts anew. A failed step rests until step_retry_at or as long as its handler asked for,
+// A step that is reset begins its attempts anew; its history has the one that ended. A failed step rests until step_retry_at or as long as its handler asked for,
 // whichever is later; when no attempt is left it has no such instant and stays.
 // A step whose last dependency is settled is enqueued at once, which uses an
 // attempt. A child cannot be among the concluded steps: it was not enqueued
@@ -44,7 +44,10 @@ type Conclusion struct {
 const concludeSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
-    SELECT * FROM unnest(
+    SELECT u.*, CASE WHEN u.to_state = 'pending' THEN (
+        SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+    ) END AS ended_attempt
+    FROM unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bool[], $9::bigint[],
         $10::uuid[], $11::bytea[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $19::int[]
     ) WITH ORDINALITY AS u (
@@ -80,7 +83,7 @@ moved AS (
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, s.error, u.ordinal, u.from_state, u.event, u.actor, u.reason,
+        s.next_retry_at, s.error, u.ordinal, u.from_state, u.event, u.actor, u.reason, u.ended_attempt,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
 child AS (
@@ -114,7 +117,7 @@ log AS (
     SELECT l.task_uuid, l.step_uuid, l.from_state, l.to_state, l.event, l.attempt, l.worker_uuid,
         nullif(l.actor, ''), nullif(l.reason, ''), l.detail, l.created_at
     FROM (
-        SELECT 1 AS turn, m.task_uuid, m.step_uuid, m.from_state, m.state AS to_state, m.event, m.attempts AS attempt, m.worker_uuid,
+        SELECT 1 AS turn, m.task_uuid, m.step_uuid, m.from_state, m.state AS to_state, m.event, coalesce(m.ended_attempt, m.attempts) AS attempt, m.worker_uuid,
             m.actor, m.reason, CASE WHEN m.state = 'error' THEN m.error END AS detail, m.state_since AS created_at
         FROM moved m
         UNION ALL

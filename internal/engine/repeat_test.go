@@ -1,0 +1,146 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"tasker"
+)
+
+// The same reset, sent again, takes nothing away from the attempt that it led to.
+func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	task := h.create("single")
+	h.claimOne("one")
+	step := h.step(task, "one").UUID
+	reset := tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "key-1"}
+	_, err := h.engine.OperateStep(t.Context(), task, step, reset)
+	h.must(err)
+	held := h.claimOne("one")
+	again, err := h.engine.OperateStep(t.Context(), task, step, reset)
+	h.must(err)
+	if again.State != tasker.StepInProgress || again.Attempts != 1 {
+		t.Errorf("answered with a step that is %s in attempt %d", again.State, again.Attempts)
+	}
+	other := reset
+	other.Reason = "something else"
+	_, err = h.engine.OperateStep(t.Context(), task, step, other)
+	h.wantCode(err, tasker.Conflict, `"key-1" belongs to another request`)
+	h.accepted(success(held, `1`))
+
+	// Without a key, each request is a new one; a refused one leaves its key free.
+	reset.RequestKey = "key-2"
+	_, err = h.engine.OperateStep(t.Context(), task, step, reset)
+	h.wantCode(err, tasker.Conflict, "nothing can be done to its steps any more")
+	next := h.create("single")
+	reset.RequestKey = "key-2"
+	h.claimOne("one")
+	_, err = h.engine.OperateStep(t.Context(), next, h.step(next, "one").UUID, reset)
+	h.must(err)
+	h.drain()
+}
+
+func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	task := h.create("single")
+	h.claimOne("one")
+	step := h.step(task, "one").UUID
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			_, err := h.engine.OperateStep(t.Context(), task, step,
+				tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "k"})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	list, _, err := h.db.StepTransitions(t.Context(), task, step, 100, 0)
+	h.must(err)
+	resets := 0
+	for _, x := range list {
+		if x.Event == "reset_for_retry" {
+			resets++
+		}
+	}
+	if resets != 1 {
+		t.Errorf("%d resets, want 1", resets)
+	}
+	h.drain()
+}
+
+// What a person does to a task is in the history of its open investigation and in
+// the audit log; the history of the step says which attempt a reset ended.
+func TestRepairsAreOnRecord(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", attempts(2, step("one")))
+	task := h.create("single")
+	h.accepted(failure(h.claimOne("one"), true))
+	h.pass()
+	h.accepted(failure(h.claimOne("one"), true))
+	h.wantState(task, tasker.TaskError)
+	step := h.step(task, "one").UUID
+	operate := func(op tasker.Operation) {
+		t.Helper()
+		op.Actor = "ann"
+		_, err := h.engine.OperateStep(t.Context(), task, step, op)
+		h.must(err)
+	}
+	operate(tasker.Operation{Action: tasker.ResetForRetry, Reason: "the bank is back"})
+	h.claimOne("one")
+	operate(tasker.Operation{Action: tasker.ResetForRetry, Reason: "it hangs", Interrupt: true})
+	h.must(h.engine.CancelTask(t.Context(), task, "bob", "no use"))
+	h.must(h.engine.CancelTask(t.Context(), task, "bob", "no use")) // again, it is nothing new
+
+	e, err := h.db.Entry(t.Context(), h.entry(task).UUID)
+	h.must(err)
+	type row struct{ Event, Actor, Notes string }
+	var got []row
+	for _, c := range e.History[1:] {
+		got = append(got, row{c.Event, c.Actor, *c.Notes})
+	}
+	want := []row{
+		{"step_reset", "ann", "step one: the bank is back"}, {"step_reset", "ann", "step one: it hangs"},
+		{"task_cancelled", "bob", "the task was cancelled: no use"},
+	}
+	if len(got) != len(want) {
+		t.Fatalf("history %+v, want %+v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("history %+v, want %+v", got[i], want[i])
+		}
+	}
+	audit, _, err := h.db.AuditEvents(t.Context(), "", 0, 10)
+	h.must(err)
+	if len(audit) != 3 || audit[0].Action != "task.cancelled" || audit[1].Action != "step.reset" || audit[1].Actor != "ann" || audit[1].Subject != step.String() {
+		t.Fatalf("audit log %+v", audit)
+	}
+	var said struct {
+		Reason    string `json:"reason"`
+		Interrupt bool   `json:"interrupt"`
+		TaskUUID  string `json:"task_uuid"`
+	}
+	h.must(json.Unmarshal(audit[1].Data, &said))
+	if said.Reason != "it hangs" || !said.Interrupt || said.TaskUUID != task.String() {
+		t.Errorf("audit log says %s", audit[1].Data)
+	}
+	list, _, err := h.db.StepTransitions(t.Context(), task, step, 100, 0)
+	h.must(err)
+	var ended []int
+	for _, x := range list {
+		if x.Event == "reset_for_retry" {
+			ended = append(ended, *x.Attempt)
+		}
+	}
+	if len(ended) != 2 || ended[0] != 2 || ended[1] != 1 {
+		t.Errorf("the resets ended attempts %v, want [2 1]", ended)
+	}
+}
