@@ -181,3 +181,30 @@ func TestTemplatesNeverChangeOnceUsed(t *testing.T) {
 	h.step(h.create("single"), "third") // the newest
 	h.step(h.createWith(tasker.NewTask{Namespace: space, Name: "single", Version: "1.0.0"}), "other")
 }
+
+// A version that gets its first task while it is being replaced is used.
+func TestATemplateIsReplacedWhileItsFirstTaskIsMade(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("one"))
+	h.template("other", step("one"))
+	task := h.create("other")
+	tx, err := h.pool.Begin(t.Context())
+	h.must(err)
+	_, err = tx.Exec(t.Context(), `UPDATE tasker.tasks SET name = 'single', template_uuid = (
+		SELECT template_uuid FROM tasker.task_templates WHERE name = 'single') WHERE task_uuid = $1`, task)
+	h.must(err)
+	replaced := make(chan error, 1)
+	go func() {
+		_, _, err := h.engine.RegisterTemplate(t.Context(),
+			tasker.Template{Namespace: space, Name: "single", Version: "1.0.0", Steps: []tasker.StepTemplate{step("third")}}, "")
+		replaced <- err
+	}()
+	for waiting := false; !waiting; {
+		h.must(h.pool.QueryRow(t.Context(), `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting))
+	}
+	h.must(tx.Commit(t.Context()))
+	h.wantCode(<-replaced, tasker.Conflict, "raise version")
+	h.drain()
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"tasker"
 )
@@ -39,6 +40,10 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 	err = db.InTx(ctx, func(tx *Tx) error {
 		created = false
 		_, err := tx.Exec(ctx, dropUnusedTemplate, t.Namespace, t.Name, t.Version, checksum)
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey" {
+			return errTemplateUsed // its first task was being made, and is there now
+		}
 		if err != nil {
 			return fmt.Errorf("replace template: %w", err)
 		}
@@ -52,7 +57,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 		created = err == nil
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errTemplateUsed) {
 		return tasker.StoredTemplate{}, false, fmt.Errorf("store template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
 	}
 	stored, err := db.Template(ctx, t.Namespace, t.Name, t.Version)
@@ -66,6 +71,9 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 	}
 	return stored, created, nil
 }
+
+// errTemplateUsed says that a version has got its first task meanwhile.
+var errTemplateUsed = errors.New("template is used")
 
 const templateColumns = `template_uuid, configuration, source, checksum, created_at`
 
