@@ -10,7 +10,19 @@ type Health struct {
 	Version   string                 `json:"version"`
 	Checks    map[string]HealthCheck `json:"checks,omitempty" doc:"What readiness depends on, by name."`
 
-	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker, and sink.webhook and so on for each sink to which this server sends events."`
+	Loops map[string]HealthLoop `json:"loops,omitempty" doc:"What this server does by itself, by name."`
+
+	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker, sink.webhook and so on for each sink to which this server sends events, and deferred_work while tasks or steps are set aside because work on them failed."`
+}
+
+// HealthLoop is one thing that a server does by itself again and again, such as
+// retrying steps. It is late when it has made no good pass for three times as long as
+// one may take with the rest after it; the server is then not ready, unless the loop
+// only tidies up.
+type HealthLoop struct {
+	Status     string     `json:"status" enum:"healthy,failing,late"`
+	LastGoodAt *time.Time `json:"last_good_at,omitempty" doc:"When the last pass ended that did not fail."`
+	Failures   int        `json:"failures" doc:"Passes that failed since then."`
 }
 
 // HealthComponent is one thing that the server works without, if less well: it

@@ -139,6 +139,11 @@ func scrape(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	err = s.ObserveLoops(func() []metrics.LoopCount { return []metrics.LoopCount{{Name: "retry steps"}} },
+		func(context.Context) (map[string]int64, error) { return map[string]int64{"retry": 1}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Swept(t.Context(), time.Second, nil, nil)
 	s.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
 	s.DeadLetter(t.Context(), dispatch.LetterExpired, time.Second)

@@ -29,6 +29,7 @@ import (
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
 	"tasker/internal/feed"
+	"tasker/internal/loop"
 	"tasker/internal/postgres"
 )
 
@@ -71,6 +72,10 @@ type Options struct {
 
 	Feed FeedOptions // of the live feed of events
 
+	// Loops says how what the server does by itself is going; nil means that there is
+	// nothing of it.
+	Loops func() []loop.Status
+
 	// Ready is one more thing that readiness depends on; nil means none.
 	Ready func(ctx context.Context) error
 
@@ -89,7 +94,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	s := &server{
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
-		bulk: make(chan struct{}, cmp.Or(o.BulkCreates, DefaultBulkCreates)),
+		loops: o.Loops, bulk: make(chan struct{}, cmp.Or(o.BulkCreates, DefaultBulkCreates)),
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases = leaseTokens{db: o.DB}
@@ -140,6 +145,7 @@ type server struct {
 	log      *slog.Logger
 	version  string
 	ready    func(context.Context) error
+	loops    func() []loop.Status
 	stopping context.Context
 
 	mux       *http.ServeMux

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"tasker"
@@ -34,6 +35,10 @@ func (s *server) readiness(x *exchange) error {
 	if s.ready != nil {
 		checks["server"] = s.ready
 	}
+	loops, late := s.loopHealth()
+	if s.loops != nil {
+		checks["loops"] = func(context.Context) error { return late }
+	}
 	seen := make(map[string]apiv1.HealthCheck, len(checks))
 	var causes []error
 	for name, check := range checks {
@@ -48,10 +53,40 @@ func (s *server) readiness(x *exchange) error {
 	if len(causes) > 0 {
 		return &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",
-			Details: map[string]any{"checks": seen, "components": components()}, Err: errors.Join(causes...),
+			Details: map[string]any{"checks": seen, "loops": loops, "components": components()}, Err: errors.Join(causes...),
 		}
 	}
-	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Components: components()})
+	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Loops: loops, Components: components()})
+}
+
+// loopHealth says how each loop is, and which are late that a task may wait for.
+func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
+	if s.loops == nil {
+		return nil, nil
+	}
+	all = map[string]apiv1.HealthLoop{}
+	var names []string
+	for _, l := range s.loops() {
+		h := apiv1.HealthLoop{Status: "healthy", Failures: l.Failures}
+		if !l.LastGood.IsZero() {
+			at := l.LastGood.UTC()
+			h.LastGoodAt = &at
+		}
+		switch {
+		case l.Late:
+			h.Status = "late"
+			if !l.Spare {
+				names = append(names, l.Name)
+			}
+		case l.Failures > 0:
+			h.Status = "failing"
+		}
+		all[l.Name] = h
+	}
+	if len(names) > 0 {
+		late = fmt.Errorf("no good pass for too long: %s", strings.Join(names, ", "))
+	}
+	return all, late
 }
 
 // longestProblem is how much is told of what is wrong with a component.
@@ -62,11 +97,45 @@ const longestProblem = 2000
 // events wait.
 func (s *server) components(ctx context.Context) (wait func() map[string]apiv1.HealthComponent) {
 	sinks := make(chan map[string]apiv1.HealthComponent, 1)
-	go func() { sinks <- s.sinkComponents(ctx) }()
+	go func() {
+		all := s.sinkComponents(ctx)
+		s.addDeferred(ctx, all)
+		sinks <- all
+	}()
 	return func() map[string]apiv1.HealthComponent {
 		all := <-sinks
 		all["broker"] = s.brokerComponent()
 		return all
+	}
+}
+
+// deferredCount is how many rows that were set aside are counted.
+const deferredCount = 1000
+
+// addDeferred tells of tasks and steps that were set aside, if there are any.
+func (s *server) addDeferred(ctx context.Context, all map[string]apiv1.HealthComponent) {
+	if s.loops == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sinksTime)
+	defer cancel()
+	list, err := s.db.DeferredCounts(ctx, deferredCount)
+	if err != nil || len(list) == 0 {
+		return // the check of the database says what is wrong with it
+	}
+	words := make([]string, len(list))
+	since := list[0].Oldest
+	for i, d := range list {
+		words[i] = fmt.Sprintf("%s: %d", d.Kind, d.Rows)
+		if d.Oldest.Before(since) {
+			since = d.Oldest
+		}
+	}
+	since = since.UTC()
+	all["deferred_work"] = apiv1.HealthComponent{
+		Status: "degraded", FailingSince: &since,
+		LastError: "work on single tasks or steps failed and is tried again later (" + strings.Join(words, ", ") +
+			"); the table tasker.deferred_work says which and why",
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tasker"
@@ -23,6 +24,36 @@ type front struct {
 	server *server
 	guard  *auth.Guard
 	log    *slog.Logger
+
+	unavailable limiter // of the log lines of 503
+}
+
+// A limiter lets a few things a second pass and counts the others.
+type limiter struct {
+	mu      sync.Mutex
+	second  int64
+	passed  int
+	skipped int
+}
+
+// linesPerSecond is how many 503s are logged in a second: without its database a
+// server answers nothing else.
+const linesPerSecond = 5
+
+// allow reports whether one more passes, and how many did not since the last that did.
+func (l *limiter) allow(now time.Time) (ok bool, skipped int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := now.Unix(); s != l.second {
+		l.second, l.passed = s, 0
+	}
+	if l.passed == linesPerSecond {
+		l.skipped++
+		return false, 0
+	}
+	l.passed++
+	skipped, l.skipped = l.skipped, 0
+	return true, skipped
 }
 
 // A note is what the log line of a request will say.
@@ -105,7 +136,14 @@ func (f *front) line(r *http.Request, n *note, m *meter, took time.Duration) {
 	case status == 0:
 		status = http.StatusOK
 	}
+	suppressed := 0
 	switch {
+	case status == http.StatusServiceUnavailable: // nothing was decided, and the caller tries again
+		level = slog.LevelWarn
+		var tell bool
+		if tell, suppressed = f.unavailable.allow(time.Now()); !tell {
+			level = slog.LevelDebug
+		}
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelError
 	case n.quiet && status < http.StatusBadRequest:
@@ -114,6 +152,9 @@ func (f *front) line(r *http.Request, n *note, m *meter, took time.Duration) {
 	attrs := []slog.Attr{
 		slog.String("method", r.Method), slog.String("route", n.route), slog.Int("status", status),
 		slog.Duration("took", took), slog.Int64("bytes", m.bytes), slog.String("request_id", n.requestID),
+	}
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int("like_it_not_logged", suppressed))
 	}
 	if n.err != nil {
 		attrs = append(attrs, slog.String("err", n.err.Error()))

@@ -56,11 +56,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	defer listener.Close() // the server closes it; this is for the errors before
-	db, err := open(ctx, o)
+	s := newStarter(o)
+	db, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer closeDatabase(ctx, o, db)
 	c := o.Config
 	line, err := newLine(o)
 	if err != nil {
@@ -85,14 +86,18 @@ func Run(ctx context.Context, o Options) (err error) {
 		SweepEvery: every, BatchSize: c.StalenessDetection.BatchSize, DryRun: c.StalenessDetection.DryRun,
 		Metrics: m.Metrics, Log: o.Log,
 	})
-	if err := prepare(ctx, o, db, e); err != nil {
+	if err := s.prepare(ctx, db, e); err != nil {
 		return err
 	}
 	relay, err := newRelay(o, db, m.Metrics)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, o, listener, parts{db: db, engine: e, dlq: d, line: line, relay: relay, metrics: m.Handler()})
+	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
+	if err := m.ObserveLoops(p.loopCounts, deferredRows(db)); err != nil {
+		return err
+	}
+	return serve(ctx, o, listener, p)
 }
 
 // parts is what a server is made of.
@@ -103,12 +108,39 @@ type parts struct {
 	line    *line
 	relay   *emission.Relay
 	metrics http.Handler
+	loops   []*loop.Loop
+}
+
+// statuses says how the loops are.
+func (p parts) statuses() []loop.Status {
+	list := make([]loop.Status, len(p.loops))
+	for i, l := range p.loops {
+		list[i] = l.Status()
+	}
+	return list
+}
+
+// closeDatabase closes the connections, and does not wait for ever for one that is in
+// use.
+func closeDatabase(ctx context.Context, o Options, db *postgres.DB) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		db.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(lastMoment):
+		o.Log.WarnContext(ctx, "connections to the database are still in use at the end")
+	}
 }
 
 // serve runs everything until ctx ends or a part fails.
 func serve(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	// Requests, then loops, then what they use: two groups end one after another.
-	loopsCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	limit, end := context.WithCancel(context.WithoutCancel(ctx)) // of passes under way
+	defer end()
+	loopsCtx, stopLoops := context.WithCancel(loop.WithLimit(context.WithoutCancel(ctx), limit))
 	defer stopLoops()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -127,7 +159,20 @@ func serve(ctx context.Context, o Options, listener net.Listener, p parts) error
 	err = errors.Join(err, front.Wait())
 	o.Log.InfoContext(ctx, "stopping", "url", url)
 	stopLoops()
-	return errors.Join(err, loops.Wait())
+	return errors.Join(err, endLoops(context.WithoutCancel(ctx), o, loops, end))
+}
+
+// lastMoment is what passes get to end that were ended.
+const lastMoment = 5 * time.Second
+
+// endLoops waits for what the server does by itself: passes under way finish within
+// the shutdown timeout, and are ended then. One that does not end even then is named.
+func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) error {
+	timer := time.AfterFunc(o.Config.Server.ShutdownTimeout(), end)
+	defer timer.Stop()
+	limit, cancel := context.WithTimeout(ctx, o.Config.Server.ShutdownTimeout()+lastMoment)
+	defer cancel()
+	return loops.WaitUntil(limit)
 }
 
 // start starts what the parts do by themselves. When one of it ends, so does the
@@ -139,7 +184,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 			return f(postgres.Use(ctx, postgres.Timers))
 		})
 	}
-	for _, l := range append(p.engine.Loops(), p.dlq.Loops()...) {
+	for _, l := range p.loops {
 		run(l.Name, l.Run)
 	}
 	run("listen for work", p.engine.Listen)
@@ -161,7 +206,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	sinks := o.Config.Emission.SinkNames()
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
-		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks,
+		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
 	})
 	mounted := maps.Clone(o.Mount)
 	if o.Config.UI.Enabled {

@@ -41,6 +41,30 @@ func backlogs(db *postgres.DB) func(context.Context) ([]metrics.Backlog, error) 
 	}
 }
 
+// loopCounts is what the loops have done.
+func (p parts) loopCounts() []metrics.LoopCount {
+	var out []metrics.LoopCount
+	for _, s := range p.statuses() {
+		out = append(out, metrics.LoopCount{Name: s.Name, Passes: s.Passes, Failed: s.Failed, Late: s.Late})
+	}
+	return out
+}
+
+// deferredCount is how many rows that were set aside are counted.
+const deferredCount = 10_000
+
+// deferredRows reads how many rows are set aside, by the kind of work.
+func deferredRows(db *postgres.DB) func(context.Context) (map[string]int64, error) {
+	return func(ctx context.Context) (map[string]int64, error) {
+		list, err := db.DeferredCounts(postgres.Use(ctx, postgres.Timers), deferredCount)
+		out := make(map[string]int64, len(list))
+		for _, d := range list {
+			out[d.Kind] = d.Rows
+		}
+		return out, err
+	}
+}
+
 const lastMetrics = 5 * time.Second
 
 // stop sends what is left. That nobody takes it is no reason for a server to fail.

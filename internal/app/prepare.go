@@ -10,32 +10,64 @@ import (
 
 	"tasker"
 	"tasker/internal/engine"
+	"tasker/internal/loop"
 	"tasker/internal/postgres"
 	"tasker/internal/schema"
 	"tasker/internal/templatefile"
 )
 
-// How long a database that is not there yet is waited for, and how often it is
-// asked.
+// How long a database that is not there yet, or goes away while the server starts, is
+// waited for, and how often it is asked.
 const (
 	openPatience = 30 * time.Second
+	openFirst    = 100 * time.Millisecond // and twice as long each time
 	openAgain    = time.Second
 )
 
+// A starter does the steps of the start, each until it succeeds, as long as the
+// database may yet come up.
+type starter struct {
+	Options
+	deadline time.Time
+}
+
+func newStarter(o Options) *starter {
+	return &starter{Options: o, deadline: time.Now().Add(openPatience)}
+}
+
+// try does one step of the start, which must be safe to repeat.
+func (s *starter) try(ctx context.Context, step func() error) error {
+	for rest := openFirst; ; rest = min(2*rest, openAgain) {
+		err := Unreachable(step())
+		if err == nil || !mayComeUp(err) || time.Now().After(s.deadline) || ctx.Err() != nil {
+			return err
+		}
+		s.Log.WarnContext(ctx, "the database does not answer yet; trying again", "err", err)
+		loop.Sleep(ctx, rest)
+	}
+}
+
 // open connects to the database and checks that its schema is ours.
-func open(ctx context.Context, o Options) (*postgres.DB, error) {
-	db, err := connect(ctx, o)
+func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
+	c := s.Config.Database
+	err = s.try(ctx, func() (err error) {
+		db, err = postgres.Open(ctx, c.URL, postgres.Options{
+			MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout(), QueueTTL: s.Config.MessageQueue.RabbitMQ.WorkerQueueTTL(),
+			Announce: s.Config.MessageQueue.Transport == "rabbitmq",
+		})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	err = func() error {
+	err = s.try(ctx, func() error {
 		conn, err := db.Pool().Acquire(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Release()
 		return schema.Check(ctx, conn.Conn())
-	}()
+	})
 	if err != nil {
 		db.Close()
 		return nil, err
@@ -43,31 +75,8 @@ func open(ctx context.Context, o Options) (*postgres.DB, error) {
 	return db, nil
 }
 
-// connect waits for a database that is just starting.
-func connect(ctx context.Context, o Options) (*postgres.DB, error) {
-	c := o.Config.Database
-	deadline := time.Now().Add(openPatience)
-	for {
-		db, err := postgres.Open(ctx, c.URL, postgres.Options{
-			MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout(), QueueTTL: o.Config.MessageQueue.RabbitMQ.WorkerQueueTTL(),
-			Announce: o.Config.MessageQueue.Transport == "rabbitmq",
-		})
-		if err == nil {
-			return db, nil
-		}
-		err = Unreachable(err)
-		if !mayComeUp(err) || time.Now().After(deadline) || ctx.Err() != nil {
-			return nil, err
-		}
-		o.Log.WarnContext(ctx, "the database does not answer yet; trying again", "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(openAgain):
-		}
-	}
-}
-
-// mayComeUp tells a server that does not answer from one that refuses.
+// mayComeUp tells a database that does not answer, or goes away, from one that
+// refuses, and from all else that may be wrong.
 func mayComeUp(err error) bool {
 	var malformed *pgconn.ParseConfigError
 	var answer *pgconn.PgError
@@ -75,18 +84,24 @@ func mayComeUp(err error) bool {
 	case errors.As(err, &malformed):
 		return false
 	case errors.As(err, &answer):
-		return answer.Code == "57P03" // it is starting up
+		class := answer.Code[:2] // no connection, no resources, lost race, going down
+		return class == "08" || class == "53" || class == "40" || class == "57" || answer.Code == "25006" || postgres.IsSlow(err)
 	default:
-		return true
+		return postgres.IsAway(err)
 	}
 }
 
 // prepare brings into the database what the configuration and the files say.
-func prepare(ctx context.Context, o Options, db *postgres.DB, e *engine.Engine) error {
+func (s *starter) prepare(ctx context.Context, db *postgres.DB, e *engine.Engine) error {
+	o := s.Options
 	t := o.Config.StalenessDetection.Thresholds
-	changed, err := db.SetStalenessThresholds(ctx, postgres.Thresholds{
-		WaitingForDependencies: t.WaitingForDependenciesMinutes, WaitingForRetry: t.WaitingForRetryMinutes,
-		StepsInProcess: t.StepsInProcessMinutes, ErrorRecovery: t.ErrorRecoveryMinutes,
+	changed := false
+	err := s.try(ctx, func() (err error) {
+		changed, err = db.SetStalenessThresholds(ctx, postgres.Thresholds{
+			WaitingForDependencies: t.WaitingForDependenciesMinutes, WaitingForRetry: t.WaitingForRetryMinutes,
+			StepsInProcess: t.StepsInProcessMinutes, ErrorRecovery: t.ErrorRecoveryMinutes,
+		})
+		return err
 	})
 	if err != nil {
 		return err
@@ -96,8 +111,10 @@ func prepare(ctx context.Context, o Options, db *postgres.DB, e *engine.Engine) 
 			"tasks that stand in their state already follow within minutes; all servers of a database should have the same ones")
 	}
 	hidden := o.Config.Redaction.Rules()
-	err = db.SetRedaction(ctx, postgres.Redaction{
-		KeyPattern: hidden.Pattern(), Document: hidden.Document(), TextPatterns: hidden.Texts(), Paths: hidden.Paths(),
+	err = s.try(ctx, func() error {
+		return db.SetRedaction(ctx, postgres.Redaction{
+			KeyPattern: hidden.Pattern(), Document: hidden.Document(), TextPatterns: hidden.Texts(), Paths: hidden.Paths(),
+		})
 	})
 	if err != nil {
 		return err
@@ -110,7 +127,12 @@ func prepare(ctx context.Context, o Options, db *postgres.DB, e *engine.Engine) 
 		return err
 	}
 	for _, f := range files {
-		stored, created, err := e.RegisterTemplate(ctx, f.Template, f.Source)
+		var stored tasker.StoredTemplate
+		var created bool
+		err := s.try(ctx, func() (err error) {
+			stored, created, err = e.RegisterTemplate(ctx, f.Template, f.Source)
+			return err
+		})
 		switch {
 		case tasker.CodeOf(err) == tasker.Conflict:
 			return fmt.Errorf("%s: %w", f.Path, err)

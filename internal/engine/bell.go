@@ -130,9 +130,8 @@ func (e *Engine) tellOthers(ctx context.Context) error {
 			return nil
 		case <-e.bell.send:
 		}
-		message := e.instance.String() + " " + strings.Join(e.bell.takeUnsent(), " ")
 		sending, cancel := context.WithTimeout(ctx, sendDeadline)
-		_, err := e.db.Pool().Exec(sending, `SELECT pg_notify($1, $2)`, channel, message)
+		err := e.db.Notify(sending, channel, messages(e.instance.String(), e.bell.takeUnsent()))
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			e.log.WarnContext(ctx, "cannot tell others of work; they will find it by themselves", "err", err)
@@ -141,6 +140,22 @@ func (e *Engine) tellOthers(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// maxNotice is the size of a notification: PostgreSQL takes less than 8000 bytes.
+const maxNotice = 7900
+
+// messages spells who has work in which namespaces, in as many messages as it takes.
+func messages(from string, namespaces []string) []string {
+	var list []string
+	message := from
+	for _, n := range namespaces {
+		if len(message)+1+len(n) > maxNotice {
+			list, message = append(list, message), from
+		}
+		message += " " + n
+	}
+	return append(list, message)
 }
 
 func (e *Engine) hearOthers(ctx context.Context) error {

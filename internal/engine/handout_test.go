@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"tasker"
+	"tasker/internal/engine"
 )
 
 // The answer to a report carries the step that it made ready, and both were
@@ -111,4 +112,22 @@ func TestACancelledReportTakesNoWork(t *testing.T) {
 	h.wantStep(other, "one", tasker.StepEnqueued, 1)
 	h.accepted(success(a, `1`))
 	h.wantState(task, tasker.TaskComplete)
+}
+
+// Steps whose template cannot be read go back into the queue, and use no attempt.
+func TestStepsThatCannotBeHandedOutGoBack(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("one", step("one"))
+	task := h.create("one")
+	h.engine = engine.New(h.db, engine.Options{}) // that has read no template
+	h.exec(`ALTER TABLE tasker.task_templates RENAME COLUMN source TO gone`)
+	if list, err := h.engine.Claim(t.Context(), h.worker, 10, 0); err == nil {
+		t.Errorf("claimed %v", names(list))
+	}
+	h.wantStep(task, "one", tasker.StepEnqueued, 1)
+	h.exec(`ALTER TABLE tasker.task_templates RENAME COLUMN gone TO source`)
+	if a := h.claimOne("one"); a.Attempt != 1 {
+		t.Errorf("it is handed out as attempt %d", a.Attempt)
+	}
 }

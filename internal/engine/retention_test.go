@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"tasker"
 	"tasker/internal/engine"
 	"tasker/internal/loop"
+	"tasker/internal/postgres"
 )
 
 // What has ended long ago goes, with all that belongs to it; what runs, what
@@ -40,7 +42,7 @@ func TestRetention(t *testing.T) {
 	// today is old enough when an hour is.
 	for range 2 {
 		for _, state := range []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled} {
-			if _, err := h.db.PruneTasks(t.Context(), state, tasker.ID{}, day, 100); err != nil {
+			if _, err := h.db.PruneTasks(t.Context(), state, tasker.ID{}, day, postgres.PruneBounds{Tasks: 100, Steps: 1000}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -102,11 +104,11 @@ func TestRetentionGoesOnAfterWhatStays(t *testing.T) {
 	}
 	after := tasker.ID{}
 	for {
-		p, err := h.db.PruneTasks(t.Context(), tasker.TaskCancelled, after, -time.Minute, 2) // what was made just now counts
+		p, err := h.db.PruneTasks(t.Context(), tasker.TaskCancelled, after, -time.Minute, postgres.PruneBounds{Tasks: 2, Steps: 1000}) // what was made just now counts
 		h.must(err)
 		gone += p.Removed
 		kept += p.Seen - p.Removed
-		if p.Seen < 2 {
+		if !p.More {
 			break
 		}
 		after = *p.Last
@@ -121,5 +123,36 @@ func TestNothingIsRemovedUnlessAskedFor(t *testing.T) {
 	h := newHouse(t)
 	if slices.ContainsFunc(h.engine.Loops(), func(l *loop.Loop) bool { return strings.HasPrefix(l.Name, "retention") }) {
 		t.Error("an engine without a retention has loops for it")
+	}
+}
+
+// A batch is bounded by steps, so that one of big tasks takes no longer; a task that
+// cannot be removed keeps none behind it.
+func TestATaskThatCannotBeRemovedKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("pair", step("one"), step("two"))
+	var tasks []tasker.ID
+	for range 8 {
+		task := h.create("pair")
+		h.must(h.engine.CancelTask(t.Context(), task, "ann", "r"))
+		tasks = append(tasks, task)
+	}
+	p, err := h.db.PruneTasks(t.Context(), tasker.TaskCancelled, tasker.ID{}, -time.Minute, postgres.PruneBounds{Tasks: 100, Steps: 3})
+	h.must(err)
+	if p.Removed != 2 || !p.More || *p.Last != tasks[1] {
+		t.Errorf("a batch of 3 steps removed %d tasks up to %v, more: %v", p.Removed, p.Last, p.More)
+	}
+	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE DELETE ON tasker.tasks FOR EACH ROW WHEN (OLD.task_uuid = '%s') EXECUTE FUNCTION public.refuse()`, tasks[4]))
+	h.exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '1 hour', task_uuid = task_uuid`)
+	h.prune(time.Nanosecond)
+	if n := h.count("tasks"); n != 1 {
+		t.Errorf("%d tasks are left, want the one that cannot be removed", n)
+	}
+	h.exec(`DROP TRIGGER broken ON tasker.tasks`)
+	h.prune(time.Nanosecond)
+	if n := h.count("tasks"); n != 0 {
+		t.Errorf("%d tasks are left", n)
 	}
 }

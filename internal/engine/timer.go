@@ -44,7 +44,7 @@ func (e *Engine) Loops() []*loop.Loop {
 	}
 	return append(loops,
 		e.loop("deferred work", deferredEvery, e.RetryDeferred),
-		e.loop("workers", 10*time.Minute, e.forgetWorkers),
+		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 	)
 }
 
@@ -53,6 +53,12 @@ func (e *Engine) loop(name string, every time.Duration, pass func(context.Contex
 }
 
 const reclaimName = "reclaim leases"
+
+// spare marks a loop that no task waits for.
+func spare(l *loop.Loop) *loop.Loop {
+	l.Spare = true
+	return l
+}
 
 // A timer is a loop that does what is due by the clock.
 type timer struct {

@@ -76,3 +76,20 @@ func TestGroupStopsItsLoops(t *testing.T) {
 		}
 	})
 }
+
+func TestWaitUntilNamesWhatDidNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		release := make(chan struct{})
+		g := NewGroup(ctx)
+		g.Go("stubborn", func(context.Context) error { <-release; return nil })
+		g.Go("obedient", untilStopped(nil))
+		stop()
+		limit, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := g.WaitUntil(limit); err == nil || err.Error() != "did not end in time: stubborn" {
+			t.Errorf("got %v", err)
+		}
+		close(release)
+	})
+}

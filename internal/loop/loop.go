@@ -38,8 +38,16 @@ type Loop struct {
 
 	Log *slog.Logger
 
+	// Spare is a loop that nothing waits for, such as one that tidies up: that it
+	// fails is told, and is no reason to send no work to this process.
+	Spare bool
+
+	begun    atomic.Pointer[time.Time]
 	last     atomic.Pointer[time.Time]
+	good     atomic.Pointer[time.Time]
 	failures atomic.Int64
+	passes   atomic.Int64
+	failed   atomic.Int64
 }
 
 // Run makes the first pass at once, then one after each rest. When ctx ends it
@@ -49,6 +57,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.Every <= 0 || l.Pass == nil || l.Log == nil {
 		return fmt.Errorf("loop %q needs a positive Every, a Pass and a Log", l.Name)
 	}
+	now := time.Now()
+	l.begun.Store(&now)
 	wake := l.Wake
 	for ctx.Err() == nil {
 		select {
@@ -77,9 +87,45 @@ func (l *Loop) Failures() int {
 	return int(l.failures.Load())
 }
 
-// pass makes one pass, which ctx cannot interrupt, and returns what it asks for.
+// A Status is how a loop is.
+type Status struct {
+	Name     string
+	LastGood time.Time // when the last pass ended that did not fail; zero before the first
+	Failures int       // in a row
+	Late     bool      // no pass was good for so long that something is wrong
+	Spare    bool
+
+	Passes, Failed int64 // since the start
+}
+
+// Status says how the loop is. It is late when its last good pass, or its start
+// before the first, is longer ago than three passes with their rests may take.
+func (l *Loop) Status() Status {
+	s := Status{Name: l.Name, Failures: l.Failures(), Spare: l.Spare, Passes: l.passes.Load(), Failed: l.failed.Load()}
+	since := l.begun.Load()
+	if t := l.good.Load(); t != nil {
+		s.LastGood, since = *t, t
+	}
+	s.Late = since != nil && l.Timeout > 0 && time.Since(*since) > 3*(l.Every+l.Timeout)
+	return s
+}
+
+type limitKey struct{}
+
+// WithLimit returns a context whose loops end a pass that is under way when limit
+// ends: stopping waits for a pass, but not for ever.
+func WithLimit(ctx, limit context.Context) context.Context {
+	return context.WithValue(ctx, limitKey{}, limit)
+}
+
+// pass makes one pass, which ctx cannot interrupt but by its limit, and returns what it asks for.
 func (l *Loop) pass(ctx context.Context) (next time.Duration) {
-	ctx = context.WithoutCancel(ctx)
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	if limit, ok := ctx.Value(limitKey{}).(context.Context); ok {
+		stop := context.AfterFunc(limit, end)
+		defer stop()
+	}
 	if l.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.Timeout)
@@ -88,11 +134,14 @@ func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 	next, err := l.caught(ctx)
 	now := time.Now()
 	l.last.Store(&now)
+	l.passes.Add(1)
 	if err != nil {
+		l.failed.Add(1)
 		l.Log.ErrorContext(ctx, "pass failed", "loop", l.Name, "failures", l.failures.Add(1), "err", err)
 		return 0
 	}
 	l.failures.Store(0)
+	l.good.Store(&now)
 	return next
 }
 

@@ -312,3 +312,59 @@ func TestALoopThatFailsRestsLongerEachTime(t *testing.T) {
 		t.Errorf("after a good pass it rests %v", rest)
 	}
 }
+
+// A loop is late when it has made no good pass for three times as long as one may take.
+func TestALoopThatMakesNoGoodPassIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var fail error
+		l := &Loop{Name: "test", Every: time.Minute, Timeout: time.Minute, Log: discard,
+			Pass: func(context.Context) (time.Duration, error) { return 0, fail }}
+		go func() { _ = l.Run(ctx) }()
+		elapse(10 * time.Minute)
+		if s := l.Status(); s.Late || s.Failures != 0 || s.Passes < 9 || s.LastGood.IsZero() {
+			t.Errorf("a loop that is well: %+v", s)
+		}
+		fail = errors.New("down")
+		elapse(4 * time.Minute)
+		if s := l.Status(); s.Late || s.Failures == 0 {
+			t.Errorf("after 4 minutes: %+v", s)
+		}
+		elapse(4 * time.Minute)
+		if s := l.Status(); !s.Late || s.Failed == 0 {
+			t.Errorf("after 8 minutes without a good pass: %+v", s)
+		}
+		fail = nil
+		elapse(2 * time.Minute)
+		if s := l.Status(); s.Late || s.Failures != 0 {
+			t.Errorf("once it is well again: %+v", s)
+		}
+	})
+}
+
+// Stopping waits for a pass under way, up to the limit.
+func TestTheLimitEndsAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit, end := context.WithCancel(t.Context())
+		ctx, stop := context.WithCancel(WithLimit(t.Context(), limit))
+		l := &Loop{Name: "test", Every: usual, Log: discard, Pass: func(ctx context.Context) (time.Duration, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}}
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		synctest.Wait()
+		stop()
+		elapse(time.Hour)
+		select {
+		case <-ended:
+			t.Error("the pass was ended before its limit")
+		default:
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

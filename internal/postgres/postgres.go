@@ -142,6 +142,14 @@ func (db *DB) Close() { db.pool.Close() }
 // Ping reports whether the database answers.
 func (db *DB) Ping(ctx context.Context) error { return known(db.pool.Ping(ctx)) }
 
+// Notify sends notifications to whoever listens to the channel.
+func (db *DB) Notify(ctx context.Context, channel string, messages []string) error {
+	if _, err := db.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages); err != nil {
+		return fmt.Errorf("notify: %w", known(err))
+	}
+	return nil
+}
+
 // Pool is the connections for requests.
 func (db *DB) Pool() *pgxpool.Pool { return db.pool.of[General] }
 

@@ -20,18 +20,27 @@ WITH seen AS MATERIALIZED (
     ORDER BY t.task_uuid
     LIMIT $5
 ),
+sized AS MATERIALIZED (
+    SELECT s.task_uuid, sum(n.steps) OVER (ORDER BY s.task_uuid) - n.steps AS before
+    FROM seen s
+    CROSS JOIN LATERAL (SELECT count(*) AS steps FROM tasker.workflow_steps w WHERE w.task_uuid = s.task_uuid) n
+),
+few AS MATERIALIZED (
+    SELECT task_uuid FROM sized WHERE before < $6
+),
 old AS MATERIALIZED (
     SELECT t.task_uuid
-    FROM seen
-    JOIN tasker.tasks t ON t.task_uuid = seen.task_uuid
+    FROM few
+    JOIN tasker.tasks t ON t.task_uuid = few.task_uuid
     WHERE t.state = $1 AND t.updated_at < clock_timestamp() - $4::interval
     ORDER BY t.task_uuid
     FOR UPDATE OF t SKIP LOCKED
 )
 SELECT
     coalesce((SELECT array_agg(task_uuid) FROM old), '{}') AS old,
-    (SELECT count(*) FROM seen) AS seen,
-    (SELECT task_uuid FROM seen ORDER BY task_uuid DESC LIMIT 1) AS last`
+    (SELECT count(*) FROM few) AS seen,
+    (SELECT count(*) FROM seen) = $5 OR (SELECT count(*) FROM few) < (SELECT count(*) FROM seen) AS more,
+    (SELECT task_uuid FROM few ORDER BY task_uuid DESC LIMIT 1) AS last`
 
 const pruneTasks = `
 WITH old AS MATERIALIZED (
@@ -49,31 +58,47 @@ DELETE FROM tasker.tasks t USING old WHERE t.task_uuid = old.task_uuid`
 type Pruned struct {
 	Removed int
 	Seen    int
+	More    bool       // there are others behind
 	Last    *tasker.ID // of those seen, where the next batch goes on; nil when none was
 }
 
+// PruneBounds is how much one batch removes: the steps of its last task come on top.
+type PruneBounds struct{ Tasks, Steps int }
+
 // PruneTasks removes tasks in a final state that have not changed for age and
-// never had an investigation, with their steps and histories. It looks at up to
-// limit tasks after the one given, oldest first.
-func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, limit int) (p Pruned, err error) {
+// never had an investigation, with their steps and histories. It looks at tasks after
+// the one given, oldest first, as many as the bounds say, and at least one.
+func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, most PruneBounds) (p Pruned, err error) {
 	type locked struct {
 		Old  []tasker.ID
 		Seen int
+		More bool
 		Last *tasker.ID
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
-		rows, err := collect[locked](ctx, tx, lockOldTasks, string(state), after, firstID(time.Now().Add(-age)), age, limit)
+		rows, err := collect[locked](ctx, tx, lockOldTasks, string(state), after, firstID(time.Now().Add(-age)), age, most.Tasks, most.Steps)
 		if err != nil {
 			return err
 		}
 		removed, err := tx.Exec(ctx, pruneTasks, rows[0].Old)
-		p = Pruned{Removed: int(removed.RowsAffected()), Seen: rows[0].Seen, Last: rows[0].Last}
+		p = Pruned{Removed: int(removed.RowsAffected()), Seen: rows[0].Seen, More: rows[0].More, Last: rows[0].Last}
 		return err
 	})
 	if err != nil {
 		return Pruned{}, fmt.Errorf("remove finished tasks: %w", err)
 	}
 	return p, nil
+}
+
+// NextToPrune returns the task after the one given, oldest first, that is in a state;
+// nil if there is none.
+func (db *DB) NextToPrune(ctx context.Context, state tasker.TaskState, after tasker.ID) (*tasker.ID, error) {
+	rows, err := db.dueTasks(ctx, `
+		SELECT task_uuid FROM tasker.tasks WHERE state = $2 AND task_uuid > $3 ORDER BY task_uuid LIMIT $1`, 1, string(state), after)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
 }
 
 // firstID is before all ids that are made from an instant on.

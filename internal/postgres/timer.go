@@ -158,9 +158,10 @@ func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) 
 	return db.dueTasks(ctx, tasksToStart, limit)
 }
 
-func (db *DB) dueTasks(ctx context.Context, sql string, limit int) ([]tasker.ID, error) {
+// dueTasks runs a query for tasks; its first argument is the limit.
+func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
 	type row struct{ TaskUUID tasker.ID }
-	rows, err := collect[row](ctx, db.pool, sql, limit)
+	rows, err := collect[row](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("look for tasks that are due: %w", known(err))
 	}

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -108,9 +110,35 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		}, func() float64 { return 1 }),
 	)
 	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelError), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes,
+		ErrorLog: scrapeLog{o.Log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes,
 	})
 	return &Service{Metrics: m, handler: handler, provider: provider}, nil
+}
+
+// ObserveLoops adds what the loops of the server do; see [metrics.Metrics.ObserveLoops].
+func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(context.Context) (map[string]int64, error)) error {
+	return s.Metrics.ObserveLoops(s.provider, loops, deferred)
+}
+
+// A scrapeLog takes what goes wrong in answering a scrape. One that went away in the
+// middle is nobody's error, and would be told once for each metric that was left.
+type scrapeLog struct{ log *slog.Logger }
+
+// Println logs what Prometheus's handler says.
+func (l scrapeLog) Println(v ...any) {
+	for _, x := range v {
+		if err, ok := x.(error); ok && gone(err) {
+			l.log.Debug("a scrape went away before its end", "err", err)
+			return
+		}
+	}
+	l.log.Error(strings.TrimSpace(fmt.Sprintln(v...)))
+}
+
+// gone reports whether an error says that the other side has hung up.
+func gone(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // maxScrapes is how many may scrape at once; others get 503.

@@ -1,0 +1,72 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/auth"
+	"tasker/internal/loop"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+)
+
+// Readiness depends on the loops that tasks wait for, and tells of all, and of what
+// was set aside.
+func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
+	t.Parallel()
+	db, err := postgres.Open(t.Context(), pgtest.New(t).URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	statuses := []loop.Status{{Name: "retry steps", LastGood: time.Now()}, {Name: "retention", Spare: true, Late: true, Failures: 9}}
+	handler := New(t.Context(), Options{DB: db, Loops: func() []loop.Status { return statuses }})
+	get := func(status int, words ...string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
+		if w.Code != status {
+			t.Errorf("ready: %d, want %d", w.Code, status)
+		}
+		for _, word := range words {
+			if !strings.Contains(w.Body.String(), word) {
+				t.Errorf("%s does not say %s", w.Body, word)
+			}
+		}
+		if status == http.StatusOK && len(words) == 2 && strings.Contains(w.Body.String(), "deferred") {
+			t.Errorf("%s tells of what was set aside, and nothing was", w.Body)
+		}
+	}
+	get(http.StatusOK, `"retry steps":{"status":"healthy","last_good_at":`, `"retention":{"status":"late","failures":9}`)
+	if _, err := db.DeferWork(t.Context(), postgres.RetrySteps, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: tasker.NewID()}, Err: fmt.Errorf("broken")}}); err != nil {
+		t.Fatal(err)
+	}
+	get(http.StatusOK, `"deferred_work":{"status":"degraded"`, "retry: 1", "tasker.deferred_work")
+	statuses[0].Late, statuses[0].Failures = true, 3
+	get(http.StatusServiceUnavailable, `"loops":{"status":"unhealthy"`, `"retry steps":{"status":"late"`)
+}
+
+// A server without its database does not fill the log: 503s are warnings, a few a
+// second, and it is told how many were left out.
+func TestLinesOfUnavailableAreFew(t *testing.T) {
+	t.Parallel()
+	var text bytes.Buffer
+	f := &front{guard: &auth.Guard{}, log: slog.New(slog.NewTextHandler(&text, nil))}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/tasks", http.NoBody)
+	for range 1000 {
+		f.line(r, &note{}, &meter{status: http.StatusServiceUnavailable}, 0)
+	}
+	f.unavailable.second-- // another second
+	f.line(r, &note{}, &meter{status: http.StatusServiceUnavailable}, 0)
+	said := text.String()
+	if lines := strings.Count(said, "\n"); lines > 4*linesPerSecond || strings.Contains(said, "level=ERROR") || !strings.Contains(said, "like_it_not_logged=") {
+		t.Errorf("%d lines:\n%s", lines, said)
+	}
+}

@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A cache that is full forgets what was not used for longest, and nothing else.
+func TestACacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
+	t.Parallel()
+	c := newCache[int, string](3)
+	for i := range 3 {
+		c.put(i, fmt.Sprint(i))
+	}
+	c.get(0)
+	c.put(3, "3")
+	c.put(3, "three")
+	for k, want := range map[int]string{0: "0", 2: "2", 3: "three"} {
+		if got, ok := c.get(k); !ok || got != want {
+			t.Errorf("%d is %q, %v", k, got, ok)
+		}
+	}
+	if v, ok := c.get(1); ok {
+		t.Errorf("1 is still %q", v)
+	}
+	c.drop(0)
+	if _, ok := c.get(0); ok || len(c.m) != 2 || c.order.Len() != 2 {
+		t.Errorf("after a drop %d are there", len(c.m))
+	}
+}
+
+// However many namespaces have work, each message fits a notification and all are told.
+func TestMessagesFitANotification(t *testing.T) {
+	t.Parallel()
+	var namespaces, told []string
+	for i := range 300 {
+		namespaces = append(namespaces, fmt.Sprintf("%0128d", i))
+	}
+	for _, m := range messages("me", namespaces) {
+		if len(m) >= 8000 {
+			t.Errorf("a message of %d bytes", len(m))
+		}
+		words := strings.Fields(m)
+		if words[0] != "me" {
+			t.Errorf("a message of %q", words[0])
+		}
+		told = append(told, words[1:]...)
+	}
+	if strings.Join(told, " ") != strings.Join(namespaces, " ") {
+		t.Errorf("%d of %d namespaces are told", len(told), len(namespaces))
+	}
+}

@@ -1,0 +1,82 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// A LoopCount is what a loop of this server has done since the start.
+type LoopCount struct {
+	Name           string
+	Passes, Failed int64
+	Late           bool // it has made no good pass for too long
+}
+
+// ObserveLoops adds the counters of the loops, and the gauge of rows that were set
+// aside, which deferred reads by the kind of work. While that cannot be read the
+// gauge keeps its last value.
+func (m *Metrics) ObserveLoops(
+	provider metric.MeterProvider, loops func() []LoopCount, deferred func(context.Context) (map[string]int64, error),
+) error {
+	meter := provider.Meter(scope)
+	var passes, failures metric.Int64ObservableCounter
+	var late, rows metric.Int64ObservableGauge
+	for _, c := range []struct {
+		into        *metric.Int64ObservableCounter
+		name, about string
+	}{
+		{&passes, "tasker.loop.passes.total", "Passes of this server's loops, good and bad."},
+		{&failures, "tasker.loop.failures.total", "Passes of this server's loops that failed."},
+	} {
+		var err error
+		if *c.into, err = meter.Int64ObservableCounter(c.name, metric.WithDescription(c.about)); err != nil {
+			return fmt.Errorf("metric %s: %w", c.name, err)
+		}
+	}
+	observed, err := makeGauges(meter, []gauge{
+		{&late, "tasker.loop.late", "1 while a loop of this server has made no good pass for too long, else 0."},
+		{&rows, "tasker.deferred.rows", "Tasks and steps that were set aside because work on them failed, by the kind of work; at most 10000 are counted. The same in every server."},
+	})
+	if err != nil {
+		return err
+	}
+	known := map[string]int64{} // kinds seen stay, at 0
+	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		for _, l := range loops() {
+			of := metric.WithAttributes(attribute.String("loop", l.Name))
+			o.ObserveInt64(passes, l.Passes, of)
+			o.ObserveInt64(failures, l.Failed, of)
+			isLate := int64(0)
+			if l.Late {
+				isLate = 1
+			}
+			o.ObserveInt64(late, isLate, of)
+		}
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		defer cancel()
+		counts, err := deferred(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err != nil {
+			m.log.WarnContext(ctx, "rows that were set aside could not be counted; the metric keeps its last value", "err", err)
+		} else {
+			for kind := range known {
+				known[kind] = 0
+			}
+			for kind, n := range counts {
+				known[kind] = n
+			}
+		}
+		for kind, n := range known {
+			o.ObserveInt64(rows, n, metric.WithAttributes(attribute.String("kind", kind)))
+		}
+		return nil
+	}, append(observed, passes, failures)...)
+	if err != nil {
+		return fmt.Errorf("metrics of the loops: %w", err)
+	}
+	return nil
+}
