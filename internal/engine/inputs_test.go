@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker"
 	"tasker/internal/engine"
 )
@@ -190,7 +192,6 @@ func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 		}
 	}
 	h.wantState(task, tasker.TaskComplete)
-	var wrong []string
 	rows, err := h.pool.Query(t.Context(), `
 		SELECT format('%s: %s %s %s', s.name, t.context_bytes, s.results_bytes, s.inputs_bytes)
 		FROM tasker.workflow_steps s
@@ -200,11 +201,8 @@ func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 		   OR s.inputs_bytes IS DISTINCT FROM t.context_bytes + coalesce((
 		      SELECT sum(p.results_bytes) FROM tasker.workflow_steps p WHERE p.step_uuid = ANY (s.parent_uuids)), 0)`)
 	h.must(err)
-	for rows.Next() {
-		var line string
-		h.must(rows.Scan(&line))
-		wrong = append(wrong, line)
-	}
+	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	h.must(err)
 	if len(wrong) > 0 {
 		t.Errorf("wrong sizes: %v", wrong)
 	}
@@ -323,16 +321,12 @@ func TestResultsThatNoWorkerCanBeGiven(t *testing.T) {
 }
 
 // waiting returns what is enqueued.
-func (h *house) waiting() (list []tasker.StepRef) {
+func (h *house) waiting() []tasker.StepRef {
 	h.Helper()
 	rows, err := h.pool.Query(h.Context(), `SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE state = 'enqueued'`)
 	h.must(err)
-	defer rows.Close()
-	for rows.Next() {
-		var s tasker.StepRef
-		h.must(rows.Scan((*[16]byte)(&s.TaskUUID), (*[16]byte)(&s.StepUUID)))
-		list = append(list, s)
-	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[tasker.StepRef])
+	h.must(err)
 	return list
 }
 
