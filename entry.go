@@ -70,6 +70,7 @@ type Entry struct {
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
 	History          []EntryChange // only where one entry is asked for
+	MoreHistory      bool          // there is more behind it
 }
 
 // An EntryChange is one row of an entry's history.

@@ -51,6 +51,10 @@ const (
 	// is replaced by its size, its digest, and where it can be read.
 	MaxSnapshotBytes = 4 << 20
 
+	// MaxEntryNoteBytes bounds the notes and metadata that people write into one
+	// investigation, all changes of it together.
+	MaxEntryNoteBytes = 1 << 20
+
 	// MaxFailureBytes bounds what is kept of the context of a failure.
 	MaxFailureBytes = 64 << 10
 )

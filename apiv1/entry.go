@@ -31,7 +31,8 @@ type Entry struct {
 	CurrentTaskState string          `json:"current_task_state" doc:"State of the task now, not when the entry was opened."`
 	CreatedAt        time.Time       `json:"created_at"`
 	UpdatedAt        time.Time       `json:"updated_at"`
-	History          []EntryChange   `json:"history,omitempty" doc:"Only where one entry is asked for by its id."`
+	History          []EntryChange   `json:"history,omitempty" doc:"Only where one entry is asked for by its id: up to 500 lines."`
+	HistoryHasMore   bool            `json:"history_has_more,omitempty" doc:"There is more behind these lines; ask with history_offset."`
 }
 
 // EntryChange is one row of an entry's history, oldest first.
@@ -127,7 +128,7 @@ func FromEntry(e tasker.Entry) Entry {
 		DLQTimestamp: e.At.UTC(), ResolutionStatus: string(e.ResolutionStatus), ResolutionNotes: e.ResolutionNotes,
 		ResolvedAt: utc(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
 		RecoveredAt: utc(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),
-		CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(),
+		CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(), HistoryHasMore: e.MoreHistory,
 	}
 	for _, c := range e.History {
 		out.History = append(out.History, EntryChange{

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"tasker"
@@ -26,10 +27,18 @@ func (c *Client) Entries(ctx context.Context, q EntryQuery) ([]apiv1.Entry, erro
 	return answer, err
 }
 
-// Entry returns an investigation with its history.
+// Entry returns an investigation with its history, at most 500 lines of it;
+// [Client.EntryFrom] has the rest.
 func (c *Client) Entry(ctx context.Context, entry tasker.ID) (apiv1.Entry, error) {
 	var answer apiv1.Entry
 	err := c.get(ctx, &answer, nil, "v1", "dlq", "entry", entry.String())
+	return answer, err
+}
+
+// EntryFrom returns an investigation with what its history has behind offset lines.
+func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (apiv1.Entry, error) {
+	var answer apiv1.Entry
+	err := c.get(ctx, &answer, url.Values{"history_offset": {strconv.Itoa(offset)}}, "v1", "dlq", "entry", entry.String())
 	return answer, err
 }
 

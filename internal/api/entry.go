@@ -55,7 +55,7 @@ func (s *server) oneEntry(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	e, err := s.db.Entry(x.ctx, id)
+	e, err := s.db.EntryFrom(x.ctx, id, x.int("history_offset"))
 	if err != nil {
 		return err
 	}

@@ -189,6 +189,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", tag: "dlq",
 			summary: "One investigation with its snapshot and history",
+			params:  []param{intParam("history_offset", "Lines of the history to pass over.", 0, maxOffset, 0)},
 			answers: map[int]any{http.StatusOK: apiv1.Entry{}},
 			serve:   s.oneEntry,
 		},

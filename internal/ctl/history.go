@@ -30,10 +30,33 @@ func (p *program) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list := append([]apiv1.EntryChange{}, e.History...) // none is [] in JSON
+			list, err := p.wholeHistory(c.Context(), e)
+			if err != nil {
+				return err
+			}
 			return p.show(list, func() { p.listHistory(list) })
 		},
 	}
+}
+
+// wholeHistory returns the history of an investigation, page by page.
+func (p *program) wholeHistory(ctx context.Context, e apiv1.Entry) ([]apiv1.EntryChange, error) {
+	list := append([]apiv1.EntryChange{}, e.History...) // none is [] in JSON
+	for e.HistoryHasMore && len(e.History) > 0 {
+		id, err := readID("dlq_entry_uuid", e.DLQEntryUUID)
+		if err != nil {
+			return nil, err
+		}
+		api, err := p.api()
+		if err != nil {
+			return nil, err
+		}
+		if e, err = api.EntryFrom(ctx, id, len(list)); err != nil {
+			return nil, err
+		}
+		list = append(list, e.History...)
+	}
+	return list, nil
 }
 
 func (p *program) listHistory(list []apiv1.EntryChange) {

@@ -82,6 +82,9 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 	if u.Status != nil && *u.Status == before.ResolutionStatus {
 		u.Status = nil // pending as it is
 	}
+	if err := mayGrow(ctx, tx, id, u); err != nil {
+		return update{}, err
+	}
 	changed, err := tx.UpdateEntry(ctx, id, u)
 	if err != nil {
 		return update{}, err
@@ -100,6 +103,34 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 	}
 	entry, err := tx.Entry(ctx, id)
 	return update{entry: entry, ended: u.Status != nil, next: next}, err
+}
+
+// mayGrow refuses notes and metadata for which an investigation has no room left.
+// It can be ended all the same.
+func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) error {
+	if u.Status != nil {
+		return nil
+	}
+	more := 0
+	if u.Notes != nil {
+		more = len(*u.Notes)
+	}
+	if len(u.Metadata) > 0 {
+		bytes, err := payload.Measure(u.Metadata, payload.Limits{})
+		if err != nil {
+			return err
+		}
+		more += bytes
+	}
+	have, err := tx.NoteBytes(ctx, id)
+	if err != nil {
+		return err
+	}
+	if have+more > tasker.MaxEntryNoteBytes {
+		return tasker.Errorf(tasker.TooLarge, "investigation %s has %d bytes of notes and metadata, and there is no room for %d more: %d is the limit of one "+
+			"investigation; keep what is large elsewhere and note where, or end the investigation", id, have, more, tasker.MaxEntryNoteBytes)
+	}
+	return nil
 }
 
 // mayWriteOff refuses to write off a task that is complete, or that may yet go on

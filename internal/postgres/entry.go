@@ -86,8 +86,13 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 
 const entryColumns = `
     d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text, d.detail_code, d.detected_by,
-    d.dlq_timestamp, d.task_snapshot, d.resolution_status::text, tasker.redact_note(d.resolution_notes) AS resolution_notes,
-    d.resolved_at, d.resolved_by, tasker.redact_document(d.metadata) AS metadata, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at, t.state AS current_task_state`
+    d.dlq_timestamp, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
+    t.state AS current_task_state, `
+
+// entryDocuments are the columns of a table or function that may be large.
+func entryDocuments(of string) string {
+	return of + ".task_snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
+}
 
 type entryRow struct {
 	DlqEntryUUID     tasker.ID
@@ -122,9 +127,10 @@ func (r entryRow) entry() tasker.Entry {
 	}
 }
 
-// Entries lists investigations, newest first.
+// Entries lists investigations, newest first. Snapshots and metadata that do not fit
+// into the list are replaced by a [tasker.Omission]; [DB.Entry] has them.
 func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
-	where, args := "true", []any{f.Limit, f.Offset}
+	where, args := "true", []any{f.Limit, f.Offset, listBudget}
 	if f.Status != "" {
 		args = append(args, string(f.Status))
 		where += fmt.Sprintf(" AND d.resolution_status = $%d::text::tasker.dlq_resolution_status", len(args))
@@ -134,11 +140,18 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 		where += fmt.Sprintf(" AND d.dlq_reason = $%d::text::tasker.dlq_reason", len(args))
 	}
 	return entries(ctx, db.pool, `
-		SELECT `+entryColumns+`
-		FROM tasker.tasks_dlq d
+		WITH page AS MATERIALIZED (
+			SELECT d.dlq_entry_uuid AS id, row_number() OVER (ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC) AS place
+			FROM tasker.tasks_dlq d
+			WHERE `+where+`
+			ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1 OFFSET $2
+		)
+		SELECT `+entryColumns+entryDocuments("l")+`
+		FROM page p
+		JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = p.id
 		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
-		WHERE `+where+`
-		ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1 OFFSET $2`, args...)
+		JOIN tasker.entry_documents(ARRAY(SELECT id FROM page ORDER BY place), $3) l ON l.dlq_entry_uuid = d.dlq_entry_uuid
+		ORDER BY p.place`, args...)
 }
 
 func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Entry, error) {
@@ -153,8 +166,8 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 	return out, nil
 }
 
-const selectEntry = `
-SELECT ` + entryColumns + `
+var selectEntry = `
+SELECT ` + entryColumns + entryDocuments("d") + `
 FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.dlq_entry_uuid = $1`
@@ -179,8 +192,31 @@ func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
 		return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "no investigation %s", id)
 	}
 	e := found[0]
-	e.History, err = entryHistory(ctx, q, id)
+	e.History, e.MoreHistory, err = entryHistory(ctx, q, id, 0)
 	return e, err
+}
+
+// EntryFrom is [DB.Entry] with a later part of the history.
+func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.Entry, error) {
+	e, err := entry(ctx, db.pool, id)
+	if err == nil && offset > 0 {
+		e.History, e.MoreHistory, err = entryHistory(ctx, db.pool, id, offset)
+	}
+	return e, err
+}
+
+// NoteBytes returns how many bytes of notes and metadata the history of an
+// investigation has, those that the engine wrote left out.
+func (tx *Tx) NoteBytes(ctx context.Context, id tasker.ID) (int, error) {
+	var bytes int
+	err := tx.QueryRow(ctx, `
+		SELECT coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)
+		FROM tasker.tasks_dlq_history
+		WHERE dlq_entry_uuid = $1 AND event = 'updated'`, id).Scan(&bytes)
+	if err != nil {
+		return 0, fmt.Errorf("measure the notes of investigation %s: %w", id, err)
+	}
+	return bytes, nil
 }
 
 // WrittenNotes returns the notes of an investigation as they were written, to be
@@ -197,7 +233,7 @@ func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
 // it. The error is NotFound when the task does not exist or never had one.
 func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
 	found, err := entries(ctx, db.pool, `
-		SELECT `+entryColumns+`
+		SELECT `+entryColumns+entryDocuments("d")+`
 		FROM tasker.tasks_dlq d
 		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 		WHERE d.task_uuid = $1
@@ -214,7 +250,32 @@ func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, er
 	return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "task %s has no investigation: it was never stuck", task)
 }
 
-func entryHistory(ctx context.Context, q querier, id tasker.ID) ([]tasker.EntryChange, error) {
+// maxEntryHistory is how many lines of the history of an investigation are read at
+// once.
+const maxEntryHistory = 500
+
+// The size of metadata is known from what it takes in the database: numbers are
+// spelled out, and what is compressed may be 64 KiB.
+const selectEntryHistory = `
+SELECT changed_at, actor, event, coalesce(from_status::text, '') AS from_status, to_status::text,
+    tasker.redact_note(CASE WHEN fits OR length(notes) <= 500 THEN notes ELSE left(notes, 500) || '…' END) AS notes,
+    CASE WHEN fits THEN tasker.redact_document(metadata)
+        ELSE tasker.omission(metadata, format('/v1/dlq/entry/%s?history_offset=%s', $1::uuid, place - 1)) END AS metadata
+FROM (
+    SELECT h.*, sum(coalesce(octet_length(notes), 0) + coalesce(least(
+        pg_column_size(metadata)::bigint * CASE WHEN pg_column_compression(metadata) IS NULL THEN 32 ELSE 98304 END, 98304), 0)) OVER (ORDER BY place) <= $4 AS fits
+    FROM (
+        SELECT p.*, row_number() OVER (ORDER BY history_id) AS place
+        FROM tasker.tasks_dlq_history p
+        WHERE dlq_entry_uuid = $1
+        ORDER BY history_id LIMIT $3 OFFSET $2
+    ) h
+) m
+ORDER BY place`
+
+// entryHistory returns a part of the history of an investigation, oldest first, and
+// says whether there is more behind it.
+func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
 	type row struct {
 		ChangedAt  time.Time
 		Actor      string
@@ -224,15 +285,11 @@ func entryHistory(ctx context.Context, q querier, id tasker.ID) ([]tasker.EntryC
 		Notes      *string
 		Metadata   json.RawMessage
 	}
-	rows, err := collect[row](ctx, q, `
-		SELECT changed_at, actor, event, coalesce(from_status::text, '') AS from_status, to_status::text,
-			tasker.redact_note(notes) AS notes, tasker.redact_document(metadata) AS metadata
-		FROM tasker.tasks_dlq_history
-		WHERE dlq_entry_uuid = $1
-		ORDER BY history_id`, id)
+	rows, err := collect[row](ctx, q, selectEntryHistory, id, offset, maxEntryHistory+1, listBudget)
 	if err != nil {
-		return nil, fmt.Errorf("read history of investigation: %w", known(err))
+		return nil, false, fmt.Errorf("read history of investigation: %w", known(err))
 	}
+	rows, more := page(rows, maxEntryHistory)
 	out := make([]tasker.EntryChange, len(rows))
 	for i, r := range rows {
 		out[i] = tasker.EntryChange{
@@ -240,7 +297,7 @@ func entryHistory(ctx context.Context, q querier, id tasker.ID) ([]tasker.EntryC
 			To: tasker.ResolutionStatus(r.ToStatus), Notes: r.Notes, Metadata: r.Metadata,
 		}
 	}
-	return out, nil
+	return out, more, nil
 }
 
 // The status moves only away from pending: who comes second finds no row.

@@ -10,15 +10,23 @@ import (
 )
 
 // Readiness is told by the one function that people call from psql as well.
-const selectSteps = `
+const stepColumns = `
 SELECT
     s.step_uuid, s.task_uuid, s.name, s.step_type, s.handler, s.state, s.state_since,
     r.dependencies_satisfied, r.retry_eligible, r.ready_for_execution, r.total_parents, r.completed_parents,
     s.attempts, s.max_attempts, s.retryable, s.parent_uuids,
     CASE WHEN s.state = 'in_progress' THEN s.worker_uuid END AS worker_uuid, s.lease_expires_at,
-    s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at, s.results, s.error
+    s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at, `
+
+const selectStep = stepColumns + `s.results, s.error
 FROM tasker.get_step_readiness_status($1, $2) r
 JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
+WHERE s.task_uuid = $1`
+
+const selectSteps = stepColumns + `d.results, d.error
+FROM tasker.get_step_readiness_status($1) r
+JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
+LEFT JOIN tasker.step_documents($1, $2) d ON d.step_uuid = s.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.step_uuid`
 
@@ -63,10 +71,15 @@ func (r stepRow) step() tasker.Step {
 	}
 }
 
-// Steps returns the steps of a task in the order of the template. The error is
-// NotFound when there is no such task.
+// listBudget bounds the documents of one list; there is as much room again for what
+// is around them.
+const listBudget = tasker.MaxAnswerBytes / 2
+
+// Steps returns the steps of a task in the order of the template. Results and
+// errors that do not fit into the list are replaced by a [tasker.Omission]; [DB.Step]
+// has them. The error is NotFound when there is no such task.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
-	list, err := steps(ctx, db.pool, task, nil)
+	list, err := steps(ctx, db.pool, selectSteps, task, listBudget)
 	if err == nil && len(list) == 0 { // a task has at least one step
 		return nil, noTask(task)
 	}
@@ -100,14 +113,14 @@ func (db *DB) HideErrors(ctx context.Context, steps []tasker.Step) error {
 // Step returns a step of a task. The error is NotFound when there is no such
 // task, or when the step is not one of its steps.
 func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
-	list, err := steps(ctx, db.pool, task, []tasker.ID{step})
+	list, err := steps(ctx, db.pool, selectStep, task, []tasker.ID{step})
 	if err != nil {
 		return tasker.Step{}, err
 	}
 	if len(list) > 0 {
 		return list[0], nil
 	}
-	if _, err := db.Steps(ctx, task); err != nil {
+	if _, err := db.Task(ctx, task); err != nil {
 		return tasker.Step{}, err
 	}
 	return tasker.Step{}, noStep(task, step)
@@ -116,7 +129,7 @@ func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 // Step is [DB.Step] inside a transaction, without telling a missing task from a
 // missing step.
 func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
-	list, err := steps(ctx, tx, task, []tasker.ID{step})
+	list, err := steps(ctx, tx, selectStep, task, []tasker.ID{step})
 	if err != nil {
 		return tasker.Step{}, err
 	}
@@ -130,8 +143,8 @@ func noStep(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 }
 
-func steps(ctx context.Context, q querier, task tasker.ID, only []tasker.ID) ([]tasker.Step, error) {
-	rows, err := collect[stepRow](ctx, q, selectSteps, task, only)
+func steps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Step, error) {
+	rows, err := collect[stepRow](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read steps: %w", known(err))
 	}

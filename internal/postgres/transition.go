@@ -24,15 +24,64 @@ type transitionRow struct {
 	CreatedAt    time.Time
 }
 
+// movesWithin selects a page of moves, given as a query with its limit and in its
+// order, as far as their details and reasons fit into the budget of a list: the
+// others are cut and replaced by an omission that tells the path of the whole. A
+// detail is the error of a failure, with 96 KiB at most; how large a compressed one
+// is, is known only when it is read.
+func movesWithin(page, detail, reason, path string) string {
+	return fmt.Sprintf(`
+		SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, coalesce(actor, '') AS actor,
+			coalesce(CASE WHEN fits OR length(reason) <= 500 THEN %[3]s ELSE left(%[3]s, 500) || '…' END, '') AS reason,
+			CASE WHEN fits THEN %[2]s ELSE tasker.omission(detail, %[4]s) END AS detail, created_at
+		FROM (
+			SELECT h.*, sum(coalesce(octet_length(reason), 0) + coalesce(least(
+				pg_column_size(detail)::bigint * CASE WHEN pg_column_compression(detail) IS NULL THEN 32 ELSE 98304 END, 98304), 0)) OVER (ORDER BY place) <= %[5]d AS fits
+			FROM (SELECT p.*, row_number() OVER () AS place FROM (%[1]s) p) h
+		) m
+		ORDER BY place`, page, detail, reason, path, listBudget)
+}
+
+const (
+	taskMoves = `
+		SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
+			NULL::uuid AS worker_uuid, actor, reason, detail, created_at
+		FROM tasker.task_transitions
+		WHERE task_uuid = $1
+		ORDER BY transition_id`
+	stepMoves = `
+		SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at
+		FROM tasker.workflow_step_transitions
+		WHERE task_uuid = $1`
+
+	taskMovesPath = `format('/v1/tasks/%s/transitions', task_uuid)`
+	stepMovesPath = `format('/v1/tasks/%s/workflow_steps/%s/transitions', task_uuid, step_uuid)`
+	oneMove       = ` || format('?limit=1&offset=%s', $3 + place - 1)`
+)
+
+var (
+	taskTransitions = movesWithin(taskMoves+` LIMIT $2 OFFSET $3`, "detail", "reason", taskMovesPath+oneMove)
+	stepTransitions = movesWithin(stepMoves+` AND step_uuid = $4 ORDER BY transition_id LIMIT $2 OFFSET $3`,
+		"detail", "reason", stepMovesPath+oneMove)
+
+	newestTaskTransitions = movesWithin(taskMoves+` DESC LIMIT $2`, "tasker.redact_document(detail)", "tasker.redact_note(reason)", taskMovesPath)
+	newestStepTransitions = movesWithin(stepMoves+` AND step_uuid = $3 ORDER BY transition_id DESC LIMIT $2`,
+		`CASE WHEN to_state = 'error' THEN tasker.redact_error(detail) ELSE tasker.redact_document(detail) END`,
+		"tasker.redact_note(reason)", stepMovesPath)
+
+	// Of both histories the newest are read by the key, and of these the newest taken.
+	taskHistory = movesWithin(`
+		SELECT * FROM (
+			(`+taskMoves+` DESC LIMIT $2) UNION ALL (`+stepMoves+` ORDER BY transition_id DESC LIMIT $2)
+		) b
+		ORDER BY created_at DESC, step_uuid IS NULL DESC, transition_id DESC LIMIT $2`,
+		"detail", "reason", `CASE WHEN step_uuid IS NULL THEN `+taskMovesPath+` ELSE `+stepMovesPath+` END`)
+)
+
 // TaskTransitions returns the history of a task, oldest first, and says whether
 // there is more. The error is NotFound when there is no such task.
 func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
-	list, more, err := db.transitions(ctx, limit, `
-		SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
-			NULL::uuid AS worker_uuid, coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
-		FROM tasker.task_transitions
-		WHERE task_uuid = $1
-		ORDER BY transition_id LIMIT $2 OFFSET $3`, task, limit+1, offset)
+	list, more, err := db.transitions(ctx, limit, taskTransitions, task, limit+1, offset)
 	if err == nil && len(list) == 0 {
 		_, err = db.Task(ctx, task)
 	}
@@ -42,25 +91,12 @@ func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset
 // StepTransitions returns the history of a step, oldest first, and says whether
 // there is more. The error is NotFound when the task has no such step.
 func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
-	list, more, err := db.transitions(ctx, limit, `
-		SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid,
-			coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
-		FROM tasker.workflow_step_transitions
-		WHERE task_uuid = $1 AND step_uuid = $4
-		ORDER BY transition_id LIMIT $2 OFFSET $3`, task, limit+1, offset, step)
+	list, more, err := db.transitions(ctx, limit, stepTransitions, task, limit+1, offset, step)
 	if err == nil && len(list) == 0 {
 		_, err = db.Step(ctx, task, step)
 	}
 	return list, more, err
 }
-
-const newestTaskTransitions = `
-SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
-    NULL::uuid AS worker_uuid, coalesce(actor, '') AS actor, coalesce(tasker.redact_note(reason), '') AS reason,
-    tasker.redact_document(detail) AS detail, created_at
-FROM tasker.task_transitions
-WHERE task_uuid = $1
-ORDER BY transition_id DESC LIMIT $2`
 
 // NewestTaskTransitions returns the last moves of a task, newest first, and says
 // whether there were more before them. They are for an investigation: what its
@@ -69,38 +105,12 @@ func (db *DB) NewestTaskTransitions(ctx context.Context, task tasker.ID, limit i
 	return db.transitions(ctx, limit, newestTaskTransitions, task, limit+1)
 }
 
-const newestStepTransitions = `
-SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid,
-    coalesce(actor, '') AS actor, coalesce(tasker.redact_note(reason), '') AS reason,
-    CASE WHEN to_state = 'error' THEN tasker.redact_error(detail) ELSE tasker.redact_document(detail) END AS detail, created_at
-FROM tasker.workflow_step_transitions
-WHERE task_uuid = $1 AND step_uuid = $3
-ORDER BY transition_id DESC LIMIT $2`
-
 // NewestStepTransitions returns the last moves of a step, newest first, and says
 // whether there were more before them. They are for an investigation: what its
 // evidence must not show is hidden.
 func (db *DB) NewestStepTransitions(ctx context.Context, task, step tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, newestStepTransitions, task, limit+1, step)
 }
-
-// Of both histories the newest are read by the key, and of these the newest taken.
-const taskHistory = `
-SELECT *
-FROM (
-    (SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
-        NULL::uuid AS worker_uuid, coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
-    FROM tasker.task_transitions
-    WHERE task_uuid = $1
-    ORDER BY transition_id DESC LIMIT $2)
-    UNION ALL
-    (SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt,
-        worker_uuid, coalesce(actor, '') AS actor, coalesce(reason, '') AS reason, detail, created_at
-    FROM tasker.workflow_step_transitions
-    WHERE task_uuid = $1
-    ORDER BY transition_id DESC LIMIT $2)
-) h
-ORDER BY created_at DESC, step_uuid IS NULL DESC, transition_id DESC LIMIT $2`
 
 // TaskHistory returns what has happened to a task and all of its steps, newest
 // first, and says whether there is more before that. Of a task that does not exist

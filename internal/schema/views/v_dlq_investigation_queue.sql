@@ -11,8 +11,10 @@ SELECT
     d.namespace AS namespace_name,
     d.task_name,
     t.state AS current_state,
-    CASE WHEN jsonb_typeof(d.task_snapshot -> 'time_in_state_minutes') = 'number' -- unless it is hidden
-        THEN (d.task_snapshot ->> 'time_in_state_minutes')::numeric
+    CASE
+        WHEN d.time_in_state_minutes IS NOT NULL THEN d.time_in_state_minutes
+        WHEN jsonb_typeof(d.task_snapshot -> 'time_in_state_minutes') = 'number' -- unless it is hidden
+            THEN (d.task_snapshot ->> 'time_in_state_minutes')::numeric
     END AS time_in_state_minutes,
     round(extract(epoch FROM clock_timestamp() - d.priority_at) / 60, 3) AS priority_score,
     d.recovered_at,
