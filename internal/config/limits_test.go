@@ -1,0 +1,83 @@
+package config
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tasker"
+)
+
+// TestLimitsDoc compares docs/limits.md with what holds: each constant of limits.go
+// is in one of its tables with its value, each key with its default.
+func TestLimitsDoc(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "limits.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| [^|]+ \\| ([0-9]+)[^|]* \\| `([^`]+)` \\|$").FindAllStringSubmatch(string(page), -1) {
+		said[row[2]] = row[1]
+	}
+	values := map[string]int{
+		"MaxDocumentBytes": tasker.MaxDocumentBytes, "MaxDocumentValues": tasker.MaxDocumentValues, "MaxDocumentKeys": tasker.MaxDocumentKeys,
+		"MaxDocumentDepth": tasker.MaxDocumentDepth, "MaxStringBytes": tasker.MaxStringBytes, "MaxNumberDigits": tasker.MaxNumberDigits,
+		"MaxFailureBytes": tasker.MaxFailureBytes, "MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes,
+		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
+		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps,
+	}
+	for name, value := range values {
+		if said[name] != fmt.Sprint(value) {
+			t.Errorf("docs/limits.md says %q of %s, which is %d", said[name], name, value)
+		}
+	}
+	c := Default()
+	for key, said := range said {
+		if _, constant := values[key]; constant {
+			continue
+		}
+		if got, found := valueOf(&c, key); !found || got != said {
+			t.Errorf("docs/limits.md says %q of %s, which is %q", said, key, got)
+		}
+	}
+	for _, name := range constants(t, filepath.Join("..", "..", "limits.go")) {
+		if _, known := values[name]; !known && strings.HasPrefix(name, "Max") {
+			t.Errorf("%s of limits.go is not in docs/limits.md", name)
+		}
+	}
+}
+
+func valueOf(c *Config, key string) (string, bool) {
+	for _, f := range c.fields() {
+		if f.name == key {
+			return fmt.Sprint(f.value.Interface()), true
+		}
+	}
+	return "", false
+}
+
+// constants returns the names of the constants that a file declares.
+func constants(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, decl := range file.Decls {
+		if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.CONST {
+			for _, spec := range d.Specs {
+				for _, name := range spec.(*ast.ValueSpec).Names {
+					names = append(names, name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
