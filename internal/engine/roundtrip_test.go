@@ -1,0 +1,98 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"math/big"
+	"reflect"
+	"strings"
+	"testing"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/payload"
+	"tasker/internal/pgtest"
+	"tasker/internal/postgres"
+)
+
+// FuzzDocumentRoundTrip: a context that is accepted is read back with the same
+// value, and a task can be created again with what was read; a result that is
+// accepted is handed to the next step with the same value, and accepted as the
+// result of that one.
+func FuzzDocumentRoundTrip(f *testing.F) {
+	d := pgtest.New(f)
+	db, err := postgres.Open(f.Context(), d.URL, postgres.Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(db.Close)
+	for _, doc := range []string{
+		`null`, `{}`, `[1e308, 5e-324, -0.0, 1e40, 3.2e-41, 9007199254740993]`, `"\u001f\"\\/\u2028</script>😀"`, ` {"b": [ ], "a" : {"": 1.50e1}} `,
+		`[` + strings.Repeat("1e308,", 3300) + `1]`, `[` + strings.Repeat("0, ", 99_990) + `0]`, `["` + strings.Repeat(`\u0001`, 170_000) + `"]`,
+		strings.Repeat("[", 62) + strings.Repeat("]", 62), strings.Repeat("[", 64) + strings.Repeat("]", 64), `1e309`, `"\u0000"`, `1e-324`,
+	} {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		wrapped := json.RawMessage(`{"v": ` + string(doc) + `}`)
+		if payload.Check(doc, payload.Limits{}) != nil || payload.Check(wrapped, payload.Limits{}) != nil {
+			return
+		}
+		h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), pool: db.Pool()}
+		h.worker = h.register("run")
+		h.template("chain", step("first"), step("second", "first"))
+		task := h.createWith(tasker.NewTask{Namespace: space, Name: "chain", Context: wrapped})
+		stored, err := db.Task(t.Context(), task)
+		h.must(err)
+		same(t, "context", wrapped, stored.Context)
+		again := h.createWith(tasker.NewTask{Namespace: space, Name: "chain", Context: stored.Context, RecreatedFrom: task})
+		h.must(h.engine.CancelTask(t.Context(), again, "test", "one is enough"))
+
+		first := h.claimOne("first")
+		same(t, "context in the claim", wrapped, first.Context)
+		h.accepted(success(first, string(doc)))
+		second := h.claimOne("second")
+		given, found := second.DependencyResults["first"]
+		if !found {
+			t.Fatalf("the second step got %v", second.DependencyResults)
+		}
+		same(t, "result", doc, given)
+		h.accepted(success(second, string(given)))
+		h.wantState(task, tasker.TaskComplete)
+	})
+}
+
+// same compares documents by value, their numbers exactly.
+func same(t *testing.T, what string, want, got []byte) {
+	t.Helper()
+	if a, b := valueOf(t, want), valueOf(t, got); !reflect.DeepEqual(a, b) {
+		t.Fatalf("%s %.200q is read back as %.200q", what, want, got)
+	}
+}
+
+func valueOf(t *testing.T, doc []byte) any {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(string(doc)))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		t.Fatalf("%.200q: %v", doc, err)
+	}
+	return exactly(v)
+}
+
+func exactly(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		r, _ := new(big.Rat).SetString(v.String())
+		return r.String()
+	case []any:
+		for i := range v {
+			v[i] = exactly(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = exactly(v[key])
+		}
+	}
+	return v
+}
