@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker"
 	"tasker/internal/pgtest"
 )
@@ -28,15 +30,13 @@ func (h *house) lastAttempts(task tasker.ID) []tasker.Outcome {
 		WHERE task_uuid = $1 AND state = 'in_progress'`, task, h.worker)
 	rows, err := h.pool.Query(h.Context(), `SELECT step_uuid FROM tasker.workflow_steps WHERE task_uuid = $1 AND state = 'in_progress' ORDER BY name`, task)
 	h.must(err)
-	defer rows.Close()
-	var list []tasker.Outcome
-	for rows.Next() {
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tasker.Outcome, error) {
 		o := tasker.Outcome{Lease: tasker.Lease{TaskUUID: task, Fence: 1}, Failure: &tasker.Failure{
 			Message: "the service is down", Type: "unavailable", Context: json.RawMessage(`{"status":503}`),
 		}}
-		h.must(rows.Scan(&o.StepUUID))
-		list = append(list, o)
-	}
+		return o, row.Scan(&o.StepUUID)
+	})
+	h.must(err)
 	return list
 }
 

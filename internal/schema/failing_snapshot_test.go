@@ -100,9 +100,13 @@ func TestManyFailuresOfATaskAreOneInvestigation(t *testing.T) {
 	if got := p.text(open); got != "1" {
 		t.Errorf("%s investigations were opened", got)
 	}
-	p.breakSnapshots(task, `RAISE EXCEPTION 'a snapshot is built for nothing'`)
+	p.exec(`CREATE SEQUENCE public.built`) // which counts also what is rolled back
+	p.breakSnapshots(task, `PERFORM nextval('public.built')`)
 	if got := p.text(open); got != "0" {
 		t.Errorf("%s investigations were opened beside the one", got)
+	}
+	if got := p.text(`SELECT is_called::text FROM public.built`); got != "false" {
+		t.Error("a snapshot is built although an investigation is open")
 	}
 	got := p.texts(`
 		SELECT format('%s %s', h.event, coalesce((SELECT s.name FROM tasker.workflow_steps s WHERE s.step_uuid = coalesce((h.metadata ->> 'step_uuid')::uuid, d.step_uuid)), '?'))
