@@ -256,8 +256,7 @@ func known(err error) error {
 // IsSlow reports whether an error says that a statement took too long, or waited too
 // long for a row: another one may well succeed.
 func IsSlow(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "57014" || pg.Code == "55P03"
 	}
 	return errors.Is(err, context.DeadlineExceeded)
