@@ -139,6 +139,10 @@ var planning = map[string]string{
 // Close waits for running statements and closes the connections.
 func (db *DB) Close() { db.pool.Close() }
 
+// Reset closes all connections, those in use once they are given back. New ones are
+// opened as needed.
+func (db *DB) Reset() { db.pool.Reset() }
+
 // Ping reports whether the database answers.
 func (db *DB) Ping(ctx context.Context) error { return known(db.pool.Ping(ctx)) }
 
