@@ -26,10 +26,15 @@ func peak() (stop func() uint64) {
 	most := make(chan uint64)
 	go func() {
 		var top uint64
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
 		for ctx.Err() == nil {
 			runtime.ReadMemStats(&now)
 			top = max(top, now.HeapInuse)
-			time.Sleep(5 * time.Millisecond) // a sample, not a wait
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
 		}
 		most <- top
 	}()
@@ -164,7 +169,7 @@ func TestABodyHoldsWhatHasArrived(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		fmt.Fprintf(c, "POST /v1/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", 1<<20)
 	}
 	body := fmt.Sprintf(`{"namespace":"shop","name":"order","context":{"order":1,"a":[%s"x"]}}`, strings.Repeat(`"`+strings.Repeat("x", 100<<10)+`",`, 8))

@@ -3,6 +3,7 @@ package payload
 import (
 	"encoding/json"
 	"iter"
+	"slices"
 )
 
 // Members yields the keys and values of an object, and Elements the values of an
@@ -99,12 +100,10 @@ func stringEnd(doc []byte, at int) int {
 
 func unquote(literal []byte) string {
 	text := literal[1 : len(literal)-1]
-	for _, c := range text {
-		if c == '\\' {
-			var s string
-			_ = json.Unmarshal(literal, &s) // a well-formed literal has no error
-			return s
-		}
+	if !slices.Contains(text, '\\') {
+		return string(text)
 	}
-	return string(text)
+	var s string
+	_ = json.Unmarshal(literal, &s) // a well-formed literal has no error
+	return s
 }
