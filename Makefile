@@ -8,10 +8,10 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test check lint soak drill bench bench-scale fmt clean
+.PHONY: deps help build run test check lint soak drill upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 deps: ## install what the tests need beside Go (Debian or Ubuntu, as root)
 	scripts/prepare --race
@@ -40,6 +40,16 @@ soak: ## try thousands of random stories against the model of the rules, and a l
 
 drill: ## take both event buses away for five minutes, kill the server meanwhile, and report (9 minutes)
 	go test ./internal/e2e -run '^TestTheDrill$$' -count 1 -v -timeout 30m -args -drill=5m
+
+PREVIOUS ?= 7eab0a9
+
+upgrade-test: ## migrate under load beside the previous version's servers and workers, built from git (PREVIOUS=revision)
+	rm -rf .cache/previous
+	mkdir -p .cache/previous/source
+	git archive $(PREVIOUS) | tar -x -C .cache/previous/source
+	cd .cache/previous/source && go build -buildvcs=false -trimpath -o .. ./cmd/tasker && go test -c -trimpath -o ../e2e.test ./internal/e2e
+	go test ./internal/e2e -run '^TestUpgradeBesideThePreviousVersion$$' -count 1 -v -timeout 10m -args -previous=$(CURDIR)/.cache/previous
+	rm -rf .cache/previous
 
 bench: ## measure the engine against plain PostgreSQL
 	go run ./cmd/bench

@@ -30,12 +30,14 @@ func newMigrateUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Apply what is missing",
-		Long: `Apply what is missing, in one transaction; functions and views are replaced when they have changed.
+		Long: `Apply what is missing, each migration in a transaction of its own; functions and
+views are replaced when they have changed.
 
 Servers of the previous version go on meanwhile and afterwards. No lock is waited
 for longer than two seconds, because every statement of every server would wait
 behind it: while something long holds one, such as pg_dump, the migration is rolled
-back and begun anew, until --wait is over.
+back and begun anew, until --wait is over. What was applied before stays, and the
+next migrate up goes on from there.
 
 Several may run at once: one works, the others wait. A database that a newer
 program has migrated is refused. Nothing is ever taken back: restore a backup.`,

@@ -19,9 +19,15 @@ import (
 // run runs tasker to its end.
 func run(t *testing.T, env []string, args ...string) (code int, out, errs string) {
 	t.Helper()
+	return runProgram(t, env, program("tasker"), args...)
+}
+
+// runProgram runs a program to its end.
+func runProgram(t *testing.T, env []string, name string, args ...string) (code int, out, errs string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program("tasker"), args...)
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)
 	var o, e bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &o, &e

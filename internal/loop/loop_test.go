@@ -358,8 +358,8 @@ func TestTheLimitEndsAPass(t *testing.T) {
 		stop()
 		elapse(time.Hour)
 		select {
-		case err := <-ended:
-			t.Errorf("the pass was ended before its limit: %v", err)
+		case <-ended:
+			t.Error("the pass was ended before its limit")
 		default:
 		}
 		end()

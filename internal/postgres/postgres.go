@@ -139,10 +139,6 @@ var planning = map[string]string{
 // Close waits for running statements and closes the connections.
 func (db *DB) Close() { db.pool.Close() }
 
-// Reset closes all connections, those in use once they are given back. New ones are
-// opened as needed.
-func (db *DB) Reset() { db.pool.Reset() }
-
 // Ping reports whether the database answers.
 func (db *DB) Ping(ctx context.Context) error { return known(db.pool.Ping(ctx)) }
 
@@ -260,7 +256,8 @@ func known(err error) error {
 // IsSlow reports whether an error says that a statement took too long, or waited too
 // long for a row: another one may well succeed.
 func IsSlow(err error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
 		return pg.Code == "57014" || pg.Code == "55P03"
 	}
 	return errors.Is(err, context.DeadlineExceeded)

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ var (
 	sqlNoise   = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|'(?:[^']|'')*'`)
 	newTable   = regexp.MustCompile(`(?i)\bCREATE TABLE (?:IF NOT EXISTS )?(\S+)`)
 	onTable    = regexp.MustCompile(`(?i)^(?:CREATE (?:UNIQUE )?INDEX .*? ON|ALTER TABLE(?: IF EXISTS)?(?: ONLY)?|UPDATE(?: ONLY)?|DELETE FROM(?: ONLY)?|INSERT INTO) ([a-z_.]+)`)
+	triggerOn  = regexp.MustCompile(`(?i)^CREATE (?:OR REPLACE )?(?:CONSTRAINT )?TRIGGER .*? ON ([a-z_.]+)`)
 	smallTable = regexp.MustCompile(`^tasker\.(staleness_thresholds|redaction|emission_sinks|schema_migrations|task_settle_paths|lease_keys?)$`)
 )
 
@@ -62,8 +64,28 @@ func wrongStatements(sql string) []string {
 				wrong = append(wrong, statement+": use "+f.instead)
 			}
 		}
+		if strings.HasPrefix(strings.ToUpper(statement), "LOCK ") {
+			wrong = append(wrong, statement+": use nothing: a migration locks the one table that it changes")
+		}
+	}
+	if used := usedTables(plain, made); len(used) > 1 {
+		wrong = append(wrong, "it changes "+strings.Join(used, " and ")+": use a file for each of them, because a transaction that waits for one table must not hold another")
 	}
 	return wrong
+}
+
+// usedTables are the tables that a migration changes and has not made.
+func usedTables(plain string, made map[string]bool) []string {
+	var used []string
+	for statement := range strings.SplitSeq(plain, ";") {
+		for _, p := range []*regexp.Regexp{onTable, triggerOn} {
+			m := p.FindStringSubmatch(strings.Join(strings.Fields(statement), " "))
+			if m != nil && !made[m[1]] && !slices.Contains(used, m[1]) {
+				used = append(used, m[1])
+			}
+		}
+	}
+	return used
 }
 
 // Every migration from now on is applied while servers run and tables are large.
@@ -82,23 +104,26 @@ func TestMigrationsDoNotStopServers(t *testing.T) {
 func TestWhatStopsServersIsFound(t *testing.T) {
 	t.Parallel()
 	for sql, want := range map[string]bool{
-		"CREATE INDEX a ON tasker.tasks (n);":                                                      true,
-		"CREATE TABLE tasker.more (n int); CREATE INDEX a ON tasker.more (n);":                     false,
-		"-- tasker:no-transaction\nCREATE INDEX CONCURRENTLY IF NOT EXISTS a ON tasker.tasks (n);": false,
-		"ALTER TABLE tasker.tasks ADD COLUMN n int;":                                               false,
-		"ALTER TABLE tasker.tasks ADD COLUMN n int NOT NULL DEFAULT 0;":                            false,
-		"ALTER TABLE tasker.tasks ADD COLUMN n uuid DEFAULT gen_random_uuid();":                    true,
-		"ALTER TABLE tasker.tasks ADD COLUMN n int CHECK (n > 0);":                                 true,
-		"ALTER TABLE tasker.tasks ADD CONSTRAINT c CHECK (n > 0);":                                 true,
-		"ALTER TABLE tasker.tasks ADD CONSTRAINT c CHECK (n > 0) NOT VALID;":                       false,
-		"ALTER TABLE tasker.tasks VALIDATE CONSTRAINT c;":                                          true,
-		"-- tasker:no-transaction\nALTER TABLE tasker.tasks VALIDATE CONSTRAINT c;":                false,
-		"ALTER TABLE tasker.tasks ALTER COLUMN name TYPE varchar;":                                 true,
-		"ALTER TABLE tasker.tasks ALTER COLUMN name SET NOT NULL;":                                 true,
-		"ALTER TABLE tasker.tasks DROP COLUMN name;":                                               true,
-		"UPDATE tasker.tasks SET n = 1;":                                                           true,
-		"UPDATE tasker.redaction SET n = 1;":                                                       false,
-		"COMMENT ON TABLE tasker.tasks IS 'UPDATE; DROP COLUMN';":                                  false,
+		"CREATE INDEX a ON tasker.tasks (n);":                                                            true,
+		"CREATE TABLE tasker.more (n int); CREATE INDEX a ON tasker.more (n);":                           false,
+		"-- tasker:no-transaction\nCREATE INDEX CONCURRENTLY IF NOT EXISTS a ON tasker.tasks (n);":       false,
+		"ALTER TABLE tasker.tasks ADD COLUMN n int;":                                                     false,
+		"ALTER TABLE tasker.tasks ADD COLUMN n int NOT NULL DEFAULT 0;":                                  false,
+		"ALTER TABLE tasker.tasks ADD COLUMN n uuid DEFAULT gen_random_uuid();":                          true,
+		"ALTER TABLE tasker.tasks ADD COLUMN n int CHECK (n > 0);":                                       true,
+		"ALTER TABLE tasker.tasks ADD CONSTRAINT c CHECK (n > 0);":                                       true,
+		"ALTER TABLE tasker.tasks ADD CONSTRAINT c CHECK (n > 0) NOT VALID;":                             false,
+		"ALTER TABLE tasker.tasks VALIDATE CONSTRAINT c;":                                                true,
+		"-- tasker:no-transaction\nALTER TABLE tasker.tasks VALIDATE CONSTRAINT c;":                      false,
+		"ALTER TABLE tasker.tasks ALTER COLUMN name TYPE varchar;":                                       true,
+		"ALTER TABLE tasker.tasks ALTER COLUMN name SET NOT NULL;":                                       true,
+		"ALTER TABLE tasker.tasks DROP COLUMN name;":                                                     true,
+		"UPDATE tasker.tasks SET n = 1;":                                                                 true,
+		"UPDATE tasker.redaction SET n = 1;":                                                             false,
+		"ALTER TABLE tasker.tasks ADD COLUMN n int; ALTER TABLE tasker.workflow_steps ADD COLUMN n int;": true,
+		"ALTER TABLE tasker.redaction ADD COLUMN n int; ALTER TABLE tasker.tasks ADD COLUMN n int;":      true,
+		"LOCK TABLE tasker.tasks;":                                                                       true,
+		"COMMENT ON TABLE tasker.tasks IS 'UPDATE; DROP COLUMN';":                                        false,
 	} {
 		if wrong := wrongStatements(sql); (len(wrong) > 0) != want {
 			t.Errorf("%q: found %q", sql, wrong)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -65,31 +66,38 @@ func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err e
 	if err := createTable(ctx, conn); err != nil {
 		return nil, err
 	}
-	for {
-		// A file that must run alone splits what is pending. Views and functions
-		// belong to the last part: between two parts the old ones stay, because
-		// servers of the old version are running on them.
-		n := slices.IndexFunc(pending, file.alone)
-		if n < 0 {
-			break
+	// Each file is a transaction of its own, so that one that waits for a table holds
+	// no other: servers take tables in any order. Views and functions come last: until
+	// then the old ones stay, because servers of the old version are running on them.
+	for len(pending) > 0 {
+		var err error
+		if pending[0].alone() {
+			err = runAlone(ctx, conn, pending[0])
+		} else {
+			err = m.apply(ctx, conn, pending[:1], false)
 		}
-		if n > 0 {
-			if err := m.apply(ctx, conn, pending[:n], false); err != nil {
-				return names, err
-			}
-			names = append(names, paths(pending[:n])...)
+		if slices.Contains(irreplaceable, conditionOf(err)) && !slices.ContainsFunc(pending, file.alone) {
+			break // a view is built on what it changes: they are replaced together
 		}
-		if err := runAlone(ctx, conn, pending[n]); err != nil {
-			return names, err
+		if err != nil {
+			return names, withApplied(names, err)
 		}
-		names = append(names, pending[n].path)
-		pending = pending[n+1:]
+		names = append(names, pending[0].path)
+		pending = pending[1:]
 	}
 	if err := m.apply(ctx, conn, pending, true); err != nil {
-		return names, err
+		return names, withApplied(names, err)
 	}
 	names = append(names, paths(pending)...)
 	return append(names, objectsName), nil
+}
+
+// withApplied says with an error which files are applied all the same.
+func withApplied(names []string, err error) error {
+	if len(names) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w\n(%s applied before; servers that run go on, and the next migrate up continues from there)", err, strings.Join(names, ", "))
 }
 
 func paths(files []file) []string {
@@ -180,7 +188,7 @@ func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, obj
 		}
 		holder, waited := lockHolder(ctx, conn), time.Since(began)
 		if waited+pause > m.wait {
-			return fmt.Errorf("other transactions held locks that the migration needs for %s%s; nothing was changed: "+
+			return fmt.Errorf("other transactions held locks that the migration needs for %s%s; what waited was rolled back: "+
 				"end them, or migrate again with more patience (tasker migrate up --wait): %w", waited.Round(time.Second), holder, err)
 		}
 		m.progress(fmt.Sprintf("another transaction holds a lock that the migration needs%s; trying again in %s", holder, pause))
@@ -220,12 +228,11 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 		if _, err := tx.Exec(ctx, settings+fmt.Sprint(m.lockTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("prepare the session for migrations: %w", err)
 		}
-		var before *objectSet
+		before, err := findObjects(ctx, tx)
+		if err != nil {
+			return err
+		}
 		if objects {
-			var err error
-			if before, err = findObjects(ctx, tx); err != nil {
-				return err
-			}
 			if err := before.dropOutdated(ctx, tx, remake); err != nil {
 				return err
 			}
@@ -238,10 +245,7 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 				return err
 			}
 		}
-		if !objects {
-			return nil
-		}
-		if err := before.refuseStrays(ctx, tx); err != nil {
+		if err := before.refuseStrays(ctx, tx); err != nil || !objects {
 			return err
 		}
 		if err := m.createObjects(ctx, tx); err != nil {

@@ -206,7 +206,6 @@ func TestWhatFailsChangesNothing(t *testing.T) {
 		says  []string
 	}{
 		{"a mistake", files{"migrations/0002_bad.sql": "CREATE TABLE tasker.more (n int);\nCREATE TABLE\n  tasker.broken (n strange);"}, []string{"migrations/0002_bad.sql:3:", "strange"}},
-		{"a second file with a mistake", files{"migrations/0002_good.sql": "CREATE TABLE tasker.more (n int);", "migrations/0003_bad.sql": "SELECT 1/0;"}, []string{"0003_bad.sql", "division by zero"}},
 		{"a view that needs what is nowhere", files{"views/odd.sql": "CREATE OR REPLACE VIEW tasker.odd AS SELECT * FROM tasker.nothing;"}, []string{"views/odd.sql", "nothing"}},
 		{"a file that commits", files{"migrations/0002_commit.sql": "CREATE TABLE tasker.more (n int); ROLLBACK;"}, []string{"0002_commit.sql", "COMMIT or ROLLBACK"}},
 		{"a view in a migration", files{"migrations/0002_view.sql": "CREATE VIEW tasker.stray AS SELECT 1 AS n;"}, []string{"stray", "views/"}},
@@ -262,11 +261,58 @@ func TestAStrangersViewOnOursIsNotDropped(t *testing.T) {
 	p := empty(t)
 	p.up(first.program(t))
 	p.exec(`CREATE VIEW public.report AS SELECT twice FROM tasker.boxes`)
-	before := p.contents()
-	p.refused(second.program(t), "something outside of schema tasker", "public.report", "drop it")
-	if diff := cmp.Diff(before, p.contents()); diff != "" {
+	p.refused(second.program(t), "something outside of schema tasker", "public.report", "drop it", "migrations/0002_colour.sql applied before")
+	p.exec(`INSERT INTO tasker.box VALUES (21)`)
+	if got := p.text(`SELECT format('%s %s', (SELECT twice FROM public.report), (SELECT twice FROM tasker.a_boxes))`); got != "42 42" {
+		t.Errorf("the views say %s", got)
+	}
+	p.exec(`DROP VIEW public.report`)
+	if diff := cmp.Diff([]string{"functions and views"}, p.up(second.program(t))); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// What is applied before a failure stays, and the next attempt goes on from there.
+func TestAMigrationGoesOnAfterAFailure(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	p.up(first.program(t))
+	good := first.with(files{"migrations/0002_good.sql": "CREATE TABLE tasker.more (n int);"})
+	p.refused(good.with(files{"migrations/0003_bad.sql": "SELECT 1/0;"}).program(t), "0003_bad.sql", "division by zero", "migrations/0002_good.sql applied before")
+	p.text(`SELECT count(*)::text FROM tasker.a_boxes`)
+	mended := good.with(files{"migrations/0003_bad.sql": "SELECT 1;"}).program(t)
+	if diff := cmp.Diff([]string{"migrations/0003_bad.sql", "functions and views"}, p.up(mended)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A migration that waits for a table holds no other: a server that has the one and
+// wants the other would wait for the migration, and the migration for it.
+func TestAMigrationHoldsOneTableAtATime(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	one := files{"migrations/0001_tables.sql": "CREATE TABLE tasker.a (n int); CREATE TABLE tasker.b (n int);"}
+	p.up(one.program(t))
+	server, watch := p.connect(), &place{T: t, url: p.url}
+	watch.conn = watch.connect()
+	run := func(sql string) {
+		if _, err := server.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Error(err)
+		}
+	}
+	run(`SET lock_timeout = '500ms'; BEGIN; INSERT INTO tasker.b VALUES (1)`)
+	pid := p.text(`SELECT pg_backend_pid()::text`)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for watch.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND pid = `+pid) == "0" {
+		}
+		run(`INSERT INTO tasker.a VALUES (1)`)
+		run(`COMMIT`)
+	})
+	p.up(one.with(files{
+		"migrations/0002_a.sql": "ALTER TABLE tasker.a ADD COLUMN m int;", "migrations/0003_b.sql": "ALTER TABLE tasker.b ADD COLUMN m int;",
+	}).program(t))
+	wg.Wait()
 }
 
 func TestSourcesThatAreRefused(t *testing.T) {

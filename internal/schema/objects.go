@@ -133,7 +133,7 @@ func foreignDependents(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "2BP01" { // dependent_objects_still_exist
 		return fmt.Errorf("something outside of schema tasker is built on a view or function of Tasker, which an upgrade makes anew: "+
-			"drop it, migrate, and create it again; nothing was changed:\n%s: %w", pg.Detail, err)
+			"drop it, migrate, and create it again; the views and functions are as before:\n%s: %w", pg.Detail, err)
 	}
 	return fmt.Errorf("drop the views and functions of the last version: %w", err)
 }

@@ -7,9 +7,13 @@
 // them are replaced. A function or view that the files no longer have stays for
 // one upgrade more, because servers of the previous version may call it.
 //
-// An upgrade is one transaction, and happens whole or not at all, so what it does
-// must be short: nothing in it may scan or rewrite a table that can be large. The
-// exception are files whose first line is
+// Each migration is one transaction, and so are all functions and views. Servers run
+// meanwhile, so it must be short: nothing in it may scan or rewrite a table that can
+// be large, and it changes one table that servers use, because servers take tables in
+// any order, and one that has the second and waits for the first would wait for ever.
+// An upgrade that fails leaves what it has applied, which servers of the previous
+// version can live with, and the next one goes on from there. No transaction are
+// files whose first line is
 //
 //	-- tasker:no-transaction
 //

@@ -90,7 +90,7 @@ func TestAMigrationGivesUpAfterAWhile(t *testing.T) {
 	before := p.contents()
 	defer p.holding("tasker.box")()
 	_, err := second.program(t).UpImpatiently(t.Context(), p.conn, 20*time.Millisecond, 200*time.Millisecond, func(string) {})
-	if err == nil || !strings.Contains(err.Error(), "nothing was changed") || !strings.Contains(err.Error(), "--wait") ||
+	if err == nil || !strings.Contains(err.Error(), "rolled back") || !strings.Contains(err.Error(), "--wait") ||
 		!strings.Contains(err.Error(), ", dump, in a transaction since ") {
 		t.Errorf("%v", err)
 	}
