@@ -66,11 +66,21 @@ type Entry struct {
 	Metadata         json.RawMessage
 	RecoveredAt      *time.Time
 	PredecessorUUID  *ID
-	CurrentTaskState TaskState // live
+	CurrentTaskState TaskState   // live
+	FailedStep       *FailedStep // live; nil when no step has failed, and once the investigation has ended
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
 	History          []EntryChange // only where one entry is asked for
 	MoreHistory      bool          // there is more behind it
+}
+
+// A FailedStep is the step that keeps a task from going on now: it has failed, and is
+// not tried again by itself. It need not be the step an investigation was opened for,
+// which may be repaired while another one failed.
+type FailedStep struct {
+	UUID  ID
+	Name  string
+	Since time.Time
 }
 
 // An EntryChange is one row of an entry's history.
@@ -143,10 +153,11 @@ type QueueEntry struct {
 	TimeInStateMinutes *float64 // when the entry was opened
 	PriorityScore      float64
 	RecoveredAt        *time.Time
-	StepName           string // empty when no step failed
-	ErrorPattern       string // the step's error without ids and numbers
-	CaseKey            ID     // the same for entries of the same failure
-	Assignee           string // who looks into it, by the entry's metadata
+	StepName           string      // empty when no step failed
+	ErrorPattern       string      // the step's error without ids and numbers
+	CaseKey            ID          // the same for entries of the same failure
+	Assignee           string      // who looks into it, by the entry's metadata
+	FailedStep         *FailedStep // as in an [Entry]
 }
 
 // A QueueFilter selects open investigations. Empty fields mean any.

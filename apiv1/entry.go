@@ -17,7 +17,7 @@ type Entry struct {
 	DetailCode       string          `json:"detail_code"`
 	Label            string          `json:"label" doc:"The cause in a few words."`
 	Severity         string          `json:"severity" enum:"critical,high,medium,low"`
-	Guidance         string          `json:"guidance" doc:"What to look at first, and what mends it."`
+	Guidance         string          `json:"guidance" doc:"What to look at first and what mends it, as things stand now. It names the step that has failed."`
 	DetectedBy       string          `json:"detected_by"`
 	DLQTimestamp     time.Time       `json:"dlq_timestamp"`
 	ResolutionStatus string          `json:"resolution_status"`
@@ -29,10 +29,18 @@ type Entry struct {
 	RecoveredAt      *time.Time      `json:"recovered_at"`
 	PredecessorUUID  *string         `json:"predecessor_uuid"`
 	CurrentTaskState string          `json:"current_task_state" doc:"State of the task now, not when the entry was opened."`
+	FailedStep       *FailedStep     `json:"failed_step" doc:"The step that has failed now; null when none has, and once the investigation has ended. step_uuid is the step it was opened for."`
 	CreatedAt        time.Time       `json:"created_at"`
 	UpdatedAt        time.Time       `json:"updated_at"`
 	History          []EntryChange   `json:"history,omitempty" doc:"Only where one entry is asked for by its id: up to 500 lines."`
 	HistoryHasMore   bool            `json:"history_has_more,omitempty" doc:"There is more behind these lines; ask with history_offset."`
+}
+
+// FailedStep is the step that keeps a task from going on now.
+type FailedStep struct {
+	StepUUID    string    `json:"step_uuid"`
+	Name        string    `json:"name"`
+	FailedSince time.Time `json:"failed_since"`
 }
 
 // EntryChange is one row of an entry's history, oldest first.
@@ -87,22 +95,23 @@ type EntryStats struct {
 
 // QueueEntry is one line of the triage queue, the most urgent first.
 type QueueEntry struct {
-	DLQEntryUUID       string     `json:"dlq_entry_uuid"`
-	TaskUUID           string     `json:"task_uuid"`
-	StepUUID           *string    `json:"step_uuid"`
-	OriginalState      string     `json:"original_state"`
-	DLQReason          string     `json:"dlq_reason"`
-	DetailCode         string     `json:"detail_code"`
-	Label              string     `json:"label" doc:"The cause in a few words."`
-	Severity           string     `json:"severity" enum:"critical,high,medium,low"`
-	DLQTimestamp       time.Time  `json:"dlq_timestamp"`
-	MinutesInDLQ       float64    `json:"minutes_in_dlq"`
-	NamespaceName      string     `json:"namespace_name"`
-	TaskName           string     `json:"task_name"`
-	CurrentState       string     `json:"current_state" doc:"State of the task now."`
-	TimeInStateMinutes *float64   `json:"time_in_state_minutes" doc:"When the entry was opened."`
-	PriorityScore      float64    `json:"priority_score"`
-	RecoveredAt        *time.Time `json:"recovered_at"`
+	DLQEntryUUID       string      `json:"dlq_entry_uuid"`
+	TaskUUID           string      `json:"task_uuid"`
+	StepUUID           *string     `json:"step_uuid"`
+	OriginalState      string      `json:"original_state"`
+	DLQReason          string      `json:"dlq_reason"`
+	DetailCode         string      `json:"detail_code"`
+	Label              string      `json:"label" doc:"The cause in a few words."`
+	Severity           string      `json:"severity" enum:"critical,high,medium,low"`
+	DLQTimestamp       time.Time   `json:"dlq_timestamp"`
+	MinutesInDLQ       float64     `json:"minutes_in_dlq"`
+	NamespaceName      string      `json:"namespace_name"`
+	TaskName           string      `json:"task_name"`
+	CurrentState       string      `json:"current_state" doc:"State of the task now."`
+	TimeInStateMinutes *float64    `json:"time_in_state_minutes" doc:"When the entry was opened."`
+	PriorityScore      float64     `json:"priority_score"`
+	RecoveredAt        *time.Time  `json:"recovered_at"`
+	FailedStep         *FailedStep `json:"failed_step" doc:"The step that has failed now; null when none has. step_uuid is the step the entry was opened for."`
 }
 
 // StalenessLine is one line of the staleness monitor.
@@ -124,11 +133,12 @@ func FromEntry(e tasker.Entry) Entry {
 	out := Entry{
 		DLQEntryUUID: e.UUID.String(), TaskUUID: e.TaskUUID.String(), StepUUID: idOrNull(e.StepUUID),
 		OriginalState: string(e.OriginalState), DLQReason: string(e.Reason), DetailCode: e.DetailCode, DetectedBy: e.DetectedBy,
-		Label: cause.Label, Severity: string(cause.Severity), Guidance: cause.Guidance,
+		Label: cause.Label, Severity: string(cause.Severity), Guidance: e.Guidance(),
 		DLQTimestamp: e.At.UTC(), ResolutionStatus: string(e.ResolutionStatus), ResolutionNotes: e.ResolutionNotes,
 		ResolvedAt: utc(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
 		RecoveredAt: utc(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),
 		CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(), HistoryHasMore: e.MoreHistory,
+		FailedStep: fromFailedStep(e.FailedStep),
 	}
 	for _, c := range e.History {
 		out.History = append(out.History, EntryChange{
@@ -157,8 +167,15 @@ func FromQueueEntry(q tasker.QueueEntry) QueueEntry {
 		Label: cause.Label, Severity: string(cause.Severity),
 		DLQTimestamp: q.At.UTC(), MinutesInDLQ: q.MinutesInDLQ, NamespaceName: q.Namespace, TaskName: q.TaskName,
 		CurrentState: string(q.CurrentState), TimeInStateMinutes: q.TimeInStateMinutes, PriorityScore: q.PriorityScore,
-		RecoveredAt: utc(q.RecoveredAt),
+		RecoveredAt: utc(q.RecoveredAt), FailedStep: fromFailedStep(q.FailedStep),
 	}
+}
+
+func fromFailedStep(f *tasker.FailedStep) *FailedStep {
+	if f == nil {
+		return nil
+	}
+	return &FailedStep{StepUUID: f.UUID.String(), Name: f.Name, FailedSince: f.Since.UTC()}
 }
 
 // FromStalenessLine spells a line of the staleness monitor.

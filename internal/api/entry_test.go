@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -76,6 +77,46 @@ func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 	want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", path, end)
 	end["resolution_status"] = "cancelled"
 	h.wantError(http.StatusConflict, "CONFLICT", "ended as manually_resolved", "PATCH", path, end)
+}
+
+// When the step that an entry was opened for is repaired and another one fails, the
+// answers name the other.
+func TestTheStepThatHasFailedNow(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	worker := h.worker()
+	task := h.stuck(worker)
+	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
+	names := func(where, name string) {
+		h.Helper()
+		one := want[apiv1.Entry](h, http.StatusOK, "GET", path, nil)
+		all := []*apiv1.FailedStep{
+			one.FailedStep,
+			want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil)[0].FailedStep,
+			want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil).FailedStep,
+			want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)[0].FailedStep,
+			want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?namespace=shop", nil)[0].FailedStep,
+		}
+		for i, f := range all {
+			if name == "" && f != nil || name != "" && (f == nil || f.Name != name || f.FailedSince.IsZero()) {
+				t.Errorf("%s, answer %d: failed step %+v, want %q", where, i, f, name)
+			}
+		}
+		if !strings.Contains(one.Guidance, cmp.Or(name, "No step of the task has failed now")) {
+			t.Errorf("%s: guidance %q", where, one.Guidance)
+		}
+	}
+	names("at first", "charge")
+	want[apiv1.Step](h, http.StatusOK, "PATCH", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+task.Steps[0].StepUUID, map[string]any{
+		"action_type": "complete_manually", "reason": "paid in cash", "completed_by": "ann", "completion_data": map[string]any{"result": 5},
+	})
+	names("repaired", "")
+	next := h.claim(worker, map[string]any{"max": 1})[0]
+	h.report(worker, map[string]any{
+		"step_uuid": next.StepUUID, "lease_token": next.LeaseToken, "success": false, "error": map[string]any{"message": "no truck", "retryable": false},
+	})
+	names("another failed", task.Steps[1].Name)
 }
 
 // What an investigator writes is hidden by the same rules as the evidence, in each

@@ -77,6 +77,10 @@ func TestJSONIsTheAnswerOfTheServer(t *testing.T) {
 	h.must(t, "", "dlq", "create", task, "--reason", "parcel lost", "--metadata", `{"ticket": 12}`)
 	entry := h.must(t, "", "dlq", "queue", "--quiet")
 	h.must(t, "", "dlq", "update", entry, "--notes", "asking the carrier")
+	shown := h.must(t, "", "dlq", "get", entry)
+	if then, now := strings.Index(shown, "Task Snapshot, as of 2"), strings.Index(shown, "Steps now:\n\nSTEP"); then < 0 || now < then {
+		t.Errorf("dlq get does not tell the evidence from the steps now:\n%s", shown)
+	}
 	for _, tt := range []struct {
 		command string
 		path    string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -194,7 +195,7 @@ func TestHiddenEvidence(t *testing.T) {
 	for _, tt := range []struct{ snapshot, want string }{
 		{`null`, ""},
 		{`"[redacted]"`, ""},
-		{`{"steps": "[redacted]"}`, "\n  Task Snapshot:\n"},
+		{`{"steps": "[redacted]"}`, "\n  Task Snapshot, as of 2026-03-01T12:00:00Z:\n"},
 		{`{"redaction_failed": "why"}`, "Redaction failed: why"},
 		{`{"snapshot_failed": "why"}`, "Snapshot failed: why"},
 		{`{"steps": ["[redacted]", {"step_uuid": "` + anID + `", "name": "charge", "attempts": "[redacted]", "error": "[redacted]"}]}`,
@@ -203,10 +204,27 @@ func TestHiddenEvidence(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &program{out: &out, env: map[string]string{}}
-		p.oneEntry(apiv1.Entry{StepUUID: &step, TaskSnapshot: json.RawMessage(tt.snapshot)}, false)
+		p.oneEntry(apiv1.Entry{StepUUID: &step, DLQTimestamp: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), TaskSnapshot: json.RawMessage(tt.snapshot)}, false)
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s: printed %q, want %q", tt.snapshot, out.String(), tt.want)
 		}
+	}
+}
+
+// The step that has failed now is said beside the one of the evidence.
+func TestTheStepThatHasFailedNow(t *testing.T) {
+	failed := &apiv1.FailedStep{StepUUID: anID, Name: "ship_order", FailedSince: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	const want = "ship_order failed since 2026-03-01T12:00:00Z"
+	var out bytes.Buffer
+	p := &program{out: &out, env: map[string]string{}}
+	p.oneEntry(apiv1.Entry{FailedStep: failed}, false)
+	if !strings.Contains(out.String(), "Failed now: "+want) {
+		t.Errorf("an entry: %s", out.String())
+	}
+	out.Reset()
+	p.listQueue([]apiv1.QueueEntry{{FailedStep: failed}}, false)
+	if !strings.Contains(out.String(), "FAILED NOW\n") || !strings.Contains(out.String(), want) {
+		t.Errorf("the queue: %s", out.String())
 	}
 }
 

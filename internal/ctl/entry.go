@@ -159,11 +159,11 @@ func (p *program) listQueue(list []apiv1.QueueEntry, ids bool) {
 		}
 		rows = append(rows, []string{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode,
-			q.CurrentState, number(q.PriorityScore), minutes(q.MinutesInDLQ),
+			q.CurrentState, number(q.PriorityScore), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),
 		})
 	}
 	if !ids {
-		p.table([]string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting"}, rows, "task")
+		p.table([]string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting", "failed now"}, rows, "task")
 	}
 }
 
@@ -196,7 +196,12 @@ func (p *program) entryGetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.show(e, func() { p.oneEntry(e, whole) })
+			return p.show(e, func() {
+				p.oneEntry(e, whole)
+				if !whole {
+					p.stepsNow(c.Context(), e)
+				}
+			})
 		},
 	}
 	c.Flags().BoolVar(&whole, "snapshot", false, "the whole snapshot, as JSON")
@@ -236,6 +241,7 @@ func (p *program) oneEntry(e apiv1.Entry, whole bool) {
 		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
 	)
 	p.fields("  ", what(e)...)
+	p.fields("  ", field{"Failed now", failedNow(e.FailedStep)})
 	p.fields("  ",
 		field{"Severity", e.Severity}, field{"What it means", e.Label}, field{"What to do", e.Guidance}, field{"Detected by", e.DetectedBy},
 		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState},
@@ -249,6 +255,14 @@ func (p *program) oneEntry(e apiv1.Entry, whole bool) {
 		p.listHistory(e.History)
 	}
 	p.oneSnapshot(e, whole)
+}
+
+// failedNow says which step has failed, and since when.
+func failedNow(f *apiv1.FailedStep) string {
+	if f == nil {
+		return ""
+	}
+	return f.Name + " failed since " + at(&f.FailedSince)
 }
 
 // resolver is who ended an investigation; nobody did while it is open, even if

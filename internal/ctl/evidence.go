@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -119,7 +120,7 @@ func (p *program) oneSnapshot(e apiv1.Entry, whole bool) {
 	if shot == nil {
 		return
 	}
-	fmt.Fprintf(p.out, "\n  Task Snapshot:\n")
+	fmt.Fprintf(p.out, "\n  Task Snapshot, as of %s:\n", at(&e.DLQTimestamp))
 	if whole {
 		fmt.Fprintf(p.out, "  %s\n", indented(e.TaskSnapshot, "  "))
 		return
@@ -140,4 +141,27 @@ func (p *program) oneSnapshot(e apiv1.Entry, whole bool) {
 		fmt.Fprintln(p.out)
 		p.table([]string{"step", "state", "attempts", "error"}, rows)
 	}
+}
+
+// stepsNow prints the steps of the task as they are now, below the evidence.
+func (p *program) stepsNow(ctx context.Context, e apiv1.Entry) {
+	task, err := readID("task_uuid", e.TaskUUID)
+	if err != nil {
+		return // the server is at fault; the entry itself is shown
+	}
+	api, err := p.api()
+	if err != nil {
+		return
+	}
+	steps, err := api.Steps(ctx, task)
+	if err != nil {
+		p.warn("The steps as they are now cannot be read: %s", clean(err.Error()))
+		return
+	}
+	rows := make([][]string, len(steps))
+	for i, s := range steps {
+		rows[i] = []string{s.Name, s.CurrentState, fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts), failureText(s.Error)}
+	}
+	fmt.Fprintf(p.out, "\n  Steps now:\n\n")
+	p.table([]string{"step", "state", "attempts", "error"}, rows)
 }

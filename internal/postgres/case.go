@@ -79,11 +79,8 @@ func (db *DB) QueuePage(ctx context.Context, f tasker.QueueFilter) (list []taske
 		return nil, false, fmt.Errorf("read the investigation queue: %w", known(err))
 	}
 	rows, more = page(rows, f.Limit)
-	list = make([]tasker.QueueEntry, len(rows))
-	for i, r := range rows {
-		list[i] = r.entry()
-	}
-	return list, more, nil
+	list, err = queueEntries(ctx, db.pool, rows)
+	return list, more, err
 }
 
 // What is open is counted by case from an index alone, unless the filter asks for

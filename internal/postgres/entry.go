@@ -163,7 +163,7 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 	for i, r := range rows {
 		out[i] = r.entry()
 	}
-	return out, nil
+	return out, addFailedSteps(ctx, q, out)
 }
 
 var selectEntry = `

@@ -127,11 +127,7 @@ func (db *DB) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error)
 	if err != nil {
 		return nil, fmt.Errorf("read the investigation queue: %w", known(err))
 	}
-	out := make([]tasker.QueueEntry, len(rows))
-	for i, r := range rows {
-		out[i] = r.entry()
-	}
-	return out, nil
+	return queueEntries(ctx, db.pool, rows)
 }
 
 const selectStaleness = `SELECT * FROM tasker.get_task_staleness($1)`

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,12 +38,13 @@ type investigationPage struct {
 	Entry        tasker.Entry
 	Task         tasker.Task
 	Cause        tasker.Cause
+	Other        bool // the step that has failed now is not the one the investigation was opened for
 	Story        []string
 	Assignee     string
 	Open         bool
 	Graph        graph
 	Steps        []stepRow
-	Verbs        []stepLink // of the step that the investigation is about
+	Verbs        []stepLink // of the step that has failed now, or else the one the investigation was opened for
 	Stuck        string     // why nothing can be done to its steps
 	Failed       *tasker.Step
 	Attempts     []attempt // newest first
@@ -119,10 +121,12 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 		return nil, err
 	}
 	then := readSnapshot(e.Snapshot)
+	failed := inNeed(e)
 	p := &investigationPage{
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
+		Other: failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
 		Story: story(evidence{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
-		Graph:    drawGraph(steps, inNeed(e, steps), func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
+		Graph:    drawGraph(steps, failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
 		Compared: compare(then, task, steps), Thresholds: then.Thresholds, Template: then.Template, Hidden: then.RedactionFailed,
 		Incomplete: then.SnapshotFailed,
 	}
@@ -150,13 +154,12 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 	return p, s.addAttempts(ctx, p, steps)
 }
 
-// inNeed is the step that an open investigation is about, until it is repaired.
-func inNeed(e tasker.Entry, steps []tasker.Step) *tasker.ID {
-	repaired := func(s tasker.Step) bool { return s.UUID == *e.StepUUID && s.State != tasker.StepError }
-	if e.StepUUID == nil || e.ResolutionStatus != tasker.EntryPending || slices.ContainsFunc(steps, repaired) {
+// inNeed is the step that keeps the task of an open investigation from going on.
+func inNeed(e tasker.Entry) *tasker.ID {
+	if e.FailedStep == nil {
 		return nil
 	}
-	return e.StepUUID
+	return &e.FailedStep.UUID
 }
 
 // A move is a move of the task, with how long it had stood where it came from.
@@ -184,12 +187,13 @@ func (s *server) addSteps(ctx context.Context, p *investigationPage, steps []tas
 	if p.Stuck, err = s.unrepairable(ctx, p.Task); err != nil {
 		return err
 	}
+	about := cmp.Or(inNeed(p.Entry), p.Entry.StepUUID)
 	for _, st := range steps {
 		row := stepRow{Step: st, Failure: clip(failureOf(st.Error).Message, shownError)}
 		if p.Stuck == "" && !s.ReadOnly {
 			row.Links = stepLinks(st, &p.Entry.UUID)
 		}
-		if p.Entry.StepUUID != nil && st.UUID == *p.Entry.StepUUID {
+		if about != nil && st.UUID == *about {
 			p.Failed, p.Verbs = &row.Step, row.Links
 		}
 		p.Steps = append(p.Steps, row)

@@ -203,14 +203,24 @@ func (ev evidence) waits() string {
 	if ev.entry.StepUUID == nil {
 		return ""
 	}
-	behind := namesOf(dependents(ev.steps, *ev.entry.StepUUID))
+	about, it := *ev.entry.StepUUID, "it"
+	if f := ev.entry.FailedStep; f != nil && f.UUID != about {
+		about, it = f.UUID, "step "+f.Name
+	}
+	done := func(s tasker.Step) bool {
+		return s.UUID == about && (s.State == tasker.StepComplete || s.State == tasker.StepResolvedManually)
+	}
+	if slices.ContainsFunc(ev.steps, done) {
+		return ""
+	}
+	behind := namesOf(dependents(ev.steps, about))
 	if len(behind) == 0 {
 		return ""
 	}
 	if len(behind) == 1 {
-		return "Step " + behind[0] + " waits for it now."
+		return "Step " + behind[0] + " waits for " + it + " now."
 	}
-	return "Steps " + listed(behind) + " wait for it now."
+	return "Steps " + listed(behind) + " wait for " + it + " now."
 }
 
 // since says where things stand by now.

@@ -64,6 +64,9 @@ func TestEveryCauseHasAStory(t *testing.T) {
 		{tasker.MaxRetriesExceeded, tasker.ExternalFailure}: {
 			nil, "The system outside reported that step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”.",
 		},
+		{tasker.MaxRetriesExceeded, tasker.InputTooLarge}: {
+			nil, "Step charge of shop/order failed for good (input too large) at 2026-03-01 12:00:00 UTC, with “card declined”.",
+		},
 		{tasker.MaxRetriesExceeded, tasker.UnrecoveredError}: {
 			func(ev *evidence, _ *snapshotStep) {
 				ev.entry.DetectedBy, ev.entry.StepUUID = tasker.DetectedSweep, nil

@@ -115,7 +115,10 @@ func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 		return nil
 	})
 	st.shows(st.get(st.page()), http.StatusOK,
-		"≠ changed", "no truck", "after the investigation was opened", "step failed</strong> by", "3 lines without a change", ">complete</span>")
+		"≠ changed", "no truck", "after the investigation was opened", "step failed</strong> by", "3 lines without a change", ">complete</span>",
+		"ship failed since <time", "reset step ship;", "Reset <bdi>ship</bdi>", "Attempts of <bdi>ship</bdi>", "Step announce waits for step ship now.",
+		"this one needs a human", "ship</a></bdi> <span class=\"hint\">the one in question")
+	st.shows(st.get("/ui/?view=entries"), http.StatusOK, "ship, since <time", "opened for charge")
 	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "given up"))
 	r := st.get(st.page())
 	st.shows(r, http.StatusOK, "The task is cancelled: nothing can be done to its steps any more.", "ann</bdi>: given up")
