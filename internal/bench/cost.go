@@ -88,7 +88,7 @@ func (b *bench) spending(ctx context.Context) (s spending, err error) {
 		WHERE application_name = $1 AND datname = current_database() AND query NOT ILIKE 'listen%'`, applicationName).Scan(&idle); err != nil {
 		return s, err
 	}
-	b.db.Pool().Reset()
+	b.db.Reset()
 	for ended := false; !ended; {
 		sql := `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = ANY ($1))`
 		if err := conn.QueryRow(ctx, sql, idle).Scan(&ended); err != nil {

@@ -152,8 +152,8 @@ func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	v.Digest, err = v.identity(o)
-	return v, err
+	v.Digest = v.digest()
+	return v, nil
 }
 
 // failUnstorable turns a success whose result cannot be stored into the failure of
@@ -254,12 +254,16 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, 
 	var rejected []postgres.RejectedReport
 	for i, v := range list {
 		m, exists := marks[v.StepUUID]
+		same, err := e.repeats(ctx, v, m)
 		switch {
+		case err != nil:
+			e.log.WarnContext(ctx, "cannot compare a report with the one that was accepted; the worker is asked to report again", "step_uuid", v.StepUUID, "err", err)
+			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
 		case !exists:
 			receipt.Rejected = append(receipt.Rejected, tasker.Rejection{
 				StepUUID: v.StepUUID, Code: tasker.NotFound, Message: fmt.Sprintf("task %s has no step %s", v.TaskUUID, v.StepUUID),
 			})
-		case v.repeats(m):
+		case same:
 			v.answer(receipt)
 		default:
 			rejected = append(rejected, postgres.RejectedReport{

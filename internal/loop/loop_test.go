@@ -358,8 +358,8 @@ func TestTheLimitEndsAPass(t *testing.T) {
 		stop()
 		elapse(time.Hour)
 		select {
-		case <-ended:
-			t.Error("the pass was ended before its limit")
+		case err := <-ended:
+			t.Errorf("the pass was ended before its limit: %v", err)
 		default:
 		}
 		end()

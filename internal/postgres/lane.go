@@ -88,6 +88,14 @@ func (p *pools) Close() {
 	}
 }
 
+// Reset closes all connections, those in use once they are given back. New ones are
+// opened as needed.
+func (p *pools) Reset() {
+	for _, pool := range p.of {
+		pool.Reset()
+	}
+}
+
 // Ping reports whether the database answers.
 func (p *pools) Ping(ctx context.Context) error { return p.lane(ctx).Ping(ctx) }
 

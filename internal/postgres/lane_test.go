@@ -41,7 +41,7 @@ func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Release()
+		t.Cleanup(conn.Release)
 	}
 	for _, lane := range []Lane{Heartbeats, Work, Timers} {
 		ctx, cancel := context.WithTimeout(Use(t.Context(), lane), 20*time.Second)

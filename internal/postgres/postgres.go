@@ -139,6 +139,10 @@ var planning = map[string]string{
 // Close waits for running statements and closes the connections.
 func (db *DB) Close() { db.pool.Close() }
 
+// Reset closes all connections, those in use once they are given back. New ones are
+// opened as needed.
+func (db *DB) Reset() { db.pool.Reset() }
+
 // Ping reports whether the database answers.
 func (db *DB) Ping(ctx context.Context) error { return known(db.pool.Ping(ctx)) }
 
@@ -256,8 +260,7 @@ func known(err error) error {
 // IsSlow reports whether an error says that a statement took too long, or waited too
 // long for a row: another one may well succeed.
 func IsSlow(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "57014" || pg.Code == "55P03"
 	}
 	return errors.Is(err, context.DeadlineExceeded)

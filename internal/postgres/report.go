@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"tasker"
@@ -36,6 +37,26 @@ func (db *DB) Marks(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]M
 		out[m.StepUUID] = m
 	}
 	return out, nil
+}
+
+const reportedBody = `
+SELECT coalesce(s.kept_report -> 'Body', CASE WHEN $4 THEN s.results ELSE s.error END) AS body
+FROM tasker.workflow_steps s
+WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.reported_fence = $3`
+
+// ReportedBody returns the body of the report that an attempt was concluded with:
+// a StepResult if the step went to complete, else a StepFailure; nil when another
+// attempt has been concluded since.
+func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
+	type row struct{ Body json.RawMessage }
+	rows, err := collect[row](ctx, db.pool, reportedBody, task, step, fence, to == tasker.StepComplete)
+	if err != nil {
+		return nil, fmt.Errorf("read what was reported of step %s: %w", step, known(err))
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	return rows[0].Body, nil
 }
 
 // Mark locks a step of a task that the caller has locked, and returns where it
