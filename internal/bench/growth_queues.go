@@ -176,10 +176,7 @@ func (d *direct) takeUntil(ctx context.Context, claimed chan<- time.Time) error 
 	for ctx.Err() == nil {
 		list, err := d.engine.Claim(ctx, d.id, 1, 20*time.Second)
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+			return unlessEnded(ctx, err)
 		}
 		if len(list) == 0 {
 			continue
@@ -194,6 +191,14 @@ func (d *direct) takeUntil(ctx context.Context, claimed chan<- time.Time) error 
 		}
 	}
 	return nil
+}
+
+// unlessEnded returns the error of a call that its own context did not end.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // openTransaction measures the drain of one-step tasks while a transaction stays
@@ -223,7 +228,7 @@ func (b *bench) openTransaction(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if _, err := conn.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()`, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}

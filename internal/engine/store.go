@@ -42,7 +42,7 @@ func (c *creation) save(ctx context.Context) error {
 			if !unknown && ctx.Err() != nil {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), askAtLeast)
-				defer cancel()
+				defer cancel() //nolint:gocritic // once: unknown is true from here on
 			}
 			unknown = true
 		case !unknown, definite(err):

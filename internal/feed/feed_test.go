@@ -469,7 +469,7 @@ func TestAnAddressHasItsShare(t *testing.T) {
 	var first *Reader
 	for range 2 {
 		first = h.read(f, Point{})
-		defer first.Close()
+		t.Cleanup(first.Close)
 	}
 	_, err := f.Read(t.Context(), Point{}, "here")
 	if tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "2 readers from here") {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -66,9 +67,7 @@ func (m *Metrics) ObserveLoops(
 			for kind := range known {
 				known[kind] = 0
 			}
-			for kind, n := range counts {
-				known[kind] = n
-			}
+			maps.Copy(known, counts)
 		}
 		for kind, n := range known {
 			o.ObserveInt64(rows, n, metric.WithAttributes(attribute.String("kind", kind)))

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/url"
@@ -86,7 +87,7 @@ func (c *Cutter) hit(message []byte) (cut, reach bool) {
 
 func (c *Cutter) serve(client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", c.target)
+	server, err := new(net.Dialer).DialContext(context.Background(), "tcp", c.target)
 	if err != nil {
 		return
 	}

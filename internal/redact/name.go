@@ -10,18 +10,19 @@ import (
 // separators are what may stand between the words of a key, inside of brackets of
 // a regular expression: - _ . / : and all white space. PostgreSQL and Go read it alike.
 var separators = func() string {
-	set := `\-_./:`
+	var set strings.Builder
+	set.WriteString(`\-_./:`)
 	for _, r := range unicode.White_Space.R16 {
 		for c := rune(r.Lo); c <= rune(r.Hi); c += rune(r.Stride) {
-			set += string(c)
+			set.WriteRune(c)
 		}
 	}
 	for _, r := range unicode.White_Space.R32 {
 		for c := rune(r.Lo); c <= rune(r.Hi); c += rune(r.Stride) {
-			set += string(c)
+			set.WriteRune(c)
 		}
 	}
-	return set
+	return set.String()
 }()
 
 // A name stands for keys.
@@ -100,11 +101,11 @@ func (n name) inWords() string {
 
 // spelled joins the letters of n with what may be between them, and says whether n
 // begins and ends with a *.
-func (n name) spelled(between, any string, letter func(rune) string) (core string, open, closed bool) {
+func (n name) spelled(between, anything string, letter func(rune) string) (core string, open, closed bool) {
 	var b strings.Builder
 	for i, part := range strings.FieldsFunc(n.letters, func(c rune) bool { return c == '*' }) {
 		if i > 0 {
-			b.WriteString(any)
+			b.WriteString(anything)
 		}
 		for j, c := range []rune(part) {
 			if j > 0 {
@@ -126,16 +127,16 @@ func letter(c rune) string {
 
 // anyCase is c in any case.
 func anyCase(c rune) string {
-	all := string(c)
+	all := []rune{c}
 	for f := unicode.SimpleFold(c); f != c; f = unicode.SimpleFold(f) {
 		if c >= unicode.MaxASCII || f < unicode.MaxASCII {
-			all += string(f)
+			all = append(all, f)
 		}
 	}
-	if all == string(c) {
-		return all
+	if len(all) == 1 {
+		return string(c)
 	}
-	return "[" + all + "]"
+	return "[" + string(all) + "]"
 }
 
 var (

@@ -48,7 +48,7 @@ func New(keys, paths string) (Rules, error) {
 			r.texts = append(r.texts, regexp.MustCompile(text))
 		}
 	} else if len(r.names) > 0 {
-		return Rules{}, fmt.Errorf("%q hides nothing: give at least one name without !", keys)
+		return Rules{}, fmt.Errorf("%q hides nothing: give at least one name that does not begin with an exclamation mark", keys)
 	}
 	if pattern := alternatives(r.names, name.exempt); pattern != "" {
 		r.shown = regexp.MustCompile(pattern)

@@ -131,8 +131,8 @@ func readFolder(fsys fs.FS, folder string) ([]file, error) {
 }
 
 // hasObject reports whether a function or view has a file.
-func (s *source) hasObject(path string) bool {
-	return slices.ContainsFunc(s.objects, func(f file) bool { return f.path == path })
+func (s *source) hasObject(name string) bool {
+	return slices.ContainsFunc(s.objects, func(f file) bool { return f.path == name })
 }
 
 // newest is the number of the last migration.

@@ -132,7 +132,7 @@ func (l scrapeLog) Println(v ...any) {
 			return
 		}
 	}
-	l.log.Error(strings.TrimSpace(fmt.Sprintln(v...)))
+	l.log.Error("a scrape failed", "err", strings.TrimSpace(fmt.Sprintln(v...)))
 }
 
 // gone reports whether an error says that the other side has hung up.

@@ -2,6 +2,7 @@ package templatefile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,7 +109,7 @@ func explain(e *jsonschema.ValidationError) string {
 // kindOf returns what is wrong, whether the library has found it or we have.
 func kindOf(e *jsonschema.ValidationError) jsonschema.ErrorKind {
 	if format, ok := e.ErrorKind.(*kind.Format); ok {
-		if ours, ok := format.Err.(failure); ok {
+		if ours, ok := errors.AsType[failure](format.Err); ok {
 			return ours.ErrorKind
 		}
 	}
