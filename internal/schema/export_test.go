@@ -33,6 +33,13 @@ func (p Program) UpImpatiently(ctx context.Context, conn *pgx.Conn, lock, wait t
 	return m.up(ctx, conn)
 }
 
+// UpPatiently is [UpWith] with the SQL of the program.
+func (p Program) UpPatiently(ctx context.Context, conn *pgx.Conn, progress func(string)) ([]string, error) {
+	m := newMigrator(p.source)
+	m.progress = progress
+	return m.up(ctx, conn)
+}
+
 // Migrations returns the migrations of the program by their paths.
 func (p Program) Migrations() map[string]string {
 	all := map[string]string{}
@@ -45,4 +52,10 @@ func (p Program) Migrations() map[string]string {
 // Status is [Status] with the SQL of the program.
 func (p Program) Status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	return p.source.status(ctx, conn)
+}
+
+// Through is the program without the migrations after one, and without functions and
+// views: those of another version are not known.
+func (p Program) Through(version int) Program {
+	return Program{&source{migrations: p.source.migrations[:version], checksum: "through " + p.source.migrations[version-1].path}}
 }
