@@ -417,7 +417,7 @@ func TestATaskOfAHundredSteps(t *testing.T) {
 	if n := h.db.Pool().Stat().AcquireCount() - before; n > 8 {
 		t.Errorf("%d queries", n)
 	}
-	h.shows(r, http.StatusOK, "It stands still: ", "of 100 steps", "collect_the_results_…")
+	h.shows(r, http.StatusOK, "It stands still: ", "of 100 steps", "collect_the_resul…")
 	if rows, nodes := strings.Count(r.text, "<tr data-row"), strings.Count(r.text, `<g class="node`); rows != 100 || nodes != 100 {
 		t.Errorf("%d rows and %d nodes, want a hundred each", rows, nodes)
 	}
