@@ -196,7 +196,7 @@ func (d *direct) takeUntil(ctx context.Context, claimed chan<- time.Time) error 
 // unlessEnded returns the error of a call that its own context did not end.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it was told to end
 	}
 	return err
 }
