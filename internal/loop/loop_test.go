@@ -318,15 +318,20 @@ func TestALoopThatMakesNoGoodPassIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		var fail error
+		var fails atomic.Bool
 		l := &Loop{Name: "test", Every: time.Minute, Timeout: time.Minute, Log: discard,
-			Pass: func(context.Context) (time.Duration, error) { return 0, fail }}
+			Pass: func(context.Context) (time.Duration, error) {
+				if fails.Load() {
+					return 0, errors.New("down")
+				}
+				return 0, nil
+			}}
 		go func() { _ = l.Run(ctx) }()
 		elapse(10 * time.Minute)
 		if s := l.Status(); s.Late || s.Failures != 0 || s.Passes < 9 || s.LastGood.IsZero() {
 			t.Errorf("a loop that is well: %+v", s)
 		}
-		fail = errors.New("down")
+		fails.Store(true)
 		elapse(4 * time.Minute)
 		if s := l.Status(); s.Late || s.Failures == 0 {
 			t.Errorf("after 4 minutes: %+v", s)
@@ -335,7 +340,7 @@ func TestALoopThatMakesNoGoodPassIsLate(t *testing.T) {
 		if s := l.Status(); !s.Late || s.Failed == 0 {
 			t.Errorf("after 8 minutes without a good pass: %+v", s)
 		}
-		fail = nil
+		fails.Store(false)
 		elapse(2 * time.Minute)
 		if s := l.Status(); s.Late || s.Failures != 0 {
 			t.Errorf("once it is well again: %+v", s)

@@ -22,7 +22,7 @@ BEGIN
         results := _s.results;
         error := _s.error;
         _bytes := NULL;
-        IF _work > 0 AND pg_column_size(results) <= _left THEN
+        IF _work > 0 AND coalesce(pg_column_size(results), 0) + coalesce(pg_column_size(error), 0) <= _left THEN
             _bytes := coalesce(octet_length(results::text), 0) + coalesce(octet_length(error::text), 0);
             _work := _work - _bytes;
         END IF;
