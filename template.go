@@ -145,7 +145,7 @@ func (o StepOverride) apply(s StepTemplate) StepTemplate {
 	if len(o.Initialization) > 0 && s.Type != ExternalStep { // which has no handler to give it to
 		s.Handler.Initialization = mergeObjects(s.Handler.Initialization, o.Initialization)
 	}
-	if o.TimeoutSeconds != nil {
+	if o.TimeoutSeconds != nil && s.Type != ExternalStep { // ALL means those that may have one
 		s.TimeoutSeconds = *o.TimeoutSeconds
 	}
 	if r := o.Retry; r != nil {

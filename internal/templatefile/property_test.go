@@ -106,8 +106,7 @@ func aStep(name string, before []string) *rapid.Generator[tasker.StepTemplate] {
 	return rapid.Custom(func(t *rapid.T) tasker.StepTemplate {
 		s := tasker.StepTemplate{
 			Name: name, Type: rapid.SampledFrom([]tasker.StepType{tasker.StandardStep, tasker.StandardStep, tasker.ExternalStep}).Draw(t, "type"),
-			Description:    text().Draw(t, "description"),
-			TimeoutSeconds: rapid.IntRange(0, maxTimeoutSeconds).Draw(t, "timeout"),
+			Description: text().Draw(t, "description"),
 			Retry: tasker.Retry{
 				Retryable:    rapid.Bool().Draw(t, "retryable"),
 				MaxAttempts:  rapid.IntRange(1, maxAttempts).Draw(t, "attempts"),
@@ -123,6 +122,7 @@ func aStep(name string, before []string) *rapid.Generator[tasker.StepTemplate] {
 			}
 		}
 		if s.Type == tasker.StandardStep {
+			s.TimeoutSeconds = rapid.IntRange(0, maxTimeoutSeconds).Draw(t, "timeout")
 			s.WorkerQueueTTLMS = rapid.SampledFrom([]int64{0, minQueueTTLMS, maxQueueTTLMS}).Draw(t, "ttl")
 			s.Handler.Callable = rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,20}`).Draw(t, "callable")
 			s.Handler.Initialization = anObject().Draw(t, "initialization")
@@ -142,9 +142,9 @@ func anOverride(steps []tasker.StepTemplate) *rapid.Generator[tasker.Override] {
 			if !rapid.Bool().Draw(t, s.Name) {
 				continue
 			}
-			c := tasker.StepOverride{
-				Name:           s.Name,
-				TimeoutSeconds: rapid.Ptr(rapid.IntRange(1, maxTimeoutSeconds), true).Draw(t, "timeout"),
+			c := tasker.StepOverride{Name: s.Name}
+			if s.Type == tasker.StandardStep || s.Name == tasker.AllSteps {
+				c.TimeoutSeconds = rapid.Ptr(rapid.IntRange(1, maxTimeoutSeconds), true).Draw(t, "timeout")
 			}
 			if s.Type == tasker.StandardStep {
 				c.Initialization = anObject().Draw(t, "initialization")
