@@ -321,8 +321,7 @@ func TestAProxyThatMisbehaves(t *testing.T) {
 // A proxy that answers every report with one and the same page for a while.
 func TestAProxyThatAnswersEveryReport(t *testing.T) {
 	for _, status := range []int{404, 413, 500} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			t.Parallel()
+		t.Run(fmt.Sprint(status), func(t *testing.T) { // one at a time: leaked goroutines are looked for
 			c, p := newCrowd(t, engine.Options{})
 			p.moods = []mood{{"a page", page(status, html)}}
 			p.worst.Store(100)

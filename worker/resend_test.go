@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +22,14 @@ import (
 // outcome in them.
 type poisonedEngine struct {
 	*fake
+	cured atomic.Bool // no outcome is bad any more
 	bad   []tasker.ID
 	takes time.Duration // until it gives up on such a report
 	err   error
 }
 
 func (p *poisonedEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	if !slices.ContainsFunc(list, func(o tasker.Outcome) bool { return slices.Contains(p.bad, o.StepUUID) }) {
+	if p.cured.Load() || !slices.ContainsFunc(list, func(o tasker.Outcome) bool { return slices.Contains(p.bad, o.StepUUID) }) {
 		return p.fake.Report(ctx, id, list, claim)
 	}
 	_ = p.begin(fmt.Sprintf("bad report %d", len(list)))
@@ -86,7 +89,7 @@ func TestOneBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
 					t.Errorf("each bad one was sent again %d times in an hour, want %v", n, tt.hourly)
 				}
 				f.mu.Lock()
-				p.bad = nil
+				p.cured.Store(true)
 				f.mu.Unlock()
 				elapse(2 * time.Minute)
 				if got := len(f.steps()); got != 22 {
@@ -321,11 +324,14 @@ func TestAReportThatFailedAsksForNoWork(t *testing.T) {
 
 type askingEngine struct {
 	*fake
+	asked sync.Mutex
 	slots []int
 }
 
 func (a *askingEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	a.asked.Lock()
 	a.slots = append(a.slots, claim)
+	a.asked.Unlock()
 	return a.fake.Report(ctx, id, list, claim)
 }
 

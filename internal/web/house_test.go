@@ -19,6 +19,7 @@ import (
 	"tasker/internal/browsertest"
 	"tasker/internal/dlq"
 	"tasker/internal/engine"
+	"tasker/internal/feed"
 	"tasker/internal/pgtest"
 	"tasker/internal/postgres"
 	"tasker/internal/web"
@@ -65,7 +66,7 @@ func newHouse(t *testing.T, change ...func(*web.Options)) *house {
 	pages := web.New(o)
 	mux.Handle(web.Root, pages)
 	mux.Handle(web.Root+"/", pages)
-	mux.Handle("/", api.New(stopping, api.Options{DB: db, Engine: h.engine, DLQ: h.dlq}))
+	mux.Handle("/", api.New(stopping, api.Options{DB: db, Engine: h.engine, DLQ: h.dlq, Feed: api.FeedOptions{Options: feed.Options{Most: 1000, MostOf: 1000}}}))
 	h.server = httptest.NewServer(mux)
 	t.Cleanup(func() {
 		stop() // ends the live feeds
