@@ -85,7 +85,7 @@ func TestForEnvironment(t *testing.T) {
 	if string(a.Handler.Initialization) != `{"x":1,"y":2}` || a.TimeoutSeconds != 5 || a.Retry.MaxAttempts != 1 || a.Retry.BaseMS != 1000 {
 		t.Errorf("a is %+v", a)
 	}
-	if b.Handler.Initialization != nil || b.TimeoutSeconds != 5 || b.Retry.MaxAttempts != 3 {
+	if b.Handler.Initialization != nil || b.TimeoutSeconds != 0 || b.Retry.MaxAttempts != 3 {
 		t.Errorf("b is %+v", b)
 	}
 	if diff := cmp.Diff(base.Steps, base.ForEnvironment("other").Steps); diff != "" {
