@@ -561,6 +561,30 @@ func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	h.eventually("all are received", func() bool { return len(r.tasks()) == 2 && r.tasks()[after.TaskUUID.String()] >= 2 })
 }
 
+// An event that is asked for again while it is being sent is sent once more: the
+// receiver may be about to lose what it is getting.
+func TestAnEventIsAskedForWhileItIsSent(t *testing.T) {
+	t.Parallel()
+	h, r := newHouse(t), newReceiver(t)
+	asked := make(chan struct{})
+	r.answer.Store(func(http.ResponseWriter, received) bool {
+		if r.attempts() == 1 {
+			<-asked
+		}
+		return false
+	})
+	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.investigate()
+	h.relay(h.db, nil, h.webhook(r.URL))
+	h.eventually("it is being sent", func() bool { return r.attempts() == 1 })
+	n, err := h.db.ReEmit(t.Context(), []string{"webhook"}, postgres.Span{To: 1 << 62}, 100, postgres.Operator{Actor: "op", Reason: "lost"})
+	close(asked)
+	if err != nil || n != 1 {
+		t.Fatalf("%d sent again, %v", n, err)
+	}
+	h.eventually("it is received twice", func() bool { return len(r.all()) == 2 && h.states("webhook") == "1 published" })
+}
+
 func TestEventsReachTheBus(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

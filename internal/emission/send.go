@@ -100,7 +100,7 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.EventRow) {
 // wrapper"). One that is refused is not sent again now.
 func (b *batch) sendOne(ctx context.Context, e postgres.EventRow) (postgres.Emitted, error) {
 	policy := b.retry(e.Topic)
-	r := postgres.Emitted{Position: e.Position}
+	r := postgres.Emitted{Position: e.Position, Due: e.Due}
 	var err error
 	for {
 		r.Attempts++

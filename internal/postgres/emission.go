@@ -20,6 +20,7 @@ type EventRow struct {
 	DLQEntryUUID tasker.ID
 	CreatedAt    time.Time
 	Data         json.RawMessage
+	Due          time.Time // when the sink was to get it, see Emitted
 }
 
 // A database that was restored from a dump counts its transactions anew, so what it
@@ -100,15 +101,17 @@ func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error
 	return nil
 }
 
-// All that is visible is taken, in the order of positions, and what was written by
-// transactions that may still be under way is looked at again: who sees an event of
-// a task sees those before it, because they were committed before it could be
-// written.
+// All that is visible is taken, in the order of positions: who sees an event of a
+// task sees those before it, because they were committed before it could be written.
+// Events of transactions that were under way are looked at again: those written since
+// taken_before, but for what was visible in opened_in. A transaction that stays open
+// anywhere on the server holds taken_before back; opened_in is not held back, so the
+// lists of the sink are searched for what is new alone.
 const takeEvents = `
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
     SELECT s.sink, s.taken_before, s.opened_in,
-        s.taken_before > pg_snapshot_xmax(pg_current_snapshot()) AS ahead
+        greatest(s.taken_before, pg_snapshot_xmax(s.opened_in)) > pg_snapshot_xmax(pg_current_snapshot()) AS ahead
     FROM tasker.emission_sinks s
     WHERE s.sink = $1
     FOR NO KEY UPDATE OF s
@@ -130,10 +133,11 @@ taken AS (
 ),
 moved AS (
     UPDATE tasker.emission_sinks s
-    SET taken_before = b.before
+    SET taken_before = b.before, opened_in = pg_current_snapshot()
     FROM sink
     CROSS JOIN bound b
-    WHERE s.sink = sink.sink AND s.taken_before <> b.before AND NOT sink.ahead AND (SELECT count(*) FROM fresh) < $2
+    WHERE s.sink = sink.sink AND NOT sink.ahead AND (SELECT count(*) FROM fresh) < $2
+      AND (s.taken_before <> b.before OR s.opened_in::text IS DISTINCT FROM pg_current_snapshot()::text)
 )
 SELECT (SELECT count(*) FROM fresh) AS taken, coalesce((SELECT bool_or(ahead) FROM sink), false) AS ahead`
 
@@ -192,10 +196,10 @@ WITH head AS (
     )
 ),
 first AS (SELECT h.task_uuid, bool_or(h.newest) AS newest FROM head h GROUP BY h.task_uuid)
-SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
+SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data, due.next_attempt_at AS due
 FROM first
 CROSS JOIN LATERAL (
-    SELECT f.position
+    SELECT f.position, f.next_attempt_at
     FROM tasker.emissions f
     WHERE f.sink = $1 AND f.state = 'pending' AND f.task_uuid = first.task_uuid
     ORDER BY f.position
@@ -224,9 +228,12 @@ type Emitted struct {
 	SetAside  bool          // refused too often
 	Rest      time.Duration // before it is sent again
 	Error     string
+	Due       time.Time // of the event that was sent; zero matches any
 }
 
 // The state is asked for so that no index of what is pending serves: see its migration.
+// An event that was asked for again while it was being sent has another due time: it
+// stays pending.
 const settleEmissions = `
 UPDATE tasker.emissions e
 SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), last_error = nullif(u.error, ''),
@@ -237,8 +244,9 @@ SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), las
         WHEN u.published THEN interval '0'
         ELSE least(greatest(interval '1 millisecond' * u.rest_ms, interval '1 second' * power(2, least(e.attempts / greatest(u.attempts, 1), 6)) * (0.8 + 0.4 * random())), interval '1 hour')
     END
-FROM unnest($2::bigint[], $3::int[], $4::bool[], $5::bool[], $6::bigint[], $7::text[]) AS u (position, attempts, published, refused, rest_ms, error)
-WHERE e.sink = $1 AND e.position = u.position AND e.state || '' = 'pending'
+FROM unnest($2::bigint[], $3::int[], $4::bool[], $5::bool[], $6::bigint[], $7::text[], $9::timestamptz[])
+    AS u (position, attempts, published, refused, rest_ms, error, due)
+WHERE e.sink = $1 AND e.position = u.position AND e.state || '' = 'pending' AND e.next_attempt_at = coalesce(u.due, e.next_attempt_at)
 RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
 
 // SettleEmissions notes what became of events that were sent. One that failed
@@ -249,10 +257,13 @@ func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, 
 	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) }) // rows are locked in this order
 	n := len(list)
 	positions, attempts, published, refused := make([]int64, n), make([]int32, n), make([]bool, n), make([]bool, n)
-	rests, errors := make([]int64, n), make([]string, n)
+	rests, errors, due := make([]int64, n), make([]string, n), make([]*time.Time, n)
 	for i, e := range list {
 		positions[i], attempts[i], published[i], refused[i] = e.Position, int32(e.Attempts), e.Published, e.Refused
 		rests[i], errors[i] = e.Rest.Milliseconds(), e.Error
+		if !e.Due.IsZero() {
+			due[i] = &e.Due
+		}
 	}
 	type row struct {
 		Position      int64
@@ -261,7 +272,7 @@ func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, 
 	}
 	var rows []row
 	err = retry(ctx, func() error {
-		rows, err = collect[row](ctx, db.pool, settleEmissions, sink, positions, attempts, published, refused, rests, errors, refusals)
+		rows, err = collect[row](ctx, db.pool, settleEmissions, sink, positions, attempts, published, refused, rests, errors, refusals, due)
 		return err
 	})
 	if err != nil {
