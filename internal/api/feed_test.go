@@ -168,7 +168,7 @@ func TestAFeedThatIsRefused(t *testing.T) {
 		"?topic=a&topic=b":                    "more than once",
 		"?from=yesterday":                     "must be one of now, beginning",
 		"?last_event_id=7":                    "none that this feed gave out",
-		"?last_event_id=1.9000000000000000.0": "ahead of this database",
+		"?last_event_id=1.9000000000000000.0": "is of another database",
 		"?colour=red":                         "there are topic, from, last_event_id",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", words, "GET", "/v1/dlq/events"+path, nil)

@@ -102,7 +102,7 @@ func (l *line) rest(held *postgres.Held) time.Duration {
 }
 
 // sendHolding keeps the right to send while it sends, and stops when it is lost.
-func (l *line) sendHolding(ctx context.Context, events []postgres.EventRow) (outcome, error) {
+func (l *line) sendHolding(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	var keeping sync.WaitGroup
@@ -160,7 +160,7 @@ func (l *line) take(ctx context.Context) error {
 }
 
 // due returns what is to be sent now.
-func (l *line) due(ctx context.Context, limit int) ([]postgres.EventRow, error) {
+func (l *line) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) {
 	limited, cancel := l.store(ctx)
 	defer cancel()
 	most := batchSize
@@ -227,7 +227,7 @@ func (l *line) pace(out outcome) {
 }
 
 // audit records that an event could not be sent.
-func (l *line) audit(ctx context.Context, action string, e postgres.EventRow, attempts int, problem string) {
+func (l *line) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
 	data, err := json.Marshal(map[string]any{
 		"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "task_uuid": e.TaskUUID, "dlq_entry_uuid": e.DLQEntryUUID,
 		"attempts": attempts, "error": problem,
@@ -242,7 +242,7 @@ func (l *line) audit(ctx context.Context, action string, e postgres.EventRow, at
 	}
 }
 
-func event(r postgres.EventRow) sink.Event {
+func event(r postgres.DueEvent) sink.Event {
 	return sink.Event{
 		ID: r.EventUUID, Position: r.Position, Topic: r.Topic, TaskUUID: r.TaskUUID, EntryUUID: r.DLQEntryUUID, At: r.CreatedAt, Data: r.Data,
 	}

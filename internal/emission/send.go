@@ -34,10 +34,10 @@ type batch struct {
 }
 
 // send sends events and notes what became of each.
-func (l *line) send(ctx context.Context, events []postgres.EventRow) (outcome, error) {
+func (l *line) send(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	b := &batch{line: l, until: l.Now().Add(batchTime)}
 	groups := byTask(events)
-	next := make(chan []postgres.EventRow)
+	next := make(chan []postgres.DueEvent)
 	var workers sync.WaitGroup
 	for range min(l.Concurrency, len(groups)) {
 		workers.Go(func() {
@@ -58,9 +58,9 @@ func (l *line) send(ctx context.Context, events []postgres.EventRow) (outcome, e
 }
 
 // byTask parts events by task, in their order.
-func byTask(events []postgres.EventRow) [][]postgres.EventRow {
+func byTask(events []postgres.DueEvent) [][]postgres.DueEvent {
 	place := map[[16]byte]int{}
-	var groups [][]postgres.EventRow
+	var groups [][]postgres.DueEvent
 	for _, e := range events {
 		i, ok := place[e.TaskUUID]
 		if !ok {
@@ -80,7 +80,7 @@ func (b *batch) over(ctx context.Context) bool {
 }
 
 // sendTask sends events of one task. After one that was not taken, the others wait.
-func (b *batch) sendTask(ctx context.Context, events []postgres.EventRow) {
+func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 	for _, e := range events {
 		if b.over(ctx) {
 			return
@@ -98,7 +98,7 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.EventRow) {
 
 // sendOne sends an event, and again as its topic says (seed 001, "Single-retry
 // wrapper"). One that is refused is not sent again now.
-func (b *batch) sendOne(ctx context.Context, e postgres.EventRow) (postgres.Emitted, error) {
+func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emitted, error) {
 	policy := b.retry(e.Topic)
 	r := postgres.Emitted{Position: e.Position, Due: e.Due}
 	var err error
@@ -115,14 +115,14 @@ func (b *batch) sendOne(ctx context.Context, e postgres.EventRow) (postgres.Emit
 	}
 }
 
-func (b *batch) try(ctx context.Context, e postgres.EventRow) error {
+func (b *batch) try(ctx context.Context, e postgres.DueEvent) error {
 	limited, cancel := context.WithTimeout(ctx, b.EmitTimeout)
 	defer cancel()
 	return b.sink.Emit(limited, event(e))
 }
 
 // add notes what became of an event.
-func (b *batch) add(ctx context.Context, e postgres.EventRow, r postgres.Emitted, err error) {
+func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted, err error) {
 	if err == nil {
 		r.Published = true
 		b.Counts.Emitted(ctx, e.Topic, b.sink.Name(), max(0, b.Now().Sub(e.CreatedAt)))
@@ -151,7 +151,7 @@ func (b *batch) add(ctx context.Context, e postgres.EventRow, r postgres.Emitted
 
 // settle stores what became of the events. It is done also when the relay is told
 // to end: else they would all be sent again.
-func (b *batch) settle(ctx context.Context, events []postgres.EventRow) error {
+func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 	if len(b.results) == 0 {
 		return nil
 	}

@@ -49,6 +49,10 @@ type Event struct {
 // ErrSlow ends the reading of who does not keep up. It may read on from its point.
 var ErrSlow = errors.New("the reader does not keep up with the feed")
 
+// ErrReplaced ends all readings when another database answers: one that was restored,
+// or a standby that was promoted. Points of before do not hold there.
+var ErrReplaced = errors.New("the database was restored, or a standby took its place")
+
 // A Feed is safe for concurrent use.
 type Feed struct {
 	Options
@@ -78,7 +82,9 @@ func New(db *postgres.DB, o Options) *Feed {
 // Now is the point from which a reader gets what happens from now on.
 func (f *Feed) Now(ctx context.Context) (Point, error) {
 	h, err := f.db.Horizon(ctx)
-	return at(h), err
+	p := at(h.Transaction)
+	p.Database = h.Database
+	return p, err
 }
 
 // Read begins to read after a point; the zero point is before the first event. The
@@ -90,8 +96,8 @@ func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, 
 	if err != nil {
 		return nil, err
 	}
-	if after.Before > h {
-		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is ahead of this database: it is of another one, or of before this one was restored; "+
+	if after.Before > h.Transaction || after.Database != "" && after.Database != h.Database {
+		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is of another database, or of before this one was restored or a standby was promoted: "+
 			"read from the beginning", after)
 	}
 	f.mu.Lock()
@@ -106,7 +112,7 @@ func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, 
 	f.readers++
 	f.from[address]++
 	r := &Reader{
-		feed: f, point: after, address: address,
+		feed: f, point: after, database: h.Database, address: address,
 		pages: make(chan page, f.Buffer), dropped: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if after.From < after.Before {
@@ -116,13 +122,13 @@ func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, 
 }
 
 // join has a reader told of what the poller reads from now on, and returns the
-// point that the poller has come to.
-func (f *Feed) join(r *Reader) Point {
+// point that the poller has come to. The error is ErrReplaced.
+func (f *Feed) join(r *Reader) (Point, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.poller == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		f.poller = &poller{feed: f, stop: stop, done: make(chan struct{}), point: r.point, readers: map[*Reader]bool{}}
+		f.poller = &poller{feed: f, stop: stop, done: make(chan struct{}), database: r.database, point: r.point, readers: map[*Reader]bool{}}
 		go f.poller.run(ctx)
 	}
 	r.from = f.poller

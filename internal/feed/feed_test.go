@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -161,8 +162,12 @@ func TestPoints(t *testing.T) {
 	if got, err := ParsePoint(p.String()); err != nil || got != p {
 		t.Errorf("%s is read as %v, %v", p, got, err)
 	}
+	p.Database = "0123456789ab"
+	if got, err := ParsePoint(p.String()); err != nil || got != p {
+		t.Errorf("%s is read as %v, %v", p, got, err)
+	}
 	for _, text := range []string{
-		"", "1", "1.2", "1.2.3.4", "a.2.3", "1.b.3", "1.2.c", "3.2.1", "1.2.-3", "-1.2.3", "+1.2.3", "01.2.3", "1.2.3 ", "1..3", "99999999999999999999.2.3",
+		"0123456789AB.1.2.3", "0123456789ab.1.2", "0123456789ab.1.2.3.4", "", "1", "1.2", "1.2.3.4", "a.2.3", "1.b.3", "1.2.c", "3.2.1", "1.2.-3", "-1.2.3", "+1.2.3", "01.2.3", "1.2.3 ", "1..3", "99999999999999999999.2.3",
 	} {
 		if _, err := ParsePoint(text); tasker.CodeOf(err) != tasker.Invalid {
 			t.Errorf("%q: %v, want Invalid", text, err)
@@ -490,9 +495,57 @@ func TestAnAddressHasItsShare(t *testing.T) {
 func TestAPointOfAnotherDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	if _, err := h.feed(Options{}).Read(t.Context(), Point{From: 5, Before: 1 << 60}, "here"); tasker.CodeOf(err) != tasker.Invalid {
-		t.Errorf("%v, want Invalid", err)
+	for _, p := range []Point{{From: 5, Before: 1 << 60}, {From: 1, Before: 2, Database: "0123456789ab"}} {
+		if _, err := h.feed(Options{}).Read(t.Context(), p, "here"); tasker.CodeOf(err) != tasker.Invalid {
+			t.Errorf("%v: %v, want Invalid", p, err)
+		}
 	}
+}
+
+// Another database under the same name counts transactions as the one before: who
+// reads is told, and no id of before is good for it, however far it has come.
+func TestADatabaseIsReplacedUnderItsReaders(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	f := h.feed(Options{})
+	r := h.read(f, Point{})
+	defer r.Close()
+	first := h.tell(h.pool, h.entries[0])
+	same(t, h.next(r, 1), []int64{first})
+	h.settle(r)
+	before := r.Point()
+	late := h.read(f, before) // reads on by itself, later
+	defer late.Close()
+
+	name := h.pool.Config().ConnConfig.Database
+	admin := pgtest.New(t).Pool(t)
+	for _, statement := range []string{
+		`ALTER DATABASE %s ALLOW_CONNECTIONS false`,
+		`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '%s'`,
+		`CREATE DATABASE %[1]s_copy TEMPLATE %[1]s`,
+		`ALTER DATABASE %[1]s RENAME TO %[1]s_replaced`,
+		`ALTER DATABASE %[1]s_copy RENAME TO %[1]s`,
+	} {
+		if _, err := admin.Exec(t.Context(), fmt.Sprintf(statement, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, r := range map[string]*Reader{"a reader that follows": r, "a reader that is behind": late} {
+		for err := error(nil); !errors.Is(err, ErrReplaced); _, err = r.Next(t.Context(), time.Minute) {
+			if t.Context().Err() != nil {
+				t.Fatalf("%s: %v, want ErrReplaced", name, err)
+			}
+		}
+	}
+	h.pool.Reset()
+	h.db.Pool().Reset()
+	h.tell(h.pool, h.entries[0]) // so that it has come farther
+	if _, err := f.Read(t.Context(), before, "here"); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("read on: %v, want Invalid", err)
+	}
+	anew := h.read(f, Point{})
+	defer anew.Close()
+	h.next(anew, 2)
 }
 
 // While nobody reads, nobody looks.

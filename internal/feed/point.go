@@ -2,6 +2,7 @@ package feed
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -12,21 +13,34 @@ import (
 // From, and of those from From on and before Before the ones up to position After.
 // It means the same to every server of one database.
 type Point struct {
+	Database     string // see postgres.Horizon; empty is any
 	From, Before uint64
 	After        int64
 }
 
 // String spells a point as readers keep it.
-func (p Point) String() string { return fmt.Sprintf("%d.%d.%d", p.From, p.Before, p.After) }
+func (p Point) String() string {
+	text := fmt.Sprintf("%d.%d.%d", p.From, p.Before, p.After)
+	if p.Database != "" {
+		text = p.Database + "." + text
+	}
+	return text
+}
 
-// ParsePoint reads what String wrote. The error is Invalid.
+var database = regexp.MustCompile(`^[0-9a-f]{12}$`)
+
+// ParsePoint reads what String wrote. Points of the first version name no database.
+// The error is Invalid.
 func ParsePoint(text string) (Point, error) {
 	wrong := tasker.Errorf(tasker.Invalid, "the id to resume from, %.60q, is none that this feed gave out: take the last id that was received, as it was", text)
 	parts := strings.Split(text, ".")
+	var p Point
+	if len(parts) == 4 && database.MatchString(parts[0]) {
+		p.Database, parts = parts[0], parts[1:]
+	}
 	if len(parts) != 3 {
 		return Point{}, wrong
 	}
-	var p Point
 	var errs [3]error
 	p.From, errs[0] = strconv.ParseUint(parts[0], 10, 63)
 	p.Before, errs[1] = strconv.ParseUint(parts[1], 10, 63)

@@ -18,17 +18,22 @@ type poller struct {
 
 	part *postgres.FeedPart // what is being told; nil while there is nothing
 
-	mu      sync.Mutex
-	point   Point // all before it has been told
-	readers map[*Reader]bool
+	mu       sync.Mutex
+	database string
+	point    Point // all before it has been told
+	readers  map[*Reader]bool
 }
 
-// add has a reader told, and returns from where on.
-func (p *poller) add(r *Reader) Point {
+// add has a reader told, and returns from where on. The error is ErrReplaced when the
+// reader is of another database.
+func (p *poller) add(r *Reader) (Point, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if r.database != p.database {
+		return Point{}, ErrReplaced
+	}
 	p.readers[r] = true
-	return p.point
+	return p.point, nil
 }
 
 // remove has a reader told no more, and returns how many are left.
@@ -68,10 +73,8 @@ func (p *poller) run(ctx context.Context) {
 // pass tells all that has become complete. A part that it could not finish is
 // finished by the next pass.
 func (p *poller) pass(ctx context.Context) error {
-	if p.part == nil {
-		if err := p.look(ctx); err != nil {
-			return err
-		}
+	if err := p.look(ctx); err != nil {
+		return err
 	}
 	for p.part != nil {
 		if err := p.read(ctx); err != nil {
@@ -81,23 +84,42 @@ func (p *poller) pass(ctx context.Context) error {
 	return nil
 }
 
-// look looks for the next part.
+// look looks whether the database is still the same, and for the next part if none is
+// being told.
 func (p *poller) look(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
 	defer cancel()
 	h, err := p.feed.db.FeedHorizon(limited, p.point.Before)
-	if err != nil || h <= p.point.Before {
+	switch {
+	case err != nil:
 		return err
+	case h.Database != p.database:
+		p.replace(ctx, h)
+		return nil
+	case p.part != nil || h.Transaction <= p.point.Before:
+		return nil
 	}
-	part, err := p.feed.begin(limited, Point{From: p.point.Before, Before: h})
+	part, err := p.feed.begin(limited, Point{From: p.point.Before, Before: h.Transaction})
 	if err != nil {
 		return err
 	}
 	if part == nil {
-		p.tell(ctx, nil, at(h))
+		p.tell(ctx, nil, at(h.Transaction))
 	}
 	p.part = part
 	return nil
+}
+
+// replace ends all readings and goes on in another database.
+func (p *poller) replace(ctx context.Context, h postgres.Horizon) {
+	p.feed.Log.WarnContext(ctx, "the feed of events begins anew: the database was restored, or a standby took its place")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for r := range p.readers {
+		r.drop(ErrReplaced)
+	}
+	clear(p.readers)
+	p.database, p.point, p.part = h.Database, at(h.Transaction), nil
 }
 
 // read tells the next page of the part.
@@ -130,7 +152,7 @@ func (p *poller) tell(ctx context.Context, events page, after Point) {
 	defer cancel()
 	for _, r := range readers {
 		if !r.give(limited, events) {
-			close(r.dropped)
+			r.drop(ErrSlow)
 			p.remove(r)
 		}
 	}

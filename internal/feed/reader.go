@@ -14,8 +14,9 @@ import (
 // and where the poller had come to, more may lie: gaps, which it reads before it
 // takes what the poller tells.
 type Reader struct {
-	feed  *Feed
-	point Point
+	feed     *Feed
+	point    Point
+	database string // that its points are of
 
 	address string // where it comes from
 	gaps    []gap
@@ -24,7 +25,8 @@ type Reader struct {
 	from    *poller       // once joined
 	floor   uint64        // events of transactions before this one it had when it joined
 	pages   chan page     // what the poller tells
-	dropped chan struct{} // closed by the poller: a page found no room
+	dropped chan struct{} // closed by the poller, after it has set why
+	why     error
 	gone    chan struct{} // closed by the reader
 }
 
@@ -38,7 +40,13 @@ type gap struct {
 }
 
 // Point returns how far the reader has come.
-func (r *Reader) Point() Point { return r.point }
+func (r *Reader) Point() Point { return r.mark(r.point) }
+
+// mark names the database in a point.
+func (r *Reader) mark(p Point) Point {
+	p.Database = r.database
+	return p
+}
 
 // Close ends the reading. It must be called, once.
 func (r *Reader) Close() {
@@ -47,7 +55,8 @@ func (r *Reader) Close() {
 }
 
 // Next returns the next events. It waits for them for a while, and then returns
-// none. The error is ErrSlow when the reader did not keep up.
+// none. The error is ErrSlow when the reader did not keep up, ErrReplaced when the
+// database is no longer the one that it began to read.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) {
 	rest := time.NewTimer(wait)
 	defer rest.Stop()
@@ -75,7 +84,7 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 			select {
 			case told = <-r.pages: // of before
 			default:
-				return nil, ErrSlow
+				return nil, r.why
 			}
 		}
 		if list := r.take(told); len(list) > 0 {
@@ -91,16 +100,18 @@ const atOnce = 3
 // catchUp goes on by one page. When none is left it joins the poller.
 func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 	if len(r.gaps) == 0 && r.near {
-		r.join()
-		return nil, nil
+		return nil, r.join()
 	}
 	if len(r.gaps) == 0 {
 		h, err := r.feed.db.FeedHorizon(ctx, r.point.From)
 		if err != nil {
 			return nil, err
 		}
+		if h.Database != r.database {
+			return nil, ErrReplaced
+		}
 		r.near = true // unless it takes many pages
-		r.gaps = []gap{{Point: Point{From: r.point.From, Before: h}, last: math.MaxInt64, end: at(h)}}
+		r.gaps = []gap{{Point: Point{From: r.point.From, Before: h.Transaction}, last: math.MaxInt64, end: at(h.Transaction)}}
 	}
 	g := &r.gaps[0]
 	if g.part == nil {
@@ -136,15 +147,19 @@ func (r *Reader) closeGap() {
 }
 
 // join has the poller tell what comes, and finds out what lies between.
-func (r *Reader) join() {
+func (r *Reader) join() error {
 	r.floor = r.point.From
-	p := r.feed.join(r)
+	p, err := r.feed.join(r)
+	if err != nil {
+		return err
+	}
 	if p.From > r.floor {
 		r.gaps = append(r.gaps, gap{Point: Point{From: r.floor, Before: p.From}, last: math.MaxInt64, end: at(p.From)})
 	}
 	if from := max(p.From, r.floor); p.Before > from && p.After > 0 {
 		r.gaps = append(r.gaps, gap{Point: Point{From: from, Before: p.Before}, last: p.After, end: Point{From: from, Before: p.Before, After: p.After}})
 	}
+	return nil
 }
 
 // take returns what the reader does not have of a page.
@@ -156,9 +171,16 @@ func (r *Reader) take(told page) []Event {
 		}
 		e.Point.From = max(e.Point.From, r.floor)
 		r.point = e.Point
+		e.Point = r.mark(e.Point)
 		list = append(list, e.Event)
 	}
 	return list
+}
+
+// drop ends the reading: the poller tells it nothing more.
+func (r *Reader) drop(why error) {
+	r.why = why
+	close(r.dropped)
 }
 
 // give puts a page into the buffer of a reader. It returns false when there is no

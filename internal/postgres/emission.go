@@ -20,7 +20,12 @@ type EventRow struct {
 	DLQEntryUUID tasker.ID
 	CreatedAt    time.Time
 	Data         json.RawMessage
-	Due          time.Time // when the sink was to get it, see Emitted
+}
+
+// A DueEvent is an event that a sink is to get, with the time from which on.
+type DueEvent struct {
+	EventRow
+	Due time.Time
 }
 
 // A database that was restored from a dump counts its transactions anew, so what it
@@ -211,8 +216,8 @@ LIMIT $3`
 
 // DueEmissions returns events of up to limit tasks, and of one with recent ones,
 // that are to be sent to a sink now: those of the recent one, then the oldest first. There are no more than most.
-func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]EventRow, error) {
-	rows, err := collect[EventRow](ctx, db.pool, dueEmissions, sink, limit, most)
+func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
+	rows, err := collect[DueEvent](ctx, db.pool, dueEmissions, sink, limit, most)
 	if err != nil {
 		return nil, fmt.Errorf("look for events to send to %s: %w", sink, known(err))
 	}

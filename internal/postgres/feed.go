@@ -7,15 +7,30 @@ import (
 	"tasker"
 )
 
-// Horizon returns the transaction before which all have ended: what those wrote
-// is complete. It never goes back.
-func (db *DB) Horizon(ctx context.Context) (h uint64, err error) {
-	var text string
-	if err = db.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text`).Scan(&text); err != nil {
-		return 0, fmt.Errorf("read the horizon: %w", known(err))
+// A Horizon is the transaction before which all have ended: what those wrote is
+// complete. It never goes back in one database; restored or promoted, it is another
+// one, which may count transactions anew.
+type Horizon struct {
+	Transaction uint64
+	Database    string // 12 hexadecimal digits
+}
+
+// A cluster that was restored or promoted writes on in a new timeline, one that was
+// restored from a dump has another identifier.
+const horizon = `
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS transaction,
+    left(md5(concat_ws(' ', c.system_identifier, d.oid,
+        CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END)), 12) AS database
+FROM pg_control_system() c
+CROSS JOIN pg_database d
+WHERE d.datname = current_database()`
+
+// Horizon returns the horizon of now.
+func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
+	if err = db.pool.QueryRow(ctx, horizon).Scan(&h.Transaction, &h.Database); err != nil {
+		return h, fmt.Errorf("read the horizon: %w", known(err))
 	}
-	_, err = fmt.Sscan(text, &h)
-	return h, err
+	return h, nil
 }
 
 // Two events of one task were written in the order of their positions, by
@@ -42,19 +57,20 @@ WHERE r.newest_so_far >= $2 AND r.written_in < $2 AND r.written_in >= $1`
 // FeedHorizon returns a transaction before which all have ended and at which the
 // events of no task are divided against their order: those before it come first.
 // It is the last one there is, or at least from.
-func (db *DB) FeedHorizon(ctx context.Context, from uint64) (uint64, error) {
+func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	h, err := db.Horizon(ctx)
-	for err == nil && h > from {
+	for err == nil && h.Transaction > from {
 		var earlier uint64
-		if err = db.pool.QueryRow(ctx, splitTasks, from, h).Scan(&earlier); err != nil {
-			return 0, fmt.Errorf("read the horizon: %w", known(err))
+		if err = db.pool.QueryRow(ctx, splitTasks, from, h.Transaction).Scan(&earlier); err != nil {
+			return Horizon{}, fmt.Errorf("read the horizon: %w", known(err))
 		}
 		if earlier == 0 {
 			return h, nil
 		}
-		h = earlier
+		h.Transaction = earlier
 	}
-	return max(h, from), err
+	h.Transaction = max(h.Transaction, from)
+	return h, err
 }
 
 // Materialized, or the planner may look for the smallest position by reading all

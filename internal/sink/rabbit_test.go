@@ -234,7 +234,9 @@ func TestABrokerThatIsKilled(t *testing.T) {
 		t.Error(err)
 	}
 	broker.Restart(t)
+	queue = listen(t, broker.URL, exchange, "#") // the binding was too new to be on the broker's disk for certain
 	eventually(t, s, event(2, "dlq.entry.created"))
+	<-queue
 }
 
 func TestAnExchangeOfAnotherKind(t *testing.T) {
