@@ -94,6 +94,13 @@ type EntryChange struct {
 	Metadata json.RawMessage
 }
 
+// An EntryOpening is what a person says who opens an investigation.
+type EntryOpening struct {
+	Actor, Reason string
+	Metadata      json.RawMessage // an object; nil means none
+	RequestKey    string          // as of an [Operation]
+}
+
 // An EntryUpdate is what an investigator changes. Nil fields stay as they are.
 type EntryUpdate struct {
 	Status     *ResolutionStatus

@@ -38,7 +38,9 @@ func (c *Client) Emission(ctx context.Context, event tasker.ID) (apiv1.EmittedEv
 // ReEmit has events sent again.
 func (c *Client) ReEmit(ctx context.Context, r apiv1.ReEmit) (apiv1.ReEmitted, error) {
 	var answer apiv1.ReEmitted
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "dlq", "emissions", "re-emit"}, body: r}, &answer)
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "dlq", "emissions", "re-emit"}, body: r, key: tasker.NewID().String(), repeatable: true,
+	}, &answer)
 	return answer, err
 }
 

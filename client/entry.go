@@ -64,7 +64,9 @@ func (c *Client) UpdateEntry(ctx context.Context, entry tasker.ID, u apiv1.Updat
 // id of the open one as details, when there is one.
 func (c *Client) OpenEntry(ctx context.Context, task tasker.ID, o apiv1.OpenEntry) (apiv1.Entry, error) {
 	var answer apiv1.Entry
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "dlq", "task", task.String()}, body: o}, &answer)
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "dlq", "task", task.String()}, body: o, key: tasker.NewID().String(), repeatable: true,
+	}, &answer)
 	return answer, err
 }
 

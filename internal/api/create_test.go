@@ -56,7 +56,12 @@ func TestAnIdempotencyKeyOfAnOperator(t *testing.T) {
 	if !h.taken(worker, held, held.LeaseToken) {
 		t.Error("the attempt lost its lease")
 	}
-	opened := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, map[string]any{"reason": "look", "created_by": "ann"})
+	look := map[string]any{"reason": "look", "created_by": "ann"}
+	opened := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k3")
+	if again := want[apiv1.Entry](h, http.StatusCreated, "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k3"); again.DLQEntryUUID != opened.DLQEntryUUID {
+		t.Errorf("the repeated request opened %s, want %s as before", again.DLQEntryUUID, opened.DLQEntryUUID)
+	}
+	h.wantError(http.StatusConflict, "CONFLICT", "has an open investigation", "POST", "/v1/dlq/task/"+step.TaskUUID, look, "Idempotency-Key: k4")
 	note := map[string]any{"resolution_notes": "seen", "updated_by": "ann"}
 	for range 2 {
 		want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", "/v1/dlq/entry/"+opened.DLQEntryUUID, note, "Idempotency-Key: k2")

@@ -43,7 +43,9 @@ func (s *server) emissionRoutes() []*route {
 			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", tag: tag,
 			summary: "Send an event, or those of a range of positions, again",
 			about: "For operators; it is recorded in the audit log. Receivers know an event that they have by its id. " +
-				"One request takes up to 10000 events; with next_from_position the answer says where to go on.",
+				"One request takes up to 10000 events; with next_from_position the answer says where to go on. " +
+				"Under an Idempotency-Key the same request again sends nothing: its answer counts 0 emissions.",
+			keyed:   true,
 			body:    apiv1.ReEmit{},
 			answers: map[int]any{http.StatusOK: apiv1.ReEmitted{}},
 			serve:   s.reEmit,
@@ -143,7 +145,8 @@ func (s *server) reEmit(x *exchange) error {
 	if part.Events > 0 {
 		// An event of the range that becomes visible only now is sent as well.
 		by := postgres.Operator{Actor: strings.TrimSpace(req.Actor), Reason: strings.TrimSpace(req.Reason)}
-		if out.Emissions, err = s.db.ReEmit(x.ctx, sinks, postgres.Span{From: from, To: part.Last}, 2*maxReEmitted, by); err != nil {
+		once := postgres.OperatorRequest{Key: x.requestKey(), Action: "dlq.re_emit", Said: []any{sinks, from, to, by}}
+		if out.Emissions, err = s.db.ReEmit(x.ctx, postgres.Again{Sinks: sinks, Of: postgres.Span{From: from, To: part.Last}, By: by, Once: once}, 2*maxReEmitted); err != nil {
 			return err
 		}
 	}

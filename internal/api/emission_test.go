@@ -20,7 +20,7 @@ func (h *house) sinks(names ...string) {
 			h.Fatal(err)
 		}
 	}
-	if _, err := h.db.ReEmit(h.Context(), names, postgres.Span{To: 1 << 50}, 1000, postgres.Operator{Actor: "test", Reason: "test"}); err != nil {
+	if _, err := h.db.ReEmit(h.Context(), postgres.Again{Sinks: names, Of: postgres.Span{To: 1 << 50}, By: postgres.Operator{Actor: "test", Reason: "test"}}, 1000); err != nil {
 		h.Fatal(err)
 	}
 }
@@ -203,5 +203,30 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	}
 	if h.fingerprint() != before {
 		t.Error("something changed")
+	}
+}
+
+// The same request under its key sends nothing again, whatever has become of the
+// events and of the range.
+func TestReEmitUnderAKey(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.register(chain)
+	h.sinks("webhook", "log")
+	h.investigate(2)
+	body := `{"from_position":1,"to_position":9000,"actor":"ann","reason":"lost"}`
+	for i, emissions := range []int{4, 0} {
+		got := want[apiv1.ReEmitted](h, http.StatusOK, "POST", reEmitPath, body, "Idempotency-Key: again")
+		if got.Events != 2+i || got.Emissions != emissions {
+			t.Errorf("request %d: %+v", i, got)
+		}
+		h.investigate(1)
+	}
+	h.wantError(http.StatusConflict, "CONFLICT", "belongs to another request", "POST", reEmitPath, strings.Replace(body, "lost", "gone", 1), "Idempotency-Key: again")
+	for _, key := range []string{strings.Repeat("k", 256), "\xff"} {
+		h.wantError(http.StatusBadRequest, "INVALID", "invalid Idempotency-Key", "POST", reEmitPath, body, "Idempotency-Key: "+key)
+	}
+	if list := want[apiv1.AuditList](h, http.StatusOK, "GET", "/v1/audit?action=dlq.re_emit", nil); len(list.Events) != 1 {
+		t.Errorf("the audit log has %d lines, want 1", len(list.Events))
 	}
 }

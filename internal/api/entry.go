@@ -43,7 +43,7 @@ func (s *server) openEntry(x *exchange) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	e, err := s.dlq.Open(x.ctx, task, req.CreatedBy, req.Reason, given(req.Metadata))
+	e, err := s.dlq.Open(x.ctx, task, tasker.EntryOpening{Actor: req.CreatedBy, Reason: req.Reason, Metadata: given(req.Metadata), RequestKey: x.requestKey()})
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,13 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 	for _, p := range rt.params {
 		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.about, Schema: p.schema})
 	}
+	if rt.keyed {
+		most := 255
+		op.Parameters = append(op.Parameters, &huma.Param{
+			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most},
+			Description: "A key of your choice for this request: when it is sent again under the key, it is not applied again. Kept for a week.",
+		})
+	}
 	if rt.body != nil {
 		rt.schema = s.registry.Schema(reflect.TypeOf(rt.body), true, "")
 		if rt.schema.Type == huma.TypeArray {

@@ -25,6 +25,7 @@ type route struct {
 	gives        string        // content type of the answer; "" means JSON
 	maxBody      int64         // 0 means the server's limit
 	wait         time.Duration // that it may take beyond the server's timeout
+	keyed        bool          // a header Idempotency-Key makes it safe to repeat
 	quiet        bool          // its requests are logged for debugging only
 	unmetered    bool          // its bodies do not wait for room in memory
 	serve        func(*exchange) error

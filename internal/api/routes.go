@@ -128,7 +128,8 @@ func (s *server) stepRoutes() []*route {
 			summary: "Reset, resolve or complete a step by hand",
 			about: "For operators. The task goes on in the same transaction; the answer is the step as the action left it. " +
 				"A step or a task whose state does not allow the action is a CONFLICT that says what is possible. A step that a worker holds needs interrupt. " +
-				"With a header Idempotency-Key, a key of your choice, it is safe to repeat: the same request again applies nothing and answers with the step as it is.",
+				"Under an Idempotency-Key the same request again applies nothing and answers with the step as it is.",
+			keyed:   true,
 			body:    stepAction{},
 			answers: map[int]any{http.StatusOK: apiv1.Step{}},
 			serve:   s.operateStep,
@@ -181,7 +182,9 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", tag: "dlq",
 			summary: "Open an investigation of a task by hand",
-			about:   "The task goes on as it did. When one is open already, the CONFLICT has its dlq_entry_uuid.",
+			about: "The task goes on as it did. When one is open already, the CONFLICT has its dlq_entry_uuid. " +
+				"Under an Idempotency-Key the same request again opens nothing and answers with the newest investigation of the task.",
+			keyed:   true,
 			body:    apiv1.OpenEntry{},
 			answers: map[int]any{http.StatusCreated: apiv1.Entry{}},
 			serve:   s.openEntry,
@@ -197,7 +200,8 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", tag: "dlq",
 			summary: "Note what was found, or end an investigation",
 			about: "Absent fields stay as they are. Safe to repeat; an investigation that ended otherwise is a CONFLICT. " +
-				"With a header Idempotency-Key, a key of your choice, the same request again is recognised and noted once.",
+				"Under an Idempotency-Key the same request again is noted once.",
+			keyed:   true,
 			body:    apiv1.UpdateEntry{},
 			answers: map[int]any{http.StatusOK: apiv1.UpdatedEntry{}},
 			serve:   s.updateEntry,

@@ -94,19 +94,7 @@ func clean(s string) string { return strings.Join(strings.Fields(cleanLine(s)), 
 
 // cleanLine is clean for a line whose spaces matter.
 func cleanLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if directs(r) {
-			return -1
-		}
-		return r
-	}, payload.CleanText(s, maxLine))
-	return strings.TrimRight(s, "\n")
-}
-
-// directs reports whether r turns the direction of writing, which can make one
-// text look like another.
-func directs(r rune) bool {
-	return (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069)
+	return strings.TrimRight(payload.CleanText(s, maxLine), "\n")
 }
 
 // escape spells in JSON what clean leaves out. Such characters occur in strings
@@ -114,7 +102,7 @@ func directs(r rune) bool {
 func escape(doc string) string {
 	var b strings.Builder
 	for _, r := range doc {
-		if (r >= 0x7f && r < 0xa0) || directs(r) {
+		if (r >= 0x7f && r < 0xa0) || payload.TurnsText(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 			continue
 		}

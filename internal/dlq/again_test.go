@@ -161,7 +161,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	h := newHouse(t)
 	off := tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")}
 	running := h.create()
-	open, err := h.dlq.Open(t.Context(), running, "ann", "odd", nil)
+	open, err := h.dlq.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.must(err)
 	_, _, err = h.dlq.Update(t.Context(), open.UUID, off)
 	h.wantCode(err, tasker.Conflict, "steps_in_process", "1 steps on their way", "cancel it first")
@@ -177,7 +177,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	h.must(h.engine.CancelTask(t.Context(), running, "ann", "gone"))
 	_, _, err = h.dlq.Update(t.Context(), stale.UUID, off)
 	h.must(err)
-	_, err = h.dlq.Open(t.Context(), running, "ann", "odd", nil)
+	_, err = h.dlq.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.wantCode(err, tasker.Conflict, "written off")
 }
 

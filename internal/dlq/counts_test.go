@@ -72,9 +72,9 @@ func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 	read := h.counted()
 	first := h.failed() // inline
 	stale, poisoned, byHand := h.create(), h.create(), h.create()
-	_, err := h.dlq.Open(t.Context(), byHand, "ann", "odd", nil)
+	_, err := h.dlq.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.must(err)
-	_, err = h.dlq.Open(t.Context(), byHand, "ann", "odd", nil)
+	_, err = h.dlq.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.wantCode(err, tasker.Conflict)
 	h.stand(stale, 31*time.Minute)
 	h.stand(poisoned, 31*time.Minute)

@@ -557,7 +557,7 @@ func TestOpenByHand(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	task := h.create()
-	e, err := h.dlq.Open(t.Context(), task, "ann", "looks odd", json.RawMessage(`{"a": 1}`))
+	e, err := h.dlq.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "looks odd", Metadata: json.RawMessage(`{"a": 1}`)})
 	h.must(err)
 	if e.Reason != tasker.ManualDLQ || e.DetectedBy != tasker.DetectedOperator || e.OriginalState != tasker.TaskStepsInProcess || e.History[0].Actor != "ann" {
 		t.Errorf("entry %+v", e)
@@ -565,11 +565,11 @@ func TestOpenByHand(t *testing.T) {
 	if s := h.state(task); s != tasker.TaskStepsInProcess {
 		t.Errorf("the task was changed: it is %s", s)
 	}
-	_, err = h.dlq.Open(t.Context(), task, "bob", "me too", nil)
+	_, err = h.dlq.Open(t.Context(), task, tasker.EntryOpening{Actor: "bob", Reason: "me too"})
 	h.wantCode(err, tasker.Conflict, e.UUID.String())
-	_, err = h.dlq.Open(t.Context(), task, "", "", nil)
+	_, err = h.dlq.Open(t.Context(), task, tasker.EntryOpening{Actor: "", Reason: ""})
 	h.wantCode(err, tasker.Invalid, "reason: is empty")
-	_, err = h.dlq.Open(t.Context(), tasker.NewID(), "ann", "r", nil)
+	_, err = h.dlq.Open(t.Context(), tasker.NewID(), tasker.EntryOpening{Actor: "ann", Reason: "r"})
 	h.wantCode(err, tasker.NotFound)
 }
 
@@ -670,7 +670,7 @@ func TestTheQueueIsOrderedByPriority(t *testing.T) {
 	h := newHouse(t)
 	manual := h.create()
 	h.claim()
-	_, err := h.dlq.Open(t.Context(), manual, "ann", "odd", nil)
+	_, err := h.dlq.Open(t.Context(), manual, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.must(err)
 	stale := h.create()
 	h.claim()

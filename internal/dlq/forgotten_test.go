@@ -67,7 +67,7 @@ func TestAnInvestigationThatEndsLeavesATaskInErrorToTheSweep(t *testing.T) {
 
 	byHand := h.failed().TaskUUID
 	h.end(byHand, tasker.EntryManuallyResolved)
-	_, err := h.dlq.Open(t.Context(), byHand, "ann", "a mistake", nil)
+	_, err := h.dlq.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "a mistake"})
 	h.must(err)
 	h.end(byHand, tasker.EntryCancelled)
 	h.watched(byHand)

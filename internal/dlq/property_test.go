@@ -402,7 +402,7 @@ func (s *sequence) end() {
 func (s *sequence) openByHand() {
 	t := s.anyTask()
 	s.tell("%s: open by hand", s.model.now)
-	_, err := s.dlq.Open(s.Context(), t.id, "ann", "odd", nil)
+	_, err := s.dlq.Open(s.Context(), t.id, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	s.agree(s.model.openByHand(t), err)
 }
 

@@ -311,14 +311,22 @@ func warnings(done update, u tasker.EntryUpdate) []string {
 }
 
 // Open opens an investigation because a person asks for one. The task goes on as
-// it did. When one is open already the error is a Conflict with its id.
-func (s *Service) Open(ctx context.Context, task tasker.ID, actor, reason string, metadata json.RawMessage) (tasker.Entry, error) {
-	u := tasker.EntryUpdate{Notes: &reason, ResolvedBy: &actor, Metadata: metadata}
+// it did. When one is open already the error is a Conflict with its id. A request
+// with a key that took effect before is answered with the newest investigation of the
+// task.
+func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.EntryOpening) (tasker.Entry, error) {
+	u := tasker.EntryUpdate{Notes: &o.Reason, ResolvedBy: &o.Actor, Metadata: o.Metadata}
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, renamed(err)
 	}
 	var entry tasker.Entry
+	repeated := false
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		var err error
+		repeated, err = tx.Once(ctx, postgres.OperatorRequest{Key: o.RequestKey, Action: "entry.open", Said: []any{task, u}})
+		if err != nil || repeated {
+			return err
+		}
 		state, err := tx.TaskState(ctx, task)
 		if err != nil {
 			return err
@@ -328,7 +336,7 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, actor, reason string
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,
-			OriginalState: state, Actor: actor, Notes: reason, Metadata: metadata,
+			OriginalState: state, Actor: o.Actor, Notes: o.Reason, Metadata: o.Metadata,
 		})
 		if err != nil {
 			return err
@@ -341,6 +349,9 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, actor, reason string
 	})
 	if errors.Is(err, errOpenAlready) {
 		return tasker.Entry{}, s.openAlready(ctx, task)
+	}
+	if err == nil && repeated {
+		return s.db.EntryOfTask(ctx, task)
 	}
 	return entry, err
 }

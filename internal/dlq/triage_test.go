@@ -191,7 +191,7 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 	h.must(err)
 	waits := h.create()
 	h.claim()
-	manual, err := h.dlq.Open(t.Context(), waits, "ann", "odd", nil)
+	manual, err := h.dlq.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.must(err)
 	swept := h.entry(recovered)
 	h.opened(swept.UUID, 600, manual.UUID)
@@ -216,7 +216,7 @@ func TestAgeOutweighsTheReason(t *testing.T) {
 	h := newHouse(t)
 	failed := h.failed()
 	waits := h.create()
-	manual, err := h.dlq.Open(t.Context(), waits, "ann", "odd", nil)
+	manual, err := h.dlq.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.must(err)
 	h.wantQueue(failed.UUID, manual.UUID)
 	h.opened(manual.UUID, 489, failed.UUID)
@@ -245,7 +245,7 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	h.must(err)
 	waits := h.create()
 	h.claim()
-	_, err = h.dlq.Open(t.Context(), waits, "ann", "odd", odd)
+	_, err = h.dlq.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd", Metadata: odd})
 	h.must(err)
 	ended := h.failed()
 	_, _, err = h.dlq.Update(t.Context(), ended.UUID, resolution())
@@ -326,7 +326,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			if stays {
 				return // for good: nobody looks into it again
 			}
-			next, err := h.dlq.Open(t.Context(), e.TaskUUID, "ann", "look again", nil)
+			next, err := h.dlq.Open(t.Context(), e.TaskUUID, tasker.EntryOpening{Actor: "ann", Reason: "look again"})
 			h.must(err)
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{
 				e.TaskUUID: {DeadLettered: true, At: &next.At, Reason: "manual_dlq", EntryUUID: &next.UUID}, plain: {},

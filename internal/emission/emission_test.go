@@ -101,7 +101,7 @@ func (h *house) investigate() tasker.Entry {
 	h.Helper()
 	created, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "only"}})
 	h.must(err)
-	e, err := h.dlq.Open(h.Context(), created[0].TaskUUID, "op", "look", nil)
+	e, err := h.dlq.Open(h.Context(), created[0].TaskUUID, tasker.EntryOpening{Actor: "op", Reason: "look"})
 	h.must(err)
 	return e
 }
@@ -441,7 +441,7 @@ func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	}
 	r.says(http.StatusOK)
 	position := int64(h.count(`SELECT position FROM tasker.emissions WHERE state = 'set_aside'`))
-	again, err := h.db.ReEmit(t.Context(), []string{"webhook"}, postgres.Span{From: position, To: position}, 10, postgres.Operator{Actor: "op", Reason: "mended"})
+	again, err := h.db.ReEmit(t.Context(), postgres.Again{Sinks: []string{"webhook"}, Of: postgres.Span{From: position, To: position}, By: postgres.Operator{Actor: "op", Reason: "mended"}}, 10)
 	if err != nil || again != 1 {
 		t.Fatalf("%d sent again, %v", again, err)
 	}
@@ -554,7 +554,7 @@ func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	if got := r.all()[0]; got.TaskUUID != after.TaskUUID.String() {
 		t.Errorf("received %+v", got)
 	}
-	n, err := h.db.ReEmit(t.Context(), []string{"webhook"}, postgres.Span{To: 1 << 62}, 100, postgres.Operator{Actor: "op", Reason: "catch up"})
+	n, err := h.db.ReEmit(t.Context(), postgres.Again{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "catch up"}}, 100)
 	if err != nil || n != 2 {
 		t.Errorf("%d sent again, %v", n, err)
 	}
@@ -577,7 +577,7 @@ func TestAnEventIsAskedForWhileItIsSent(t *testing.T) {
 	h.investigate()
 	h.relay(h.db, nil, h.webhook(r.URL))
 	h.eventually("it is being sent", func() bool { return r.attempts() == 1 })
-	n, err := h.db.ReEmit(t.Context(), []string{"webhook"}, postgres.Span{To: 1 << 62}, 100, postgres.Operator{Actor: "op", Reason: "lost"})
+	n, err := h.db.ReEmit(t.Context(), postgres.Again{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "lost"}}, 100)
 	close(asked)
 	if err != nil || n != 1 {
 		t.Fatalf("%d sent again, %v", n, err)

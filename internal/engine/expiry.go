@@ -23,8 +23,8 @@ const (
 
 // queueLoops return what keeps the limits of the queue: a step that no worker
 // takes in time fails, and comes back when a worker for it is alive.
-func (e *Engine) queueLoops() []*loop.Loop {
-	list := []*loop.Loop{e.loop("queue limits", timerEvery, e.expiryPass)}
+func (e *Engine) queueLoops(watch *dueWatch) []*loop.Loop {
+	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerRest, e.expiryPass), postgres.ExpireStep)}
 	if e.autoRecover {
 		list = append(list, e.loop("redispatch", redispatchEvery, e.Redispatch))
 	}

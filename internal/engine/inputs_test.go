@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -130,12 +131,14 @@ func (h *house) wantReferences(a tasker.Assignment, parents int) {
 	}
 }
 
+// 270 exceed what PostgreSQL can put into one jsonb, 5 the budget.
+var parents = flag.Int("parents", 60, "results of 979 KiB that one step depends on")
+
 // A step with large inputs runs, and so does what waits behind it.
 func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 	t.Parallel()
-	const parents = 60 // 270 exceed what PostgreSQL can put into one jsonb, 5 the budget
 	h := newHouse(t)
-	task := h.fanIn(parents)
+	task := h.fanIn(*parents)
 	h.template("single", step("one"))
 	behind := h.create("single")
 	for _, c := range []struct{ name, sql string }{
@@ -166,7 +169,8 @@ func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 			if child == nil || other == nil {
 				t.Fatalf("handed out: child %v, the step behind it %v", child != nil, other != nil)
 			}
-			h.wantReferences(*child, parents)
+			t.Logf("the child of %d parents and the step behind it were handed out after %s", *parents, time.Since(start))
+			h.wantReferences(*child, *parents)
 			_, _, err := h.engine.Release(t.Context(), h.worker, held)
 			h.must(err)
 		})

@@ -35,14 +35,20 @@ const (
 // own loop, so that one that is slow or fails delays no other, and is safe to run in
 // any number of processes.
 func (e *Engine) Loops() []*loop.Loop {
-	loops := append(e.pruners(), e.queueLoops()...)
+	watch := &dueWatch{db: e.db, wake: map[string]chan struct{}{}}
+	loops := append(e.pruners(), e.queueLoops(watch)...)
 	for _, t := range e.timers() {
-		if t.name == reclaimName {
+		switch t.kind {
+		case postgres.RejectInputs: // it asks this process only
+			loops = append(loops, e.loop(t.name, timerEvery, t.pass))
+			continue
+		case postgres.ReclaimLease:
 			t.pass = e.reclaimPass(t.pass)
 		}
-		loops = append(loops, e.loop(t.name, timerEvery, t.pass))
+		loops = append(loops, watch.timer(e.loop(t.name, timerRest, t.pass), t.kind))
 	}
 	return append(loops,
+		e.loop("due work", timerEvery, watch.pass),
 		e.loop("deferred work", deferredEvery, e.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 	)
@@ -51,8 +57,6 @@ func (e *Engine) Loops() []*loop.Loop {
 func (e *Engine) loop(name string, every time.Duration, pass func(context.Context) (time.Duration, error)) *loop.Loop {
 	return &loop.Loop{Name: name, Every: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
 }
-
-const reclaimName = "reclaim leases"
 
 // spare marks a loop that no task waits for.
 func spare(l *loop.Loop) *loop.Loop {
@@ -63,17 +67,21 @@ func spare(l *loop.Loop) *loop.Loop {
 // A timer is a loop that does what is due by the clock.
 type timer struct {
 	name string
+	kind string
 	pass func(context.Context) (next time.Duration, err error)
 }
 
 // timers are the loops of a quarter of a second that do not concern the queue.
 func (e *Engine) timers() []timer {
 	list := []timer{
-		{name: "start tasks", pass: e.timed(postgres.StartTask)},
-		{name: "retry steps", pass: e.timed(postgres.RetrySteps)},
-		{name: reclaimName, pass: e.timed(postgres.ReclaimLease)},
-		{name: "kept reports", pass: e.timed(postgres.FollowUpReport)},
-		{name: "reject inputs", pass: e.timed(postgres.RejectInputs)},
+		{name: "start tasks", kind: postgres.StartTask},
+		{name: "retry steps", kind: postgres.RetrySteps},
+		{name: "reclaim leases", kind: postgres.ReclaimLease},
+		{name: "kept reports", kind: postgres.FollowUpReport},
+		{name: "reject inputs", kind: postgres.RejectInputs},
+	}
+	for i := range list {
+		list[i].pass = e.timed(list[i].kind)
 	}
 	return list
 }

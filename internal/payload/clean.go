@@ -8,13 +8,36 @@ import (
 
 const ellipsis = "…"
 
+// bidi turn the direction of the text after them, which can make one text look like
+// another, by their names in Unicode. Marks for single characters of right-to-left
+// scripts (U+061C, U+200E, U+200F) do not reach that far and are not among them.
+var bidi = map[rune]string{
+	'\u202a': "LRE", '\u202b': "RLE", '\u202c': "PDF", '\u202d': "LRO", '\u202e': "RLO",
+	'\u2066': "LRI", '\u2067': "RLI", '\u2068': "FSI", '\u2069': "PDI",
+}
+
+var bidiMarks = func() *strings.Replacer {
+	var pairs []string
+	for r, name := range bidi {
+		pairs = append(pairs, string(r), "["+name+"]")
+	}
+	return strings.NewReplacer(pairs...)
+}()
+
+// TurnsText tells whether a character turns the direction of the text after it.
+func TurnsText(r rune) bool { return bidi[r] != "" }
+
+// MarkBidi returns s with a visible mark, such as [RLO], in the place of each
+// character that turns the direction of the text after it.
+func MarkBidi(s string) string { return bidiMarks.Replace(s) }
+
 // CleanText returns s as it can be stored and shown: without control characters
-// other than newline and tab, without bytes that are not UTF-8, and of at most
-// most bytes, the last of them an ellipsis where something was cut.
+// other than newline and tab, without bytes that are not UTF-8, with [MarkBidi], and
+// of at most most bytes, the last of them an ellipsis where something was cut.
 func CleanText(s string, most int) string {
 	var b strings.Builder
 	invalid := false
-	for _, r := range s {
+	for _, r := range MarkBidi(s) {
 		if (r < 0x20 && r != '\n' && r != '\t') || (0x7f <= r && r < 0xa0) {
 			continue
 		}

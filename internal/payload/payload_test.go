@@ -221,6 +221,8 @@ func TestCleanText(t *testing.T) {
 		{"", 0, ""},
 		{"éééé", 6, "é…"},
 		{"a\x00b\x1b[31mc\r\nd\te\x7f\u0085f", 100, "ab[31mc\nd\tef"},
+		{"safe\u202egnp.exe\u2066\u200f", 100, "safe[RLO]gnp.exe[LRI]\u200f"},
+		{"ab\u202e", 6, "ab[…"},
 		{"\xff\xfe\xfda\xff", 100, "\uFFFDa\uFFFD"},
 	} {
 		if got := CleanText(tt.in, tt.most); got != tt.want {

@@ -227,12 +227,26 @@ SELECT count(*) FROM again`
 // A Span is a range of positions in the outbox, both ends included.
 type Span struct{ From, To int64 }
 
+// An Again is a request of a person to send events again.
+type Again struct {
+	Sinks []string
+	Of    Span
+	By    Operator
+	Once  OperatorRequest
+}
+
 // ReEmit has events of a range of positions sent to sinks again, up to limit
-// events, and returns how many emissions that is.
-func (db *DB) ReEmit(ctx context.Context, sinks []string, of Span, limit int, by Operator) (n int, err error) {
-	subject := fmt.Sprintf("positions %d to %d", of.From, of.To)
+// events, and returns how many emissions that is: none for a request that took effect
+// before.
+func (db *DB) ReEmit(ctx context.Context, a Again, limit int) (n int, err error) {
+	subject := fmt.Sprintf("positions %d to %d", a.Of.From, a.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
-		return tx.QueryRow(ctx, reEmit, sinks, of.From, of.To, limit, by.Actor, subject, by.Reason).Scan(&n)
+		n = 0
+		repeated, err := tx.Once(ctx, a.Once)
+		if err != nil || repeated {
+			return err
+		}
+		return tx.QueryRow(ctx, reEmit, a.Sinks, a.Of.From, a.Of.To, limit, a.By.Actor, subject, a.By.Reason).Scan(&n)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("send events again: %w", known(err))

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,12 +22,18 @@ type OperatorRequest struct {
 	Said   any // all that the request says, to tell it from another one under its key
 }
 
+// maxRequestKey is a constraint of tasker.operator_requests.
+const maxRequestKey = 255
+
 // Once reports whether a request has taken effect before, and otherwise notes that
 // it does, with the transaction. Of two at once the second waits for the first.
 // Another request under the same key is a Conflict.
 func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err error) {
 	if r.Key == "" {
 		return false, nil
+	}
+	if !utf8.ValidString(r.Key) || strings.ContainsRune(r.Key, 0) || utf8.RuneCountInString(r.Key) > maxRequestKey {
+		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: must be text of at most %d characters", maxRequestKey)
 	}
 	doc, err := json.Marshal([]any{r.Action, r.Said})
 	if err != nil {

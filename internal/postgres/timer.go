@@ -172,6 +172,34 @@ func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.I
 	return out, nil
 }
 
+// Rows that were set aside, and retries of tasks in error, are due here: the query of
+// the kind tells. Each part reads the first row of an index; asked whether there is any
+// such row, the planner may search a table for one.
+const dueKinds = `
+SELECT array_remove(ARRAY[
+    CASE WHEN (SELECT t.start_at FROM tasker.tasks t WHERE t.state = 'pending' ORDER BY t.start_at LIMIT 1) <= now()
+        THEN '` + StartTask + `' END,
+    CASE WHEN (SELECT s.next_retry_at FROM tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL ORDER BY s.next_retry_at LIMIT 1) <= now()
+        THEN '` + RetrySteps + `' END,
+    CASE WHEN (SELECT s.lease_expires_at FROM tasker.workflow_steps s WHERE s.lease_expires_at IS NOT NULL ORDER BY s.lease_expires_at LIMIT 1) <= now()
+        THEN '` + ReclaimLease + `' END,
+    CASE WHEN (
+            SELECT s.state_since FROM tasker.workflow_steps s WHERE s.state = 'enqueued_for_orchestration' ORDER BY s.state_since LIMIT 1
+        ) <= now() - $1::interval
+        THEN '` + FollowUpReport + `' END,
+    CASE WHEN (SELECT s.expires_at FROM tasker.workflow_steps s WHERE s.expires_at IS NOT NULL ORDER BY s.expires_at LIMIT 1) <= now()
+        THEN '` + ExpireStep + `' END
+], NULL)`
+
+// DueKinds returns the kinds of work of which something may be due: to start, retry,
+// reclaim or expire, or reports kept for longer than an age.
+func (db *DB) DueKinds(ctx context.Context, kept time.Duration) (kinds []string, err error) {
+	if err = db.pool.QueryRow(ctx, dueKinds, kept).Scan(&kinds); err != nil {
+		return nil, fmt.Errorf("look for work that is due: %w", known(err))
+	}
+	return kinds, nil
+}
+
 // An ExpiredLease is an attempt whose worker fell silent, or that ran too long.
 type ExpiredLease struct {
 	TaskUUID   tasker.ID

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"tasker"
-	"tasker/internal/payload"
 )
 
 func (s *server) auditRoutes() []route {
@@ -32,7 +32,7 @@ func (s *server) audit(x *exchange) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, more, err := s.DB.AuditEvents(x.Context(), payload.CleanText(action, maxAction), before, pageRows)
+	list, more, err := s.DB.AuditEvents(x.Context(), storable(action), before, pageRows)
 	if err != nil {
 		return nil, err
 	}
@@ -59,4 +59,9 @@ func (x *exchange) goesOn(last int64) pager {
 	q.Set("before", strconv.FormatInt(last, 10))
 	u := url.URL{Path: x.URL.Path, RawQuery: q.Encode()}
 	return pager{After: u.String()}
+}
+
+// storable is text as the database can compare it.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "")
 }

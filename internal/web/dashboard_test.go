@@ -53,7 +53,7 @@ func TestTheDashboard(t *testing.T) {
 	h.lived(tasks[2], day, after(day, 90), tasker.EntryPermanentlyFailed)
 	h.lived(tasks[3], day.AddDate(0, 0, -50), after(day.AddDate(0, 0, -50), 60), tasker.EntryCancelled) // too old for the columns
 	manual := h.create("order", `{}`)
-	_, err := h.dlq.Open(t.Context(), manual, "ann", "look", nil)
+	_, err := h.dlq.Open(t.Context(), manual, tasker.EntryOpening{Actor: "ann", Reason: "look"})
 	h.must(err)
 	for _, sink := range []string{"log", "webhook"} {
 		_, err := h.db.TakeEvents(t.Context(), sink, 100)
@@ -103,7 +103,7 @@ func TestTheDashboardInABrowser(t *testing.T) {
 			h.lived(task, from, &to, []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}[i%3])
 		}
 	}
-	_, err := h.dlq.Open(t.Context(), h.create("order", `{}`), "ann", "look", nil)
+	_, err := h.dlq.Open(t.Context(), h.create("order", `{}`), tasker.EntryOpening{Actor: "ann", Reason: "look"})
 	h.must(err)
 	_, err = h.db.TakeEvents(t.Context(), "log", 100)
 	h.must(err)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"tasker"
 )
@@ -25,19 +24,10 @@ func story(ev evidence) []string {
 	var told []string
 	for _, sentence := range []string{ev.happened(), ev.found(), ev.again(), ev.waits(), ev.since()} {
 		if sentence != "" {
-			told = append(told, strings.Map(straight, sentence))
+			told = append(told, sentence)
 		}
 	}
 	return told
-}
-
-// straight drops what would turn the direction of all that follows it in a sentence;
-// the evidence itself is shown as it is.
-func straight(r rune) rune {
-	if unicode.Is(unicode.Bidi_Control, r) {
-		return -1
-	}
-	return r
 }
 
 // happened says what went wrong.

@@ -5,11 +5,15 @@ import (
 	"compress/gzip"
 	"embed"
 	"html/template"
+	"io"
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"time"
+
+	"tasker/internal/payload"
 )
 
 //go:embed templates/*.html
@@ -80,12 +84,13 @@ func (s *server) show(x *exchange, v *view) {
 		ReadOnly: s.ReadOnly, Version: s.Version, Now: x.now, Asset: s.assetPath, Body: v.body,
 	}
 	f.Note, f.Warning = x.takeNote()
-	var text bytes.Buffer
-	if err := s.pages[v.page].ExecuteTemplate(&text, "frame", f); err != nil {
+	var made bytes.Buffer
+	if err := s.pages[v.page].ExecuteTemplate(&made, "frame", f); err != nil {
 		s.Log.ErrorContext(x.Context(), "a page could not be made", "page", v.page, "err", err)
 		http.Error(x.w, "this page could not be made; the server's log says why", http.StatusInternalServerError)
 		return
 	}
+	text := markBidi(made.String())
 	h := x.w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Vary", "Accept-Encoding")
@@ -95,12 +100,33 @@ func (s *server) show(x *exchange, v *view) {
 	}
 	if !acceptsGzip(x.Request) {
 		x.w.WriteHeader(status)
-		_, _ = x.w.Write(text.Bytes()) // when the browser is gone, there is nobody to tell
+		_, _ = io.WriteString(x.w, text) // when the browser is gone, there is nobody to tell
 		return
 	}
 	h.Set("Content-Encoding", "gzip")
 	x.w.WriteHeader(status)
 	z, _ := gzip.NewWriterLevel(x.w, gzip.BestSpeed) // the level is one
-	_, _ = z.Write(text.Bytes())
+	_, _ = io.WriteString(z, text)
 	_ = z.Close()
+}
+
+// A form sends these back as they were given.
+var formValues = regexp.MustCompile(`(?s)<textarea\b.*?</textarea>|\svalue="[^"]*"`)
+
+// markBidi is [payload.MarkBidi] for a page, but for the values of its forms. None of
+// its own text has such a character.
+func markBidi(page string) string {
+	marked := payload.MarkBidi(page)
+	if marked == page {
+		return page
+	}
+	var b strings.Builder
+	from := 0
+	for _, at := range formValues.FindAllStringIndex(page, -1) {
+		b.WriteString(payload.MarkBidi(page[from:at[0]]))
+		b.WriteString(page[at[0]:at[1]])
+		from = at[1]
+	}
+	b.WriteString(payload.MarkBidi(page[from:]))
+	return b.String()
 }

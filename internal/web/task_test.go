@@ -157,7 +157,7 @@ func TestATaskIsOpenedByItsID(t *testing.T) {
 	if r := h.get("/ui/tasks?id=%3Cb%3E"); r.status != http.StatusBadRequest || !strings.Contains(r.text, "is no id of a task") || strings.Contains(r.text, "<b>") {
 		t.Errorf("of no id: %d", r.status)
 	}
-	e, err := h.dlq.Open(h.Context(), id, "Ada", "look", nil)
+	e, err := h.dlq.Open(h.Context(), id, tasker.EntryOpening{Actor: "Ada", Reason: "look"})
 	h.must(err)
 	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if r := h.get("/ui/tasks?id=" + e.UUID.String()); r.header.Get("Location") != "/ui/investigations/"+e.UUID.String() {

@@ -193,7 +193,7 @@ func (s *server) investigate(x *exchange) (*view, error) {
 	}
 	var opened tasker.Entry
 	if err = f.whoAndWhy(x, maxNotes); err == nil {
-		opened, err = s.DLQ.Open(x.Context(), f.Task.UUID, f.Actor, f.Reason, nil)
+		opened, err = s.DLQ.Open(x.Context(), f.Task.UUID, tasker.EntryOpening{Actor: f.Actor, Reason: f.Reason})
 	}
 	if tasker.CodeOf(err) == tasker.Conflict {
 		// Somebody was faster, maybe since the form was read: show what is there now.
