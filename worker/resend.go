@@ -23,9 +23,13 @@ const slowReport = 10 * time.Second
 type retry struct {
 	due   time.Time // when
 	rests backoff
-	lost  bool // the engine has said that the lease is lost
-	last  bool // and the outcome was sent once more since
+	lost  bool      // the engine has said that the lease is lost
+	until time.Time // and after this the outcome is not sent again; zero before it was sent once more
 }
+
+// lostPatience is how long an outcome is sent again although its lease is lost. The
+// engine may have taken it, of which a bad connection said nothing: its answer tells.
+const lostPatience = time.Minute
 
 // A lane is a list of outcomes to send again. It is guarded by the shift's mutex.
 type lane struct {
@@ -182,18 +186,21 @@ func (s *shift) postpone(at *attempt, limit time.Duration, least ...time.Duratio
 	at.due = time.Now().Add(max(at.rests.step(limit), slices.Max(append(least, 0))))
 }
 
-// resend puts outcomes into a lane. One whose lease is lost was sent again once
-// since; when that was not answered, either, nobody waits for it.
+// resend puts outcomes into a lane. One whose lease is lost was sent again since, for
+// a while; when none of that was answered, nobody waits for it.
 func (s *shift) resend(l *lane, batch []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for _, at := range batch {
-		if at.lost && at.last {
+		switch {
+		case at.lost && at.until.IsZero():
+			at.until = now.Add(lostPatience)
+		case at.lost && now.After(at.until):
 			s.log.Error("outcome given up: its lease is lost, and its report is not answered", "task", at.TaskUUID, "step", at.StepUUID)
 			s.forget(at)
 			continue
 		}
-		at.last = at.lost
 		l.list = append(l.list, at)
 	}
 	if len(l.list) > 0 {

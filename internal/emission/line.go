@@ -66,7 +66,10 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if err != nil || held == nil {
 		return lease / 6, err // another server sends; or nobody can
 	}
-	if err := l.take(ctx); err != nil {
+	if held.News {
+		err = l.take(ctx)
+	}
+	if err != nil {
 		l.log.WarnContext(ctx, "new events could not be put on the list; sending those on it", "err", err)
 	}
 	if rest := l.rest(held); rest > 0 {

@@ -72,16 +72,37 @@ func (db *DB) OpenSink(ctx context.Context, sink string) error {
 	return nil
 }
 
+// A lease of which two thirds are left is not renewed, and what is not new is not
+// taken: at rest nothing is written. New is what is not visible in opened_in; what
+// could be passed over by another taken_before counts as new, so that it is.
 const holdSink = `
-UPDATE tasker.emission_sinks
-SET holder = $2, held_until = clock_timestamp() + $3::interval
-WHERE sink = $1 AND (holder = $2 OR holder IS NULL OR held_until < clock_timestamp())
-RETURNING failing_since IS NOT NULL AS failing, greatest(next_try_at - clock_timestamp(), interval '0') AS rest`
+WITH kept AS MATERIALIZED (
+    SELECT s.failing_since, s.next_try_at, s.taken_before, s.opened_in
+    FROM tasker.emission_sinks s
+    WHERE s.sink = $1 AND s.holder = $2 AND s.held_until > clock_timestamp() + 2 * $3::interval / 3
+),
+taken AS (
+    UPDATE tasker.emission_sinks s
+    SET holder = $2, held_until = clock_timestamp() + $3::interval
+    WHERE s.sink = $1 AND (s.holder = $2 OR s.holder IS NULL OR s.held_until < clock_timestamp()) AND NOT EXISTS (SELECT FROM kept)
+    RETURNING s.failing_since, s.next_try_at, s.taken_before, s.opened_in
+)
+SELECT h.failing_since IS NOT NULL AS failing, greatest(h.next_try_at - clock_timestamp(), interval '0') AS rest,
+    greatest(h.taken_before, pg_snapshot_xmax(h.opened_in)) > pg_snapshot_xmax(pg_current_snapshot()) OR (
+        SELECT o.position
+        FROM tasker.outbox o
+        WHERE o.written_in >= h.taken_before
+          AND (o.written_in < pg_snapshot_xmin(pg_current_snapshot()) OR h.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, h.opened_in))
+        ORDER BY o.written_in, o.position
+        LIMIT 1
+    ) IS NOT NULL AS news
+FROM (SELECT * FROM kept UNION ALL SELECT * FROM taken) h`
 
 // Held is a sink that is ours to send to.
 type Held struct {
 	Failing bool
 	Rest    *time.Duration // before it is to be tried again
+	News    bool           // there are events to put on its list
 }
 
 // HoldSink takes or keeps the right to send to a sink for a while. It returns nil

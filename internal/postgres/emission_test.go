@@ -1,12 +1,15 @@
 package postgres
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"tasker"
 	"tasker/internal/pgtest"
 )
 
@@ -103,4 +106,87 @@ func settled(n int) string {
 	}
 	return fmt.Sprintf(`'webhook', '{%s}', array_fill(1, ARRAY[%d]), array_fill(true, ARRAY[%d]),
 		array_fill(false, ARRAY[%d]), array_fill(0::bigint, ARRAY[%d]), array_fill(''::text, ARRAY[%d]), 5, array_fill(NULL::timestamptz, ARRAY[%d])`, strings.Join(positions, ","), n, n, n, n, n, n)
+}
+
+// Whoever has the right to send writes nothing while there is nothing to send, also
+// beside a transaction that stays open.
+func TestASinkAtRestIsNotWritten(t *testing.T) {
+	t.Parallel()
+	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := db.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(strings.ReplaceAll(strings.SplitAfter(backlog, "INSERT INTO tasker.emission_sinks (sink) VALUES ('webhook');")[0], "2000", "20"))
+	row := func() (text string) {
+		t.Helper()
+		if err := db.pool.QueryRow(t.Context(), `SELECT format('%s %s %s', s.ctid, s.xmin, s.xmax) FROM tasker.emission_sinks s`).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	holder := tasker.NewID()
+	news := func(want bool) {
+		t.Helper()
+		held, err := db.HoldSink(t.Context(), "webhook", holder, time.Minute)
+		if err != nil || held == nil || held.News != want {
+			t.Fatalf("held %+v, %v, want news: %v", held, err, want)
+		}
+	}
+	take := func() {
+		t.Helper()
+		if _, err := db.TakeEvents(t.Context(), "webhook", 5000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	passed := func() (is bool) { // by the sink, for good: no transaction of before its events is open
+		t.Helper()
+		err := db.pool.QueryRow(t.Context(), `SELECT s.taken_before > (SELECT max(o.written_in) FROM tasker.outbox o) FROM tasker.emission_sinks s`).Scan(&is)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	const event = `INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data) SELECT 'dlq.entry.updated', d.task_uuid, d.dlq_entry_uuid, '{}' FROM tasker.tasks_dlq d LIMIT 1`
+	for _, beside := range []string{"nothing", "an open transaction"} {
+		if beside != "nothing" {
+			open, err := db.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = open.Rollback(context.WithoutCancel(t.Context())) })
+			if _, err := open.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec(event)
+		news(true)
+		take()
+		for deadline := time.Now().Add(time.Minute); beside == "nothing" && !passed() && time.Now().Before(deadline); {
+			take()
+		}
+		news(false)
+		before := row()
+		for range 3 {
+			news(false)
+		}
+		if after := row(); after != before {
+			t.Errorf("beside %s the row was %s and is %s", beside, before, after)
+		}
+	}
+	exec(`UPDATE tasker.emission_sinks SET held_until = now() + interval '39 seconds'`)
+	before := row()
+	news(false)
+	if row() == before {
+		t.Error("a lease with less than two thirds left is not renewed")
+	}
+	if held, err := db.HoldSink(t.Context(), "webhook", tasker.NewID(), time.Minute); err != nil || held != nil {
+		t.Errorf("another holds it as well: %+v, %v", held, err)
+	}
 }

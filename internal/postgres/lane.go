@@ -125,13 +125,19 @@ func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return p.lane(ctx).SendBatch(ctx, b)
 }
 
-// writable has the pools keep no connection that takes no writes, so that after a
+// writable has the pools use no connection twice that takes no writes, so that after a
 // failover they find the server that does. With several hosts in the URL it is looked
 // for at once, unless the URL says otherwise.
 func writable(cfg *pgxpool.Config) {
-	cfg.AfterRelease = func(c *pgx.Conn) bool {
+	// Not when a connection is given back: pgxpool starts a goroutine for that each time.
+	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) {
+		const used = "tasker.used"
+		if data := c.PgConn().CustomData(); data[used] == nil {
+			data[used] = true
+			return true, nil // it is new: there is no better one now
+		}
 		status := c.PgConn().ParameterStatus // PostgreSQL tells of a change by itself
-		return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on"
+		return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on", nil
 	}
 	cfg.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Severity != "FATAL" && err.SeverityUnlocalized != "FATAL" && err.Code != readOnly
