@@ -96,6 +96,9 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 	if err := leave(); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("a worker that leaves is told %v (%s)", err, tasker.CodeOf(err))
 	}
+	if _, err := db.pool.Exec(t.Context(), `SELECT 1`); err != nil { // which leaves a connection that takes no writes
+		t.Fatal(err)
+	}
 	if _, err := admin.Exec(t.Context(), `SET default_transaction_read_only = off`); err != nil {
 		t.Fatal(err)
 	}
