@@ -303,6 +303,7 @@ func TestWire(t *testing.T) {
 		"POST /v1/workers/" + task + "/drain":     func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
 		"GET /v1/queues?limit=9&namespace=n":      func() error { _, err := c.Queues(ctx, "n", 9); return err },
 		"DELETE /v1/workers/" + task:              func() error { return c.LeaveWorker(ctx, id(1)) },
+		"GET /health/ready":                       func() error { _, err := c.Ready(ctx); return err },
 		"GET /health":                             func() error { _, err := c.Health(ctx); return err },
 	} {
 		if err := call(); err != nil {

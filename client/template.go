@@ -2,10 +2,13 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
 
+	"tasker"
 	"tasker/apiv1"
 )
 
@@ -70,6 +73,20 @@ func (c *Client) Template(ctx context.Context, namespace, name, version string) 
 func (c *Client) Health(ctx context.Context) (apiv1.Health, error) {
 	var answer apiv1.Health
 	err := c.get(ctx, &answer, nil, "health")
+	return answer, err
+}
+
+// Ready says whether the server can do its work, with its checks, loops and
+// components. When it cannot, the error is Unavailable, and the status of what is
+// returned is "not_ready", unless the server could not be asked. It is asked once.
+func (c *Client) Ready(ctx context.Context) (apiv1.Health, error) {
+	var answer apiv1.Health
+	err := c.do(ctx, request{method: http.MethodGet, path: []string{"health", "ready"}}, &answer)
+	if e, ok := errors.AsType[*tasker.Error](err); ok && e.Code == tasker.Unavailable {
+		if details, failed := json.Marshal(e.Details); failed == nil && json.Unmarshal(details, &answer) == nil && answer.Checks != nil {
+			answer.Status = "not_ready"
+		}
+	}
 	return answer, err
 }
 

@@ -167,7 +167,7 @@ func (p *program) root(name string) *cobra.Command {
 	root.PersistentFlags().StringVar(&p.server, "server", server, "URL of the server, or TASKER_URL")
 	root.PersistentFlags().StringVarP(&p.output, "output", "o", "table", "table, or json for scripts")
 	oneOf(root, "output", []string{"table", "json"})
-	root.AddCommand(p.taskCommand(), p.entryCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(), p.auditCommand(), p.versionCommand())
+	root.AddCommand(p.taskCommand(), p.entryCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(), p.auditCommand(), p.healthCommand(), p.versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
