@@ -13,7 +13,6 @@ import (
 
 // Bounds of what is handed out, as SQL.
 var (
-	maxClaimBytes  = strconv.Itoa(tasker.MaxClaimBytes)
 	maxInputBytes  = strconv.Itoa(tasker.MaxInputBytes)
 	maxInlineBytes = strconv.Itoa(tasker.MaxInlineInputBytes)
 	// What a step adds to an answer at most: the results beyond what is inline are references.
@@ -21,8 +20,9 @@ var (
 )
 
 // handOut gives the most urgent of what is locked to worker $4 for the time $5, as
-// far as it fits into the bytes $7; the first in any case while nothing is handed out
-// yet. The lease never outlives the attempt's own timeout.
+// far as it fits into the bytes $7. The first always fits while nothing is handed out
+// yet: what a step adds is less than [tasker.MaxClaimBytes]. The lease never outlives
+// the attempt's own timeout.
 //
 // The results of a step's parents come along if they have no more than
 // [tasker.MaxInlineInputBytes] together, which the sum in the step's row tells. Of a
@@ -38,7 +38,7 @@ picked AS (
         CROSS JOIN LATERAL (SELECT least(inputs_bytes, ` + maxStepBytes + `)::int AS bytes) b
         WHERE inputs_bytes <= ` + maxInputBytes + `
     ) l
-    WHERE l.upto <= $7::bigint OR (l.upto = l.bytes AND $7 >= ` + maxClaimBytes + `)
+    WHERE l.upto <= $7::bigint
 ),
 claimed AS (
     UPDATE tasker.workflow_steps s

@@ -1,0 +1,73 @@
+package engine_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker"
+	"tasker/internal/engine"
+	"tasker/internal/postgres"
+)
+
+// Whatever else takes all connections that it may have: heartbeats are heard, and work
+// is handed out and reported.
+func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("single", step("run"))
+	h.create("single")
+	h.create("single")
+	lease := h.claim()[0].Lease()
+	db, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{MaxConns: 20})
+	h.must(err)
+	t.Cleanup(db.Close)
+	e := engine.New(db, engine.Options{})
+	shares := map[postgres.Lane]int{postgres.General: 6, postgres.Heartbeats: 2, postgres.Work: 8, postgres.Timers: 4}
+	for name, tt := range map[string]struct {
+		free postgres.Lane
+		do   func(context.Context) error
+	}{
+		"a heartbeat": {postgres.Heartbeats, func(ctx context.Context) error {
+			_, err := e.Heartbeat(ctx, h.worker, []tasker.Lease{lease})
+			return err
+		}},
+		"a claim": {postgres.Work, func(ctx context.Context) error {
+			_, err := e.Claim(ctx, h.worker, 1, 0)
+			return err
+		}},
+		"a report": {postgres.Work, func(ctx context.Context) error {
+			_, err := e.Report(ctx, h.worker, []tasker.Outcome{{Lease: lease, Failure: &tasker.Failure{Message: "no"}}}, 0)
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var holding, done sync.WaitGroup
+			release := make(chan struct{})
+			for lane, share := range shares {
+				if lane == tt.free {
+					continue
+				}
+				for range share {
+					holding.Add(1)
+					done.Go(func() {
+						h.must(db.InTx(postgres.Use(t.Context(), lane), func(*postgres.Tx) error {
+							holding.Done()
+							<-release
+							return nil
+						}))
+					})
+				}
+			}
+			holding.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := tt.do(ctx); err != nil {
+				t.Error(err)
+			}
+			close(release)
+			done.Wait()
+		})
+	}
+}
