@@ -244,8 +244,8 @@ func TestAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, live, func(o *api.Options) {
 		o.Feed = api.FeedOptions{
-			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, Most: 2, MostOf: 2, Patience: time.Second},
-			WriteTime: 300 * time.Millisecond,
+			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, Most: 2, MostOf: 2, Patience: 20 * time.Second},
+			WriteTime: 3 * time.Second,
 		}
 	})
 	h.register(chain)
