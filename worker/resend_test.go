@@ -265,7 +265,7 @@ func TestAnOutcomeWhoseLeaseIsLostIsGivenUp(t *testing.T) {
 		f := newFake()
 		bad, later := step("run"), step("run")
 		p := &poisonedEngine{fake: f, bad: []tasker.ID{bad.StepUUID}, takes: time.Second, err: errors.New("EOF")}
-		var log strings.Builder
+		var log lockedBuffer
 		w := worker.New(p, worker.Options{Namespaces: []string{"n"}, Concurrency: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		w.HandleRaw("run", takes(0))
 		r := start(t, w)
@@ -312,12 +312,14 @@ func TestAReportThatFailedAsksForNoWork(t *testing.T) {
 			return nil
 		})
 		elapse(30 * time.Second)
+		asking.asked.Lock()
 		if len(asking.slots) < 3 || asking.slots[0] == 0 || slices.Max(asking.slots[1:]) != 0 {
 			t.Errorf("reports asked for %v steps, want some with the first, none with the others", asking.slots)
 		}
+		asking.asked.Unlock()
 		f.setFail(nil)
 		elapse(90 * time.Second)
-		if len(f.accepted) != 1 {
+		if len(f.steps()) != 1 {
 			t.Error("the outcome was not accepted")
 		}
 		if err := r.stopped(); err != nil {

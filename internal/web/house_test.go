@@ -61,7 +61,7 @@ func newHouse(t *testing.T, change ...func(*web.Options)) *house {
 	for _, f := range change {
 		f(&o)
 	}
-	stopping, stop := context.WithCancel(t.Context())
+	stopping, stop := context.WithCancel(context.WithoutCancel(t.Context())) // which ends before the tabs are closed
 	mux := http.NewServeMux()
 	pages := web.New(o)
 	mux.Handle(web.Root, pages)
