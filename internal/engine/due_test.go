@@ -13,6 +13,16 @@ import (
 	"tasker/internal/postgres"
 )
 
+// until waits, not for ever.
+func (h *house) until(what string, done func() bool) {
+	h.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); loop.Sleep(h.Context(), 20*time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
 // Timers that would rest for an hour are woken for what is due, and for nothing else.
 func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 	t.Parallel()
@@ -33,30 +43,22 @@ func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 		}
 		g.Go(l.Name, l.Run)
 	}
-	until := func(what string, done func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !done(); loop.Sleep(t.Context(), 20*time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("waited in vain until %s", what)
-			}
-		}
-	}
 	for name, n := range passes {
-		until(name+" has looked", func() bool { return n() == 1 })
+		h.until(name+" has looked", func() bool { return n() == 1 })
 	}
 	later := h.createWith(tasker.NewTask{Namespace: space, Name: "one", StartAt: time.Now().Add(300 * time.Millisecond)})
-	until("the task has started", func() bool { return h.step(later, "s").State == tasker.StepEnqueued })
+	h.until("the task has started", func() bool { return h.step(later, "s").State == tasker.StepEnqueued })
 	h.exec(`UPDATE tasker.workflow_steps SET expires_at = now() + interval '300 milliseconds' WHERE state = 'enqueued'`)
-	until("the step has expired", func() bool { return h.step(later, "s").State == tasker.StepError })
+	h.until("the step has expired", func() bool { return h.step(later, "s").State == tasker.StepError })
 
 	again := h.create("one")
 	a := h.claim()[0]
 	h.accepted(failure(a, true))
 	h.exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() + interval '300 milliseconds' WHERE next_retry_at IS NOT NULL AND task_uuid = $1`, again)
-	until("the step is tried again", func() bool { return h.step(again, "s").State == tasker.StepEnqueued })
+	h.until("the step is tried again", func() bool { return h.step(again, "s").State == tasker.StepEnqueued })
 	h.claim()
 	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() + interval '300 milliseconds' WHERE task_uuid = $1`, again)
-	until("the lease is taken back", func() bool { return h.step(again, "s").State != tasker.StepInProgress })
+	h.until("the lease is taken back", func() bool { return h.step(again, "s").State != tasker.StepInProgress })
 	if n := passes["kept reports"](); n != 1 {
 		t.Errorf("the timer of kept reports looked %d times, and nothing was due", n)
 	}
@@ -64,5 +66,39 @@ func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 	h.must(err)
 	if slices.Contains(due, postgres.FollowUpReport) {
 		t.Errorf("due: %v", due)
+	}
+}
+
+// A timer that fails is not woken: it rests longer each time, so that what it cannot
+// do does not fill the log.
+func TestATimerThatFailsIsNotWoken(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("one", step("s"))
+	h.createWith(tasker.NewTask{Namespace: space, Name: "one", StartAt: time.Now().Add(time.Hour)})
+	h.exec(`ALTER TABLE tasker.deferred_work RENAME TO deferred_work_away`)
+	h.exec(`UPDATE tasker.tasks SET start_at = now()`)
+	ctx, stop := context.WithCancel(t.Context())
+	g := loop.NewGroup(ctx)
+	t.Cleanup(func() {
+		stop()
+		h.must(g.Wait())
+	})
+	var watch, starts *loop.Loop
+	for _, l := range h.engine.Loops() {
+		switch l.Name {
+		case "due work":
+			watch = l
+		case "start tasks":
+			starts, l.Every = l, time.Hour
+		default:
+			continue
+		}
+		g.Go(l.Name, l.Run)
+	}
+	h.until("it was looked for what is due", func() bool { return watch.Status().Passes >= 10 })
+	// Once by itself, and once more if it was woken before that had failed.
+	if s := starts.Status(); s.Failed < 1 || s.Failed > 2 || s.Passes != s.Failed {
+		t.Errorf("%d passes, %d of them failed, after %d looks for what is due", s.Passes, s.Failed, watch.Status().Passes)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	timerEvery    = 250 * time.Millisecond
+	timerEvery    = 250 * time.Millisecond // what is due is looked for
 	timerBatch    = 500
 	timerDeadline = 30 * time.Second
 	keptRest      = 2 * time.Second // between two tries of a kept report
@@ -35,7 +35,7 @@ const (
 // own loop, so that one that is slow or fails delays no other, and is safe to run in
 // any number of processes.
 func (e *Engine) Loops() []*loop.Loop {
-	watch := &dueWatch{db: e.db, wake: map[string]chan struct{}{}}
+	watch := &dueWatch{db: e.db}
 	loops := append(e.pruners(), e.queueLoops(watch)...)
 	for _, t := range e.timers() {
 		switch t.kind {
@@ -71,7 +71,7 @@ type timer struct {
 	pass func(context.Context) (next time.Duration, err error)
 }
 
-// timers are the loops of a quarter of a second that do not concern the queue.
+// timers are those that do not concern the queue.
 func (e *Engine) timers() []timer {
 	list := []timer{
 		{name: "start tasks", kind: postgres.StartTask},
