@@ -16,6 +16,9 @@ var bidi = map[rune]string{
 	'\u2066': "LRI", '\u2067': "RLI", '\u2068': "FSI", '\u2069': "PDI",
 }
 
+// minBidi is the first of them: looking in a map for every letter would be slow.
+const minBidi = '\u202a'
+
 var bidiMarks = func() *strings.Replacer {
 	var pairs []string
 	for r, name := range bidi {
@@ -25,19 +28,19 @@ var bidiMarks = func() *strings.Replacer {
 }()
 
 // TurnsText tells whether a character turns the direction of the text after it.
-func TurnsText(r rune) bool { return bidi[r] != "" }
+func TurnsText(r rune) bool { return r >= minBidi && bidi[r] != "" }
 
 // MarkBidi returns s with a visible mark, such as [RLO], in the place of each
 // character that turns the direction of the text after it.
 func MarkBidi(s string) string { return bidiMarks.Replace(s) }
 
 // CleanText returns s as it can be stored and shown: without control characters
-// other than newline and tab, without bytes that are not UTF-8, with [MarkBidi], and
+// other than newline and tab, without bytes that are not UTF-8, with the marks of [MarkBidi], and
 // of at most most bytes, the last of them an ellipsis where something was cut.
 func CleanText(s string, most int) string {
 	var b strings.Builder
 	invalid := false
-	for _, r := range MarkBidi(s) {
+	for _, r := range s {
 		if (r < 0x20 && r != '\n' && r != '\t') || (0x7f <= r && r < 0xa0) {
 			continue
 		}
@@ -45,7 +48,11 @@ func CleanText(s string, most int) string {
 			continue // one mark for a run of them
 		}
 		invalid = r == utf8.RuneError
-		b.WriteRune(r)
+		if TurnsText(r) {
+			b.WriteString("[" + bidi[r] + "]")
+		} else {
+			b.WriteRune(r)
+		}
 		if b.Len() > most {
 			return cut(b.String(), most)
 		}
