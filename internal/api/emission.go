@@ -146,7 +146,7 @@ func (s *server) reEmit(x *exchange) error {
 		// An event of the range that becomes visible only now is sent as well.
 		by := postgres.Operator{Actor: strings.TrimSpace(req.Actor), Reason: strings.TrimSpace(req.Reason)}
 		once := postgres.OperatorRequest{Key: x.requestKey(), Action: "dlq.re_emit", Said: []any{sinks, from, to, by}}
-		if out.Emissions, err = s.db.ReEmit(x.ctx, postgres.Again{Sinks: sinks, Of: postgres.Span{From: from, To: part.Last}, By: by, Once: once}, 2*maxReEmitted); err != nil {
+		if out.Emissions, err = s.db.ReEmit(x.ctx, postgres.ReEmission{Sinks: sinks, Of: postgres.Span{From: from, To: part.Last}, By: by, Once: once}, 2*maxReEmitted); err != nil {
 			return err
 		}
 	}

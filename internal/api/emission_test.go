@@ -20,7 +20,7 @@ func (h *house) sinks(names ...string) {
 			h.Fatal(err)
 		}
 	}
-	if _, err := h.db.ReEmit(h.Context(), postgres.Again{Sinks: names, Of: postgres.Span{To: 1 << 50}, By: postgres.Operator{Actor: "test", Reason: "test"}}, 1000); err != nil {
+	if _, err := h.db.ReEmit(h.Context(), postgres.ReEmission{Sinks: names, Of: postgres.Span{To: 1 << 50}, By: postgres.Operator{Actor: "test", Reason: "test"}}, 1000); err != nil {
 		h.Fatal(err)
 	}
 }

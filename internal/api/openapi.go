@@ -16,6 +16,7 @@ import (
 
 	"tasker/apiv1"
 	"tasker/internal/engine"
+	"tasker/internal/postgres"
 )
 
 // Lists that are empty are [] and never null, and the document says so.
@@ -76,7 +77,7 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.about, Schema: p.schema})
 	}
 	if rt.keyed {
-		most := 255
+		most := postgres.MaxRequestKey
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most},
 			Description: "A key of your choice for this request: when it is sent again under the key, it is not applied again. Kept for a week.",

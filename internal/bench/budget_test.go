@@ -11,7 +11,7 @@ import (
 // same on every machine; who needs more says why here.
 var budget = map[string]float64{
 	"rows inserted":        3.3,   // its moves: enqueued, claimed, done; and a share of the task's
-	"rows updated":         3.8,   // claimed, done; its child enqueued, or its task settled; where a second has passed, the task's progress
+	"rows updated":         3.1,   // claimed, done; its child enqueued, or its task settled; beside the task's progress
 	"WAL":                  3_000, // bytes
 	"database round trips": 1,     // a report takes the next work along; batches share one
 	"allocations":          250,   // of engine and worker
@@ -29,6 +29,8 @@ func TestAStepKeepsWithinItsBudget(t *testing.T) {
 	for _, f := range report.Figures {
 		got[f.Name] = f.Max
 	}
+	// How often progress was noted depends on how long the tasks took.
+	got["rows updated per step"] -= got["progress of tasks, at most, per step"]
 	for name, most := range budget {
 		cost, ok := got[name+" per step"]
 		if !ok || cost <= 0 || cost > most {

@@ -56,6 +56,7 @@ func (b *bench) costOfDrain(ctx context.Context) error {
 	b.per("WAL", "B", float64(after.WAL-before.WAL))
 	b.per("rows inserted", "1", float64(after.Inserted-before.Inserted))
 	b.per("rows updated", "1", float64(after.Updated-before.Updated))
+	b.per("progress of tasks, at most,", "1", float64(after.Progress-before.Progress))
 	b.per("rows updated in place (HOT)", "1", float64(after.Hot-before.Hot))
 	b.per("rows deleted", "1", float64(after.Deleted-before.Deleted))
 	b.per("dead rows left", "1", float64(after.Dead))
@@ -68,6 +69,7 @@ func (b *bench) costOfDrain(ctx context.Context) error {
 type spending struct {
 	WAL                             int64
 	Inserted, Updated, Hot, Deleted int64
+	Progress                        int64 // updates that note the progress of tasks, at most: one a second, and none for the last step
 	Dead                            int64
 	Size, Indexes                   int64
 	pids                            []int
@@ -105,6 +107,12 @@ func (b *bench) spending(ctx context.Context) (s spending, err error) {
 		FROM pg_stat_user_tables
 		WHERE schemaname = 'tasker'`).Scan(&s.WAL, &s.Inserted, &s.Updated, &s.Hot, &s.Deleted, &s.Dead, &s.Size, &s.Indexes)
 	if err != nil {
+		return s, err
+	}
+	if err := conn.QueryRow(ctx, `
+		SELECT coalesce(sum(least(floor(extract(epoch FROM completed_at - created_at)), $1 - 1)), 0)::bigint
+		FROM tasker.tasks
+		WHERE completed_at IS NOT NULL`, linear.steps).Scan(&s.Progress); err != nil {
 		return s, err
 	}
 	s.pids, err = b.backends(ctx)

@@ -441,7 +441,7 @@ func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	}
 	r.says(http.StatusOK)
 	position := int64(h.count(`SELECT position FROM tasker.emissions WHERE state = 'set_aside'`))
-	again, err := h.db.ReEmit(t.Context(), postgres.Again{Sinks: []string{"webhook"}, Of: postgres.Span{From: position, To: position}, By: postgres.Operator{Actor: "op", Reason: "mended"}}, 10)
+	again, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{From: position, To: position}, By: postgres.Operator{Actor: "op", Reason: "mended"}}, 10)
 	if err != nil || again != 1 {
 		t.Fatalf("%d sent again, %v", again, err)
 	}
@@ -554,7 +554,7 @@ func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	if got := r.all()[0]; got.TaskUUID != after.TaskUUID.String() {
 		t.Errorf("received %+v", got)
 	}
-	n, err := h.db.ReEmit(t.Context(), postgres.Again{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "catch up"}}, 100)
+	n, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "catch up"}}, 100)
 	if err != nil || n != 2 {
 		t.Errorf("%d sent again, %v", n, err)
 	}
@@ -577,7 +577,7 @@ func TestAnEventIsAskedForWhileItIsSent(t *testing.T) {
 	h.investigate()
 	h.relay(h.db, nil, h.webhook(r.URL))
 	h.eventually("it is being sent", func() bool { return r.attempts() == 1 })
-	n, err := h.db.ReEmit(t.Context(), postgres.Again{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "lost"}}, 100)
+	n, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "lost"}}, 100)
 	close(asked)
 	if err != nil || n != 1 {
 		t.Fatalf("%d sent again, %v", n, err)

@@ -173,7 +173,7 @@ func TestAReceiverThatRefusesEverything(t *testing.T) {
 	r.says(http.StatusOK)
 	h.investigate()
 	h.eventually("a later one is received", func() bool { return h.states("webhook") == "1 published, 24 set_aside" })
-	again, err := h.db.ReEmit(t.Context(), postgres.Again{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "mended"}}, 100)
+	again, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "mended"}}, 100)
 	if err != nil || again != 25 {
 		t.Fatalf("%d sent again, %v", again, err)
 	}

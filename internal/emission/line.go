@@ -66,11 +66,10 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if err != nil || held == nil {
 		return lease / 6, err // another server sends; or nobody can
 	}
-	if held.News {
-		err = l.take(ctx)
-	}
-	if err != nil {
-		l.log.WarnContext(ctx, "new events could not be put on the list; sending those on it", "err", err)
+	if held.NewEvents {
+		if err := l.take(ctx); err != nil {
+			l.log.WarnContext(ctx, "new events could not be put on the list; sending those on it", "err", err)
+		}
 	}
 	if rest := l.rest(held); rest > 0 {
 		return min(rest, l.LookEvery), nil

@@ -111,7 +111,7 @@ func checkOperation(op tasker.Operation) error {
 	if wrong := textFault(op.Actor, 255, true); wrong != "" {
 		faults = append(faults, tasker.Fault{Path: "actor", Message: wrong})
 	}
-	if wrong := textFault(op.RequestKey, 255, false); wrong != "" {
+	if wrong := textFault(op.RequestKey, postgres.MaxRequestKey, false); wrong != "" {
 		faults = append(faults, tasker.Fault{Path: "Idempotency-Key", Message: wrong})
 	}
 	if op.Action == tasker.CompleteManually && len(op.Result) == 0 {

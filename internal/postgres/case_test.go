@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker"
-	"tasker/internal/pgtest"
 )
 
 // someCases are 40 investigations: of two templates, of a step that fails with an
@@ -36,11 +35,7 @@ VACUUM ANALYZE tasker.tasks_dlq;`
 
 func withCases(t *testing.T) *DB {
 	t.Helper()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	for sql := range strings.SplitSeq(someCases, ";\n") {
 		if _, err := db.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatal(err)
@@ -243,11 +238,7 @@ func TestACaseLeadsToWhatTheFilterLetsThrough(t *testing.T) {
 // What is not counted to its end says so.
 func TestTheOthersOfALargeCase(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	fill := func(count int) {
 		t.Helper()
 		_, err := db.pool.Exec(t.Context(), `
@@ -343,11 +334,7 @@ func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(db.Close)
+			db := openNew(t, Options{})
 			for sql := range strings.SplitSeq("UPDATE tasker.redaction SET "+rule+";\n"+someCases, ";\n") {
 				if _, err := db.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 					t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker"
-	"tasker/internal/pgtest"
 )
 
 // A yard is a database with steps that wait in queues, and a worker.
@@ -23,11 +22,7 @@ type yard struct {
 // filled one after another.
 func newYard(t *testing.T, handlers, each int) *yard {
 	t.Helper()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	y := &yard{T: t, db: db, worker: tasker.NewID()}
 	y.exec(`INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`)
 	y.exec(`INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease) VALUES ($1, 'w', '{a}', '{x}', '', 1, '10 s', '30 s')`, y.worker)

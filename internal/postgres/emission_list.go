@@ -227,8 +227,8 @@ SELECT count(*) FROM again`
 // A Span is a range of positions in the outbox, both ends included.
 type Span struct{ From, To int64 }
 
-// An Again is a request of a person to send events again.
-type Again struct {
+// A ReEmission is a request of a person to send events again.
+type ReEmission struct {
 	Sinks []string
 	Of    Span
 	By    Operator
@@ -238,15 +238,15 @@ type Again struct {
 // ReEmit has events of a range of positions sent to sinks again, up to limit
 // events, and returns how many emissions that is: none for a request that took effect
 // before.
-func (db *DB) ReEmit(ctx context.Context, a Again, limit int) (n int, err error) {
-	subject := fmt.Sprintf("positions %d to %d", a.Of.From, a.Of.To)
+func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err error) {
+	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
-		repeated, err := tx.Once(ctx, a.Once)
+		repeated, err := tx.Once(ctx, r.Once)
 		if err != nil || repeated {
 			return err
 		}
-		return tx.QueryRow(ctx, reEmit, a.Sinks, a.Of.From, a.Of.To, limit, a.By.Actor, subject, a.By.Reason).Scan(&n)
+		return tx.QueryRow(ctx, reEmit, r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("send events again: %w", known(err))

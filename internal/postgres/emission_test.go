@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"tasker"
-	"tasker/internal/pgtest"
 )
 
 // backlog is a database in which everything was published when its statistics were
@@ -36,11 +35,7 @@ SELECT 'webhook', position, event_uuid, task_uuid FROM tasker.outbox WHERE posit
 // that stays open, in any database of the server, does not change that.
 func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	open, err := db.pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +57,7 @@ func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 	}{
 		"due":    {dueEmissions, `'webhook', 200, 200`, 20_000},
 		"settle": {settleEmissions, settled(200), 8_000},
-		"take":   {takeEvents, `'webhook', 5000`, 2_500},
+		"take":   {takeEvents, `'webhook', 5000`, 1_000},
 		"states": {sinkStates, `ARRAY['webhook'], 1000`, 3_000},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,17 +107,8 @@ func settled(n int) string {
 // beside a transaction that stays open.
 func TestASinkAtRestIsNotWritten(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := db.pool.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
+	db := openNew(t, Options{})
+	exec := func(sql string, args ...any) { t.Helper(); execute(t, db, sql, args...) }
 	exec(strings.ReplaceAll(strings.SplitAfter(backlog, "INSERT INTO tasker.emission_sinks (sink) VALUES ('webhook');")[0], "2000", "20"))
 	row := func() (text string) {
 		t.Helper()
@@ -135,7 +121,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	news := func(want bool) {
 		t.Helper()
 		held, err := db.HoldSink(t.Context(), "webhook", holder, time.Minute)
-		if err != nil || held == nil || held.News != want {
+		if err != nil || held == nil || held.NewEvents != want {
 			t.Fatalf("held %+v, %v, want news: %v", held, err, want)
 		}
 	}

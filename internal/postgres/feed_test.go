@@ -7,18 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker"
-	"tasker/internal/pgtest"
 )
 
 // The feed is read twice a second, and pages of emissions by people: neither may
 // cost more as history grows.
 func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}

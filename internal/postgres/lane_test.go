@@ -31,11 +31,7 @@ func TestLanesShareTheConnections(t *testing.T) {
 // Whoever takes all connections of one lane takes none of the others.
 func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{MaxConns: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{MaxConns: 8})
 	for range shares(8)[General] {
 		conn, err := db.pool.Acquire(t.Context())
 		if err != nil {

@@ -13,6 +13,24 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// openNew opens a database of the test's own.
+func openNew(t *testing.T, o Options) *DB {
+	t.Helper()
+	db, err := Open(t.Context(), pgtest.New(t).URL, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return db
+}
+
+func execute(t *testing.T, db *DB, sql string, args ...any) {
+	t.Helper()
+	if _, err := db.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // history fills a database with finished tasks of one step, with a hundred that
 // are under way: what a server sees after a while.
 const history = `
@@ -39,11 +57,7 @@ ANALYZE;`
 // a whole table.
 func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +85,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 // of them is read from the index of its condition, and none besides.
 func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +108,7 @@ func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
 // What looks for what is due reads an index up to now, and not what waits behind.
 func TestWhatIsDueIsReadFromARange(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	for index, sql := range map[string]string{
 		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "steps_by_lease": stepsWithExpiredLease, "steps_kept": stepsWithKeptReport,
 		"steps_by_expiry": expiredSteps,

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker"
-	"tasker/internal/pgtest"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -23,11 +22,7 @@ type waitingRoom struct {
 
 func newWaitingRoom(t *testing.T) waitingRoom {
 	t.Helper()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	r := waitingRoom{t, db}
 	r.exec(`INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`)
 	return r

@@ -22,8 +22,9 @@ type OperatorRequest struct {
 	Said   any // all that the request says, to tell it from another one under its key
 }
 
-// maxRequestKey is a constraint of tasker.operator_requests.
-const maxRequestKey = 255
+// MaxRequestKey bounds the key of an [OperatorRequest], in characters, as a constraint
+// of tasker.operator_requests does.
+const MaxRequestKey = 255
 
 // Once reports whether a request has taken effect before, and otherwise notes that
 // it does, with the transaction. Of two at once the second waits for the first.
@@ -32,8 +33,8 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 	if r.Key == "" {
 		return false, nil
 	}
-	if !utf8.ValidString(r.Key) || strings.ContainsRune(r.Key, 0) || utf8.RuneCountInString(r.Key) > maxRequestKey {
-		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: must be text of at most %d characters", maxRequestKey)
+	if !utf8.ValidString(r.Key) || strings.ContainsRune(r.Key, 0) || utf8.RuneCountInString(r.Key) > MaxRequestKey {
+		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: must be text of at most %d characters", MaxRequestKey)
 	}
 	doc, err := json.Marshal([]any{r.Action, r.Said})
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"tasker/internal/pgtest"
 )
 
 // watchedTasks are tasks that came to their state one after another in the last 15
@@ -22,17 +20,8 @@ ANALYZE tasker.tasks;`
 // loop applies them in batches, and leaves what others hold for later.
 func TestChangedThresholdsAreAppliedInTheBackground(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := db.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-			t.Fatal(err)
-		}
-	}
+	db := openNew(t, Options{})
+	exec := func(sql string) { t.Helper(); execute(t, db, sql) }
 	count := func(where string) (n int) {
 		t.Helper()
 		if err := db.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.tasks WHERE `+where).Scan(&n); err != nil {

@@ -7,18 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker"
-	"tasker/internal/pgtest"
 )
 
 // Steps that are due in tasks in error are many and stay so. What becomes due is
 // found at once, what was due long ago in so many turns as it has such before it.
 func TestDueRetriesAreFoundBehindThoseOfTasksInError(t *testing.T) {
 	t.Parallel()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := openNew(t, Options{})
 	task := func(n int, state, due string) tasker.ID {
 		t.Helper()
 		var id tasker.ID
@@ -50,6 +45,7 @@ func TestDueRetriesAreFoundBehindThoseOfTasksInError(t *testing.T) {
 	const limit = 3 // of 14 that are due since long, 2 of them of the task
 	for turn := range 12 {
 		var tasks []tasker.ID
+		var err error
 		if tasks, mark, err = db.TasksWithDueRetries(t.Context(), mark, limit); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"tasker"
-	"tasker/internal/pgtest"
 )
 
 // A life is when an investigation was opened, and when it ended, if it has.
@@ -17,17 +16,8 @@ type life struct {
 // withLives is a database with investigations that lived so.
 func withLives(t *testing.T, lives ...life) *DB {
 	t.Helper()
-	db, err := Open(t.Context(), pgtest.New(t).URL, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := db.pool.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	db := openNew(t, Options{})
+	exec := func(sql string, args ...any) { t.Helper(); execute(t, db, sql, args...) }
 	exec(`INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('shop', 'order', '1.0.0', '{}', '', '')`)
 	for _, l := range lives {
 		exec(`

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"tasker"
 )
@@ -24,7 +23,10 @@ type auditPage struct {
 const maxAction = 128
 
 func (s *server) audit(x *exchange) (*view, error) {
-	action := x.URL.Query().Get("action")
+	action, err := x.word("action")
+	if err != nil {
+		return nil, err
+	}
 	if len(action) > maxAction {
 		return nil, tasker.Errorf(tasker.Invalid, "action has at most %d bytes", maxAction)
 	}
@@ -32,7 +34,7 @@ func (s *server) audit(x *exchange) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, more, err := s.DB.AuditEvents(x.Context(), storable(action), before, pageRows)
+	list, more, err := s.DB.AuditEvents(x.Context(), action, before, pageRows)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +61,4 @@ func (x *exchange) goesOn(last int64) pager {
 	q.Set("before", strconv.FormatInt(last, 10))
 	u := url.URL{Path: x.URL.Path, RawQuery: q.Encode()}
 	return pager{After: u.String()}
-}
-
-// storable is text as the database can compare it.
-func storable(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "")
 }

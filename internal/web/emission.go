@@ -236,6 +236,6 @@ func (s *server) sendAgain(x *exchange, e tasker.Event) ([]string, error) {
 			return nil, tasker.Errorf(tasker.Invalid, "there is no sink %q", clip(name, 40))
 		}
 	}
-	_, err = s.DB.ReEmit(x.Context(), postgres.Again{Sinks: sinks, Of: postgres.Span{From: e.Position, To: e.Position}, By: postgres.Operator{Actor: actor, Reason: reason}}, 1)
+	_, err = s.DB.ReEmit(x.Context(), postgres.ReEmission{Sinks: sinks, Of: postgres.Span{From: e.Position, To: e.Position}, By: postgres.Operator{Actor: actor, Reason: reason}}, 1)
 	return sinks, err
 }
