@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test check lint soak large drill upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test check lint soak large under-load drill upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,9 @@ large: ## try what is large at full size, and what stands between worker and ser
 	go test ./internal/templatefile -count 1 -run '^TestComparisonsAreCheap$$'
 	go test ./internal/schema -count 1 -v -run '^TestTheCostOfASnapshotIsLinear$$' | grep -E '_test.go:|^(---|ok|FAIL)'
 	go test ./worker -count 1 -timeout 30m -run '^(TestAProxy.*|TestADatabaseThatIsReadOnly.*)$$' -args -bad-for=60s
+
+under-load: ## run all tests five times beside four busy loops for each core (hours)
+	scripts/under-load
 
 drill: ## take both event buses away for five minutes, kill the server meanwhile, and report (9 minutes)
 	go test ./internal/e2e -run '^TestTheDrill$$' -count 1 -v -timeout 30m -args -drill=5m
