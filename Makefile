@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test check lint soak large under-load drill upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test check lint soak large under-load release rename-module drill upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,14 @@ large: ## try what is large at full size, and what stands between worker and ser
 
 under-load: ## run all tests five times beside four busy loops for each core (hours)
 	scripts/under-load
+
+VERSION ?=
+OUT ?= $(CURDIR)/artifacts/proxy
+release: ## write VERSION=v… of the last commit into a module proxy, the directory OUT
+	cd tools && go run ./release -version "$(VERSION)" -out "$(abspath $(OUT))"
+
+rename-module: ## give the module another path: MODULE=example.com/team/tasker
+	scripts/rename-module "$(MODULE)"
 
 drill: ## take both event buses away for five minutes, kill the server meanwhile, and report (9 minutes)
 	go test ./internal/e2e -run '^TestTheDrill$$' -count 1 -v -timeout 30m -args -drill=5m

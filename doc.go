@@ -8,5 +8,5 @@
 // evidence that a human works on. Nothing is ever silently stuck.
 //
 // To run steps in your own program see package worker; to call a server see
-// package client; to run the whole engine inside a program see package embed.
+// package client; to run the whole engine inside a program see package embedded.
 package tasker

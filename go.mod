@@ -1,4 +1,4 @@
-module tasker
+module tasker.example/tasker
 
 go 1.26.0
 

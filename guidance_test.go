@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func TestGuidanceIsAboutTheStepThatHasFailedNow(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func graph(edges map[string][]string, order ...string) tasker.Template {

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Entry is one investigation (seed 000, "List DLQ Entries").

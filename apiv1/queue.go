@@ -3,7 +3,7 @@ package apiv1
 import (
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Queue is a queue as GET /v1/queues lists it: the steps of one namespace and

@@ -3,7 +3,7 @@ package apiv1
 import (
 	"net/http"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Status returns the HTTP status that a code is answered with.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // CreateTask is the body of POST /v1/tasks and an element of POST /v1/tasks/bulk.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Template is a template as it is registered, without its graph.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // RegisterWorker is the body of POST /v1/workers.

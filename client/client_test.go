@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // serve starts a server of one handler and returns a client of it.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // longestWait is the longest that a server lets a claim wait.

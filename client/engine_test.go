@@ -11,15 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
-	"tasker/internal/api"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/worker"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -6,8 +6,8 @@ import (
 	"net/url"
 	"strconv"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // An EntryQuery selects and pages investigations, newest first.

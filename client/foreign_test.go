@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Whatever stands between a worker and the server may answer in its place. None of

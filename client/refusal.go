@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"strings"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/payload"
 )
 
 // shownBody is how much of an answer in a foreign shape a message quotes.

@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
 )
 
 // The rests between two tries of a request.

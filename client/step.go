@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // Steps lists the steps of a task with their readiness.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // A TaskQuery selects and pages tasks, newest first.

@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"strconv"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // The media types of a template document.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func block(id, event string) string {

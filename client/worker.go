@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // Workers lists the workers that the server knows.

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"tasker/internal/config"
+	"tasker.example/tasker/internal/config"
 )
 
 type compose struct {

@@ -19,11 +19,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"tasker"
-	"tasker/internal/dispatch"
-	"tasker/internal/metrics"
-	"tasker/internal/telemetry"
-	"tasker/internal/testtool"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dispatch"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/telemetry"
+	"tasker.example/tasker/internal/testtool"
 )
 
 // promtool returns Prometheus's checker, which comes with it.

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
-	"tasker/internal/rabbit"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/loop"
 )
 
 // A Server is where claims and results go: package client's Engine, or the engine
@@ -78,9 +78,9 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 }
 
 func (e *Engine) connect(w tasker.WorkerSpec, d tasker.Dispatch) (*line, error) {
-	broker, err := rabbit.New(rabbit.Options{
+	broker, err := amqp.New(amqp.Options{
 		URL: e.options.URL, Name: w.Name, Exchange: d.Exchange, QueueTTL: d.QueueTTL, Log: e.log,
-		DeadLetter: rabbit.DeadLetter{Enabled: d.DeadLetter, Exchange: d.DeadLetterExchange, TTL: d.DeadLetterTTL},
+		DeadLetter: amqp.DeadLetter{Enabled: d.DeadLetter, Exchange: d.DeadLetterExchange, TTL: d.DeadLetterTTL},
 	})
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (e *Engine) silent() bool { return time.Now().UnixNano() < e.silentUntil.Lo
 
 // takeOrAsk claims the steps that messages name. If there are none it asks the
 // server, and learns from its answer whether the broker tells of steps at all.
-func (e *Engine) takeOrAsk(ctx context.Context, worker tasker.ID, messages []rabbit.Delivery, limit int) ([]tasker.Assignment, error) {
+func (e *Engine) takeOrAsk(ctx context.Context, worker tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
 	if len(messages) > 0 {
 		e.silentUntil.Store(0)
 		return e.take(ctx, worker, messages)
@@ -165,7 +165,7 @@ func (e *Engine) ask(ctx context.Context, worker tasker.ID, limit int) ([]tasker
 // take claims the steps that messages name. A message is acknowledged when its
 // step is claimed, or turned out to be elsewhere: from then on the lease in the
 // database is what counts.
-func (e *Engine) take(ctx context.Context, worker tasker.ID, messages []rabbit.Delivery) ([]tasker.Assignment, error) {
+func (e *Engine) take(ctx context.Context, worker tasker.ID, messages []amqp.Delivery) ([]tasker.Assignment, error) {
 	steps, known := e.read(ctx, messages)
 	if len(steps) == 0 {
 		return nil, nil
@@ -188,9 +188,9 @@ func (e *Engine) take(ctx context.Context, worker tasker.ID, messages []rabbit.D
 
 // read returns the steps that messages name, and those messages. Others are none
 // of ours: they are refused, for the broker to put among the dead letters.
-func (e *Engine) read(ctx context.Context, messages []rabbit.Delivery) ([]tasker.StepRef, []rabbit.Delivery) {
+func (e *Engine) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.StepRef, []amqp.Delivery) {
 	var steps []tasker.StepRef
-	var known []rabbit.Delivery
+	var known []amqp.Delivery
 	for _, d := range messages {
 		var body Body
 		if d.Type != MessageType || json.Unmarshal(d.Body, &body) != nil || body == (Body{}) {

@@ -10,14 +10,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
-	"tasker/internal/rabbit"
-	"tasker/rabbitmq"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/rabbitmq"
+	"tasker.example/tasker/worker"
 )
 
 func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
@@ -35,7 +35,7 @@ func newServer(t *testing.T, d *tasker.Dispatch) *engine.Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	e := engine.New(db, engine.Options{Dispatch: d, QueueOf: rabbit.QueueOf})
+	e := engine.New(db, engine.Options{Dispatch: d, QueueOf: amqp.QueueOf})
 	_, _, err = e.RegisterTemplate(t.Context(), tasker.Template{Namespace: space, Name: "only", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "only", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
 	}}, "")

@@ -5,17 +5,17 @@ import (
 	"sync"
 	"time"
 
-	"tasker/internal/rabbit"
+	"tasker.example/tasker/internal/amqp"
 )
 
 // A line is one worker's connection to the broker: what is delivered waits here
 // until the worker has a place for it. A worker that has had no place for a while
 // stops listening, so that what was delivered to it goes to others.
 type line struct {
-	broker     *rabbit.Broker
+	broker     *amqp.Broker
 	namespaces []string
 	prefetch   int
-	messages   chan rabbit.Delivery
+	messages   chan amqp.Delivery
 	connected  context.Context //nolint:containedctx // it ends with the line, not with a call
 	disconnect context.CancelFunc
 	connection sync.WaitGroup
@@ -33,8 +33,8 @@ const holdTime = 2 * time.Second
 
 // newLine connects for steps of the namespaces. The broker hands out no more than
 // prefetch messages that are not acknowledged.
-func newLine(b *rabbit.Broker, namespaces []string, prefetch int) *line {
-	l := &line{broker: b, namespaces: namespaces, prefetch: prefetch, messages: make(chan rabbit.Delivery)}
+func newLine(b *amqp.Broker, namespaces []string, prefetch int) *line {
+	l := &line{broker: b, namespaces: namespaces, prefetch: prefetch, messages: make(chan amqp.Delivery)}
 	l.connected, l.disconnect = context.WithCancel(context.Background())
 	l.connection.Go(func() { _ = b.Run(l.connected) })
 	return l
@@ -56,7 +56,7 @@ func (l *line) listen() {
 	ctx, l.stop = context.WithCancel(l.connected)
 	l.consumer = &sync.WaitGroup{}
 	l.consumer.Go(func() {
-		_ = l.broker.Consume(ctx, rabbit.ConsumeOptions{Namespaces: l.namespaces, Prefetch: l.prefetch}, l.deliver)
+		_ = l.broker.Consume(ctx, amqp.ConsumeOptions{Namespaces: l.namespaces, Prefetch: l.prefetch}, l.deliver)
 	})
 }
 
@@ -89,7 +89,7 @@ func (l *line) deafen() {
 }
 
 // deliver waits for a claim to take the delivery.
-func (l *line) deliver(ctx context.Context, d rabbit.Delivery) {
+func (l *line) deliver(ctx context.Context, d amqp.Delivery) {
 	select {
 	case l.messages <- d:
 	case <-ctx.Done():
@@ -101,10 +101,10 @@ const gatherMore = 200 * time.Microsecond // for what comes in the same breath; 
 
 // gather waits for a message up to wait, and takes up to limit of those that come
 // with it.
-func (l *line) gather(ctx context.Context, limit int, wait time.Duration) []rabbit.Delivery {
+func (l *line) gather(ctx context.Context, limit int, wait time.Duration) []amqp.Delivery {
 	l.listen()
 	defer l.rest()
-	var list []rabbit.Delivery
+	var list []amqp.Delivery
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()
 	for len(list) < limit {
@@ -125,7 +125,7 @@ func (l *line) gather(ctx context.Context, limit int, wait time.Duration) []rabb
 	return list
 }
 
-func (l *line) giveBack(list []rabbit.Delivery) {
+func (l *line) giveBack(list []amqp.Delivery) {
 	for _, d := range list {
 		_ = d.Nack(true)
 	}

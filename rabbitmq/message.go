@@ -1,6 +1,6 @@
 package rabbitmq
 
-import "tasker"
+import "tasker.example/tasker"
 
 // MessageType is the type property of the messages that announce a step.
 const MessageType = "tasker.step.enqueued"

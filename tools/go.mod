@@ -1,11 +1,13 @@
 // The tools of this repository, in a module of their own: their dependencies
 // never become requirements of tasker. `make lint` builds what it needs from
 // here; the version below is the only place that names it.
-module tasker/tools
+module tasker.example/tasker/tools
 
 go 1.26.0
 
 tool github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+require golang.org/x/mod v0.42.0
 
 require (
 	4d63.com/gocheckcompilerdirectives v1.4.0 // indirect
@@ -207,7 +209,6 @@ require (
 	go.uber.org/zap v1.27.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20260811152304-ee035b5b010f // indirect
-	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.41.0 // indirect

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
 )
 
 // The rests of a worker whose engine does not answer.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
 )
 
 const (

@@ -1,9 +1,9 @@
 package worker_test
 
 import (
-	"tasker/client"
-	"tasker/internal/engine"
-	"tasker/worker"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/worker"
 )
 
 // What a worker can work for.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // ErrNoResult is why [Call.Dependency] has nothing to decode: the step left no

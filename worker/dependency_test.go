@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/postgres"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/worker"
 )
 
 // A step whose parents returned more than comes along gets all of it all the same.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The parts of a farewell that have a fixed length.

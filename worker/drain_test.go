@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 func TestDrain(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 // fake is an engine in memory, for what the real one cannot be made to do in a

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // A RawHandler executes a step without any decoding: the input is

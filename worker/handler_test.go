@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
 )
 
 // heartbeat extends the leases of all that we hold, as often as the engine wants

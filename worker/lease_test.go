@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 // A lateEngine answers claims or heartbeats long after it has done what was asked.

@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // The types of failures that this package gives. A handler names its own with

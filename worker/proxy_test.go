@@ -19,13 +19,13 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/client"
-	"tasker/internal/api"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/postgres"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/worker"
 )
 
 var badFor = flag.Duration("bad-for", 4*time.Second, "how long a proxy misbehaves in the tests that have one")

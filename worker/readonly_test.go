@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/engine"
+	"tasker.example/tasker/internal/engine"
 )
 
 // A database that takes no writes for longer than a lease, as after a failover to a

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // maxBatchBytes bounds the outcomes of one report, unless a single one is larger.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // An unanswered report says nothing of its outcomes: one of them may be to blame,

@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 // A poisoned engine does what it should with every report but those with a bad

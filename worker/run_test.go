@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 func takes(d time.Duration) worker.RawHandler {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // An attempt is a step in our hands, from its claim to the engine's answer to

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // A Step is what a handler sees of the step that it executes: the task's context

@@ -30,7 +30,7 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // An Engine is where work comes from and results go: the engine in this program

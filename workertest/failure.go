@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // failed is a handler's error with what would be reported of it.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 // A Step is what a handler is called with. Its JSON may be given as text

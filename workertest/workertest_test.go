@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker/worker"
-	"tasker/workertest"
+	"tasker.example/tasker/worker"
+	"tasker.example/tasker/workertest"
 )
 
 type order struct {

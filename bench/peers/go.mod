@@ -1,15 +1,15 @@
-module tasker/bench/peers
+module tasker.example/tasker/bench/peers
 
 go 1.26.0
 
-replace tasker => ../..
+replace tasker.example/tasker => ../..
 
 require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
 	github.com/riverqueue/river/rivertype v0.51.0
-	tasker v0.0.0
+	tasker.example/tasker v0.0.0
 )
 
 require (

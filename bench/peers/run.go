@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker/internal/devpg"
+	"tasker.example/tasker/internal/devpg"
 )
 
 // steps is the length of the workflows that are measured.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker/internal/bench"
+	"tasker.example/tasker/internal/bench"
 )
 
 func main() {

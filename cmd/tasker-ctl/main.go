@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"tasker/internal/ctl"
+	"tasker.example/tasker/internal/ctl"
 )
 
 func main() {

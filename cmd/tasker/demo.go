@@ -11,13 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/client"
-	"tasker/internal/app"
-	"tasker/internal/demo"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/demo"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/worker"
 )
 
 // demoOptions is what the flags of the demo say.

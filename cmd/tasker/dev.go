@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"tasker/internal/app"
-	"tasker/internal/config"
-	"tasker/internal/devpg"
-	"tasker/internal/loop"
-	"tasker/internal/schema"
+	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/config"
+	"tasker.example/tasker/internal/devpg"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/schema"
 )
 
 // devOptions is what the flags of tasker dev say.

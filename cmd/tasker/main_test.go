@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // all runs the tests and then stops their PostgreSQL.

@@ -10,8 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"tasker/internal/app"
-	"tasker/internal/schema"
+	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/schema"
 )
 
 func newMigrate() *cobra.Command {

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // patience bounds everything that a test waits for.

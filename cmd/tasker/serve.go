@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"tasker/internal/app"
+	"tasker.example/tasker/internal/app"
 )
 
 func newServe() *cobra.Command {

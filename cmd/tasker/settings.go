@@ -8,7 +8,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
-	"tasker/internal/config"
+	"tasker.example/tasker/internal/config"
 )
 
 // settings is where the configuration of a command comes from: a file, the

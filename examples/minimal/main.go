@@ -9,8 +9,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"tasker/client"
-	"tasker/worker"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/worker"
 )
 
 type guest struct{ Who string } // the task's context: {"who": "you"}

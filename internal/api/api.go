@@ -24,13 +24,13 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tasker/apiv1"
-	"tasker/internal/auth"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/feed"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/hostguard"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // What one request may take, its body included, unless configured otherwise.
@@ -79,7 +79,7 @@ type Options struct {
 	// Ready is one more thing that readiness depends on; nil means none.
 	Ready func(ctx context.Context) error
 
-	Guard *auth.Guard // refuses what others make a browser send; nil lets every host and no foreign page
+	Guard *hostguard.Guard // refuses what others make a browser send; nil lets every host and no foreign page
 }
 
 // New returns the API as a handler that is safe for concurrent use. When stopping
@@ -111,7 +111,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	s.document = s.describe()
 	s.claimSchema = s.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
 	if o.Guard == nil {
-		o.Guard = &auth.Guard{}
+		o.Guard = &hostguard.Guard{}
 	}
 	return &front{server: s, guard: o.Guard, log: o.Log}
 }

@@ -14,12 +14,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/api"
-	"tasker/internal/auth"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/hostguard"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -50,7 +50,7 @@ func houseAt(t *testing.T, databaseURL string, change ...func(*api.Options)) *ho
 	t.Cleanup(db.Close)
 	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{})}
 	o := api.Options{
-		DB: db, Engine: h.engine, DLQ: dlq.New(db, dlq.Options{}), Version: "1.2.3", Guard: &auth.Guard{LoopbackOnly: true},
+		DB: db, Engine: h.engine, DLQ: dlq.New(db, dlq.Options{}), Version: "1.2.3", Guard: &hostguard.Guard{LoopbackOnly: true},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // check lists what is wrong with a document that is known to be JSON, by the very

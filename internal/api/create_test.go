@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"testing"
 
-	"tasker/apiv1"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // A task that was created is answered as created, even if the database cannot be

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/apiv1"
-	"tasker/internal/postgres"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const reEmitPath = "/v1/dlq/emissions/re-emit"

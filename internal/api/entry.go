@@ -3,8 +3,8 @@ package api
 import (
 	"net/http"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // triageLimit is how many lines the queue and the staleness monitor have by

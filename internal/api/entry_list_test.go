@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // investigations makes five entries, the oldest first: three of tasks that failed

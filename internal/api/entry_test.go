@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/apiv1"
-	"tasker/internal/postgres"
-	"tasker/internal/redact"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/redact"
 )
 
 // stuck makes a task whose first step failed for good, and returns it.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/payload"
 )
 
 // maxMalformed is how much of an error that nobody understands is kept.

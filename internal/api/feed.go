@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/internal/feed"
-	"tasker/internal/sink"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/sink"
 )
 
 const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"tasker/apiv1"
-	"tasker/internal/api"
-	"tasker/internal/feed"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/feed"
 )
 
 // live is a feed that looks often.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/payload"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // healthy answers without looking at anything: whoever gets an answer knows.

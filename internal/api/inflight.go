@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Bodies of requests that are in flight take memory: about seven bytes for each

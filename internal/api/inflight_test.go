@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker/internal/api"
-	"tasker/internal/loop"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/loop"
 )
 
 // peak samples the memory in use until stop is called, which returns the most.

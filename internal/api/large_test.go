@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // An omission is what stands for a document in a list that has no room for it.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A lease token is the task and the fence of a lease and 128 bits of a MAC over

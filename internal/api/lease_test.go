@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"tasker/apiv1"
-	"tasker/internal/api"
-	"tasker/internal/dlq"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/dlq"
 )
 
 // computed returns the token that everybody can compute, as earlier versions gave

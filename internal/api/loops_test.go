@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/auth"
-	"tasker/internal/loop"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/hostguard"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Readiness depends on the loops that tasks wait for, and tells of all, and of what
@@ -58,7 +58,7 @@ func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
 func TestLinesOfUnavailableAreFew(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
-	f := &front{guard: &auth.Guard{}, log: slog.New(slog.NewTextHandler(&text, nil))}
+	f := &front{guard: &hostguard.Guard{}, log: slog.New(slog.NewTextHandler(&text, nil))}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/tasks", http.NoBody)
 	for range 1000 {
 		f.line(r, &note{}, &meter{status: http.StatusServiceUnavailable}, 0)

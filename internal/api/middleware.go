@@ -14,15 +14,15 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
-	"tasker/internal/auth"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/hostguard"
 )
 
 // A front is what every request passes: it gives it an id, guards, finds the
 // route, survives panics and writes the log line.
 type front struct {
 	server *server
-	guard  *auth.Guard
+	guard  *hostguard.Guard
 	log    *slog.Logger
 
 	unavailable limiter // of the log lines of 503

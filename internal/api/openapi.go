@@ -14,9 +14,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tasker/apiv1"
-	"tasker/internal/engine"
-	"tasker/internal/postgres"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Lists that are empty are [] and never null, and the document says so.

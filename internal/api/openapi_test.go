@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker/internal/api"
+	"tasker.example/tasker/internal/api"
 )
 
 var update = flag.Bool("update", false, "write testdata/openapi.json")

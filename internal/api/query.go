@@ -9,7 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Bounds of every list.

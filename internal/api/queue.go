@@ -3,7 +3,7 @@ package api
 import (
 	"net/http"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // queuesLimit is how many queues are listed by default.

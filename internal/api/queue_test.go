@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // What waits is in the list, and whether anybody could take it.

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/api"
-	"tasker/internal/dlq"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const nobody = "01920000-0000-7000-8000-000000000000"

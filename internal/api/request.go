@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // Limits of a body as a whole. The documents within have their own, which the

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // A refusal is an error for which HTTP has a narrower status than its code has.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/payload"
 )
 
 func (s *server) reportResults(x *exchange) error {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A route is one line of the table: how it is reached, what it takes and gives,

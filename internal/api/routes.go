@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"slices"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // The paths of a task and of a step.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"testing"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // completed makes a task of two steps, of which the first has returned a result.

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/engine"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/engine"
 )
 
 func (s *server) createTask(x *exchange) error {

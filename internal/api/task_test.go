@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 func order(n int) map[string]any {

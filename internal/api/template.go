@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/http"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/templatefile"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/templatefile"
 )
 
 var templateMedia = []string{"application/yaml", "application/x-yaml", "text/yaml", jsonMedia}

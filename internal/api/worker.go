@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // maxWait is how long a claim may wait for work.

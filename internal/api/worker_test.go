@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker/apiv1"
-	"tasker/internal/api"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/api"
 )
 
 func (h *house) worker() string {

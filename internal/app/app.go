@@ -14,15 +14,15 @@ import (
 	"strings"
 	"time"
 
-	"tasker/internal/api"
-	"tasker/internal/auth"
-	"tasker/internal/config"
-	"tasker/internal/dlq"
-	"tasker/internal/emission"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
-	"tasker/internal/web"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/config"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/hostguard"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/web"
 )
 
 // Options of a server.
@@ -202,7 +202,7 @@ const (
 )
 
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
-	guard := &auth.Guard{LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts()}
+	guard := &hostguard.Guard{LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts()}
 	sinks := o.Config.Emission.SinkNames()
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,

@@ -20,13 +20,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"tasker"
-	"tasker/client"
-	"tasker/internal/app"
-	"tasker/internal/config"
-	"tasker/internal/engine"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/config"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }

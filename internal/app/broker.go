@@ -4,19 +4,19 @@ import (
 	"context"
 	"time"
 
-	"tasker"
-	"tasker/internal/config"
-	"tasker/internal/dispatch"
-	"tasker/internal/engine"
-	"tasker/internal/metrics"
-	"tasker/internal/postgres"
-	"tasker/internal/rabbit"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/config"
+	"tasker.example/tasker/internal/dispatch"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A line is the way of steps to workers by way of a message broker; the zero line
 // is that there is none.
 type line struct {
-	broker  *rabbit.Broker
+	broker  *amqp.Broker
 	service *dispatch.Service
 	config  config.RabbitMQ
 }
@@ -30,9 +30,9 @@ func newLine(o Options) (*line, error) {
 	}
 	d := l.config.DeadLetter
 	var err error
-	l.broker, err = rabbit.New(rabbit.Options{
+	l.broker, err = amqp.New(amqp.Options{
 		URL: l.config.URL, Name: "tasker server", Exchange: l.config.Exchange, QueueTTL: l.config.WorkerQueueTTL(), Log: o.Log,
-		DeadLetter: rabbit.DeadLetter{Enabled: d.Enabled, Exchange: d.Exchange, TTL: d.TTL()},
+		DeadLetter: amqp.DeadLetter{Enabled: d.Enabled, Exchange: d.Exchange, TTL: d.TTL()},
 	})
 	return l, err
 }
@@ -47,7 +47,7 @@ func (l *line) tell(o engine.Options) engine.Options {
 		Exchange: l.config.Exchange, QueueTTL: l.config.WorkerQueueTTL(),
 		DeadLetter: d.Enabled, DeadLetterExchange: d.Exchange, DeadLetterTTL: d.TTL(),
 	}
-	o.QueueOf = rabbit.QueueOf
+	o.QueueOf = amqp.QueueOf
 	o.Enqueued = func() { l.service.Wake() }
 	o.SweepGrace = func() time.Duration {
 		if !d.Enabled || !l.broker.Ready() {

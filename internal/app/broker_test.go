@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"tasker/internal/app"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // dispatching returns the options of a server with a broker, on a database of its own.

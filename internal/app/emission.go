@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 
-	"tasker/internal/config"
-	"tasker/internal/emission"
-	"tasker/internal/metrics"
-	"tasker/internal/postgres"
-	"tasker/internal/sink"
+	"tasker.example/tasker/internal/config"
+	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/sink"
 )
 
 // newRelay prepares for the sinks that the configuration names. A sink that is

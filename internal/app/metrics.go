@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"tasker/internal/metrics"
-	"tasker/internal/postgres"
-	"tasker/internal/telemetry"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/telemetry"
 )
 
 // measured is the metrics of a server that is running.

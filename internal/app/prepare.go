@@ -8,12 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
-	"tasker/internal/schema"
-	"tasker/internal/templatefile"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/schema"
+	"tasker.example/tasker/internal/templatefile"
 )
 
 // How long a database that is not there yet, or goes away while the server starts, is

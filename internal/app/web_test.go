@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // visit asks as a browser does, and returns the status and where it ends up.

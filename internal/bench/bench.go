@@ -20,12 +20,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/devpg"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
-	"tasker/internal/schema"
+	"tasker.example/tasker/internal/devpg"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/schema"
 )
 
 // Options say how much is measured. The zero value is what the documents report.

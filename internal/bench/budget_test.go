@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"testing"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // What a step may cost at most. These are counted and not timed, so they are the

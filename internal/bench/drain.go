@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/worker"
 )
 
 const space = "bench"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // fillBacklog stores enqueued steps of tasks of one step, in bulk. Task n is in

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A graph is a shape of tasks that grows with the number of their steps.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // The figures are the machine's; that there is one of each, compared with the same

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"tasker/apiv1"
-	"tasker/client"
-	"tasker/internal/api"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/api"
 )
 
 // overHTTP runs f while a server of the engine listens on loopback, with workers

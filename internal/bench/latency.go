@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 // latencies measures single workflows on an idle system.

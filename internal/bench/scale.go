@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker"
-	"tasker/internal/postgres"
-	"tasker/internal/schema"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/schema"
 )
 
 // ScaleOptions say how large the database grows and what is in it. The zero

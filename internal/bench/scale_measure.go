@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A subject is a statement of the product: what runs it, what it reads from, by

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"tasker/internal/dlq"
-	"tasker/internal/postgres"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // passRuns is of the sweep as the server makes it: each is taken back in full.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // The time is the machine's; the pages are ours. They may grow by the height of

@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/dispatch"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
-	"tasker/internal/rabbit"
-	"tasker/rabbitmq"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/dispatch"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/rabbitmq"
+	"tasker.example/tasker/worker"
 )
 
 const (
@@ -92,7 +92,7 @@ type announcer struct {
 	*bench
 	db     *postgres.DB
 	engine *engine.Engine
-	broker *rabbit.Broker
+	broker *amqp.Broker
 	end    context.CancelFunc
 	done   *loop.Group
 }
@@ -108,9 +108,9 @@ func (b *bench) startAnnouncer(ctx context.Context) (*announcer, error) {
 		Exchange: benchExchange, QueueTTL: postgres.DefaultQueueTTL,
 		DeadLetter: true, DeadLetterExchange: benchDeadLetters, DeadLetterTTL: time.Hour,
 	}
-	broker, err := rabbit.New(rabbit.Options{
+	broker, err := amqp.New(amqp.Options{
 		URL: b.BrokerURL, Name: applicationName, Exchange: d.Exchange, QueueTTL: d.QueueTTL, Log: b.log,
-		DeadLetter: rabbit.DeadLetter{Enabled: d.DeadLetter, Exchange: d.DeadLetterExchange, TTL: d.DeadLetterTTL},
+		DeadLetter: amqp.DeadLetter{Enabled: d.DeadLetter, Exchange: d.DeadLetterExchange, TTL: d.DeadLetterTTL},
 	})
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (b *bench) startAnnouncer(ctx context.Context) (*announcer, error) {
 	}
 	a := &announcer{bench: b, db: db, broker: broker}
 	var service *dispatch.Service
-	a.engine = engine.New(db, engine.Options{Log: b.log, Dispatch: &d, QueueOf: rabbit.QueueOf, Enqueued: func() { service.Wake() }})
+	a.engine = engine.New(db, engine.Options{Log: b.log, Dispatch: &d, QueueOf: amqp.QueueOf, Enqueued: func() { service.Wake() }})
 	service = dispatch.New(dispatch.Options{Broker: broker, DB: db, Engine: a.engine, DeadLetters: true, Log: b.log})
 	running, end := context.WithCancel(ctx)
 	a.end, a.done = end, loop.NewGroup(running)
@@ -171,7 +171,7 @@ func (a *announcer) stop() error {
 }
 
 func (a *announcer) clean() error {
-	conn, err := amqp.DialConfig(a.BrokerURL, amqp.Config{Dial: amqp.DefaultDial(brokerPatience)})
+	conn, err := amqp091.DialConfig(a.BrokerURL, amqp091.Config{Dial: amqp091.DefaultDial(brokerPatience)})
 	if err != nil {
 		return fmt.Errorf("delete what the bench has declared on the broker: %w", err)
 	}
@@ -179,7 +179,7 @@ func (a *announcer) clean() error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	for _, queue := range []string{rabbit.QueueOf(space), a.broker.DeadLetterQueue(), rabbit.QueueOf("~" + a.broker.DeadLetterQueue())} {
+	for _, queue := range []string{amqp.QueueOf(space), a.broker.DeadLetterQueue(), amqp.QueueOf("~" + a.broker.DeadLetterQueue())} {
 		if _, derr := ch.QueueDelete(queue, false, false, false); derr != nil {
 			err = errors.Join(err, derr)
 		}

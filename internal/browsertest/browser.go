@@ -20,7 +20,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"tasker/internal/testtool"
+	"tasker.example/tasker/internal/testtool"
 )
 
 // axe is axe-core 4.14.1, which looks for what keeps people from using a page

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker/internal/redact"
+	"tasker.example/tasker/internal/redact"
 )
 
 // Config is the configuration of a server.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/internal/config"
+	"tasker.example/tasker/internal/config"
 )
 
 // docs/configuration.md is made from the keys, so that it cannot be wrong.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The sinks that events can be sent to.

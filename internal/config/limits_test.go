@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // TestLimitsDoc compares docs/limits.md with what holds: each constant of limits.go

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"github.com/pelletier/go-toml/v2"
 )

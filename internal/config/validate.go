@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"tasker"
-	"tasker/internal/redact"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/redact"
 )
 
 // Validate returns nil for a configuration that a server can start with, and

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // maxDocument bounds what is read of a file: more than any server takes.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker/apiv1"
-	"tasker/client"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
 )
 
 func (p *program) auditCommand() *cobra.Command {

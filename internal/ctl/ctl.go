@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/client"
+	"tasker.example/tasker"
+	"tasker.example/tasker/client"
 )
 
 // The exit codes, for scripts.

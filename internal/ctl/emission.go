@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
 )
 
 // A position is the value of a flag that is a place among all events.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
 )
 
 // A finding is what the flags of dlq update say.

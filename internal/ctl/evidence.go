@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // A picture is a part of a snapshot. Any value of it may be hidden, and is then a

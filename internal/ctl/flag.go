@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker/client"
+	"tasker.example/tasker/client"
 )
 
 // Bounds of every list, as the server has them.

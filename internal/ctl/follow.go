@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/client"
+	"tasker.example/tasker"
+	"tasker.example/tasker/client"
 )
 
 func (p *program) followCommand() *cobra.Command {

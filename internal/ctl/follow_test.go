@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // following runs the command as a process, whose end by Ctrl-C is to be seen.

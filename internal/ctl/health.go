@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 func (p *program) healthCommand() *cobra.Command {

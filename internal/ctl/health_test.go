@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // What is wrong with a server is shown, and told by the exit code.

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/term"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/payload"
 )
 
 const (

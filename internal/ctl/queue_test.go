@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // queuesAt answers like a server with these queues, and with no workers.

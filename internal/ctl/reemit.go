@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // A reEmission is what the command line asks to have sent again.

@@ -16,12 +16,12 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"tasker"
-	"tasker/internal/api"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // all runs the tests and then stops their PostgreSQL.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 func (p *program) stepsCommand() *cobra.Command {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 // A submission is what the flags of task submit say.

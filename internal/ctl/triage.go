@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 func (p *program) statsCommand() *cobra.Command {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/loop"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/loop"
 )
 
 // patience is how long a watch puts up with a server that does not answer: long

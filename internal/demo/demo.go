@@ -13,8 +13,8 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
-	"tasker/internal/templatefile"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/templatefile"
 )
 
 // The names of the demo's one template.

@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"tasker"
-	"tasker/internal/demo"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
-	"tasker/worker"
-	"tasker/workertest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/demo"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/worker"
+	"tasker.example/tasker/workertest"
 
 	"github.com/google/go-cmp/cmp"
 )

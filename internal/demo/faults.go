@@ -7,8 +7,8 @@ import (
 	"maps"
 	"sync"
 
-	"tasker"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
 )
 
 // A Fault is a way in which one handler fails. The zero Fault is none.

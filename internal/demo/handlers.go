@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker/worker"
+	"tasker.example/tasker/worker"
 )
 
 // The names of the handlers, which are also those of the steps.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // maxFault bounds the body of a request; a fault is a few words.

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
 )
 
 // A Board shows how orders fare, one line for each order that finishes, or that

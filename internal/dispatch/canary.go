@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"tasker/internal/rabbit"
+	"tasker.example/tasker/internal/amqp"
 )
 
 const (
@@ -37,7 +37,7 @@ func (s *Service) canary(ctx context.Context) (time.Duration, error) {
 	if err != nil || !send {
 		return 0, err
 	}
-	_, err = s.Broker.Publish(ctx, []rabbit.Message{{
+	_, err = s.Broker.Publish(ctx, []amqp.Message{{
 		ID: "canary", Namespace: "~" + s.Broker.DeadLetterQueue(), // no template can have that namespace
 		Type: canaryType, Body: []byte(`{}`), Expiration: canaryLife,
 	}})

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/payload"
-	"tasker/internal/rabbit"
-	"tasker/rabbitmq"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/rabbitmq"
 )
 
 const (
@@ -38,14 +38,14 @@ const (
 // handleDeadLetters consumes the dead-letter queue, a batch at a time. A delivery
 // that cannot be settled was lost with its channel: it comes again.
 func (s *Service) handleDeadLetters(ctx context.Context) error {
-	incoming := make(chan rabbit.Delivery)
+	incoming := make(chan amqp.Delivery)
 	handled := make(chan struct{})
 	go func() {
 		defer close(handled)
 		s.handleBatches(ctx, incoming)
 	}()
-	err := s.Broker.Consume(ctx, rabbit.ConsumeOptions{Queue: s.Broker.DeadLetterQueue(), Prefetch: 2 * deadLetterBatch, Tag: "tasker.dead_letters"},
-		func(ctx context.Context, d rabbit.Delivery) {
+	err := s.Broker.Consume(ctx, amqp.ConsumeOptions{Queue: s.Broker.DeadLetterQueue(), Prefetch: 2 * deadLetterBatch, Tag: "tasker.dead_letters"},
+		func(ctx context.Context, d amqp.Delivery) {
 			select {
 			case incoming <- d:
 			case <-ctx.Done():
@@ -58,7 +58,7 @@ func (s *Service) handleDeadLetters(ctx context.Context) error {
 	return err
 }
 
-func (s *Service) handleBatches(ctx context.Context, incoming <-chan rabbit.Delivery) {
+func (s *Service) handleBatches(ctx context.Context, incoming <-chan amqp.Delivery) {
 	pause := firstPause
 	for {
 		batch := gather(ctx, incoming)
@@ -84,7 +84,7 @@ func (s *Service) handleBatches(ctx context.Context, incoming <-chan rabbit.Deli
 
 // A letter is a delivery of a dead letter that is about a step.
 type letter struct {
-	rabbit.Delivery
+	amqp.Delivery
 	step tasker.StepRef
 }
 
@@ -96,7 +96,7 @@ func (d letter) latency() time.Duration {
 }
 
 // gather waits for a delivery, and a moment for more.
-func gather(ctx context.Context, incoming <-chan rabbit.Delivery) []letter {
+func gather(ctx context.Context, incoming <-chan amqp.Delivery) []letter {
 	var batch []letter
 	more := time.NewTimer(0)
 	more.Stop()
@@ -207,7 +207,7 @@ func (d *letter) read() (outcome string, err error) {
 }
 
 // evidence is what an investigation keeps of how a message died.
-func evidence(deaths []rabbit.Death) json.RawMessage {
+func evidence(deaths []amqp.Death) json.RawMessage {
 	type death struct {
 		Reason      string    `json:"reason"`
 		Queue       string    `json:"queue"`

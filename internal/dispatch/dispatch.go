@@ -20,17 +20,17 @@ import (
 	"log/slog"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
-	"tasker/internal/rabbit"
-	"tasker/rabbitmq"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/rabbitmq"
 )
 
 // Options of a service.
 type Options struct {
-	Broker      *rabbit.Broker
+	Broker      *amqp.Broker
 	DB          *postgres.DB
 	Engine      *engine.Engine
 	DeadLetters bool          // whether to handle them
@@ -142,13 +142,13 @@ func (s *Service) announceSome(ctx context.Context) (int, error) {
 }
 
 func (s *Service) publish(ctx context.Context, list []postgres.Announcement) (done []int64, err error) {
-	messages := make([]rabbit.Message, len(list))
+	messages := make([]amqp.Message, len(list))
 	for i, a := range list {
 		body, err := json.Marshal(rabbitmq.Body{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID})
 		if err != nil {
 			return nil, err
 		}
-		messages[i] = rabbit.Message{ID: a.StepUUID.String(), Namespace: a.Namespace, Type: rabbitmq.MessageType, Body: body}
+		messages[i] = amqp.Message{ID: a.StepUUID.String(), Namespace: a.Namespace, Type: rabbitmq.MessageType, Body: body}
 	}
 	limited, cancel := context.WithTimeout(ctx, announceDeadline)
 	defer cancel()
@@ -180,7 +180,7 @@ func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
 	}
 	var failed []error
 	for _, n := range namespaces {
-		messages, _, err := s.Broker.Depth(ctx, rabbit.QueueOf(n))
+		messages, _, err := s.Broker.Depth(ctx, amqp.QueueOf(n))
 		if err != nil && tasker.CodeOf(err) != tasker.NotFound {
 			failed = append(failed, err)
 			continue

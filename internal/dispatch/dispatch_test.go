@@ -10,18 +10,18 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 	"go.uber.org/goleak"
 
-	"tasker"
-	"tasker/internal/dispatch"
-	"tasker/internal/engine"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
-	"tasker/internal/rabbit"
-	"tasker/rabbitmq"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/dispatch"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/rabbitmq"
+	"tasker.example/tasker/worker"
 )
 
 func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
@@ -37,7 +37,7 @@ type house struct {
 	dlx    string
 	db     *postgres.DB
 	engine *engine.Engine
-	broker *rabbit.Broker
+	broker *amqp.Broker
 	counts *counts
 }
 
@@ -72,14 +72,14 @@ func newHouse(t *testing.T, o options) *house {
 	h.db, err = postgres.Open(t.Context(), d.URL, postgres.Options{QueueTTL: o.limit, Announce: !o.noAnnounce})
 	h.must(err)
 	t.Cleanup(h.db.Close)
-	h.broker, err = rabbit.New(rabbit.Options{
-		URL: o.url, Exchange: name, QueueTTL: o.queueTTL, DeadLetter: rabbit.DeadLetter{Enabled: true, Exchange: h.dlx},
+	h.broker, err = amqp.New(amqp.Options{
+		URL: o.url, Exchange: name, QueueTTL: o.queueTTL, DeadLetter: amqp.DeadLetter{Enabled: true, Exchange: h.dlx},
 	})
 	h.must(err)
 	var service *dispatch.Service
 	h.engine = engine.New(h.db, engine.Options{
 		Dispatch: &tasker.Dispatch{Exchange: name, QueueTTL: o.queueTTL, DeadLetter: true, DeadLetterExchange: h.dlx, DeadLetterTTL: 24 * time.Hour},
-		QueueOf:  rabbit.QueueOf, Enqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, ReturnGrace: o.grace,
+		QueueOf:  amqp.QueueOf, Enqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, ReturnGrace: o.grace,
 	})
 	h.counts = &counts{letters: map[string]int{}}
 	service = dispatch.New(dispatch.Options{
@@ -226,9 +226,9 @@ func (h *house) workAt(url string, handlers ...string) *counted {
 }
 
 // channel opens a channel beside everything else.
-func (h *house) channel() *amqp.Channel {
+func (h *house) channel() *amqp091.Channel {
 	h.Helper()
-	conn, err := amqp.Dial(h.url)
+	conn, err := amqp091.Dial(h.url)
 	h.must(err)
 	h.Cleanup(func() { _ = conn.Close() })
 	c, err := conn.Channel()
@@ -250,7 +250,7 @@ func (h *house) depth(queue string) int {
 func (h *house) awaitConsumer() {
 	h.Helper()
 	h.eventually("a worker listens", func() bool {
-		_, consumers, err := h.broker.Depth(h.within(), rabbit.QueueOf(h.space))
+		_, consumers, err := h.broker.Depth(h.within(), amqp.QueueOf(h.space))
 		return err == nil && consumers > 0
 	})
 }
@@ -308,7 +308,7 @@ func TestStepsReachWorkersThroughTheBroker(t *testing.T) {
 	})
 	goleak.VerifyNone(t, before) // the worker is gone, with all that it had
 	h.eventually("the outbox is empty", func() bool { return h.count(`SELECT count(*) FROM tasker.dispatch_outbox`) == 0 })
-	if n := h.depth(rabbit.QueueOf(h.space)); n != 0 {
+	if n := h.depth(amqp.QueueOf(h.space)); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}
 }
@@ -340,7 +340,7 @@ func TestAStepForWorkersThatAreAwayIsDeadLetteredAndGoesOnWhenOneIsThere(t *test
 	}
 	h.must(json.Unmarshal(e.Metadata, &evidence))
 	deaths := evidence.Dispatch.DeadLetter.Deaths
-	if len(deaths) != 1 || deaths[0].Reason != "expired" || deaths[0].Queue != rabbit.QueueOf(h.space) || deaths[0].Count != 1 || deaths[0].Time.IsZero() {
+	if len(deaths) != 1 || deaths[0].Reason != "expired" || deaths[0].Queue != amqp.QueueOf(h.space) || deaths[0].Count != 1 || deaths[0].Time.IsZero() {
 		t.Errorf("the evidence is %s", e.Metadata)
 	}
 	h.eventually("the letter is settled", func() bool { return h.counts.letter(dispatch.LetterExpired) == 1 })
@@ -362,7 +362,7 @@ func TestAStepForWorkersThatAreAwayIsDeadLetteredAndGoesOnWhenOneIsThere(t *test
 // letter publishes a dead letter that no queue has died of.
 func (h *house) letter(kind string, body []byte) {
 	h.Helper()
-	err := h.channel().PublishWithContext(h.Context(), h.dlx, "x", false, false, amqp.Publishing{Type: kind, MessageId: "m", Body: body})
+	err := h.channel().PublishWithContext(h.Context(), h.dlx, "x", false, false, amqp091.Publishing{Type: kind, MessageId: "m", Body: body})
 	h.must(err)
 }
 
@@ -454,8 +454,8 @@ func TestAnAnnouncementThatIsLostIsFound(t *testing.T) {
 	h := newHouse(t, options{lostAfter: time.Millisecond})
 	h.template("only", "run")
 	h.create("only", 20)
-	h.eventually("all are announced", func() bool { return h.depth(rabbit.QueueOf(h.space)) == 20 })
-	_, err := h.channel().QueuePurge(rabbit.QueueOf(h.space), false)
+	h.eventually("all are announced", func() bool { return h.depth(amqp.QueueOf(h.space)) == 20 })
+	_, err := h.channel().QueuePurge(amqp.QueueOf(h.space), false)
 	h.must(err)
 	h.eventually("they are announced again", func() bool {
 		h.counts.mu.Lock()
@@ -483,12 +483,12 @@ func TestWhatIsTakenAlreadyIsPassedOver(t *testing.T) {
 	w, err := h.engine.RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "asks", Namespaces: []string{h.space}, Handlers: []string{"run"}, MaxConcurrency: 50})
 	h.must(err)
 	h.create("only", 40)
-	h.eventually("all are announced", func() bool { return h.depth(rabbit.QueueOf(h.space)) == 40 })
+	h.eventually("all are announced", func() bool { return h.depth(amqp.QueueOf(h.space)) == 40 })
 	list, err := h.engine.Claim(t.Context(), w.WorkerUUID, 25, 0)
 	h.must(err)
 	h.work("run")
 	h.awaitComplete(15)
-	h.eventually("the messages of the others are gone", func() bool { return h.depth(rabbit.QueueOf(h.space)) == 0 })
+	h.eventually("the messages of the others are gone", func() bool { return h.depth(amqp.QueueOf(h.space)) == 0 })
 	outcomes := make([]tasker.Outcome, len(list))
 	for i, a := range list {
 		outcomes[i] = tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)}
@@ -506,7 +506,7 @@ func TestAMessageThatNamesNoStepBecomesADeadLetter(t *testing.T) {
 	h.awaitConsumer()
 	h.create("only", 1)
 	h.awaitComplete(1)
-	err := h.channel().PublishWithContext(t.Context(), h.space, rabbit.RoutingKey(h.space), true, false, amqp.Publishing{Type: rabbitmq.MessageType, Body: []byte(`?`)})
+	err := h.channel().PublishWithContext(t.Context(), h.space, amqp.RoutingKey(h.space), true, false, amqp091.Publishing{Type: rabbitmq.MessageType, Body: []byte(`?`)})
 	h.must(err)
 	h.eventually("it was dropped", func() bool { return h.counts.letter(dispatch.LetterInvalid) == 1 })
 	h.create("only", 1)
@@ -542,7 +542,7 @@ func TestACanaryProvesTheWayOfDeadLetters(t *testing.T) {
 func TestAQueueThatTheBrokerRefusesHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, options{})
-	_, err := h.channel().QueueDeclare(rabbit.QueueOf(h.space), true, false, false, false, amqp.Table{"x-message-ttl": int64(7)})
+	_, err := h.channel().QueueDeclare(amqp.QueueOf(h.space), true, false, false, false, amqp091.Table{"x-message-ttl": int64(7)})
 	h.must(err)
 	h.template("refused", "run")
 	h.create("refused", 600) // more than one batch
@@ -594,7 +594,7 @@ func TestABusyWorkerKeepsNothingFromOthers(t *testing.T) {
 		return h.count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'in_progress'`) == 3
 	})
 	h.eventually("it has stopped to listen", func() bool {
-		_, consumers, err := h.broker.Depth(h.within(), rabbit.QueueOf(h.space))
+		_, consumers, err := h.broker.Depth(h.within(), amqp.QueueOf(h.space))
 		return err == nil && consumers == 0
 	})
 	c := h.work("run")

@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A race has every step taken and expired at once, by whoever can do so.

@@ -16,10 +16,10 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"tasker"
-	"tasker/internal/dlq"
-	"tasker/internal/metrics"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // counted gives a house metrics and returns what reads those that have counted

@@ -20,10 +20,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"tasker"
-	"tasker/internal/loop"
-	"tasker/internal/metrics"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // The sweep, unless configured otherwise (seed 000, "[staleness_detection]").

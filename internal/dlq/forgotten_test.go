@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/dlq"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // These are stories at whose end a task could stand in error with nobody who

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The plain model of the rules: what a task, its steps and its investigations are

@@ -10,10 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"tasker"
-	"tasker/internal/lifecycle"
-	"tasker/internal/payload"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Limits of what an investigator writes.

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"tasker"
-	"tasker/internal/dlq"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
 )
 
 // pair registers a template of two steps, each after the other, and makes a task

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker/internal/mqtest"
+	"tasker.example/tasker/internal/mqtest"
 )
 
 // away is how long the broker is down; `make soak` has it away for a minute.

@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
-	"tasker/internal/rabbit"
-	"tasker/rabbitmq"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/amqp"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/rabbitmq"
 )
 
 const (
@@ -158,7 +158,7 @@ func (f *fleet) number(sql string, args ...any) (n int) {
 // consumers it has; -1 if there is no such queue, or no broker now.
 func (f *fleet) depth(queue string) (messages, consumers int) {
 	f.Helper()
-	conn, err := amqp.Dial(f.broker)
+	conn, err := amqp091.Dial(f.broker)
 	if err != nil {
 		return -1, -1
 	}
@@ -166,7 +166,7 @@ func (f *fleet) depth(queue string) (messages, consumers int) {
 	ch, err := conn.Channel()
 	must(f.T, err)
 	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
+	if refused, ok := errors.AsType[*amqp091.Error](err); ok && refused.Code == amqp091.NotFound {
 		return -1, -1
 	}
 	must(f.T, err)
@@ -180,7 +180,7 @@ func (f *fleet) awaitListeners() {
 		return
 	}
 	await(f.T, "the workers to listen to the broker", func() bool {
-		_, consumers := f.depth(rabbit.QueueOf(f.space))
+		_, consumers := f.depth(amqp.QueueOf(f.space))
 		return consumers == len(f.workers)
 	})
 }
@@ -206,7 +206,7 @@ func (f *fleet) finish() {
 		w.stop()
 	}
 	f.server.stop()
-	for _, queue := range []string{rabbit.QueueOf(f.space), f.deadLetterQueue()} {
+	for _, queue := range []string{amqp.QueueOf(f.space), f.deadLetterQueue()} {
 		if n := f.left(queue); n != 0 { // what was received and not settled is back by now
 			f.Errorf("%d messages are left in %s", n, queue)
 		}
@@ -214,7 +214,7 @@ func (f *fleet) finish() {
 }
 
 func (f *fleet) queuesEmpty() bool {
-	work, _ := f.depth(rabbit.QueueOf(f.space))
+	work, _ := f.depth(amqp.QueueOf(f.space))
 	dead, _ := f.depth(f.deadLetterQueue())
 	return work == 0 && dead == 0
 }
@@ -222,7 +222,7 @@ func (f *fleet) queuesEmpty() bool {
 // left counts the messages about steps in a queue that nobody consumes any more.
 func (f *fleet) left(queue string) (n int) {
 	f.Helper()
-	conn, err := amqp.Dial(f.broker)
+	conn, err := amqp091.Dial(f.broker)
 	must(f.T, err)
 	defer func() { _ = conn.Close() }()
 	ch, err := conn.Channel()
@@ -337,7 +337,7 @@ func (f *fleet) wantExpired(task tasker.ID) {
 		f.Errorf("detected by %s, with the evidence %s", e.DetectedBy, e.Metadata)
 	default:
 		death := d.DeadLetter.Deaths[0]
-		if death.Reason != "expired" || death.Queue != rabbit.QueueOf(f.space) || death.Count != 1 || death.Time.IsZero() {
+		if death.Reason != "expired" || death.Queue != amqp.QueueOf(f.space) || death.Count != 1 || death.Time.IsZero() {
 			f.Errorf("the message died of %+v", death)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker/apiv1"
+	"tasker.example/tasker/apiv1"
 )
 
 // eventExchange and eventQueue are of the broker that belongs to the drill.
@@ -160,12 +160,12 @@ type busConsumer struct {
 // newBusConsumer binds the queue, before anything is sent.
 func newBusConsumer(t *testing.T, url string) *busConsumer {
 	t.Helper()
-	conn, err := amqp.Dial(url)
+	conn, err := amqp091.Dial(url)
 	must(t, err)
 	defer func() { _ = conn.Close() }()
 	ch, err := conn.Channel()
 	must(t, err)
-	must(t, ch.ExchangeDeclare(eventExchange, amqp.ExchangeTopic, true, false, false, false, nil))
+	must(t, ch.ExchangeDeclare(eventExchange, amqp091.ExchangeTopic, true, false, false, false, nil))
 	_, err = ch.QueueDeclare(eventQueue, true, false, false, false, nil)
 	must(t, err)
 	must(t, ch.QueueBind(eventQueue, "#", eventExchange, false, nil))
@@ -177,7 +177,7 @@ func newBusConsumer(t *testing.T, url string) *busConsumer {
 // run consumes until it is stopped.
 func (b *busConsumer) run() {
 	each(b.ctx, 200*time.Millisecond, func() {
-		conn, err := amqp.Dial(b.url)
+		conn, err := amqp091.Dial(b.url)
 		if err != nil {
 			return
 		}
@@ -187,7 +187,7 @@ func (b *busConsumer) run() {
 }
 
 // consume returns when the connection is lost.
-func (b *busConsumer) consume(conn *amqp.Connection) {
+func (b *busConsumer) consume(conn *amqp091.Connection) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return

@@ -5,8 +5,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker/apiv1"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // Two servers, four workers, 500 workflows; in the middle of them one server and

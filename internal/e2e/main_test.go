@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"tasker/client"
-	"tasker/internal/browsertest"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
-	"tasker/rabbitmq"
-	"tasker/worker"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/browsertest"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/rabbitmq"
+	"tasker.example/tasker/worker"
 )
 
 // A test binary that finds this variable is a worker of the server that it names.
@@ -61,7 +61,7 @@ func build(m *testing.M) (code int) {
 		err = os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 	}
 	if err == nil {
-		cmd := exec.Command("go", "build", "-o", dir, "tasker/cmd/tasker", "tasker/cmd/tasker-ctl", "tasker/examples/minimal")
+		cmd := exec.Command("go", "build", "-o", dir, "tasker.example/tasker/cmd/tasker", "tasker.example/tasker/cmd/tasker-ctl", "tasker.example/tasker/examples/minimal")
 		cmd.Stderr = os.Stderr
 		err = cmd.Run()
 	}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // What a newcomer sees with one command and a second terminal.

@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"testing"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/devpg"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/devpg"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // The database goes away under a server and its worker, and comes back. Nothing

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/internal/browsertest"
+	"tasker.example/tasker/internal/browsertest"
 )
 
 // What somebody does who was woken up: from the queue to the mended order, in a

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker/client"
+	"tasker.example/tasker/client"
 )
 
 // patience bounds everything that a test waits for.

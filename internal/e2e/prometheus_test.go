@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/apiv1"
-	"tasker/internal/pgtest"
-	"tasker/internal/testtool"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/testtool"
 )
 
 // A Prometheus with the rules that we ship scrapes a server whose queue has grown

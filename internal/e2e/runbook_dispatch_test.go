@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // A brokered situation is one of a server with a RabbitMQ of its own.
@@ -76,9 +76,9 @@ func (b *brokered) onPath() string {
 }
 
 // channel returns a channel to the broker that ends with the test.
-func (b *brokered) channel() *amqp.Channel {
+func (b *brokered) channel() *amqp091.Channel {
 	b.t.Helper()
-	conn, err := amqp.Dial(b.broker.URL)
+	conn, err := amqp091.Dial(b.broker.URL)
 	must(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close() })
 	ch, err := conn.Channel()

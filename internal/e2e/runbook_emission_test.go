@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // A receiver is who is told of investigations by the sink webhook.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker"
-	"tasker/client"
-	"tasker/internal/pgtest"
-	"tasker/internal/testtool"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/testtool"
+	"tasker.example/tasker/worker"
 )
 
 // runbookTemplates are what the tasks of the runbooks' situations are made of.

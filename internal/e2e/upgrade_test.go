@@ -20,10 +20,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/client"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // previous names what `make upgrade-test` builds: tasker of the previous version, and

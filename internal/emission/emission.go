@@ -15,10 +15,10 @@ import (
 	"log/slog"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
-	"tasker/internal/sink"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/sink"
 )
 
 // A Retry is how often an event is sent again at once, and after which rest, before

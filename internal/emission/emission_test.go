@@ -16,16 +16,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/dlq"
-	"tasker/internal/emission"
-	"tasker/internal/engine"
-	"tasker/internal/mqtest"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
-	"tasker/internal/sink"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/sink"
 )
 
 func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
@@ -597,7 +597,7 @@ func TestEventsReachTheBus(t *testing.T) {
 	h.eventually("nobody listens, so it waits", func() bool {
 		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE last_error LIKE '%no queue is bound%'`) == 1
 	})
-	conn, err := amqp.Dial(mqtest.URL(t))
+	conn, err := amqp091.Dial(mqtest.URL(t))
 	h.must(err)
 	defer func() { _ = conn.Close() }()
 	c, err := conn.Channel()

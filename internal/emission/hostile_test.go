@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/emission"
-	"tasker/internal/mqtest"
-	"tasker/internal/postgres"
-	"tasker/internal/sink"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/sink"
+	"tasker.example/tasker/worker"
 )
 
 // patientWebhook waits for an answer for as long as it is told.
@@ -35,12 +35,12 @@ func (h *house) patientWebhook(url string, timeout time.Duration) sink.Sink {
 func (h *house) bus() sink.Sink {
 	h.Helper()
 	exchange := mqtest.Name(h.T)
-	conn, err := amqp.Dial(mqtest.URL(h.T))
+	conn, err := amqp091.Dial(mqtest.URL(h.T))
 	h.must(err)
 	h.Cleanup(func() { _ = conn.Close() })
 	c, err := conn.Channel()
 	h.must(err)
-	h.must(c.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil))
+	h.must(c.ExchangeDeclare(exchange, amqp091.ExchangeTopic, true, false, false, false, nil))
 	q, err := c.QueueDeclare("", false, true, true, false, nil)
 	h.must(err)
 	h.must(c.QueueBind(q.Name, "#", exchange, false, nil))

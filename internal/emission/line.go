@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
-	"tasker/internal/sink"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/sink"
 )
 
 const (

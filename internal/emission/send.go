@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"tasker/internal/loop"
-	"tasker/internal/payload"
-	"tasker/internal/postgres"
-	"tasker/internal/sink"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/sink"
 )
 
 // maxProblem is how much is kept of why an event could not be sent.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func TestAChainRunsToItsEnd(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func (h *house) rejectedReports() int {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"tasker/internal/loop"
+	"tasker.example/tasker/internal/loop"
 )
 
 // A bell tells those who wait for work that there may be some. It is a hint: who

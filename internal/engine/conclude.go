@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
-	"tasker/internal/lifecycle"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // The time that outcomes get, so that one that always takes too long holds up no

@@ -10,10 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"tasker"
-	"tasker/internal/payload"
-	"tasker/internal/postgres"
-	"tasker/internal/templatefile"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
 )
 
 // What may be created at once: so many tasks, with so many steps all together.

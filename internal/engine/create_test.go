@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func TestTheSameKeyGivesTheSameTask(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // digestVersion is the first byte of the digests that are stored today. A digest

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // keyed is a request under an idempotency key.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const (

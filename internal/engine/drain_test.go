@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 )
 
 // standing is a worker as the list has it.

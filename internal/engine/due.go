@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // timerRest is how long a timer rests that nothing wakes.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // until waits, not for ever.

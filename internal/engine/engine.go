@@ -18,8 +18,8 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // The times of workers, unless configured otherwise.

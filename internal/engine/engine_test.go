@@ -11,10 +11,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

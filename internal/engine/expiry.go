@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const (

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // expire lets the limits of all that is enqueued pass, and does what is due.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func TestFailuresAreRetriedUntilNoneIsLeft(t *testing.T) {

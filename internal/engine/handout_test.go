@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"tasker"
-	"tasker/internal/engine"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 )
 
 // The answer to a report carries the step that it made ready, and both were

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A report of many outcomes may hold the rows of their steps for long. The

@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"tasker"
-	"tasker/internal/payload"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // digest is kept with a step to recognise a report that is sent again word for

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A worker may write its report anew for each try. What says the same is accepted

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
-	"tasker/internal/lifecycle"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const (

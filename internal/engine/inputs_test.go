@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
-	"tasker/internal/engine"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 )
 
 // text returns a JSON string of n bytes.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Whatever else takes all connections that it may have: heartbeats are heard, and work

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
-	"tasker/internal/lifecycle"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // CancelTask ends a task and the steps that have not ended; leases on them are

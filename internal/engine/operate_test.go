@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // broken returns a task of three steps whose second has failed for good.

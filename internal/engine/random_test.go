@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 )
 
 // randomSteps makes a graph of up to 12 steps in which each depends on some of

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // When nobody could be heard for a while, because the database took no writes or the

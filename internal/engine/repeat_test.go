@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The same reset, sent again, takes nothing away from the attempt that it led to.

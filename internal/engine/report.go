@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
-	"tasker/internal/lifecycle"
-	"tasker/internal/loop"
-	"tasker/internal/payload"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A verdict is what a report amounts to: a conclusion, and what an investigation

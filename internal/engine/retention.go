@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // What has ended long ago goes, with all that belongs to it; what runs, what

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // due makes it so that the rests of failed steps are over, and does nothing more.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/payload"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // FuzzDocumentRoundTrip: a context that is accepted is read back with the same

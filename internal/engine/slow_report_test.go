@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/engine"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // slow makes every change of the task's steps take too long that the condition on NEW

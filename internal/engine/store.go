@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Whether a commit whose answer got lost took effect is asked again at these rests,

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func (h *house) tasks() []tasker.Task {

@@ -3,9 +3,9 @@ package engine
 import (
 	"context"
 
-	"tasker"
-	"tasker/internal/postgres"
-	"tasker/internal/templatefile"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
 )
 
 // A graph is a template made ready for use: as this environment has it, with its

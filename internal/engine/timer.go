@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
-	"tasker/internal/lifecycle"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
-	"tasker/internal/loop"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // The time that work on rows may take. What is slow is cut off, found to blame and

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tasker"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A member is a worker that we have seen, remembered to spare a read a claim.

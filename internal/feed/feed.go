@@ -25,8 +25,8 @@ import (
 	"sync"
 	"time"
 
-	"tasker"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Options of a feed. Zero works for all of them.

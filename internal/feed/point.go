@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A Point is how far a reader has come: it has every event of transactions before

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"tasker/internal/postgres"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A poller reads the feed for all readers that have caught up.

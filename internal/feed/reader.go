@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"tasker/internal/postgres"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A Reader gets the events after a point. One goroutine uses it.

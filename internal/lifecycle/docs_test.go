@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 // docs/states.md is made from the tables, so that it cannot be wrong.

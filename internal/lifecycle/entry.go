@@ -1,6 +1,6 @@
 package lifecycle
 
-import "tasker"
+import "tasker.example/tasker"
 
 // EntryEvent is what can happen to an investigation.
 type EntryEvent string

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 var update = flag.Bool("update", false, "write the reports anew")

@@ -1,6 +1,6 @@
 package lifecycle
 
-import "tasker"
+import "tasker.example/tasker"
 
 // StepEvent is what can happen to a step.
 type StepEvent string

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A Move is an event that meets a state.

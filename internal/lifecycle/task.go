@@ -3,7 +3,7 @@ package lifecycle
 import (
 	"slices"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // TaskEvent is what can happen to a task.

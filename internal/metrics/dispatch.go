@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // letterBuckets are for the time from death to handling, in ms: RabbitMQ tells it

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker"
-	"tasker/internal/metrics"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/metrics"
 )
 
 // newDispatch is newPlace for a server that dispatches, through a broker or not.

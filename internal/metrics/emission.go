@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // emissionBuckets are for the time from an event to its confirmation, in ms: an

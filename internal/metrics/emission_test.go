@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker"
-	"tasker/internal/emission"
-	"tasker/internal/metrics"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/metrics"
 )
 
 var _ emission.Counts = (*metrics.Metrics)(nil)

@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // scope names the instruments' origin.

@@ -15,8 +15,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"tasker"
-	"tasker/internal/metrics"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/metrics"
 )
 
 // place is metrics whose database says what the test wants.

@@ -33,7 +33,7 @@ import (
 	"testing" //nolint:depguard // this package is a test's tool
 	"time"
 
-	"tasker/internal/testtool"
+	"tasker.example/tasker/internal/testtool"
 )
 
 // urlEnv names the variable with the URL of a broker to share.

@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 )
 
 func TestMain(m *testing.M) { Main(m) }
 
-func dial(address string) (*amqp.Connection, error) {
-	return amqp.DialConfig(address, amqp.Config{Heartbeat: time.Second, Dial: amqp.DefaultDial(time.Second)})
+func dial(address string) (*amqp091.Connection, error) {
+	return amqp091.DialConfig(address, amqp091.Config{Heartbeat: time.Second, Dial: amqp091.DefaultDial(time.Second)})
 }
 
-func connect(t *testing.T, address string) *amqp.Connection {
+func connect(t *testing.T, address string) *amqp091.Connection {
 	t.Helper()
 	conn, err := dial(address)
 	if err != nil {
@@ -65,7 +65,7 @@ func TestAProxyFailsOnDemand(t *testing.T) {
 	if err != nil || address.Host == "" {
 		t.Fatalf("URL %q: %v", p.URL, err)
 	}
-	closed := connect(t, p.URL).NotifyClose(make(chan *amqp.Error, 1))
+	closed := connect(t, p.URL).NotifyClose(make(chan *amqp091.Error, 1))
 	p.Cut()
 	if err := <-closed; err == nil {
 		t.Error("a cut connection was closed in order")

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 )
 
 // longestLife bounds a broker where nothing else does: a forgotten one ends by
@@ -210,7 +210,7 @@ func (n *node) wait(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		conn, err := amqp.DialConfig(n.url(), amqp.Config{Dial: amqp.DefaultDial(5 * time.Second)})
+		conn, err := amqp091.DialConfig(n.url(), amqp091.Config{Dial: amqp091.DefaultDial(5 * time.Second)})
 		if err == nil {
 			return conn.Close()
 		}

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tasker/internal/payload"
+	"tasker.example/tasker/internal/payload"
 )
 
 func canonical(t interface{ Fatal(...any) }, doc string) string {

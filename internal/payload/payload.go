@@ -18,7 +18,7 @@ import (
 	"cmp"
 	"encoding/json"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Limits bound one document. A field that is zero or less has its default.

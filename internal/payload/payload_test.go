@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"tasker"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/pgtest"
 
 	"pgregory.net/rapid"
 )

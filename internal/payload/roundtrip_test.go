@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"

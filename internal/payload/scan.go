@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A scanner reads one document from left to right, once. It notes a fault and

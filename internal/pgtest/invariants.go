@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 //go:embed invariants.sql

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/devpg"
+	"tasker.example/tasker/internal/devpg"
 )
 
 // urlEnv names the variable with the URL of a server to use.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/schema"
+	"tasker.example/tasker/internal/schema"
 )
 
 // templateLock is held while a template is made: test binaries of several

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // queueConditions is what a filter says of the rows of the queue, in the names of

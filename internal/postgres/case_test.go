@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // someCases are 40 investigations: of two templates, of a step that fails with an

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A CreatedTask is a task ready to be stored, with the state in which it comes

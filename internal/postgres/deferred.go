@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // Deferred is work on one row that failed and was set aside, so that it delays no

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // takeSteps is claimSteps for steps that are named: $3 and $8 are their ids. The

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // An EventRow is one event of an investigation, as the outbox has it.

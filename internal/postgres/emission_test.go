@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // backlog is a database in which everything was published when its statistics were

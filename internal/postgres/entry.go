@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A NewEntry is what opens an investigation.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // liveWorker is true of a worker w that gets new work and is heard of. No

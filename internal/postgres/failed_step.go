@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The step an entry was opened for comes first, found by its key; only when that has

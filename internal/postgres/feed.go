@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A Horizon is the transaction before which all have ended: what those wrote is

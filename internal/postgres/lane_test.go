@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 func TestLanesShareTheConnections(t *testing.T) {

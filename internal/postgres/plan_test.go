@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

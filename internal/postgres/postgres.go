@@ -29,7 +29,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // DB is the database of one Tasker.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The pairs of namespace and handler are found by jumping from one to the next in

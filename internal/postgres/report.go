@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A Mark is where a step stands, as far as a report must know to be judged.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The ids of tasks sort by when they were made, so the oldest of a state are the

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Parents are locked in key order, and not FOR UPDATE: a second update of a child

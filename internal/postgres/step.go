@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Readiness is told by the one function that people call from psql as well.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Everything about a task but its context, which lists leave out. The counts are

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // An unused version may be replaced; one that a task uses may not. A task that is

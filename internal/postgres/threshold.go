@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Thresholds are the server's, in minutes. Those of a template win.

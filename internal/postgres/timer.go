@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Enqueueing uses an attempt. The caller holds the locks of the tasks.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Steps that are due in tasks in error are many and stay so. What becomes due is

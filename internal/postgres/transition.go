@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 type transitionRow struct {

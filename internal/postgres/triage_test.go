@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A life is when an investigation was opened, and when it ended, if it has.

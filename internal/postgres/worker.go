@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // AddWorker stores a worker with what it was promised.

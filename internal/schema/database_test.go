@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
-	"tasker/internal/lifecycle"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // migrated is a database with the schema of this program.

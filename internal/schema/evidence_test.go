@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/redact"
+	"tasker.example/tasker/internal/redact"
 )
 
 const oneEntry = oneTask + `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state, p_actor => 'ann', p_notes => 'why') FROM tasker.tasks;`

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tasker/internal/pgtest"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // breakSnapshots makes the snapshot of a task fail by a statement of PL/pgSQL.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/pgtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // big writes a task of many steps and returns its id.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/internal/schema"
+	"tasker.example/tasker/internal/schema"
 )
 
 // earlyMigrations are those that were made before anybody had a large database.

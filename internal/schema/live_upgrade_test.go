@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/schema"
+	"tasker.example/tasker/internal/schema"
 )
 
 // A dump holds its locks so long while an upgrade begins. Servers may wait as long as

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"tasker/internal/pgtest"
-	"tasker/internal/schema"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/schema"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

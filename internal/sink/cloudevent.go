@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // mediaType is that of [Event.CloudEvent].

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"sync"
 
-	"tasker"
-	"tasker/internal/rabbit"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/amqp"
 )
 
 // RabbitOptions say which broker is told. The zero value of each field but URL is
@@ -22,7 +22,7 @@ type RabbitOptions struct {
 // rabbitSink publishes events to a topic exchange.
 type rabbitSink struct {
 	source string
-	broker *rabbit.Broker
+	broker *amqp.Broker
 	stop   context.CancelFunc
 	run    sync.WaitGroup
 }
@@ -33,7 +33,7 @@ type rabbitSink struct {
 // at least one. The sink keeps a connection from now until Close, whether the
 // broker can be reached or not.
 func NewRabbit(o RabbitOptions) (Sink, error) {
-	broker, err := rabbit.New(rabbit.Options{
+	broker, err := amqp.New(amqp.Options{
 		URL: o.URL, Name: "tasker events", Exchange: cmp.Or(o.Exchange, "tasker.events"), Log: o.Log,
 	})
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *rabbitSink) Emit(ctx context.Context, e Event) error {
 // EmitAll publishes the events without waiting for one before it sends the next.
 func (s *rabbitSink) EmitAll(ctx context.Context, events []Event) []error {
 	errs := make([]error, len(events))
-	messages := make([]rabbit.Routed, 0, len(events))
+	messages := make([]amqp.Routed, 0, len(events))
 	places := make([]int, 0, len(events))
 	for i, e := range events {
 		body, err := e.CloudEvent(s.source)
@@ -72,7 +72,7 @@ func (s *rabbitSink) EmitAll(ctx context.Context, events []Event) []error {
 			continue
 		}
 		places = append(places, i)
-		messages = append(messages, rabbit.Routed{
+		messages = append(messages, amqp.Routed{
 			ID: e.ID.String(), Key: e.Topic, Type: e.eventType(), ContentType: mediaType, Body: body,
 		})
 	}

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/mqtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/mqtest"
 )
 
 // rabbitAt returns a sink with an exchange of its own.
@@ -28,9 +28,9 @@ func rabbitAt(t *testing.T, url string) (s Sink, exchange string) {
 }
 
 // channel opens a channel on a connection of its own.
-func channel(t *testing.T, url string) *amqp.Channel {
+func channel(t *testing.T, url string) *amqp091.Channel {
 	t.Helper()
-	conn, err := amqp.DialConfig(url, amqp.Config{Dial: amqp.DefaultDial(5 * time.Second)})
+	conn, err := amqp091.DialConfig(url, amqp091.Config{Dial: amqp091.DefaultDial(5 * time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,12 +44,12 @@ func channel(t *testing.T, url string) *amqp.Channel {
 
 // listen binds a queue to the exchange, which the test may have to make, and
 // returns what arrives there.
-func listen(t *testing.T, url, exchange, key string) <-chan amqp.Delivery {
+func listen(t *testing.T, url, exchange, key string) <-chan amqp091.Delivery {
 	t.Helper()
 	ch := channel(t, url)
 	queue, err := ch.QueueDeclare(exchange+"."+key, true, false, false, false, nil)
 	err = errors.Join(err,
-		ch.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil),
+		ch.ExchangeDeclare(exchange, amqp091.ExchangeTopic, true, false, false, false, nil),
 		ch.QueueBind(queue.Name, key, exchange, false, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -99,10 +99,10 @@ func TestABrokerGetsTheWholeEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, queue := range []<-chan amqp.Delivery{all, some} {
+	for _, queue := range []<-chan amqp091.Delivery{all, some} {
 		d := <-queue
 		if string(d.Body) != string(want) || d.RoutingKey != "dlq.entry.created" || d.MessageId != e.ID.String() ||
-			d.Type != "tasker.dlq.entry.created" || d.ContentType != "application/cloudevents+json" || d.DeliveryMode != amqp.Persistent {
+			d.Type != "tasker.dlq.entry.created" || d.ContentType != "application/cloudevents+json" || d.DeliveryMode != amqp091.Persistent {
 			t.Errorf("delivery = %+v", d)
 		}
 	}
@@ -243,7 +243,7 @@ func TestAnExchangeOfAnotherKind(t *testing.T) {
 	url := mqtest.URL(t)
 	noLeaks(t)
 	name := mqtest.Name(t)
-	if err := channel(t, url).ExchangeDeclare(name, amqp.ExchangeFanout, true, false, false, false, nil); err != nil {
+	if err := channel(t, url).ExchangeDeclare(name, amqp091.ExchangeFanout, true, false, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := NewRabbit(RabbitOptions{URL: url, Exchange: name})

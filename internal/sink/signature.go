@@ -6,7 +6,7 @@ import (
 	"encoding/base64"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // encodedSecret is how a secret begins that is written in base64.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // defaultSource says who tells, where the operator gives no other name.

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"tasker"
-	"tasker/internal/mqtest"
-	"tasker/internal/redact"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/mqtest"
+	"tasker.example/tasker/internal/redact"
 )
 
 func TestMain(m *testing.M) { mqtest.Main(m) }

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // webhookTo returns a sink for a receiver on this machine.

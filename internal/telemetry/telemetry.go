@@ -29,7 +29,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 
-	"tasker/internal/metrics"
+	"tasker.example/tasker/internal/metrics"
 )
 
 // Options of what serves and sends the metrics of a server.

@@ -18,9 +18,9 @@ import (
 	"go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	"google.golang.org/protobuf/proto"
 
-	"tasker"
-	"tasker/internal/metrics"
-	"tasker/internal/telemetry"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/telemetry"
 )
 
 func start(t *testing.T, pending int64) *telemetry.Service {

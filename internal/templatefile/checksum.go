@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Checksum returns the SHA-256 of the meaning of a template, in hex. Two

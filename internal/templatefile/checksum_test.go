@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func mustParse(t testing.TB, doc string) tasker.Template {

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 const (

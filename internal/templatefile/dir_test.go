@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -1,7 +1,7 @@
 package templatefile
 
 import (
-	"tasker"
+	"tasker.example/tasker"
 
 	"go.yaml.in/yaml/v3"
 )

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A graph is the steps by name, with the places where they stand.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 
 	"go.yaml.in/yaml/v3"
 )

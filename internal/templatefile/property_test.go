@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
-	"tasker/internal/payload"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"github.com/google/go-cmp/cmp"
 )

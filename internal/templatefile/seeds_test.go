@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"github.com/google/go-cmp/cmp"
 )

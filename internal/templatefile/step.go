@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 const (

@@ -1,7 +1,7 @@
 package templatefile
 
 import (
-	"tasker"
+	"tasker.example/tasker"
 )
 
 const (

@@ -14,7 +14,7 @@
 package templatefile
 
 import (
-	"tasker"
+	"tasker.example/tasker"
 
 	"go.yaml.in/yaml/v3"
 )

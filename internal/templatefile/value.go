@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"go.yaml.in/yaml/v3"
 )

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"tasker/internal/payload"
+	"tasker.example/tasker/internal/payload"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"tasker"
+	"tasker.example/tasker"
 
 	"go.yaml.in/yaml/v3"
 )

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func (s *server) auditRoutes() []route {

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func (s *server) dashboardRoutes() []route {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/web"
 )
 
 // lived makes an investigation of a task one that was opened at an instant and, if

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/postgres"
 )
 
 func (s *server) emissionRoutes() []route {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker"
-	"tasker/internal/postgres"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/web"
 )
 
 // sinks makes sinks known, which are told of all that happens from then on.

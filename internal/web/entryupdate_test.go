@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // seen is what a form that was opened now knows of the entry.

@@ -3,8 +3,8 @@ package web
 import (
 	"slices"
 
-	"tasker"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 // A forecast is what an action on a step will most likely lead to.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 func TestAForecastPlaysTheActionThrough(t *testing.T) {

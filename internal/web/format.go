@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // functions are what templates can say. None of them returns HTML but [moment],

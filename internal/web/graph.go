@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // The picture of a graph: steps in layers from left to right, each after all that

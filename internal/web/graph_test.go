@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // stepsOf makes steps from "name: parent parent".

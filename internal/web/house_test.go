@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/api"
-	"tasker/internal/browsertest"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/feed"
-	"tasker/internal/pgtest"
-	"tasker/internal/postgres"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/browsertest"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/web"
 )
 
 func TestMain(m *testing.M) {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // How much of a history a page shows.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // historyOf makes moves of a step, newest first, from "from to event" and so many

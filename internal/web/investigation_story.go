@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // evidence is all that a story is told from.

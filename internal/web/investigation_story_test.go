@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // told is a story of an investigation of task shop/order that was opened at noon.

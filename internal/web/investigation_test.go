@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
-	"tasker/internal/browsertest"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/browsertest"
+	"tasker.example/tasker/internal/web"
 )
 
 // A stuck is a task whose step charge has failed for good: reserve is complete, ship

@@ -4,7 +4,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Bounds of every list.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/web"
 )
 
 // A page of a server that is gone says so where it is read, and that it is back.

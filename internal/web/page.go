@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker/internal/payload"
+	"tasker.example/tasker/internal/payload"
 )
 
 //go:embed templates/*.html

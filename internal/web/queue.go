@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func (s *server) queueRoutes() []route {

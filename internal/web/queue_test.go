@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // fail makes so many tasks of a template whose step fails with a message.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
-	"tasker/internal/postgres"
-	"tasker/internal/redact"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/redact"
 )
 
 // redacts stores the default rules, as a server does when it starts.

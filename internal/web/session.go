@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // What the browser keeps for us. None of it is read by a script, or sent along with

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"tasker/internal/auth"
-	"tasker/internal/browsertest"
-	"tasker/internal/web"
+	"tasker.example/tasker/internal/browsertest"
+	"tasker.example/tasker/internal/hostguard"
+	"tasker.example/tasker/internal/web"
 )
 
 // postRaw sends a form as somebody else's page might have a browser send it.
@@ -133,7 +133,7 @@ func TestPagesThatAreNotThere(t *testing.T) {
 
 func TestTheHostIsChecked(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.Guard = &auth.Guard{LoopbackOnly: true} })
+	h := newHouse(t, func(o *web.Options) { o.Guard = &hostguard.Guard{LoopbackOnly: true} })
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/", nil)
 	h.must(err)
 	r.Host = "evil.example"

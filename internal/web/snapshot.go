@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A snapshot is what a page reads of the evidence that an investigation keeps.

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 func (s *server) stalenessRoutes() []route {

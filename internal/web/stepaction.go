@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 // A stepVerb is one of the three actions on a step, in the words of this page and of

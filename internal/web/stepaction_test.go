@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/ctl"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/ctl"
 )
 
 func TestWhatIsWrongWithAnActionIsSaid(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 const tasksPath = Root + "/tasks"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // fail makes the steps of these names fail for good.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 // maxReason is what is taken as the reason of a cancelling, and of sending again.

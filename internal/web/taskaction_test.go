@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"tasker"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/web"
 )
 
 func TestCancellingATask(t *testing.T) {

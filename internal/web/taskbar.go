@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Sizes of the bars of the steps, in pixels.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/internal/lifecycle"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 // Bounds of what the page of a task shows. All of it is in the API.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"tasker"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/web"
 )
 
 func pageOf(task tasker.ID) string { return "/ui/tasks/" + task.String() }

@@ -20,12 +20,12 @@ import (
 	"strings"
 	"time"
 
-	"tasker"
-	"tasker/apiv1"
-	"tasker/internal/auth"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/postgres"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/hostguard"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Root is the path under which all pages lie.
@@ -37,7 +37,7 @@ type Options struct {
 	Engine *engine.Engine
 	DLQ    *dlq.Service
 	Log    *slog.Logger
-	Guard  *auth.Guard // refuses what others make a browser send
+	Guard  *hostguard.Guard // refuses what others make a browser send
 
 	Version  string
 	Sinks    []string // those to which this server sends events
@@ -58,7 +58,7 @@ func New(o Options) http.Handler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Guard == nil {
-		o.Guard = &auth.Guard{}
+		o.Guard = &hostguard.Guard{}
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	s := &server{Options: o, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets()}

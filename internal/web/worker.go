@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"tasker"
-	"tasker/apiv1"
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 )
 
 func (s *server) workerRoutes() []route {

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"testing"
 
-	"tasker"
-	"tasker/internal/web"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/web"
 )
 
 // enlist registers a worker.

@@ -1,4 +1,4 @@
-package embed_test
+package embedded_test
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/goleak"
 
-	"tasker"
-	"tasker/embed"
-	"tasker/internal/pgtest"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/embedded"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/worker"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -43,7 +43,7 @@ func TestTheWholeEngineInOneProgram(t *testing.T) {
 	database.CheckAtEnd(t)
 	before := goleak.IgnoreCurrent()
 	reader := sdk.NewManualReader()
-	e, err := embed.Open(t.Context(), embed.Options{
+	e, err := embedded.Open(t.Context(), embedded.Options{
 		DatabaseURL: database.URL, MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
 	})
 	if err != nil {
@@ -117,10 +117,10 @@ func TestAnOldSchemaIsRefusedUnlessItMayBeMigrated(t *testing.T) {
 	if err := conn.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embed.Open(t.Context(), embed.Options{DatabaseURL: url}); err == nil || !strings.Contains(err.Error(), "migrate up") {
+	if _, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: url}); err == nil || !strings.Contains(err.Error(), "migrate up") {
 		t.Errorf("an empty database gives %v", err)
 	}
-	e, err := embed.Open(t.Context(), embed.Options{DatabaseURL: url, Migrate: true})
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: url, Migrate: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,18 +131,18 @@ func TestAnOldSchemaIsRefusedUnlessItMayBeMigrated(t *testing.T) {
 func TestTheQueueIsAsItsServersHaveIt(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
-		options   embed.Options
+		options   embedded.Options
 		waits     time.Duration
 		announced int
 	}{
-		{"alone", embed.Options{}, 5 * time.Minute, 0},
-		{"beside servers that announce", embed.Options{Announce: true, QueueTTL: 7 * time.Minute}, 7 * time.Minute, 1},
+		{"alone", embedded.Options{}, 5 * time.Minute, 0},
+		{"beside servers that announce", embedded.Options{Announce: true, QueueTTL: 7 * time.Minute}, 7 * time.Minute, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			database := pgtest.New(t)
 			database.CheckAtEnd(t)
 			tt.options.DatabaseURL = database.URL
-			e, err := embed.Open(t.Context(), tt.options)
+			e, err := embedded.Open(t.Context(), tt.options)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 	"go.uber.org/goleak"
 
-	"tasker"
-	"tasker/internal/mqtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/mqtest"
 )
 
 func TestMain(m *testing.M) { mqtest.Main(m) }
@@ -130,9 +130,9 @@ func eventually(t *testing.T, b *Broker, queue string, want int) {
 }
 
 // channel opens a channel on a connection of its own.
-func channel(t *testing.T, url string) *amqp.Channel {
+func channel(t *testing.T, url string) *amqp091.Channel {
 	t.Helper()
-	conn, err := amqp.DialConfig(url, amqp.Config{Dial: amqp.DefaultDial(5 * time.Second)})
+	conn, err := amqp091.DialConfig(url, amqp091.Config{Dial: amqp091.DefaultDial(5 * time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}

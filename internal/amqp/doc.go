@@ -20,4 +20,4 @@
 //
 // This package knows nothing of tasks and steps, nor of the database that
 // decides who may run them.
-package rabbit
+package amqp

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 // has a place in it.
 type post interface {
 	// form returns a message, and the routing key under which it goes.
-	form(place int) (key string, m amqp.Publishing)
+	form(place int) (key string, m amqp091.Publishing)
 
 	// unroutable returns the error for a message that no queue took.
 	unroutable(place int) error
@@ -59,9 +59,9 @@ func unanswered(messages int) []error {
 // A publisher is a channel with confirmations, used by one call at a time.
 type publisher struct {
 	s       *session
-	ch      *amqp.Channel
-	returns chan amqp.Return // those of the messages that no queue took
-	closed  chan *amqp.Error // why the broker closed the channel
+	ch      *amqp091.Channel
+	returns chan amqp091.Return // those of the messages that no queue took
+	closed  chan *amqp091.Error // why the broker closed the channel
 }
 
 // publisher returns an idle one, or opens one.
@@ -75,11 +75,11 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 	}
 	s.mu.Unlock()
 	p := &publisher{s: s}
-	ch, err := s.open(ctx, func(ch *amqp.Channel) error {
+	ch, err := s.open(ctx, func(ch *amqp091.Channel) error {
 		// Room for all that can be on its way: the client must never wait for
 		// us, or the whole connection would.
-		p.returns = ch.NotifyReturn(make(chan amqp.Return, 2*window))
-		p.closed = ch.NotifyClose(make(chan *amqp.Error, 1))
+		p.returns = ch.NotifyReturn(make(chan amqp091.Return, 2*window))
+		p.closed = ch.NotifyClose(make(chan *amqp091.Error, 1))
 		return ch.Confirm(false)
 	})
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 type sent struct {
 	place int
 	route route
-	dc    *amqp.DeferredConfirmation
+	dc    *amqp091.DeferredConfirmation
 }
 
 // route is what the broker tells of a message that it returns.
@@ -130,7 +130,7 @@ func (p *publisher) publish(ctx context.Context, messages post, places []int, an
 			return nil
 		}
 		if p.ch.IsClosed() {
-			return p.reason(amqp.ErrClosed)
+			return p.reason(amqp091.ErrClosed)
 		}
 		p.discard() // the broker's side of it remembers the queue that is gone
 		return c.first
@@ -145,7 +145,7 @@ func (p *publisher) publish(ctx context.Context, messages post, places []int, an
 func (p *publisher) write(ctx context.Context, messages post, places []int, pending chan<- sent) error {
 	for _, place := range places {
 		key, m := messages.form(place)
-		m.DeliveryMode = amqp.Persistent
+		m.DeliveryMode = amqp091.Persistent
 		dc, err := p.ch.PublishWithDeferredConfirmWithContext(ctx, p.s.b.o.Exchange, key, true, false, m)
 		if err != nil {
 			return err
@@ -182,7 +182,7 @@ func (p *publisher) discard() {
 func (p *publisher) reason(err error) error {
 	select {
 	case closed := <-p.closed:
-		if closed != nil && closed.Code == amqp.NotFound {
+		if closed != nil && closed.Code == amqp091.NotFound {
 			// Somebody has deleted the exchange, and so all bindings.
 			p.s.forgetAll()
 			p.s.askAgain()
@@ -196,7 +196,7 @@ func (p *publisher) reason(err error) error {
 	if tasker.CodeOf(err) == tasker.Unavailable {
 		return err
 	}
-	if errors.Is(err, amqp.ErrClosed) || !p.s.alive() {
+	if errors.Is(err, amqp091.ErrClosed) || !p.s.alive() {
 		return p.s.lostError()
 	}
 	return tasker.Errorf(tasker.Unavailable, "the message broker did not confirm in time: %w", err)
@@ -232,7 +232,7 @@ func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.p.s.gone:
-			return amqp.ErrClosed
+			return amqp091.ErrClosed
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (c *collector) wait(ctx context.Context, m sent) error {
 	case <-c.quiet.C:
 		return errSilence
 	case <-c.p.s.gone:
-		return amqp.ErrClosed
+		return amqp091.ErrClosed
 	}
 }
 

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/mqtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/mqtest"
 )
 
 // subscribe binds a queue of its own to the exchange of the options.
-func subscribe(t *testing.T, o Options, key string, args amqp.Table) (name string, arrived <-chan amqp.Delivery) {
+func subscribe(t *testing.T, o Options, key string, args amqp091.Table) (name string, arrived <-chan amqp091.Delivery) {
 	t.Helper()
 	ch := channel(t, o.URL)
 	name = o.Exchange + "." + key
@@ -59,7 +59,7 @@ func TestRoutedMessagesAreAnsweredOneByOne(t *testing.T) {
 	o := options(t, mqtest.URL(t))
 	b := start(t, o)
 	_, arrived := subscribe(t, o, "a.*", nil)
-	full, _ := subscribe(t, o, "full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	full, _ := subscribe(t, o, "full", amqp091.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
 	for range 2 { // on a new channel, and on the next one
 		answers := b.PublishRouted(t.Context(), routedTo("a.1", "b", "full", "a.2", strings.Repeat("k", 256), "#", "a.3"))
 		want := "- UNAVAILABLE UNAVAILABLE - INVALID UNAVAILABLE -"

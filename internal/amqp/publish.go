@@ -1,13 +1,13 @@
-package rabbit
+package amqp
 
 import (
 	"context"
 	"strconv"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Message is one message for the workers of a namespace.
@@ -60,13 +60,13 @@ type dispatches struct {
 	list []Message
 }
 
-func (d *dispatches) form(place int) (key string, m amqp.Publishing) {
+func (d *dispatches) form(place int) (key string, m amqp091.Publishing) {
 	message := d.list[place]
 	expiration := ""
 	if message.Expiration > 0 {
 		expiration = strconv.FormatInt(message.Expiration.Milliseconds(), 10)
 	}
-	return RoutingKey(message.Namespace), amqp.Publishing{
+	return RoutingKey(message.Namespace), amqp091.Publishing{
 		Expiration:  expiration,
 		ContentType: "application/json",
 		MessageId:   message.ID,

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"regexp"
 	"strconv"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // Routed is one message for whoever has bound a queue to the exchange.
@@ -102,9 +102,9 @@ func (r *routed) admit(answers []error) (good []int) {
 	return good
 }
 
-func (r *routed) form(place int) (key string, m amqp.Publishing) {
+func (r *routed) form(place int) (key string, m amqp091.Publishing) {
 	message := r.list[place]
-	return message.Key, amqp.Publishing{
+	return message.Key, amqp091.Publishing{
 		ContentType: message.ContentType,
 		MessageId:   message.ID,
 		Type:        message.Type,
@@ -138,7 +138,7 @@ var tooLarge = regexp.MustCompile(`message size \d+ is larger than (?:configured
 
 // learnLargest remembers how much the broker takes, if that is why it closed a
 // channel. It would do so again, and everything else on the channel waits.
-func (s *session) learnLargest(closed *amqp.Error) {
+func (s *session) learnLargest(closed *amqp091.Error) {
 	if closed == nil {
 		return
 	}

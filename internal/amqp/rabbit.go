@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"cmp"
@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/loop"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
 )
 
 // The rests between two attempts to reach the broker, or to declare or consume
@@ -67,7 +67,7 @@ var errNotTried = errors.New("not connected yet")
 
 // New checks the options. It does not connect: that is for [Broker.Run].
 func New(o Options) (*Broker, error) {
-	uri, err := amqp.ParseURI(o.URL)
+	uri, err := amqp091.ParseURI(o.URL)
 	if err != nil {
 		// The cause quotes the URL, and so the password.
 		return nil, tasker.Errorf(tasker.Invalid, "the URL of the message broker cannot be used: it must be "+

@@ -1,7 +1,7 @@
-// Package embed is the whole engine inside your program: no server, one
+// Package embedded runs the whole engine inside your program: no server, one
 // PostgreSQL.
 //
-//	e, err := embed.Open(ctx, embed.Options{DatabaseURL: url, Migrate: true})
+//	e, err := embedded.Open(ctx, embedded.Options{DatabaseURL: url, Migrate: true})
 //	…
 //	defer e.Close()
 //	_, err = e.RegisterTemplate(ctx, doc)
@@ -13,7 +13,7 @@
 //
 // Programs that embed the engine and servers may work on one database together, if
 // [Options] say of the queue what the servers are configured to.
-package embed
+package embedded
 
 import (
 	"cmp"
@@ -26,15 +26,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
 
-	"tasker"
-	"tasker/internal/dlq"
-	"tasker/internal/engine"
-	"tasker/internal/loop"
-	"tasker/internal/metrics"
-	"tasker/internal/postgres"
-	"tasker/internal/schema"
-	"tasker/internal/templatefile"
-	"tasker/worker"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/schema"
+	"tasker.example/tasker/internal/templatefile"
+	"tasker.example/tasker/worker"
 )
 
 // Options of an embedded engine. DatabaseURL must be given.

@@ -1,4 +1,4 @@
-package house
+package architecture
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// The repository, seen from this room, where go test runs us.
+// root is the repository, seen from this package, where go test runs.
 const root = "../.."
 
 // The limits of the style guide that no linter counts.
@@ -87,7 +87,7 @@ func TestNothingNamesAMachine(t *testing.T) {
 }
 
 // eachFile calls f with the path and the content of every text file of the
-// repository. What git ignores is none of ours.
+// repository. Files that git ignores are left out.
 func eachFile(t *testing.T, f func(name string, content []byte)) {
 	t.Helper()
 	ignored := map[string]bool{".git": true, ".cache": true, "bin": true, "artifacts": true, ".idea": true, ".vscode": true}

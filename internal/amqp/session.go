@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 // A session is one connection, from its handshake to its loss.
 type session struct {
 	b    *Broker
-	conn *amqp.Connection
+	conn *amqp091.Connection
 	raw  net.Conn
 
 	gone    chan struct{} // closed when the connection is lost or closed
@@ -70,10 +70,10 @@ func (b *Broker) dial(ctx context.Context) (*session, error) {
 		again:    make(chan struct{}, 1),
 		declared: map[string]*declaration{},
 	}
-	properties := amqp.NewConnectionProperties()
+	properties := amqp091.NewConnectionProperties()
 	properties.SetClientConnectionName(b.o.Name)
 	stopClosing := func() bool { return true }
-	conn, err := amqp.DialConfig(b.o.URL, amqp.Config{
+	conn, err := amqp091.DialConfig(b.o.URL, amqp091.Config{
 		Heartbeat:  b.o.Heartbeat,
 		Properties: properties,
 		Dial: func(network, address string) (net.Conn, error) {
@@ -95,12 +95,12 @@ func (b *Broker) dial(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s.conn = conn
-	go s.watch(conn.NotifyClose(make(chan *amqp.Error, 1)), conn.NotifyBlocked(make(chan amqp.Blocking, 1)))
+	go s.watch(conn.NotifyClose(make(chan *amqp091.Error, 1)), conn.NotifyBlocked(make(chan amqp091.Blocking, 1)))
 	return s, nil
 }
 
 // watch waits for the end of the connection.
-func (s *session) watch(closed <-chan *amqp.Error, blocked <-chan amqp.Blocking) {
+func (s *session) watch(closed <-chan *amqp091.Error, blocked <-chan amqp091.Blocking) {
 	for {
 		select {
 		case err := <-closed:
@@ -212,11 +212,11 @@ func (s *session) spawn(f func()) bool {
 
 // open opens a channel and prepares it. It returns when ctx ends, even if the
 // broker does not answer.
-func (s *session) open(ctx context.Context, prepare func(*amqp.Channel) error) (*amqp.Channel, error) {
+func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error) (*amqp091.Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
 	type result struct {
-		ch  *amqp.Channel
+		ch  *amqp091.Channel
 		err error
 	}
 	results := make(chan result)
@@ -240,7 +240,7 @@ func (s *session) open(ctx context.Context, prepare func(*amqp.Channel) error) (
 	}
 	select {
 	case r := <-results:
-		if r.err != nil && errors.Is(r.err, amqp.ErrClosed) {
+		if r.err != nil && errors.Is(r.err, amqp091.ErrClosed) {
 			return nil, s.lostError()
 		}
 		return r.ch, r.err
@@ -251,8 +251,8 @@ func (s *session) open(ctx context.Context, prepare func(*amqp.Channel) error) (
 
 // do calls f with a channel that is closed afterwards. It returns when ctx
 // ends, even if the broker does not answer.
-func (s *session) do(ctx context.Context, f func(*amqp.Channel) error) error {
-	_, err := s.open(ctx, func(ch *amqp.Channel) error {
+func (s *session) do(ctx context.Context, f func(*amqp091.Channel) error) error {
+	_, err := s.open(ctx, func(ch *amqp091.Channel) error {
 		if err := f(ch); err != nil {
 			return err
 		}
@@ -272,12 +272,12 @@ func (b *Broker) Depth(ctx context.Context, queue string) (messages, consumers i
 }
 
 func (s *session) depth(ctx context.Context, queue string) (messages, consumers int, err error) {
-	var q amqp.Queue
-	err = s.do(ctx, func(ch *amqp.Channel) (err error) {
+	var q amqp091.Queue
+	err = s.do(ctx, func(ch *amqp091.Channel) (err error) {
 		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return err
 	})
-	if refused, ok := errors.AsType[*amqp.Error](err); ok && refused.Code == amqp.NotFound {
+	if refused, ok := errors.AsType[*amqp091.Error](err); ok && refused.Code == amqp091.NotFound {
 		return 0, 0, tasker.Errorf(tasker.NotFound, "the message broker has no queue %q", queue)
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
-	"tasker/internal/mqtest"
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/mqtest"
 )
 
 // ripening is the age from which a quorum queue survives a crash. RabbitMQ keeps
@@ -261,7 +261,7 @@ func TestOtherSettingsAreExplainedAndMended(t *testing.T) {
 	o := options(t, own.URL)
 	ch := channel(t, own.URL)
 	ns, fine := mqtest.Name(t), mqtest.Name(t)
-	if _, err := ch.QueueDeclare(QueueOf(ns), true, false, false, false, amqp.Table{
+	if _, err := ch.QueueDeclare(QueueOf(ns), true, false, false, false, amqp091.Table{
 		"x-queue-type": "quorum", "x-message-ttl": 1000,
 	}); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package auth says who may speak to the server. So far that is where a request
 // comes from; who is calling is what the caller says.
-package auth
+package hostguard
 
 import (
 	"net"
@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // A Guard refuses what web pages of others make a browser send. Its fields are set

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 const (
@@ -163,29 +163,29 @@ func (s *session) forgetAll() {
 // A thing is an exchange or a queue with its bindings.
 type thing struct {
 	noun    string
-	declare func(*amqp.Channel) error
+	declare func(*amqp091.Channel) error
 	remedy  string // how to delete it
 }
 
 func (b *Broker) exchange(name string) thing {
 	return thing{
 		noun: exchangeNoun(name),
-		declare: func(ch *amqp.Channel) error {
-			return ch.ExchangeDeclare(name, amqp.ExchangeTopic, true, false, false, false, nil)
+		declare: func(ch *amqp091.Channel) error {
+			return ch.ExchangeDeclare(name, amqp091.ExchangeTopic, true, false, false, false, nil)
 		},
 		remedy: "delete the exchange, and Tasker makes it and its bindings anew: rabbitmqctl eval " +
 			quote(`rabbit_exchange:delete(rabbit_misc:r(<<"`+b.vhost+`">>, exchange, <<"`+name+`">>), false, <<"operator">>).`),
 	}
 }
 
-func (b *Broker) queue(name string, args amqp.Table, exchange, key string) thing {
+func (b *Broker) queue(name string, args amqp091.Table, exchange, key string) thing {
 	vhost := ""
 	if b.vhost != "/" {
 		vhost = " --vhost " + quote(b.vhost)
 	}
 	return thing{
 		noun: queueNoun(name),
-		declare: func(ch *amqp.Channel) error {
+		declare: func(ch *amqp091.Channel) error {
 			if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
 				return err
 			}
@@ -197,10 +197,10 @@ func (b *Broker) queue(name string, args amqp.Table, exchange, key string) thing
 
 func (b *Broker) deadLetterQueue() thing {
 	d := b.o.DeadLetter
-	return b.queue(b.DeadLetterQueue(), amqp.Table{
-		amqp.QueueTypeArg:       amqp.QueueTypeQuorum,
-		amqp.QueueMessageTTLArg: d.TTL.Milliseconds(),
-		"x-delivery-limit":      int64(deadLetterDeliveries),
+	return b.queue(b.DeadLetterQueue(), amqp091.Table{
+		amqp091.QueueTypeArg:       amqp091.QueueTypeQuorum,
+		amqp091.QueueMessageTTLArg: d.TTL.Milliseconds(),
+		"x-delivery-limit":         int64(deadLetterDeliveries),
 	}, d.Exchange, "#")
 }
 
@@ -208,11 +208,11 @@ func (b *Broker) deadLetterQueue() thing {
 // the dead-letter queue has it, which RabbitMQ does only for a quorum queue that
 // rejects what it has no room for.
 func (b *Broker) workQueue(namespace string) thing {
-	args := amqp.Table{
-		amqp.QueueTypeArg:       amqp.QueueTypeQuorum,
-		amqp.QueueMessageTTLArg: b.o.QueueTTL.Milliseconds(),
-		amqp.QueueOverflowArg:   amqp.QueueOverflowRejectPublish,
-		"x-delivery-limit":      int64(b.o.DeliverLimit),
+	args := amqp091.Table{
+		amqp091.QueueTypeArg:       amqp091.QueueTypeQuorum,
+		amqp091.QueueMessageTTLArg: b.o.QueueTTL.Milliseconds(),
+		amqp091.QueueOverflowArg:   amqp091.QueueOverflowRejectPublish,
+		"x-delivery-limit":         int64(b.o.DeliverLimit),
 	}
 	if b.o.DeadLetter.Enabled {
 		args["x-dead-letter-exchange"] = b.o.DeadLetter.Exchange
@@ -236,12 +236,12 @@ func (s *session) declare(ctx context.Context, t thing) error {
 
 // isRefusal reports whether the broker has answered, and said no.
 func isRefusal(err error) bool {
-	e, ok := errors.AsType[*amqp.Error](err)
+	e, ok := errors.AsType[*amqp091.Error](err)
 	if !ok {
 		return false
 	}
 	switch e.Code {
-	case amqp.PreconditionFailed, amqp.AccessRefused, amqp.NotFound, amqp.ResourceLocked:
+	case amqp091.PreconditionFailed, amqp091.AccessRefused, amqp091.NotFound, amqp091.ResourceLocked:
 		return true
 	default:
 		return false
@@ -250,11 +250,11 @@ func isRefusal(err error) bool {
 
 // refusal explains what the broker said about a thing, and what to do.
 func refusal(t thing, err error) error {
-	e, _ := errors.AsType[*amqp.Error](err)
+	e, _ := errors.AsType[*amqp091.Error](err)
 	said := strings.TrimPrefix(e.Reason, "PRECONDITION_FAILED - ")
 	err = &answer{said, e}
 	switch e.Code {
-	case amqp.PreconditionFailed:
+	case amqp091.PreconditionFailed:
 		if !strings.Contains(said, "inequivalent") {
 			break
 		}
@@ -263,7 +263,7 @@ func refusal(t thing, err error) error {
 			Message: fmt.Sprintf("%s exists with other settings (%s), which RabbitMQ cannot change: "+
 				"restore the setting of Tasker that it was made with; or %s", t.noun, said, t.remedy),
 		}
-	case amqp.AccessRefused:
+	case amqp091.AccessRefused:
 		return &tasker.Error{
 			Code: tasker.Forbidden, Err: err,
 			Message: fmt.Sprintf("%s may not be declared (%s): give the user of Tasker configure, write and read: "+
@@ -280,7 +280,7 @@ func refusal(t thing, err error) error {
 // that it is not told twice.
 type answer struct {
 	text string
-	err  *amqp.Error
+	err  *amqp091.Error
 }
 
 func (a *answer) Error() string { return a.text }

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rabbitmq/amqp091-go"
 
-	"tasker"
+	"tasker.example/tasker"
 )
 
 // checkEvery is how often a consumer makes sure that the broker knows of it.
@@ -127,8 +127,8 @@ func (c *consumer) subscribe(ctx context.Context, s *session) (began bool, err e
 	}
 	defer s.consumers.Done()
 	sub := &subscription{s: s, c: c, tag: c.tag(), empty: make(chan struct{})}
-	closed := make(chan *amqp.Error, 1)
-	sub.ch, err = s.open(ctx, func(ch *amqp.Channel) (err error) {
+	closed := make(chan *amqp091.Error, 1)
+	sub.ch, err = s.open(ctx, func(ch *amqp091.Channel) (err error) {
 		ch.NotifyClose(closed)
 		if err := ch.Qos(c.o.Prefetch, 0, false); err != nil {
 			return err
@@ -179,9 +179,9 @@ func (c *consumer) tag() string {
 type subscription struct {
 	s          *session
 	c          *consumer
-	ch         *amqp.Channel
+	ch         *amqp091.Channel
 	tag        string
-	deliveries <-chan amqp.Delivery
+	deliveries <-chan amqp091.Delivery
 
 	mu     sync.Mutex
 	inHand int           // handed out and not settled
@@ -261,7 +261,7 @@ func (sub *subscription) finish(ctx context.Context) {
 }
 
 // handOut makes a delivery of what arrived.
-func (sub *subscription) handOut(d amqp.Delivery) Delivery {
+func (sub *subscription) handOut(d amqp091.Delivery) Delivery {
 	sub.mu.Lock()
 	sub.inHand++
 	sub.mu.Unlock()
@@ -308,11 +308,11 @@ type Death struct {
 }
 
 // deathsOf reads the header in which the broker keeps them.
-func deathsOf(headers amqp.Table) []Death {
+func deathsOf(headers amqp091.Table) []Death {
 	list, _ := headers["x-death"].([]any)
 	deaths := make([]Death, 0, len(list))
 	for _, entry := range list {
-		t, ok := entry.(amqp.Table)
+		t, ok := entry.(amqp091.Table)
 		if !ok {
 			continue
 		}

@@ -1,4 +1,4 @@
-package rabbit
+package amqp
 
 import (
 	"crypto/sha256"

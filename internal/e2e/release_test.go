@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const outside = `package main
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/embedded"
+	"tasker.example/tasker/worker"
+)
+
+func main() {
+	_, err := embedded.Open(context.Background(), embedded.Options{})
+	c, _ := client.New("http://127.0.0.1:1")
+	worker.New(c.Engine(), worker.Options{Name: "outside", Namespaces: []string{"a"}})
+	fmt.Println("ran:", err != nil)
+}
+`
+
+// What make release writes is all that a program outside of this module needs: it
+// builds and runs, and the command can be installed and knows its version.
+func TestAProgramOutsideBuildsAgainstARelease(t *testing.T) {
+	t.Parallel()
+	if out, err := exec.Command("git", "-C", "../..", "rev-parse", "HEAD").CombinedOutput(); err != nil {
+		t.Fatalf("releases are made from a git checkout: %v\n%s", err, out)
+	}
+	proxy, dir := t.TempDir(), t.TempDir()
+	env := goEnv(t)
+	version := fmt.Sprintf("v0.0.0-test.%d", time.Now().UnixNano())
+	env = append(env, "GOPROXY=file://"+proxy+","+lookUp(env, "GOPROXY"), "GONOSUMDB=tasker.example/tasker,"+lookUp(env, "GONOSUMDB"),
+		"GOFLAGS=-mod=mod -modcacherw -buildvcs=false", "GOBIN="+dir, "GOWORK=off", "MAKEFLAGS=")
+	t.Cleanup(func() { // the module cache is the machine's
+		cache := lookUp(env, "GOMODCACHE")
+		left, _ := filepath.Glob(filepath.Join(cache, "cache/download/tasker.example/tasker/@v", version+".*"))
+		for _, name := range append(left, filepath.Join(cache, "tasker.example", "tasker@"+version)) {
+			if err := os.RemoveAll(name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	run := func(in string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir, cmd.Env = in, env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	run("../..", "make", "release", "VERSION="+version, "OUT="+proxy)
+	run("../..", "make", "release", "VERSION="+version, "OUT="+proxy) // the same again changes nothing
+	sums, err := os.ReadFile("../../go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"go.mod": "module outside.example/app\n\ngo 1.26.0\n", "main.go": outside, "go.sum": string(sums)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(dir, "go", "get", "tasker.example/tasker@"+version)
+	if out := run(dir, "go", "run", "."); out != "ran: true\n" {
+		t.Errorf("the program printed %q", out)
+	}
+	run(dir, "go", "install", "tasker.example/tasker/cmd/tasker-ctl@"+version)
+	if out := run(dir, filepath.Join(dir, "tasker-ctl"), "version"); !strings.Contains(out, version) {
+		t.Errorf("the installed command prints %q", out)
+	}
+}
+
+// Another path for the module is one command away, and leaves nothing of the old one.
+func TestTheModuleCanBeRenamed(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "clone")
+	env := append(goEnv(t), "GOFLAGS=-buildvcs=false", "GOWORK=off", "MAKEFLAGS=")
+	run := func(in string, args ...string) (string, error) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir, cmd.Env = in, env
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(".", "git", "clone", "-q", "../..", dir); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, invalid := range []string{"tasker", "a.example/b c", "a.example/", "a.example/b;c"} {
+		if out, err := run(dir, "make", "rename-module", "MODULE="+invalid); err == nil {
+			t.Errorf("%q was taken: %s", invalid, out)
+		}
+	}
+	if out, err := run(dir, "make", "rename-module", "MODULE=code.example/team/flow"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := run(dir, "git", "grep", "-n", "tasker.example/tasker"); err == nil {
+		t.Errorf("the old path is left:\n%s", out)
+	}
+	if out, err := run(dir, "go", "vet", "./examples/minimal", "./internal/architecture"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := run(dir, "gofmt", "-l", "."); err != nil || out != "" {
+		t.Errorf("not formatted: %s %v", out, err)
+	}
+}
+
+// goEnv is the environment of this process, with the go command's settings spelled out.
+func goEnv(t *testing.T) []string {
+	t.Helper()
+	env := os.Environ()
+	for _, name := range []string{"GOPROXY", "GONOSUMDB", "GOMODCACHE", "GOCACHE"} {
+		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, name+"="+strings.TrimSpace(string(out)))
+	}
+	return env
+}
+
+// lookUp returns a variable of an environment; the last one counts.
+func lookUp(env []string, name string) (value string) {
+	for _, line := range env {
+		if v, ok := strings.CutPrefix(line, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
