@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,10 +34,7 @@ func main() {
 // builds and runs, and the command can be installed and knows its version.
 func TestAProgramOutsideBuildsAgainstARelease(t *testing.T) {
 	t.Parallel()
-	if out, err := exec.Command("git", "-C", "../..", "rev-parse", "HEAD").CombinedOutput(); err != nil {
-		t.Fatalf("releases are made from a git checkout: %v\n%s", err, out)
-	}
-	proxy, dir := t.TempDir(), t.TempDir()
+	checkout, proxy, dir := checkout(t), t.TempDir(), t.TempDir()
 	env := goEnv(t)
 	version := fmt.Sprintf("v0.0.0-test.%d", time.Now().UnixNano())
 	env = append(env, "GOPROXY=file://"+proxy+","+lookUp(env, "GOPROXY"), "GONOSUMDB=tasker.example/tasker,"+lookUp(env, "GONOSUMDB"),
@@ -60,8 +58,8 @@ func TestAProgramOutsideBuildsAgainstARelease(t *testing.T) {
 		}
 		return string(out)
 	}
-	run("../..", "make", "release", "VERSION="+version, "OUT="+proxy)
-	run("../..", "make", "release", "VERSION="+version, "OUT="+proxy) // the same again changes nothing
+	run(checkout, "make", "release", "VERSION="+version, "OUT="+proxy)
+	run(checkout, "make", "release", "VERSION="+version, "OUT="+proxy) // the same again changes nothing
 	sums, err := os.ReadFile("../../go.sum")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +82,7 @@ func TestAProgramOutsideBuildsAgainstARelease(t *testing.T) {
 // Another path for the module is one command away, and leaves nothing of the old one.
 func TestTheModuleCanBeRenamed(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "clone")
+	dir := checkout(t)
 	env := append(goEnv(t), "GOFLAGS=-buildvcs=false", "GOWORK=off", "MAKEFLAGS=")
 	run := func(in string, args ...string) (string, error) {
 		t.Helper()
@@ -92,9 +90,6 @@ func TestTheModuleCanBeRenamed(t *testing.T) {
 		cmd.Dir, cmd.Env = in, env
 		out, err := cmd.CombinedOutput()
 		return string(out), err
-	}
-	if out, err := run(".", "git", "clone", "-q", "../..", dir); err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, invalid := range []string{"tasker", "a.example/b c", "a.example/", "a.example/b;c"} {
 		if out, err := run(dir, "make", "rename-module", "MODULE="+invalid); err == nil {
@@ -113,6 +108,48 @@ func TestTheModuleCanBeRenamed(t *testing.T) {
 	if out, err := run(dir, "gofmt", "-l", "."); err != nil || out != "" {
 		t.Errorf("not formatted: %s %v", out, err)
 	}
+}
+
+// checkout returns a git checkout of this module as it is on disk, committed.
+func checkout(t *testing.T) string {
+	t.Helper()
+	const from = "../.."
+	dir := t.TempDir()
+	skipped := map[string]bool{".git": true, ".cache": true, "bin": true, "artifacts": true}
+	err := filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		path, err := filepath.Rel(from, name)
+		switch {
+		case err != nil || path == ".":
+			return err
+		case skipped[path] && entry.IsDir():
+			return filepath.SkipDir
+		case entry.IsDir():
+			return os.Mkdir(filepath.Join(dir, path), 0o755)
+		case !entry.Type().IsRegular() || skipped[path]:
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, path), content, info.Mode().Perm())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-qm", "as it is on disk"}} {
+		if out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", args, err, out)
+		}
+	}
+	return dir
 }
 
 // goEnv is the environment of this process, with the go command's settings spelled out.
