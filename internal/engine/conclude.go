@@ -103,7 +103,7 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ha
 	if err != nil {
 		return nil, nil, err
 	}
-	e.ring(concluded.Namespaces)
+	e.notify(concluded.Namespaces)
 	return concluded.Moved, nil, nil
 }
 
@@ -127,7 +127,7 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Han
 		taken[c.StepUUID] = true
 	}
 	if slices.ContainsFunc(concluded.Enqueued, func(step tasker.ID) bool { return !taken[step] }) {
-		e.ring(concluded.Namespaces)
+		e.notify(concluded.Namespaces)
 	}
 	if next == nil {
 		return concluded.Moved, nil, nil

@@ -68,7 +68,7 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	for i := range out {
 		out[i].at = c.at
 	}
-	e.ring(c.namespaces())
+	e.notify(c.namespaces())
 	return out, nil
 }
 

@@ -73,7 +73,7 @@ type Engine struct {
 	log         *slog.Logger
 	now         func() time.Time
 
-	bell      *bell
+	notifier  *notifier
 	instance  tasker.ID // tells our own notifications from those of others
 	templates *cache[tasker.ID, *graph]
 	workers   *cache[tasker.ID, *member]
@@ -109,7 +109,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
 		aside:     aside{until: map[tasker.ID]time.Time{}},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
-		bell:      newBell(), instance: tasker.NewID(),
+		notifier:  newNotifier(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),
 		workers:   newCache[tasker.ID, *member](10_000),
 	}

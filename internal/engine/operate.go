@@ -78,7 +78,7 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 	if err != nil {
 		return tasker.Step{}, err
 	}
-	e.ring(namespaces)
+	e.notify(namespaces)
 	return left, nil
 }
 
@@ -232,7 +232,7 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 	if err != nil {
 		return tasker.Step{}, err
 	}
-	e.ring(concluded.Namespaces)
+	e.notify(concluded.Namespaces)
 	return left, nil
 }
 

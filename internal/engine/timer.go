@@ -199,7 +199,7 @@ func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing)
 		return err
 	})
 	if err == nil {
-		e.ring(namespaces)
+		e.notify(namespaces)
 	}
 	return err
 }
@@ -230,7 +230,7 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	if err != nil {
 		return err
 	}
-	e.ring(concluded.Namespaces)
+	e.notify(concluded.Namespaces)
 	if n := len(concluded.Moved); n > 0 {
 		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
 	}

@@ -184,7 +184,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	}
 	limit = min(limit, maxClaim)
 	// Listening comes before looking, or what comes in between is missed.
-	waiter := e.bell.wait(m.spec.Namespaces)
+	waiter := e.notifier.wait(m.spec.Namespaces)
 	defer waiter.stop()
 	deadline := time.Now().Add(wait)
 	for {
@@ -199,7 +199,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		timer := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
-		case <-waiter.rung:
+		case <-waiter.notified:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -244,7 +244,7 @@ func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.
 		return nil, nil, err
 	}
 	if len(released) > 0 {
-		e.ring(m.spec.Namespaces)
+		e.notify(m.spec.Namespaces)
 	}
 	back := make(map[tasker.ID]bool, len(released))
 	for _, id := range released {

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tasker.example/tasker/internal/loop"
+)
+
+// A notifier wakes claims that wait for work when there may be some. Notifications are
+// hints: a waiting claim also polls.
+type notifier struct {
+	mu      sync.Mutex
+	waiting map[string]map[*waiter]struct{} // by namespace
+	unsent  map[string]struct{}             // namespaces that other processes are to be notified of
+	send    chan struct{}                   // has a value when unsent is not empty
+}
+
+// A waiter is a claim that waits for work in some namespaces.
+type waiter struct {
+	notifier   *notifier
+	namespaces []string
+	notified   chan struct{} // has a value when there may be work
+}
+
+func newNotifier() *notifier {
+	return &notifier{waiting: map[string]map[*waiter]struct{}{}, unsent: map[string]struct{}{}, send: make(chan struct{}, 1)}
+}
+
+// wait registers a waiter. The caller stops it.
+func (n *notifier) wait(namespaces []string) *waiter {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := &waiter{notifier: n, namespaces: namespaces, notified: make(chan struct{}, 1)}
+	for _, namespace := range namespaces {
+		if n.waiting[namespace] == nil {
+			n.waiting[namespace] = map[*waiter]struct{}{}
+		}
+		n.waiting[namespace][w] = struct{}{}
+	}
+	return w
+}
+
+func (w *waiter) stop() {
+	w.notifier.mu.Lock()
+	defer w.notifier.mu.Unlock()
+	for _, namespace := range w.namespaces {
+		delete(w.notifier.waiting[namespace], w)
+		if len(w.notifier.waiting[namespace]) == 0 {
+			delete(w.notifier.waiting, namespace)
+		}
+	}
+}
+
+// wake wakes the waiters of this process.
+func (n *notifier) wake(namespaces []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, namespace := range namespaces {
+		for w := range n.waiting[namespace] {
+			select {
+			case w.notified <- struct{}{}:
+			default: // it is awake
+			}
+		}
+	}
+}
+
+// notifyOthers has other processes notified too.
+func (n *notifier) notifyOthers(namespaces []string) {
+	if len(namespaces) == 0 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, namespace := range namespaces {
+		n.unsent[namespace] = struct{}{}
+	}
+	select {
+	case n.send <- struct{}{}:
+	default:
+	}
+}
+
+func (n *notifier) takeUnsent() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := slices.Sorted(maps.Keys(n.unsent))
+	clear(n.unsent)
+	return list
+}
+
+// notify announces, after the commit, that steps were enqueued in the namespaces.
+func (e *Engine) notify(namespaces []string) {
+	e.notifier.wake(namespaces)
+	e.notifier.notifyOthers(namespaces)
+	if len(namespaces) > 0 {
+		e.enqueued()
+	}
+}
+
+// channel is the PostgreSQL channel on which processes notify each other of work.
+const channel = "tasker_work"
+
+const (
+	notifyEvery  = 20 * time.Millisecond // at most: NOTIFY takes a lock that all of the database shares
+	relisten     = time.Second           // after the connection was lost
+	sendDeadline = 5 * time.Second
+)
+
+// Listen wakes claims of this process when another process has enqueued work, and
+// notifies other processes of work enqueued here, until ctx ends. Without it claims find
+// the work of other processes when they poll.
+func (e *Engine) Listen(ctx context.Context) error {
+	g := loop.NewGroup(ctx)
+	g.Go("send notifications", e.sendNotifications)
+	g.Go("receive notifications", e.receiveNotifications)
+	return g.Wait()
+}
+
+func (e *Engine) sendNotifications(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.notifier.send:
+		}
+		sending, cancel := context.WithTimeout(ctx, sendDeadline)
+		err := e.db.Notify(sending, channel, messages(e.instance.String(), e.notifier.takeUnsent()))
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			e.log.WarnContext(ctx, "cannot notify other processes of work; they find it when they poll", "err", err)
+		}
+		if !loop.Sleep(ctx, notifyEvery) {
+			return nil
+		}
+	}
+}
+
+// maxNotification is the size of one in bytes: PostgreSQL takes less than 8000.
+const maxNotification = 7900
+
+// messages encodes the sending process and the namespaces that have work, in as many
+// notifications as needed.
+func messages(from string, namespaces []string) []string {
+	var list []string
+	message := from
+	for _, namespace := range namespaces {
+		if len(message)+1+len(namespace) > maxNotification {
+			list, message = append(list, message), from
+		}
+		message += " " + namespace
+	}
+	return append(list, message)
+}
+
+func (e *Engine) receiveNotifications(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := e.receive(ctx)
+		if ctx.Err() == nil {
+			e.log.WarnContext(ctx, "cannot listen for notifications of other processes; trying again", "err", err)
+		}
+		loop.Sleep(ctx, relisten)
+	}
+	return nil
+}
+
+// receive listens until its connection breaks.
+func (e *Engine) receive(ctx context.Context) error {
+	pooled, err := e.db.Pool().Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := pooled.Hijack() // a connection that listens must not go back to the pool
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return err
+	}
+	for {
+		notification, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		words := strings.Fields(notification.Payload)
+		if len(words) > 1 && words[0] != e.instance.String() {
+			e.notifier.wake(words[1:])
+		}
+	}
+}
