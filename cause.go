@@ -34,7 +34,7 @@ type Cause struct {
 	Label        string // in a few words
 	Severity     Severity
 	BasePriority int    // of the reason, in minutes of age
-	Guidance     string // what to look at first, and what mends it
+	Guidance     string // what to look at first, and what fixes it
 }
 
 // basePriorities weigh the reasons against age in the triage queue.
@@ -44,12 +44,12 @@ var basePriorities = map[Reason]int{
 
 var causes = []Cause{
 	{
-		Reason: DependencyCycleDetected, Code: DependencyCycle, Severity: Critical, Label: "steps depend on each other in a circle",
-		Guidance: "The template can never run. Register a version without the circle, end this investigation as permanently_failed, and create the task anew.",
+		Reason: DependencyCycleDetected, Code: DependencyCycle, Severity: Critical, Label: "steps depend on each other in a cycle",
+		Guidance: "The template can never run. Register a version without the cycle, end this investigation as permanently_failed, and create the task anew.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: RetriesExhausted, Severity: High, Label: "a step failed in all of its attempts",
-		Guidance: "Read the step's failures in the snapshot. Mend their cause, then reset the step; or complete it with a result you vouch for.",
+		Guidance: "Read the step's failures in the snapshot. Fix their cause, then reset the step; or complete it with a result you vouch for.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: PermanentFailure, Severity: High, Label: "a handler said that trying again is useless",

@@ -22,7 +22,7 @@ func (e Entry) Guidance() string {
 	case ofStep && (e.StepUUID == nil || *e.StepUUID == failed.UUID):
 		return fmt.Sprintf("Step %s: %s", failed.Name, guidance)
 	default:
-		return fmt.Sprintf("Step %s has failed. Read its error as it is now and mend the cause, then reset step %[1]s; "+
+		return fmt.Sprintf("Step %s has failed. Read its error as it is now and fix the cause, then reset step %[1]s; "+
 			"or complete it with a result you vouch for.", failed.Name)
 	}
 }

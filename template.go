@@ -180,7 +180,7 @@ func mergeObjects(base, over json.RawMessage) json.RawMessage {
 	return merged
 }
 
-// Cycle returns the names along one circle of dependencies, first and last the
+// Cycle returns the names along one cycle of dependencies, first and last the
 // same, or nil when the graph has none. Dependencies on steps that do not exist
 // are passed over.
 func (t Template) Cycle() []string {

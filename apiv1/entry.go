@@ -17,7 +17,7 @@ type Entry struct {
 	DetailCode       string          `json:"detail_code"`
 	Label            string          `json:"label" doc:"The cause in a few words."`
 	Severity         string          `json:"severity" enum:"critical,high,medium,low"`
-	Guidance         string          `json:"guidance" doc:"What to look at first and what mends it, as things stand now. It names the step that has failed."`
+	Guidance         string          `json:"guidance" doc:"What to look at first and what fixes it, as things stand now. It names the step that has failed."`
 	DetectedBy       string          `json:"detected_by"`
 	DLQTimestamp     time.Time       `json:"dlq_timestamp"`
 	ResolutionStatus string          `json:"resolution_status"`

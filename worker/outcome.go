@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Permanent marks a failure that no retry can mend: the step fails at once and
+// Permanent marks a failure that no retry can fix: the step fails at once and
 // the task's investigation opens. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {

@@ -232,7 +232,7 @@ func (b *Broker) Tried(ctx context.Context) {
 }
 
 // LastError returns what is wrong now: why there is no connection, what the
-// broker refuses, and how to mend it. It is nil when all is well.
+// broker refuses, and how to fix it. It is nil when all is well.
 func (b *Broker) LastError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -108,7 +108,7 @@ func TestReEmit(t *testing.T) {
 		t.Fatal(err)
 	}
 	event := want[apiv1.EmissionList](h, http.StatusOK, "GET", "/v1/dlq/emissions?state=set_aside", nil).Emissions[0].EventUUID
-	got := want[apiv1.ReEmitted](h, http.StatusOK, "POST", reEmitPath, `{"event_uuid":"`+event+`","sinks":["webhook","webhook"],"actor":" ann ","reason":"mended"}`)
+	got := want[apiv1.ReEmitted](h, http.StatusOK, "POST", reEmitPath, `{"event_uuid":"`+event+`","sinks":["webhook","webhook"],"actor":" ann ","reason":"fixed"}`)
 	if got.Events != 1 || got.Emissions != 1 || len(got.Sinks) != 1 || got.NextFromPosition != nil {
 		t.Errorf("%+v", got)
 	}

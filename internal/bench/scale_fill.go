@@ -227,7 +227,7 @@ func (s *scale) end(ctx context.Context) error {
 				resolution_status, resolution_notes, resolved_at, resolved_by, namespace, task_name, case_key
 			)
 			SELECT d.task_uuid, 'error', d.dlq_reason, d.detail_code, 'engine', e.at, e.at, '{}',
-				'manually_resolved', 'mended', e.at + interval '1 hour', 'bench', d.namespace, d.task_name, d.case_key
+				'manually_resolved', 'fixed', e.at + interval '1 hour', 'bench', d.namespace, d.task_name, d.case_key
 			FROM (
 				SELECT n, now() - make_interval(mins => n) - interval '1 day' AS at FROM generate_series($1::integer, $2::integer) n
 			) e

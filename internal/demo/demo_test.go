@@ -298,7 +298,7 @@ func (s *shop) shipment(task tasker.ID) demo.Shipment {
 }
 
 // TestTheShop: twelve orders, of which every fourth becomes an investigation and
-// is mended, each in another way.
+// is fixed, each in another way.
 func TestTheShop(t *testing.T) {
 	s := newShop(t)
 	var tasks []tasker.ID
@@ -310,7 +310,7 @@ func TestTheShop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mend := []struct {
+	fix := []struct {
 		operation tasker.Operation
 		payment   string
 		noted     bool
@@ -337,8 +337,8 @@ func TestTheShop(t *testing.T) {
 		if failed.State != tasker.StepError || failed.Attempts != 3 || !strings.Contains(string(failed.Error), "payment gateway timeout") {
 			t.Errorf("charge_card of order %d: %s after %d attempts: %s", number, failed.State, failed.Attempts, failed.Error)
 		}
-		m := mend[(number-1004)/4]
-		m.operation.Actor, m.operation.Reason = "operator@example.com", "mended"
+		m := fix[(number-1004)/4]
+		m.operation.Actor, m.operation.Reason = "operator@example.com", "fixed"
 		if _, err := s.engine.OperateStep(t.Context(), id, failed.UUID, m.operation); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ and charge_card side by side, then ship_order and notify_customer. For every
 fourth order the payment gateway does not answer: charge_card uses up its three
 attempts, and the order becomes an investigation.
 
-In a browser: {url}/ui/ shows what needs a human, and lets you mend it.
+In a browser: {url}/ui/ shows what needs a human, and lets you fix it.
 
 In a second terminal (tasker-ctl is bin/tasker-ctl or: go run ./cmd/tasker-ctl):
 
@@ -23,7 +23,7 @@ In a second terminal (tasker-ctl is bin/tasker-ctl or: go run ./cmd/tasker-ctl):
   tasker-ctl dlq get ENTRY_UUID                 # the evidence
   tasker-ctl task steps TASK_UUID               # charge_card is in error, with its UUID
 
-Mend the step in one of three ways:
+Fix the step in one of three ways:
 
   # A: the gateway is back, try again
   tasker-ctl task reset-step TASK_UUID STEP_UUID \
@@ -39,9 +39,9 @@ Watch the order go on, and close the case:
 
   tasker-ctl task watch TASK_UUID
   tasker-ctl dlq update ENTRY_UUID --status manually_resolved \
-      --notes "gateway outage, order mended" --resolved-by you@example.com
+      --notes "gateway outage, order fixed" --resolved-by you@example.com
 
-An order of your own, whose card no retry can mend:
+An order of your own, whose card no retry can fix:
 
   tasker-ctl task submit --namespace orders --name order_fulfillment --context '{
     "order_number": 7, "customer": {"email": "you@example.com"},

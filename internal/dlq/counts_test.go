@@ -122,7 +122,7 @@ func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 var errRolledBack = errors.New("rolled back")
 
 func resolution() tasker.EntryUpdate {
-	status, notes, by := tasker.EntryManuallyResolved, "mended", "ann"
+	status, notes, by := tasker.EntryManuallyResolved, "fixed", "ann"
 	return tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by}
 }
 

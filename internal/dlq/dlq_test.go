@@ -376,7 +376,7 @@ func TestPoisonedTasksStopNobody(t *testing.T) {
 	}
 	h.heal()
 	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 2 {
-		t.Errorf("once mended, a batch finds %d, %v", n, err)
+		t.Errorf("once fixed, a batch finds %d, %v", n, err)
 	}
 	if n, err = h.dlq.Sweep(t.Context()); err != nil || n != 1 {
 		t.Errorf("the next batch finds %d, %v", n, err)

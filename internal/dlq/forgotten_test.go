@@ -224,7 +224,7 @@ func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
 	_, err = h.engine.RetryDeferred(t.Context())
 	h.must(err)
 	if p := h.state(poisoned); p != tasker.TaskError {
-		t.Errorf("once mended it is %s", p)
+		t.Errorf("once fixed it is %s", p)
 	}
 }
 

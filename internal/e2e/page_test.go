@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker/internal/browsertest"
 )
 
-// What somebody does who was woken up: from the queue to the mended order, in a
+// What somebody does who was woken up: from the queue to the fixed order, in a
 // browser, with the program that he runs. The pictures of docs/ui.md are of this.
 func TestThePageMendsAnOrder(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestThePageMendsAnOrder(t *testing.T) {
 	tab.KeysAway("e")
 	tab.View("end")
 	tab.Click("input[name=status][value=manually_resolved]")
-	tab.Type("textarea[name=notes]", "gateway outage, order mended")
+	tab.Type("textarea[name=notes]", "gateway outage, order fixed")
 	tab.Follow("main form button:not(.plain)")
 	tab.Sees("investigation manually resolved")
 	tab.View("investigation-ended")

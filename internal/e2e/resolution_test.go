@@ -24,14 +24,14 @@ func TestCompleteResolutionWorkflow(t *testing.T) {
 	for _, tt := range []struct {
 		option   string
 		command  []string // after the ids
-		mend     bool     // the database comes back before
+		fix     bool     // the database comes back before
 		says     string
 		step     string // state of the step in the end
 		attempts int    // of the step in the end
 		received string // what step 3 receives of it
 	}{
 		{
-			option: "A, reset for retry", mend: true,
+			option: "A, reset for retry", fix: true,
 			command: []string{"reset-step", "--reason", "Database connection pool fixed", "--reset-by", "operator@example.com"},
 			says:    "Step reset successfully!", step: "complete", attempts: 1,
 			received: `{"score": 7, "validation_status": "checked"}`,
@@ -73,7 +73,7 @@ func TestCompleteResolutionWorkflow(t *testing.T) {
 				t.Errorf("the error of step 2 is %s", two.Error)
 			}
 
-			if tt.mend {
+			if tt.fix {
 				must(t, os.WriteFile(up, nil, 0o600))
 			}
 			args := append([]string{"task", tt.command[0], task.String(), two.StepUUID}, tt.command[1:]...)
@@ -89,7 +89,7 @@ func TestCompleteResolutionWorkflow(t *testing.T) {
 			wantHistory(t, c, task)
 
 			said := ctl(t, url, "dlq", "update", entry.DLQEntryUUID, "--status", "manually_resolved",
-				"--notes", "mended by option "+tt.option, "--resolved-by", "operator@example.com")
+				"--notes", "fixed by option "+tt.option, "--resolved-by", "operator@example.com")
 			if !strings.Contains(said, "updated successfully") {
 				t.Errorf("tasker-ctl said %s", said)
 			}

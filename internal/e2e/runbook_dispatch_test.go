@@ -180,7 +180,7 @@ func testDeadLetterQueue(t *testing.T) {
 			b.server.stop()
 			b.awaitListed(deadLetters + "\t2\t0")
 		},
-		"Once it is mended": b.serve,
+		"Once it is fixed": b.serve,
 		"Messages do not become dead letters": func() {
 			await(t, "the dead letters", func() bool {
 				return strings.Contains(b.get("/metrics"), `tasker_dispatch_dead_letters_total{outcome="expired"} 2`)
@@ -211,7 +211,7 @@ func testDeadLetterQueue(t *testing.T) {
 	said.want("1. See what is there", deadLetters+"\tquorum\t0\t1", workQueue+"\tquorum\t")
 	said.want("2. See a dead letter", `"reason": "expired"`, `"queue": "worker.shipping.executions"`)
 	said.want("Dead letters are not handled", "NO SERVER answers", deadLetters+"\t2\t0", "enabled = true")
-	said.want("Once it is mended", "dead letters that wait: 0", "tasker_dispatch_dead_letters_total")
+	said.want("Once it is fixed", "dead letters that wait: 0", "tasker_dispatch_dead_letters_total")
 	said.want("Messages do not become dead letters", "tasker.dlx\ttopic", "MISSING: the binding", "as they should not be: "+workQueue,
 		"exists with other settings")
 	said.wantNot("Messages do not become dead letters", "MISSING: the exchange")

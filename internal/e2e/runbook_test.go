@@ -116,7 +116,7 @@ func testHighDLQCount(t *testing.T) {
 	said.wantNot("4. Look for tasks that are stale already", swept[0].String())
 	said.want("5. Look for what they have in common", "5\torder_processing\n2\tshipping",
 		"4\torder_processing/charge_card\ta step failed in all of its attempts", "2\tshipping/ship_parcel", `"health": "active"`)
-	said.want("6. Take action", "database connection timeout", "Mend their cause, then reset the step")
+	said.want("6. Take action", "database connection timeout", "Fix their cause, then reset the step")
 	said.want("7. Repair one", "Step reset successfully!", "Step completed manually with results!", "updated successfully")
 	said.want("8. Repair the others with the same cause", "Step reset successfully!")
 	said.wantNot("8. Repair the others with the same cause", refund.String(), "left alone")

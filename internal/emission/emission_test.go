@@ -441,7 +441,7 @@ func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	}
 	r.says(http.StatusOK)
 	position := int64(h.count(`SELECT position FROM tasker.emissions WHERE state = 'set_aside'`))
-	again, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{From: position, To: position}, By: postgres.Operator{Actor: "op", Reason: "mended"}}, 10)
+	again, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{From: position, To: position}, By: postgres.Operator{Actor: "op", Reason: "fixed"}}, 10)
 	if err != nil || again != 1 {
 		t.Fatalf("%d sent again, %v", again, err)
 	}

@@ -173,7 +173,7 @@ func TestAReceiverThatRefusesEverything(t *testing.T) {
 	r.says(http.StatusOK)
 	h.investigate()
 	h.eventually("a later one is received", func() bool { return h.states("webhook") == "1 published, 24 set_aside" })
-	again, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "mended"}}, 100)
+	again, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "fixed"}}, 100)
 	if err != nil || again != 25 {
 		t.Fatalf("%d sent again, %v", again, err)
 	}
@@ -303,8 +303,8 @@ func TestAReceiverThatTakesConnectionsAndClosesThem(t *testing.T) {
 	inOrder(t, r.all())
 }
 
-// isAwayAndComesBack sends events to a receiver that takes none until it is mended.
-func (h *house) isAwayAndComesBack(url string, mend func()) {
+// isAwayAndComesBack sends events to a receiver that takes none until it is fixed.
+func (h *house) isAwayAndComesBack(url string, fix func()) {
 	h.Helper()
 	h.must(h.db.OpenSink(h.Context(), "webhook"))
 	for range 5 {
@@ -317,7 +317,7 @@ func (h *house) isAwayAndComesBack(url string, mend func()) {
 	if s := h.states("webhook"); s != "10 pending" || h.counts.of(h.counts.failed, webhookCreated) == 0 {
 		h.Errorf("the emissions are %s", s)
 	}
-	mend()
+	fix()
 	h.eventually("all are received", func() bool {
 		h.hurry()
 		return h.states("webhook") == "10 published"

@@ -170,7 +170,7 @@ func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 			continue
 		}
 		b.Counts.EventSetAside(ctx, e.Topic, b.sink.Name())
-		b.log.ErrorContext(ctx, "an event was refused too often and is set aside; send it again when the cause is mended",
+		b.log.ErrorContext(ctx, "an event was refused too often and is set aside; send it again when the cause is fixed",
 			"topic", e.Topic, "event_uuid", e.EventUUID, "dlq_entry_uuid", e.DLQEntryUUID)
 		b.audit(ctx, "dlq.event_set_aside", e, 0, "refused too often")
 	}

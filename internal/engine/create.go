@@ -202,7 +202,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask) (postgres.Created
 	switch {
 	case g.cycle != nil:
 		t.State, t.Rejected = tasker.TaskError, true
-		t.RejectReason = "steps depend on each other in a circle: " + strings.Join(g.cycle, " -> ")
+		t.RejectReason = "steps depend on each other in a cycle: " + strings.Join(g.cycle, " -> ")
 	case !started:
 		t.State = tasker.TaskPending
 	case slices.ContainsFunc(t.Steps, func(s postgres.CreatedStep) bool { return s.State == tasker.StepEnqueued }):

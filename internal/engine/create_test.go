@@ -154,7 +154,7 @@ func TestACycleIsAnInvestigationAtOnce(t *testing.T) {
 	list, _, err := h.db.TaskTransitions(t.Context(), task, 10, 0)
 	h.must(err)
 	if r := list[len(list)-1].Reason; !strings.Contains(r, " -> ") {
-		t.Errorf("reason %q does not name the circle", r)
+		t.Errorf("reason %q does not name the cycle", r)
 	}
 	if got := h.claim(); len(got) != 0 {
 		t.Errorf("steps of a task with a cycle run: %v", names(got))

@@ -31,9 +31,9 @@ func TestRetention(t *testing.T) {
 	h.accepted(failure(h.claimOne("one"), false))
 	running := h.create("single")
 	a := h.claimOne("one")
-	mended := h.create("single")
+	fixed := h.create("single")
 	h.accepted(failure(h.claimOne("one"), false))
-	_, err := h.engine.OperateStep(t.Context(), mended, h.step(mended, "one").UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	_, err := h.engine.OperateStep(t.Context(), fixed, h.step(fixed, "one").UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
 	h.must(err)
 	const day = 24 * time.Hour
 	h.exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '25 hours' WHERE task_uuid <> $1`, young)
@@ -51,7 +51,7 @@ func TestRetention(t *testing.T) {
 		t.Errorf("%d tasks are left of six that were made today", got)
 	}
 	h.prune(time.Millisecond)
-	for id, stays := range map[tasker.ID]bool{old: false, young: false, cancelled: false, failed: true, running: true, mended: true} {
+	for id, stays := range map[tasker.ID]bool{old: false, young: false, cancelled: false, failed: true, running: true, fixed: true} {
 		_, err := h.db.Task(t.Context(), id)
 		if gone := tasker.CodeOf(err) == tasker.NotFound; gone == stays {
 			t.Errorf("task %s: %v, should stay: %v", id, err, stays)

@@ -280,8 +280,8 @@ func TestAMigrationGoesOnAfterAFailure(t *testing.T) {
 	good := first.with(files{"migrations/0002_good.sql": "CREATE TABLE tasker.more (n int);"})
 	p.refused(good.with(files{"migrations/0003_bad.sql": "SELECT 1/0;"}).program(t), "0003_bad.sql", "division by zero", "migrations/0002_good.sql applied before")
 	p.text(`SELECT count(*)::text FROM tasker.a_boxes`)
-	mended := good.with(files{"migrations/0003_bad.sql": "SELECT 1;"}).program(t)
-	if diff := cmp.Diff([]string{"migrations/0003_bad.sql", "functions and views"}, p.up(mended)); diff != "" {
+	fixed := good.with(files{"migrations/0003_bad.sql": "SELECT 1;"}).program(t)
+	if diff := cmp.Diff([]string{"migrations/0003_bad.sql", "functions and views"}, p.up(fixed)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -78,7 +78,7 @@ func (r Report) Err() error {
 	return nil
 }
 
-// foreign is the part of [Report.Err] that no migration can mend.
+// foreign is the part of [Report.Err] that no migration can fix.
 func (r Report) foreign() error {
 	if r.Database > r.Program {
 		return fmt.Errorf("%w: it is at version %d and this program knows %d; "+

@@ -81,7 +81,7 @@ func TestATaskThatTakesTheTimeOfTheSweepIsSetAside(t *testing.T) {
 	}
 	p.exec(`DROP TRIGGER slow ON tasker.task_transitions; UPDATE tasker.deferred_work SET retry_at = now()`)
 	if diff := cmp.Diff([]string{task[30:] + " transitioned_to_dlq_and_error"}, p.texts(sweepOnce)); diff != "" {
-		t.Errorf("once it is mended: %s", diff)
+		t.Errorf("once it is fixed: %s", diff)
 	}
 	if got := p.text(`SELECT count(*)::text FROM tasker.deferred_work`); got != "0" {
 		t.Errorf("%s rows are still set aside", got)

@@ -93,7 +93,7 @@ func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
 	if cycle == nil {
 		return
 	}
-	g.steps[cycle[0]].place.fault("steps depend on each other in a circle: %s", strings.Join(cycle, " -> "))
+	g.steps[cycle[0]].place.fault("steps depend on each other in a cycle: %s", strings.Join(cycle, " -> "))
 }
 
 // list spells words as "a, b or c".

@@ -2,7 +2,7 @@
 // hand or by programs, into [tasker.Template].
 //
 // A document is taken whole or not at all. What is wrong with it is listed
-// completely, each fault with its line, so that an author mends it in one
+// completely, each fault with its line, so that an author fixes it in one
 // round. Nothing is passed over in silence: a key that has no meaning is a
 // fault, because its author believes that it has one.
 //

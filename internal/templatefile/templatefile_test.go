@@ -117,7 +117,7 @@ func TestLimits(t *testing.T) {
 		{"9991 edges", steps(1000, 10), "", ""},
 		{"more than 10000 edges", steps(1000, 11), tasker.Invalid, "dependencies; 10000 is the limit"},
 		{"chain of 1000", chain(1000, false), "", ""},
-		{"cycle of 1000", chain(1000, true), tasker.Invalid, "steps depend on each other in a circle: s0 -> s999 -> s998"},
+		{"cycle of 1000", chain(1000, true), tasker.Invalid, "steps depend on each other in a cycle: s0 -> s999 -> s998"},
 		{"262144 bytes", head + "- {name: a, handler: {callable: a}}\n#" + strings.Repeat("x", tasker.MaxTemplateBytes-len(head)-38) + "\n", "", ""},
 		{"50 MB", strings.Repeat("x", 50<<20), tasker.TooLarge, "the template has 52428800 bytes; 262144 is the limit"},
 		{"60 deep", deep("[", "1", "]", 58), "", ""},

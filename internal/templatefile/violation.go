@@ -48,7 +48,7 @@ func violations(err *jsonschema.ValidationError, doc any) []violation {
 	return slices.CompactFunc(list, func(a, b violation) bool { return a.path == b.path && a.message == b.message })
 }
 
-// collect goes down to the causes that an author can mend.
+// collect goes down to the causes that an author can fix.
 // It ends when found says so.
 func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationError, text string) bool) bool {
 	switch e.ErrorKind.(type) {

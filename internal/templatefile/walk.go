@@ -56,8 +56,8 @@ func eachBehind(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*j
 // this one looks at the same value, by $ref, allOf and the like. The library walks
 // back over all of them each time, and makes an error of most of them.
 //
-// Schemas on a circle, and behind one, have the largest number there is: the
-// library follows a circle once and then refuses the document.
+// Schemas on a cycle, and behind one, have the largest number there is: the
+// library follows a cycle once and then refuses the document.
 func chains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
 	next := sameValue(all)
 	before := make(map[*jsonschema.Schema]int, len(all)) // how many are yet to be counted
