@@ -235,7 +235,7 @@ func readIDs(field string, texts []string) ([]tasker.ID, error) {
 }
 
 func misspelt(field, text string) error {
-	return tasker.Errorf(tasker.Unavailable, "the server's answer has a %s that is none: %q; is it a Tasker server?", field, text)
+	return tasker.Errorf(tasker.Unavailable, "invalid %s in the response of the server: %q; is it a Tasker server?", field, text)
 }
 
 // incomplete is the error of an answer that is JSON, but not the API's.

@@ -55,7 +55,7 @@ func (c *Client) do(ctx context.Context, r request, answer any) error {
 	}
 	if r.body != nil {
 		if r.doc, err = json.Marshal(r.body); err != nil {
-			return tasker.Errorf(tasker.Invalid, "the request is no JSON: %v", err)
+			return tasker.Errorf(tasker.Invalid, "the request cannot be encoded as JSON: %v", err)
 		}
 		r.media = "application/json"
 	}

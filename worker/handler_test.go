@@ -82,7 +82,7 @@ func TestOutcomes(t *testing.T) {
 			Message: "context of the task: json: cannot unmarshal string into Go struct field order.number of type int",
 			Type:    "invalid_input"},
 			f: func(context.Context, *worker.Step[order]) (any, error) { panic("not reached") }},
-		{name: "a result that is no JSON", want: tasker.Failure{
+		{name: "a result that is not JSON", want: tasker.Failure{
 			Message: "result of handler h: json: unsupported value: +Inf", Type: "invalid_result"},
 			f: func(context.Context, *worker.Step[order]) (any, error) { return math.Inf(1), nil }},
 		{name: "a result that panics", want: tasker.Failure{Message: "the handler panicked: boom", Type: "panic", Retryable: true},
@@ -148,7 +148,7 @@ func TestEvidence(t *testing.T) {
 		want  string
 	}{
 		{"an object", map[string]int{"status": 503}, `{"status":503}`},
-		{"what is no JSON", make(chan int), `{"dropped":"the evidence cannot be encoded: json: unsupported type: chan int"}`},
+		{"a value that is not JSON", make(chan int), `{"dropped":"the evidence cannot be encoded: json: unsupported type: chan int"}`},
 		{"what panics", explosive{}, `{"dropped":"the evidence cannot be encoded: encoding worker_test.explosive panicked: boom"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

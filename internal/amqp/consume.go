@@ -207,7 +207,7 @@ func (sub *subscription) pump(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			sub.c.handle(ctx, sub.handOut(d))
+			sub.c.handle(ctx, sub.delivery(d))
 		case <-check.C:
 			if !sub.known(ctx) {
 				return false
@@ -260,8 +260,8 @@ func (sub *subscription) finish(ctx context.Context) {
 	}
 }
 
-// handOut makes a delivery of what arrived.
-func (sub *subscription) handOut(d amqp091.Delivery) Delivery {
+// delivery converts a message that arrived.
+func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
 	sub.mu.Lock()
 	sub.inHand++
 	sub.mu.Unlock()

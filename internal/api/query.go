@@ -132,7 +132,7 @@ func (x *exchange) text(name string) string {
 func (x *exchange) int(name string) int {
 	n, err := strconv.Atoi(x.text(name))
 	if err != nil {
-		panic("parameter " + name + " is no number in the table of routes")
+		panic("the table of routes has no number parameter " + name)
 	}
 	return n
 }

@@ -400,7 +400,7 @@ func TestAServerThatMayListensForOthers(t *testing.T) {
 	o.Config.Server.Listen, o.AllowRemote = "0.0.0.0:0", true
 	s := start(t, o)
 	if !strings.HasPrefix(s.url, "http://127.0.0.1:") {
-		t.Errorf("says it is at %s, which is no address to go to", s.url)
+		t.Errorf("prints the address %s, which nobody can connect to", s.url)
 	}
 	if status, _, err := s.get("/health/ready"); err != nil || status != http.StatusOK {
 		t.Errorf("ready: %d, %v", status, err)

@@ -18,7 +18,7 @@ func Listen(ctx context.Context, address string, allowRemote bool) (net.Listener
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	if !isLoopback(l.Addr()) && !allowRemote {
-		return nil, errors.Join(fmt.Errorf("%s can be reached from other machines, and nobody is asked who he is: "+
+		return nil, errors.Join(fmt.Errorf("%s can be reached from other machines, and Tasker has no authentication yet: "+
 			"listen on 127.0.0.1 and put a proxy that asks in front of it, or say --insecure-allow-remote", address), l.Close())
 	}
 	return l, nil

@@ -65,7 +65,7 @@ func (b *bench) noteRate(p path, name string, rate float64, baseline figure) {
 	b.note(f, rate)
 }
 
-// drain creates so many tasks and returns how long a crew takes to complete them.
+// drain creates so many tasks and returns how long workers take to complete them.
 func (b *bench) drain(ctx context.Context, p path, s shape, tasks int) (time.Duration, error) {
 	if err := b.fillQueue(ctx, p, s, tasks); err != nil {
 		return 0, err
@@ -90,12 +90,12 @@ func (b *bench) enqueue(ctx context.Context, p path, s shape, tasks int) error {
 	return err
 }
 
-// empty has a crew complete everything, which is so many steps.
+// empty has workers complete everything, which is so many steps.
 func (b *bench) empty(ctx context.Context, p path, steps int) (took time.Duration, err error) {
 	done := make(chan struct{})
 	var left atomic.Int64
 	left.Store(int64(steps))
-	c := crew{workers: drainWorkers, concurrency: drainConcurrency, accepted: func(list []tasker.ID) {
+	c := workforce{workers: drainWorkers, concurrency: drainConcurrency, accepted: func(list []tasker.ID) {
 		n := int64(len(list))
 		if now := left.Add(-n); now <= 0 && now+n > 0 {
 			close(done)

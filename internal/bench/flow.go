@@ -103,8 +103,8 @@ func (b *bench) eachRun(ctx context.Context, f func(path) error) error {
 	})
 }
 
-// A crew is workers, each of which works on so many steps at once.
-type crew struct {
+// A workforce is a number of workers, with the concurrency of each.
+type workforce struct {
 	workers, concurrency int
 	handle               func(*worker.Step[struct{}]) // nil does nothing
 	accepted             func([]tasker.ID)            // is told the steps whose outcomes count
@@ -124,8 +124,8 @@ func (w witness) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Out
 	return receipt, err
 }
 
-// working runs f while a crew works.
-func (b *bench) working(ctx context.Context, p path, c crew, f func() error) error {
+// working runs f while workers run.
+func (b *bench) working(ctx context.Context, p path, c workforce, f func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	errs := make([]error, c.workers)

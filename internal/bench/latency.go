@@ -51,7 +51,7 @@ func (b *bench) alone(ctx context.Context, p path, s shape) (took []time.Duratio
 	}
 	var last atomic.Pointer[tasker.ID]
 	done := make(chan struct{}, 1)
-	c := crew{workers: 1, concurrency: 10,
+	c := workforce{workers: 1, concurrency: 10,
 		handle: func(step *worker.Step[struct{}]) {
 			if step.Name == s.last {
 				last.Store(&step.StepUUID)

@@ -1,10 +1,9 @@
-// Package config is what the operator of a server can say, and what holds when
-// he says nothing.
+// Package config reads the configuration of a server.
 //
-// A value comes from the last of these that has one: the default, the TOML
-// file, the environment, the flags. What is said is never passed over in
-// silence: an unknown key, a misspelled variable, a number that is none, are
-// errors, because their author believes that they work.
+// The last of these that sets a value counts: the default, the TOML file, the
+// environment, the flags. Nothing is ignored in silence: an unknown key, a misspelled
+// variable and an invalid number are errors, because their author believes that they
+// work.
 //
 // Every key has one place, the field of [Config] with its tags. Its name in the
 // environment, its limits and its documentation ([Keys]) all come from there.

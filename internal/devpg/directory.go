@@ -194,7 +194,7 @@ func (d *directory) readFile(name string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s in %s is no regular file: find out who made it, then remove it: %w", name, d.path, errNoFile)
+		return nil, fmt.Errorf("%s in %s is not a regular file: find out who made it, then remove it: %w", name, d.path, errNoFile)
 	}
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }

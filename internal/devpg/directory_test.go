@@ -49,7 +49,7 @@ func TestAPipeIsNoFile(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		refusedToStart(t, Options{DataDir: dir}, "postmaster.pid in "+dir+" is no regular file")
+		refusedToStart(t, Options{DataDir: dir}, "postmaster.pid in "+dir+" is not a regular file")
 	}()
 	select {
 	case <-done:

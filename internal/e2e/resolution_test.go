@@ -24,7 +24,7 @@ func TestCompleteResolutionWorkflow(t *testing.T) {
 	for _, tt := range []struct {
 		option   string
 		command  []string // after the ids
-		fix     bool     // the database comes back before
+		fix      bool     // the database comes back before
 		says     string
 		step     string // state of the step in the end
 		attempts int    // of the step in the end

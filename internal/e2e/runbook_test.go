@@ -446,7 +446,7 @@ type shell struct {
 }
 
 // runbookPatience bounds a whole runbook, whose blocks may wait as well.
-const runbookPatience = 5 * time.Minute
+const runbookPatience = 20 * time.Minute
 
 func startShell(t *testing.T, env []string) *shell {
 	t.Helper()

@@ -348,13 +348,13 @@ func TestAFailureIsTakenWhateverItLooksLike(t *testing.T) {
 	h.template("single", step("one"))
 	task := h.create("single")
 	o := failure(h.claimOne("one"), true)
-	o.Failure.Message = "bell\a nul\x00 broken\xff " + strings.Repeat("x", 20_000)
+	o.Failure.Message = "sound\a nul\x00 broken\xff " + strings.Repeat("x", 20_000)
 	o.Failure.Type = ""
 	o.Failure.Context = json.RawMessage(`{"a": "\u0000"}`)
 	h.accepted(o)
 	var f tasker.StepFailure
 	h.must(json.Unmarshal(h.step(task, "one").Error, &f))
-	if !strings.HasPrefix(f.Message, "bell nul broken") || len(f.Message) > 8<<10 || f.Type != "error" || !strings.Contains(string(f.Context), "dropped") {
+	if !strings.HasPrefix(f.Message, "sound nul broken") || len(f.Message) > 8<<10 || f.Type != "error" || !strings.Contains(string(f.Context), "dropped") {
 		t.Errorf("failure %.60s… (%d bytes), type %s, context %s", f.Message, len(f.Message), f.Type, f.Context)
 	}
 }

@@ -139,7 +139,7 @@ func TestAStepInProgressMustBeInterrupted(t *testing.T) {
 	h.wantState(task, tasker.TaskComplete)
 }
 
-// The second operator learns of the first even when he wants something else.
+// The second operator learns of the first even when they want something else.
 func TestAStepThatWasResetMustBeInterrupted(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

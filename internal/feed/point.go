@@ -32,7 +32,7 @@ var database = regexp.MustCompile(`^[0-9a-f]{12}$`)
 // ParsePoint reads what String wrote. Points of the first version name no database.
 // The error is Invalid.
 func ParsePoint(text string) (Point, error) {
-	wrong := tasker.Errorf(tasker.Invalid, "the id to resume from, %.60q, is none that this feed gave out: take the last id that was received, as it was", text)
+	wrong := tasker.Errorf(tasker.Invalid, "invalid id to resume from, %.60q: must be the last id that was received from this feed, unchanged", text)
 	parts := strings.Split(text, ".")
 	var p Point
 	if len(parts) == 4 && database.MatchString(parts[0]) {

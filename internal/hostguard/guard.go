@@ -31,12 +31,12 @@ type Guard struct {
 func (g *Guard) Check(r *http.Request) (status int, err error) {
 	if g.LoopbackOnly && !g.knows(r.Host) {
 		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
-			"this server is for its own machine, and Host %q is a name of something else; "+
+			"this server listens for its own machine only, and host %q is not one of its names; "+
 				"use 127.0.0.1 or localhost, or allow the name with server.allowed_hosts", shorten(r.Host))
 	}
 	if !g.LoopbackOnly && len(g.AllowedHosts) > 0 && !g.knows(r.Host) && !isAddress(r.Host) {
 		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
-			"Host %q is none of the names under which this server may be reached; allow it with server.allowed_hosts", shorten(r.Host))
+			"host %q is not allowed; add it to server.allowed_hosts if it is a name of this server", shorten(r.Host))
 	}
 	if err := g.origin.Check(r); err != nil {
 		return http.StatusForbidden, tasker.Errorf(tasker.Forbidden,

@@ -51,9 +51,9 @@ func TestCheck(t *testing.T) {
 
 		{"NUL", `{"é": {"b c": "x\u0000"}}`, Limits{}, `["é"]["b c"]: the string has a NUL (\u0000), which cannot be stored (line 1, column 17)`},
 		{"NUL in a key", `{"a\u0000": 1}`, Limits{}, `the document: the string has a NUL (\u0000), which cannot be stored (line 1, column 4)`},
-		{"high surrogate", `["\ud83d"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is no character (line 1, column 3)"},
-		{"low surrogate", `["\ude00"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is no character (line 1, column 3)"},
-		{"wrong pair", `["\ud83d\u0041"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is no character (line 1, column 3)"},
+		{"high surrogate", `["\ud83d"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
+		{"low surrogate", `["\ude00"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
+		{"wrong pair", `["\ud83d\u0041"]`, Limits{}, "[0]: the string has half of a surrogate pair, which is not a character (line 1, column 3)"},
 		{"not UTF-8", "{\"a\": \"\xff\"}", Limits{}, "the document: the text is not valid UTF-8 (line 1, column 8)"},
 		{"key twice", `{"a": 1, "b": {}, "a": 2}`, Limits{}, "a: the key is there twice (line 1, column 19)"},
 		{"key twice, spelled otherwise", `{"a": 1, "\u0061": 2}`, Limits{}, "a: the key is there twice (line 1, column 10)"},
@@ -118,7 +118,7 @@ func TestFaultsListsSeveral(t *testing.T) {
 	faults, wellFormed := Faults([]byte("{\"a\": \"\\u0000\",\n\"a\": 1e999, \"b\": [\"\\ud800\"]}"), Limits{}, 10)
 	want := `[line 1: a: the string has a NUL (\u0000), which cannot be stored line 2: a: the key is there twice ` +
 		`line 2: a: the number 1e999 is larger or finer than a 64-bit float can hold ` +
-		`line 2: b[0]: the string has half of a surrogate pair, which is no character]`
+		`line 2: b[0]: the string has half of a surrogate pair, which is not a character]`
 	if got := fmt.Sprint(faults); got != want || !wellFormed {
 		t.Errorf("well-formed: %v, faults\n%s, want\n%s", wellFormed, got, want)
 	}

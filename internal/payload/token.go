@@ -105,7 +105,7 @@ func (s *scanner) pair(begin int, high rune) rune {
 		}
 		s.at = back
 	}
-	s.note(begin, "the string has half of a surrogate pair, which is no character")
+	s.note(begin, "the string has half of a surrogate pair, which is not a character")
 	return utf8.RuneError
 }
 

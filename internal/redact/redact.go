@@ -107,7 +107,7 @@ func parsePath(path string) ([]string, error) {
 		rest = rest[len(m[0]):]
 	}
 	if !ok || len(steps) == 0 {
-		return nil, fmt.Errorf("%q is no path: write $.task.context.customer.email, with [*] for each element and ['a name'] for names with other characters", path)
+		return nil, fmt.Errorf("invalid path %q: must be like $.task.context.customer.email, with [*] for each element and ['a name'] for names with other characters", path)
 	}
 	return steps, nil
 }

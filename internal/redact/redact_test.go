@@ -68,7 +68,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{paths: "$"}, {paths: "task.context"}, {paths: "$.a..b"}, {paths: "$.a[b]"}, {paths: "$.a['b]"}, {paths: "$.a[?(@.b)]"}, {paths: "$..a"}, {paths: "$.nosuch"}, {paths: "$[0].task"},
 	} {
 		_, err := New(tt.keys, tt.paths)
-		if err == nil || !strings.Contains(err.Error(), "is no ") && !strings.Contains(err.Error(), "hides nothing: a snapshot has no") {
+		if err == nil || !strings.Contains(err.Error(), "invalid ") && !strings.Contains(err.Error(), "hides nothing: a snapshot has no") {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}

@@ -237,7 +237,7 @@ func TestNothingDependsOnTheTimeZone(t *testing.T) {
 	}
 }
 
-// The watchman that runs after every test finds what he is for.
+// The check that runs after every test finds what it is for.
 func TestViolationsAreFound(t *testing.T) {
 	t.Parallel()
 	for want, damage := range map[string]string{

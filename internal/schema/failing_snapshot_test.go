@@ -51,7 +51,7 @@ func TestAnInvestigationOpensWithoutItsSnapshot(t *testing.T) {
 			p.exec(`SET statement_timeout = '2s'`)
 			p.exec(openBoth)
 			p.exec(`SET statement_timeout = 0`)
-			late := strings.Contains(why, "57014") // then there is no time left for a snapshot of the other
+			late := strings.Contains(why, "57014") // then no time is left for a snapshot of the other
 			if got := p.text(`SELECT (task_snapshot ? 'task')::text FROM tasker.tasks_dlq WHERE task_uuid = '` + sound + `'`); got != fmt.Sprint(!late) {
 				t.Errorf("of the sound task there is: %s", got)
 			}

@@ -114,7 +114,7 @@ func readURL(text string, allowPrivate bool) (*url.URL, error) {
 	case u.Fragment != "":
 		fault = "must have no fragment (#): it would not be sent"
 	case !validPort(u.Port()):
-		fault = "has a port that is none"
+		fault = "has an invalid port"
 	case u.Scheme == "http" && !allowPrivate:
 		fault = "must begin with https://, unless private addresses are allowed: everybody on the way could read the events"
 	case numeric == nil && !allowPrivate && !public(address):

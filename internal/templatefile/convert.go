@@ -82,7 +82,7 @@ func (v value) number() string {
 		text = respell(text)
 	}
 	if text == "" {
-		v.fault("%s is no number that JSON can hold", quote(v.node.Value))
+		v.fault("%s is not a number that JSON can hold", quote(v.node.Value))
 		return "0"
 	}
 	if wrong := payload.NumberFault(text, documentLimits); wrong != "" {

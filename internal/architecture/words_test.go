@@ -1,0 +1,94 @@
+package architecture
+
+import (
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// unchangeable has files that others wrote, and migrations: those that were applied stay
+// as they are.
+var unchangeable = []string{"internal/schema/migrations/*", "internal/browsertest/axe.min.js", "internal/web/static/idiomorph*", "internal/*/testdata/corpus/*", "go.sum", "*/go.sum", "bench/peers/go.sum"}
+
+// unconverted has the directories that still use banned words. It only shrinks.
+var unconverted = []string{
+	"entry.go", "internal/engine/conclude.go", "internal/engine/report.go", "internal/api/", "internal/ctl/", "internal/postgres/", "internal/web/", "cmd/",
+}
+
+// Names and texts use the words of the field, docs/glossary.md first among them.
+func TestBannedWordsAreNotUsed(t *testing.T) {
+	banned := bannedWords(t)
+	eachFile(t, func(name string, content []byte) {
+		if name == "docs/glossary.md" || strings.HasPrefix(name, "internal/architecture/") || matchesAny(name, unchangeable) || hasAnyPrefix(name, unconverted) {
+			return
+		}
+		for i, line := range strings.Split(string(content), "\n") {
+			for _, b := range banned {
+				if word := b.pattern.FindString(line); word != "" {
+					t.Errorf("%s:%d says %q; say %s: %s", name, i+1, word, b.instead, strings.TrimSpace(line))
+				}
+			}
+		}
+	})
+}
+
+func TestBannedWordsAreFound(t *testing.T) {
+	for text, want := range map[string]bool{
+		"listKin()": true, "kind of kin": true, "mending": true, "newBell": true, "a bell": true, "labels": false, "labelled": false,
+		"on a lower floor": true, "floor(x)": false, "no room for more": false, "what he said": true, "the cache": false, "a circle": true, "is no JSON": true,
+	} {
+		found := false
+		for _, b := range bannedWords(t) {
+			found = found || b.pattern.MatchString(text)
+		}
+		if found != want {
+			t.Errorf("%q: found is %v, want %v", text, found, want)
+		}
+	}
+}
+
+// A bannedWord is a line of testdata/banned-words.txt.
+type bannedWord struct {
+	pattern *regexp.Regexp
+	instead string
+}
+
+func bannedWords(t *testing.T) []bannedWord {
+	t.Helper()
+	text, err := os.ReadFile("testdata/banned-words.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []bannedWord
+	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		pattern, instead, ok := strings.Cut(line, "\t")
+		switch {
+		case strings.HasPrefix(line, "#"):
+		case !ok:
+			t.Fatalf("banned-words.txt: %q has no tab before what to say instead", line)
+		default:
+			list = append(list, bannedWord{regexp.MustCompile(pattern), instead})
+		}
+	}
+	return list
+}
+
+func matchesAny(name string, patterns []string) bool {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func hasAnyPrefix(name string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
