@@ -111,6 +111,10 @@ type QueueEntry struct {
 	TimeInStateMinutes *float64    `json:"time_in_state_minutes" doc:"When the entry was opened."`
 	PriorityScore      float64     `json:"priority_score"`
 	RecoveredAt        *time.Time  `json:"recovered_at"`
+	StepName           string      `json:"step_name" doc:"Empty when no step failed."`
+	ErrorPattern       string      `json:"error_pattern" doc:"The error of the step without ids and numbers."`
+	CaseKey            string      `json:"case_key" doc:"The same for investigations of the same failure; GET /v1/cases groups by it."`
+	Assignee           string      `json:"assignee" doc:"Who looks into it, from the metadata; empty when nobody does."`
 	FailedStep         *FailedStep `json:"failed_step" doc:"The step that has failed now; null when none has. step_uuid is the step the entry was opened for."`
 }
 
@@ -168,6 +172,7 @@ func FromQueueEntry(q tasker.QueueEntry) QueueEntry {
 		DLQTimestamp: q.At.UTC(), MinutesInDLQ: q.MinutesInDLQ, NamespaceName: q.Namespace, TaskName: q.TaskName,
 		CurrentState: string(q.CurrentState), TimeInStateMinutes: q.TimeInStateMinutes, PriorityScore: q.PriorityScore,
 		RecoveredAt: utc(q.RecoveredAt), FailedStep: fromFailedStep(q.FailedStep),
+		StepName: q.StepName, ErrorPattern: q.ErrorPattern, CaseKey: q.CaseKey.String(), Assignee: q.Assignee,
 	}
 }
 

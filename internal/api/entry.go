@@ -98,17 +98,6 @@ func (s *server) entryStats(x *exchange) error {
 	return x.answer(http.StatusOK, spell(list, apiv1.FromEntryStats))
 }
 
-func (s *server) queue(x *exchange) error {
-	list, _, err := s.db.QueuePage(x.ctx, tasker.QueueFilter{
-		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"),
-		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Limit: x.int("limit"), Offset: x.int("offset"),
-	})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromQueueEntry))
-}
-
 func (s *server) staleness(x *exchange) error {
 	list, err := s.db.Staleness(x.ctx, x.int("limit"))
 	if err != nil {

@@ -42,6 +42,11 @@ func textParam(name, about string, most int) param {
 	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most}}
 }
 
+// idParam takes a UUID.
+func idParam(name, about string) param {
+	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
+}
+
 // choiceParam takes one of the values of an enumeration.
 func choiceParam[T ~string](name, about string, values []T) param {
 	s := &huma.Schema{Type: huma.TypeString}
@@ -111,6 +116,11 @@ func (p param) fault(value string) string {
 	default:
 		if p.schema.Enum != nil && !slices.Contains(p.schema.Enum, any(value)) {
 			return fmt.Sprintf("must be one of %s, not %q", oneOf(p.schema.Enum), shorten(value))
+		}
+		if p.schema.Format == "uuid" {
+			if _, err := parseID(value); err != nil {
+				return fmt.Sprintf("must be a UUID, not %q", shorten(value))
+			}
 		}
 		if p.schema.MaxLength != nil {
 			return textFault(value, *p.schema.MaxLength)

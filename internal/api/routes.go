@@ -215,15 +215,35 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", tag: "dlq",
 			summary: "Open investigations, the most urgent first",
-			params: []param{
-				choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
-				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
-				choiceParam("current_state", "Only those whose task is in this state now.", tasker.TaskStates()),
-				boolParam("recovered", "Only those whose task went on by itself, or only the others."),
-				limitParam(triageLimit), offsetParam(),
-			},
+			params:  queueParams(),
 			answers: map[int]any{http.StatusOK: []apiv1.QueueEntry{}},
 			serve:   s.queue,
+		},
+		{
+			method: "GET", path: "/v1/cases", id: "listCases", tag: "dlq",
+			summary: "Open investigations grouped by failure, the most urgent first",
+			about:   "The filters are those of the investigation queue, whose case_key selects the investigations of one case.",
+			params:  queueParams(),
+			answers: map[int]any{http.StatusOK: apiv1.CaseList{}},
+			serve:   s.cases,
+		},
+		{
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", tag: "dlq",
+			summary: "Other investigations of the same case: how many are open, and how others ended",
+			params:  []param{intParam("limit", "How many of those that have ended are listed.", 1, 100, 10)},
+			answers: map[int]any{http.StatusOK: apiv1.RelatedEntries{}},
+			serve:   s.relatedEntries,
+		},
+		{
+			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", tag: "dlq",
+			summary: "Investigations opened and ended over time, oldest interval first",
+			about:   "The last interval is the one that is not over. Of a time with more than 100,000 the newest are counted.",
+			params: []param{
+				intParam("interval_minutes", "The width of an interval.", 1, maxAgeMinutes/maxIntervals, 60),
+				intParam("intervals", "How many, the present one included.", 1, maxIntervals, 24),
+			},
+			answers: map[int]any{http.StatusOK: []apiv1.EntryCount{}},
+			serve:   s.entryCounts,
 		},
 		{
 			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", tag: "dlq",

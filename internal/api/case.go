@@ -1,0 +1,102 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+)
+
+// maxIntervals bounds a list of counts over time.
+const maxIntervals = 1000
+
+// queueParams select open investigations, as tasker.QueueFilter does.
+func queueParams() []param {
+	return []param{
+		choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
+		textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
+		idParam("case_key", "Only those of this case."),
+		choiceParam("current_state", "Only those whose task is in this state now.", tasker.TaskStates()),
+		intParam("min_age_minutes", "Only those that were opened at least so long ago.", 0, maxAgeMinutes, 0),
+		textParam("text", "Only those with this text in namespace, template, step, error pattern or assignee, or six or more digits of an id.", 200),
+		boolParam("recovered", "Only those whose task went on by itself, or only the others."),
+		limitParam(triageLimit), offsetParam(),
+	}
+}
+
+const maxAgeMinutes = 10 * 365 * 24 * 60
+
+// queueFilter reads the parameters of queueParams.
+func (x *exchange) queueFilter() (tasker.QueueFilter, error) {
+	f := tasker.QueueFilter{
+		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
+		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Age: time.Duration(x.int("min_age_minutes")) * time.Minute,
+		Limit: x.int("limit"), Offset: x.int("offset"),
+	}
+	if key := x.text("case_key"); key != "" {
+		id, err := parseID(key)
+		if err != nil {
+			return f, err
+		}
+		f.Case = &id
+	}
+	return f, nil
+}
+
+func (s *server) queue(x *exchange) error {
+	f, err := x.queueFilter()
+	if err != nil {
+		return err
+	}
+	list, _, err := s.db.QueuePage(x.ctx, f)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, spell(list, apiv1.FromQueueEntry))
+}
+
+func (s *server) cases(x *exchange) error {
+	f, err := x.queueFilter()
+	if err != nil {
+		return err
+	}
+	list, more, err := s.db.Cases(x.ctx, f)
+	if err != nil {
+		return err
+	}
+	totals, err := s.db.CaseTotals(x.ctx, f)
+	if err != nil {
+		return err
+	}
+	out := apiv1.CaseList{Cases: spell(list, apiv1.FromCase), HasMore: more, TotalCases: totals.Cases, TotalEntries: totals.Entries}
+	if totals.Oldest != nil {
+		oldest := totals.Oldest.UTC()
+		out.OldestEntry = &oldest
+	}
+	return x.answer(http.StatusOK, out)
+}
+
+func (s *server) relatedEntries(x *exchange) error {
+	id, err := x.id("dlq_entry_uuid")
+	if err != nil {
+		return err
+	}
+	related, err := s.db.Kin(x.ctx, id, x.int("limit"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromRelated(related))
+}
+
+// entryCounts counts in whole intervals: the first begins at a multiple of their width,
+// so that a repeated request counts the same intervals.
+func (s *server) entryCounts(x *exchange) error {
+	width := time.Duration(x.int("interval_minutes")) * time.Minute
+	back := time.Duration(x.int("intervals")-1) * width
+	list, err := s.db.EntryCounts(x.ctx, time.Now().Truncate(width).Add(-back), width)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, spell(list, apiv1.FromEntryCount))
+}
