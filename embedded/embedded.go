@@ -182,7 +182,22 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 	return e.engine.OperateStep(ctx, task, step, op)
 }
 
-// Queue returns the open investigations, the most urgent first.
-func (e *Engine) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error) {
-	return e.db.Queue(ctx, limit)
+// CompleteExternal ends an external step with an outcome from outside, and lets the task
+// go on. The source says where the outcome comes from, for the history.
+func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o tasker.Outcome, source string) (tasker.Step, error) {
+	return e.engine.CompleteExternal(ctx, task, step, o, source)
 }
+
+// Tasks returns the tasks of a filter, newest first, and reports whether there are more.
+func (e *Engine) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
+	f.Limit = pageLimit(f.Limit)
+	return e.db.Tasks(ctx, f)
+}
+
+// Limits of a list: of one without a limit, and of any.
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+func pageLimit(limit int) int { return min(cmp.Or(max(limit, 0), defaultLimit), maxLimit) }

@@ -164,3 +164,65 @@ func TestTheQueueIsAsItsServersHaveIt(t *testing.T) {
 		})
 	}
 }
+
+// A program finds its stuck task, repairs the step and ends the investigation, without a
+// server.
+func TestInvestigationsInOneProgram(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = e.RegisterTemplate(ctx, []byte(greeting))
+	must(err)
+	task, err := e.CreateTask(ctx, tasker.NewTask{Namespace: "greetings", Name: "greet", Context: []byte(`{"who": "you"}`)})
+	must(err)
+
+	opened, err := e.OpenInvestigation(ctx, task, tasker.EntryOpening{Actor: "ann", Reason: "the guest complains"})
+	must(err)
+	if _, err := e.OpenInvestigation(ctx, task, tasker.EntryOpening{Actor: "ann", Reason: "again"}); tasker.CodeOf(err) != tasker.Conflict {
+		t.Errorf("a second one: %v", err)
+	}
+	queue, more, err := e.InvestigationQueue(ctx, tasker.QueueFilter{})
+	must(err)
+	cases, _, err := e.Cases(ctx, tasker.QueueFilter{Namespace: "greetings"})
+	must(err)
+	if len(queue) != 1 || more || queue[0].EntryUUID != opened.UUID || len(cases) != 1 || cases[0].Entries != 1 {
+		t.Errorf("queue %+v, cases %+v", queue, cases)
+	}
+	tasks, _, err := e.Tasks(ctx, tasker.TaskFilter{Namespace: "greetings", Limit: 5000})
+	must(err)
+	steps, err := e.Steps(ctx, task)
+	must(err)
+	for _, s := range steps {
+		_, err = e.OperateStep(ctx, task, s.UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "told by phone", Interrupt: true})
+		must(err)
+	}
+	status, notes, by := tasker.EntryManuallyResolved, "told by phone", "ann"
+	if _, _, err := e.UpdateInvestigation(ctx, opened.UUID, tasker.EntryUpdate{Status: &status}); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("ended without notes: %v", err)
+	}
+	_, _, err = e.UpdateInvestigation(ctx, opened.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
+	must(err)
+	ended, err := e.Investigation(ctx, opened.UUID)
+	must(err)
+	last, err := e.InvestigationOf(ctx, task)
+	must(err)
+	all, err := e.Investigations(ctx, tasker.EntryFilter{Status: tasker.EntryManuallyResolved})
+	must(err)
+	got, err := e.Task(ctx, task)
+	must(err)
+	if ended.ResolutionStatus != status || len(ended.History) < 2 || last.UUID != ended.UUID || len(all) != 1 || len(tasks) != 1 || got.State != tasker.TaskComplete {
+		t.Errorf("ended %+v; %d investigations, %d tasks, the task is %s", ended, len(all), len(tasks), got.State)
+	}
+}
