@@ -161,6 +161,8 @@ func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
 		StepUUID  *tasker.ID `json:"step_uuid"`
 		Reason    string     `json:"dlq_reason"`
 		Detector  string     `json:"detected_by"`
+		Severity  string     `json:"severity"`
+		Priority  int        `json:"base_priority"`
 		Step      map[string]any
 	}
 	var topic string
@@ -168,7 +170,7 @@ func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
 	h.must(h.db.Pool().QueryRow(t.Context(), `SELECT topic, data FROM tasker.outbox`).Scan(&topic, &data))
 	h.must(json.Unmarshal(data, &told))
 	if topic != "dlq.entry.created" || told.Analytics != "STEP_DEAD_LETTERED" || told.Entry != e.UUID || told.Task != task ||
-		told.StepUUID == nil || *told.StepUUID != *e.StepUUID || told.Reason != "max_retries_exceeded" || told.Detector != "inline" {
+		told.StepUUID == nil || *told.StepUUID != *e.StepUUID || told.Reason != "max_retries_exceeded" || told.Detector != "inline" || told.Severity != "high" || told.Priority != 500 {
 		t.Errorf("%s %+v", topic, told)
 	}
 	want := map[string]any{

@@ -158,6 +158,12 @@ func TestFunctions(t *testing.T) {
 		if got := p.text(fmt.Sprintf(`SELECT tasker.dlq_base_priority('%s')::text`, c.Reason)); got != fmt.Sprint(c.BasePriority) {
 			t.Errorf("the database gives %s the priority %s, the program %d", c.Reason, got, c.BasePriority)
 		}
+		if got := p.text(fmt.Sprintf(`SELECT tasker.dlq_severity('%s', '%s')`, c.Reason, c.Code)); got != string(c.Severity) {
+			t.Errorf("the database gives %s, %s the severity %s, the program %s", c.Reason, c.Code, got, c.Severity)
+		}
+	}
+	if got, want := p.text(`SELECT tasker.dlq_severity('manual_dlq', 'of a newer program')`), tasker.CauseOf(tasker.ManualDLQ, "of a newer program").Severity; got != string(want) {
+		t.Errorf("an unknown code has the severity %s, want %s", got, want)
 	}
 	ids := p.texts(`SELECT tasker.uuid_generate_v7()::text FROM generate_series(1, 3) n, LATERAL pg_sleep(0.002 * n)`)
 	if !slices.IsSorted(ids) {

@@ -35,7 +35,8 @@ BEGIN
             1 AS schema_version, CASE WHEN h.event = 'created' THEN 'STEP_DEAD_LETTERED' END AS analytics_type,
             d.dlq_entry_uuid, d.task_uuid, d.step_uuid,
             t.namespace, t.name AS task_name, t.version AS task_version, t.correlation_id, t.state AS current_task_state,
-            d.original_state, d.dlq_reason, d.detail_code, d.detected_by, d.dlq_timestamp, h.to_status AS resolution_status,
+            d.original_state, d.dlq_reason, d.detail_code,
+            tasker.dlq_severity(d.dlq_reason, d.detail_code) AS severity, tasker.dlq_base_priority(d.dlq_reason) AS base_priority, d.detected_by, d.dlq_timestamp, h.to_status AS resolution_status,
             d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, change,
             CASE WHEN d.step_uuid IS NOT NULL THEN (
                 SELECT row_to_json(f)
