@@ -298,13 +298,20 @@ func TestWire(t *testing.T) {
 			return err
 		},
 		"GET /v1/dlq/investigation-queue?limit=9": func() error { _, err := c.Queue(ctx, 9); return err },
-		"GET /v1/dlq/staleness":                   func() error { _, err := c.Staleness(ctx, 0); return err },
-		"GET /v1/workers":                         func() error { _, err := c.Workers(ctx, Page{}); return err },
-		"POST /v1/workers/" + task + "/drain":     func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
-		"GET /v1/queues?limit=9&namespace=n":      func() error { _, err := c.Queues(ctx, "n", 9); return err },
-		"DELETE /v1/workers/" + task:              func() error { return c.LeaveWorker(ctx, id(1)) },
-		"GET /health/ready":                       func() error { _, err := c.Ready(ctx); return err },
-		"GET /health":                             func() error { _, err := c.Health(ctx); return err },
+		"GET /v1/cases?case_key=" + task + "&min_age_minutes=90&text=odd+one": func() error {
+			_, err := c.Cases(ctx, QueueQuery{Case: new(id(1)), MinAge: 90 * time.Minute, Text: "odd one"})
+			return err
+		},
+		"GET /v1/dlq/entry/" + task + "/related?limit=3":     func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },
+		"GET /v1/dlq/counts?interval_minutes=5&intervals=12": func() error { _, err := c.EntryCounts(ctx, 5*time.Minute, 12); return err },
+		"GET /v1/dlq/counts":                                 func() error { _, err := c.EntryCounts(ctx, 0, 0); return err },
+		"GET /v1/dlq/staleness":                              func() error { _, err := c.Staleness(ctx, 0); return err },
+		"GET /v1/workers":                                    func() error { _, err := c.Workers(ctx, Page{}); return err },
+		"POST /v1/workers/" + task + "/drain":                func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
+		"GET /v1/queues?limit=9&namespace=n":                 func() error { _, err := c.Queues(ctx, "n", 9); return err },
+		"DELETE /v1/workers/" + task:                         func() error { return c.LeaveWorker(ctx, id(1)) },
+		"GET /health/ready":                                  func() error { _, err := c.Ready(ctx); return err },
+		"GET /health":                                        func() error { _, err := c.Health(ctx); return err },
 	} {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", want, err)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -84,22 +85,68 @@ type QueueQuery struct {
 	Name      string           // of the template
 	State     tasker.TaskState // of the task now
 	Recovered *bool            // whether the task went on by itself
+	Case      *tasker.ID       // those of one case
+	MinAge    time.Duration    // opened at least so long ago; whole minutes count
+	Text      string           // in namespace, template, step, error pattern or assignee, or a part of an id
 	Page
 }
 
 // QueuePage lists open investigations. While some of them end, those behind them
 // move up: who ends what is listed asks for the first page again.
 func (c *Client) QueuePage(ctx context.Context, q QueueQuery) ([]apiv1.QueueEntry, error) {
+	var answer []apiv1.QueueEntry
+	err := c.get(ctx, &answer, q.query(), "v1", "dlq", "investigation-queue")
+	return answer, err
+}
+
+func (q QueueQuery) query() url.Values {
 	query := q.values()
 	setText(query, "dlq_reason", string(q.Reason))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
 	setText(query, "current_state", string(q.State))
+	setText(query, "text", q.Text)
 	if q.Recovered != nil {
 		query.Set("recovered", strconv.FormatBool(*q.Recovered))
 	}
-	var answer []apiv1.QueueEntry
-	err := c.get(ctx, &answer, query, "v1", "dlq", "investigation-queue")
+	if q.Case != nil {
+		query.Set("case_key", q.Case.String())
+	}
+	if minutes := int(q.MinAge / time.Minute); minutes > 0 {
+		query.Set("min_age_minutes", strconv.Itoa(minutes))
+	}
+	return query
+}
+
+// Cases lists the open investigations of a query grouped by failure, the most urgent
+// first.
+func (c *Client) Cases(ctx context.Context, q QueueQuery) (apiv1.CaseList, error) {
+	var answer apiv1.CaseList
+	err := c.get(ctx, &answer, q.query(), "v1", "cases")
+	return answer, err
+}
+
+// RelatedEntries returns how many other investigations of the same case are open, and how
+// others ended, with the newest of them. Limit 0 means the server's default.
+func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int) (apiv1.RelatedEntries, error) {
+	var answer apiv1.RelatedEntries
+	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "entry", entry.String(), "related")
+	return answer, err
+}
+
+// EntryCounts counts the investigations opened and ended in each of the last intervals,
+// oldest first; the present one is the last. The width counts in whole minutes. Zero
+// means the server's default, for both.
+func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals int) ([]apiv1.EntryCount, error) {
+	query := url.Values{}
+	if minutes := int(width / time.Minute); minutes > 0 {
+		query.Set("interval_minutes", strconv.Itoa(minutes))
+	}
+	if intervals > 0 {
+		query.Set("intervals", strconv.Itoa(intervals))
+	}
+	var answer []apiv1.EntryCount
+	err := c.get(ctx, &answer, query, "v1", "dlq", "counts")
 	return answer, err
 }
 
