@@ -94,13 +94,17 @@ func options(database string) app.Options {
 	return app.Options{Config: c, Version: "1.2.3"}
 }
 
-// launch starts a server, which the test ends.
+// launch starts a server, which the test ends. It logs to the test, unless the
+// options have a log.
 func launch(t *testing.T, o app.Options) *server {
 	t.Helper()
 	s := &server{T: t, out: newWords(), log: newWords(), ended: make(chan struct{})}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
-	o.Out, o.Log = s.out, slog.New(slog.NewTextHandler(s.log, nil))
+	o.Out = s.out
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(s.log, nil))
+	}
 	go func() {
 		defer close(s.ended)
 		s.err = app.Run(ctx, o)

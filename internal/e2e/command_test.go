@@ -155,3 +155,17 @@ func TestHelpAndSettings(t *testing.T) {
 		})
 	}
 }
+
+// What the configuration says of the log holds in the program.
+func TestTheLogIsWrittenAsConfigured(t *testing.T) {
+	t.Parallel()
+	for setting, want := range map[string]string{"TASKER_LOG_FORMAT=json": `"msg":"stopping"`, "TASKER_LOG_LEVEL=error": ""} {
+		p := serve(t, pgtest.New(t).URL, setting)
+		p.url()
+		p.stop()
+		said := p.log.String()
+		if !strings.Contains(said, want) || (want == "" && strings.Contains(said, "stopping")) {
+			t.Errorf("with %s the log is %s", setting, said)
+		}
+	}
+}
