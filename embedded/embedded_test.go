@@ -226,3 +226,51 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 		t.Errorf("ended %+v; %d investigations, %d tasks, the task is %s", ended, len(all), len(tasks), got.State)
 	}
 }
+
+// A program with the engine inside sweeps as a server does, and retries, starts and
+// expires.
+func TestTheEngineRunsItsLoops(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.RegisterTemplate(t.Context(), []byte(greeting)); err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range []tasker.NewTask{{Namespace: "greetings", Name: "greet"}, {Namespace: "greetings", Name: "greet", StartAt: time.Now().Add(time.Second)}} {
+		if _, err := e.CreateTask(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := database.Pool(t)
+	if _, err := pool.Exec(t.Context(), `
+		UPDATE tasker.tasks SET state_since = state_since - interval '1 hour', warn_at = warn_at - interval '1 hour',
+			stale_at = stale_at - interval '1 hour', created_at = created_at - interval '1 hour'
+		WHERE stale_at IS NOT NULL`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // polls
+		var swept, started int
+		if err := pool.QueryRow(t.Context(), `
+			SELECT (SELECT count(*) FROM tasker.tasks_dlq), (SELECT count(*) FROM tasker.workflow_steps WHERE state = 'enqueued')`).Scan(&swept, &started); err != nil {
+			t.Fatal(err)
+		}
+		if swept == 1 && started == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d tasks were found stale, and %d have started", swept, started)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

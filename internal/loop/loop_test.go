@@ -373,3 +373,18 @@ func TestTheLimitEndsAPass(t *testing.T) {
 		}
 	})
 }
+
+func TestSleepEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if !Sleep(t.Context(), time.Minute) || time.Since(begun) != time.Minute {
+			t.Errorf("slept %v of a minute", time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun = time.Now()
+		if Sleep(ctx, time.Minute) || time.Since(begun) != time.Second {
+			t.Errorf("slept %v, and the context ended after a second", time.Since(begun))
+		}
+	})
+}

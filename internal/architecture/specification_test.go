@@ -1,0 +1,81 @@
+package architecture
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const specification = "docs/specification.md"
+
+var (
+	quoted   = regexp.MustCompile("`([^`]+)`")
+	testName = regexp.MustCompile(`^([a-z0-9]+)\.(Test\w+)$`)
+	filePath = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+$|^\w+\.go$`)
+)
+
+// Every row of the specification names tests that exist, and every path in it exists.
+func TestTheSpecificationNamesWhatExists(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, specification))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for i, line := range strings.Split(string(text), "\n") {
+		tests := 0
+		for _, m := range quoted.FindAllStringSubmatch(line, -1) {
+			name := testName.FindStringSubmatch(m[1])
+			switch {
+			case name != nil && !hasTest(t, name[1], name[2]):
+				t.Errorf("%s:%d names %s, which does not exist: name the test that holds the requirement now", specification, i+1, m[1])
+			case name != nil:
+				tests++
+			case filePath.MatchString(m[1]) && !exists(m[1]):
+				t.Errorf("%s:%d names %s, which does not exist", specification, i+1, m[1])
+			}
+		}
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| requirement ") {
+			continue
+		}
+		rows++
+		if tests == 0 {
+			t.Errorf("%s:%d is a requirement without a test: name one, or move it to the open ones: %s", specification, i+1, line)
+		}
+	}
+	if rows < 100 {
+		t.Errorf("%s has %d requirements: its tables are not read", specification, rows)
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
+	return err == nil
+}
+
+// hasTest reports whether a package has a test. The packages of internal are named
+// without it, and the one at the root by the name of the module.
+func hasTest(t *testing.T, pkg, name string) bool {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func ` + name + `\(`)
+	for _, dir := range []string{"internal/" + pkg, pkg, "."} {
+		if dir == "." && pkg != "tasker" {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if declared.Match(text) {
+				return true
+			}
+		}
+	}
+	return false
+}
