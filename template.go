@@ -26,6 +26,7 @@ type Template struct {
 	Lifecycle    Lifecycle           `json:"lifecycle,omitzero"`
 	Steps        []StepTemplate      `json:"steps"`
 	Environments map[string]Override `json:"environments,omitempty"` // by name of the environment
+	Metadata     json.RawMessage     `json:"metadata,omitempty"`     // an object of the author's; it has no effect and is not part of the checksum
 }
 
 // Lifecycle overrides the server's staleness thresholds for one template, in

@@ -35,7 +35,8 @@ type TemplateDetail struct {
 // RegisteredTemplate is the answer of POST /v1/templates.
 type RegisteredTemplate struct {
 	Template
-	Created bool `json:"created" doc:"False when the same template was there already."`
+	Created  bool           `json:"created" doc:"False when the same template was there already."`
+	Warnings []tasker.Fault `json:"warnings" doc:"Keys of the document that have no effect."`
 }
 
 // FromTemplate spells a template.

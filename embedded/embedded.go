@@ -65,6 +65,7 @@ type Engine struct {
 	db     *postgres.DB
 	engine *engine.Engine
 	dlq    *dlq.Service
+	log    *slog.Logger
 }
 
 // heartbeats is how many signs of life fit into a lease.
@@ -91,6 +92,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
 			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries,
 		}),
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
 	}, nil
 }
@@ -144,9 +146,12 @@ func (e *Engine) Worker() worker.Engine { return e.engine }
 // is new. A version that tasks use never changes: another template under it is a
 // Conflict.
 func (e *Engine) RegisterTemplate(ctx context.Context, doc []byte) (created bool, err error) {
-	t, err := templatefile.Parse(doc)
+	t, warnings, err := templatefile.Parse(doc)
 	if err != nil {
 		return false, err
+	}
+	for _, w := range warnings {
+		e.log.WarnContext(ctx, "a template has a key without effect", "template", t.Namespace+"/"+t.Name, "version", t.Version, "warning", w.String())
 	}
 	_, created, err = e.engine.RegisterTemplate(ctx, t, string(doc))
 	return created, err

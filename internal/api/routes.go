@@ -34,7 +34,8 @@ func (s *server) templateRoutes() []*route {
 				"The same template again answers 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
 				"description, input_schema (JSON Schema), lifecycle, steps[] {name, type, handler {callable, initialization}, dependencies, retry, " +
 				"timeout_seconds, worker_queue_ttl_ms}, environments.",
-			body: map[string]any{}, media: templateMedia, maxBody: tasker.MaxTemplateBytes,
+			params: []param{boolParam("strict", "Refuse a document that has keys without effect, instead of answering with warnings.")},
+			body:   map[string]any{}, media: templateMedia, maxBody: tasker.MaxTemplateBytes,
 			answers: map[int]any{http.StatusCreated: apiv1.RegisteredTemplate{}, http.StatusOK: apiv1.RegisteredTemplate{}},
 			serve:   s.registerTemplate,
 		},

@@ -45,6 +45,15 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("one %+v", one)
 	}
 	h.createTask(1) // the newest is 1.1.0, which nobody has used before
+	foreign := `{"namespace":"shop","name":"order","version":"2.0.0","metadata":{"author":"me"},"loaded_from":"a.yaml","steps":[{"name":"a","handler":{"callable":"run"}}]}`
+	h.wantError(http.StatusBadRequest, "INVALID", "loaded_from: has no effect", "POST", "/v1/templates?strict=true", foreign)
+	warned := want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates?strict=false", foreign)
+	if len(warned.Warnings) != 1 || warned.Warnings[0].Path != "loaded_from" || len(made.Warnings) != 0 {
+		t.Errorf("warnings %+v", warned.Warnings)
+	}
+	if one := want[apiv1.TemplateDetail](h, http.StatusOK, "GET", "/v1/templates/shop/order/2.0.0", nil); !strings.Contains(string(one.Configuration), `"author"`) {
+		t.Errorf("the metadata is not shown: %s", one.Configuration)
+	}
 	changed := strings.Replace(asJSON, `"name":"a"`, `"name":"b"`, 1)
 	h.wantError(http.StatusConflict, "CONFLICT", "raise version", "POST", "/v1/templates", changed)
 }

@@ -21,7 +21,10 @@ func (s *server) registerTemplate(x *exchange) error {
 	if media == jsonMedia {
 		parse = templatefile.ParseJSON
 	}
-	t, err := parse(doc)
+	t, warnings, err := parse(doc)
+	if strict := x.bool("strict"); err == nil && strict != nil && *strict {
+		err = templatefile.Strict(warnings)
+	}
 	if err != nil {
 		return err
 	}
@@ -33,7 +36,7 @@ func (s *server) registerTemplate(x *exchange) error {
 	if created {
 		status = http.StatusCreated
 	}
-	return x.answer(status, apiv1.RegisteredTemplate{Template: apiv1.FromTemplate(stored), Created: created})
+	return x.answer(status, apiv1.RegisteredTemplate{Template: apiv1.FromTemplate(stored), Created: created, Warnings: append([]tasker.Fault{}, warnings...)})
 }
 
 func (s *server) listTemplates(x *exchange) error {

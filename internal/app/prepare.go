@@ -127,6 +127,9 @@ func (s *starter) prepare(ctx context.Context, db *postgres.DB, e *engine.Engine
 		return err
 	}
 	for _, f := range files {
+		for _, w := range f.Warnings {
+			o.Log.WarnContext(ctx, "a template has a key without effect", "file", f.Path, "warning", w.String())
+		}
 		var stored tasker.StoredTemplate
 		var created bool
 		err := s.try(ctx, func() (err error) {

@@ -198,7 +198,7 @@ func (p *program) validate(name string) []validation {
 	if isJSON(name) {
 		parse = templatefile.ParseJSON
 	}
-	t, err := parse(doc)
+	t, _, err := parse(doc)
 	if err != nil {
 		return []validation{refused(name, err)}
 	}

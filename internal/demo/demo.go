@@ -30,7 +30,7 @@ var Source string
 
 // Template returns the parsed [Source].
 func Template() (tasker.Template, error) {
-	t, err := templatefile.Parse([]byte(Source))
+	t, _, err := templatefile.Parse([]byte(Source))
 	if err != nil {
 		return tasker.Template{}, fmt.Errorf("template of the demo: %w", err)
 	}

@@ -26,7 +26,7 @@ func newLifecycle(t *testing.T, second tasker.StepType) *documented {
 	d := newDocumented(t)
 	source, err := os.ReadFile("../templatefile/testdata/seeds/test_template.yaml")
 	d.must(err)
-	template, err := templatefile.Parse(source)
+	template, _, err := templatefile.Parse(source)
 	d.must(err)
 	if second == tasker.ExternalStep {
 		template.Steps[1].Type, template.Steps[1].Handler, template.Steps[1].TimeoutSeconds = second, tasker.Handler{}, 0

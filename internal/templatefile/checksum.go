@@ -27,6 +27,7 @@ func Checksum(t tasker.Template) string {
 
 // meaning writes a template as JSON in the one spelling that all others share.
 func meaning(t tasker.Template) []byte {
+	t.Metadata = nil // it has no effect, and versions that do not know it have stored the same template without it
 	t.InputSchema = canonical(t.InputSchema)
 	t.Steps = slices.Clone(t.Steps)
 	for i, s := range t.Steps {

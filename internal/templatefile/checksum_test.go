@@ -9,7 +9,7 @@ import (
 
 func mustParse(t testing.TB, doc string) tasker.Template {
 	t.Helper()
-	parsed, err := Parse([]byte(doc))
+	parsed, _, err := Parse([]byte(doc))
 	if err != nil {
 		t.Fatal(err)
 	}

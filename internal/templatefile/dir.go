@@ -28,6 +28,7 @@ type File struct {
 	Path     string // the directory as it was given, joined with the way below it
 	Source   string // the document as it stands in the file
 	Template tasker.Template
+	Warnings []tasker.Fault // what has no effect
 }
 
 // A FileFault is one thing that is wrong with one file of a directory.
@@ -143,12 +144,12 @@ func (l *loader) load(name string) {
 	if strings.EqualFold(path.Ext(name), ".json") {
 		read = ParseJSON
 	}
-	t, err := read(doc)
+	t, warnings, err := read(doc)
 	if err != nil {
 		l.refuse(name, err)
 		return
 	}
-	l.files = append(l.files, File{Path: l.path(name), Source: string(doc), Template: t})
+	l.files = append(l.files, File{Path: l.path(name), Source: string(doc), Template: t, Warnings: warnings})
 }
 
 // read returns the content of a file, and nothing for a directory that is named

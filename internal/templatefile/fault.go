@@ -17,10 +17,18 @@ const (
 	textShown   = 64  // bytes of the author's own text in a fault
 )
 
-// faults collects what is wrong with one document.
+// faults collects what is wrong with one document, and what in it has no effect.
 type faults struct {
-	list []tasker.Fault
-	more bool // there are more than the list has room for
+	list     []tasker.Fault
+	more     bool // there are more than the list has room for
+	warnings []tasker.Fault
+}
+
+// warn adds a warning, as long as they fit in a list.
+func (f *faults) warn(fault tasker.Fault) {
+	if len(f.warnings) < maxFaults {
+		f.warnings = append(f.warnings, fault)
+	}
 }
 
 func (f *faults) add(fault tasker.Fault) {
@@ -39,10 +47,19 @@ func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(f.list, func(a, b tasker.Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
+	slices.SortStableFunc(f.list, byPlace)
 	return tasker.Errorf(tasker.Invalid, "template has %s", summary(f.list, f.more)).WithDetails(f.list)
+}
+
+func byPlace(a, b tasker.Fault) int {
+	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+}
+
+// Strict returns warnings of [Parse] as the error that faults are; nil when there are
+// none.
+func Strict(warnings []tasker.Fault) error {
+	f := faults{list: slices.Clone(warnings)}
+	return f.err()
 }
 
 // summary counts the faults and names the first of them.

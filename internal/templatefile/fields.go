@@ -33,7 +33,7 @@ func (v value) fields(known ...string) (fields, bool) {
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key, member := v.node.Content[i], v.member(v.node.Content[i], v.node.Content[i+1])
 		name, ok := canonical[key.Value]
-		if !ok && isNull(member.node) && v.isForeign(key.Value) {
+		if !ok && v.ignored(key, member) {
 			continue
 		}
 		if !ok {

@@ -4,24 +4,39 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"tasker.example/tasker"
 )
 
-// Keys that other workflow engines with the same templates know. What has no
-// effect there, or asks for nothing, is accepted; the document is kept as it is
-// written. What asks for something that we do not do is a fault with a hint,
-// because its author believes that it is done.
+// Keys that other workflow engines with the same templates know. What has no effect there
+// is accepted with a warning, and without one where it asks for nothing: null, an empty
+// list or object. What has an effect there and none here is a fault with a hint, because
+// its author relies on it.
+
+// withoutEffect are the keys that are accepted, by the object that they are in, each
+// with what to write instead, if there is something.
+var withoutEffect = map[string]string{
+	".system_dependencies":           "",
+	".domain_events":                 "",
+	".loaded_from":                   "",
+	".composition":                   "",
+	"lifecycle.staleness_action":     "",
+	"lifecycle.auto_fail_on_timeout": "",
+	"lifecycle.auto_dlq_on_timeout":  "",
+	"steps.system_dependency":        "; a step depends on other steps only",
+	"steps.lifecycle":                "; lifecycle belongs to the template",
+	"steps.result_schema":            "; results are not checked against a schema, only contexts by input_schema",
+	"retry.initial_delay":            "; the first pause is backoff_base_ms, in milliseconds",
+	"retry.max_delay":                "; the longest pause is max_backoff_ms, in milliseconds",
+}
 
 // hints say what to write instead of a key that has another name, or none, here.
-// They are found by the object that the key stands in.
+// They are found by the object that the key is in.
 var hints = map[string]string{
-	"retry.limit":         "; the number of attempts is max_attempts",
-	"retry.initial_delay": "; the first pause is backoff_base_ms, in milliseconds",
-	"retry.max_delay":     "; the longest pause is max_backoff_ms, in milliseconds",
-	"handler.method":      "; not supported: callable alone names the function that a worker runs",
-	"handler.resolver":    "; not supported: callable alone names the function that a worker runs",
-	"steps.result_schema": "; not supported: results are not checked against a schema, only contexts by input_schema",
-	"steps.batch_config":  "; batches are not supported",
-	"steps.lifecycle":     "; not supported for one step: lifecycle belongs to the template",
+	"retry.limit":        "; the number of attempts is max_attempts",
+	"handler.method":     "; not supported: callable alone names the function that a worker runs",
+	"handler.resolver":   "; not supported: callable alone names the function that a worker runs",
+	"steps.batch_config": "; batches are not supported",
 }
 
 // foreignTypes are the kinds of steps that are not supported.
@@ -29,46 +44,38 @@ var foreignTypes = []string{"decision", "batchable", "batch_worker", "deferred_c
 
 // hint ends a fault about an unknown key.
 func (v value) hint(key string, known []string) string {
-	if v.isForeign(key) {
-		return hints[v.place()+"."+key]
+	if hint, ok := hints[v.place()+"."+key]; ok {
+		return hint
 	}
 	return suggest(v.faults, key, known)
 }
 
-// isForeign reports whether there is a hint for a key.
-func (v value) isForeign(key string) bool {
-	_, ok := hints[v.place()+"."+key]
-	return ok
+// ignored reports whether a member is accepted although it is not known, and warns when
+// it asks for something.
+func (v value) ignored(key *yaml.Node, member value) bool {
+	place := v.place() + "." + key.Value
+	instead, known := withoutEffect[place]
+	if _, hinted := hints[place]; !known && !hinted {
+		return false
+	}
+	if isNull(member.node) || (known && isEmpty(member.node)) {
+		return true
+	}
+	if known {
+		v.faults.warn(tasker.Fault{Path: member.path, Line: key.Line, Column: key.Column, Message: "has no effect" + instead})
+	}
+	return known
 }
 
-// place is the key that an object stands under: steps of steps[1].
+// isEmpty reports whether a node is an empty list, an empty object or an empty text.
+func isEmpty(n *yaml.Node) bool {
+	return len(n.Content) == 0 && (n.Kind != yaml.ScalarNode || n.Value == "")
+}
+
+// place is the key that an object is under: steps of steps[1], and nothing at the top.
 func (v value) place() string {
 	key, _, _ := strings.Cut(v.path[strings.LastIndex(v.path, ".")+1:], "[")
 	return key
-}
-
-// ignoreForeign reads the keys of a template that have no effect.
-func (f fields) ignoreForeign() {
-	if v, ok := f.get("metadata"); ok {
-		v.object()
-	}
-	if v, ok := f.get("system_dependencies"); ok {
-		v.object()
-	}
-	if v, ok := f.get("loaded_from"); ok {
-		v.text()
-	}
-	f.refuseEvents("domain_events")
-}
-
-// ignoreForeignOfStep reads the keys of a step that have no effect.
-func (f fields) ignoreForeignOfStep() {
-	if v, ok := f.get("system_dependency"); ok {
-		if name, isText := v.text(); isText && name != "" {
-			v.fault("not supported: a step depends on other steps only; leave it empty or out")
-		}
-	}
-	f.refuseEvents("publishes_events")
 }
 
 // refuseEvents accepts an empty list.

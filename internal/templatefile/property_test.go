@@ -24,12 +24,12 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fromJSON, err := ParseJSON(asJSON)
+		fromJSON, _, err := ParseJSON(asJSON)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, asJSON)
 		}
 		asYAML := toYAML(t, asJSON)
-		fromYAML, err := Parse(asYAML)
+		fromYAML, _, err := Parse(asYAML)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, asYAML)
 		}
@@ -47,7 +47,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ParseJSON(again); err != nil {
+			if _, _, err := ParseJSON(again); err != nil {
 				t.Fatalf("as environment %s has it, it is no template: %v\n%s", env, err, again)
 			}
 		}
@@ -259,8 +259,8 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		for _, read := range []func([]byte) (tasker.Template, error){Parse, ParseJSON} {
-			parsed, err := read(doc)
+		for _, read := range []func([]byte) (tasker.Template, []tasker.Fault, error){Parse, ParseJSON} {
+			parsed, _, err := read(doc)
 			if err != nil {
 				if code := tasker.CodeOf(err); code != tasker.Invalid && code != tasker.TooLarge {
 					t.Fatalf("code %s: %v", code, err)
@@ -274,7 +274,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			second, err := ParseJSON(again)
+			second, _, err := ParseJSON(again)
 			if len(again) <= tasker.MaxTemplateBytes && (err != nil || Checksum(second) != Checksum(parsed)) {
 				t.Fatalf("%v: %s", err, again)
 			}

@@ -136,12 +136,12 @@ func TestLargeEnumOfListsIsRefused(t *testing.T) {
 		return "namespace_name: n\nname: t\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: h}}]\n" +
 			"input_schema:\n  properties:\n    a:\n      anyOf:\n        - enum: [" + strings.Repeat(item+", ", n) + "0]\n"
 	}
-	if _, err := Parse([]byte(template(501, "[1]"))); err == nil ||
+	if _, _, err := Parse([]byte(template(501, "[1]"))); err == nil ||
 		!strings.Contains(err.Error(), "input_schema.properties.a.anyOf[0].enum: has 501 lists and objects; 500 is the limit") {
 		t.Errorf("%v", err)
 	}
 	for item, n := range map[string]int{"[1]": 500, "{}": 500, "x": 20_000} {
-		if _, err := Parse([]byte(template(n, item))); err != nil {
+		if _, _, err := Parse([]byte(template(n, item))); err != nil {
 			t.Errorf("%d of %s: %v", n, item, err)
 		}
 	}

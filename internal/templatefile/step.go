@@ -18,8 +18,8 @@ const (
 
 func (v value) step() (tasker.StepTemplate, []value) {
 	s := tasker.StepTemplate{Type: tasker.StandardStep, Retry: tasker.DefaultRetry()}
-	f, ok := v.fields("name", "type", "description", "handler", "dependencies|depends_on",
-		"retry", "timeout_seconds", "worker_queue_ttl_ms", "system_dependency", "publishes_events")
+	f, ok := v.fields("name", "type|step_type", "description", "handler", "dependencies|depends_on",
+		"retry", "timeout_seconds", "worker_queue_ttl_ms", "publishes_events")
 	if !ok {
 		return s, nil
 	}
@@ -45,7 +45,7 @@ func (v value) step() (tasker.StepTemplate, []value) {
 	if v, ok := f.get("timeout_seconds"); ok && s.Type == tasker.ExternalStep {
 		v.fault("%s", externalTimeout)
 	}
-	f.ignoreForeignOfStep()
+	f.refuseEvents("publishes_events")
 	var dependencies []value
 	if v, ok := f.get("dependencies"); ok {
 		dependencies = v.items()

@@ -13,8 +13,7 @@ const (
 // readTemplate reads the whole document and notes every fault on the way.
 func readTemplate(v value) tasker.Template {
 	f, ok := v.fields("namespace_name|namespace", "name", "version", "description",
-		"input_schema", "lifecycle", "steps", "environments",
-		"metadata", "system_dependencies", "domain_events", "loaded_from")
+		"input_schema", "lifecycle", "steps", "environments", "metadata")
 	if !ok {
 		return tasker.Template{}
 	}
@@ -29,7 +28,9 @@ func readTemplate(v value) tasker.Template {
 		t.Version = v.version()
 	}
 	t.Description = f.description()
-	f.ignoreForeign()
+	if v, ok := f.get("metadata"); ok {
+		t.Metadata = v.object()
+	}
 	if v, ok := f.get("input_schema"); ok {
 		t.InputSchema = v.inputSchema()
 	}

@@ -3,8 +3,9 @@
 //
 // A document is taken whole or not at all. What is wrong with it is listed
 // completely, each fault with its line, so that an author fixes it in one
-// round. Nothing is passed over in silence: a key that has no meaning is a
-// fault, because its author believes that it has one.
+// round. Nothing is ignored in silence: an unknown key is a fault, because its
+// author believes that it has an effect. Keys that other engines know, and that have no
+// effect there either, are warnings.
 //
 // Only the plain part of YAML is accepted: no anchors, aliases, merge keys or
 // tags, and one document per file. A template needs none of them, and each of
@@ -14,6 +15,8 @@
 package templatefile
 
 import (
+	"slices"
+
 	"tasker.example/tasker"
 
 	"go.yaml.in/yaml/v3"
@@ -21,13 +24,14 @@ import (
 
 // Parse reads a YAML document; JSON is read as the YAML that it is. The error
 // is a [tasker.Error]: TooLarge, or Invalid with all its faults, a slice of
-// [tasker.Fault], as details.
-func Parse(doc []byte) (tasker.Template, error) {
+// [tasker.Fault], as details. The warnings name what has no effect, in the order of the
+// lines; [Strict] makes an error of them.
+func Parse(doc []byte) (t tasker.Template, warnings []tasker.Fault, err error) {
 	return parse(doc, yamlTree)
 }
 
 // ParseJSON is Parse for a document that must be JSON.
-func ParseJSON(doc []byte) (tasker.Template, error) {
+func ParseJSON(doc []byte) (t tasker.Template, warnings []tasker.Fault, err error) {
 	return parse(doc, jsonTree)
 }
 
@@ -35,18 +39,18 @@ func ParseJSON(doc []byte) (tasker.Template, error) {
 // refuses; nil means that there is no tree to go on with.
 type reader func(doc []byte, faults *faults) *yaml.Node
 
-func parse(doc []byte, read reader) (tasker.Template, error) {
+func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault, err error) {
 	if len(doc) > tasker.MaxTemplateBytes {
-		return tasker.Template{}, tasker.Errorf(tasker.TooLarge,
+		return t, nil, tasker.Errorf(tasker.TooLarge,
 			"the template has %d bytes; %d is the limit", len(doc), tasker.MaxTemplateBytes)
 	}
 	var found faults
-	var t tasker.Template
 	if root := read(doc, &found); root != nil {
 		t = readTemplate(value{node: root, faults: &found})
 	}
 	if err := found.err(); err != nil {
-		return tasker.Template{}, err
+		return tasker.Template{}, nil, err
 	}
-	return t, nil
+	slices.SortStableFunc(found.warnings, byPlace)
+	return t, found.warnings, nil
 }

@@ -53,10 +53,12 @@ func faultsOf(t testing.TB, err error) []tasker.Fault {
 }
 
 func parseFile(name string, doc []byte) (tasker.Template, error) {
+	read := Parse
 	if strings.HasSuffix(name, ".json") {
-		return ParseJSON(doc)
+		read = ParseJSON
 	}
-	return Parse(doc)
+	t, _, err := read(doc)
+	return t, err
 }
 
 // TestFaults reads each document of testdata/faults and compares its faults
@@ -130,7 +132,7 @@ func TestLimits(t *testing.T) {
 		{"more faults than listed", head + strings.Repeat("- {}\n", 900), tasker.Invalid, "more than 100 faults"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Parse([]byte(tt.doc))
+			_, _, err := Parse([]byte(tt.doc))
 			if code := tasker.CodeOf(err); code != tt.code {
 				t.Fatalf("code %q, want %q: %v", code, tt.code, err)
 			}
@@ -166,17 +168,17 @@ func TestJSONLimits(t *testing.T) {
 		"deep":     strings.Repeat("[", 200_000),
 		"deep end": `{"steps": ` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + "}",
 	} {
-		if _, err := ParseJSON([]byte(doc)); err == nil || !strings.Contains(err.Error(), "nested more than 64 deep") {
+		if _, _, err := ParseJSON([]byte(doc)); err == nil || !strings.Contains(err.Error(), "nested more than 64 deep") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := ParseJSON(make([]byte, 50<<20)); tasker.CodeOf(err) != tasker.TooLarge {
+	if _, _, err := ParseJSON(make([]byte, 50<<20)); tasker.CodeOf(err) != tasker.TooLarge {
 		t.Errorf("50 MB: %v", err)
 	}
 }
 
 func TestEverythingIsRead(t *testing.T) {
-	fromYAML, err := Parse(readFile(t, "testdata/valid/everything.yaml"))
+	fromYAML, _, err := Parse(readFile(t, "testdata/valid/everything.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,14 +219,14 @@ func TestEverythingIsRead(t *testing.T) {
 	if diff := cmp.Diff(want, fromYAML); diff != "" {
 		t.Errorf("template differs (-want +got):\n%s", diff)
 	}
-	fromJSON, err := ParseJSON(readFile(t, "testdata/valid/everything.json"))
+	fromJSON, _, err := ParseJSON(readFile(t, "testdata/valid/everything.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a, b := Checksum(fromYAML), Checksum(fromJSON); a != b {
 		t.Errorf("the same in YAML and JSON has checksums %s and %s:\n%s\n%s", a, b, meaning(fromYAML), meaning(fromJSON))
 	}
-	jsonAsYAML, err := Parse(readFile(t, "testdata/valid/everything.json"))
+	jsonAsYAML, _, err := Parse(readFile(t, "testdata/valid/everything.json"))
 	if err != nil || Checksum(jsonAsYAML) != Checksum(fromJSON) {
 		t.Errorf("JSON read as YAML differs (%v)", err)
 	}
@@ -240,5 +242,50 @@ func TestForeignTemplate(t *testing.T) {
 		Replace(string(readFile(t, "testdata/valid/foreign.yaml")))
 	if diff := cmp.Diff(foreign, mustParse(t, nothing)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Keys that have no effect anywhere are warnings, which the author may refuse; what asks
+// for nothing is not even that. Metadata is kept, and is no part of the meaning.
+func TestKeysWithoutEffectAreWarnings(t *testing.T) {
+	source := string(readFile(t, "testdata/valid/foreign.yaml"))
+	source = strings.NewReplacer(
+		"domain_events: []", "domain_events: [{name: x}]\ncomposition: {}",
+		"  max_duration_minutes: 30", "  max_duration_minutes: 30\n  staleness_action: dlq",
+		`    system_dependency: ""`, "    step_type: standard\n    system_dependency: gateway\n    result_schema: {type: object}\n    lifecycle: {}",
+		"max_backoff_ms: 30000}\n    timeout_seconds: 30\n    publishes_events:\n", "max_backoff_ms: 30000, initial_delay: 1}\n    timeout_seconds: 30\n",
+	).Replace(source)
+	got, warnings, err := Parse([]byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, w := range warnings {
+		text.WriteString(w.String() + "\n")
+	}
+	const want = `line 6: loaded_from: has no effect
+line 12: system_dependencies: has no effect
+line 15: domain_events: has no effect
+line 26: lifecycle.staleness_action: has no effect
+line 43: steps[1].system_dependency: has no effect; a step depends on other steps only
+line 44: steps[1].result_schema: has no effect; results are not checked against a schema, only contexts by input_schema
+line 47: steps[1].retry.initial_delay: has no effect; the first pause is backoff_base_ms, in milliseconds
+`
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Error(diff)
+	}
+	if err := Strict(warnings); tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "7 faults") {
+		t.Errorf("strict: %v", err)
+	}
+	if err := Strict(nil); err != nil {
+		t.Errorf("strict without a warning: %v", err)
+	}
+	plain := mustParse(t, string(readFile(t, "testdata/valid/foreign.yaml")))
+	if !strings.Contains(string(got.Metadata), `"pattern:linear"`) || Checksum(got) != Checksum(plain) {
+		t.Errorf("metadata %s; the checksum depends on what has no effect", got.Metadata)
+	}
+	plain.Metadata = nil
+	if Checksum(got) != Checksum(plain) {
+		t.Error("the checksum depends on the metadata")
 	}
 }
