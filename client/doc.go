@@ -9,5 +9,5 @@
 // cannot be reached or says that it cannot serve now. Any other is sent again
 // only when it certainly never arrived.
 //
-// [Client.Engine] lets a worker of package worker run its steps over HTTP.
+// [Client.Backend] lets a worker of package worker run its steps over HTTP.
 package client

@@ -31,22 +31,22 @@ func TestAWorkerTakesNoForeignAnswerForAVerdict(t *testing.T) {
 	}
 	id := tasker.NewID()
 	leases := []tasker.Lease{{TaskUUID: id, StepUUID: id, Fence: 1}}
-	calls := map[string]func(context.Context, *Engine) error{
-		"register": func(ctx context.Context, e *Engine) error {
+	calls := map[string]func(context.Context, *Backend) error{
+		"register": func(ctx context.Context, e *Backend) error {
 			_, err := e.RegisterWorker(ctx, tasker.WorkerSpec{})
 			return err
 		},
-		"claim": func(ctx context.Context, e *Engine) error { _, err := e.Claim(ctx, id, 1, 0); return err },
-		"take": func(ctx context.Context, e *Engine) error {
+		"claim": func(ctx context.Context, e *Backend) error { _, err := e.Claim(ctx, id, 1, 0); return err },
+		"take": func(ctx context.Context, e *Backend) error {
 			_, err := e.TakeSteps(ctx, id, []tasker.StepRef{{TaskUUID: id, StepUUID: id}})
 			return err
 		},
-		"heartbeat": func(ctx context.Context, e *Engine) error { _, err := e.Heartbeat(ctx, id, leases); return err },
-		"report": func(ctx context.Context, e *Engine) error {
+		"heartbeat": func(ctx context.Context, e *Backend) error { _, err := e.Heartbeat(ctx, id, leases); return err },
+		"report": func(ctx context.Context, e *Backend) error {
 			_, err := e.Report(ctx, id, []tasker.Outcome{{Lease: leases[0], Success: true}}, 1)
 			return err
 		},
-		"release": func(ctx context.Context, e *Engine) error { _, _, err := e.Release(ctx, id, leases); return err },
+		"release": func(ctx context.Context, e *Backend) error { _, _, err := e.Release(ctx, id, leases); return err },
 	}
 	for _, a := range answers {
 		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -54,7 +54,7 @@ func TestAWorkerTakesNoForeignAnswerForAVerdict(t *testing.T) {
 			fmt.Fprint(w, a.body)
 		}, WithRetries(0))
 		for name, call := range calls {
-			if err := call(t.Context(), c.Engine()); tasker.CodeOf(err) != tasker.Unavailable {
+			if err := call(t.Context(), c.Backend()); tasker.CodeOf(err) != tasker.Unavailable {
 				t.Errorf("%s, answered %d %q: %s (%v), want UNAVAILABLE", name, a.status, a.body, tasker.CodeOf(err), err)
 			}
 		}
@@ -65,7 +65,7 @@ func TestAWorkerTakesNoForeignAnswerForAVerdict(t *testing.T) {
 		fmt.Fprint(w, `{"error": {"code": "NOT_FOUND", "message": "worker is not registered"}}`)
 	})
 	for name, call := range calls {
-		if err := call(t.Context(), c.Engine()); tasker.CodeOf(err) != tasker.NotFound {
+		if err := call(t.Context(), c.Backend()); tasker.CodeOf(err) != tasker.NotFound {
 			t.Errorf("%s, refused by the server: %v", name, err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestRetryAfter(t *testing.T) {
 			w.WriteHeader(tt.status)
 			fmt.Fprint(w, tt.body)
 		})
-		_, err := c.Engine().Heartbeat(t.Context(), tasker.NewID(), nil)
+		_, err := c.Backend().Heartbeat(t.Context(), tasker.NewID(), nil)
 		var e *tasker.Error
 		if !errors.As(err, &e) || e.Code != tasker.Unavailable || e.RetryAfter != 40*time.Second || tries.Load() != 1 {
 			t.Errorf("%d: %d tries, %+v", tt.status, tries.Load(), err)

@@ -5,7 +5,7 @@
 //	…
 //	defer e.Close()
 //	_, err = e.RegisterTemplate(ctx, doc)
-//	w := worker.New(e.Worker(), worker.Options{Namespaces: []string{"orders"}})
+//	w := worker.New(e.Backend(), worker.Options{Namespaces: []string{"orders"}})
 //	…
 //	go e.Run(ctx) // timers and the sweep; any number of programs may share a database
 //	go w.Run(ctx)
@@ -139,8 +139,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Worker returns the engine as package worker wants it.
-func (e *Engine) Worker() worker.Engine { return e.engine }
+// Backend returns the engine as the backend of a worker.
+func (e *Engine) Backend() worker.Backend { return e.engine }
 
 // RegisterTemplate stores a template, given as YAML or JSON, and says whether it
 // is new. A version that tasks use never changes: another template under it is a

@@ -54,7 +54,7 @@ func TestTheWholeEngineInOneProgram(t *testing.T) {
 	}
 	failed := false
 	delivered := make(chan string, 1)
-	w := worker.New(e.Worker(), worker.Options{Namespaces: []string{"greetings"}})
+	w := worker.New(e.Backend(), worker.Options{Namespaces: []string{"greetings"}})
 	worker.Handle(w, "compose", func(_ context.Context, s *worker.Step[guest]) (string, error) {
 		if !failed {
 			failed = true

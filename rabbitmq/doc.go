@@ -1,8 +1,8 @@
 // Package rabbitmq has workers hear of steps from RabbitMQ, where the server
 // announces them there.
 //
-//	engine := rabbitmq.NewEngine(client.New(url).Engine(), rabbitmq.Options{URL: "amqp://…"})
-//	w := worker.New(engine, worker.Options{Namespaces: []string{"orders"}})
+//	backend := rabbitmq.NewBackend(client.New(url).Backend(), rabbitmq.Options{URL: "amqp://…"})
+//	w := worker.New(backend, worker.Options{Namespaces: []string{"orders"}})
 //
 // Nothing else changes: the same handlers, leases and results. A message only names
 // a step; the worker claims it from the server, and what is taken already is passed

@@ -12,11 +12,11 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// The rests of a worker whose engine does not answer.
+// The rests of a worker whose backend does not answer.
 const (
 	firstRest   = 100 * time.Millisecond
 	longRest    = 5 * time.Second
-	longestRest = time.Minute // that the engine may ask for, and of an outcome that it refuses
+	longestRest = time.Minute // that the backend may ask for, and of an outcome that it refuses
 )
 
 // A backoff is the rest after a failure: it doubles from one to the next, and is
@@ -24,7 +24,7 @@ const (
 // value begins anew.
 type backoff struct{ next time.Duration }
 
-// rest waits, and returns false when ctx ended before. The engine may have asked
+// rest waits, and returns false when ctx ended before. The backend may have asked
 // for a longer rest with err.
 func (b *backoff) rest(ctx context.Context, err error) bool {
 	return loop.Sleep(ctx, max(b.step(longRest), min(askedRest(err), longestRest)))
@@ -38,7 +38,7 @@ func (b *backoff) step(limit time.Duration) time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// askedRest returns the rest that an engine asks for.
+// askedRest returns the rest that a backend asks for.
 func askedRest(err error) time.Duration {
 	if e, ok := errors.AsType[*tasker.Error](err); ok {
 		return e.RetryAfter
@@ -46,7 +46,7 @@ func askedRest(err error) time.Duration {
 	return 0
 }
 
-// refused tells whether the engine itself refuses a request for what it is, so that
+// refused tells whether the backend itself refuses a request for what it is, so that
 // sending the same again is useless. All else may be better at the next try.
 func refused(err error) bool {
 	return slices.Contains([]tasker.Code{
@@ -54,7 +54,7 @@ func refused(err error) bool {
 	}, tasker.CodeOf(err))
 }
 
-// forgotten tells whether the engine says that it does not know worker id. That
+// forgotten tells whether the backend says that it does not know worker id. That
 // something else was not found, such as a path, says nothing of the worker.
 func forgotten(err error, id tasker.ID) bool {
 	return tasker.CodeOf(err) == tasker.NotFound && strings.Contains(err.Error(), id.String())

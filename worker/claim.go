@@ -29,7 +29,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 			continue
 		}
 		asked := time.Now()
-		list, err := s.engine.Claim(ctx, id, slots, pollWait)
+		list, err := s.backend.Claim(ctx, id, slots, pollWait)
 		s.start(list, slots, asked)
 		if err == nil {
 			b.reset()

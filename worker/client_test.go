@@ -8,6 +8,6 @@ import (
 
 // What a worker can work for.
 var (
-	_ worker.Engine = (*engine.Engine)(nil)
-	_ worker.Engine = (*client.Engine)(nil)
+	_ worker.Backend = (*engine.Engine)(nil)
+	_ worker.Backend = (*client.Backend)(nil)
 )

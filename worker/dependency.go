@@ -47,7 +47,7 @@ func (c *Call) dependencyNames() []string {
 // Dependency decodes the result of a step that this one depends on, by that step's
 // name. A result that did not come with the step, because there are too many bytes of
 // them, is fetched. A handler may return its errors as they are: they are permanent,
-// unless the engine could not be reached. To go on without a result, look for
+// unless the backend could not be reached. To go on without a result, look for
 // [ErrNoResult].
 func (c *Call) Dependency(name string, into any) error {
 	doc, err := c.DependencyRaw(c.ctx, name)
@@ -110,21 +110,21 @@ func (f *fetched) put(name string, doc json.RawMessage) {
 	f.bytes += len(doc)
 }
 
-// fetchTries is how often a result is asked for while the engine cannot be reached.
+// fetchTries is how often a result is asked for while the backend cannot be reached.
 const fetchTries = 5
 
-// fetch reads a result from the engine. The error is permanent when the engine says
+// fetch reads a result from the backend. The error is permanent when the backend says
 // that there is none, or that it is too large; else the attempt may be tried again.
 func (c *Call) fetch(ctx context.Context, name string, ref tasker.ResultRef) (json.RawMessage, error) {
 	if doc, ok := c.fetched.get(name); ok {
 		return doc, nil
 	}
-	if c.engine == nil {
-		return nil, invalidInput("result of step %s is a reference, and this worker has no engine to read it from", name)
+	if c.backend == nil {
+		return nil, invalidInput("result of step %s is a reference, and this worker has no backend to read it from", name)
 	}
 	var b backoff
 	for try := 1; ; try++ {
-		doc, err := c.engine.StepResult(ctx, c.TaskUUID, ref.StepUUID)
+		doc, err := c.backend.StepResult(ctx, c.TaskUUID, ref.StepUUID)
 		switch {
 		case err == nil:
 			c.fetched.put(name, doc)

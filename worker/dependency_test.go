@@ -21,7 +21,7 @@ import (
 // A step whose parents returned more than comes along gets all of it all the same.
 func TestLargeResultsReachTheStepsAfterThem(t *testing.T) { eachWay(t, runsLargeFanIn) }
 
-func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
 	const parents = 8
 	var steps []tasker.StepTemplate
 	var names []string
@@ -88,7 +88,7 @@ func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface wor
 // used for what did not fit.
 func TestLargeContextsArriveAFewAtATime(t *testing.T) { eachWay(t, runsLargeContexts) }
 
-func runsLargeContexts(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+func runsLargeContexts(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
 	const tasks = 24 // three answers
 	step := tasker.StepTemplate{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "one"}, Retry: tasker.DefaultRetry()}
 	step.Retry.MaxAttempts = 1

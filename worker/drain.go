@@ -14,12 +14,12 @@ import (
 const (
 	claimGrace  = 250 * time.Millisecond // a claim under way may bring work just now
 	stopGrace   = 5 * time.Second        // for handlers that were told to stop
-	farewell    = 10 * time.Second       // for the last reports, while the engine may be gone
-	tellTime    = 2 * time.Second        // for the engine to hear that we drain, and that we leave
+	farewell    = 10 * time.Second       // for the last reports, while the backend may be gone
+	tellTime    = 2 * time.Second        // for the backend to hear that we drain, and that we leave
 	releaseTime = 5 * time.Second        // for one release
 )
 
-// run works until ctx ends, the engine tells us to drain or refuses us, then
+// run works until ctx ends, the backend tells us to drain or refuses us, then
 // drains.
 func (s *shift) run(ctx context.Context) error {
 	// Nothing but the drain may cut off a handler or a report.
@@ -84,7 +84,7 @@ func (s *shift) run(ctx context.Context) error {
 	return broken
 }
 
-// goodbye gives back what is left and leaves. It has a time of its own: the engine
+// goodbye gives back what is left and leaves. It has a time of its own: the backend
 // may be well although reports were not answered.
 func (s *shift) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
@@ -93,13 +93,13 @@ func (s *shift) goodbye(ctx context.Context) {
 	s.leave(ctx)
 }
 
-// tell has the engine know that we drain, so that people see it and nobody counts
+// tell has the backend know that we drain, so that people see it and nobody counts
 // on us. The drain goes on whatever it answers; one that is too old to understand
 // says that it finds nothing.
 func (s *shift) tell(ctx context.Context) {
-	err := s.engine.DrainWorker(ctx, s.id())
+	err := s.backend.DrainWorker(ctx, s.id())
 	if err != nil && ctx.Err() == nil && tasker.CodeOf(err) != tasker.NotFound {
-		s.log.WarnContext(ctx, "the engine was not told of the drain", "err", err)
+		s.log.WarnContext(ctx, "the backend was not told of the drain", "err", err)
 	}
 }
 
@@ -176,12 +176,12 @@ func (s *shift) release(ctx context.Context) {
 	}
 }
 
-// releaseBatch gives leases back and returns those of which the engine did not say
+// releaseBatch gives leases back and returns those of which the backend did not say
 // that it has them, or that they were lost.
 func (s *shift) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lease) ([]tasker.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
-	released, lost, err := s.engine.Release(ctx, id, batch)
+	released, lost, err := s.backend.Release(ctx, id, batch)
 	if err != nil {
 		return batch, err
 	}
@@ -190,11 +190,11 @@ func (s *shift) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.L
 	}), nil
 }
 
-// leave says goodbye. That the engine does not know us any more is as good.
+// leave says goodbye. That the backend does not know us any more is as good.
 func (s *shift) leave(ctx context.Context) {
 	id := s.id()
-	if err := s.engine.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {
-		s.log.WarnContext(ctx, "leaving failed; the engine will notice the silence", "worker_uuid", id, "err", err)
+	if err := s.backend.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {
+		s.log.WarnContext(ctx, "leaving failed; the backend will notice the silence", "worker_uuid", id, "err", err)
 		return
 	}
 	s.log.InfoContext(ctx, "worker left", "worker_uuid", id, "unreported", s.holds())

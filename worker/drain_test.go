@@ -279,7 +279,7 @@ func TestAnEngineThatHangsDoesNotKeepTheWorker(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
-				e := &hangingEngine{fake: f}
+				e := &hangingBackend{fake: f}
 				w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 3})
 				w.HandleRaw("run", takes(7*time.Second))
 				r := start(t, w)
@@ -304,20 +304,20 @@ func TestAnEngineThatHangsDoesNotKeepTheWorker(t *testing.T) {
 	}
 }
 
-// A hangingEngine does not answer some calls.
-type hangingEngine struct {
+// A hangingBackend does not answer some calls.
+type hangingBackend struct {
 	*fake
 	mu    sync.Mutex
 	calls []string
 }
 
-func (h *hangingEngine) hang(call string) {
+func (h *hangingBackend) hang(call string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calls = append(h.calls, call)
 }
 
-func (h *hangingEngine) wait(ctx context.Context, call string) error {
+func (h *hangingBackend) wait(ctx context.Context, call string) error {
 	h.mu.Lock()
 	hangs := slices.Contains(h.calls, call)
 	h.mu.Unlock()
@@ -328,42 +328,42 @@ func (h *hangingEngine) wait(ctx context.Context, call string) error {
 	return ctx.Err()
 }
 
-func (h *hangingEngine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
+func (h *hangingBackend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
 	if err := h.wait(ctx, "register"); err != nil {
 		return tasker.Registration{}, err
 	}
 	return h.fake.RegisterWorker(ctx, w)
 }
 
-func (h *hangingEngine) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+func (h *hangingBackend) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	if err := h.wait(ctx, "heartbeat"); err != nil {
 		return tasker.Beat{}, err
 	}
 	return h.fake.Heartbeat(ctx, id, leases)
 }
 
-func (h *hangingEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+func (h *hangingBackend) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	if err := h.wait(ctx, "report"); err != nil {
 		return tasker.Receipt{}, err
 	}
 	return h.fake.Report(ctx, id, list, claim)
 }
 
-func (h *hangingEngine) Release(ctx context.Context, id tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
+func (h *hangingBackend) Release(ctx context.Context, id tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
 	if err := h.wait(ctx, "release"); err != nil {
 		return nil, nil, err
 	}
 	return h.fake.Release(ctx, id, leases)
 }
 
-func (h *hangingEngine) DrainWorker(ctx context.Context, id tasker.ID) error {
+func (h *hangingBackend) DrainWorker(ctx context.Context, id tasker.ID) error {
 	if err := h.wait(ctx, "drain"); err != nil {
 		return err
 	}
 	return h.fake.DrainWorker(ctx, id)
 }
 
-func (h *hangingEngine) LeaveWorker(ctx context.Context, id tasker.ID) error {
+func (h *hangingBackend) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	if err := h.wait(ctx, "leave"); err != nil {
 		return err
 	}

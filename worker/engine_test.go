@@ -50,7 +50,7 @@ func newEngine(t *testing.T, options ...engine.Options) (*engine.Engine, *postgr
 }
 
 // overHTTP returns a server of the engine, as a worker's engine.
-func overHTTP(t *testing.T, e *engine.Engine, db *postgres.DB) *client.Engine {
+func overHTTP(t *testing.T, e *engine.Engine, db *postgres.DB) *client.Backend {
 	t.Helper()
 	server := httptest.NewServer(api.New(t.Context(), api.Options{DB: db, Engine: e, DLQ: dlq.New(db, dlq.Options{})}))
 	t.Cleanup(server.Close)
@@ -58,12 +58,12 @@ func overHTTP(t *testing.T, e *engine.Engine, db *postgres.DB) *client.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.Engine()
+	return c.Backend()
 }
 
 // eachWay runs a test with an engine in the same program and with one behind a
 // server.
-func eachWay(t *testing.T, test func(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine), options ...engine.Options) {
+func eachWay(t *testing.T, test func(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend), options ...engine.Options) {
 	t.Run("in process", func(t *testing.T) {
 		e, db := newEngine(t, options...)
 		test(t, e, db, e)
@@ -99,7 +99,7 @@ func waitFor(t *testing.T, db *postgres.DB, id tasker.ID, want tasker.TaskState)
 // only step fails for good.
 func TestWithTheRealEngine(t *testing.T) { eachWay(t, runsDiamonds) }
 
-func runsDiamonds(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+func runsDiamonds(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
 	quick := tasker.DefaultRetry()
 	quick.BaseMS = 1
 	at := func(name string, dependencies ...string) tasker.StepTemplate {
@@ -186,7 +186,7 @@ func resultOf(t *testing.T, db *postgres.DB, task tasker.ID, name string) string
 // is in the queue again, with the attempt it had.
 func TestADrainingWorkerLeavesNoTraceOfAnAttempt(t *testing.T) { eachWay(t, leavesNoTrace) }
 
-func leavesNoTrace(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+func leavesNoTrace(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
 	_, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "n", Name: "long", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "long", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "long"}, Retry: tasker.DefaultRetry()},
 	}}, "")
@@ -227,7 +227,7 @@ func TestAnOperatorDrainsAWorker(t *testing.T) {
 	eachWay(t, drainedByOperator, engine.Options{HeartbeatInterval: 20 * time.Millisecond, Lease: 30 * time.Second})
 }
 
-func drainedByOperator(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Engine) {
+func drainedByOperator(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
 	tmpl := tasker.Template{Namespace: "n", Name: "both", Version: "1.0.0"}
 	for _, name := range []string{"long", "endless"} {
 		tmpl.Steps = append(tmpl.Steps, tasker.StepTemplate{

@@ -41,7 +41,7 @@ type fake struct {
 	reject      func(tasker.Outcome) *tasker.Rejection
 }
 
-var _ worker.Engine = (*fake)(nil)
+var _ worker.Backend = (*fake)(nil)
 
 func newFake() *fake {
 	return &fake{

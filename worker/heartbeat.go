@@ -10,13 +10,13 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// heartbeat extends the leases of all that we hold, as often as the engine wants
+// heartbeat extends the leases of all that we hold, as often as the backend wants
 // it, until ctx ends. A worker that holds nothing is heard of all the same.
 func (s *shift) heartbeat(ctx context.Context) {
 	var b backoff
 	for s.pause(ctx) {
 		for err := s.beat(ctx); err != nil; err = s.beat(ctx) {
-			// A long rest that the engine asks for would cost the leases.
+			// A long rest that the backend asks for would cost the leases.
 			rest := max(b.step(longRest), min(askedRest(err), longRest))
 			if !loop.Sleep(ctx, min(rest, time.Until(s.firstLapse(longRest)))) {
 				return
@@ -60,10 +60,10 @@ func (s *shift) beat(ctx context.Context) error {
 }
 
 // mostSplits is enough to find one lease among those of one heartbeat that the
-// engine does not take.
+// backend does not take.
 const mostSplits = 10
 
-// extendParts extends leases. If the engine refuses them for their form, one of them
+// extendParts extends leases. If the backend refuses them for their form, one of them
 // may be to blame, which must not cost the others.
 func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
 	err := s.extend(ctx, id, leases)
@@ -77,9 +77,9 @@ func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.L
 
 func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
 	sent := time.Now()
-	limited, cancel := context.WithDeadline(ctx, s.firstLapse(s.interval())) // an engine that hangs must not use up a lease
+	limited, cancel := context.WithDeadline(ctx, s.firstLapse(s.interval())) // a backend that hangs must not use up a lease
 	defer cancel()
-	beat, err := s.engine.Heartbeat(limited, id, leases)
+	beat, err := s.backend.Heartbeat(limited, id, leases)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.log.WarnContext(ctx, "heartbeat failed, trying again", "leases", len(leases), "err", err)
@@ -95,8 +95,8 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 }
 
 // extended takes the answer to a heartbeat. A lease is counted from when its renewal
-// was sent: the engine did not renew it before. One whose end did not move was not
-// renewed, because the engine was busy with the step just then; one that the answer
+// was sent: the backend did not renew it before. One whose end did not move was not
+// renewed, because the backend was busy with the step just then; one that the answer
 // does not mention is not known to be.
 func (s *shift) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
 	ends := make(map[tasker.ID]time.Time, len(beat.Extended))
@@ -142,7 +142,7 @@ func (s *shift) firstLapse(most time.Duration) time.Time {
 	return end
 }
 
-// lapse loses the attempts whose lease must have run out while the engine could
+// lapse loses the attempts whose lease must have run out while the backend could
 // not be reached: by now another worker may have the step.
 func (s *shift) lapse(ctx context.Context) {
 	s.mu.Lock()
@@ -155,7 +155,7 @@ func (s *shift) lapse(ctx context.Context) {
 }
 
 // lose stops a handler whose lease is lost. An outcome that is there already is
-// still sent: the engine may have lost sight of us without giving the step away,
+// still sent: the backend may have lost sight of us without giving the step away,
 // and if not, its answer is the surest. The caller holds the mutex.
 func (s *shift) lose(ctx context.Context, at *attempt) {
 	switch {

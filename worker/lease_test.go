@@ -13,8 +13,8 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A lateEngine answers claims or heartbeats long after it has done what was asked.
-type lateEngine struct {
+// A lateBackend answers claims or heartbeats long after it has done what was asked.
+type lateBackend struct {
 	*fake
 	claims, beats time.Duration
 	same          bool // heartbeats do not move the end of a lease
@@ -22,7 +22,7 @@ type lateEngine struct {
 	since         time.Time
 }
 
-func (l *lateEngine) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
+func (l *lateBackend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	list, err := l.fake.Claim(ctx, id, limit, wait)
 	for i := range list {
 		list[i].LeaseExpiresAt = time.Now().Add(30 * time.Second)
@@ -34,7 +34,7 @@ func (l *lateEngine) Claim(ctx context.Context, id tasker.ID, limit int, wait ti
 	return list, err
 }
 
-func (l *lateEngine) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+func (l *lateBackend) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	now := time.Now()
 	time.Sleep(time.Millisecond) //nolint:forbidigo // in a bubble
 	beat, err := l.fake.Heartbeat(ctx, id, leases)
@@ -61,16 +61,16 @@ func (l *lateEngine) Heartbeat(ctx context.Context, id tasker.ID, leases []taske
 func TestALeaseIsCountedFromTheQuestion(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		late lateEngine
+		late lateBackend
 		idle time.Duration // how long the claim waits for the step
 		gone time.Duration // when the engine is gone, from the claim's answer on
 		want time.Duration // the age of the lease when the handler is stopped
 	}{
-		{"the answer to the claim is late", lateEngine{claims: 8 * time.Second}, 0, 0, 30 * time.Second},
-		{"the claim had to wait", lateEngine{}, 15 * time.Second, time.Second, 30 * time.Second},
-		{"the answer to the heartbeat is late", lateEngine{beats: 9 * time.Second}, 0, 20 * time.Second, 30 * time.Second},
-		{"the heartbeat passes over a step that is locked", lateEngine{same: true}, 0, 25 * time.Second, 30 * time.Second},
-		{"the heartbeat does not say", lateEngine{dumb: true}, 0, 25 * time.Second, 30 * time.Second},
+		{"the answer to the claim is late", lateBackend{claims: 8 * time.Second}, 0, 0, 30 * time.Second},
+		{"the claim had to wait", lateBackend{}, 15 * time.Second, time.Second, 30 * time.Second},
+		{"the answer to the heartbeat is late", lateBackend{beats: 9 * time.Second}, 0, 20 * time.Second, 30 * time.Second},
+		{"the heartbeat passes over a step that is locked", lateBackend{same: true}, 0, 25 * time.Second, 30 * time.Second},
+		{"the heartbeat does not say", lateBackend{dumb: true}, 0, 25 * time.Second, 30 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestOneBadLeaseDoesNotCostTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		bad := step("run")
-		w := worker.New(&strictEngine{f, bad.StepUUID}, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 600})
+		w := worker.New(&strictBackend{f, bad.StepUUID}, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 600})
 		lost := map[tasker.ID]bool{}
 		w.HandleRaw("run", func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
 			select {
@@ -135,12 +135,12 @@ func TestOneBadLeaseDoesNotCostTheOthers(t *testing.T) {
 	})
 }
 
-type strictEngine struct {
+type strictBackend struct {
 	*fake
 	bad tasker.ID
 }
 
-func (e *strictEngine) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+func (e *strictBackend) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	if slices.ContainsFunc(leases, func(l tasker.Lease) bool { return l.StepUUID == e.bad }) {
 		return tasker.Beat{}, errors.Join(e.begin("bad beat"), tasker.Errorf(tasker.Invalid, "leases[3]: lease_token is none"))
 	}
@@ -152,7 +152,7 @@ func (e *strictEngine) Heartbeat(ctx context.Context, id tasker.ID, leases []tas
 func TestAClaimAsksForLessWhenTheAnswerIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		e := &narrowEngine{fake: f, room: 5}
+		e := &narrowBackend{fake: f, room: 5}
 		w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 80})
 		w.HandleRaw("run", takes(time.Minute))
 		r := start(t, w)
@@ -173,13 +173,13 @@ func TestAClaimAsksForLessWhenTheAnswerIsTooLarge(t *testing.T) {
 	})
 }
 
-type narrowEngine struct {
+type narrowBackend struct {
 	*fake
 	room  int
 	asked []int
 }
 
-func (e *narrowEngine) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
+func (e *narrowBackend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	e.mu.Lock()
 	e.asked = append(e.asked, limit)
 	narrow := limit > e.room && len(e.queue) > 0

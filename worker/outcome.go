@@ -83,7 +83,7 @@ func from(err error) *Error {
 	return e
 }
 
-// What is kept of a failure, as the engine keeps it.
+// What is kept of a failure, as the backend keeps it.
 const (
 	maxMessage = 8 << 10
 	maxStack   = 16 << 10

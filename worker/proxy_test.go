@@ -214,7 +214,7 @@ func (c *crowd) start(n int, server string) {
 		if err != nil {
 			c.Fatal(err)
 		}
-		w := worker.New(cl.Engine(), worker.Options{
+		w := worker.New(cl.Backend(), worker.Options{
 			Name: fmt.Sprint("worker ", i), Namespaces: []string{"n"}, Concurrency: 20, Log: slog.New(slog.NewTextHandler(c.log, nil)),
 		})
 		w.HandleRaw("run", c.tally.handle)

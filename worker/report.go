@@ -109,7 +109,7 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	}
 }
 
-// deliver sends one report. An engine that has forgotten the worker is told of it
+// deliver sends one report. A backend that has forgotten the worker is told of it
 // again.
 func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.Receipt, error) {
 	outcomes := make([]tasker.Outcome, len(batch))
@@ -117,7 +117,7 @@ func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (taske
 		outcomes[i] = at.outcome
 	}
 	id := s.id()
-	receipt, err := s.engine.Report(ctx, id, outcomes, slots)
+	receipt, err := s.backend.Report(ctx, id, outcomes, slots)
 	if err != nil {
 		s.log.WarnContext(ctx, "report failed, trying again", "outcomes", len(batch), "err", err)
 		if forgotten(err, id) {
@@ -130,7 +130,7 @@ func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (taske
 
 // gather gives what was just handed out a moment to come back all together. A full
 // worker would go on with a few and with all others by turns otherwise, and a
-// report costs the engine nearly as much for a few as for all.
+// report costs the backend nearly as much for a few as for all.
 func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	enough := time.NewTimer(most)
 	defer enough.Stop()
@@ -145,12 +145,12 @@ func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	}
 }
 
-// settled is what the engine says of an outcome that it could not store and has
+// settled is what the backend says of an outcome that it could not store and has
 // settled all the same: the attempt has failed with the reason as its cause.
 const settled = "the attempt was failed"
 
 // answered ends the attempts that were answered, one way or the other, and returns
-// those to send again: revised ones, and those of which the engine could not say
+// those to send again: revised ones, and those of which the backend could not say
 // what became of them. Their slots stay taken.
 func (s *shift) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
 	rejected := make(map[tasker.ID]tasker.Rejection, len(receipt.Rejected))

@@ -10,7 +10,7 @@ import (
 )
 
 // An unanswered report says nothing of its outcomes: one of them may be to blame,
-// or the engine, or the way to it. They are sent again apart from new ones, in
+// or the backend, or the way to it. They are sent again apart from new ones, in
 // batches that are halved each time no answer comes, and an outcome that was not
 // answered alone stays alone from then on and rests between two tries. None is
 // dropped but one whose lease is lost.
@@ -23,12 +23,12 @@ const slowReport = 10 * time.Second
 type retry struct {
 	due   time.Time // when
 	rests backoff
-	lost  bool      // the engine has said that the lease is lost
+	lost  bool      // the backend has said that the lease is lost
 	until time.Time // and after this the outcome is not sent again; zero before it was sent once more
 }
 
 // lostPatience is how long an outcome is sent again although its lease is lost. The
-// engine may have taken it, of which a bad connection said nothing: its answer tells.
+// backend may have taken it, of which a bad connection said nothing: its answer tells.
 const lostPatience = time.Minute
 
 // A lane is a list of outcomes to send again. It is guarded by the shift's mutex.
@@ -79,7 +79,7 @@ func (s *shift) resendBatch(ctx context.Context, batch []*attempt) error {
 }
 
 // resendSingly sends what was not answered alone until earlier is closed and
-// nothing is left, or ctx ends. It rests after each failure too: when the engine is
+// nothing is left, or ctx ends. It rests after each failure too: when the backend is
 // away, all that was not answered may have come here.
 func (s *shift) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
@@ -166,12 +166,12 @@ func (s *shift) resize(change func(*window)) {
 
 // failedAlone keeps an outcome that was not answered although it was alone. It rests
 // as long as the try took at least, so that one that takes long every time is not
-// all that the engine does.
+// all that the backend does.
 func (s *shift) failedAlone(ctx context.Context, at *attempt, err error, took time.Duration) {
 	limit := longRest
 	if refused(err) {
 		limit = longestRest
-		s.log.ErrorContext(ctx, "the engine refuses the report of one outcome for its form; it is kept and sent again",
+		s.log.ErrorContext(ctx, "the backend refuses the report of one outcome for its form; it is kept and sent again",
 			"task", at.TaskUUID, "step", at.StepUUID, "err", err)
 	}
 	s.postpone(at, limit, took, min(askedRest(err), longestRest))
@@ -211,9 +211,9 @@ func (s *shift) resend(l *lane, batch []*attempt) {
 // aboutResult matches refusals that name the result as their place.
 var aboutResult = regexp.MustCompile(`^(results\[\d+\][.:] ?)?result\b`)
 
-// revise changes an outcome whose form the engine does not take. What is not needed
+// revise changes an outcome whose form the backend does not take. What is not needed
 // is left out first. A result that cannot be stored becomes a permanent failure
-// that says why, so that somebody learns of it. Nothing else does: an engine of
+// that says why, so that somebody learns of it. Nothing else does: a backend of
 // another version may not know a field, and will when it is upgraded.
 func (s *shift) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 	o, revised := at.outcome, true
@@ -233,7 +233,7 @@ func (s *shift) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 	}
 	if !revised {
 		s.postpone(at, longestRest)
-		s.log.ErrorContext(ctx, "the engine refuses an outcome for its form; it is kept and sent again",
+		s.log.ErrorContext(ctx, "the backend refuses an outcome for its form; it is kept and sent again",
 			"task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
 		return
 	}

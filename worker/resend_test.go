@@ -20,7 +20,7 @@ import (
 
 // A poisoned engine does what it should with every report but those with a bad
 // outcome in them.
-type poisonedEngine struct {
+type poisonedBackend struct {
 	*fake
 	cured atomic.Bool // no outcome is bad any more
 	bad   []tasker.ID
@@ -28,7 +28,7 @@ type poisonedEngine struct {
 	err   error
 }
 
-func (p *poisonedEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+func (p *poisonedBackend) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	if p.cured.Load() || !slices.ContainsFunc(list, func(o tasker.Outcome) bool { return slices.Contains(p.bad, o.StepUUID) }) {
 		return p.fake.Report(ctx, id, list, claim)
 	}
@@ -62,7 +62,7 @@ func TestOneBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				bad := []tasker.Assignment{step("run"), step("run")}
-				p := &poisonedEngine{fake: f, bad: []tasker.ID{bad[0].StepUUID, bad[1].StepUUID}, takes: tt.takes, err: tt.err}
+				p := &poisonedBackend{fake: f, bad: []tasker.ID{bad[0].StepUUID, bad[1].StepUUID}, takes: tt.takes, err: tt.err}
 				w := worker.New(p, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 20})
 				w.HandleRaw("run", takes(time.Second))
 				r := start(t, w)
@@ -230,7 +230,7 @@ func TestRejections(t *testing.T) {
 func TestAnOutcomeInNeitherListIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		mute := &muteEngine{fake: f, for_: 3}
+		mute := &muteBackend{fake: f, for_: 3}
 		w := worker.New(mute, worker.Options{Name: "test", Namespaces: []string{"n"}})
 		w.HandleRaw("run", takes(0))
 		r := start(t, w)
@@ -245,12 +245,12 @@ func TestAnOutcomeInNeitherListIsSentAgain(t *testing.T) {
 	})
 }
 
-type muteEngine struct {
+type muteBackend struct {
 	*fake
 	for_ int
 }
 
-func (m *muteEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+func (m *muteBackend) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	if m.for_ > 0 {
 		m.for_--
 		return tasker.Receipt{}, nil
@@ -264,7 +264,7 @@ func TestAnOutcomeWhoseLeaseIsLostIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		bad, later := step("run"), step("run")
-		p := &poisonedEngine{fake: f, bad: []tasker.ID{bad.StepUUID}, takes: time.Second, err: errors.New("EOF")}
+		p := &poisonedBackend{fake: f, bad: []tasker.ID{bad.StepUUID}, takes: time.Second, err: errors.New("EOF")}
 		var log lockedBuffer
 		w := worker.New(p, worker.Options{Namespaces: []string{"n"}, Concurrency: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		w.HandleRaw("run", takes(0))
@@ -299,7 +299,7 @@ func TestAnOutcomeWhoseLeaseIsLostIsGivenUp(t *testing.T) {
 func TestAReportThatFailedAsksForNoWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		asking := &askingEngine{fake: f}
+		asking := &askingBackend{fake: f}
 		w := worker.New(asking, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 2})
 		w.HandleRaw("run", takes(time.Second))
 		r := start(t, w)
@@ -328,13 +328,13 @@ func TestAReportThatFailedAsksForNoWork(t *testing.T) {
 	})
 }
 
-type askingEngine struct {
+type askingBackend struct {
 	*fake
 	asked sync.Mutex
 	slots []int
 }
 
-func (a *askingEngine) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+func (a *askingBackend) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	a.asked.Lock()
 	a.slots = append(a.slots, claim)
 	a.asked.Unlock()

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// An attempt is a step in our hands, from its claim to the engine's answer to
+// An attempt is a step in our hands, from its claim to the backend's answer to
 // its outcome. Its fields are guarded by the shift's mutex, except the
 // assignment, which does not change.
 type attempt struct {
@@ -22,7 +22,7 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	timer   context.CancelFunc // of its deadline
 	lapses  time.Time          // by when its lease has run out unless it is renewed, by our clock
-	expires time.Time          // the end of its lease as the engine last told it
+	expires time.Time          // the end of its lease as the backend last told it
 	dropped bool               // the lease is no longer ours: the outcome does not count
 
 	finished bool // the handler has returned
@@ -35,7 +35,7 @@ type attempt struct {
 // takes the next work with the answer, two send again what was not answered, one
 // keeps the leases alive.
 //
-// A slot is taken from the claim to the answer to the report, so that an engine
+// A slot is taken from the claim to the answer to the report, so that a backend
 // that takes no reports is asked for no work.
 type shift struct {
 	*Worker
@@ -43,8 +43,8 @@ type shift struct {
 	slot    chan struct{} // wakes the claimer: a slot is free
 	result  chan struct{} // wakes the reporter: there is something to report
 	renew   chan struct{} // wakes the heartbeat: leases may be older than they look
-	broken  chan error    // the engine refuses this worker; has room for one
-	drained chan struct{} // has a value when the engine tells this worker to drain
+	broken  chan error    // the backend refuses this worker; has room for one
+	drained chan struct{} // has a value when the backend tells this worker to drain
 	closing chan struct{} // closed when no handler runs: report what there is and end
 
 	handling sync.WaitGroup
@@ -81,18 +81,18 @@ func wake(c chan struct{}) {
 	}
 }
 
-// What holds for an engine that names no times.
+// What holds for a backend that names no times.
 const (
 	defaultInterval = 10 * time.Second
 	defaultLease    = 30 * time.Second
 )
 
-// register makes the worker known. It waits for an engine that is not there, and
+// register makes the worker known. It waits for a backend that is not there, and
 // for one that refuses for reasons that may pass; the codes are those that end it.
 func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 	var b backoff
 	for {
-		r, err := s.engine.RegisterWorker(ctx, s.spec())
+		r, err := s.backend.RegisterWorker(ctx, s.spec())
 		if err == nil {
 			s.mu.Lock()
 			s.registration = tasker.Registration{
@@ -114,8 +114,8 @@ func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 	}
 }
 
-// registerAgain follows up an engine that does not know worker id. Leases of
-// that id are lost, as the next heartbeat will tell. Only an engine that does not
+// registerAgain follows up a backend that does not know worker id. Leases of
+// that id are lost, as the next heartbeat will tell. Only a backend that does not
 // want this worker any more ends it.
 func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 	select {
@@ -127,7 +127,7 @@ func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 	if s.id() != id {
 		return // another loop was here first
 	}
-	s.log.WarnContext(ctx, "engine has forgotten this worker, registering again", "worker_uuid", id)
+	s.log.WarnContext(ctx, "backend has forgotten this worker, registering again", "worker_uuid", id)
 	err := s.register(ctx, tasker.Invalid, tasker.Forbidden, tasker.Unauthorized)
 	if err != nil && ctx.Err() == nil {
 		select {

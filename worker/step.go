@@ -33,12 +33,12 @@ type Call struct {
 	Metadata map[string]any
 
 	ctx     context.Context //nolint:containedctx // the handler's, for Dependency
-	engine  Engine
+	backend Backend
 	fetched fetched
 }
 
 func newCall(ctx context.Context, w *Worker, a tasker.Assignment) *Call {
-	c := &Call{Assignment: a, Metadata: map[string]any{}, ctx: ctx, engine: w.engine}
+	c := &Call{Assignment: a, Metadata: map[string]any{}, ctx: ctx, backend: w.backend}
 	c.Log = slog.New(stepHandler{w.log.Handler(), &c.Assignment})
 	return c
 }

@@ -2,19 +2,19 @@
 //
 // Register plain functions by handler name, then run:
 //
-//	w := worker.New(engine, worker.Options{Namespaces: []string{"orders"}})
+//	w := worker.New(backend, worker.Options{Namespaces: []string{"orders"}})
 //	worker.Handle(w, "charge_card", func(ctx context.Context, s *worker.Step[Order]) (Payment, error) {
 //		return gateway.Charge(ctx, s.Input.Card, s.Input.Amount)
 //	})
 //	err := w.Run(ctx) // until ctx ends; then it finishes what it has begun
 //
-// The same handlers run inside the program that holds the engine and, through
+// The same handlers run inside the program that has the engine and, through
 // package client, against a server. An error means: try again later. Say
 // [Permanent] when trying again is useless, and [RetryAfter] when it is useless
 // for a while.
 //
 // A step may be executed more than once, because a worker can fall silent after
-// the deed and before the report. The engine counts one outcome; making the deed
+// the deed and before the report. The backend counts one outcome; making the deed
 // itself repeatable, with [tasker.Assignment.StepUUID] as the key, is the
 // handler's part.
 package worker
@@ -33,9 +33,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// An Engine is where work comes from and results go: the engine in this program
+// A Backend is where work comes from and results go: the engine in this program
 // or, through package client, a server.
-type Engine interface {
+type Backend interface {
 	RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error)
 	Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error)
 	Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error)
@@ -64,15 +64,15 @@ type Options struct {
 
 // A Worker executes steps with the handlers that were registered with it.
 type Worker struct {
-	engine   Engine
+	backend  Backend
 	options  Options
 	log      *slog.Logger
 	handlers map[string]RawHandler
 }
 
-// New returns a worker without handlers. The engine may be nil for a worker that
+// New returns a worker without handlers. The backend may be nil for a worker that
 // only a test calls, through package workertest.
-func New(engine Engine, o Options) *Worker {
+func New(backend Backend, o Options) *Worker {
 	o.Concurrency = cmp.Or(max(o.Concurrency, 0), DefaultConcurrency)
 	o.DrainTimeout = cmp.Or(max(o.DrainTimeout, 0), DefaultDrainTimeout)
 	o.Namespaces = slices.Clone(o.Namespaces)
@@ -83,7 +83,7 @@ func New(engine Engine, o Options) *Worker {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Worker{engine: engine, options: o, log: o.Log, handlers: map[string]RawHandler{}}
+	return &Worker{backend: backend, options: o, log: o.Log, handlers: map[string]RawHandler{}}
 }
 
 // Handlers lists the names that have a handler, in order.
@@ -96,23 +96,23 @@ func (w *Worker) Handlers() []string {
 	return names
 }
 
-// Run executes steps until ctx ends or the engine tells it to drain, and then
+// Run executes steps until ctx ends or the backend tells it to drain, and then
 // drains: it takes no more, lets running handlers finish within DrainTimeout, gives
 // back what it could not finish, reports the rest and leaves. That is a good end and
 // returns nil. Whoever drained the worker wants it ended, and perhaps replaced:
 // starting another is the business of what started this one.
 //
-// An engine that cannot be reached is waited for, and so is one in whose place a
-// proxy answers. Run returns an error when the engine itself refuses the worker, or
+// A backend that cannot be reached is waited for, and so is one in whose place a
+// proxy answers. Run returns an error when the backend itself refuses the worker, or
 // when handlers are still running although they were told to stop.
 //
-// An outcome is reported until the engine has answered, for as long as the program
+// An outcome is reported until the backend has answered, for as long as the program
 // runs, and holds its slot until then; one whose lease is lost is reported once
 // more. A report that fails is sent again apart from all others, in halves down to
 // single outcomes, so that none holds up another.
 func (w *Worker) Run(ctx context.Context) error {
-	if w.engine == nil || len(w.handlers) == 0 {
-		return errors.New("a worker needs an engine and at least one handler before it can run")
+	if w.backend == nil || len(w.handlers) == 0 {
+		return errors.New("a worker needs a backend and at least one handler before it can run")
 	}
 	s := newShift(w)
 	err := s.register(ctx, tasker.Invalid, tasker.TooLarge, tasker.NotFound, tasker.Unauthorized, tasker.Forbidden, tasker.Unsupported)

@@ -21,7 +21,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	server, err := client.New(cmp.Or(os.Getenv("TASKER_URL"), "http://127.0.0.1:8080"))
 	if err == nil {
-		w := worker.New(server.Engine(), worker.Options{Name: "minimal", Namespaces: []string{"greetings"}, Log: log})
+		w := worker.New(server.Backend(), worker.Options{Name: "minimal", Namespaces: []string{"greetings"}, Log: log})
 		worker.Handle(w, "compose", func(_ context.Context, s *worker.Step[guest]) (string, error) {
 			return "Hello, " + s.Input.Who + "!", nil
 		})

@@ -326,13 +326,13 @@ func TestClaimsThatWaitAreAnsweredAtTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := c.Engine().RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"n"}, Handlers: []string{"h"}, MaxConcurrency: 1})
+	w, err := c.Backend().RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"n"}, Handlers: []string{"h"}, MaxConcurrency: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	claimed := make(chan error, 1)
 	go func() {
-		_, err := c.Engine().Claim(t.Context(), w.WorkerUUID, 1, time.Minute)
+		_, err := c.Backend().Claim(t.Context(), w.WorkerUUID, 1, time.Minute)
 		claimed <- err
 	}()
 	<-taken

@@ -76,7 +76,7 @@ var serverEffects = map[string]func(*keyTest){
 		k.set("90")
 		k.create(1)
 		r, c := k.register(k.start())
-		list, err := c.Engine().Claim(k.Context(), r.WorkerUUID, 1, 0)
+		list, err := c.Backend().Claim(k.Context(), r.WorkerUUID, 1, 0)
 		k.must(err)
 		if len(list) != 1 || r.LeaseDuration != 90*time.Second || time.Until(list[0].LeaseExpiresAt) < time.Minute {
 			k.Errorf("the worker is told %v, and has claimed %+v", r.LeaseDuration, list)
@@ -127,7 +127,7 @@ func (k *keyTest) register(s *server) (tasker.Registration, *client.Client) {
 	k.Helper()
 	c, err := client.New(s.url)
 	k.must(err)
-	r, err := c.Engine().RegisterWorker(k.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"n"}, Handlers: []string{"h"}, MaxConcurrency: 1})
+	r, err := c.Backend().RegisterWorker(k.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"n"}, Handlers: []string{"h"}, MaxConcurrency: 1})
 	k.must(err)
 	return r, c
 }

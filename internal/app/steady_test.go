@@ -34,7 +34,7 @@ func registered(t *testing.T, c *client.Client, namespace string) {
 // employ runs a worker until the test ends.
 func employ(t *testing.T, c *client.Client, namespace string, log *words, run func(context.Context) error) {
 	t.Helper()
-	w := worker.New(c.Engine(), worker.Options{Namespaces: []string{namespace}, Concurrency: 4, Log: slog.New(slog.NewTextHandler(log, nil))})
+	w := worker.New(c.Backend(), worker.Options{Namespaces: []string{namespace}, Concurrency: 4, Log: slog.New(slog.NewTextHandler(log, nil))})
 	worker.Handle(w, "run", func(ctx context.Context, _ *worker.Step[json.RawMessage]) (int, error) { return 1, run(ctx) })
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -54,13 +54,13 @@ func (b *bench) register(ctx context.Context) error {
 // A path is one way from a worker to the engine and back.
 type path struct {
 	name   string
-	engine worker.Engine
-	own    func() worker.Engine // makes one for each worker, instead
+	engine worker.Backend
+	own    func() worker.Backend // makes one for each worker, instead
 	create func(ctx context.Context, s shape, n int) error
 }
 
 // forWorker is what the next worker speaks to.
-func (p path) forWorker() worker.Engine {
+func (p path) forWorker() worker.Backend {
 	if p.own != nil {
 		return p.own()
 	}
@@ -112,12 +112,12 @@ type workforce struct {
 
 // A witness sees which outcomes the engine accepts.
 type witness struct {
-	worker.Engine
+	worker.Backend
 	accepted func([]tasker.ID)
 }
 
 func (w witness) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	receipt, err := w.Engine.Report(ctx, id, outcomes, claim)
+	receipt, err := w.Backend.Report(ctx, id, outcomes, claim)
 	if err == nil {
 		w.accepted(receipt.Accepted)
 	}

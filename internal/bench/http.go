@@ -30,7 +30,7 @@ func (b *bench) overHTTP(ctx context.Context, f func(path) error) error {
 	if c, cerr := client.New("http://" + listener.Addr().String()); cerr != nil {
 		err = cerr
 	} else {
-		err = f(path{name: "over HTTP", engine: c.Engine(), create: createOver(c)})
+		err = f(path{name: "over HTTP", engine: c.Backend(), create: createOver(c)})
 	}
 	stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

@@ -139,8 +139,8 @@ const brokerPatience = 30 * time.Second
 func (a *announcer) path() path {
 	return path{
 		name: overRabbitMQ,
-		own: func() worker.Engine {
-			return rabbitmq.NewEngine(a.engine, rabbitmq.Options{URL: a.BrokerURL, Log: a.log})
+		own: func() worker.Backend {
+			return rabbitmq.NewBackend(a.engine, rabbitmq.Options{URL: a.BrokerURL, Log: a.log})
 		},
 		create: createIn(a.engine),
 	}

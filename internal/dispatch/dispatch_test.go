@@ -209,7 +209,7 @@ func (h *house) work(handlers ...string) *counted { return h.workAt(h.url, handl
 func (h *house) workAt(url string, handlers ...string) *counted {
 	h.Helper()
 	c := &counted{Engine: h.engine}
-	w := worker.New(rabbitmq.NewEngine(c, rabbitmq.Options{URL: url}), worker.Options{Namespaces: []string{h.space}, Concurrency: 20})
+	w := worker.New(rabbitmq.NewBackend(c, rabbitmq.Options{URL: url}), worker.Options{Namespaces: []string{h.space}, Concurrency: 20})
 	for _, name := range handlers {
 		worker.Handle(w, name, func(context.Context, *worker.Step[json.RawMessage]) (string, error) { return "done", nil })
 	}
@@ -577,7 +577,7 @@ func TestABusyWorkerKeepsNothingFromOthers(t *testing.T) {
 	h := newHouse(t, options{})
 	h.template("only", "run")
 	release := make(chan struct{})
-	busy := worker.New(rabbitmq.NewEngine(h.engine, rabbitmq.Options{URL: h.url}), worker.Options{Namespaces: []string{h.space}, Concurrency: 3})
+	busy := worker.New(rabbitmq.NewBackend(h.engine, rabbitmq.Options{URL: h.url}), worker.Options{Namespaces: []string{h.space}, Concurrency: 3})
 	worker.Handle(busy, "run", func(ctx context.Context, _ *worker.Step[json.RawMessage]) (string, error) {
 		select {
 		case <-release:

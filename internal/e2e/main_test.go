@@ -91,9 +91,9 @@ func work(url string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	var engine worker.Engine = c.Engine()
+	var engine worker.Backend = c.Backend()
 	if broker := os.Getenv(brokerEnv); broker != "" {
-		engine = rabbitmq.NewEngine(c.Engine(), rabbitmq.Options{URL: broker, Log: log})
+		engine = rabbitmq.NewBackend(c.Backend(), rabbitmq.Options{URL: broker, Log: log})
 	}
 	w := worker.New(engine, worker.Options{
 		Name: workerName(os.Getpid()), Namespaces: []string{cmp.Or(os.Getenv(namespaceEnv), "order_processing")}, Concurrency: 8, Log: log,

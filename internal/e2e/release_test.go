@@ -25,7 +25,7 @@ import (
 func main() {
 	_, err := embedded.Open(context.Background(), embedded.Options{})
 	c, _ := client.New("http://127.0.0.1:1")
-	worker.New(c.Engine(), worker.Options{Name: "outside", Namespaces: []string{"a"}})
+	worker.New(c.Backend(), worker.Options{Name: "outside", Namespaces: []string{"a"}})
 	fmt.Println("ran:", err != nil)
 }
 `

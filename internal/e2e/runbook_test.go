@@ -317,7 +317,7 @@ func (s *situation) stand(d time.Duration, list ...tasker.ID) {
 // ship starts a worker for what nobody worked on, until the test ends.
 func (s *situation) ship() {
 	s.t.Helper()
-	w := worker.New(s.client.Engine(), worker.Options{Name: "shipping", Namespaces: []string{"shipping"}})
+	w := worker.New(s.client.Backend(), worker.Options{Name: "shipping", Namespaces: []string{"shipping"}})
 	worker.Handle(w, "echo", func(context.Context, *worker.Step[map[string]any]) (string, error) { return "shipped", nil })
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	done := make(chan error, 1)

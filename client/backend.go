@@ -14,16 +14,16 @@ import (
 // longestWait is the longest that a server lets a claim wait.
 const longestWait = time.Minute
 
-// An Engine is a server as a worker of package worker needs it: the same methods
+// A Backend is a server as a worker of package worker needs it: the same methods
 // as the engine inside a program has, over HTTP.
-type Engine struct{ client *Client }
+type Backend struct{ client *Client }
 
-// Engine returns the server as a worker's engine.
-func (c *Client) Engine() *Engine { return &Engine{client: c} }
+// Backend returns the server as the backend of a worker.
+func (c *Client) Backend() *Backend { return &Backend{client: c} }
 
 // RegisterWorker makes a worker known.
-func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
-	answer, err := e.client.RegisterWorker(ctx, apiv1.RegisterWorker{
+func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
+	answer, err := b.client.RegisterWorker(ctx, apiv1.RegisterWorker{
 		Name: w.Name, Namespaces: w.Namespaces, Handlers: w.Handlers, Version: w.Version, MaxConcurrency: w.MaxConcurrency,
 	})
 	if err != nil {
@@ -40,9 +40,9 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 
 // Claim takes up to limit steps, and waits for the first of them up to wait, a
 // minute at most.
-func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
+func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	wait = max(0, min(wait, longestWait))
-	answer, err := e.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
+	answer, err := b.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
 	if err != nil {
 		return nil, heard(err)
 	}
@@ -51,12 +51,12 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 
 // TakeSteps takes those of the steps, which the message broker announced, that are
 // still enqueued and that the worker can execute.
-func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
+func (b *Backend) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
 	q := apiv1.TakeSteps{Steps: make([]apiv1.StepRef, len(steps))}
 	for i, s := range steps {
 		q.Steps[i] = apiv1.StepRef{TaskUUID: s.TaskUUID.String(), StepUUID: s.StepUUID.String()}
 	}
-	answer, err := e.client.Take(ctx, worker, q)
+	answer, err := b.client.Take(ctx, worker, q)
 	if err != nil {
 		return nil, heard(err)
 	}
@@ -64,8 +64,8 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 }
 
 // Heartbeat extends leases.
-func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
-	answer, err := e.client.Heartbeat(ctx, worker, spellLeases(leases))
+func (b *Backend) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+	answer, err := b.client.Heartbeat(ctx, worker, spellLeases(leases))
 	if err != nil {
 		return tasker.Beat{}, heard(err)
 	}
@@ -86,7 +86,7 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 }
 
 // Report delivers outcomes and takes up to claim steps of the next work.
-func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+func (b *Backend) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	q := apiv1.ReportResults{Results: make([]apiv1.Result, len(outcomes))}
 	for i, o := range outcomes {
 		q.Results[i] = spellOutcome(o)
@@ -94,7 +94,7 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 	if claim > 0 {
 		q.Claim = &apiv1.ClaimSteps{Max: claim}
 	}
-	answer, err := e.client.Report(ctx, worker, q)
+	answer, err := b.client.Report(ctx, worker, q)
 	if err != nil {
 		return tasker.Receipt{}, heard(err)
 	}
@@ -117,8 +117,8 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 }
 
 // Release gives steps back that were not begun.
-func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
-	answer, err := e.client.Release(ctx, worker, spellLeases(leases))
+func (b *Backend) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
+	answer, err := b.client.Release(ctx, worker, spellLeases(leases))
 	if err != nil {
 		return nil, nil, heard(err)
 	}
@@ -133,20 +133,20 @@ func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.
 }
 
 // StepResult returns the result of a step as later steps receive it.
-func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
-	return e.client.StepResult(ctx, task, step)
+func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
+	return b.client.StepResult(ctx, task, step)
 }
 
 // DrainWorker has a worker get no new work. The error is NotFound when the server
 // does not know the worker, or is too old to know what draining is.
-func (e *Engine) DrainWorker(ctx context.Context, worker tasker.ID) error {
-	_, err := e.client.DrainWorker(ctx, worker)
+func (b *Backend) DrainWorker(ctx context.Context, worker tasker.ID) error {
+	_, err := b.client.DrainWorker(ctx, worker)
 	return heard(err)
 }
 
 // LeaveWorker makes a worker unknown.
-func (e *Engine) LeaveWorker(ctx context.Context, worker tasker.ID) error {
-	return heard(e.client.LeaveWorker(ctx, worker))
+func (b *Backend) LeaveWorker(ctx context.Context, worker tasker.ID) error {
+	return heard(b.client.LeaveWorker(ctx, worker))
 }
 
 func spellLeases(leases []tasker.Lease) apiv1.Leases {

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // A worker can run on a server as it does on an engine.
-var _ worker.Engine = (*client.Engine)(nil)
+var _ worker.Backend = (*client.Backend)(nil)
 
 const greetings = `
 namespace_name: greetings
@@ -94,7 +94,7 @@ func parse(t *testing.T, id string) tasker.ID {
 }
 
 // claimOne claims the one step that waits.
-func claimOne(t *testing.T, e *client.Engine, w tasker.ID) tasker.Assignment {
+func claimOne(t *testing.T, e *client.Backend, w tasker.ID) tasker.Assignment {
 	t.Helper()
 	list := must(e.Claim(t.Context(), w, 5, 10*time.Second)).or(t)
 	if len(list) != 1 {
@@ -103,7 +103,7 @@ func claimOne(t *testing.T, e *client.Engine, w tasker.ID) tasker.Assignment {
 	return list[0]
 }
 
-func register(t *testing.T, e *client.Engine) tasker.ID {
+func register(t *testing.T, e *client.Backend) tasker.ID {
 	t.Helper()
 	r := must(e.RegisterWorker(t.Context(), tasker.WorkerSpec{
 		Name: "w", Namespaces: []string{"greetings"}, Handlers: []string{"ask", "greet"}, MaxConcurrency: 4,
@@ -117,7 +117,7 @@ func register(t *testing.T, e *client.Engine) tasker.ID {
 func TestTaskFromSubmissionToEnd(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), newServer(t)
-	e := c.Engine()
+	e := c.Backend()
 	w := register(t, e)
 	created := must(c.CreateTask(ctx, apiv1.CreateTask{
 		Namespace: "greetings", Name: "greet", Context: json.RawMessage(`{"who": "you"}`), IdempotencyKey: "k", Tags: []string{"a"},
@@ -190,7 +190,7 @@ func TestTaskFromSubmissionToEnd(t *testing.T) {
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), newServer(t)
-	e := c.Engine()
+	e := c.Backend()
 	w := register(t, e)
 	must(c.CreateTask(ctx, apiv1.CreateTask{Namespace: "greetings", Name: "greet"})).or(t)
 	if list := must(c.Queues(ctx, "greetings", 0)).or(t); len(list) != 1 || list[0].Queued != 1 || list[0].LiveWorkers != 1 {
@@ -224,7 +224,7 @@ func TestDrain(t *testing.T) {
 func TestInvestigationFromFailureToRepair(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), newServer(t)
-	e := c.Engine()
+	e := c.Backend()
 	w := register(t, e)
 	created := must(c.CreateTasks(ctx, []apiv1.CreateTask{{Namespace: "greetings", Name: "greet"}})).or(t)
 	task := parse(t, created.Tasks[0].TaskUUID)
@@ -304,7 +304,7 @@ func TestTemplatesAndServer(t *testing.T) {
 	if got := must(c.Health(ctx)).or(t); got.Version != "9.8.7" {
 		t.Errorf("version %s", got.Version)
 	}
-	register(t, c.Engine())
+	register(t, c.Backend())
 	if list := must(c.Workers(ctx, client.Page{})).or(t); len(list.Workers) != 1 {
 		t.Errorf("%d workers, want 1", len(list.Workers))
 	}

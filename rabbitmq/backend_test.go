@@ -57,7 +57,7 @@ func runOne(t *testing.T, e *engine.Engine, o rabbitmq.Options) {
 	if _, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "only"}}); err != nil {
 		t.Fatal(err)
 	}
-	w := worker.New(rabbitmq.NewEngine(e, o), worker.Options{Namespaces: []string{space}})
+	w := worker.New(rabbitmq.NewBackend(e, o), worker.Options{Namespaces: []string{space}})
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	done := false
@@ -86,7 +86,7 @@ func TestWhileTheBrokerIsAwayTheWorkerAsks(t *testing.T) {
 func TestAURLThatIsNoneIsRefusedWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	e := newServer(t, broker(t))
-	w := worker.New(rabbitmq.NewEngine(e, rabbitmq.Options{URL: "http://me:secret@broker"}), worker.Options{Namespaces: []string{space}})
+	w := worker.New(rabbitmq.NewBackend(e, rabbitmq.Options{URL: "http://me:secret@broker"}), worker.Options{Namespaces: []string{space}})
 	worker.Handle(w, "run", func(context.Context, *worker.Step[json.RawMessage]) (string, error) { return "", nil })
 	err := w.Run(t.Context())
 	if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "amqp://") || strings.Contains(err.Error(), "secret") {
