@@ -155,7 +155,7 @@ type Rejection struct {
 	Message  string
 }
 
-// StepAction is what an operator may do to a step (seed 000, "Manually Resolve Step").
+// StepAction is what an operator may do to a step.
 type StepAction string
 
 // The actions.
@@ -164,6 +164,15 @@ const (
 	ResolveManually  StepAction = "resolve_manually"
 	CompleteManually StepAction = "complete_manually"
 )
+
+// A StepRefusal is the details of a Conflict about an action on a step: the states
+// that do not allow it, and the actions that they do allow.
+type StepRefusal struct {
+	TaskState      TaskState    `json:"task_state"`
+	StepState      StepState    `json:"step_state"`
+	AllowedActions []StepAction `json:"allowed_actions"` // empty: none
+	NeedsInterrupt bool         `json:"needs_interrupt"` // these actions need interrupt
+}
 
 // An Operation is a step action with who does it and why.
 type Operation struct {

@@ -16,7 +16,7 @@ type Error struct {
 type ErrorBody struct {
 	Code    string `json:"code" doc:"UPPER_SNAKE, stable."`
 	Message string `json:"message" doc:"What is wrong, where, and what to do."`
-	Details any    `json:"details,omitempty" doc:"A list of faults, the id of a conflicting thing, or nothing."`
+	Details any    `json:"details,omitempty" doc:"A list of faults, the id of a conflicting thing, the actions that a step allows, or nothing."`
 }
 
 func utc(t *time.Time) *time.Time {

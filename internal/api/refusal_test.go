@@ -193,7 +193,12 @@ func TestBadInput(t *testing.T) {
 		{"no completed_by", "PATCH", failed, `{"action_type":"complete_manually","reason":"r","completion_data":{"result":1}}`, nil, 400, "INVALID", "completed_by: is missing"},
 		{"complete a step that waits", "PATCH", waits, `{"action_type":"reset_for_retry","reason":"r","reset_by":"ann"}`, nil, 409, "CONFLICT", "is pending"},
 		{"a step in the hands of a worker", "PATCH", held, resolve, nil, 409, "CONFLICT", "interrupt"},
-		{"a completion of what is not external", "POST", failed + "/completion", `{"success":true}`, nil, 409, "CONFLICT", ""},
+		{"an action that is not allowed lists those that are", "PATCH", waits, `{"action_type":"reset_for_retry","reason":"r","reset_by":"ann"}`, nil, 409, "CONFLICT",
+			`"details":{"task_state":"error","step_state":"pending","allowed_actions":["resolve_manually","complete_manually"],"needs_interrupt":false}`},
+		{"an action that needs interrupt lists those that do", "PATCH", held, resolve, nil, 409, "CONFLICT",
+			`"allowed_actions":["reset_for_retry","resolve_manually","complete_manually"],"needs_interrupt":true}`},
+		{"a completion of what is not external", "POST", failed + "/completion", `{"success":true}`, nil, 409, "CONFLICT",
+			`"allowed_actions":["reset_for_retry","resolve_manually","complete_manually"],"needs_interrupt":false}`},
 		{"a completion without success", "POST", failed + "/completion", `{"result":1}`, nil, 400, "INVALID", "success: is missing"},
 		{"a completion with both", "POST", failed + "/completion", `{"success":true,"error":{"message":"x"}}`, nil, 400, "INVALID", "although success"},
 

@@ -128,7 +128,8 @@ func (s *server) stepRoutes() []*route {
 			method: "PATCH", path: stepPath, id: "operateStep", tag: "steps",
 			summary: "Reset, resolve or complete a step by hand",
 			about: "For operators. The task goes on in the same transaction; the answer is the step as the action left it. " +
-				"A step or a task whose state does not allow the action is a CONFLICT that says what is possible. A step that a worker holds needs interrupt. " +
+				"When the state of the step or of the task does not allow the action, the answer is a CONFLICT whose details have task_state, step_state, allowed_actions " +
+				"and needs_interrupt. A step that is queued or that a worker holds needs interrupt. " +
 				"Under an Idempotency-Key the same request again applies nothing and answers with the step as it is.",
 			keyed:   true,
 			body:    stepAction{},

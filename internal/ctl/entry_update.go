@@ -2,7 +2,7 @@ package ctl
 
 import (
 	"context"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,7 +123,10 @@ func (p *program) updateEntry(c *cobra.Command, id tasker.ID, u apiv1.UpdateEntr
 			field{"Resolved by", resolver(e.Entry)}, field{"Current task state", e.CurrentTaskState},
 		)
 		for _, w := range e.Warnings {
-			p.warn("%s", clean(inCommands(w, e.Entry)))
+			p.warn("%s", clean(w))
+		}
+		if len(e.Warnings) > 0 && e.CurrentTaskState == string(tasker.TaskError) {
+			fmt.Fprintf(p.err, "  tasker-ctl task reset-step %s %s --reason …\n", clean(e.TaskUUID), clean(or(e.StepUUID, "STEP")))
 		}
 	})
 }
@@ -145,15 +148,4 @@ func openEntryOf(ctx context.Context, api *client.Client, task tasker.ID) (taske
 		return id, tasker.Errorf(tasker.Internal, "the server answered without the id of the investigation")
 	}
 	return id, nil
-}
-
-// inCommands returns a warning of the server with a command in place of the
-// request that it names.
-func inCommands(warning string, e apiv1.Entry) string {
-	before, after, found := strings.Cut(warning, "(PATCH /v1/")
-	_, after, closed := strings.Cut(after, ")")
-	if !found || !closed {
-		return warning
-	}
-	return before + "(tasker-ctl task reset-step " + e.TaskUUID + " " + or(e.StepUUID, "STEP") + " --reason …)" + after
 }

@@ -174,7 +174,8 @@ func (p *program) mayGoOn(shown int, page client.Page) {
 	}
 }
 
-// An advised is an error with lines for a person: which commands help.
+// An advised is an error with lines for a person in place of its details: which
+// commands help.
 type advised struct {
 	error
 	lines []string
@@ -210,6 +211,9 @@ func (p *program) complain(command string, err error) {
 		}
 	}
 	fmt.Fprintln(p.err, p.paint(p.err, red, "Error:"), clean(body.Message))
+	if advice.lines != nil {
+		body.Details = nil
+	}
 	for _, line := range detailLines(body.Details) {
 		if !strings.Contains(clean(body.Message), clean(line)) {
 			fmt.Fprintln(p.err, "  "+clean(line))

@@ -2,15 +2,15 @@ package ctl
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/lifecycle"
 )
 
 func (p *program) stepsCommand() *cobra.Command {
@@ -196,11 +196,8 @@ func (p *program) operate(c *cobra.Command, args []string, o operation, data *ap
 		return err
 	}
 	s, err := api.ActOnStep(c.Context(), task, step, a)
-	if tasker.CodeOf(err) == tasker.Conflict {
-		return p.advise(c, task, step, err)
-	}
 	if err != nil {
-		return err
+		return advise(task, step, o.action, err)
 	}
 	return p.show(s, func() {
 		p.done("%s", o.success)
@@ -208,37 +205,44 @@ func (p *program) operate(c *cobra.Command, args []string, o operation, data *ap
 	})
 }
 
-// advise adds to the refusal of an action what helps: commands in place of the
-// actions that the refusal names.
-func (p *program) advise(c *cobra.Command, task, step tasker.ID, refusal error) error {
-	s, err := p.client.Step(c.Context(), task, step)
-	if err != nil {
-		return refusal // which has all that is known
+// commands are the step actions on the command line.
+var commands = map[tasker.StepAction]string{
+	tasker.ResetForRetry:    "reset-step %s %s --reason …",
+	tasker.ResolveManually:  "resolve-step %s %s --reason …",
+	tasker.CompleteManually: "complete-step %s %s --result … --reason …",
+}
+
+// advise adds to the refusal of an action the commands for the actions that the
+// refusal lists as allowed.
+func advise(task, step tasker.ID, action tasker.StepAction, refusal error) error {
+	var known *tasker.Error
+	var r tasker.StepRefusal
+	if !errors.As(refusal, &known) || !decode(known.Details, &r) || r.AllowedActions == nil {
+		return refusal
 	}
-	var lines []string
-	if s.CurrentState == string(tasker.StepEnqueued) {
+	lines := []string{}
+	if r.StepState == tasker.StepEnqueued && len(r.AllowedActions) > 0 {
 		lines = append(lines, "it waits for a worker: tasker-ctl worker list")
 	}
+	if r.NeedsInterrupt && slices.Contains(r.AllowedActions, action) {
+		return advised{refusal, append(lines, "to take it away all the same, add --interrupt")}
+	}
 	interrupt := ""
-	if lifecycle.Held(tasker.StepState(s.CurrentState)) {
+	if r.NeedsInterrupt {
 		interrupt = " --interrupt"
 	}
-	for _, a := range []struct {
-		action tasker.StepAction
-		rest   string
-	}{
-		{tasker.ResetForRetry, "reset-step %s %s --reason …"},
-		{tasker.ResolveManually, "resolve-step %s %s --reason …"},
-		{tasker.CompleteManually, "complete-step %s %s --result … --reason …"},
-	} {
-		if strings.Contains(refusal.Error(), string(a.action)) {
-			lines = append(lines, fmt.Sprintf("tasker-ctl task "+a.rest, task, step)+interrupt)
+	for _, a := range r.AllowedActions {
+		if command, ok := commands[a]; ok {
+			lines = append(lines, fmt.Sprintf("tasker-ctl task "+command, task, step)+interrupt)
 		}
 	}
-	if len(lines) < 2 && strings.Contains(refusal.Error(), "interrupt") {
-		lines = append(lines, "to take it away all the same, add --interrupt")
-	}
 	return advised{refusal, lines}
+}
+
+// decode reads the details of an error into v.
+func decode(details, v any) bool {
+	doc, err := json.Marshal(details)
+	return err == nil && json.Unmarshal(doc, v) == nil
 }
 
 func (p *program) resetCommand() *cobra.Command {

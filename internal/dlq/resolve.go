@@ -306,8 +306,7 @@ func warnings(done update, u tasker.EntryUpdate) []string {
 	default:
 		return nil
 	}
-	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps (PATCH /v1/tasks/%s/workflow_steps/{step_uuid}), "+
-		"or give it up as permanently_failed", e.TaskUUID, why, e.TaskUUID)}
+	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps, or give it up as permanently_failed", e.TaskUUID, why)}
 }
 
 // Open opens an investigation because a person asks for one. The task goes on as
@@ -331,8 +330,12 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.EntryOpenin
 		if err != nil {
 			return err
 		}
-		if err := tx.RefuseWrittenOff(ctx, task); err != nil {
+		writtenOff, err := tx.WrittenOff(ctx, task)
+		if err != nil {
 			return err
+		}
+		if writtenOff {
+			return lifecycle.WrittenOff(task)
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,

@@ -18,13 +18,6 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 	return e.db.CancelTask(ctx, task, postgres.Operator{Actor: actor, Reason: reason})
 }
 
-// events are what the actions do to a step.
-var events = map[tasker.StepAction]lifecycle.StepEvent{
-	tasker.ResetForRetry:    lifecycle.Reset,
-	tasker.ResolveManually:  lifecycle.Resolve,
-	tasker.CompleteManually: lifecycle.CompleteByHand,
-}
-
 // OperateStep does what an operator decided about a step, and lets the task go on
 // in the same transaction (design.md, section 6). It returns the step as the
 // action left it; a step that was reset is enqueued right after. The error is a
@@ -34,8 +27,9 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 		return tasker.Step{}, err
 	}
 	v := verdict{Conclusion: postgres.Conclusion{
-		TaskUUID: task, StepUUID: step, Event: events[op.Action], Actor: op.Actor, Reason: op.Reason, RaiseFence: true,
+		TaskUUID: task, StepUUID: step, Actor: op.Actor, Reason: op.Reason, RaiseFence: true,
 	}}
+	v.Event, _ = lifecycle.ActionEvent(op.Action)
 	if op.Action == tasker.CompleteManually {
 		var err error
 		if v.Body, v.ResultSize, err = resultBody(op.Result, op.Metadata); err != nil {
@@ -54,7 +48,7 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 			left, err = tx.Step(ctx, task, step)
 			return err
 		}
-		if err := e.mayOperate(ctx, tx, &v, op.Interrupt); err != nil {
+		if err := mayOperate(ctx, tx, &v, op); err != nil {
 			return err
 		}
 		concluded, err := tx.ConcludeSteps(ctx, []postgres.Conclusion{v.Conclusion})
@@ -102,7 +96,7 @@ func repairOf(v verdict, name string, op tasker.Operation) postgres.Repair {
 
 func checkOperation(op tasker.Operation) error {
 	var faults []tasker.Fault
-	if _, ok := events[op.Action]; !ok {
+	if _, ok := lifecycle.ActionEvent(op.Action); !ok {
 		faults = append(faults, tasker.Fault{Path: "action_type", Message: "must be reset_for_retry, resolve_manually or complete_manually"})
 	}
 	if wrong := textFault(op.Reason, 20_000, true); wrong != "" {
@@ -123,71 +117,33 @@ func checkOperation(op tasker.Operation) error {
 	return nil
 }
 
-// mayOperate locks the task and the step and fills in where the step stands, or
-// says why nothing may be done to it.
-func (e *Engine) mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, interrupt bool) error {
-	mark, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
+// mayOperate locks the task and the step and fills in the state and the fence of
+// the step, or returns why the action is not allowed.
+func mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, op tasker.Operation) error {
+	target, fence, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
 	if err != nil {
 		return err
 	}
-	v.From, v.Fence = tasker.StepState(mark.State), mark.Fence
-	if v.To, err = lifecycle.Step.Next(v.From, v.Event); err != nil {
-		return tasker.Errorf(tasker.Conflict, "step %s is %s%s: %s", v.StepUUID, v.From, whatItWaitsFor(v.From), whatIsPossible(v.From))
-	}
-	if lifecycle.Held(v.From) && !interrupt {
-		return tasker.Errorf(tasker.Conflict,
-			"step %s is %s and goes on by itself: to take it away, say interrupt; what a worker reports of it then is refused", v.StepUUID, v.From)
-	}
-	return nil
+	v.From, v.Fence = target.Step, fence
+	v.To, err = target.Next(op.Action, op.Interrupt)
+	return err
 }
 
-// lockStep locks a task that is under way and not written off, and one of its steps.
-func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (postgres.Mark, error) {
-	state, err := tx.TaskState(ctx, task)
-	if err != nil {
-		return postgres.Mark{}, err
+// lockStep locks a task and one of its steps and returns what decides about
+// actions on it, and its fence.
+func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (lifecycle.Target, int64, error) {
+	t := lifecycle.Target{TaskUUID: task, StepUUID: step}
+	var err error
+	if t.Task, err = tx.TaskState(ctx, task); err != nil {
+		return t, 0, err
 	}
 	mark, err := tx.Mark(ctx, task, step)
 	if err != nil {
-		return postgres.Mark{}, err
+		return t, 0, err
 	}
-	if err := tx.RefuseWrittenOff(ctx, task); err != nil {
-		return postgres.Mark{}, err
-	}
-	switch state {
-	case tasker.TaskComplete, tasker.TaskCancelled:
-		return postgres.Mark{}, tasker.Errorf(tasker.Conflict, "task %s is %s: nothing can be done to its steps any more", task, state)
-	case tasker.TaskPending:
-		return postgres.Mark{}, tasker.Errorf(tasker.Conflict, "task %s has not started yet: wait for its start time, or cancel it", task)
-	default:
-		return mark, nil
-	}
-}
-
-// whatItWaitsFor says what a step that needs no repair waits for.
-func whatItWaitsFor(s tasker.StepState) string {
-	switch s {
-	case tasker.StepEnqueued:
-		return " and waits for a worker"
-	case tasker.StepPending:
-		return " and waits for its dependencies, or for an answer from outside"
-	default:
-		return ""
-	}
-}
-
-// whatIsPossible names the actions that a state accepts.
-func whatIsPossible(s tasker.StepState) string {
-	var possible []string
-	for _, a := range []tasker.StepAction{tasker.ResetForRetry, tasker.ResolveManually, tasker.CompleteManually} {
-		if _, err := lifecycle.Step.Next(s, events[a]); err == nil {
-			possible = append(possible, string(a))
-		}
-	}
-	if len(possible) == 0 {
-		return "no action is possible"
-	}
-	return "possible are " + strings.Join(possible, ", ")
+	t.Step = tasker.StepState(mark.State)
+	t.WrittenOff, err = tx.WrittenOff(ctx, task)
+	return t, mark.Fence, err
 }
 
 // CompleteExternal ends an external step with an outcome from outside, and lets
@@ -250,23 +206,25 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (
 	if before.State != string(tasker.StepPending) && bytes.Equal(before.ReportDigest, v.Digest) {
 		return true, nil
 	}
-	mark, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
+	target, fence, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
 	if err != nil {
+		return false, err
+	}
+	if err := target.TaskRefusal(); err != nil {
 		return false, err
 	}
 	s, err := tx.Step(ctx, v.TaskUUID, v.StepUUID)
 	if err != nil {
 		return false, err
 	}
-	v.From, v.Fence = s.State, mark.Fence
+	v.From, v.Fence = s.State, fence
 	switch next, err := lifecycle.Step.Next(s.State, v.Event); {
 	case s.Type != tasker.ExternalStep:
-		return false, tasker.Errorf(tasker.Conflict,
-			"step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)
+		return false, target.Refusal("step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)
 	case err != nil:
-		return false, tasker.Errorf(tasker.Conflict, "external step %s is %s already", s.Name, s.State)
+		return false, target.Refusal("external step %s is %s already", s.Name, s.State)
 	case !s.DependenciesSatisfied:
-		return false, tasker.Errorf(tasker.Conflict, "external step %s still waits for %d of its %d dependencies",
+		return false, target.Refusal("external step %s still waits for %d of its %d dependencies",
 			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)
 	default:
 		v.To = next

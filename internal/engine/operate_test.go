@@ -96,8 +96,8 @@ func TestActionsThatAreRefused(t *testing.T) {
 		code tasker.Code
 		says string
 	}{
-		{"a complete step", h.step(task, "one").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is complete: no action is possible"},
-		{"a reset of a pending step", h.step(task, "three").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is pending and waits for its dependencies, or for an answer from outside: possible are resolve_manually, complete_manually"},
+		{"a complete step", h.step(task, "one").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is complete: no action is allowed"},
+		{"a reset of a pending step", h.step(task, "three").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is pending and waits for its dependencies, or for an answer from outside: allowed are resolve_manually, complete_manually"},
 		{"a step of nobody", tasker.NewID(), operation(tasker.ResetForRetry), tasker.NotFound, "has no step"},
 		{"an action that there is not", two, tasker.Operation{Action: "retry", Actor: "a", Reason: "r"}, tasker.Invalid, "action_type: must be"},
 		{"nobody", two, tasker.Operation{Action: tasker.ResetForRetry, Reason: "r"}, tasker.Invalid, "actor: is missing"},

@@ -381,20 +381,16 @@ func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
 	return n, nil
 }
 
-// RefuseWrittenOff is a Conflict when an investigation of the task has ended as
-// permanently_failed: then only a new task can take its place.
-func (tx *Tx) RefuseWrittenOff(ctx context.Context, task tasker.ID) error {
+// WrittenOff reports whether an investigation of the task has ended as
+// permanently_failed.
+func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
 	var is bool
 	err := tx.QueryRow(ctx, `
 		SELECT EXISTS (
 			SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'permanently_failed'
 		)`, task).Scan(&is)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look for a permanent failure: %w", err)
-	case is:
-		return tasker.Errorf(tasker.Conflict,
-			"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", task)
+	if err != nil {
+		return false, fmt.Errorf("look for a permanent failure of task %s: %w", task, err)
 	}
-	return nil
+	return is, nil
 }

@@ -1,0 +1,123 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+)
+
+// StepActions lists the actions of an operator.
+func StepActions() []tasker.StepAction {
+	return []tasker.StepAction{tasker.ResetForRetry, tasker.ResolveManually, tasker.CompleteManually}
+}
+
+// ActionEvent returns the event by which an action moves a step; false for an
+// action that does not exist.
+func ActionEvent(a tasker.StepAction) (StepEvent, bool) {
+	return StepEvent(a), slices.Contains(StepActions(), a) // they have the same names
+}
+
+// A Target is what decides which actions an operator may take on a step.
+type Target struct {
+	TaskUUID, StepUUID tasker.ID
+
+	Task       tasker.TaskState
+	Step       tasker.StepState
+	WrittenOff bool // an investigation of the task ended as permanently_failed
+}
+
+// Next returns the state to which an action leads the step. The error is a
+// Conflict whose details are a [tasker.StepRefusal].
+func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, error) {
+	if err := t.TaskRefusal(); err != nil {
+		return "", err
+	}
+	event, _ := ActionEvent(a)
+	to, err := Step.Next(t.Step, event)
+	if err != nil {
+		return "", t.Refusal("step %s is %s%s: %s", t.StepUUID, t.Step, waitsFor(t.Step), allowedText(t.Allowed()))
+	}
+	if Held(t.Step) && !interrupt {
+		return "", t.Refusal("step %s is %s and goes on by itself: to take it from the queue or from its worker, say interrupt; "+
+			"what a worker reports of it then is rejected", t.StepUUID, t.Step)
+	}
+	return to, nil
+}
+
+// TaskRefusal returns why no step of the task accepts an action, nil when the
+// state of the step decides. The error is as that of [Target.Next].
+func (t Target) TaskRefusal() error {
+	if why := t.taskRefusal(); why != "" {
+		return t.Refusal("%s", why)
+	}
+	return nil
+}
+
+func (t Target) taskRefusal() string {
+	switch {
+	case t.WrittenOff:
+		return WrittenOff(t.TaskUUID).Message
+	case t.Task == tasker.TaskComplete || t.Task == tasker.TaskCancelled:
+		return fmt.Sprintf("task %s is %s: nothing can be done to its steps any more", t.TaskUUID, t.Task)
+	case t.Task == tasker.TaskPending:
+		return fmt.Sprintf("task %s has not started yet: wait for its start time, or cancel it", t.TaskUUID)
+	default:
+		return ""
+	}
+}
+
+// Refusal returns a Conflict whose details are the states and what they allow.
+func (t Target) Refusal(format string, args ...any) *tasker.Error {
+	allowed := t.Allowed()
+	return tasker.Errorf(tasker.Conflict, format, args...).WithDetails(tasker.StepRefusal{
+		TaskState: t.Task, StepState: t.Step, AllowedActions: allowed, NeedsInterrupt: len(allowed) > 0 && Held(t.Step),
+	})
+}
+
+// Allowed lists the actions that the states of task and step allow, with or
+// without interrupt.
+func (t Target) Allowed() []tasker.StepAction {
+	allowed := []tasker.StepAction{}
+	if t.taskRefusal() != "" {
+		return allowed
+	}
+	for _, a := range StepActions() {
+		event, _ := ActionEvent(a)
+		if _, err := Step.Next(t.Step, event); err == nil {
+			allowed = append(allowed, a)
+		}
+	}
+	return allowed
+}
+
+// WrittenOff returns the Conflict about a task whose investigation ended as
+// permanently_failed: only a new task can take its place.
+func WrittenOff(task tasker.ID) *tasker.Error {
+	return tasker.Errorf(tasker.Conflict,
+		"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", task)
+}
+
+// waitsFor says what a step that needs no repair waits for.
+func waitsFor(s tasker.StepState) string {
+	switch s {
+	case tasker.StepEnqueued:
+		return " and waits for a worker"
+	case tasker.StepPending:
+		return " and waits for its dependencies, or for an answer from outside"
+	default:
+		return ""
+	}
+}
+
+func allowedText(list []tasker.StepAction) string {
+	if len(list) == 0 {
+		return "no action is allowed"
+	}
+	names := make([]string, len(list))
+	for i, a := range list {
+		names[i] = string(a)
+	}
+	return "allowed are " + strings.Join(names, ", ")
+}
