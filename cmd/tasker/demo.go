@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,13 +13,14 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/demo"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/worker"
 )
 
-// demoOptions is what the flags of the demo say.
+// demoOptions has the flags of the demo.
 type demoOptions struct {
 	on     bool
 	orders int
@@ -28,21 +28,21 @@ type demoOptions struct {
 }
 
 func (o *demoOptions) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&o.on, "demo", false, "open a small shop to look at the engine with")
-	c.Flags().IntVar(&o.orders, "demo-orders", 0, "orders that the shop gets (0: without end)")
-	c.Flags().DurationVar(&o.every, "demo-every", 3*time.Second, "rest between two orders")
+	c.Flags().BoolVar(&o.on, "demo", false, "run a small shop to try the engine with")
+	c.Flags().IntVar(&o.orders, "demo-orders", 0, "orders that the shop gets (0: no end)")
+	c.Flags().DurationVar(&o.every, "demo-every", 3*time.Second, "time between two orders")
 }
 
-// switches is where the faults of the demo are switched over HTTP.
+// switches is the path under which the faults of the demo are switched.
 const switches = "/demo/faults"
 
-// check says what is wrong with the flags.
+// check returns what is wrong with the flags.
 func (o *demoOptions) check(c *cobra.Command) error {
 	switch {
 	case !o.on && (c.Flags().Changed("demo-orders") || c.Flags().Changed("demo-every")):
-		return usageError{c.CommandPath(), errors.New("--demo-orders and --demo-every are for the demo: say --demo too")}
+		return cli.Usagef("--demo-orders and --demo-every are for the demo: give --demo too")
 	case o.every <= 0 || o.orders < 0:
-		return usageError{c.CommandPath(), errors.New("--demo-every must be more than nothing, and --demo-orders not negative")}
+		return cli.Usagef("--demo-every must be more than 0, not %s, and --demo-orders not negative, not %d", o.every, o.orders)
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func (o *demoOptions) prepare(server *app.Options) {
 	server.Beside = s.run
 }
 
-// A shop is the demo at work.
+// A shop is the running demo.
 type shop struct {
 	demoOptions
 
@@ -63,7 +63,7 @@ type shop struct {
 	out    io.Writer
 }
 
-// run is its worker, its customers, and the board that shows how orders fare.
+// run runs the worker, the customers, and the board that shows the state of orders.
 func (s *shop) run(ctx context.Context, url string, e *engine.Engine) error {
 	t, err := demo.Template()
 	if err != nil {

@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/devpg"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/schema"
 )
 
-// devOptions is what the flags of tasker dev say.
+// devOptions has the flags of tasker dev.
 type devOptions struct {
 	dataDir  string
 	printURL bool
@@ -27,8 +28,8 @@ type devOptions struct {
 	demo     demoOptions
 }
 
-// logLevelIsSet reports whether somebody has said how much to log. In a file it
-// does not count: there it is meant for servers.
+// logLevelIsSet reports whether a flag or the environment sets the log level. A file
+// does not count: it is meant for servers.
 func (o devOptions) logLevelIsSet() bool {
 	return *o.logLevel != "" || os.Getenv("TASKER_LOG_LEVEL") != ""
 }
@@ -39,25 +40,25 @@ func newDev() *cobra.Command {
 		Short: "Serve on this machine, with a private PostgreSQL",
 		Long: `Serve on this machine, with a private PostgreSQL.
 
-PostgreSQL 15 or newer is found on the machine, or fetched once. Its data lie in
-the data directory and survive restarts; as root it runs as an unprivileged user,
+PostgreSQL 15 or newer is found on the machine, or fetched once. Its data is in the
+data directory and survives restarts; as root it runs as an unprivileged user,
 whose other processes can read its password: an ordinary user is safer.
 Ctrl-C ends everything.
 
---demo opens a small shop: orders that finish, and orders that need a human. It
+--demo runs a small shop: orders that finish, and orders that need an operator. It
 prints what to try in a second terminal.`,
 		Example: "  tasker dev --demo\n  tasker dev --templates ./templates --data-dir ./data --listen 127.0.0.1:9000",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args,
 	}
 	s := newSettings(c)
 	var o devOptions
-	s.flag(c, "listen", "server.listen", "address to answer on (default 127.0.0.1:8080; port 0 takes any free one)")
+	s.flag(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080; port 0 takes any free one)")
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
 	o.logLevel = s.flags["log.level"]
 	shared, err := devpg.DefaultDataDir()
 	if err != nil {
-		shared = "none, for you have no home directory"
+		shared = "none: there is no home directory"
 	}
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default, one for all of your projects: "+shared+")")
 	c.Flags().BoolVar(&o.printURL, "print-url", false, "only print the address of the PostgreSQL that runs there, for psql")
@@ -71,7 +72,7 @@ prints what to try in a second terminal.`,
 			}
 			return err
 		}
-		cfg, err := s.load(c)
+		cfg, err := s.load()
 		if err != nil {
 			return err
 		}
@@ -83,9 +84,9 @@ prints what to try in a second terminal.`,
 	return c
 }
 
-// check says what is wrong before anything is started.
+// check returns what is wrong before anything is started.
 func (o devOptions) check(c *cobra.Command, cfg config.Config) error {
-	cfg.Database.URL = "postgres://127.0.0.1/" // ours has an address only once it runs
+	cfg.Database.URL = "postgres://127.0.0.1/" // the private one has an address only once it runs
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (o devOptions) check(c *cobra.Command, cfg config.Config) error {
 // stopPatience bounds the end of the private PostgreSQL.
 const stopPatience = time.Minute
 
-// dev runs a server on a PostgreSQL of its own, and ends both.
+// dev runs a server on a private PostgreSQL, and stops both.
 func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	// The start may take long, and says why; a line for every request would bury
 	// what a person wants to see.
@@ -106,7 +107,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	log := cfg.Logger(c.ErrOrStderr())
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
-	// First, so that an address that is taken is said before PostgreSQL is started.
+	// First, so that an address in use is reported before PostgreSQL is started.
 	listener, err := app.Listen(ctx, cfg.Server.Listen, *o.remote)
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
-	server := app.Options{Config: cfg, Version: version(), Log: log, Out: c.OutOrStdout(), AllowRemote: *o.remote, Listener: listener}
+	server := app.Options{Config: cfg, Version: cli.Version(), Log: log, Out: c.OutOrStdout(), AllowRemote: *o.remote, Listener: listener}
 	if o.demo.on {
 		o.demo.prepare(&server)
 	}
@@ -149,7 +150,7 @@ var errPostgresEnded = errors.New("the private PostgreSQL ended by itself; its l
 
 func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 	if errors.Is(context.Cause(ctx), errPostgresEnded) {
-		return nil // it has been said
+		return nil // it has been reported
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()

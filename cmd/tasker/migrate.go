@@ -11,19 +11,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/schema"
 )
 
 func newMigrate() *cobra.Command {
-	c := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "migrate",
-		Short: "Bring a database to the schema of this program, or see where it stands",
+		Short: "Migrate a database to the schema of this program, or show its state",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker\n" +
 			"  tasker migrate up --database-url postgres://tasker@db/tasker",
-	}
-	group(c)
-	c.AddCommand(newMigrateUp(), newMigrateStatus())
-	return c
+	}, newMigrateUp(), newMigrateStatus())
 }
 
 func newMigrateUp() *cobra.Command {
@@ -33,21 +31,21 @@ func newMigrateUp() *cobra.Command {
 		Long: `Apply what is missing, each migration in a transaction of its own; functions and
 views are replaced when they have changed.
 
-Servers of the previous version go on meanwhile and afterwards. No lock is waited
+Servers of the previous version keep working during and after it. No lock is waited
 for longer than two seconds, because every statement of every server would wait
 behind it: while something long holds one, such as pg_dump, the migration is rolled
-back and begun anew, until --wait is over. What was applied before stays, and the
-next migrate up goes on from there.
+back and retried, until --wait is over. What was applied before stays, and the
+next migrate up continues from there.
 
 Several may run at once: one works, the others wait. A database that a newer
-program has migrated is refused. Nothing is ever taken back: restore a backup.`,
+program has migrated is refused. There is no migration down: restore a backup.`,
 		Example: "  tasker migrate up --database-url postgres://tasker@db/tasker",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args,
 	}
-	wait := c.Flags().Duration("wait", schema.DefaultWait, "how long to try while other transactions hold locks that are needed")
+	wait := c.Flags().Duration("wait", schema.DefaultWait, "how long to retry while other transactions hold locks that are needed")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if *wait <= 0 {
-			return usageError{c.CommandPath(), fmt.Errorf("--wait must be more than 0, not %s", *wait)}
+			return cli.Usagef("--wait must be more than 0, not %s", *wait)
 		}
 		return nil
 	}
@@ -74,11 +72,11 @@ program has migrated is refused. Nothing is ever taken back: restore a backup.`,
 func newMigrateStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Say which migrations are applied",
-		Long: "Say which migrations are applied, and change nothing. The exit status is 0 when the\n" +
+		Short: "Show which migrations are applied",
+		Long: "Show which migrations are applied, and change nothing. The exit code is 0 when the\n" +
 			"database has the schema of this program, else 1.",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker || echo not yet",
-		Args:    cobra.NoArgs,
+		Args:    cli.Args,
 	}
 	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
 		report, err := schema.Status(ctx, conn)
@@ -99,7 +97,7 @@ func newMigrateStatus() *cobra.Command {
 		t.AppendRow(table.Row{"", "functions and views", state})
 		t.Render()
 		if err := report.Err(); err != nil {
-			return errors.Join(exitError1{}, say(c, err.Error()))
+			return errors.Join(cli.Exit(cli.ExitError), say(c, err.Error()))
 		}
 		return say(c, "the schema is current")
 	})
@@ -118,20 +116,20 @@ func appliedAt(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// connectTimeout bounds the way to the database, not the work on it.
+// connectTimeout bounds connecting to the database, not the work on it.
 const connectTimeout = 15 * time.Second
 
-// withDatabase makes run the command's work on a connection.
+// withDatabase makes a command run on a connection to the database.
 func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) {
 	s := newSettings(c)
 	s.flag(c, "database-url", "database.url", "PostgreSQL to use (also DATABASE_URL)")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		cfg, err := s.load(c)
+		cfg, err := s.load()
 		if err != nil {
 			return err
 		}
 		if cfg.Database.URL == "" {
-			return usageError{c.CommandPath(), errors.New("which database? say --database-url postgres://user@host/name, or set DATABASE_URL")}
+			return cli.Usagef("no database: give --database-url postgres://user@host/name, or set DATABASE_URL")
 		}
 		ctx, cancel := context.WithTimeout(c.Context(), connectTimeout)
 		defer cancel()

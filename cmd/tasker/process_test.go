@@ -226,7 +226,7 @@ func TestDev(t *testing.T) {
 	if code := second.wait().ExitCode(); code != 1 {
 		t.Errorf("the second one on the directory ended with %d", code)
 	}
-	want := fmt.Sprintf("tasker: %s is in use by process %d: ", dir, first.cmd.Process.Pid)
+	want := fmt.Sprintf("Error: %s is in use by process %d: ", dir, first.cmd.Process.Pid)
 	if said := second.log(); !strings.Contains(said, want) {
 		t.Errorf("the second one on the directory said %q, which lacks %q", said, want)
 	}
@@ -311,7 +311,7 @@ func TestDevEndsWithItsPostgreSQL(t *testing.T) {
 	if code := p.wait().ExitCode(); code != 1 {
 		t.Errorf("ended with %d", code)
 	}
-	if said := p.log(); !strings.Contains(said, "tasker: the private PostgreSQL ended by itself") {
+	if said := p.log(); !strings.Contains(said, "Error: the private PostgreSQL ended by itself") {
 		t.Errorf("said %q", said)
 	}
 }

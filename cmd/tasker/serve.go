@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker/internal/app"
+	"tasker.example/tasker/internal/cli"
 )
 
 func newServe() *cobra.Command {
@@ -14,24 +15,24 @@ func newServe() *cobra.Command {
 
 The database must have the schema of this program: tasker migrate up. One that is
 just starting is waited for. The server prints one line with its address when it
-is ready, and ends in order on SIGTERM or Ctrl-C; a second signal ends it at once.
+is ready, and stops in order on SIGTERM or Ctrl-C; a second signal ends it at once.
 
-Flags come before the environment (TASKER_…, DATABASE_URL), that before the file;
-tasker config keys lists every setting. The exit status is 0 after an orderly end,
+Flags override the environment (TASKER_…, DATABASE_URL), which overrides the file;
+tasker config keys lists every setting. The exit code is 0 after an orderly stop,
 2 when the command line is wrong, else 1.`,
 		Example: "  tasker serve --database-url postgres://tasker@db/tasker --templates ./templates\n" +
 			"  DATABASE_URL=postgres://… tasker serve --config tasker.toml --listen 127.0.0.1:8080",
-		Args: cobra.NoArgs,
+		Args: cli.Args,
 	}
 	s := newSettings(c)
 	s.flag(c, "database-url", "database.url", "PostgreSQL to use (also DATABASE_URL)")
-	s.flag(c, "listen", "server.listen", "address to answer on (default 127.0.0.1:8080)")
+	s.flag(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080)")
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-format", "log.format", "text or json")
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error")
 	remote := remoteFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := s.load(c)
+		cfg, err := s.load()
 		if err != nil {
 			return err
 		}
@@ -39,12 +40,12 @@ tasker config keys lists every setting. The exit status is 0 after an orderly en
 			return err
 		}
 		return served(c.Context(), app.Run(c.Context(), app.Options{
-			Config: cfg, Version: version(), Log: cfg.Logger(c.ErrOrStderr()), Out: c.OutOrStdout(), AllowRemote: *remote,
+			Config: cfg, Version: cli.Version(), Log: cfg.Logger(c.ErrOrStderr()), Out: c.OutOrStdout(), AllowRemote: *remote,
 		}))
 	}
 	return c
 }
 
 func remoteFlag(c *cobra.Command) *bool {
-	return c.Flags().Bool("insecure-allow-remote", false, "listen where other machines can reach it, although nobody is asked who he is")
+	return c.Flags().Bool("insecure-allow-remote", false, "listen where other machines can reach it, although there is no authentication")
 }

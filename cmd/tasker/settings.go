@@ -8,11 +8,12 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/config"
 )
 
-// settings is where the configuration of a command comes from: a file, the
-// environment, and the flags that stand for keys.
+// settings has the sources of the configuration of a command: a file, the
+// environment, and the flags that set keys.
 type settings struct {
 	file  string
 	flags map[string]*string // by key
@@ -24,14 +25,14 @@ func newSettings(c *cobra.Command) *settings {
 	return s
 }
 
-// flag adds a flag that stands for a key.
+// flag adds a flag that sets a key.
 func (s *settings) flag(c *cobra.Command, name, key, usage string) {
 	s.flags[key] = c.Flags().String(name, "", usage)
 }
 
-// load returns what file, environment and flags say, the later over the earlier,
-// on top of the defaults.
-func (s *settings) load(c *cobra.Command) (config.Config, error) {
+// load returns the configuration: flags override the environment, which overrides the
+// file, which overrides the defaults.
+func (s *settings) load() (config.Config, error) {
 	cfg, err := config.Load(s.file, os.Environ())
 	if err != nil {
 		return cfg, err
@@ -41,7 +42,7 @@ func (s *settings) load(c *cobra.Command) (config.Config, error) {
 			continue
 		}
 		if err := cfg.Set(key, *value); err != nil {
-			return cfg, usageError{c.CommandPath(), err}
+			return cfg, cli.UsageError{Text: err.Error()}
 		}
 	}
 	return cfg, nil
@@ -50,16 +51,17 @@ func (s *settings) load(c *cobra.Command) (config.Config, error) {
 func newConfig() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
-		Short: "Print the configuration that holds",
-		Long: `Print the configuration that holds: the defaults, the file, the environment, the later over the earlier. Passwords are hidden.
-The exit status is 1, with what is wrong, if no server could start with it.
+		Short: "Print the effective configuration",
+		Long: `Print the effective configuration: the environment overrides the file, which overrides the
+defaults. Passwords are hidden. The exit code is 1, with what is wrong, if no server could
+start with it.
 
 tasker config keys lists every setting.`,
 		Example: "  tasker config --config tasker.toml\n  TASKER_LOG_LEVEL=debug tasker config",
 	}
 	s := newSettings(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := s.load(c)
+		cfg, err := s.load()
 		if err != nil {
 			return err
 		}
@@ -71,13 +73,13 @@ tasker config keys lists every setting.`,
 			return err
 		}
 		if cfg.Database.URL == "" {
-			cfg.Database.URL = "postgres:///" // that it is missing says the command that needs it
+			cfg.Database.URL = "postgres:///" // the command that needs it reports that it is missing
 		}
 		return cfg.Validate()
 	}
-	c.Args = noSuchCommand
+	c.Args = cli.UnknownCommand
 	c.AddCommand(&cobra.Command{
-		Use: "keys", Short: "List every setting", Args: cobra.NoArgs,
+		Use: "keys", Short: "List every setting", Args: cli.Args,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var b strings.Builder
 			for _, k := range config.Keys() {

@@ -23,7 +23,7 @@ var layers = [][]string{
 		"internal/loop", "internal/metrics", "internal/payload", "internal/redact", "internal/schema",
 		"internal/testtool",
 	},
-	2: {"client", "internal/browsertest", "internal/config", "internal/mqtest", "internal/pgtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
+	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/mqtest", "internal/pgtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
 	3: {"internal/ctl", "internal/engine", "internal/feed", "internal/sink", "rabbitmq", "workertest"},
 	4: {"internal/dispatch", "internal/dlq", "internal/emission"},
 	5: {"internal/api", "internal/demo", "internal/web"},

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"tasker.example/tasker/internal/cli"
 )
 
 const oneStep = `
@@ -23,7 +25,7 @@ steps:
 func (h *house) must(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	code, stdout, stderr := runAt(h.url, stdin, args...)
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatalf("tasker-ctl %s: exit code %d: %s", strings.Join(args, " "), code, stderr)
 	}
 	return strings.TrimSpace(stdout)

@@ -13,6 +13,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/cli"
 )
 
 // run runs the command without a server.
@@ -119,13 +120,13 @@ func TestExitCodes(t *testing.T) {
 		{tasker.Errorf(tasker.Invalid, "x"), 1},
 		{tasker.Errorf(tasker.Internal, "x"), 1},
 		{tasker.Errorf(tasker.TooLarge, "x"), 1},
-		{usage{"x"}, 2},
+		{cli.Usagef("x"), 2},
 		{fmt.Errorf("wrapped: %w", tasker.Errorf(tasker.NotFound, "x")), 3},
 		{tasker.Errorf(tasker.Conflict, "x"), 4},
 		{tasker.Errorf(tasker.StaleLease, "x"), 4},
 		{tasker.Errorf(tasker.Unavailable, "x"), 5},
 		{errInterrupted, 130},
-		{silent(1), 1},
+		{cli.Exit(1), 1},
 	} {
 		if got := exitCode(tt.err); got != tt.want {
 			t.Errorf("%v exits with %d, want %d", tt.err, got, tt.want)
@@ -204,7 +205,7 @@ func TestHiddenEvidence(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := &program{out: &out, env: map[string]string{}}
-		p.oneEntry(apiv1.Entry{StepUUID: &step, DLQTimestamp: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), TaskSnapshot: json.RawMessage(tt.snapshot)}, false)
+		p.printEntry(apiv1.Entry{StepUUID: &step, DLQTimestamp: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), TaskSnapshot: json.RawMessage(tt.snapshot)}, false)
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s: printed %q, want %q", tt.snapshot, out.String(), tt.want)
 		}
@@ -217,12 +218,12 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 	const want = "ship_order failed since 2026-03-01T12:00:00Z"
 	var out bytes.Buffer
 	p := &program{out: &out, env: map[string]string{}}
-	p.oneEntry(apiv1.Entry{FailedStep: failed}, false)
+	p.printEntry(apiv1.Entry{FailedStep: failed}, false)
 	if !strings.Contains(out.String(), "Failed now: "+want) {
 		t.Errorf("an entry: %s", out.String())
 	}
 	out.Reset()
-	p.listQueue([]apiv1.QueueEntry{{FailedStep: failed}}, false)
+	p.printQueue([]apiv1.QueueEntry{{FailedStep: failed}})
 	if !strings.Contains(out.String(), "FAILED NOW\n") || !strings.Contains(out.String(), want) {
 		t.Errorf("the queue: %s", out.String())
 	}
@@ -230,7 +231,7 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 
 func TestDocumentsComeFromStandardInput(t *testing.T) {
 	code, _, stderr := run(`[1, 2]`, "task", "submit", "-n", "a", "--name", "b", "--context", "@-")
-	if code != exitUsage || !strings.Contains(stderr, "must be a JSON object") {
+	if code != cli.ExitUsage || !strings.Contains(stderr, "must be a JSON object") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	code, _, stderr = run(`{"a": 1}`, "task", "submit", "-n", "a", "--name", "b", "--context", "@-")

@@ -2,8 +2,10 @@ package ctl
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,165 +13,102 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
 )
 
 func (p *program) entryCommand() *cobra.Command {
-	c := group(&cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "dlq",
 		Short: "Work on investigations: tasks that need a human",
 		Long: `Work on investigations: tasks that need a human.
 
-An investigation records why a task is stuck and who looked into it. It moves no
+An investigation records why a task is stuck and who looked into it. It changes no
 task: repair the step with task reset-step, resolve-step or complete-step, and then
 end the investigation with dlq update.`,
 		Example: `  tasker-ctl dlq queue
   tasker-ctl dlq get $ENTRY
   tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
-	})
-	c.AddCommand(
+	},
 		p.queueCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
 		p.entryUpdateCommand(), p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
 		p.followCommand(), p.emissionsCommand(), p.emissionCommand(), p.reEmitCommand(), p.sinksCommand(),
 	)
-	return c
 }
 
 func (p *program) entriesCommand() *cobra.Command {
 	var q client.EntryQuery
-	var status, reason string
-	var ids bool
-	c := &cobra.Command{
-		Use:   "list",
-		Short: "List investigations, newest first",
-		Example: `  tasker-ctl dlq list --status pending
+	var quiet bool
+	var c *cobra.Command
+	c = answer(p, help{
+		use:   "list",
+		short: "List investigations, newest first",
+		example: `  tasker-ctl dlq list --status pending
   tasker-ctl dlq list --reason max_retries_exceeded -o json | jq -r '.[].task_uuid'`,
-		Args: named(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			var err error
-			if q.Status, err = choice("status", status, tasker.ResolutionStatuses()); err != nil {
-				return err
-			}
-			if q.Reason, err = choice("reason", reason, tasker.Reasons()); err != nil {
-				return err
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			list, err := api.Entries(c.Context(), q)
-			if err != nil {
-				return err
-			}
-			return p.show(list, func() {
-				p.listEntries(list, ids)
-				if !ids || !c.Flags().Changed("limit") {
-					p.mayGoOn(len(list), q.Page)
-				}
-			})
-		},
-	}
-	c.Flags().StringVarP(&status, "status", "s", "", "only those with this status: "+choices(tasker.ResolutionStatuses()))
-	c.Flags().StringVar(&reason, "reason", "", "only those with this reason: "+choices(tasker.Reasons()))
-	c.Flags().BoolVarP(&ids, "quiet", "q", false, "print ids only")
-	pageFlags(c, &q.Page, 50)
-	oneOf(c, "status", tasker.ResolutionStatuses())
-	oneOf(c, "reason", tasker.Reasons())
-	return c
-}
-
-func (p *program) listEntries(list []apiv1.Entry, ids bool) {
-	if !ids && len(list) == 0 {
-		fmt.Fprintln(p.err, "No investigations.")
-		return
-	}
-	var rows [][]string
-	for _, e := range list {
-		if ids {
-			fmt.Fprintln(p.out, clean(e.DLQEntryUUID))
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Entry, error) {
+		return api.Entries(ctx, q)
+	}, func(l []apiv1.Entry) {
+		if quiet {
+			ids(p, l, func(e apiv1.Entry) string { return e.DLQEntryUUID })
+		} else {
+			list(p, l, "No investigations.", []string{"entry", "task", "reason", "detail", "status", "task is", "opened"}, func(e apiv1.Entry) []string {
+				return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, at(&e.DLQTimestamp)}
+			}, "task")
 		}
-		rows = append(rows, []string{
-			e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, at(&e.DLQTimestamp),
-		})
-	}
-	if !ids {
-		p.table([]string{"entry", "task", "reason", "detail", "status", "task is", "opened"}, rows, "task")
-	}
+		if !quiet || !c.Flags().Changed("limit") {
+			p.mayGoOn(len(l), q.Page)
+		}
+	})
+	c.Flags().VarP(cli.Choice(&q.Status, tasker.ResolutionStatuses()), "status", "s", "only investigations with this status: "+cli.Join(tasker.ResolutionStatuses()))
+	c.Flags().VarP(cli.Choice(&q.Reason, tasker.Reasons()), "reason", "", "only investigations with this reason: "+cli.Join(tasker.Reasons()))
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	pageFlags(c, &q.Page, 50)
+	return c
 }
 
 func (p *program) queueCommand() *cobra.Command {
 	var q client.QueueQuery
-	var reason, state string
-	var ids, recovered bool
-	c := &cobra.Command{
-		Use:   "queue",
-		Short: "List what needs a human, the most urgent first",
-		Example: `  tasker-ctl dlq queue --limit 10
+	var quiet bool
+	var c *cobra.Command
+	c = answer(p, help{
+		use:   "queue",
+		short: "List open investigations, the most urgent first",
+		example: `  tasker-ctl dlq queue --limit 10
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
-		Args: named(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			var err error
-			if q.Reason, err = choice("reason", reason, tasker.Reasons()); err != nil {
-				return err
-			}
-			if q.State, err = choice("state", state, tasker.TaskStates()); err != nil {
-				return err
-			}
-			if c.Flags().Changed("recovered") {
-				q.Recovered = &recovered
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			list, err := api.QueuePage(c.Context(), q)
-			if err != nil {
-				return err
-			}
-			return p.show(list, func() {
-				p.listQueue(list, ids)
-				if !ids || !c.Flags().Changed("limit") {
-					p.mayGoOn(len(list), q.Page)
-				}
-			})
-		},
-	}
-	c.Flags().StringVar(&reason, "reason", "", "only those with this reason: "+choices(tasker.Reasons()))
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "only those of this namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "only those of this template")
-	c.Flags().StringVar(&state, "state", "", "only those whose task is in this state now")
-	c.Flags().BoolVar(&recovered, "recovered", false, "only those whose task went on by itself; --recovered=false: only the others")
-	oneOf(c, "reason", tasker.Reasons())
-	oneOf(c, "state", tasker.TaskStates())
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.QueueEntry, error) {
+		return api.QueuePage(ctx, q)
+	}, func(l []apiv1.QueueEntry) {
+		if quiet {
+			ids(p, l, func(e apiv1.QueueEntry) string { return e.DLQEntryUUID })
+		} else {
+			p.printQueue(l)
+		}
+		if !quiet || !c.Flags().Changed("limit") {
+			p.mayGoOn(len(l), q.Page)
+		}
+	})
+	c.Flags().VarP(cli.Choice(&q.Reason, tasker.Reasons()), "reason", "", "only investigations with this reason: "+cli.Join(tasker.Reasons()))
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "only investigations of this namespace")
+	c.Flags().StringVar(&q.Name, "name", "", "only investigations of this template")
+	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "only investigations whose task is in this state now")
+	cli.Optional(c, &q.Recovered, "recovered", "only investigations whose task went on by itself; =false for the others")
 	pageFlags(c, &q.Page, 100)
-	c.Flags().BoolVarP(&ids, "quiet", "q", false, "print ids only")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	return c
 }
 
-func (p *program) listQueue(list []apiv1.QueueEntry, ids bool) {
-	if !ids && len(list) == 0 {
-		fmt.Fprintln(p.err, "Nothing needs a human.")
-		return
-	}
-	var rows [][]string
-	for _, q := range list {
-		if ids {
-			fmt.Fprintln(p.out, clean(q.DLQEntryUUID))
+func (p *program) printQueue(l []apiv1.QueueEntry) {
+	header := []string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting", "failed now"}
+	list(p, l, "Nothing needs a human.", header, func(q apiv1.QueueEntry) []string {
+		return []string{
+			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
+			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),
 		}
-		rows = append(rows, []string{
-			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode,
-			q.CurrentState, number(q.PriorityScore), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),
-		})
-	}
-	if !ids {
-		p.table([]string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting", "failed now"}, rows, "task")
-	}
+	}, "task")
 }
 
-func number(f float64) string { return strconv.FormatFloat(f, 'f', 0, 64) }
-
-// minutes spells a span that is told in minutes.
+// minutes formats a duration that is given in minutes.
 func minutes(f float64) string {
 	d := time.Duration(f * float64(time.Minute)).Round(time.Second)
 	if d >= time.Hour {
@@ -180,30 +119,24 @@ func minutes(f float64) string {
 
 func (p *program) entryGetCommand() *cobra.Command {
 	var whole bool
-	c := &cobra.Command{
-		Use:   "get ENTRY|TASK",
-		Short: "Show an investigation with its evidence; of a task, the newest",
-		Example: `  tasker-ctl dlq get $ENTRY
+	c := p.command(help{
+		use:   "get ENTRY|TASK",
+		short: "Show an investigation with its evidence; of a task, the newest",
+		example: `  tasker-ctl dlq get $ENTRY
   tasker-ctl dlq get $ENTRY --snapshot
   tasker-ctl dlq get $TASK -o json | jq .task_snapshot`,
-		Args: named("ENTRY|TASK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("ENTRY|TASK", args[0])
-			if err != nil {
-				return err
+	}, func(ctx context.Context, a arguments) error {
+		e, err := p.entry(ctx, a.id[0])
+		if err != nil {
+			return err
+		}
+		return p.show(e, func() {
+			p.printEntry(e, whole)
+			if !whole {
+				p.printStepsNow(ctx, e)
 			}
-			e, err := p.entry(c.Context(), id)
-			if err != nil {
-				return err
-			}
-			return p.show(e, func() {
-				p.oneEntry(e, whole)
-				if !whole {
-					p.stepsNow(c.Context(), e)
-				}
-			})
-		},
-	}
+		})
+	})
 	c.Flags().BoolVar(&whole, "snapshot", false, "the whole snapshot, as JSON")
 	return c
 }
@@ -226,101 +159,96 @@ func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) 
 	if otherwise != nil {
 		return e, otherwise
 	}
-	newest, err := readID("dlq_entry_uuid", ofTask.DLQEntryUUID)
+	newest, err := answeredID("dlq_entry_uuid", ofTask.DLQEntryUUID)
 	if err != nil {
-		return e, tasker.Errorf(tasker.Internal, "the server answered without the id of the investigation")
+		return e, err
 	}
 	return api.Entry(ctx, newest) // only by its own id it comes with its history
 }
 
-func (p *program) oneEntry(e apiv1.Entry, whole bool) {
-	p.done("DLQ Entry Details:")
-	fmt.Fprintln(p.out)
-	p.fields("  ",
-		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID}, field{"Step UUID", or(e.StepUUID, "")},
-		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
-	)
-	p.fields("  ", what(e)...)
-	p.fields("  ", field{"Failed now", failedNow(e.FailedStep)})
-	p.fields("  ",
-		field{"Severity", e.Severity}, field{"What it means", e.Label}, field{"What to do", e.Guidance}, field{"Detected by", e.DetectedBy},
-		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState},
-		field{"DLQ timestamp", at(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
-		field{"Resolution notes", or(e.ResolutionNotes, "")}, field{"Resolved at", at(e.ResolvedAt)},
-		field{"Resolved by", resolver(e)}, field{"Recovered at", at(e.RecoveredAt)},
-		field{"Predecessor", or(e.PredecessorUUID, "")}, field{"Metadata", compact(e.Metadata)},
-	)
-	if len(e.History) > 0 {
-		fmt.Fprintln(p.out)
-		p.listHistory(e.History)
-	}
-	p.oneSnapshot(e, whole)
+func (p *program) historyCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "history ENTRY|TASK",
+		short: "Show the history of an investigation, oldest first; of a task, that of the newest",
+		example: `  tasker-ctl dlq history $ENTRY
+  tasker-ctl dlq history $TASK -o json | jq -r '.[] | "\(.changed_at) \(.actor): \(.notes)"'`,
+	}, p.wholeHistory, p.printHistory)
 }
 
-// failedNow says which step has failed, and since when.
-func failedNow(f *apiv1.FailedStep) string {
-	if f == nil {
-		return ""
+// wholeHistory returns the history of an investigation, page by page.
+func (p *program) wholeHistory(ctx context.Context, api *client.Client, a arguments) ([]apiv1.EntryChange, error) {
+	e, err := p.entry(ctx, a.id[0])
+	if err != nil {
+		return nil, err
 	}
-	return f.Name + " failed since " + at(&f.FailedSince)
+	history := append([]apiv1.EntryChange{}, e.History...) // none is [] in JSON
+	for e.HistoryHasMore && len(e.History) > 0 {
+		id, err := answeredID("dlq_entry_uuid", e.DLQEntryUUID)
+		if err != nil {
+			return nil, err
+		}
+		if e, err = api.EntryFrom(ctx, id, len(history)); err != nil {
+			return nil, err
+		}
+		history = append(history, e.History...)
+	}
+	return history, nil
 }
 
-// resolver is who ended an investigation; nobody did while it is open, even if
-// somebody is noted.
-func resolver(e apiv1.Entry) string {
-	if e.ResolutionStatus == string(tasker.EntryPending) {
+func (p *program) printHistory(l []apiv1.EntryChange) {
+	list(p, l, "No history.", []string{"time", "event", "from", "to", "actor", "notes"}, func(h apiv1.EntryChange) []string {
+		return []string{at(&h.ChangedAt), h.Event, or(h.FromStatus, "-"), h.ToStatus, h.Actor, note(h)}
+	})
+}
+
+// note returns the note of a change; of one without, the keys that it set.
+func note(h apiv1.EntryChange) string {
+	if notes := or(h.Notes, ""); notes != "" {
+		return notes
+	}
+	keys := slices.Sorted(maps.Keys(readDocument(h.Metadata)))
+	if len(keys) == 0 {
 		return ""
 	}
-	return or(e.ResolvedBy, "")
+	return "metadata: " + strings.Join(keys, ", ")
 }
 
 func (p *program) entryCreateCommand() *cobra.Command {
-	var reason, by, metadata string
-	c := &cobra.Command{
-		Use:     "create TASK --reason TEXT",
-		Short:   "Open an investigation of a task by hand; the task goes on as it did",
-		Example: `  tasker-ctl dlq create $TASK --reason "customer says the parcel never came" --created-by "support@example.com"`,
-		Args:    named("TASK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			task, err := readID("TASK", args[0])
-			if err != nil {
-				return err
-			}
-			if err := need("reason", reason, "it tells the investigator what to look for"); err != nil {
-				return err
-			}
-			o := apiv1.OpenEntry{Reason: reason}
-			if o.CreatedBy, err = p.actor("created-by", by); err != nil {
-				return err
-			}
-			if o.Metadata, err = p.object("metadata", metadata); err != nil {
-				return err
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			e, err := api.OpenEntry(c.Context(), task, o)
-			if err != nil {
-				return notATask(c.Context(), api, task, err)
-			}
-			return p.show(e, func() {
-				p.done("Investigation opened!")
-				p.fields("  ",
-					field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
-					field{"Reason", reason}, field{"Created by", o.CreatedBy},
-				)
-			})
-		},
-	}
-	c.Flags().StringVar(&reason, "reason", "", "why a person should look at it (needed)")
-	c.Flags().StringVar(&by, "created-by", "", "who opens it (default $TASKER_ACTOR, else your name on this machine)")
+	var o apiv1.OpenEntry
+	var metadata string
+	c := answer(p, help{
+		use:     "create TASK --reason TEXT",
+		short:   "Open an investigation of a task by hand; the task itself is not changed",
+		example: `  tasker-ctl dlq create $TASK --reason "customer says the parcel never came" --created-by "support@example.com"`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (e apiv1.Entry, err error) {
+		if err := need("reason", o.Reason, "it tells the investigator what to look for"); err != nil {
+			return e, err
+		}
+		if o.CreatedBy, err = p.actor("created-by", o.CreatedBy); err != nil {
+			return e, err
+		}
+		if o.Metadata, err = p.object("metadata", metadata); err != nil {
+			return e, err
+		}
+		if e, err = api.OpenEntry(ctx, a.id[0], o); err != nil {
+			return e, notATask(ctx, api, a.id[0], err)
+		}
+		return e, nil
+	}, func(e apiv1.Entry) {
+		p.done("Investigation opened!")
+		p.fields("  ",
+			field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
+			field{"Reason", o.Reason}, field{"Created by", o.CreatedBy},
+		)
+	})
+	c.Flags().StringVar(&o.Reason, "reason", "", "why a person should look at it (needed)")
+	actorFlag(c, &o.CreatedBy, "created-by", "who opens it")
 	c.Flags().StringVar(&metadata, "metadata", "", "for programs: a JSON object, @file or @-")
 	return c
 }
 
-// notATask is the refusal to open an investigation of a task that is not there; it
-// says so when the id is that of an investigation.
+// notATask returns the refusal to open an investigation of a task that does not
+// exist; it says so when the id is that of an investigation.
 func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal error) error {
 	if tasker.CodeOf(refusal) != tasker.NotFound {
 		return refusal
@@ -329,5 +257,52 @@ func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal err
 	if err != nil {
 		return refusal
 	}
-	return tasker.Errorf(tasker.NotFound, "%s is no task but an investigation, of task %s; it is %s", id, e.TaskUUID, e.ResolutionStatus)
+	return tasker.Errorf(tasker.NotFound, "%s is not a task but an investigation, of task %s; it is %s", id, e.TaskUUID, e.ResolutionStatus)
+}
+
+func (p *program) statsCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "stats",
+		short: "Count investigations by reason",
+		example: `  tasker-ctl dlq stats
+  tasker-ctl dlq stats -o json | jq '[.[].pending] | add'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.EntryStats, error) {
+		return api.Stats(ctx)
+	}, func(l []apiv1.EntryStats) {
+		header := []string{"reason", "total", "pending", "resolved", "permanent", "cancelled", "oldest", "newest", "average"}
+		list(p, l, "No investigations.", header, func(s apiv1.EntryStats) []string {
+			row := []string{s.DLQReason}
+			for _, n := range []int64{s.TotalEntries, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
+				row = append(row, strconv.FormatInt(n, 10))
+			}
+			average := "-"
+			if s.AvgResolutionTimeMinutes != nil {
+				average = minutes(*s.AvgResolutionTimeMinutes)
+			}
+			return append(row, at(s.OldestEntry), at(s.NewestEntry), average)
+		})
+	})
+}
+
+func (p *program) stalenessCommand() *cobra.Command {
+	var limit int
+	c := answer(p, help{
+		use:   "staleness",
+		short: "List tasks with a staleness threshold, those past it first",
+		example: `  tasker-ctl dlq staleness
+  tasker-ctl dlq staleness -o json | jq '[.[] | select(.health_status == "warning")] | length'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.StalenessLine, error) {
+		return api.Staleness(ctx, limit)
+	}, func(l []apiv1.StalenessLine) {
+		header := []string{"health", "task", "template", "state", "in state", "threshold", "priority"}
+		list(p, l, "No task is in a state with a staleness threshold.", header, func(s apiv1.StalenessLine) []string {
+			return []string{
+				s.HealthStatus, s.TaskUUID, s.NamespaceName + "/" + s.TaskName, s.CurrentState,
+				minutes(s.TimeInStateMinutes), minutes(s.StalenessThresholdMinutes), strconv.Itoa(s.Priority),
+			}
+		})
+		p.cutShort(len(l), limit)
+	})
+	limitFlag(c, &limit, 100)
+	return c
 }

@@ -11,21 +11,63 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// A picture is a part of a snapshot. Any value of it may be hidden, and is then a
-// word in place of what it was; so it is read piece by piece.
-type picture map[string]json.RawMessage
+// printEntry prints an investigation; whole means with the whole snapshot.
+func (p *program) printEntry(e apiv1.Entry, whole bool) {
+	p.done("DLQ Entry Details:")
+	fmt.Fprintln(p.out)
+	p.fields("  ",
+		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID}, field{"Step UUID", or(e.StepUUID, "")},
+		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
+	)
+	p.fields("  ", subject(e)...)
+	p.fields("  ", field{"Failed now", failedNow(e.FailedStep)})
+	p.fields("  ",
+		field{"Severity", e.Severity}, field{"What it means", e.Label}, field{"What to do", e.Guidance}, field{"Detected by", e.DetectedBy},
+		field{"Original state", e.OriginalState}, field{"Current task state", e.CurrentTaskState},
+		field{"DLQ timestamp", at(&e.DLQTimestamp)}, field{"Resolution status", e.ResolutionStatus},
+		field{"Resolution notes", or(e.ResolutionNotes, "")}, field{"Resolved at", at(e.ResolvedAt)},
+		field{"Resolved by", resolver(e)}, field{"Recovered at", at(e.RecoveredAt)},
+		field{"Predecessor", or(e.PredecessorUUID, "")}, field{"Metadata", compact(e.Metadata)},
+	)
+	if len(e.History) > 0 {
+		fmt.Fprintln(p.out)
+		p.printHistory(e.History)
+	}
+	p.printSnapshot(e, whole)
+}
 
-// readPicture returns nothing for what is no object.
-func readPicture(doc json.RawMessage) picture {
-	var p picture
+// failedNow returns which step has failed, and since when.
+func failedNow(f *apiv1.FailedStep) string {
+	if f == nil {
+		return ""
+	}
+	return f.Name + " failed since " + at(&f.FailedSince)
+}
+
+// resolver returns the person who ended an investigation. An open one has none,
+// even if a person is noted.
+func resolver(e apiv1.Entry) string {
+	if e.ResolutionStatus == string(tasker.EntryPending) {
+		return ""
+	}
+	return or(e.ResolvedBy, "")
+}
+
+// A document is a part of a snapshot. Any value of it may be redacted, and is then a
+// word in place of the value; so it is read piece by piece.
+type document map[string]json.RawMessage
+
+// readDocument returns nil for anything but an object.
+func readDocument(doc json.RawMessage) document {
+	var p document
 	if json.Unmarshal(doc, &p) != nil {
 		return nil
 	}
 	return p
 }
 
-// text spells a value in a line.
-func (p picture) text(name string) string {
+// text returns a value as a line.
+func (p document) text(name string) string {
 	var s string
 	if json.Unmarshal(p[name], &s) == nil {
 		return s
@@ -33,8 +75,8 @@ func (p picture) text(name string) string {
 	return compact(p[name])
 }
 
-// minutes spells a number of minutes.
-func (p picture) minutes(name string) string {
+// minutes formats a number of minutes.
+func (p document) minutes(name string) string {
 	var f float64
 	if compact(p[name]) == "" || json.Unmarshal(p[name], &f) != nil {
 		return p.text(name)
@@ -42,24 +84,24 @@ func (p picture) minutes(name string) string {
 	return minutes(f)
 }
 
-func (p picture) steps() []picture {
+func (p document) steps() []document {
 	var docs []json.RawMessage
 	if json.Unmarshal(p["steps"], &docs) != nil {
 		return nil
 	}
-	var list []picture
+	var list []document
 	for _, doc := range docs {
-		if s := readPicture(doc); s != nil {
+		if s := readDocument(doc); s != nil {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-func (p picture) attempts() string { return p.text("attempts") + "/" + p.text("max_attempts") }
+func (p document) attempts() string { return p.text("attempts") + "/" + p.text("max_attempts") }
 
-// standing tells a step that a task stands at.
-func (p picture) standing() string {
+// standing returns a step that a task cannot pass, with its state.
+func (p document) standing() string {
 	state := p.text("state")
 	if failure := failureText(p["error"]); state == string(tasker.StepError) && failure != "" {
 		return p.text("name") + " (" + failure + ")"
@@ -70,10 +112,10 @@ func (p picture) standing() string {
 	return p.text("name") + " (" + state + ")"
 }
 
-// what tells what an investigation is about: the step that failed and why, the
-// steps that the task stood at, or what the person says who opened it.
-func what(e apiv1.Entry) []field {
-	shot := readPicture(e.TaskSnapshot)
+// subject returns what an investigation is about: the step that failed and why, the
+// steps that the task could not pass, or the reason of the person who opened it.
+func subject(e apiv1.Entry) []field {
+	shot := readDocument(e.TaskSnapshot)
 	var list []field
 	if e.DLQReason == string(tasker.ManualDLQ) && len(e.History) > 0 {
 		first := e.History[0]
@@ -92,9 +134,9 @@ func what(e apiv1.Entry) []field {
 	return list
 }
 
-// stoodAt lists the steps that were not at their end and waited for no other,
-// those that failed first.
-func stoodAt(shot picture) []string {
+// stoodAt lists the steps that had not ended and waited for no other step, those
+// that failed first.
+func stoodAt(shot document) []string {
 	var failed, others []string
 	for _, s := range shot.steps() {
 		state := tasker.StepState(s.text("state"))
@@ -114,9 +156,9 @@ func stoodAt(shot picture) []string {
 	return list
 }
 
-// oneSnapshot prints the evidence; whole means as it is.
-func (p *program) oneSnapshot(e apiv1.Entry, whole bool) {
-	shot := readPicture(e.TaskSnapshot)
+// printSnapshot prints the evidence; whole means as it is.
+func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
+	shot := readDocument(e.TaskSnapshot)
 	if shot == nil {
 		return
 	}
@@ -129,7 +171,7 @@ func (p *program) oneSnapshot(e apiv1.Entry, whole bool) {
 		field{"Task", shot.text("namespace") + "/" + shot.text("task_name") + " " + shot.text("task_version")},
 		field{"Taken", shot.text("detected_at")}, field{"Time in state", shot.minutes("time_in_state_minutes")},
 		field{"Threshold", shot.minutes("threshold_minutes")}, field{"Task age", shot.minutes("task_age_minutes")},
-		field{"Context", short(readPicture(shot["task"]).text("context"), maxNote)},
+		field{"Context", short(readDocument(shot["task"]).text("context"), maxNote)},
 		field{"Redaction failed", shot.text("redaction_failed")}, field{"Snapshot failed", shot.text("snapshot_failed")},
 		field{"All of it", "tasker-ctl dlq get " + e.DLQEntryUUID + " --snapshot"},
 	)
@@ -143,8 +185,8 @@ func (p *program) oneSnapshot(e apiv1.Entry, whole bool) {
 	}
 }
 
-// stepsNow prints the steps of the task as they are now, below the evidence.
-func (p *program) stepsNow(ctx context.Context, e apiv1.Entry) {
+// printStepsNow prints the steps of the task as they are now, below the evidence.
+func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
 	task, err := readID("task_uuid", e.TaskUUID)
 	if err != nil {
 		return // the server is at fault; the entry itself is shown
@@ -158,10 +200,8 @@ func (p *program) stepsNow(ctx context.Context, e apiv1.Entry) {
 		p.warn("The steps as they are now cannot be read: %s", clean(err.Error()))
 		return
 	}
-	rows := make([][]string, len(steps))
-	for i, s := range steps {
-		rows[i] = []string{s.Name, s.CurrentState, fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts), failureText(s.Error)}
-	}
 	fmt.Fprintf(p.out, "\n  Steps now:\n\n")
-	p.table([]string{"step", "state", "attempts", "error"}, rows)
+	list(p, steps, "No steps.", []string{"step", "state", "attempts", "error"}, func(s apiv1.Step) []string {
+		return []string{s.Name, s.CurrentState, attempts(s), failureText(s.Error)}
+	})
 }

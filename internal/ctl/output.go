@@ -2,12 +2,14 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/payload"
 )
 
@@ -45,14 +48,19 @@ func (p *program) paint(w io.Writer, colour, s string) string {
 	return colour + s + plain
 }
 
-// done says that something went well.
+// done prints that something succeeded.
 func (p *program) done(format string, args ...any) {
 	fmt.Fprintln(p.out, p.paint(p.out, green, "✓"), fmt.Sprintf(format, args...))
 }
 
-// warn says what deserves a second look.
+// warn prints a warning.
 func (p *program) warn(format string, args ...any) {
 	fmt.Fprintln(p.err, p.paint(p.err, yellow, "⚠"), fmt.Sprintf(format, args...))
+}
+
+// hint prints a line below a warning or an error, such as a command that helps.
+func (p *program) hint(format string, args ...any) {
+	fmt.Fprintln(p.err, "  "+clean(fmt.Sprintf(format, args...)))
 }
 
 // A field is a line "  Label: value". One whose value is empty is left out.
@@ -66,8 +74,8 @@ func (p *program) fields(indent string, list ...field) {
 	}
 }
 
-// json prints a document for programs. What a terminal might take for a command
-// is escaped, which JSON allows.
+// json prints a document for programs. Characters that a terminal might take for a
+// command are escaped, which JSON allows.
 func (p *program) json(v any) error {
 	var doc bytes.Buffer
 	enc := json.NewEncoder(&doc)
@@ -97,8 +105,8 @@ func cleanLine(s string) string {
 	return strings.TrimRight(payload.CleanText(s, maxLine), "\n")
 }
 
-// escape spells in JSON what clean leaves out. Such characters occur in strings
-// only.
+// escape escapes in JSON the characters that clean leaves out. They occur in
+// strings only.
 func escape(doc string) string {
 	var b strings.Builder
 	for _, r := range doc {
@@ -111,7 +119,7 @@ func escape(doc string) string {
 	return b.String()
 }
 
-// compact returns a document as one line; null is nothing.
+// compact returns a document as one line; null is the empty line.
 func compact(doc json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, doc) != nil || b.String() == "null" {
@@ -129,7 +137,7 @@ func indented(doc json.RawMessage, prefix string) string {
 	return escape(b.String())
 }
 
-// at spells an instant; none is nothing.
+// at formats an instant; none is the empty text.
 func at(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -144,15 +152,39 @@ func or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// more says on stderr that a list goes on.
+// orDash returns an empty text as a cell that awk can count.
+func orDash(s string) string { return cmp.Or(s, "-") }
+
+// atLeast formats a number that may be larger.
+func atLeast(n int, more bool) string {
+	if more {
+		return strconv.Itoa(n) + "+"
+	}
+	return strconv.Itoa(n)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// more prints on stderr how to see the next page of a list.
 func (p *program) more(page apiv1.Pagination) {
 	if page.HasMore {
 		fmt.Fprintf(p.err, "There are more: --offset %d shows the next.\n", page.Offset+page.Count)
 	}
 }
 
-// cutShort says on stderr that a list without pages is as long as it was allowed
-// to be, and what else tells.
+// goesOn prints on stderr how to see the rest of a list that goes on by position.
+func (p *program) goesOn(page apiv1.Continuation) {
+	if page.NextBefore != nil {
+		fmt.Fprintf(p.err, "There are more: --before %d shows the next.\n", *page.NextBefore)
+	}
+}
+
+// cutShort prints on stderr that a list without pages has reached its limit.
 func (p *program) cutShort(shown, limit int) {
 	if shown < limit {
 		return
@@ -166,8 +198,8 @@ func (p *program) cutShort(shown, limit int) {
 	fmt.Fprintln(p.err, text+".")
 }
 
-// mayGoOn says on stderr that a list of which the server counts no more than it
-// sends may go on.
+// mayGoOn prints on stderr that a list may go on, of which the server does not
+// count the rest.
 func (p *program) mayGoOn(shown int, page client.Page) {
 	if shown >= page.Limit {
 		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, page.Offset+shown)
@@ -184,9 +216,10 @@ type advised struct {
 // Unwrap returns the error.
 func (a advised) Unwrap() error { return a.error }
 
-// complain prints the error of a command. Scripts that read JSON get it in the API's shape.
+// complain prints the error of a command. Scripts that read JSON get it in the
+// API's shape.
 func (p *program) complain(command string, err error) {
-	if _, quiet := errors.AsType[silent](err); quiet {
+	if err == nil || errors.As(err, new(cli.Exit)) {
 		return
 	}
 	var advice advised
@@ -196,7 +229,7 @@ func (p *program) complain(command string, err error) {
 	body := apiv1.ErrorBody{Code: string(tasker.CodeOf(err)), Message: err.Error()}
 	var known *tasker.Error
 	switch {
-	case errors.As(err, new(usage)):
+	case cli.IsUsage(err):
 		body.Code = "USAGE"
 	case errors.As(err, &known):
 		body.Details = known.Details
@@ -211,23 +244,22 @@ func (p *program) complain(command string, err error) {
 		}
 	}
 	fmt.Fprintln(p.err, p.paint(p.err, red, "Error:"), clean(body.Message))
-	if advice.lines != nil {
-		body.Details = nil
+	lines := advice.lines
+	if lines == nil {
+		lines = detailLines(body.Details)
 	}
-	for _, line := range detailLines(body.Details) {
+	for _, line := range lines {
 		if !strings.Contains(clean(body.Message), clean(line)) {
-			fmt.Fprintln(p.err, "  "+clean(line))
+			p.hint("%s", line)
 		}
 	}
-	for _, line := range advice.lines {
-		fmt.Fprintln(p.err, "  "+clean(line))
-	}
 	if body.Code == "USAGE" {
-		fmt.Fprintf(p.err, "%s --help says more.\n", command)
+		fmt.Fprintln(p.err, cli.HelpHint(command))
 	}
 }
 
-// detailLines spells the details of an error: a list of faults, or an object.
+// detailLines returns the details of an error as lines: a list of faults, or an
+// object.
 func detailLines(details any) []string {
 	doc, err := json.Marshal(details)
 	if err != nil || details == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/cli"
 )
 
 // queuesAt answers like a server with these queues, and with no workers.
@@ -61,7 +62,7 @@ func TestWorkerListWarns(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			code, stdout, stderr := runAt(queuesAt(t, tt.status, tt.queues), "", "worker", "list")
-			if code != exitOK || stdout != "" || stderr != "No workers.\n"+tt.want {
+			if code != cli.ExitOK || stdout != "" || stderr != "No workers.\n"+tt.want {
 				t.Errorf("exit code %d, printed %q and %q", code, stdout, stderr)
 			}
 		})
@@ -103,10 +104,10 @@ func TestWhatADrainedWorkerDoesNext(t *testing.T) {
 		inFlight int
 		want     string
 	}{
-		{"draining", 0, "it gets no new work and leaves once its next heartbeat is answered"},
-		{"draining", 2, "it gets no new work, finishes or gives back what it holds, and leaves"},
-		{"stale", 0, "it has been silent since 2026-01-31T12:00:00Z; it gets no work if it comes back"},
-		{"gone", 1, "it has been silent since 2026-01-31T12:00:00Z; what it holds is taken back when its leases end"},
+		{"draining", 0, "it gets no new steps and leaves after its next heartbeat"},
+		{"draining", 2, "it gets no new steps, finishes or releases those that it holds, and leaves"},
+		{"stale", 0, "its last heartbeat was at 2026-01-31T12:00:00Z; it gets no steps if it comes back"},
+		{"gone", 1, "its last heartbeat was at 2026-01-31T12:00:00Z; its steps are retried when their leases expire"},
 	} {
 		w := apiv1.Worker{Health: tt.health, InFlight: tt.inFlight, LastHeartbeatAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 		if got := afterDrain(w); got != tt.want {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,40 +12,22 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
 )
 
 func (p *program) stepsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "steps TASK",
-		Short: "List the steps of a task and where they stand",
-		Example: `  tasker-ctl task steps 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
+	return answer(p, help{
+		use:   "steps TASK",
+		short: "List the steps of a task with their states",
+		example: `  tasker-ctl task steps 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
   tasker-ctl task steps $TASK -o json | jq -r '.[] | select(.current_state == "error") | .step_uuid'`,
-		Args: named("TASK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			task, err := readID("TASK", args[0])
-			if err != nil {
-				return err
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			steps, err := api.Steps(c.Context(), task)
-			if err != nil {
-				return err
-			}
-			return p.show(steps, func() { p.listSteps(steps) })
-		},
-	}
+	}, func(ctx context.Context, api *client.Client, a arguments) ([]apiv1.Step, error) {
+		return api.Steps(ctx, a.id[0])
+	}, p.printSteps)
 }
 
-// listSteps prints steps as seed 000 shows them.
-func (p *program) listSteps(steps []apiv1.Step) {
-	noun := "steps"
-	if len(steps) == 1 {
-		noun = "step"
-	}
-	p.done("Found %d workflow %s:", len(steps), noun)
+func (p *program) printSteps(steps []apiv1.Step) {
+	p.done("Found %s:", plural(len(steps), "workflow step"))
 	for _, s := range steps {
 		fmt.Fprintf(p.out, "\n  Step: %s (%s)\n", clean(s.Name), clean(s.StepUUID))
 		p.fields("    ",
@@ -62,7 +45,7 @@ func (p *program) listSteps(steps []apiv1.Step) {
 
 func attempts(s apiv1.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
 
-// queued tells of an attempt that no worker has begun.
+// queued marks an attempt that no worker has begun.
 func queued(s apiv1.Step) string {
 	if s.CurrentState == string(tasker.StepEnqueued) {
 		return " (queued)"
@@ -70,7 +53,7 @@ func queued(s apiv1.Step) string {
 	return ""
 }
 
-// special is the type of a step that no worker executes.
+// special returns the type of a step that no worker executes.
 func special(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) {
 		return s.Type
@@ -78,7 +61,7 @@ func special(s apiv1.Step) string {
 	return ""
 }
 
-// ready tells whether a step could go on, and what it then waits for.
+// ready returns whether a step could run now, and what it waits for then.
 func ready(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer from outside)"
@@ -87,33 +70,17 @@ func ready(s apiv1.Step) string {
 }
 
 func (p *program) stepCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "step TASK STEP",
-		Short: "Show one step, with its last result or failure",
-		Example: `  tasker-ctl task step $TASK $STEP
+	return answer(p, help{
+		use:   "step TASK STEP",
+		short: "Show one step, with its last result or failure",
+		example: `  tasker-ctl task step $TASK $STEP
   tasker-ctl task step $TASK $STEP -o json | jq .error`,
-		Args: named("TASK", "STEP"),
-		RunE: func(c *cobra.Command, args []string) error {
-			task, step, err := readIDs(args)
-			if err != nil {
-				return err
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			s, err := api.Step(c.Context(), task, step)
-			if err != nil {
-				return err
-			}
-			return p.show(s, func() { p.oneStep(s) })
-		},
-	}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Step, error) {
+		return api.Step(ctx, a.id[0], a.id[1])
+	}, p.printStep)
 }
 
-// oneStep prints a step as seed 000 shows it, and then what an investigator
-// looks for next.
-func (p *program) oneStep(s apiv1.Step) {
+func (p *program) printStep(s apiv1.Step) {
 	p.done("Step Details:")
 	fmt.Fprintln(p.out)
 	p.fields("  ",
@@ -133,7 +100,7 @@ func (p *program) oneStep(s apiv1.Step) {
 	)
 }
 
-// failureText tells the last failure of a step in a line.
+// failureText returns the last failure of a step as a line.
 func failureText(doc json.RawMessage) string {
 	var f tasker.StepFailure
 	if compact(doc) == "" {
@@ -152,64 +119,103 @@ func failureText(doc json.RawMessage) string {
 	return text
 }
 
-// An operation is what the three actions on a step have in common.
-type operation struct {
-	action    tasker.StepAction
-	by        string // the flag for who acts
-	label     string // of who acts
-	success   string
-	reason    string
-	actor     string
-	interrupt bool
+// A stepAction is one of the three actions on a step, on the command line.
+type stepAction struct {
+	action  tasker.StepAction
+	advice  string // how to type it
+	by      string // the flag of the person who acts
+	label   string // of that person
+	success string
 }
 
-func (o *operation) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.reason, "reason", "", "why, for the history (needed)")
-	c.Flags().StringVar(&o.actor, o.by, "", "who does it (default $TASKER_ACTOR, else your name on this machine)")
-	c.Flags().BoolVar(&o.interrupt, "interrupt", false, "also when a worker has the step in hands: its result will be refused")
+var stepActions = []stepAction{
+	{tasker.ResetForRetry, "reset-step %s %s --reason …", "reset-by", "Reset by", "Step reset successfully!"},
+	{tasker.ResolveManually, "resolve-step %s %s --reason …", "resolved-by", "Resolved by", "Step resolved manually!"},
+	{tasker.CompleteManually, "complete-step %s %s --result … --reason …", "completed-by", "Completed by", "Step completed manually with results!"},
 }
 
-// operate sends an action and prints what the documents show.
-func (p *program) operate(c *cobra.Command, args []string, o operation, data *apiv1.CompletionData) error {
-	task, step, err := readIDs(args)
-	if err != nil {
-		return err
-	}
-	if err := need("reason", o.reason, "it is kept in the history of the step"); err != nil {
-		return err
-	}
-	actor, err := p.actor(o.by, o.actor)
-	if err != nil {
-		return err
-	}
-	a := apiv1.StepAction{ActionType: string(o.action), Reason: o.reason, CompletionData: data, Interrupt: o.interrupt}
-	switch o.action {
-	case tasker.ResetForRetry:
-		a.ResetBy = actor
-	case tasker.ResolveManually:
-		a.ResolvedBy = actor
-	case tasker.CompleteManually:
-		a.CompletedBy = actor
-	}
-	api, err := p.api()
-	if err != nil {
-		return err
-	}
-	s, err := api.ActOnStep(c.Context(), task, step, a)
-	if err != nil {
-		return advise(task, step, o.action, err)
-	}
-	return p.show(s, func() {
-		p.done("%s", o.success)
-		p.fields("  ", field{"New state", s.CurrentState}, field{"Reason", o.reason}, field{o.label, actor})
+// stepActionCommand returns the command of an action; more fills in what only this
+// action has.
+func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepAction) error) *cobra.Command {
+	var actor string
+	req := apiv1.StepAction{ActionType: string(s.action)}
+	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
+		if err := more(&req); err != nil {
+			return step, err
+		}
+		if err := need("reason", req.Reason, "it is kept in the history of the step"); err != nil {
+			return step, err
+		}
+		if actor, err = p.actor(s.by, actor); err != nil {
+			return step, err
+		}
+		switch s.action {
+		case tasker.ResetForRetry:
+			req.ResetBy = actor
+		case tasker.ResolveManually:
+			req.ResolvedBy = actor
+		case tasker.CompleteManually:
+			req.CompletedBy = actor
+		}
+		if step, err = api.ActOnStep(ctx, a.id[0], a.id[1], req); err != nil {
+			return step, advise(a.id[0], a.id[1], s.action, err)
+		}
+		return step, nil
+	}, func(step apiv1.Step) {
+		p.done("%s", s.success)
+		p.fields("  ", field{"New state", step.CurrentState}, field{"Reason", req.Reason}, field{s.label, actor})
 	})
+	c.Flags().StringVar(&req.Reason, "reason", "", "why, for the history (needed)")
+	actorFlag(c, &actor, s.by, "who does it")
+	c.Flags().BoolVar(&req.Interrupt, "interrupt", false, "even if the step is queued or running: the result of its worker is then rejected")
+	return c
 }
 
-// commands are the step actions on the command line.
-var commands = map[tasker.StepAction]string{
-	tasker.ResetForRetry:    "reset-step %s %s --reason …",
-	tasker.ResolveManually:  "resolve-step %s %s --reason …",
-	tasker.CompleteManually: "complete-step %s %s --result … --reason …",
+func nothingMore(*apiv1.StepAction) error { return nil }
+
+func (p *program) resetCommand() *cobra.Command {
+	return p.stepActionCommand(stepActions[0], help{
+		use:   "reset-step TASK STEP --reason TEXT",
+		short: "Give a failed step its attempts back; it runs again by itself",
+		example: `  tasker-ctl task reset-step $TASK $STEP \
+    --reason "Database connection pool increased" --reset-by "ops-team@example.com"`,
+	}, nothingMore)
+}
+
+func (p *program) resolveCommand() *cobra.Command {
+	return p.stepActionCommand(stepActions[1], help{
+		use:   "resolve-step TASK STEP --reason TEXT",
+		short: "Skip a step: the task goes on without its result",
+		example: `  tasker-ctl task resolve-step $TASK $STEP \
+    --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
+	}, nothingMore)
+}
+
+func (p *program) completeCommand() *cobra.Command {
+	var result, metadata string
+	c := p.stepActionCommand(stepActions[2], help{
+		use:   "complete-step TASK STEP --result JSON --reason TEXT",
+		short: "Complete a step with a result in place of its handler's",
+		example: `  tasker-ctl task complete-step $TASK $STEP \
+    --result '{"validated": true, "score": 95}' --metadata '{"verification_method": "manual_review"}' \
+    --reason "Manual verification after infrastructure fix" --completed-by "ops-team@example.com"
+
+  tasker-ctl task complete-step $TASK $STEP --result @result.json --reason "done by hand"
+  make-result | tasker-ctl task complete-step $TASK $STEP --result @- --reason "done by hand"`,
+	}, func(a *apiv1.StepAction) (err error) {
+		if err := need("result", result, "steps that depend on this one receive it"); err != nil {
+			return err
+		}
+		a.CompletionData = &apiv1.CompletionData{}
+		if a.CompletionData.Result, err = p.document("result", result); err != nil {
+			return err
+		}
+		a.CompletionData.Metadata, err = p.object("metadata", metadata)
+		return err
+	})
+	c.Flags().StringVar(&result, "result", "", "the result: JSON, @file or @- (needed)")
+	c.Flags().StringVar(&metadata, "metadata", "", "about the result: a JSON object, @file or @-")
+	return c
 }
 
 // advise adds to the refusal of an action the commands for the actions that the
@@ -231,9 +237,9 @@ func advise(task, step tasker.ID, action tasker.StepAction, refusal error) error
 	if r.NeedsInterrupt {
 		interrupt = " --interrupt"
 	}
-	for _, a := range r.AllowedActions {
-		if command, ok := commands[a]; ok {
-			lines = append(lines, fmt.Sprintf("tasker-ctl task "+command, task, step)+interrupt)
+	for _, s := range stepActions {
+		if slices.Contains(r.AllowedActions, s.action) {
+			lines = append(lines, fmt.Sprintf("tasker-ctl task "+s.advice, task, step)+interrupt)
 		}
 	}
 	return advised{refusal, lines}
@@ -243,69 +249,4 @@ func advise(task, step tasker.ID, action tasker.StepAction, refusal error) error
 func decode(details, v any) bool {
 	doc, err := json.Marshal(details)
 	return err == nil && json.Unmarshal(doc, v) == nil
-}
-
-func (p *program) resetCommand() *cobra.Command {
-	o := operation{action: tasker.ResetForRetry, by: "reset-by", label: "Reset by", success: "Step reset successfully!"}
-	c := &cobra.Command{
-		Use:   "reset-step TASK STEP --reason TEXT",
-		Short: "Give a failed step its attempts back; it runs again by itself",
-		Example: `  tasker-ctl task reset-step $TASK $STEP \
-    --reason "Database connection pool increased" --reset-by "ops-team@example.com"`,
-		Args: named("TASK", "STEP"),
-		RunE: func(c *cobra.Command, args []string) error { return p.operate(c, args, o, nil) },
-	}
-	o.flags(c)
-	return c
-}
-
-func (p *program) resolveCommand() *cobra.Command {
-	o := operation{action: tasker.ResolveManually, by: "resolved-by", label: "Resolved by", success: "Step resolved manually!"}
-	c := &cobra.Command{
-		Use:   "resolve-step TASK STEP --reason TEXT",
-		Short: "Pass over a step: the task goes on without its result",
-		Example: `  tasker-ctl task resolve-step $TASK $STEP \
-    --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
-		Args: named("TASK", "STEP"),
-		RunE: func(c *cobra.Command, args []string) error { return p.operate(c, args, o, nil) },
-	}
-	o.flags(c)
-	return c
-}
-
-func (p *program) completeCommand() *cobra.Command {
-	o := operation{
-		action: tasker.CompleteManually, by: "completed-by", label: "Completed by",
-		success: "Step completed manually with results!",
-	}
-	var result, metadata string
-	c := &cobra.Command{
-		Use:   "complete-step TASK STEP --result JSON --reason TEXT",
-		Short: "Give a step the result that its handler should have had",
-		Example: `  tasker-ctl task complete-step $TASK $STEP \
-    --result '{"validated": true, "score": 95}' --metadata '{"verification_method": "manual_review"}' \
-    --reason "Manual verification after infrastructure fix" --completed-by "ops-team@example.com"
-
-  tasker-ctl task complete-step $TASK $STEP --result @result.json --reason "done by hand"
-  make-result | tasker-ctl task complete-step $TASK $STEP --result @- --reason "done by hand"`,
-		Args: named("TASK", "STEP"),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := need("result", result, "steps that depend on this one receive it"); err != nil {
-				return err
-			}
-			doc, err := p.document("result", result)
-			if err != nil {
-				return err
-			}
-			data := apiv1.CompletionData{Result: doc}
-			if data.Metadata, err = p.object("metadata", metadata); err != nil {
-				return err
-			}
-			return p.operate(c, args, o, &data)
-		},
-	}
-	o.flags(c)
-	c.Flags().StringVar(&result, "result", "", "the result: JSON, @file or @- (needed)")
-	c.Flags().StringVar(&metadata, "metadata", "", "about the result: a JSON object, @file or @-")
-	return c
 }

@@ -20,8 +20,8 @@ const (
 	gap     = "  " // between two columns
 )
 
-// prose are the columns that give way on a narrow terminal. The others do not: of
-// an id, a number, a time or a state a part is of no use.
+// prose are the columns that are cut on a narrow terminal. The others are not: a
+// part of an id, a number, a time or a state is of no use.
 var prose = []string{
 	"actor", "dead letter", "description", "detail", "last failure", "name", "namespace", "namespaces", "notes", "reason", "step", "template",
 }
@@ -70,7 +70,7 @@ func cells(texts []string) []string {
 // cell returns s as one short piece of a line.
 func cell(s string) string { return short(s, maxCell) }
 
-// short returns s as a piece of a line of at most so many characters.
+// short returns s as a piece of a line of at most this many characters.
 func short(s string, most int) string {
 	s = clean(s)
 	if utf8.RuneCountInString(s) <= most {
@@ -79,8 +79,8 @@ func short(s string, most int) string {
 	return string([]rune(s)[:most-1]) + "…"
 }
 
-// columns returns how wide a table may be; 0 means as wide as it is, for programs
-// read what goes to a file or a pipe.
+// columns returns the columns that a table may take; 0 is no bound, for programs
+// read what is written to a file or a pipe.
 func (p *program) columns() int {
 	file, ok := p.out.(*os.File)
 	if p.width > 0 || !ok || !term.IsTerminal(int(file.Fd())) {
@@ -109,8 +109,7 @@ func measure(grid [][]string) (widths []int, total int) {
 	return widths, total
 }
 
-// leaveOut drops spare columns, in their order, while a table is more than so many
-// columns wide.
+// leaveOut drops spare columns, in their order, while a table is wider than most.
 func leaveOut(grid [][]string, most int, spare []string) [][]string {
 	for _, name := range spare {
 		_, total := measure(grid)

@@ -1,121 +1,77 @@
 package ctl
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
 )
 
 func (p *program) taskCommand() *cobra.Command {
-	c := group(&cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "task",
 		Short: "Submit, watch and repair tasks",
 		Example: `  tasker-ctl task list --status error
   tasker-ctl task steps $TASK
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
-	})
-	c.AddCommand(
+	},
 		p.tasksCommand(), p.taskGetCommand(), p.submitCommand(), p.cancelCommand(), p.watchCommand(), p.transitionsCommand(),
 		p.stepsCommand(), p.stepCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(),
 	)
-	return c
 }
 
 func (p *program) tasksCommand() *cobra.Command {
 	var q client.TaskQuery
-	var status string
-	var deadLettered, ids bool
-	c := &cobra.Command{
-		Use:   "list",
-		Short: "List tasks, newest first",
-		Example: `  tasker-ctl task list --status error --namespace orders
+	var quiet bool
+	c := answer(p, help{
+		use:   "list",
+		short: "List tasks, newest first",
+		example: `  tasker-ctl task list --status error --namespace orders
   tasker-ctl task list --dead-lettered
   tasker-ctl task list --status error --quiet | xargs -n1 tasker-ctl task steps`,
-		Args: named(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			var err error
-			if q.Status, err = choice("status", status, tasker.TaskStates()); err != nil {
-				return err
-			}
-			if c.Flags().Changed("dead-lettered") {
-				q.DeadLettered = &deadLettered
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			list, err := api.Tasks(c.Context(), q)
-			if err != nil {
-				return err
-			}
-			return p.show(list, func() { p.listTasks(list, ids) })
-		},
-	}
-	c.Flags().StringVarP(&status, "status", "s", "", "only those in this state: "+choices(tasker.TaskStates()))
-	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only those of this namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "only those of this template")
-	c.Flags().BoolVar(&deadLettered, "dead-lettered", false, "only those with an open or permanent investigation; =false for those without")
-	c.Flags().BoolVarP(&ids, "quiet", "q", false, "print ids only")
-	pageFlags(c, &q.Page, 20)
-	oneOf(c, "status", tasker.TaskStates())
-	return c
-}
-
-func (p *program) listTasks(list apiv1.TaskList, ids bool) {
-	defer p.more(list.Pagination)
-	if ids {
-		for _, t := range list.Tasks {
-			fmt.Fprintln(p.out, clean(t.TaskUUID))
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TaskList, error) {
+		return api.Tasks(ctx, q)
+	}, func(l apiv1.TaskList) {
+		if quiet {
+			ids(p, l.Tasks, func(t apiv1.Task) string { return t.TaskUUID })
+		} else {
+			list(p, l.Tasks, "No tasks.", []string{"task", "template", "version", "state", "steps", "dead letter", "created"}, func(t apiv1.Task) []string {
+				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, t.Status, progress(t), or(t.DeadLetterReason, "-"), at(&t.CreatedAt)}
+			})
 		}
-		return
-	}
-	if len(list.Tasks) == 0 {
-		fmt.Fprintln(p.err, "No tasks.")
-		return
-	}
-	var rows [][]string
-	for _, t := range list.Tasks {
-		rows = append(rows, []string{
-			t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, t.Status, progress(t), or(t.DeadLetterReason, "-"), at(&t.CreatedAt),
-		})
-	}
-	p.table([]string{"task", "template", "version", "state", "steps", "dead letter", "created"}, rows)
+		p.more(l.Pagination)
+	})
+	c.Flags().VarP(cli.Choice(&q.Status, tasker.TaskStates()), "status", "s", "only tasks in this state: "+cli.Join(tasker.TaskStates()))
+	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
+	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
+	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	pageFlags(c, &q.Page, 20)
+	return c
 }
 
 func progress(t apiv1.Task) string { return fmt.Sprintf("%d/%d", t.CompletedSteps, t.TotalSteps) }
 
 func (p *program) taskGetCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "get TASK",
-		Short: "Show a task with its steps",
-		Example: `  tasker-ctl task get 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
+	return answer(p, help{
+		use:   "get TASK",
+		short: "Show a task with its steps",
+		example: `  tasker-ctl task get 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
   tasker-ctl task get $TASK -o json | jq -r .status`,
-		Args: named("TASK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("TASK", args[0])
-			if err != nil {
-				return err
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			t, err := api.Task(c.Context(), id)
-			if err != nil {
-				return err
-			}
-			return p.show(t, func() { p.oneTask(t) })
-		},
-	}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Task, error) {
+		return api.Task(ctx, a.id[0])
+	}, p.printTask)
 }
 
-func (p *program) oneTask(t apiv1.Task) {
+func (p *program) printTask(t apiv1.Task) {
 	p.done("Task Details:")
 	fmt.Fprintln(p.out)
 	p.fields("  ",
@@ -137,106 +93,184 @@ func (p *program) oneTask(t apiv1.Task) {
 		return
 	}
 	fmt.Fprintln(p.out)
-	var rows [][]string
-	for _, s := range t.Steps {
-		rows = append(rows, []string{s.Name, s.StepUUID, s.CurrentState, attempts(s), failureText(s.Error)})
-	}
-	p.table([]string{"step", "uuid", "state", "attempts", "last failure"}, rows)
+	list(p, t.Steps, "", []string{"step", "uuid", "state", "attempts", "last failure"}, func(s apiv1.Step) []string {
+		return []string{s.Name, s.StepUUID, s.CurrentState, attempts(s), failureText(s.Error)}
+	})
 }
 
 func (p *program) cancelCommand() *cobra.Command {
 	var reason, by string
-	c := &cobra.Command{
-		Use:     "cancel TASK",
-		Short:   "Cancel a task and what is left of its steps",
-		Example: `  tasker-ctl task cancel $TASK --reason "customer withdrew the order" --cancelled-by "ops-team@example.com"`,
-		Args:    named("TASK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("TASK", args[0])
-			if err != nil {
-				return err
-			}
-			actor, err := p.actor("cancelled-by", by)
-			if err != nil {
-				return err
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			t, err := api.CancelTask(c.Context(), id, reason, actor)
-			if err != nil {
-				return err
-			}
-			return p.show(t, func() {
-				p.done("Task cancelled!")
-				p.fields("  ", field{"New state", t.Status}, field{"Reason", reason}, field{"Cancelled by", actor})
-			})
-		},
-	}
+	c := answer(p, help{
+		use:     "cancel TASK",
+		short:   "Cancel a task and those of its steps that have not ended",
+		example: `  tasker-ctl task cancel $TASK --reason "customer withdrew the order" --cancelled-by "ops-team@example.com"`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Task, err error) {
+		if by, err = p.actor("cancelled-by", by); err != nil {
+			return t, err
+		}
+		return api.CancelTask(ctx, a.id[0], reason, by)
+	}, func(t apiv1.Task) {
+		p.done("Task cancelled!")
+		p.fields("  ", field{"New state", t.Status}, field{"Reason", reason}, field{"Cancelled by", by})
+	})
 	c.Flags().StringVar(&reason, "reason", "cancelled with tasker-ctl", "why, for the history")
-	c.Flags().StringVar(&by, "cancelled-by", "", "who does it (default $TASKER_ACTOR, else your name on this machine)")
+	actorFlag(c, &by, "cancelled-by", "who cancels it")
 	return c
 }
 
 func (p *program) transitionsCommand() *cobra.Command {
 	var step string
 	var page client.Page
-	c := &cobra.Command{
-		Use:   "transitions TASK",
-		Short: "Show the history of a task, or of one of its steps, oldest first",
-		Example: `  tasker-ctl task transitions $TASK
+	c := answer(p, help{
+		use:   "transitions TASK",
+		short: "Show the history of a task, or of one of its steps, oldest first",
+		example: `  tasker-ctl task transitions $TASK
   tasker-ctl task transitions $TASK --step $STEP -o json | jq -r '.[].to_state'`,
-		Args: named("TASK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("TASK", args[0])
-			if err != nil {
-				return err
+	}, func(ctx context.Context, api *client.Client, a arguments) ([]apiv1.Transition, error) {
+		if step == "" {
+			return api.TaskTransitions(ctx, a.id[0], page)
+		}
+		id, err := readID("--step", step)
+		if err != nil {
+			return nil, err
+		}
+		return api.StepTransitions(ctx, a.id[0], id, page)
+	}, func(l []apiv1.Transition) {
+		list(p, l, "No transitions.", []string{"time", "from", "to", "event", "attempt", "actor", "reason"}, func(t apiv1.Transition) []string {
+			attempt := "-"
+			if t.Attempt != nil {
+				attempt = strconv.Itoa(*t.Attempt)
 			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			var list []apiv1.Transition
-			if step == "" {
-				list, err = api.TaskTransitions(c.Context(), id, page)
-			} else {
-				var stepID tasker.ID
-				if stepID, err = readID("--step", step); err != nil {
-					return err
-				}
-				list, err = api.StepTransitions(c.Context(), id, stepID, page)
-			}
-			if err != nil {
-				return err
-			}
-			return p.show(list, func() {
-				p.listTransitions(list)
-				p.mayGoOn(len(list), page)
-			})
-		},
-	}
+			return []string{at(&t.CreatedAt), orDash(t.FromState), t.ToState, t.Event, attempt, t.Actor, t.Reason}
+		})
+		p.mayGoOn(len(l), page)
+	})
 	c.Flags().StringVar(&step, "step", "", "the history of this step")
 	pageFlags(c, &page, 1000)
 	return c
 }
 
-func (p *program) listTransitions(list []apiv1.Transition) {
-	if len(list) == 0 {
-		fmt.Fprintln(p.err, "No transitions.")
-		return
+// A submission is what the flags of task submit say.
+type submission struct {
+	task     apiv1.CreateTask
+	context  string
+	startAt  string
+	wait     bool
+	idOnly   bool
+	watching watching
+}
+
+func (p *program) submitCommand() *cobra.Command {
+	var s submission
+	c := p.command(help{
+		use:   "submit --namespace NAME --name NAME",
+		short: "Create a task and, with --wait, watch it to its end",
+		long: `Create a task of a template.
+
+With --wait the command stays until the task ends, as task watch does, with the same
+exit codes. With --idempotency-key the same submission can be repeated safely: it
+leads to the same task.`,
+		example: `  tasker-ctl task submit --namespace orders --name fulfil --context '{"order_id": 7}' --wait
+  tasker-ctl task submit --namespace orders --name fulfil --context @order.json --idempotency-key order-7
+  TASK=$(tasker-ctl task submit --namespace orders --name fulfil --quiet)`,
+	}, func(ctx context.Context, _ arguments) error { return p.submit(ctx, s) })
+	f := c.Flags()
+	f.StringVarP(&s.task.Namespace, "namespace", "n", "", "namespace of the template (needed)")
+	f.StringVar(&s.task.Name, "name", "", "name of the template (needed)")
+	f.StringVar(&s.task.Version, "version", "", "version of the template (default the newest)")
+	f.StringVarP(&s.context, "context", "c", "", "input of the task: a JSON object, @file or @-")
+	f.IntVarP(&s.task.Priority, "priority", "p", 0, "higher runs first")
+	f.StringSliceVar(&s.task.Tags, "tag", nil, "a word to find the task by; may be repeated")
+	actorFlag(c, &s.task.Initiator, "initiator", "who asks for it")
+	f.StringVar(&s.task.SourceSystem, "source-system", "tasker-ctl", "the system that asks for it")
+	f.StringVar(&s.task.Reason, "reason", "", "why it is asked for")
+	f.StringVar(&s.task.CorrelationID, "correlation-id", "", "ties the task to its request (default: a new one)")
+	f.StringVar(&s.task.ParentCorrelationID, "parent-correlation-id", "", "ties the task to what it is a part of")
+	f.StringVar(&s.task.IdempotencyKey, "idempotency-key", "", "the same key leads to the same task")
+	f.StringVar(&s.startAt, "start-at", "", "not before: a time such as 2026-01-31T12:00:00Z, or +90m from now")
+	f.StringVar(&s.task.RecreatedFrom, "recreated-from", "", "the task that this one replaces")
+	f.BoolVarP(&s.idOnly, "quiet", "q", false, "print the id only")
+	f.BoolVarP(&s.wait, "wait", "w", false, "wait until the task ends")
+	s.watching.flags(c)
+	return c
+}
+
+// request returns the task to create.
+func (p *program) request(s submission) (t apiv1.CreateTask, err error) {
+	t = s.task
+	if err := need("namespace", t.Namespace, "it selects the template"); err != nil {
+		return t, err
 	}
-	var rows [][]string
-	for _, t := range list {
-		attempt := "-"
-		if t.Attempt != nil {
-			attempt = strconv.Itoa(*t.Attempt)
-		}
-		from := t.FromState
-		if from == "" {
-			from = "-"
-		}
-		rows = append(rows, []string{at(&t.CreatedAt), from, t.ToState, t.Event, attempt, t.Actor, t.Reason})
+	if err := need("name", t.Name, "it selects the template"); err != nil {
+		return t, err
 	}
-	p.table([]string{"time", "from", "to", "event", "attempt", "actor", "reason"}, rows)
+	if t.Context, err = p.object("context", s.context); err != nil {
+		return t, err
+	}
+	if t.StartAt, err = startTime(s.startAt); err != nil {
+		return t, err
+	}
+	if t.RecreatedFrom != "" {
+		if _, err := readID("--recreated-from", t.RecreatedFrom); err != nil {
+			return t, err
+		}
+	}
+	t.Initiator, err = p.actor("initiator", t.Initiator)
+	return t, err
+}
+
+func (p *program) submit(ctx context.Context, s submission) error {
+	t, err := p.request(s)
+	if err != nil {
+		return err
+	}
+	api, err := p.api()
+	if err != nil {
+		return err
+	}
+	created, err := api.CreateTask(ctx, t)
+	if err != nil {
+		return err
+	}
+	id, err := answeredID("task_uuid", created.TaskUUID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case p.output == "json" && s.wait:
+		return p.watch(ctx, id, s.watching)
+	case p.output == "json":
+		return p.json(created)
+	case s.idOnly:
+		fmt.Fprintln(p.out, id)
+		s.watching.mute = true
+	default:
+		p.done("Task submitted!")
+		p.fields("  ",
+			field{"UUID", created.TaskUUID}, field{"Task", created.Namespace + "/" + created.Name + " " + created.Version},
+			field{"State", created.Status}, field{"Starts", at(created.StartAt)},
+		)
+	}
+	if !s.wait {
+		return nil
+	}
+	return p.watch(ctx, id, s.watching)
+}
+
+// startTime reads an instant, or a duration from now; no text is none.
+func startTime(text string) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if span, relative := strings.CutPrefix(text, "+"); relative {
+		if d, err := time.ParseDuration(span); err == nil && d >= 0 {
+			t := time.Now().Add(d).UTC()
+			return &t, nil
+		}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil, cli.Usagef("--start-at must be a time such as 2026-01-31T12:00:00Z, or +90m from now, not %q", text)
+	}
+	return &t, nil
 }

@@ -1,10 +1,12 @@
 package ctl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,61 +15,50 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/templatefile"
 )
 
 func (p *program) templateCommand() *cobra.Command {
-	c := group(&cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "template",
 		Short: "Check, register and show templates",
 		Example: `  tasker-ctl template validate order.yaml
   tasker-ctl template register order.yaml`,
-	})
-	c.AddCommand(p.registerCommand(), p.templatesCommand(), p.templateGetCommand(), p.validateCommand())
-	return c
+	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(), p.validateCommand())
 }
 
 func (p *program) registerCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "register FILE",
-		Short: "Register a template; - reads standard input",
-		Long: `Register a template written in YAML, or in JSON when the file ends in .json.
+	return answer(p, help{
+		use:   "register FILE",
+		short: "Register a template; - reads standard input",
+		long: `Register a template written in YAML, or in JSON when the file ends in .json.
 
-The same template once more changes nothing. A version that tasks use never
+Registering the same template again changes nothing. A version that tasks use never
 changes: give the template a new version.`,
-		Example: `  tasker-ctl template register order.yaml
+		example: `  tasker-ctl template register order.yaml
   render order | tasker-ctl template register -`,
-		Args: named("FILE"),
-		RunE: func(c *cobra.Command, args []string) error {
-			doc, err := p.read(args[0])
-			if err != nil {
-				return err
-			}
-			media := client.YAML
-			if isJSON(args[0]) {
-				media = client.JSON
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			t, err := api.RegisterTemplate(c.Context(), doc, media)
-			if err != nil {
-				return err
-			}
-			return p.show(t, func() {
-				if t.Created {
-					p.done("Template registered!")
-				} else {
-					p.done("Template was registered already")
-				}
-				p.fields("  ",
-					field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
-					field{"Steps", strconv.Itoa(t.StepCount)}, field{"Checksum", t.Checksum},
-				)
-			})
-		},
-	}
+	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.RegisteredTemplate, err error) {
+		doc, err := p.read(a.text[0])
+		if err != nil {
+			return t, err
+		}
+		media := client.YAML
+		if isJSON(a.text[0]) {
+			media = client.JSON
+		}
+		return api.RegisterTemplate(ctx, doc, media)
+	}, func(t apiv1.RegisteredTemplate) {
+		if t.Created {
+			p.done("Template registered!")
+		} else {
+			p.done("Template was registered already")
+		}
+		p.fields("  ",
+			field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
+			field{"Steps", strconv.Itoa(t.StepCount)}, field{"Checksum", t.Checksum},
+		)
+	})
 }
 
 func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".json") }
@@ -75,67 +66,38 @@ func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".j
 func (p *program) templatesCommand() *cobra.Command {
 	var namespace string
 	var page client.Page
-	c := &cobra.Command{
-		Use:     "list",
-		Short:   "List templates",
-		Example: "  tasker-ctl template list --namespace orders",
-		Args:    named(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			list, err := api.Templates(c.Context(), namespace, page)
-			if err != nil {
-				return err
-			}
-			return p.show(list, func() { p.listTemplates(list) })
-		},
-	}
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
+	c := answer(p, help{
+		use: "list", short: "List templates", example: "  tasker-ctl template list --namespace orders",
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TemplateList, error) {
+		return api.Templates(ctx, namespace, page)
+	}, func(l apiv1.TemplateList) {
+		header := []string{"namespace", "name", "version", "steps", "registered", "description"}
+		list(p, l.Templates, "No templates.", header, func(t apiv1.Template) []string {
+			return []string{t.Namespace, t.Name, t.Version, strconv.Itoa(t.StepCount), at(&t.CreatedAt), t.Description}
+		})
+		p.more(l.Pagination)
+	})
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only templates of this namespace")
 	pageFlags(c, &page, 50)
 	return c
 }
 
-func (p *program) listTemplates(list apiv1.TemplateList) {
-	defer p.more(list.Pagination)
-	if len(list.Templates) == 0 {
-		fmt.Fprintln(p.err, "No templates.")
-		return
-	}
-	var rows [][]string
-	for _, t := range list.Templates {
-		rows = append(rows, []string{t.Namespace, t.Name, t.Version, strconv.Itoa(t.StepCount), at(&t.CreatedAt), t.Description})
-	}
-	p.table([]string{"namespace", "name", "version", "steps", "registered", "description"}, rows)
-}
-
 func (p *program) templateGetCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "get NAMESPACE NAME VERSION",
-		Short: "Print a template as it was written",
-		Example: `  tasker-ctl template get orders fulfil 1.0.0 > order.yaml
+	return answer(p, help{
+		use:   "get NAMESPACE NAME VERSION",
+		short: "Print a template as it was written",
+		example: `  tasker-ctl template get orders fulfil 1.0.0 > order.yaml
   tasker-ctl template get orders fulfil 1.0.0 -o json | jq .configuration`,
-		Args: named("NAMESPACE", "NAME", "VERSION"),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			t, err := api.Template(c.Context(), args[0], args[1], args[2])
-			if err != nil {
-				return err
-			}
-			return p.show(t, func() {
-				for line := range strings.Lines(t.Source) {
-					fmt.Fprintln(p.out, cleanLine(line))
-				}
-			})
-		},
-	}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TemplateDetail, error) {
+		return api.Template(ctx, a.text[0], a.text[1], a.text[2])
+	}, func(t apiv1.TemplateDetail) {
+		for line := range strings.Lines(t.Source) {
+			fmt.Fprintln(p.out, cleanLine(line))
+		}
+	})
 }
 
-// A validation is what template validate says of one file.
+// A validation is the result of template validate for one file.
 type validation struct {
 	File      string         `json:"file"`
 	Valid     bool           `json:"valid"`
@@ -149,40 +111,27 @@ type validation struct {
 }
 
 func (p *program) validateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "validate FILE...",
-		Short: "Check template files without a server",
-		Long: `Check template files, or directories of them, without a server. Every fault is
+	return p.command(help{
+		use:   "validate FILE...",
+		short: "Check template files without a server",
+		long: `Check template files, or directories of them, without a server. Every fault is
 listed with its line. The exit code is 1 when there is any.`,
-		Example: `  tasker-ctl template validate order.yaml
+		example: `  tasker-ctl template validate order.yaml
   tasker-ctl template validate templates/
   tasker-ctl template validate - < order.yaml`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage{"missing FILE: " + c.UseLine()}
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			list := []validation{}
-			for _, name := range args {
-				list = append(list, p.validate(name)...)
-			}
-			code := exitOK
-			for _, v := range list {
-				if !v.Valid {
-					code = exitError
-				}
-			}
-			if err := p.show(list, func() { p.listValidations(list) }); err != nil {
-				return err
-			}
-			if code != exitOK {
-				return silent(code)
-			}
-			return nil
-		},
-	}
+	}, func(_ context.Context, a arguments) error {
+		all := []validation{}
+		for _, name := range a.text {
+			all = append(all, p.validate(name)...)
+		}
+		if err := p.show(all, func() { p.printValidations(all) }); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(all, func(v validation) bool { return !v.Valid }) {
+			return cli.Exit(cli.ExitError)
+		}
+		return nil
+	})
 }
 
 // validate checks a file or a directory.
@@ -220,7 +169,7 @@ func validateDir(name string) []validation {
 	return list
 }
 
-// refusedFiles spells what is wrong with a directory, file by file.
+// refusedFiles returns what is wrong with a directory, file by file.
 func refusedFiles(name string, err error) []validation {
 	var known *tasker.Error
 	if !errors.As(err, &known) {
@@ -259,7 +208,7 @@ func refused(name string, err error) validation {
 	return v
 }
 
-func (p *program) listValidations(list []validation) {
+func (p *program) printValidations(list []validation) {
 	for _, v := range list {
 		if v.Valid {
 			p.done("%s: %s/%s %s, %s", clean(v.File), clean(v.Namespace), clean(v.Name), clean(v.Version), plural(v.StepCount, "step"))

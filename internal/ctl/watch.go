@@ -9,51 +9,44 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/loop"
 )
 
-// patience is how long a watch puts up with a server that does not answer: long
-// enough for one to be restarted.
+// patience is how long a watch waits for a server that does not answer: long enough
+// for a restart.
 const patience = time.Minute
 
-// A watching says how a task is watched.
+// A watching has the flags of watching a task.
 type watching struct {
-	every   time.Duration // between two looks
-	timeout time.Duration // 0 means for ever
+	every   time.Duration // between two polls
+	timeout time.Duration // 0 means never
 	mute    bool          // no progress, only the exit code
 }
 
 func (w *watching) flags(c *cobra.Command) {
-	c.Flags().DurationVar(&w.every, "interval", 500*time.Millisecond, "how often to look while waiting")
+	c.Flags().DurationVar(&w.every, "interval", 500*time.Millisecond, "how often to poll while waiting")
 	c.Flags().DurationVar(&w.timeout, "timeout", 0, "give up waiting after this long, with exit code 1 (default: never)")
 }
 
 func (p *program) watchCommand() *cobra.Command {
 	var w watching
-	c := &cobra.Command{
-		Use:   "watch TASK",
-		Short: "Follow a task until it ends",
-		Long: `Follow a task until it ends, with a line for each change.
+	c := p.command(help{
+		use:   "watch TASK",
+		short: "Follow a task until it ends",
+		long: `Follow a task until it ends, with a line for each change.
 
 Exit code 0 means that it is complete, 1 that it was cancelled, that it needs a
 human, or that --timeout has passed. With -o json only the task, as it is in the
 end, is printed.`,
-		Example: `  tasker-ctl task watch $TASK
+		example: `  tasker-ctl task watch $TASK
   tasker-ctl task watch $TASK --timeout 5m -o json | jq .status`,
-		Args: named("TASK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			task, err := readID("TASK", args[0])
-			if err != nil {
-				return err
-			}
-			return p.watch(c.Context(), task, w)
-		},
-	}
+	}, func(ctx context.Context, a arguments) error { return p.watch(ctx, a.id[0], w) })
 	w.flags(c)
 	return c
 }
 
-// watch looks at a task again and again until it ends.
+// watch polls a task until it ends.
 func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 	api, err := p.api()
 	if err != nil {
@@ -68,15 +61,15 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 		switch {
 		case err == nil:
 			answered = time.Now()
-			v.look(t)
+			v.update(t)
 		case tasker.CodeOf(err) != tasker.Unavailable || v.state == "" || time.Since(answered) > patience:
 			return err
 		}
 		if ended(t.Status) {
-			return p.verdict(t, v.mute)
+			return p.outcome(t, v.mute)
 		}
 		if w.timeout > 0 && time.Since(start) >= w.timeout {
-			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it goes on without being watched", task, v.state, w.timeout)
+			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, v.state, w.timeout)
 		}
 		if !loop.Sleep(ctx, w.every) {
 			return ctx.Err()
@@ -95,8 +88,8 @@ func ended(state string) bool {
 	}
 }
 
-// verdict ends a watch.
-func (p *program) verdict(t apiv1.Task, mute bool) error {
+// outcome prints how a watch ended.
+func (p *program) outcome(t apiv1.Task, mute bool) error {
 	if p.output == "json" {
 		if err := p.json(t); err != nil {
 			return err
@@ -111,36 +104,29 @@ func (p *program) verdict(t apiv1.Task, mute bool) error {
 	case tasker.TaskError:
 		if !mute {
 			p.warn("Task %s needs a human.", clean(t.TaskUUID))
-			p.hints(t)
+			p.printHints(t)
 		}
 	default:
 		if !mute {
 			p.warn("Task %s is %s.", clean(t.TaskUUID), clean(t.Status))
 		}
 	}
-	return silent(exitError)
+	return cli.Exit(cli.ExitError)
 }
 
-// hints says what to type next.
-func (p *program) hints(t apiv1.Task) {
+// printHints prints the commands that help next.
+func (p *program) printHints(t apiv1.Task) {
 	if t.DLQEntryUUID != nil {
-		fmt.Fprintf(p.err, "  tasker-ctl dlq get %s\n", clean(*t.DLQEntryUUID))
+		p.hint("tasker-ctl dlq get %s", *t.DLQEntryUUID)
 	}
 	for _, s := range t.Steps {
 		if s.CurrentState == string(tasker.StepError) {
-			fmt.Fprintf(p.err, "  tasker-ctl task reset-step %s %s --reason …\n", clean(t.TaskUUID), clean(s.StepUUID))
+			p.hint("tasker-ctl task reset-step %s %s --reason …", t.TaskUUID, s.StepUUID)
 		}
 	}
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// A viewer prints what changed between two looks at a task.
+// A viewer prints what changed between two polls of a task.
 type viewer struct {
 	program *program
 	mute    bool
@@ -148,7 +134,7 @@ type viewer struct {
 	steps   map[string]string // what was printed of each
 }
 
-func (v *viewer) look(t apiv1.Task) {
+func (v *viewer) update(t apiv1.Task) {
 	if t.Status != v.state {
 		v.state = t.Status
 		v.print("task", t.Status, progress(t)+" steps complete")

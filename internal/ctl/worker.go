@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,104 +11,164 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
 )
 
 func (p *program) workerCommand() *cobra.Command {
-	c := group(&cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:     "worker",
-		Short:   "See who executes steps",
+		Short:   "List and drain workers",
 		Example: "  tasker-ctl worker list\n  tasker-ctl worker drain $WORKER",
-	})
-	c.AddCommand(p.workersCommand(), p.workerDrainCommand())
-	return c
+	}, p.workersCommand(), p.workerDrainCommand())
 }
 
 func (p *program) workersCommand() *cobra.Command {
 	var page client.Page
-	c := &cobra.Command{
-		Use:   "list",
-		Short: "List workers, those heard of last first, and say which queues none of them takes",
-		Example: `  tasker-ctl worker list
+	c := p.command(help{
+		use:   "list",
+		short: "List workers, the latest heartbeat last, and name the queues that none of them serves",
+		example: `  tasker-ctl worker list
   tasker-ctl worker list -o json | jq '[.workers[] | select(.health == "active")] | length'`,
-		Args: named(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			list, err := api.Workers(c.Context(), page)
-			if err != nil {
-				return err
-			}
-			return p.show(list, func() {
-				p.listWorkers(list)
-				p.warnOfUnserved(c.Context(), api)
-			})
-		},
-	}
+	}, func(ctx context.Context, _ arguments) error {
+		api, err := p.api()
+		if err != nil {
+			return err
+		}
+		l, err := api.Workers(ctx, page)
+		if err != nil {
+			return err
+		}
+		return p.show(l, func() {
+			p.printWorkers(l)
+			p.warnOfUnserved(ctx, api)
+		})
+	})
 	pageFlags(c, &page, 50)
 	return c
 }
 
-func (p *program) listWorkers(list apiv1.WorkerList) {
-	defer p.more(list.Pagination)
-	if len(list.Workers) == 0 {
-		fmt.Fprintln(p.err, "No workers.")
-		return
-	}
-	var rows [][]string
-	for _, w := range list.Workers {
-		rows = append(rows, []string{
+func (p *program) printWorkers(l apiv1.WorkerList) {
+	header := []string{"worker", "name", "health", "busy", "namespaces", "handlers", "version", "last heartbeat"}
+	list(p, l.Workers, "No workers.", header, func(w apiv1.Worker) []string {
+		return []string{
 			w.WorkerUUID, w.Name, w.Health, fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency),
 			strings.Join(w.Namespaces, ","), strconv.Itoa(len(w.Handlers)), w.Version, at(&w.LastHeartbeatAt),
-		})
-	}
-	p.table([]string{"worker", "name", "health", "busy", "namespaces", "handlers", "version", "last heard of"}, rows)
+		}
+	})
+	p.more(l.Pagination)
 }
 
 func (p *program) workerDrainCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "drain WORKER",
-		Short: "Give a worker no new work: it finishes what it holds and leaves",
-		Example: `  tasker-ctl worker drain $WORKER
+	return answer(p, help{
+		use:   "drain WORKER",
+		short: "Give a worker no new steps: it finishes those that it holds and leaves",
+		example: `  tasker-ctl worker drain $WORKER
   tasker-ctl worker drain $WORKER -o json | jq .in_flight`,
-		Args: named("WORKER"),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := readID("WORKER", args[0])
-			if err != nil {
-				return err
-			}
-			api, err := p.api()
-			if err != nil {
-				return err
-			}
-			w, err := api.DrainWorker(c.Context(), id)
-			if err != nil {
-				return err
-			}
-			return p.show(w, func() {
-				p.done("Worker drained!")
-				p.fields("  ",
-					field{"UUID", w.WorkerUUID}, field{"Name", w.Name}, field{"Health", w.Health},
-					field{"Draining since", at(w.DrainingSince)}, field{"Busy", fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency)},
-					field{"Next", afterDrain(w)},
-				)
-			})
-		},
-	}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Worker, error) {
+		return api.DrainWorker(ctx, a.id[0])
+	}, func(w apiv1.Worker) {
+		p.done("Worker drained!")
+		p.fields("  ",
+			field{"UUID", w.WorkerUUID}, field{"Name", w.Name}, field{"Health", w.Health},
+			field{"Draining since", at(w.DrainingSince)}, field{"Busy", fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency)},
+			field{"Next", afterDrain(w)},
+		)
+	})
 }
 
-// afterDrain says what a drained worker does next.
+// afterDrain returns what a drained worker does next.
 func afterDrain(w apiv1.Worker) string {
 	silent := w.Health == string(tasker.WorkerGone) || w.Health == string(tasker.WorkerStale)
 	switch {
 	case silent && w.InFlight > 0:
-		return "it has been silent since " + at(&w.LastHeartbeatAt) + "; what it holds is taken back when its leases end"
+		return "its last heartbeat was at " + at(&w.LastHeartbeatAt) + "; its steps are retried when their leases expire"
 	case silent:
-		return "it has been silent since " + at(&w.LastHeartbeatAt) + "; it gets no work if it comes back"
+		return "its last heartbeat was at " + at(&w.LastHeartbeatAt) + "; it gets no steps if it comes back"
 	case w.InFlight > 0:
-		return "it gets no new work, finishes or gives back what it holds, and leaves"
+		return "it gets no new steps, finishes or releases those that it holds, and leaves"
 	default:
-		return "it gets no new work and leaves once its next heartbeat is answered"
+		return "it gets no new steps and leaves after its next heartbeat"
 	}
+}
+
+func (p *program) queuesCommand() *cobra.Command {
+	return cli.Group(&cobra.Command{
+		Use:     "queue",
+		Short:   "List the queues of steps that wait for workers",
+		Example: "  tasker-ctl queue list",
+	}, p.queueListCommand())
+}
+
+func (p *program) queueListCommand() *cobra.Command {
+	var namespace string
+	var limit int
+	c := answer(p, help{
+		use:   "list",
+		short: "List the queues: first those without a live worker, then the oldest",
+		long: `List the queues: first those without a live worker, then the oldest.
+
+A queue is the steps of one namespace and handler; one in which nothing waits is
+not listed. QUEUED steps can be claimed. AWAITING steps waited for too long and
+failed; they go back into the queue by themselves once a worker for them is live.`,
+		example: `  tasker-ctl queue list --namespace orders
+  tasker-ctl queue list -o json | jq -r '.[] | select(.unserved) | .namespace + "/" + .handler'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Queue, error) {
+		return api.Queues(ctx, namespace, limit)
+	}, func(l []apiv1.Queue) {
+		p.printQueues(l)
+		p.cutShort(len(l), limit)
+	})
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only queues of this namespace")
+	limitFlag(c, &limit, 100)
+	return c
+}
+
+func (p *program) printQueues(l []apiv1.Queue) {
+	header := []string{"namespace", "handler", "queued", "awaiting", "live workers", "oldest", "expires"}
+	list(p, l, "Nothing waits for a worker.", header, func(q apiv1.Queue) []string {
+		workers := strconv.Itoa(q.LiveWorkers)
+		if q.Unserved {
+			workers = "none"
+		}
+		return []string{
+			q.Namespace, q.Handler, atLeast(q.Queued, q.QueuedIsAtLeast), atLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
+			workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
+		}
+	})
+}
+
+// How many queues a warning names, and counts.
+const (
+	maxNamed   = 3
+	maxCounted = 100
+)
+
+// warnOfUnserved prints which queues have no live worker. A server that is too old
+// to know prints nothing.
+func (p *program) warnOfUnserved(ctx context.Context, api *client.Client) {
+	all, err := api.Queues(ctx, "", maxCounted)
+	if err != nil {
+		if tasker.CodeOf(err) != tasker.NotFound {
+			p.warn("Which queues have no live worker is not known: %s", clean(err.Error()))
+		}
+		return
+	}
+	var names []string
+	unserved := 0
+	for _, q := range all {
+		if !q.Unserved {
+			break // they come first
+		}
+		if unserved++; unserved <= maxNamed {
+			names = append(names, short(q.Namespace+"/"+q.Handler, maxCell))
+		}
+	}
+	if unserved == 0 {
+		return
+	}
+	text := strings.Join(names, ", ")
+	if unserved > maxNamed {
+		text += " and " + atLeast(unserved-maxNamed, unserved == maxCounted) + " more"
+	}
+	p.warn("No live worker takes what waits in %s. tasker-ctl queue list says more.", text)
 }

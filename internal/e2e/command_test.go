@@ -62,7 +62,7 @@ func TestMigrate(t *testing.T) {
 		says []string
 	}{
 		{name: "status of an empty database", args: []string{"migrate", "status", "--database-url", database}, code: 1, says: []string{"pending", "run: tasker migrate up"}},
-		{name: "serve on an empty database", args: []string{"serve", "--database-url", database, "--listen", "127.0.0.1:0"}, code: 1, says: []string{"tasker: ", "run: tasker migrate up"}},
+		{name: "serve on an empty database", args: []string{"serve", "--database-url", database, "--listen", "127.0.0.1:0"}, code: 1, says: []string{"Error: ", "run: tasker migrate up"}},
 		{name: "up", args: []string{"migrate", "up"}, env: []string{"DATABASE_URL=" + database}, says: []string{"applied migrations/0001_engine.sql", "functions and views"}},
 		{name: "up again", args: []string{"migrate", "up", "--database-url", database}, says: []string{"nothing to do"}},
 		{name: "status", args: []string{"migrate", "status", "--database-url", database}, says: []string{"0002", "the schema is current"}},
@@ -118,7 +118,7 @@ func TestStartsThatAreRefused(t *testing.T) {
 		{name: "a wrong variable", args: serve, env: []string{"TASKER_SERVER_LISTN=x"}, code: 1, says: []string{"TASKER_SERVER_LISTEN"}},
 		{name: "a lease shorter than three heartbeats", args: serve, env: []string{"TASKER_WORKERS_LEASE_SECONDS=5"}, code: 1, says: []string{"lease_seconds"}},
 		{name: "no database", args: []string{"serve"}, env: []string{"DATABASE_URL=", "TASKER_DATABASE_URL="}, code: 1, says: []string{"database.url"}},
-		{name: "a malformed database", args: []string{"serve", "--database-url", "postgres://%zz", "--listen", "127.0.0.1:0"}, code: 1, says: []string{"tasker: "}},
+		{name: "a malformed database", args: []string{"serve", "--database-url", "postgres://%zz", "--listen", "127.0.0.1:0"}, code: 1, says: []string{"Error: "}},
 		{name: "a demo without a rest", args: []string{"dev", "--demo", "--demo-every", "0s", "--data-dir", filepath.Join(dataDir(t), "x"), "--listen", "127.0.0.1:0"}, code: 2, says: []string{"--demo-every"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

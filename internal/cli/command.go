@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Root prepares the command that has all others below it.
+func Root(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(&cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return Usagef("no help for %q: no such command", strings.Join(args, " "))
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	})
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			Group(c)
+		}
+	}
+	completion(root)
+}
+
+// completion makes shells complete what flags take, and keeps them from offering
+// files where a command takes none.
+func completion(c *cobra.Command) {
+	completeFlags(c)
+	if c.ValidArgsFunction == nil && !strings.Contains(c.Use, "FILE") {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, below := range c.Commands() {
+		completion(below)
+	}
+}
+
+// Group makes c a command that only has others below it: without one of them it
+// prints its help to standard error and ends with [ExitUsage]. By itself cobra
+// prints help and succeeds, even when the name of a command is misspelled.
+func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	c.FParseErrWhitelist.UnknownFlags = true // they belong to the command that is misspelled
+	c.Args = UnknownCommand
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		c.SetOut(c.ErrOrStderr())
+		if err := c.Help(); err != nil {
+			return err
+		}
+		return Exit(ExitUsage)
+	}
+	c.AddCommand(below...)
+	return c
+}
+
+// UnknownCommand refuses arguments of a group: no command has that name.
+func UnknownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2
+	hint := ""
+	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = "; did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return Usagef("unknown command %q for %q%s", args[0], c.CommandPath(), hint)
+}
+
+// Arguments lists the names of the arguments in the usage line of a command, such
+// as TASK in "get TASK --reason TEXT". One in brackets may be absent, and one with
+// "..." be repeated.
+func Arguments(use string) []string {
+	words := strings.Fields(use)[1:]
+	for i, w := range words {
+		if strings.HasPrefix(w, "--") {
+			return words[:i]
+		}
+	}
+	return words
+}
+
+// Args refuses arguments other than those in the usage line of a command.
+func Args(c *cobra.Command, args []string) error {
+	names := Arguments(c.Use)
+	most, least := len(names), len(names)
+	if most > 0 && strings.HasSuffix(names[most-1], "...") {
+		most = len(args)
+	}
+	if least > 0 && strings.HasPrefix(names[least-1], "[") {
+		least--
+	}
+	switch {
+	case len(args) < least:
+		return Usagef("missing %s: %s", strings.TrimSuffix(strings.Join(names[len(args):least], " and "), "..."), c.UseLine())
+	case len(args) > most:
+		return Usagef("too many arguments, from %q on: %s", args[most], c.UseLine())
+	default:
+		return nil
+	}
+}

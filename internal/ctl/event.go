@@ -1,0 +1,274 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
+)
+
+func (p *program) emissionsCommand() *cobra.Command {
+	var q client.EmissionQuery
+	var quiet bool
+	c := answer(p, help{
+		use:   "emissions",
+		short: "List the emissions of events to the sinks, the newest event first",
+		long: `List the emissions of events to the sinks, the newest event first.
+
+Each change of an investigation is an event, stored with the change itself. It is
+sent to every sink, again and again until the sink confirms it: until then the
+emission is pending, then published. One that a sink refuses too often is set_aside:
+the cause is with the event or the receiver, and dlq re-emit sends it again once that
+is fixed. The list comes from the database, also while a sink is down.`,
+		example: `  tasker-ctl dlq emissions --state set_aside
+  tasker-ctl dlq emissions --state pending --sink webhook -l 10
+  tasker-ctl dlq emissions -o json | jq -r '.emissions[] | [.position, .sink, .state] | @tsv'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EmissionList, error) {
+		return api.Emissions(ctx, q)
+	}, func(l apiv1.EmissionList) {
+		if quiet {
+			p.eventIDs(l.Emissions)
+		} else {
+			p.printEmissions(l.Emissions)
+		}
+		p.goesOn(l.Pagination)
+	})
+	c.Flags().VarP(cli.Choice(&q.State, tasker.EmissionStates()), "state", "s", "only emissions in this state: "+cli.Join(tasker.EmissionStates()))
+	c.Flags().StringVar(&q.Sink, "sink", "", "only emissions to this sink")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids of events only")
+	limitFlag(c, &q.Limit, 100)
+	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "only events before this position")
+	return c
+}
+
+// eventIDs prints the id of each event once: its emissions follow one another.
+func (p *program) eventIDs(l []apiv1.Emission) {
+	last := ""
+	for _, e := range l {
+		if e.EventUUID != last {
+			fmt.Fprintln(p.out, clean(e.EventUUID))
+		}
+		last = e.EventUUID
+	}
+}
+
+func (p *program) printEmissions(l []apiv1.Emission) {
+	header := []string{"position", "event", "topic", "sink", "state", "attempts", "occurred", "last failure"}
+	list(p, l, "No such emissions.", header, func(e apiv1.Emission) []string {
+		return []string{
+			strconv.FormatInt(e.Position, 10), e.EventUUID, e.Topic, e.Sink, e.State, strconv.Itoa(e.Attempts),
+			at(&e.OccurredAt), orDash(or(e.LastError, "")),
+		}
+	}, "topic")
+}
+
+func (p *program) emissionCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "emission EVENT",
+		short: "Show an event with its data and its emission to each sink",
+		example: `  tasker-ctl dlq emission $EVENT
+  tasker-ctl dlq emission $EVENT -o json | jq .data`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.EmittedEvent, error) {
+		return api.Emission(ctx, a.id[0])
+	}, p.printEvent)
+}
+
+func (p *program) printEvent(e apiv1.EmittedEvent) {
+	p.done("Event:")
+	fmt.Fprintln(p.out)
+	p.fields("  ",
+		field{"Event UUID", e.EventUUID}, field{"Position", strconv.FormatInt(e.Position, 10)}, field{"Topic", e.Topic}, field{"Occurred", at(&e.OccurredAt)},
+		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
+	)
+	fmt.Fprintln(p.out)
+	if len(e.Emissions) == 0 {
+		fmt.Fprintln(p.out, "  It was sent nowhere: there was no sink when it occurred.")
+	}
+	for _, m := range e.Emissions {
+		fmt.Fprintf(p.out, "  %s: %s\n", clean(m.Sink), clean(m.State))
+		refused := ""
+		if m.Refusals > 0 {
+			refused = plural(m.Refusals, "time")
+		}
+		p.fields("    ",
+			field{"Attempts", strconv.Itoa(m.Attempts)}, field{"Refused", refused}, field{"Last attempt", at(m.LastAttemptAt)},
+			field{"Next attempt", at(m.NextAttemptAt)}, field{"Published", at(m.PublishedAt)}, field{"Last failure", or(m.LastError, "")},
+		)
+	}
+	fmt.Fprintf(p.out, "\n  Data:\n  %s\n", indented(e.Data, "  "))
+}
+
+func (p *program) sinksCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "sinks",
+		short: "List the sinks of events and their status",
+		example: `  tasker-ctl dlq sinks
+  tasker-ctl dlq sinks -o json | jq -r '.[] | select(.status == "failing") | .last_error'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Sink, error) {
+		return api.Sinks(ctx)
+	}, p.printSinks)
+}
+
+// maxSinkCount is where the server stops counting the emissions of a sink.
+const maxSinkCount = 10_000
+
+func (p *program) printSinks(l []apiv1.Sink) {
+	number := func(n int64) string { return atLeast(int(n), n >= maxSinkCount) }
+	header := []string{"sink", "status", "pending", "oldest", "set aside", "last success", "failing since", "last failure"}
+	list(p, l, "No sinks: events are stored and sent nowhere.", header, func(s apiv1.Sink) []string {
+		return []string{
+			s.Sink, s.Status, number(s.Pending), orDash(at(s.OldestPending)), number(s.SetAside), orDash(at(s.LastSuccessAt)),
+			orDash(at(s.FailingSince)), orDash(or(s.LastError, "")),
+		}
+	})
+}
+
+// A reEmission is what the flags of dlq re-emit say.
+type reEmission struct {
+	from, to int64
+	sinks    []string
+	reason   string
+	actor    string
+}
+
+func (p *program) reEmitCommand() *cobra.Command {
+	var r reEmission
+	c := answer(p, help{
+		use:   "re-emit [EVENT]",
+		short: "Send an event, or those from one position to another, again",
+		long: `Send an event, or those from one position to another, again.
+
+For events that were set aside, once the receiver is fixed, and for a receiver that
+lost what it had. It is recorded in the audit log. A receiver that already has an
+event gets it a second time, and recognises it by its id.`,
+		example: `  tasker-ctl dlq re-emit $EVENT --reason "the receiver takes it now"
+  tasker-ctl dlq re-emit --from 1200 --to 1350 --sink webhook --reason "restored from a backup of yesterday"
+  tasker-ctl audit list --action dlq.re_emit`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.ReEmitted, error) {
+		req, err := p.readReEmission(a, r)
+		if err != nil {
+			return apiv1.ReEmitted{}, err
+		}
+		return reEmit(ctx, api, req)
+	}, func(all apiv1.ReEmitted) {
+		if all.Events == 0 {
+			p.warn("There is no event at these positions.")
+			return
+		}
+		p.done("%s will be sent again, to %s.", plural(all.Events, "event"), clean(strings.Join(all.Sinks, ", ")))
+		fmt.Fprintln(p.out, "  tasker-ctl dlq emissions shows the progress.")
+	})
+	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "the first position")
+	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "the last position")
+	c.Flags().StringSliceVar(&r.sinks, "sink", nil, "only to this sink; may be repeated (default: to all)")
+	c.Flags().StringVar(&r.reason, "reason", "", "why, for the audit log (needed)")
+	actorFlag(c, &r.actor, "actor", "who does it")
+	return c
+}
+
+func (p *program) readReEmission(a arguments, r reEmission) (req apiv1.ReEmit, err error) {
+	req = apiv1.ReEmit{Sinks: r.sinks, Reason: r.reason}
+	switch {
+	case len(a.id) > 0 && (r.from > 0 || r.to > 0):
+		return req, cli.Usagef("give EVENT, or --from and --to, not both")
+	case len(a.id) > 0:
+		event := a.id[0].String()
+		req.EventUUID = &event
+	case r.from == 0 || r.to == 0:
+		return req, cli.Usagef("nothing to send again: give EVENT, or both --from and --to")
+	case r.from > r.to:
+		return req, cli.Usagef("--from %d is after --to %d", r.from, r.to)
+	default:
+		req.FromPosition, req.ToPosition = &r.from, &r.to
+	}
+	if err := need("reason", r.reason, "it is kept in the audit log"); err != nil {
+		return req, err
+	}
+	req.Actor, err = p.actor("actor", r.actor)
+	return req, err
+}
+
+// reEmit makes as many requests as a range needs, and adds up the answers.
+func reEmit(ctx context.Context, api *client.Client, req apiv1.ReEmit) (all apiv1.ReEmitted, err error) {
+	for {
+		some, err := api.ReEmit(ctx, req)
+		if err != nil && all.Events > 0 {
+			return all, fmt.Errorf("%s will be sent again; from position %d on: %w", plural(all.Events, "event"), *req.FromPosition, err)
+		}
+		if err != nil {
+			return all, err
+		}
+		all.Events += some.Events
+		all.Emissions += some.Emissions
+		all.Sinks = some.Sinks
+		if some.NextFromPosition == nil {
+			return all, nil
+		}
+		req.FromPosition = some.NextFromPosition
+	}
+}
+
+func (p *program) followCommand() *cobra.Command {
+	var o client.WatchOptions
+	c := p.command(help{
+		use:   "watch",
+		short: "Follow the events of investigations",
+		long: `Follow the events of investigations, with a line for each event as it happens, until
+Ctrl-C.
+
+A broken connection is made again, and the events of the meantime are shown: no event
+is lost, and none comes twice. With -o json each line is the event as sinks get it, a
+CloudEvent.`,
+		example: `  tasker-ctl dlq watch
+  tasker-ctl dlq watch --topic dlq.entry.created
+  tasker-ctl dlq watch --from-beginning -o json | jq -r .data.dlq_reason`,
+	}, func(ctx context.Context, _ arguments) error { return p.follow(ctx, o) })
+	c.Flags().Var(cli.Choices(&o.Topics, tasker.Topics()), "topic", "only events of this topic; may be repeated: "+cli.Join(tasker.Topics()))
+	c.Flags().BoolVar(&o.FromBeginning, "from-beginning", false, "begin with all events that are stored")
+	return c
+}
+
+// follow prints events until the command is interrupted, which is how it ends.
+func (p *program) follow(ctx context.Context, o client.WatchOptions) error {
+	api, err := p.api()
+	if err != nil {
+		return err
+	}
+	o.Lost = func(err error) { p.warn("%s; trying again.", strings.TrimSuffix(clean(err.Error()), ".")) }
+	for e, err := range api.WatchEvents(ctx, o) {
+		if err == nil {
+			err = p.printLine(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printLine prints an event as one line.
+func (p *program) printLine(e client.WatchedEvent) error {
+	if p.output == "json" {
+		doc, err := json.Marshal(e.CloudEvent)
+		if err != nil {
+			return fmt.Errorf("print the event: %w", err)
+		}
+		_, err = fmt.Fprintln(p.out, escape(string(doc)))
+		return err
+	}
+	data := readDocument(e.Data)
+	words := []string{at(&e.Time), strings.TrimPrefix(e.Type, "tasker."), data.text("dlq_reason"), data.text("namespace") + "/" + data.text("task_name"), e.Subject}
+	for i, w := range words {
+		words[i] = orDash(clean(w))
+	}
+	_, err := fmt.Fprintln(p.out, strings.Join(words, gap))
+	return err
+}
