@@ -11,7 +11,7 @@ const (
 	Low      Severity = "low"      // a person asked for a look
 )
 
-// The detail codes: the second level below a [Reason] (design.md, section 5).
+// The detail codes: the second level below a [Reason].
 const (
 	RetriesExhausted = "retries_exhausted"
 	PermanentFailure = "permanent_failure"

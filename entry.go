@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Reason is why a task needs an investigator: the five wire values of seed 000,
-// "DLQ Reasons".
+// Reason is why a task needs an investigator: the five values of the
+// wire.
 type Reason string
 
 // The reasons.
@@ -48,7 +48,7 @@ const (
 )
 
 // An Entry is one investigation: why a task is stuck, and who looked into it. Its
-// reason, snapshot, original state and time never change (seed 000, "tasks_dlq").
+// reason, snapshot, original state and time never change.
 type Entry struct {
 	UUID             ID
 	TaskUUID         ID

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// StepState is where a step stands (seed 000, "Step State Machine").
+// StepState is the state of a step.
 type StepState string
 
 // The states of a step.
@@ -28,7 +28,7 @@ func StepStates() []StepState {
 	}
 }
 
-// A Step is one node of a task's graph, with its readiness (seed 000, "List Task Steps").
+// A Step is one node of a task's graph, with its readiness.
 type Step struct {
 	UUID                  ID
 	TaskUUID              ID

@@ -14,8 +14,8 @@ type ID = uuid.UUID
 // NewID returns a new id.
 func NewID() ID { return uuid.Must(uuid.NewV7()) }
 
-// TaskState is where a task stands. design.md section 4 says what each means at
-// rest; package lifecycle has every legal move.
+// TaskState is the state of a task. docs/states.md says what each means; package
+// lifecycle has every legal move.
 type TaskState string
 
 // The states of a task.
@@ -43,7 +43,7 @@ func TaskStates() []TaskState {
 	}
 }
 
-// A NewTask is what a caller asks for (design.md section 11, "Create a task").
+// A NewTask is what a caller asks for.
 type NewTask struct {
 	Namespace           string
 	Name                string
@@ -99,8 +99,7 @@ type StepCounts struct {
 	Cancelled  int
 }
 
-// DeadLetter is the mark of a task that has an open or permanent investigation
-// (seed 002, "Manifest schema extension").
+// DeadLetter is the mark of a task that has an open or permanent investigation.
 type DeadLetter struct {
 	DeadLettered bool
 	At           *time.Time

@@ -16,7 +16,7 @@ const (
 
 // A Template is the graph of steps that a task is made from, under a namespace,
 // a name and a version. It never changes once a task uses it: a change is a new
-// version (seed 000, "Template Override"; design.md section 11, "Templates").
+// version.
 type Template struct {
 	Namespace    string              `json:"namespace_name"`
 	Name         string              `json:"name"`
@@ -30,8 +30,7 @@ type Template struct {
 }
 
 // Lifecycle overrides the server's staleness thresholds for one template, in
-// minutes. Zero means: the server's default holds (seed 000, "Staleness
-// Thresholds": template before global).
+// minutes. Zero means that the server's default holds.
 type Lifecycle struct {
 	MaxWaitingForDependenciesMinutes int `json:"max_waiting_for_dependencies_minutes,omitempty"`
 	MaxWaitingForRetryMinutes        int `json:"max_waiting_for_retry_minutes,omitempty"`
@@ -80,7 +79,7 @@ const (
 	ConstantBackoff    Backoff = "constant"    // base
 )
 
-// Retry is a step's policy for failures (seed 000, "Retry Logic").
+// Retry is a step's policy for failures.
 type Retry struct {
 	Retryable    bool    `json:"retryable"`
 	MaxAttempts  int     `json:"max_attempts"`

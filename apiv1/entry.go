@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Entry is one investigation (seed 000, "List DLQ Entries").
+// Entry is one investigation.
 type Entry struct {
 	DLQEntryUUID     string          `json:"dlq_entry_uuid"`
 	TaskUUID         string          `json:"task_uuid"`

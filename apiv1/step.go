@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Step is a step with its readiness (seed 000, "List Task Steps").
+// Step is a step with its readiness.
 type Step struct {
 	StepUUID              string          `json:"step_uuid"`
 	TaskUUID              string          `json:"task_uuid"`

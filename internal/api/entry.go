@@ -8,7 +8,7 @@ import (
 )
 
 // triageLimit is how many lines the queue and the staleness monitor have by
-// themselves (seed 000).
+// themselves.
 const triageLimit = 100
 
 func (s *server) listEntries(x *exchange) error {

@@ -91,7 +91,7 @@ func (s *server) stepResult(x *exchange) error {
 	return nil
 }
 
-// The three shapes of [apiv1.StepAction], as seed 000 has them. They are for the
+// The three shapes of [apiv1.StepAction], as the specification has them. They are for the
 // schema; what fits one of them is decoded as a whole.
 type (
 	// ResetForRetry gives a step new attempts.

@@ -75,7 +75,7 @@ type Workers struct {
 	HeartbeatIntervalSeconds int `toml:"heartbeat_interval_seconds" range:"1..1200" doc:"Rest between two heartbeats of a worker, in seconds; at most a third of lease_seconds, so that two may get lost."`
 }
 
-// MessageQueue is how steps wait for workers (seed 004, "Configuration").
+// MessageQueue is how steps wait for workers.
 type MessageQueue struct {
 	Transport string `toml:"transport" oneof:"postgres rabbitmq" doc:"How workers hear of steps: they ask for them (postgres), or the message broker tells them as well (rabbitmq)."`
 
@@ -133,7 +133,7 @@ type Thresholds struct {
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
-// Emission is who is told of investigations (seed 001, "Implement this next").
+// Emission is who is told of investigations.
 type Emission struct {
 	Sinks string `toml:"sinks" doc:"Who is told of investigations, with commas between them: log, webhook, rabbitmq. Empty: nobody. One that is new is told of what happens from then on."`
 

@@ -25,7 +25,7 @@ const (
 	shownBody          = 200 // characters of a body that is logged because it cannot be read
 )
 
-// What becomes of a dead letter (seed 004, "Error Handling").
+// What becomes of a dead letter.
 const (
 	LetterExpired = "expired"   // its step failed by it
 	LetterAgain   = "announced" // its step still has time, and is announced again

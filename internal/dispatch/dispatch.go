@@ -8,7 +8,7 @@
 // is found by reconciliation, one that comes twice by the claim.
 //
 // A message that no worker took in time becomes a dead letter, which is how the
-// server learns of it at once (seed 004). The limit itself is in the database: with
+// server learns of it at once. The limit itself is in the database: with
 // the broker gone, the sweep finds the same steps.
 package dispatch
 

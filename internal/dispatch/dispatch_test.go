@@ -313,7 +313,7 @@ func TestStepsReachWorkersThroughTheBroker(t *testing.T) {
 	}
 }
 
-// The integration test of seed 004, scaled in time. No sweep runs here: what fails
+// The integration test of the specification, scaled in time. No sweep runs here: what fails
 // the step is the dead letter.
 func TestAStepForWorkersThatAreAwayIsDeadLetteredAndGoesOnWhenOneIsThere(t *testing.T) {
 	t.Parallel()

@@ -212,6 +212,9 @@ func (r *race) judge(races int) {
 	if len(list) != races || len(claimed) != claims {
 		r.Errorf("%d races, want %d; %d steps are claimed, %d were handed out", len(list), races, claims, len(claimed))
 	}
+	if claims == 0 || claims == races {
+		r.Errorf("the start won %d of %d: there was no race", claims, races)
+	}
 	r.Logf("%d races: the start won %d, the expiry %d", races, claims, races-claims)
 }
 

@@ -26,7 +26,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The sweep, unless configured otherwise (seed 000, "[staleness_detection]").
+// The sweep, unless configured otherwise.
 const (
 	DefaultSweepEvery = 5 * time.Minute
 	DefaultBatchSize  = 100

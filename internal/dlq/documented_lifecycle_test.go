@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// The lifecycle tests of seed 000, "Test Coverage", with its template: two steps
+// The lifecycle tests that the specification lists, with its template: two steps
 // in a line, and thresholds of two minutes. The reference calls the SQL function
 // on rows it made; here a worker executes the steps, the sweep is the service's,
 // and what is stuck goes on.
@@ -24,7 +24,7 @@ import (
 func newLifecycle(t *testing.T, second tasker.StepType) *documented {
 	t.Helper()
 	d := newDocumented(t)
-	source, err := os.ReadFile("../templatefile/testdata/seeds/test_template.yaml")
+	source, err := os.ReadFile("../templatefile/testdata/specification/test_template.yaml")
 	d.must(err)
 	template, _, err := templatefile.Parse(source)
 	d.must(err)

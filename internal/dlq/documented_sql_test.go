@@ -21,9 +21,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The tests of the SQL functions and views that seed 000 counts in "Test
-// Coverage", under their names there, and the query of its gauge. Where ours is
-// other than the reference on purpose, the test says so.
+// The tests of the SQL functions and views that the specification lists, under their
+// names there, and the query of its gauge. Where ours differs on purpose, the test
+// says so.
 
 const (
 	waitingForDependencies = tasker.TaskWaitingForDependencies
@@ -578,13 +578,9 @@ func TestStalenessActionHelpers(t *testing.T) {
 	}
 }
 
-// unknownCause is the violation that an entry of worker_unavailable is: nothing
-// opens one, because a step without a worker shows as a stale task.
-const unknownCause = "investigation of a cause that nobody knows"
-
 func TestDLQStatsViewIntegration(t *testing.T) {
 	t.Parallel()
-	d := newDocumented(t, unknownCause)
+	d := newDocumented(t)
 	open := func(reason tasker.Reason, code string) tasker.ID {
 		t.Helper()
 		return d.openAged(d.put(stepsInProcess, 0), reason, code, 60)
@@ -601,7 +597,7 @@ func TestDLQStatsViewIntegration(t *testing.T) {
 		open(tasker.StalenessTimeout, "steps_in_process"), open(tasker.StalenessTimeout, "steps_in_process"), open(tasker.StalenessTimeout, "steps_in_process"),
 	}
 	retries := []tasker.ID{open(tasker.MaxRetriesExceeded, tasker.RetriesExhausted), open(tasker.MaxRetriesExceeded, tasker.RetriesExhausted)}
-	worker := open(tasker.WorkerUnavailable, "no_worker")
+	worker := open(tasker.WorkerUnavailable, tasker.NoWorkers)
 	resolved := d.end(stale[2], tasker.EntryManuallyResolved)
 	cancelled := d.end(retries[1], tasker.EntryCancelled)
 	e, err := d.db.Entry(t.Context(), worker)
@@ -636,12 +632,12 @@ func TestDLQStatsViewIntegration(t *testing.T) {
 // had stood is of the snapshot, and so are the reference's other columns.
 func TestInvestigationQueueViewIntegration(t *testing.T) {
 	t.Parallel()
-	d := newDocumented(t, unknownCause)
+	d := newDocumented(t)
 	open := func(reason tasker.Reason, code string, age int) tasker.ID {
 		t.Helper()
 		return d.openAged(d.put(stepsInProcess, 20), reason, code, age)
 	}
-	worker := open(tasker.WorkerUnavailable, "no_worker", 60)
+	worker := open(tasker.WorkerUnavailable, tasker.NoWorkers, 60)
 	newer := open(tasker.MaxRetriesExceeded, tasker.RetriesExhausted, 30)
 	stale := open(tasker.StalenessTimeout, "steps_in_process", 90)
 	older := open(tasker.MaxRetriesExceeded, tasker.RetriesExhausted, 180)

@@ -248,7 +248,7 @@ func eachTransport(t *testing.T, f func(t *testing.T, transport string)) {
 	}
 }
 
-// The integration test of seed 004, scaled in time: five minutes are four seconds.
+// The integration test of the specification, scaled in time: five minutes are four seconds.
 func TestStepsForWorkersThatAreAwayFailAndGoOnWhenOneIsThere(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, func(t *testing.T, transport string) {

@@ -15,7 +15,7 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// The "Complete Resolution Workflow" of seed 000, with each of its options.
+// The resolution workflow of the specification, with each of its options.
 func TestCompleteResolutionWorkflow(t *testing.T) {
 	t.Parallel()
 	database := pgtest.New(t)

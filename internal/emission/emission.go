@@ -22,7 +22,7 @@ import (
 )
 
 // A Retry is how often an event is sent again at once, and after which rest, before
-// that counts as a failure (seed 001, "Retry policy").
+// that counts as a failure.
 type Retry struct {
 	Attempts int
 	Delay    time.Duration

@@ -96,8 +96,7 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 	}
 }
 
-// sendOne sends an event, and again as its topic says (seed 001, "Single-retry
-// wrapper"). One that is refused is not sent again now.
+// sendOne sends an event, and again as its topic says. One that is refused is not sent again now.
 func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emitted, error) {
 	policy := b.retry(e.Topic)
 	r := postgres.Emitted{Position: e.Position, Due: e.Due}

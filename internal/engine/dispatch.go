@@ -97,7 +97,7 @@ type DeadLettered struct {
 	Left    []tasker.StepRef // could not be settled: their letters must come again
 }
 
-// DeadLetters does what dead letters ask for (seed 004, "Dead Letter Handler"):
+// DeadLetters does what dead letters ask for:
 // steps past their limit fail, those that still have time are announced again, all
 // others have moved on, or never were. While workers are given a moment to come
 // back, all steps have time. The error is about the steps left.

@@ -418,6 +418,9 @@ func TestExpiryRacesAClaim(t *testing.T) {
 	if claimed+expired != races || histories != races {
 		t.Errorf("%d claimed and %d expired of %d, with %d rows of history", claimed, expired, races, histories)
 	}
+	if claimed == 0 || expired == 0 {
+		t.Errorf("%d claimed and %d expired: there was no race", claimed, expired)
+	}
 	t.Logf("%d races: the claim won %d, the expiry %d", races, claimed, expired)
 }
 

@@ -19,7 +19,7 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 }
 
 // OperateStep does what an operator decided about a step, and lets the task go on
-// in the same transaction (design.md, section 6). It returns the step as the
+// in the same transaction. It returns the step as the
 // action left it; a step that was reset is enqueued right after. The error is a
 // Conflict when the state of the step or of the task does not allow it.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.Operation) (tasker.Step, error) {

@@ -16,7 +16,7 @@ const (
 func EntryEvents() []EntryEvent { return []EntryEvent{SettleEntry, FailEntry, CancelEntry} }
 
 // Entry is every legal move of an entry: an ended one stays as it is, a new
-// problem is a new entry (design.md section 5).
+// problem is a new entry.
 var Entry = Table[tasker.ResolutionStatus, EntryEvent]{
 	{tasker.EntryPending, SettleEntry}: tasker.EntryManuallyResolved,
 	{tasker.EntryPending, FailEntry}:   tasker.EntryPermanentlyFailed,

@@ -35,7 +35,7 @@ func StepEvents() []StepEvent {
 	}
 }
 
-// Step is every legal move of a step (design.md sections 4 and 6).
+// Step is every legal move of a step.
 var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, Enqueue}:          tasker.StepEnqueued,
 	{tasker.StepPending, CompleteExternal}: tasker.StepComplete,

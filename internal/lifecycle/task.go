@@ -33,7 +33,7 @@ func TaskEvents() []TaskEvent {
 	}
 }
 
-// Task is every legal move of a task (design.md section 4). No edge leads to
+// Task is every legal move of a task. No edge leads to
 // resolved_manually: the documents list the state, and a task whose steps were
 // all settled by hand is complete.
 var Task = Table[tasker.TaskState, TaskEvent]{

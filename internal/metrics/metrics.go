@@ -1,6 +1,6 @@
 // Package metrics counts what becomes of stuck tasks, under the names that the
-// documents give (seed 000, "OpenTelemetry Metrics"), how steps find workers
-// (seed 004, "Monitoring"), and how events of investigations are sent (seed 001).
+// specification gives, how steps find workers, and how events of investigations are
+// sent.
 //
 // The instruments are OpenTelemetry's and know nothing of where they are read: see
 // package telemetry. Attributes are reasons, states, namespaces and outcomes: never

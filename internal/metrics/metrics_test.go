@@ -119,7 +119,7 @@ func (p *place) want(want map[string]string) {
 	}
 }
 
-// The names, types and units are those of seed 000.
+// The names, types and units are those of the specification.
 func TestNames(t *testing.T) {
 	p := newPlace(t)
 	p.Swept(t.Context(), time.Second, nil, nil)

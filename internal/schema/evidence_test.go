@@ -34,10 +34,10 @@ func TestRecordsOnlyGrow(t *testing.T) {
 	p.refusedAs(`UPDATE tasker.tasks_dlq_history SET actor = 'bob'`, "never changes")
 	p.refusedAs(`DELETE FROM tasker.tasks_dlq_history`, "never changes")
 	p.refusedAs(`TRUNCATE tasker.tasks_dlq_history`, "never changes")
-	p.refusedAs(`TRUNCATE tasker.tasks_dlq CASCADE`, "never changes")
+	p.refusedAs(`TRUNCATE tasker.tasks_dlq CASCADE`, "TRUNCATE on tasker.tasks_dlq is refused")
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET error_pattern = 'harmless'`, "never changes")
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET case_key = dlq_entry_uuid`, "never changes")
-	p.refusedAs(`DELETE FROM tasker.tasks_dlq`, "") // its history refers to it, too
+	p.refusedAs(`DELETE FROM tasker.tasks_dlq`, "DELETE on tasker.tasks_dlq is refused") // its history refers to it, too
 	p.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'done'`)
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved'`, "never changes")
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolution_status = 'pending', resolved_at = NULL`, "never changes")

@@ -249,7 +249,7 @@ func yamlText(s string) *yaml.Node {
 // FuzzParse reads anything as YAML and as JSON. What is accepted has to survive
 // a trip through JSON.
 func FuzzParse(f *testing.F) {
-	for _, pattern := range []string{"testdata/faults/*.yaml", "testdata/faults/*.json", "testdata/valid/*", "testdata/seeds/*.yaml"} {
+	for _, pattern := range []string{"testdata/faults/*.yaml", "testdata/faults/*.json", "testdata/valid/*", "testdata/specification/*.yaml"} {
 		for _, name := range files(f, pattern) {
 			f.Add(readFile(f, name))
 		}

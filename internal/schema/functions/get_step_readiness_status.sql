@@ -1,6 +1,6 @@
 -- get_step_readiness_status says of each step of a task whether it can run, and
--- if not, why not (seed 000, "List Task Steps"). A task in error retries nothing by
--- itself, and one whose start time lies ahead begins nothing.
+-- if not, why not. A task in error retries nothing by itself, and one whose start
+-- time is in the future starts nothing.
 CREATE OR REPLACE FUNCTION tasker.get_step_readiness_status(
     p_task_uuid  uuid,
     p_step_uuids uuid[] DEFAULT NULL,

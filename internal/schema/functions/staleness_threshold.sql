@@ -1,6 +1,5 @@
--- staleness_threshold is how long a task may stand in a state: the template's
--- own limit, else the server's (seed 000, "Staleness Thresholds"). Null for a
--- state that nobody watches.
+-- staleness_threshold returns how long a task may be in a state: the template's
+-- own limit, else the server's. Null for a state that is not watched.
 CREATE OR REPLACE FUNCTION tasker.staleness_threshold(
     p_state    text,
     p_template tasker.task_templates,

@@ -1,7 +1,7 @@
 -- step_retry_at is the instant from which a failed step may be enqueued again:
--- min(base * 2^(attempts-1), cap) after the failure (seed 000, "Backoff
--- Calculation"), or the linear or constant kind. p_jitter, from 0 to 1, adds up
--- to a quarter; the caller brings it, so the function is pure.
+-- min(base * 2^(attempts-1), cap) after the failure, or the linear or
+-- constant kind. p_jitter, from 0 to 1, adds up to a quarter; the caller brings it,
+-- so the function is pure.
 CREATE OR REPLACE FUNCTION tasker.step_retry_at(
     p_failed_at timestamptz,
     p_attempts  integer,

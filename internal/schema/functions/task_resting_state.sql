@@ -1,6 +1,6 @@
--- task_resting_state is where a task comes to rest, told from how many of its
--- steps stand where (design.md, section 4). The order of the cases is the rule:
--- as long as anything runs, nothing is given up.
+-- task_resting_state returns the state in which a task rests, from how many of its
+-- steps are in which state. The order of the cases is the rule: as long as anything
+-- runs, nothing is given up.
 CREATE OR REPLACE FUNCTION tasker.task_resting_state(
     p_total    bigint,
     p_done     bigint,

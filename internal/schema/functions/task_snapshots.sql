@@ -1,7 +1,6 @@
 -- task_snapshots is the picture of each task that an investigation keeps: all that
--- an investigator needs if the rest is gone (design.md, section 5). One statement for
--- all of them, because starting one takes longer than what it does for a small task;
--- in plpgsql, because a session plans such a function once, and one in SQL each time.
+-- an investigator needs if the rest is gone. One statement for all of them, because
+-- starting one takes longer than what it does for a small task; in plpgsql, because a session plans such a function once, and one in SQL each time.
 -- Rows become the text of JSON, which is read once at the end: to build jsonb at each
 -- level takes twice as long.
 --

@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The documents that Tasker follows show parts of templates. Each is read as
-// the part of a whole template that it is.
+// The specification shows parts of templates. Each is read as the part of a whole
+// template that it is.
 func TestExamplesOfTheDocuments(t *testing.T) {
 	const whole = "namespace_name: n\nname: t\nversion: 1.0.0\nsteps:\n  - name: a\n    handler: {callable: h}\n"
 	inStep := func(part string) string {
 		return whole + "    " + strings.ReplaceAll(strings.TrimSpace(part), "\n", "\n    ") + "\n"
 	}
-	read := func(name string) string { return string(readFile(t, "testdata/seeds/"+name)) }
+	read := func(name string) string { return string(readFile(t, "testdata/specification/"+name)) }
 
 	retry := mustParse(t, inStep(read("retry.yaml")))
 	if diff := cmp.Diff(tasker.DefaultRetry(), retry.Steps[0].Retry); diff != "" {
