@@ -222,3 +222,49 @@ func TestNobodyCounts(t *testing.T) {
 		m.EventSetAside(t.Context(), tasker.EntryCreatedTopic, "log")
 	}
 }
+
+// Rules and dashboards name the attributes, not only their values.
+func TestAttributesHaveTheirNames(t *testing.T) {
+	p := newPlace(t)
+	ctx := t.Context()
+	p.EntryCreated(ctx, tasker.MaxRetriesExceeded, "shop")
+	p.Swept(ctx, time.Second, []metrics.Stale{{Reason: tasker.StalenessTimeout, Namespace: "shop", State: tasker.TaskWaitingForRetry, Transitioned: true}}, nil)
+	p.Resolved(ctx, tasker.StalenessTimeout, tasker.EntryManuallyResolved, time.Hour)
+	var all metricdata.ResourceMetrics
+	if err := p.reader.Collect(ctx, &all); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		var sets []attribute.Set
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, d := range data.DataPoints {
+				sets = append(sets, d.Attributes)
+			}
+		case metricdata.Histogram[float64]:
+			for _, d := range data.DataPoints {
+				sets = append(sets, d.Attributes)
+			}
+		}
+		for _, set := range sets {
+			var names []string
+			for _, a := range set.ToSlice() {
+				names = append(names, string(a.Key))
+			}
+			got[m.Name] = strings.Join(names, " ")
+		}
+	}
+	for name, want := range map[string]string{
+		"tasker.dlq.entries_created.total":                   "dlq_reason namespace",
+		"tasker.staleness.tasks_detected.total":              "dlq_reason namespace state",
+		"tasker.staleness.tasks_transitioned_to_error.total": "dlq_reason namespace state",
+		"tasker.staleness.detection_runs.total":              "outcome",
+		"tasker.staleness.detection.duration":                "",
+		"tasker.dlq.time_in_queue":                           "dlq_reason resolution_status",
+	} {
+		if names, ok := got[name]; !ok || names != want {
+			t.Errorf("%s has the attributes %q, want %q", name, names, want)
+		}
+	}
+}
