@@ -76,7 +76,7 @@ func (db *DB) QueuePage(ctx context.Context, f tasker.QueueFilter) (list []taske
 	where, args := queueConditions(f, []any{f.Limit + 1, f.Offset})
 	rows, err := collect[queueRow](ctx, db.pool, queueColumns+" WHERE "+where+" LIMIT $1 OFFSET $2", args...)
 	if err != nil {
-		return nil, false, fmt.Errorf("read the investigation queue: %w", known(err))
+		return nil, false, fmt.Errorf("read the investigation queue: %w", err)
 	}
 	rows, more = page(rows, f.Limit)
 	list, err = queueEntries(ctx, db.pool, rows)
@@ -134,7 +134,7 @@ func (db *DB) Cases(ctx context.Context, f tasker.QueueFilter) (list []tasker.Ca
 	sql, args := casesQuery(f)
 	rows, err := collect[caseRow](ctx, db.pool, sql, args...)
 	if err != nil {
-		return nil, false, fmt.Errorf("read the cases: %w", known(err))
+		return nil, false, fmt.Errorf("read the cases: %w", err)
 	}
 	rows, more = page(rows, f.Limit)
 	list = make([]tasker.Case, len(rows))
@@ -160,7 +160,7 @@ func (db *DB) CaseTotals(ctx context.Context, f tasker.QueueFilter) (tasker.Case
 			GROUP BY dlq_reason, case_key
 		) g`, args...)
 	if err != nil {
-		return tasker.CaseTotals{}, fmt.Errorf("count the cases: %w", known(err))
+		return tasker.CaseTotals{}, fmt.Errorf("count the cases: %w", err)
 	}
 	return found[0], nil
 }
@@ -218,7 +218,7 @@ func (db *DB) Kin(ctx context.Context, entry tasker.ID, few int) (tasker.Kin, er
 	}
 	found, err := collect[row](ctx, db.pool, selectKin, entry, tasker.MaxEndings)
 	if err != nil {
-		return tasker.Kin{}, fmt.Errorf("read the case of an investigation: %w", known(err))
+		return tasker.Kin{}, fmt.Errorf("read the case of an investigation: %w", err)
 	}
 	if len(found) == 0 {
 		return tasker.Kin{}, tasker.Errorf(tasker.NotFound, "no investigation %s", entry)
@@ -226,7 +226,7 @@ func (db *DB) Kin(ctx context.Context, entry tasker.ID, few int) (tasker.Kin, er
 	k := tasker.Kin{Case: found[0].CaseKey, Open: min(found[0].Open, tasker.MaxEndings), More: found[0].Open > tasker.MaxEndings, Counts: map[tasker.ResolutionStatus]int64{}}
 	rows, err := collect[endingRow](ctx, db.pool, selectEndings, k.Case, entry, tasker.MaxEndings)
 	if err != nil {
-		return tasker.Kin{}, fmt.Errorf("read how similar investigations ended: %w", known(err))
+		return tasker.Kin{}, fmt.Errorf("read how similar investigations ended: %w", err)
 	}
 	for i, r := range rows {
 		status := tasker.ResolutionStatus(r.ResolutionStatus)

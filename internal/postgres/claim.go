@@ -192,17 +192,9 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (Handed, er
 	}
 }
 
-func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (handed Handed, err error) {
-	err = retry(ctx, func() error {
-		sql, args := c.claim(limit, budget, depth)
-		rows, err := db.pool.Query(ctx, sql, args...)
-		if err != nil {
-			return fmt.Errorf("claim steps: %w", err)
-		}
-		handed, err = collectHanded(rows)
-		return err
-	})
-	return handed, err
+func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (Handed, error) {
+	sql, args := c.claim(limit, budget, depth)
+	return db.handOut(ctx, sql, args)
 }
 
 // A heartbeat never waits for a row lock: a step whose row is locked, most often by
@@ -318,22 +310,16 @@ SELECT step_uuid FROM released`
 // ReleaseSteps puts steps that worker holds back into the queue and returns
 // those it did hold.
 func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []tasker.Lease) ([]tasker.ID, error) {
-	type row struct{ StepUUID tasker.ID }
 	tasks, steps, fences := leaseArrays(leases)
-	var rows []row
-	err := retry(ctx, func() error {
-		var err error
-		rows, err = collect[row](ctx, db.pool, releaseSteps, tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
+	var released []tasker.ID
+	err := retry(ctx, func() (err error) {
+		released, err = column[tasker.ID](ctx, db.pool, releaseSteps, tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("release steps: %w", err)
 	}
-	out := make([]tasker.ID, len(rows))
-	for i, r := range rows {
-		out[i] = r.StepUUID
-	}
-	return out, nil
+	return released, nil
 }
 
 func leaseArrays(leases []tasker.Lease) (tasks, steps []tasker.ID, fences []int64) {

@@ -59,15 +59,11 @@ func (y *yard) claimant(handlers int) Claimant {
 func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int) int {
 	y.Helper()
 	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit)
-	rows, err := tx.Query(y.Context(), sql, args...)
+	rows, err := collect[handedRow](y.Context(), tx, sql, args...)
 	if err != nil {
 		y.Fatal(err)
 	}
-	h, err := collectHanded(rows)
-	if err != nil {
-		y.Fatal(err)
-	}
-	return len(h.Steps)
+	return len(handedOf(rows).Steps)
 }
 
 // begin returns a transaction that is rolled back at the end of the test.

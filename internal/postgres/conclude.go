@@ -208,11 +208,11 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Con
 		if err != nil {
 			return fmt.Errorf("conclude steps: %w", err)
 		}
-		c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[concludedRow])
+		c, err := readRows(rows, pgx.RowToStructByName[concludedRow])
 		if err != nil {
 			return fmt.Errorf("conclude steps: %w", err)
 		}
-		concluded = c.concluded()
+		concluded = c[0].concluded()
 		if _, err = results.Exec(); err != nil {
 			return fmt.Errorf("settle tasks: %w", err)
 		}
@@ -220,9 +220,11 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Con
 			if rows, err = results.Query(); err != nil {
 				return fmt.Errorf("claim steps: %w", err)
 			}
-			if handed, err = collectHanded(rows); err != nil {
-				return err
+			given, err := readRows(rows, pgx.RowToStructByName[handedRow])
+			if err != nil {
+				return fmt.Errorf("claim steps: %w", err)
 			}
+			handed = handedOf(given)
 		}
 		return results.Close() // only now is it committed
 	})

@@ -94,7 +94,7 @@ RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.retry_at`
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
 	list, err := collect[Deferred](ctx, db.pool, takeDeferredWork, kinds, limit, hold)
 	if err != nil {
-		return nil, fmt.Errorf("look for work that was set aside: %w", known(err))
+		return nil, fmt.Errorf("look for work that was set aside: %w", err)
 	}
 	return list, nil
 }
@@ -103,7 +103,7 @@ func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, h
 func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 	_, err := db.pool.Exec(ctx, `DELETE FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2 AND step_uuid = $3`, d.Kind, d.TaskUUID, d.StepUUID)
 	if err != nil {
-		return fmt.Errorf("end a deferral: %w", known(err))
+		return fmt.Errorf("end a deferral: %w", err)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (db *DB) DeferredCounts(ctx context.Context, limit int) ([]DeferredCount, e
 		GROUP BY d.kind
 		ORDER BY d.kind`, limit)
 	if err != nil {
-		return nil, fmt.Errorf("count work that was set aside: %w", known(err))
+		return nil, fmt.Errorf("count work that was set aside: %w", err)
 	}
 	return list, nil
 }

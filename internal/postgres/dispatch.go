@@ -30,18 +30,10 @@ locked AS MATERIALIZED (
 
 // TakeSteps hands those of the steps to a worker that are enqueued and that it can
 // execute, as far as [tasker.MaxClaimBytes] allows.
-func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (handed Handed, err error) {
+func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (Handed, error) {
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
-	err = retry(ctx, func() error {
-		rows, err := db.pool.Query(ctx, takeSteps, args...)
-		if err != nil {
-			return fmt.Errorf("take steps: %w", err)
-		}
-		handed, err = collectHanded(rows)
-		return err
-	})
-	return handed, err
+	return db.handOut(ctx, takeSteps, args)
 }
 
 const announceAgain = `
@@ -56,17 +48,12 @@ RETURNING step_uuid`
 // AnnounceAgain has those of the steps that are still enqueued announced again
 // after a rest, and returns them.
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
-	type row struct{ StepUUID tasker.ID }
 	tasks, ids := refArrays(steps)
-	rows, err := collect[row](ctx, db.pool, announceAgain, tasks, ids, rest)
+	list, err := column[tasker.ID](ctx, db.pool, announceAgain, tasks, ids, rest)
 	if err != nil {
-		return nil, fmt.Errorf("announce steps again: %w", known(err))
+		return nil, fmt.Errorf("announce steps again: %w", err)
 	}
-	out := make([]tasker.ID, len(rows))
-	for i, r := range rows {
-		out[i] = r.StepUUID
-	}
-	return out, nil
+	return list, nil
 }
 
 // An Announcement tells workers through the message broker that a step waits.
@@ -129,7 +116,7 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("announce steps: %w", known(err))
+		return 0, fmt.Errorf("announce steps: %w", err)
 	}
 	return given, nil
 }
@@ -161,16 +148,11 @@ SELECT n.namespace FROM n WHERE n.namespace IS NOT NULL`
 
 // WaitingNamespaces returns the namespaces with enqueued steps.
 func (db *DB) WaitingNamespaces(ctx context.Context) ([]string, error) {
-	type row struct{ Namespace string }
-	rows, err := collect[row](ctx, db.pool, waitingNamespaces)
+	list, err := column[string](ctx, db.pool, waitingNamespaces)
 	if err != nil {
-		return nil, fmt.Errorf("look for namespaces with work: %w", known(err))
+		return nil, fmt.Errorf("look for namespaces with work: %w", err)
 	}
-	out := make([]string, len(rows))
-	for i, r := range rows {
-		out[i] = r.Namespace
-	}
-	return out, nil
+	return list, nil
 }
 
 const announceLost = `
@@ -193,7 +175,7 @@ SELECT count(*) FROM again`
 // for longer than age, up to limit, and returns how many.
 func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Duration, limit int) (n int, err error) {
 	if err = db.pool.QueryRow(ctx, announceLost, namespace, age, limit).Scan(&n); err != nil {
-		return 0, fmt.Errorf("announce lost steps of %s: %w", namespace, known(err))
+		return 0, fmt.Errorf("announce lost steps of %s: %w", namespace, err)
 	}
 	return n, nil
 }
@@ -205,7 +187,7 @@ func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error)
 		UPDATE tasker.dispatch_canary SET sent_at = clock_timestamp()
 		WHERE only_row AND (sent_at IS NULL OR sent_at <= clock_timestamp() - $1::interval)`, every)
 	if err != nil {
-		return false, fmt.Errorf("note that a canary is sent: %w", known(err))
+		return false, fmt.Errorf("note that a canary is sent: %w", err)
 	}
 	return tag.RowsAffected() > 0, nil
 }
@@ -213,7 +195,7 @@ func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error)
 // CanaryReturned notes that a canary has come back as a dead letter.
 func (db *DB) CanaryReturned(ctx context.Context) error {
 	if _, err := db.pool.Exec(ctx, `UPDATE tasker.dispatch_canary SET returned_at = clock_timestamp() WHERE only_row`); err != nil {
-		return fmt.Errorf("note that a canary came back: %w", known(err))
+		return fmt.Errorf("note that a canary came back: %w", err)
 	}
 	return nil
 }
@@ -228,7 +210,7 @@ func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missin
 			WHERE sent_at > coalesce(returned_at, '-infinity') AND sent_at <= clock_timestamp() - $1::interval
 		), interval '0')`, patience).Scan(&missing)
 	if err != nil {
-		return 0, fmt.Errorf("look for the canary: %w", known(err))
+		return 0, fmt.Errorf("look for the canary: %w", err)
 	}
 	return missing, nil
 }
@@ -242,7 +224,7 @@ func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence 
 		WHERE d.task_uuid = $1 AND d.step_uuid = $2 AND d.resolution_status = 'pending' AND d.dlq_reason = 'worker_unavailable'
 		  AND jsonb_typeof(d.metadata -> 'dispatch') = 'object' AND NOT (d.metadata -> 'dispatch') ? 'dead_letter'`, step.TaskUUID, step.StepUUID, string(evidence))
 	if err != nil {
-		return fmt.Errorf("note a dead letter: %w", known(err))
+		return fmt.Errorf("note a dead letter: %w", err)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (db *DB) OpenSink(ctx context.Context, sink string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("make sink %s known: %w", sink, known(err))
+		return fmt.Errorf("make sink %s known: %w", sink, err)
 	}
 	return nil
 }
@@ -108,21 +108,18 @@ type Held struct {
 // HoldSink takes or keeps the right to send to a sink for a while. It returns nil
 // when another has it.
 func (db *DB) HoldSink(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*Held, error) {
-	rows, err := collect[Held](ctx, db.pool, holdSink, sink, holder, lease)
+	held, err := one[Held](ctx, db.pool, holdSink, sink, holder, lease)
 	if err != nil {
-		return nil, fmt.Errorf("hold sink %s: %w", sink, known(err))
+		return nil, fmt.Errorf("hold sink %s: %w", sink, err)
 	}
-	if len(rows) == 0 {
-		return nil, nil //nolint:nilnil // another holds it
-	}
-	return &rows[0], nil
+	return held, nil
 }
 
 // DropSink gives up the right to send to a sink.
 func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error {
 	_, err := db.pool.Exec(ctx, `UPDATE tasker.emission_sinks SET holder = NULL, held_until = NULL WHERE sink = $1 AND holder = $2`, sink, holder)
 	if err != nil {
-		return fmt.Errorf("drop sink %s: %w", sink, known(err))
+		return fmt.Errorf("drop sink %s: %w", sink, err)
 	}
 	return nil
 }
@@ -172,7 +169,7 @@ SELECT (SELECT count(*) FROM fresh) AS taken, coalesce((SELECT bool_or(ahead) FR
 func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, err error) {
 	ahead := false
 	if err = db.pool.QueryRow(ctx, takeEvents, sink, limit).Scan(&n, &ahead); err != nil {
-		return 0, fmt.Errorf("take events for sink %s: %w", sink, known(err))
+		return 0, fmt.Errorf("take events for sink %s: %w", sink, err)
 	}
 	if !ahead {
 		return n, nil
@@ -240,7 +237,7 @@ LIMIT $3`
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, dueEmissions, sink, limit, most)
 	if err != nil {
-		return nil, fmt.Errorf("look for events to send to %s: %w", sink, known(err))
+		return nil, fmt.Errorf("look for events to send to %s: %w", sink, err)
 	}
 	return rows, nil
 }
@@ -302,7 +299,7 @@ func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("note what became of events: %w", known(err))
+		return nil, fmt.Errorf("note what became of events: %w", err)
 	}
 	for _, r := range rows {
 		if r.SetAside {
@@ -330,7 +327,7 @@ type SinkNote struct {
 // NoteSink notes what its holder saw of a sink.
 func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n SinkNote) error {
 	if _, err := db.pool.Exec(ctx, noteSink, sink, holder, n.Problem, n.Took, n.Rest); err != nil {
-		return fmt.Errorf("note how sink %s is: %w", sink, known(err))
+		return fmt.Errorf("note how sink %s is: %w", sink, err)
 	}
 	return nil
 }
@@ -369,7 +366,7 @@ ORDER BY s.sink`
 func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]SinkState, error) {
 	rows, err := collect[SinkState](ctx, db.pool, sinkStates, sinks, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read how the sinks are: %w", known(err))
+		return nil, fmt.Errorf("read how the sinks are: %w", err)
 	}
 	return rows, nil
 }

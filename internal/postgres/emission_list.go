@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"tasker.example/tasker"
 )
 
@@ -117,7 +115,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 	}
 	rows, err := collect[emissionRow](ctx, db.pool, fmt.Sprintf(selectEmissionPage, where), args...)
 	if err != nil {
-		return nil, fmt.Errorf("list emissions: %w", known(err))
+		return nil, fmt.Errorf("list emissions: %w", err)
 	}
 	return rows, nil
 }
@@ -129,7 +127,7 @@ func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) 
 		FROM tasker.outbox o
 		WHERE o.event_uuid = $1`, event)
 	if err != nil {
-		return tasker.Event{}, fmt.Errorf("read event: %w", known(err))
+		return tasker.Event{}, fmt.Errorf("read event: %w", err)
 	}
 	if len(rows) == 0 {
 		return tasker.Event{}, tasker.Errorf(tasker.NotFound, "there is no event %s", event)
@@ -142,7 +140,7 @@ func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) 
 func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emission, error) {
 	rows, err := collect[emissionRow](ctx, db.pool, selectEmissions+" WHERE e.event_uuid = $1 ORDER BY e.sink", event)
 	if err != nil {
-		return nil, fmt.Errorf("read emissions: %w", known(err))
+		return nil, fmt.Errorf("read emissions: %w", err)
 	}
 	out := make([]tasker.Emission, len(rows))
 	for i, r := range rows {
@@ -154,13 +152,9 @@ func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emissi
 // Sinks lists the names of all sinks that are known, also of those to which this
 // server does not send.
 func (db *DB) Sinks(ctx context.Context) ([]string, error) {
-	rows, err := db.pool.Query(ctx, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
+	names, err := column[string](ctx, db.pool, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
 	if err != nil {
-		return nil, fmt.Errorf("list sinks: %w", known(err))
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("list sinks: %w", known(err))
+		return nil, fmt.Errorf("list sinks: %w", err)
 	}
 	return names, nil
 }
@@ -186,7 +180,7 @@ FROM whole w`
 func (db *DB) Stretch(ctx context.Context, from, to int64, limit int) (Stretch, error) {
 	rows, err := collect[Stretch](ctx, db.pool, measureStretch, from, to, limit)
 	if err != nil {
-		return Stretch{}, fmt.Errorf("count events: %w", known(err))
+		return Stretch{}, fmt.Errorf("count events: %w", err)
 	}
 	s := rows[0]
 	if s.Events == 0 {
@@ -249,7 +243,7 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 		return tx.QueryRow(ctx, reEmit, r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("send events again: %w", known(err))
+		return 0, fmt.Errorf("send events again: %w", err)
 	}
 	return n, nil
 }
@@ -259,7 +253,7 @@ func (db *DB) Audit(ctx context.Context, actor, action, subject string, data jso
 	_, err := db.pool.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
 		actor, action, subject, string(data))
 	if err != nil {
-		return fmt.Errorf("audit %s: %w", action, known(err))
+		return fmt.Errorf("audit %s: %w", action, err)
 	}
 	return nil
 }
@@ -282,7 +276,7 @@ func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limi
 		ORDER BY audit_id DESC
 		LIMIT $1`, args...)
 	if err != nil {
-		return nil, false, fmt.Errorf("list audit events: %w", known(err))
+		return nil, false, fmt.Errorf("list audit events: %w", err)
 	}
 	rows, more := page(rows, limit)
 	return rows, more, nil

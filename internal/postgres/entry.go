@@ -157,7 +157,7 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Entry, error) {
 	rows, err := collect[entryRow](ctx, q, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read investigations: %w", known(err))
+		return nil, fmt.Errorf("read investigations: %w", err)
 	}
 	out := make([]tasker.Entry, len(rows))
 	for i, r := range rows {
@@ -287,7 +287,7 @@ func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]t
 	}
 	rows, err := collect[row](ctx, q, selectEntryHistory, id, offset, maxEntryHistory+1, listBudget)
 	if err != nil {
-		return nil, false, fmt.Errorf("read history of investigation: %w", known(err))
+		return nil, false, fmt.Errorf("read history of investigation: %w", err)
 	}
 	rows, more := page(rows, maxEntryHistory)
 	out := make([]tasker.EntryChange, len(rows))

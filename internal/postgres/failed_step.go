@@ -51,7 +51,7 @@ func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tas
 	}
 	rows, err := collect[row](ctx, q, selectFailedSteps, tasks, steps)
 	if err != nil {
-		return nil, fmt.Errorf("read which steps have failed: %w", known(err))
+		return nil, fmt.Errorf("read which steps have failed: %w", err)
 	}
 	for _, r := range rows {
 		out[r.Place-1] = &tasker.FailedStep{UUID: r.StepUUID, Name: r.Name, Since: r.StateSince}

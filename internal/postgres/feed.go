@@ -28,7 +28,7 @@ WHERE d.datname = current_database()`
 // Horizon returns the horizon of now.
 func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 	if err = db.pool.QueryRow(ctx, horizon).Scan(&h.Transaction, &h.Database); err != nil {
-		return h, fmt.Errorf("read the horizon: %w", known(err))
+		return h, fmt.Errorf("read the horizon: %w", err)
 	}
 	return h, nil
 }
@@ -62,7 +62,7 @@ func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	for err == nil && h.Transaction > from {
 		var earlier uint64
 		if err = db.pool.QueryRow(ctx, splitTasks, from, h.Transaction).Scan(&earlier); err != nil {
-			return Horizon{}, fmt.Errorf("read the horizon: %w", known(err))
+			return Horizon{}, fmt.Errorf("read the horizon: %w", err)
 		}
 		if earlier == 0 {
 			return h, nil
@@ -87,7 +87,7 @@ SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM told`
 // from one on and before another; 0 when there are none.
 func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
 	if err = db.pool.QueryRow(ctx, feedBounds, fmt.Sprint(from), fmt.Sprint(before)).Scan(&first, &last); err != nil {
-		return 0, 0, fmt.Errorf("look for events: %w", known(err))
+		return 0, 0, fmt.Errorf("look for events: %w", err)
 	}
 	return first, last, nil
 }
@@ -125,7 +125,7 @@ func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []Fee
 	}
 	rows, err := collect[row](ctx, db.pool, feedEvents, p.After, p.Last, limit)
 	if err != nil {
-		return nil, p, fmt.Errorf("read events: %w", known(err))
+		return nil, p, fmt.Errorf("read events: %w", err)
 	}
 	for _, r := range rows {
 		var in uint64

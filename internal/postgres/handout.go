@@ -1,12 +1,11 @@
 package postgres
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 )
@@ -164,11 +163,20 @@ func (h *Handed) add(next Handed) {
 	h.busy = next.busy
 }
 
-func collectHanded(rows pgx.Rows) (Handed, error) {
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[handedRow])
+// handOut runs a statement that hands out steps.
+func (db *DB) handOut(ctx context.Context, sql string, args []any) (Handed, error) {
+	var rows []handedRow
+	err := retry(ctx, func() (err error) {
+		rows, err = collect[handedRow](ctx, db.pool, sql, args...)
+		return err
+	})
 	if err != nil {
 		return Handed{}, fmt.Errorf("claim steps: %w", err)
 	}
+	return handedOf(rows), nil
+}
+
+func handedOf(list []handedRow) Handed {
 	h := Handed{Steps: make([]Claimed, 0, len(list))}
 	for _, r := range list {
 		ref := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
@@ -184,7 +192,7 @@ func collectHanded(rows pgx.Rows) (Handed, error) {
 			h.busy = true
 		}
 	}
-	return h, nil
+	return h
 }
 
 func (r handedRow) claimed() Claimed {

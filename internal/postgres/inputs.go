@@ -3,11 +3,8 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 )
@@ -80,18 +77,14 @@ func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, n
 		Bytes    *int64
 		Document json.RawMessage
 	}
-	rows, err := db.pool.Query(ctx, stepResult, task, step, name, most)
-	if err != nil {
-		return nil, fmt.Errorf("read the result of a step: %w", known(err))
-	}
-	r, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[row])
+	r, err := one[row](ctx, db.pool, stepResult, task, step, name, most)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) && step != nil:
-		return nil, noStep(task, *step)
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
 	case err != nil:
-		return nil, fmt.Errorf("read the result of a step: %w", known(err))
+		return nil, fmt.Errorf("read the result of a step: %w", err)
+	case r == nil && step != nil:
+		return nil, noStep(task, *step)
+	case r == nil:
+		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
 	case r.Bytes == nil:
 		return nil, tasker.Errorf(tasker.NotFound, "step %s of task %s has no result: it is not complete, or was resolved without one", r.Name, task)
 	case *r.Bytes > int64(most):

@@ -97,7 +97,7 @@ func (p *pools) Reset() {
 }
 
 // Ping reports whether the database answers.
-func (p *pools) Ping(ctx context.Context) error { return p.lane(ctx).Ping(ctx) }
+func (p *pools) Ping(ctx context.Context) error { return translate(p.lane(ctx).Ping(ctx)) }
 
 // Acquire takes a connection.
 func (p *pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) { return p.lane(ctx).Acquire(ctx) }
@@ -107,17 +107,19 @@ func (p *pools) Begin(ctx context.Context) (pgx.Tx, error) { return p.lane(ctx).
 
 // Query runs a query.
 func (p *pools) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return p.lane(ctx).Query(ctx, sql, args...)
+	rows, err := p.lane(ctx).Query(ctx, sql, args...)
+	return rows, translate(err)
 }
 
 // QueryRow runs a query for one row.
 func (p *pools) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return p.lane(ctx).QueryRow(ctx, sql, args...)
+	return scannedRow{p.lane(ctx).QueryRow(ctx, sql, args...)}
 }
 
 // Exec runs a statement.
 func (p *pools) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return p.lane(ctx).Exec(ctx, sql, args...)
+	tag, err := p.lane(ctx).Exec(ctx, sql, args...)
+	return tag, translate(err)
 }
 
 // SendBatch runs statements in one round trip.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"tasker.example/tasker"
 )
 
@@ -52,17 +50,13 @@ func (db *DB) LeaseKey(ctx context.Context) (LeaseKey, error) {
 // by the step. A lease that has ended counts as long as no later claim was made.
 func (db *DB) ClaimedBefore(ctx context.Context, at time.Time, leases []tasker.Lease) (map[tasker.ID]bool, error) {
 	tasks, steps, fences := leaseArrays(leases)
-	rows, err := db.pool.Query(ctx, `
+	list, err := column[tasker.ID](ctx, db.pool, `
 		SELECT s.step_uuid
 		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS l (task_uuid, step_uuid, fence)
 		JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid
 		WHERE l.fence IN (s.fence, s.reported_fence) AND s.last_attempted_at < $4`, tasks, steps, fences, at)
 	if err != nil {
-		return nil, fmt.Errorf("read when leases were claimed: %w", known(err))
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
-	if err != nil {
-		return nil, fmt.Errorf("read when leases were claimed: %w", known(err))
+		return nil, fmt.Errorf("read when leases were claimed: %w", err)
 	}
 	before := make(map[tasker.ID]bool, len(list))
 	for _, step := range list {

@@ -150,7 +150,7 @@ func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker
 func (db *DB) queues(ctx context.Context, namespace string, limit, most int) ([]tasker.Queue, error) {
 	rows, err := collect[queueLine](ctx, db.pool, selectQueues, namespace, limit, most)
 	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", known(err))
+		return nil, fmt.Errorf("list queues: %w", err)
 	}
 	out := make([]tasker.Queue, len(rows))
 	for i, r := range rows {
@@ -199,7 +199,7 @@ func (db *DB) Backlogs(ctx context.Context) ([]Backlog, error) {
 	}
 	crews, err := collect[crew](ctx, db.pool, liveWorkers)
 	if err != nil {
-		return nil, fmt.Errorf("count live workers: %w", known(err))
+		return nil, fmt.Errorf("count live workers: %w", err)
 	}
 	all := map[string]*Backlog{}
 	of := func(namespace string) *Backlog {
@@ -236,7 +236,7 @@ func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time
 		SELECT count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0), 0)::float8
 		FROM (SELECT created_at FROM tasker.dispatch_outbox ORDER BY position LIMIT $1) o`, limit).Scan(&pending, &seconds)
 	if err != nil {
-		return 0, 0, fmt.Errorf("count what is to be announced: %w", known(err))
+		return 0, 0, fmt.Errorf("count what is to be announced: %w", err)
 	}
 	return pending, time.Duration(seconds * float64(time.Second)), nil
 }
@@ -246,7 +246,7 @@ func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time
 func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
 	var at *time.Time
 	if err := db.pool.QueryRow(ctx, `SELECT max(returned_at) FROM tasker.dispatch_canary`).Scan(&at); err != nil {
-		return time.Time{}, fmt.Errorf("look for the canary: %w", known(err))
+		return time.Time{}, fmt.Errorf("look for the canary: %w", err)
 	}
 	if at == nil {
 		return time.Time{}, nil

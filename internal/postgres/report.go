@@ -30,7 +30,7 @@ func (db *DB) Marks(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]M
 	tasks, steps, _ := leaseArrays(leases)
 	rows, err := collect[Mark](ctx, db.pool, marks, tasks, steps)
 	if err != nil {
-		return nil, fmt.Errorf("read where steps stand: %w", known(err))
+		return nil, fmt.Errorf("read where steps stand: %w", err)
 	}
 	out := make(map[tasker.ID]Mark, len(rows))
 	for _, m := range rows {
@@ -48,21 +48,20 @@ WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.reported_fence = $3`
 // a StepResult if the step went to complete, else a StepFailure; nil when another
 // attempt has been concluded since.
 func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
-	type row struct{ Body json.RawMessage }
-	rows, err := collect[row](ctx, db.pool, reportedBody, task, step, fence, to == tasker.StepComplete)
+	rows, err := column[json.RawMessage](ctx, db.pool, reportedBody, task, step, fence, to == tasker.StepComplete)
 	if err != nil {
-		return nil, fmt.Errorf("read what was reported of step %s: %w", step, known(err))
+		return nil, fmt.Errorf("read what was reported of step %s: %w", step, err)
 	}
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	return rows[0].Body, nil
+	return rows[0], nil
 }
 
 // Mark locks a step of a task that the caller has locked, and returns where it
 // stands. The error is NotFound when the task has no such step.
 func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
-	rows, err := collect[Mark](ctx, tx, `
+	m, err := one[Mark](ctx, tx, `
 		SELECT task_uuid, step_uuid, state, fence, worker_uuid, reported_fence, report_digest
 		FROM tasker.workflow_steps
 		WHERE task_uuid = $1 AND step_uuid = $2
@@ -70,10 +69,10 @@ func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
 	if err != nil {
 		return Mark{}, fmt.Errorf("lock step: %w", err)
 	}
-	if len(rows) == 0 {
+	if m == nil {
 		return Mark{}, noStep(task, step)
 	}
-	return rows[0], nil
+	return *m, nil
 }
 
 // A RejectedReport is a report that came from an attempt which no longer held the
@@ -101,7 +100,7 @@ func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
 		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[], $7::bigint[], $8::text[])`,
 		tasks, steps, workers, fences, success, states, now, messages)
 	if err != nil {
-		return fmt.Errorf("record rejected reports: %w", known(err))
+		return fmt.Errorf("record rejected reports: %w", err)
 	}
 	return nil
 }

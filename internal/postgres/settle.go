@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"tasker.example/tasker"
 )
 
@@ -29,16 +27,11 @@ func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
 
 // LockFreeTasks holds those of the tasks that nobody else holds, and returns them.
 func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
-	type row struct{ TaskUUID tasker.ID }
-	rows, err := collect[row](ctx, tx, lockFreeTasks, tasks)
+	list, err := column[tasker.ID](ctx, tx, lockFreeTasks, tasks)
 	if err != nil {
 		return nil, fmt.Errorf("lock tasks: %w", err)
 	}
-	free := make([]tasker.ID, len(rows))
-	for i, r := range rows {
-		free[i] = r.TaskUUID
-	}
-	return free, nil
+	return list, nil
 }
 
 // Where a task comes to rest is told from all its steps, each time: no counter
@@ -118,14 +111,7 @@ type Settled struct {
 	Was      tasker.TaskState
 	Since    time.Time // since when it was there
 	State    tasker.TaskState
-}
-
-type settledRow struct {
-	TaskUUID tasker.ID
-	Was      string
-	Since    time.Time
-	State    string
-	Followed *int // investigations that were told; nil when none of the tasks was or is in error
+	Followed *int // investigations that were told of it; nil when none of the tasks was or is in error
 }
 
 // An Operator is the person on whose word something moves; nobody when Actor is
@@ -138,21 +124,9 @@ type Operator struct {
 // SettleTasks brings tasks to rest after their steps have changed. The caller
 // holds their locks. Tasks that are finished, or that have not started, stay.
 func (tx *Tx) SettleTasks(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
-	rows, err := tx.Query(ctx, settleTasks, tasks, by.Actor != "", by.Actor, by.Reason)
+	settled, err := collect[Settled](ctx, tx, settleTasks, tasks, by.Actor != "", by.Actor, by.Reason)
 	if err != nil {
 		return nil, fmt.Errorf("settle tasks: %w", err)
 	}
-	return collectSettled(rows)
-}
-
-func collectSettled(rows pgx.Rows) ([]Settled, error) {
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[settledRow])
-	if err != nil {
-		return nil, fmt.Errorf("settle tasks: %w", err)
-	}
-	out := make([]Settled, len(list))
-	for i, r := range list {
-		out[i] = Settled{TaskUUID: r.TaskUUID, Was: tasker.TaskState(r.Was), Since: r.Since, State: tasker.TaskState(r.State)}
-	}
-	return out, nil
+	return settled, nil
 }

@@ -96,16 +96,15 @@ func (db *DB) HideErrors(ctx context.Context, steps []tasker.Step) error {
 			failed[i] = &text
 		}
 	}
-	type row struct{ Shown json.RawMessage }
-	rows, err := collect[row](ctx, db.pool, `
+	shown, err := column[json.RawMessage](ctx, db.pool, `
 		SELECT tasker.redact_error(e.doc::jsonb) AS shown
 		FROM unnest($1::text[]) WITH ORDINALITY AS e (doc, n)
 		ORDER BY e.n`, failed)
 	if err != nil {
-		return fmt.Errorf("hide what errors must not show: %w", known(err))
+		return fmt.Errorf("hide what errors must not show: %w", err)
 	}
-	for i, r := range rows {
-		steps[i].Error = r.Shown
+	for i := range steps {
+		steps[i].Error = shown[i]
 	}
 	return nil
 }
@@ -146,7 +145,7 @@ func noStep(task, step tasker.ID) error {
 func steps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Step, error) {
 	rows, err := collect[stepRow](ctx, q, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read steps: %w", known(err))
+		return nil, fmt.Errorf("read steps: %w", err)
 	}
 	out := make([]tasker.Step, len(rows))
 	for i, r := range rows {

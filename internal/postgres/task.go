@@ -96,7 +96,7 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 	rows, err := collect[taskRow](ctx, db.pool,
 		`SELECT t.context, `+taskColumns+` FROM tasker.tasks t `+taskSources+` WHERE t.task_uuid = $1`, id)
 	if err != nil {
-		return tasker.Task{}, fmt.Errorf("read task: %w", known(err))
+		return tasker.Task{}, fmt.Errorf("read task: %w", err)
 	}
 	if len(rows) == 0 {
 		return tasker.Task{}, noTask(id)
@@ -117,7 +117,7 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 		%s
 		ORDER BY t.task_uuid DESC`, taskColumns, chosen, taskSources), args...)
 	if err != nil {
-		return nil, false, fmt.Errorf("list tasks: %w", known(err))
+		return nil, false, fmt.Errorf("list tasks: %w", err)
 	}
 	rows, more = page(rows, f.Limit)
 	list = make([]tasker.Task, len(rows))
@@ -201,7 +201,7 @@ func (db *DB) TaskByKey(ctx context.Context, namespace, key string) (id tasker.I
 	rows, err := collect[row](ctx, db.pool,
 		`SELECT task_uuid, request_digest FROM tasker.tasks WHERE namespace = $1 AND idempotency_key = $2`, namespace, key)
 	if err != nil {
-		return id, nil, fmt.Errorf("look for idempotency key: %w", known(err))
+		return id, nil, fmt.Errorf("look for idempotency key: %w", err)
 	}
 	if len(rows) == 0 {
 		return id, nil, nil

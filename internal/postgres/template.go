@@ -135,7 +135,7 @@ func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int
 func (db *DB) templates(ctx context.Context, sql string, args ...any) ([]tasker.StoredTemplate, error) {
 	rows, err := collect[templateRow](ctx, db.pool, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read templates: %w", known(err))
+		return nil, fmt.Errorf("read templates: %w", err)
 	}
 	out := make([]tasker.StoredTemplate, len(rows))
 	for i, r := range rows {
@@ -158,7 +158,7 @@ const selectTemplateNames = `SELECT DISTINCT namespace, name FROM tasker.task_te
 func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
 	names, err := collect[TemplateName](ctx, db.pool, selectTemplateNames, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list the names of templates: %w", known(err))
+		return nil, fmt.Errorf("list the names of templates: %w", err)
 	}
 	return names, nil
 }

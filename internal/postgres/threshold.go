@@ -31,7 +31,7 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (change
 			IS DISTINCT FROM ($1, $2, $3, $4)`,
 		th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery)
 	if err != nil {
-		return false, fmt.Errorf("set staleness thresholds: %w", known(err))
+		return false, fmt.Errorf("set staleness thresholds: %w", err)
 	}
 	return tag.RowsAffected() > 0, nil
 }
@@ -66,7 +66,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 		return 0, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("apply staleness thresholds: %w", known(err))
+		return 0, false, fmt.Errorf("apply staleness thresholds: %w", err)
 	}
 	if !p.version.Equal(version) {
 		*p = ThresholdPass{version: version}
@@ -78,7 +78,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 		err = db.pool.QueryRow(ctx, applyRecovery, p.attendBy, p.task, batch).Scan(&seen, &due, &changed, &p.attendBy, &p.task)
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("apply staleness thresholds: %w", known(err))
+		return 0, false, fmt.Errorf("apply staleness thresholds: %w", err)
 	}
 	p.held = p.held || changed < due
 	switch {
@@ -94,7 +94,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 	*p = ThresholdPass{}
 	_, err = db.pool.Exec(ctx, `UPDATE tasker.staleness_thresholds SET applied_at = updated_at WHERE only_row AND updated_at = $1`, version)
 	if err != nil {
-		return changed, false, fmt.Errorf("apply staleness thresholds: %w", known(err))
+		return changed, false, fmt.Errorf("apply staleness thresholds: %w", err)
 	}
 	return changed, false, nil
 }

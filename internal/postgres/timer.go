@@ -68,16 +68,11 @@ func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error)
 }
 
 func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]string, error) {
-	type row struct{ Namespace string }
-	rows, err := collect[row](ctx, tx, sql, tasks, tx.queue.ttlMS, tx.queue.announce)
+	list, err := column[string](ctx, tx, sql, tasks, tx.queue.ttlMS, tx.queue.announce)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue steps: %w", err)
 	}
-	out := make([]string, len(rows))
-	for i, r := range rows {
-		out[i] = r.Namespace
-	}
-	return out, nil
+	return list, nil
 }
 
 // A step waits for a retry in a task that may be in error; such a task is left
@@ -147,7 +142,7 @@ func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int
 	}
 	rows, err := collect[row](ctx, db.pool, tasksWithDueRetries, limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{})
 	if err != nil {
-		return nil, from, fmt.Errorf("look for due retries: %w", known(err))
+		return nil, from, fmt.Errorf("look for due retries: %w", err)
 	}
 	one := rows[0]
 	return one.Tasks, RetryMark{one.NextRetryAt, one.TaskUUID, one.StepUUID}, nil
@@ -160,16 +155,11 @@ func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) 
 
 // dueTasks runs a query for tasks; its first argument is the limit.
 func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
-	type row struct{ TaskUUID tasker.ID }
-	rows, err := collect[row](ctx, db.pool, sql, args...)
+	list, err := column[tasker.ID](ctx, db.pool, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("look for tasks that are due: %w", known(err))
+		return nil, fmt.Errorf("look for tasks that are due: %w", err)
 	}
-	out := make([]tasker.ID, len(rows))
-	for i, r := range rows {
-		out[i] = r.TaskUUID
-	}
-	return out, nil
+	return list, nil
 }
 
 // Rows that were set aside, and retries of tasks in error, are due here: the query of
@@ -195,7 +185,7 @@ SELECT array_remove(ARRAY[
 // reclaim or expire, or reports kept for longer than an age.
 func (db *DB) DueKinds(ctx context.Context, kept time.Duration) (kinds []string, err error) {
 	if err = db.pool.QueryRow(ctx, dueKinds, kept).Scan(&kinds); err != nil {
-		return nil, fmt.Errorf("look for work that is due: %w", known(err))
+		return nil, fmt.Errorf("look for work that is due: %w", err)
 	}
 	return kinds, nil
 }
@@ -238,7 +228,7 @@ func (db *DB) ExpiredLeases(ctx context.Context, of []tasker.StepRef) ([]Expired
 	tasks, steps := refArrays(of)
 	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, tasks, steps)
 	if err != nil {
-		return nil, fmt.Errorf("look for expired leases: %w", known(err))
+		return nil, fmt.Errorf("look for expired leases: %w", err)
 	}
 	return rows, nil
 }
@@ -280,7 +270,7 @@ func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptRepor
 	tasks, steps := refArrays(of)
 	rows, err := collect[KeptReport](ctx, db.pool, keptReports, tasks, steps)
 	if err != nil {
-		return nil, fmt.Errorf("look for kept reports: %w", known(err))
+		return nil, fmt.Errorf("look for kept reports: %w", err)
 	}
 	return rows, nil
 }
@@ -289,7 +279,7 @@ func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptRepor
 func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
 	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("look for steps that are due: %w", known(err))
+		return nil, fmt.Errorf("look for steps that are due: %w", err)
 	}
 	return rows, nil
 }
@@ -301,7 +291,7 @@ const canWrite = `SELECT FROM tasker.workers WHERE false FOR UPDATE`
 // lease.
 func (db *DB) Writable(ctx context.Context) error {
 	if _, err := db.pool.Exec(ctx, canWrite); err != nil {
-		return fmt.Errorf("ask whether the database takes writes: %w", known(err))
+		return fmt.Errorf("ask whether the database takes writes: %w", err)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (db *DB) TaskHistory(ctx context.Context, task tasker.ID, limit int) ([]tas
 func (db *DB) transitions(ctx context.Context, limit int, sql string, args ...any) ([]tasker.Transition, bool, error) {
 	rows, err := collect[transitionRow](ctx, db.pool, sql, args...)
 	if err != nil {
-		return nil, false, fmt.Errorf("read history: %w", known(err))
+		return nil, false, fmt.Errorf("read history: %w", err)
 	}
 	rows, more := page(rows, limit)
 	out := make([]tasker.Transition, len(rows))

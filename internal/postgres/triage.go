@@ -29,7 +29,7 @@ func (db *DB) EntryStats(ctx context.Context) ([]tasker.EntryStats, error) {
 		FROM tasker.v_dlq_dashboard
 		ORDER BY total_entries DESC, dlq_reason`)
 	if err != nil {
-		return nil, fmt.Errorf("count investigations: %w", known(err))
+		return nil, fmt.Errorf("count investigations: %w", err)
 	}
 	out := make([]tasker.EntryStats, len(rows))
 	for i, r := range rows {
@@ -70,7 +70,7 @@ func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Durat
 	}
 	rows, err := collect[row](ctx, db.pool, selectEntryCounts, since, width, tasker.MaxEntryCount)
 	if err != nil {
-		return nil, fmt.Errorf("count investigations over time: %w", known(err))
+		return nil, fmt.Errorf("count investigations over time: %w", err)
 	}
 	out := make([]tasker.EntryCount, len(rows))
 	for i, r := range rows {
@@ -125,7 +125,7 @@ LIMIT $1`
 func (db *DB) Queue(ctx context.Context, limit int) ([]tasker.QueueEntry, error) {
 	rows, err := collect[queueRow](ctx, db.pool, selectQueue, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read the investigation queue: %w", known(err))
+		return nil, fmt.Errorf("read the investigation queue: %w", err)
 	}
 	return queueEntries(ctx, db.pool, rows)
 }
@@ -149,7 +149,7 @@ type stalenessRow struct {
 func (db *DB) Staleness(ctx context.Context, limit int) ([]tasker.StalenessLine, error) {
 	rows, err := collect[stalenessRow](ctx, db.pool, selectStaleness, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read staleness: %w", known(err))
+		return nil, fmt.Errorf("read staleness: %w", err)
 	}
 	out := make([]tasker.StalenessLine, len(rows))
 	for i, r := range rows {
@@ -183,7 +183,7 @@ func (db *DB) SetRedaction(ctx context.Context, r Redaction) error {
 		WHERE (key_pattern, key_words, text_patterns, paths) IS DISTINCT FROM ($1, array_remove(ARRAY[$2], ''), $3, $4::text::jsonb)`,
 		r.KeyPattern, r.Document, r.TextPatterns, string(paths))
 	if err != nil {
-		return fmt.Errorf("set redaction: %w", known(err))
+		return fmt.Errorf("set redaction: %w", err)
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []stri
 		SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'),
 			array(SELECT DISTINCT namespace FROM tasker.task_templates ORDER BY namespace)`).Scan(&pending, &namespaces)
 	if err != nil {
-		return 0, nil, fmt.Errorf("count open investigations: %w", known(err))
+		return 0, nil, fmt.Errorf("count open investigations: %w", err)
 	}
 	return pending, namespaces, nil
 }

@@ -15,7 +15,7 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration)
 	if err != nil {
-		return fmt.Errorf("register worker: %w", known(err))
+		return fmt.Errorf("register worker: %w", err)
 	}
 	return nil
 }
@@ -23,16 +23,16 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 // Worker returns what a worker said of itself. The error is NotFound when it is
 // not registered or has left.
 func (db *DB) Worker(ctx context.Context, id tasker.ID) (tasker.WorkerSpec, error) {
-	rows, err := collect[tasker.WorkerSpec](ctx, db.pool, `
+	w, err := one[tasker.WorkerSpec](ctx, db.pool, `
 		SELECT name, namespaces, handlers, version, max_concurrency
 		FROM tasker.workers WHERE worker_uuid = $1 AND left_at IS NULL`, id)
 	if err != nil {
-		return tasker.WorkerSpec{}, fmt.Errorf("read worker: %w", known(err))
+		return tasker.WorkerSpec{}, fmt.Errorf("read worker: %w", err)
 	}
-	if len(rows) == 0 {
+	if w == nil {
 		return tasker.WorkerSpec{}, unknownWorker(id)
 	}
-	return rows[0], nil
+	return *w, nil
 }
 
 // RemoveWorker notes that a worker has left. The error is NotFound when it is not
@@ -40,7 +40,7 @@ func (db *DB) Worker(ctx context.Context, id tasker.ID) (tasker.WorkerSpec, erro
 func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	tag, err := db.pool.Exec(ctx, `UPDATE tasker.workers SET left_at = clock_timestamp() WHERE worker_uuid = $1 AND left_at IS NULL`, id)
 	if err != nil {
-		return fmt.Errorf("remove worker: %w", known(err))
+		return fmt.Errorf("remove worker: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
 		return unknownWorker(id)
@@ -55,7 +55,7 @@ func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 		UPDATE tasker.workers SET draining_since = coalesce(draining_since, clock_timestamp())
 		WHERE worker_uuid = $1 AND left_at IS NULL`, id)
 	if err != nil {
-		return fmt.Errorf("drain worker: %w", known(err))
+		return fmt.Errorf("drain worker: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
 		return unknownWorker(id)
@@ -68,7 +68,7 @@ func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := db.pool.Exec(ctx, `DELETE FROM tasker.workers WHERE last_heartbeat_at < clock_timestamp() - $1::interval`, age)
 	if err != nil {
-		return 0, fmt.Errorf("forget workers: %w", known(err))
+		return 0, fmt.Errorf("forget workers: %w", err)
 	}
 	return tag.RowsAffected(), nil
 }
@@ -128,7 +128,7 @@ func (r workerRow) worker() tasker.Worker {
 func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
 	rows, err := collect[workerRow](ctx, db.pool, selectWorkers, limit+1, offset)
 	if err != nil {
-		return nil, false, fmt.Errorf("list workers: %w", known(err))
+		return nil, false, fmt.Errorf("list workers: %w", err)
 	}
 	rows, more := page(rows, limit)
 	out := make([]tasker.Worker, len(rows))
@@ -143,7 +143,7 @@ func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, 
 func (db *DB) WorkerWithHealth(ctx context.Context, id tasker.ID) (tasker.Worker, error) {
 	rows, err := collect[workerRow](ctx, db.pool, selectWorker, id)
 	if err != nil {
-		return tasker.Worker{}, fmt.Errorf("read worker: %w", known(err))
+		return tasker.Worker{}, fmt.Errorf("read worker: %w", err)
 	}
 	if len(rows) == 0 {
 		return tasker.Worker{}, unknownWorker(id)

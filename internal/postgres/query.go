@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A querier runs statements: the connections of a lane, or a transaction. Its errors
+// are translated.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// collect runs a query and reads its rows by column name.
+func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
+	return read(ctx, q, pgx.RowToStructByName[T], sql, args)
+}
+
+// column runs a query of one column.
+func column[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
+	return read(ctx, q, pgx.RowTo[T], sql, args)
+}
+
+func read[T any](ctx context.Context, q querier, to pgx.RowToFunc[T], sql string, args []any) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return readRows(rows, to)
+}
+
+// readRows reads the rows of a query, which may be one of a batch.
+func readRows[T any](rows pgx.Rows, to pgx.RowToFunc[T]) ([]T, error) {
+	list, err := pgx.CollectRows(rows, to)
+	return list, translate(err)
+}
+
+// one runs a query and reads its first row by column name; nil if it has none.
+func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
+	list, err := collect[T](ctx, q, sql, args...)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// A scanned row translates its error.
+type scannedRow struct{ pgx.Row }
+
+// Scan reads the columns in their order.
+func (r scannedRow) Scan(into ...any) error { return translate(r.Row.Scan(into...)) }
+
+// Query runs a query.
+func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := tx.Tx.Query(ctx, sql, args...)
+	return rows, translate(err)
+}
+
+// QueryRow runs a query for one row.
+func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return scannedRow{tx.Tx.QueryRow(ctx, sql, args...)}
+}
+
+// Exec runs a statement.
+func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	tag, err := tx.Tx.Exec(ctx, sql, args...)
+	return tag, translate(err)
+}

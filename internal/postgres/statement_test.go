@@ -1,0 +1,328 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// composed are the statements that Go puts together when the program starts, under the
+// names of their variables.
+var composed = map[string]string{
+	"takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "selectEntry": selectEntry,
+	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
+	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
+}
+
+// built runs the functions that put a statement together for each call, in all forms
+// that it can have.
+var built = map[string]func(ctx context.Context, db *DB) error{
+	"DB.Tasks": func(ctx context.Context, db *DB) error {
+		for _, f := range []tasker.TaskFilter{
+			{}, {State: tasker.TaskError}, {Namespace: "a"}, {Name: "b"}, {State: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: new(true)},
+			{Namespace: "a", Name: "b", DeadLettered: new(false)},
+		} {
+			if _, _, err := db.Tasks(ctx, f); err != nil {
+				return fmt.Errorf("%+v: %w", f, err)
+			}
+		}
+		return nil
+	},
+	"DB.Entries": func(ctx context.Context, db *DB) error {
+		for _, f := range []tasker.EntryFilter{{}, {Status: tasker.EntryPending}, {Reason: tasker.ManualDLQ}, {Status: tasker.EntryPending, Reason: tasker.ManualDLQ}} {
+			if _, err := db.Entries(ctx, f); err != nil {
+				return fmt.Errorf("%+v: %w", f, err)
+			}
+		}
+		return nil
+	},
+	"DB.EntryOfTask": func(ctx context.Context, db *DB) error {
+		_, err := db.EntryOfTask(ctx, tasker.NewID())
+		return ignore(err, tasker.NotFound)
+	},
+	"DB.QueuePage": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
+		_, _, err := db.QueuePage(ctx, f)
+		return err
+	}),
+	"DB.Cases": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
+		_, _, err := db.Cases(ctx, f)
+		return err
+	}),
+	"DB.CaseTotals": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
+		_, err := db.CaseTotals(ctx, f)
+		return err
+	}),
+	"DB.emissionPage": func(ctx context.Context, db *DB) error {
+		for _, f := range []tasker.EmissionFilter{{Limit: 1}, {State: tasker.EmissionPending, Limit: 1}, {State: tasker.EmissionSetAside, Sink: "log", Before: 9, Limit: 1}} {
+			if _, _, err := db.Emissions(ctx, f); err != nil {
+				return fmt.Errorf("%+v: %w", f, err)
+			}
+		}
+		return nil
+	},
+	"DB.AuditEvents": func(ctx context.Context, db *DB) error {
+		for _, action := range []string{"", "x"} {
+			for _, before := range []int64{0, 9} {
+				if _, _, err := db.AuditEvents(ctx, action, before, 1); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	},
+	"DB.claimOnce": func(ctx context.Context, db *DB) error {
+		many := make([]string, manyQueues+1)
+		for i, handlers := range [][]string{{"a"}, {"a", "b"}, many} {
+			if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, 1); err != nil {
+				return fmt.Errorf("claim %d: %w", i, err)
+			}
+		}
+		return nil
+	},
+	"DB.Report": func(ctx context.Context, db *DB) error {
+		_, _, err := db.Report(ctx, nil, &Handout{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: []string{"h"}, Lease: time.Second}, Limit: 1})
+		return err
+	},
+}
+
+// everyFilter runs a query of the investigation queue with each condition alone and
+// with all of them.
+func everyFilter(query func(context.Context, *DB, tasker.QueueFilter) error) func(context.Context, *DB) error {
+	return func(ctx context.Context, db *DB) error {
+		id := tasker.NewID()
+		for _, f := range []tasker.QueueFilter{
+			{}, {Reason: tasker.ManualDLQ}, {Namespace: "a"}, {Name: "b"}, {Case: &id}, {State: tasker.TaskError}, {Age: time.Hour}, {Recovered: new(true)},
+			{Text: "words"}, {Text: id.String()},
+			{Reason: tasker.ManualDLQ, Namespace: "a", Name: "b", Case: &id, State: tasker.TaskError, Age: time.Hour, Recovered: new(false), Text: id.String()},
+		} {
+			if err := query(ctx, db, f); err != nil {
+				return fmt.Errorf("%+v: %w", f, err)
+			}
+		}
+		return nil
+	}
+}
+
+func ignore(err error, code tasker.Code) error {
+	if tasker.CodeOf(err) == code {
+		return nil
+	}
+	return err
+}
+
+// PostgreSQL accepts every statement of this package. They are found in the source, so
+// that a new one cannot be forgotten: one that is not a constant must be in a table of
+// this test.
+func TestPostgreSQLAcceptsEveryStatement(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	used := map[string]bool{}
+	found := statements(t, used)
+	if len(found) < 80 {
+		t.Errorf("only %d statements were found: the search is broken", len(found))
+	}
+	conn, err := db.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, place := range slices.Sorted(maps.Keys(found)) {
+		if _, err := conn.Conn().Prepare(t.Context(), "", found[place]); err != nil {
+			t.Errorf("%s: %v\n%s", place, err, found[place])
+		}
+	}
+	for name, run := range built {
+		if !used[name] {
+			t.Errorf("%s puts no statement together any more: take it out of the table", name)
+		}
+		if err := run(t.Context(), db); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name := range composed {
+		if !used[name] {
+			t.Errorf("%s is not used as a statement: take it out of the table", name)
+		}
+	}
+}
+
+// Only the query helpers see errors of the driver, and they translate them.
+func TestOnlyTheQueryHelpersReadRows(t *testing.T) {
+	t.Parallel()
+	calls := map[string]int{"query.go": 3, "lane.go": 1, "conclude.go": 2} // the last reads what a batch returned
+	for name, file := range parsePackage(t) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if of, ok := call.Fun.(*ast.SelectorExpr); ok && (of.Sel.Name == "Query" || strings.HasPrefix(of.Sel.Name, "Collect")) {
+				calls[name]--
+			}
+			return true
+		})
+		if calls[name] != 0 {
+			t.Errorf("%s runs a query or reads rows by itself %d times too often: use collect, column or one", name, -calls[name])
+		}
+	}
+}
+
+// parsePackage returns the files of the package without its tests.
+func parsePackage(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	notTest := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
+	dir, err := parser.ParseDir(token.NewFileSet(), ".", notTest, parser.SkipObjectResolution) //nolint:staticcheck // one package, no build tags
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir["postgres"].Files
+}
+
+// statements returns the statements that the package runs, by where they stand, and
+// notes which entries of the tables were needed.
+func statements(t *testing.T, used map[string]bool) map[string]string {
+	t.Helper()
+	files := parsePackage(t)
+	scope := map[string]ast.Expr{}
+	passed := map[string]int{"collect": 2, "column": 2, "one": 2, "QueryRow": 1, "Exec": 1, "Query": 1, "Queue": 0} // where the statement is among the arguments
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.GenDecl:
+				declare(scope, d)
+			case *ast.FuncDecl:
+				if at := parameter(d.Type, "sql"); at >= 0 {
+					passed[d.Name.Name] = at
+				}
+			}
+		}
+	}
+	found := map[string]string{}
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			local := maps.Clone(scope)
+			ast.Inspect(f, func(n ast.Node) bool {
+				if d, ok := n.(*ast.GenDecl); ok && d.Tok == token.CONST {
+					declare(local, d)
+				}
+				return true
+			})
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				at, ok := passed[called(call)]
+				if !ok || at >= len(call.Args) {
+					return true
+				}
+				arg, name := call.Args[at], function(f)
+				if id, ok := arg.(*ast.Ident); ok && composed[id.Name] != "" {
+					used[id.Name] = true
+					found[id.Name] = composed[id.Name]
+					return true
+				}
+				sql, constant := evaluate(local, arg)
+				switch {
+				case constant:
+					found[fmt.Sprintf("%s, statement %d", name, arg.Pos())] = sql
+				case built[name] != nil:
+					used[name] = true
+				case parameter(f.Type, "sql") < 0: // which passes on what it is given
+					t.Errorf("%s runs a statement that is not constant: add it to a table of this test", name)
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+func declare(scope map[string]ast.Expr, d *ast.GenDecl) {
+	for _, spec := range d.Specs {
+		if v, ok := spec.(*ast.ValueSpec); ok && len(v.Values) == len(v.Names) {
+			for i, name := range v.Names {
+				scope[name.Name] = v.Values[i]
+			}
+		}
+	}
+}
+
+// evaluate returns the text of an expression of constants.
+func evaluate(scope map[string]ast.Expr, e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil && e.Kind == token.STRING
+	case *ast.Ident:
+		value, ok := scope[e.Name]
+		if !ok {
+			return "", false
+		}
+		return evaluate(scope, value)
+	case *ast.BinaryExpr:
+		left, ok := evaluate(scope, e.X)
+		right, also := evaluate(scope, e.Y)
+		return left + right, ok && also && e.Op == token.ADD
+	}
+	return "", false
+}
+
+// called returns the name of what a call calls.
+func called(call *ast.CallExpr) string {
+	fun := call.Fun
+	if generic, ok := fun.(*ast.IndexExpr); ok {
+		fun = generic.X
+	}
+	switch f := fun.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	}
+	return ""
+}
+
+// function returns the name of a function or, with its type, of a method.
+func function(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return f.Name.Name
+	}
+	of := f.Recv.List[0].Type
+	if pointer, ok := of.(*ast.StarExpr); ok {
+		of = pointer.X
+	}
+	if id, ok := of.(*ast.Ident); ok {
+		return id.Name + "." + f.Name.Name
+	}
+	return f.Name.Name
+}
+
+// parameter returns the place of a parameter, or -1.
+func parameter(f *ast.FuncType, name string) int {
+	at := 0
+	for _, field := range f.Params.List {
+		for _, n := range field.Names {
+			if n.Name == name {
+				return at
+			}
+			at++
+		}
+	}
+	return -1
+}
