@@ -67,11 +67,11 @@ type Entry struct {
 	RecoveredAt      *time.Time
 	PredecessorUUID  *ID
 	CurrentTaskState TaskState   // live
-	FailedStep       *FailedStep // live; nil when no step has failed, and once the investigation has ended
+	FailedStep       *FailedStep `db:"-"` // live; nil when no step has failed, and once the investigation has ended
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
-	History          []EntryChange // only where one entry is asked for
-	MoreHistory      bool          // there is more behind it
+	History          []EntryChange `db:"-"` // only where one entry is asked for
+	MoreHistory      bool          `db:"-"` // the history continues after these
 }
 
 // A FailedStep is the step that keeps a task from going on now: it has failed, and is
@@ -164,7 +164,7 @@ type QueueEntry struct {
 	ErrorPattern       string      // the step's error without ids and numbers
 	CaseKey            ID          // the same for entries of the same failure
 	Assignee           string      // who looks into it, by the entry's metadata
-	FailedStep         *FailedStep // as in an [Entry]
+	FailedStep         *FailedStep `db:"-"` // as in an [Entry]
 }
 
 // A QueueFilter selects open investigations. Empty fields mean any.

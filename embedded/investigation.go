@@ -10,7 +10,7 @@ import (
 // and reports whether there are more. A limit of 0 means 100; the most is 1,000.
 func (e *Engine) InvestigationQueue(ctx context.Context, f tasker.QueueFilter) (list []tasker.QueueEntry, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
-	return e.db.QueuePage(ctx, f)
+	return e.db.InvestigationQueue(ctx, f)
 }
 
 // Cases returns the open investigations of a filter grouped by failure, the most urgent

@@ -49,7 +49,7 @@ func (s *server) queue(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	list, _, err := s.db.QueuePage(x.ctx, f)
+	list, _, err := s.db.InvestigationQueue(x.ctx, f)
 	if err != nil {
 		return err
 	}

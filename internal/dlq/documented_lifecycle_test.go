@@ -116,7 +116,7 @@ func (d *documented) swept(task tasker.ID, from tasker.TaskState) tasker.Entry {
 
 func (d *documented) queue() []tasker.QueueEntry {
 	d.Helper()
-	queue, err := d.db.Queue(d.Context(), 100)
+	queue, _, err := d.db.InvestigationQueue(d.Context(), tasker.QueueFilter{Limit: 100})
 	d.must(err)
 	return queue
 }

@@ -53,7 +53,7 @@ func (h *house) entry(task tasker.ID) tasker.Entry {
 
 func (h *house) queue() []tasker.QueueEntry {
 	h.Helper()
-	list, err := h.db.Queue(h.Context(), 100)
+	list, _, err := h.db.InvestigationQueue(h.Context(), tasker.QueueFilter{Limit: 100})
 	h.must(err)
 	return list
 }
@@ -206,7 +206,7 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 		queue[1].PriorityScore < queue[0].PriorityScore+600 {
 		t.Errorf("queue %+v", queue)
 	}
-	if first, err := h.db.Queue(t.Context(), 1); err != nil || len(first) != 1 || first[0].EntryUUID != manual.UUID {
+	if first, _, err := h.db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 1}); err != nil || len(first) != 1 || first[0].EntryUUID != manual.UUID {
 		t.Errorf("the first is %+v, %v", first, err)
 	}
 }

@@ -102,7 +102,7 @@ func TestTheQueueIsFiltered(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.filter.Limit = 100
-			list, more, err := db.QueuePage(t.Context(), tt.filter)
+			list, more, err := db.InvestigationQueue(t.Context(), tt.filter)
 			if err != nil || more || len(list) != tt.want {
 				t.Errorf("%d entries, %v, %v; want %d", len(list), more, err, tt.want)
 			}
@@ -123,7 +123,7 @@ func TestTheQueueIsReadPageByPage(t *testing.T) {
 	db := withCases(t)
 	seen := map[tasker.ID]bool{}
 	for offset := 0; ; offset += 10 {
-		list, more, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 10, Offset: offset})
+		list, more, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 10, Offset: offset})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestTheQueueIsReadPageByPage(t *testing.T) {
 func TestHowSimilarInvestigationsEnded(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Name: "order", Limit: 100})
+	list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Name: "order", Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestACaseLeadsToWhatTheFilterLetsThrough(t *testing.T) {
 		) t`); err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 100})
+	list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 		more bool
 	}{{1, 0, false}, {1000, 1000, false}, {1, 1000, true}} {
 		fill(tt.add)
-		list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 1})
+		list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 func TestASearchForACodeFindsNoIDs(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	list, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Limit: 1})
+	list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 1})
 	if err != nil || len(list) != 1 {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestASearchForACodeFindsNoIDs(t *testing.T) {
 		id: true, strings.ToUpper(id): true, id[:6]: true, id[24:]: true, id[24:30]: true, id[9:23]: true,
 		id[:3]: false, id[1:4]: false, id[25:]: false, id[24:28]: false,
 	} {
-		found, _, err := db.QueuePage(t.Context(), tasker.QueueFilter{Text: text, Limit: 1000})
+		found, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Text: text, Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}

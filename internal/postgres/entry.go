@@ -85,46 +85,13 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 }
 
 const entryColumns = `
-    d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text, d.detail_code, d.detected_by,
-    d.dlq_timestamp, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
+    d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
+    d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
     t.state AS current_task_state, `
 
 // entryDocuments are the columns of a table or function that may be large.
 func entryDocuments(of string) string {
-	return of + ".task_snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
-}
-
-type entryRow struct {
-	DlqEntryUUID     tasker.ID
-	TaskUUID         tasker.ID
-	StepUUID         *tasker.ID
-	OriginalState    string
-	DlqReason        string
-	DetailCode       string
-	DetectedBy       string
-	DlqTimestamp     time.Time
-	TaskSnapshot     json.RawMessage
-	ResolutionStatus string
-	ResolutionNotes  *string
-	ResolvedAt       *time.Time
-	ResolvedBy       *string
-	Metadata         json.RawMessage
-	RecoveredAt      *time.Time
-	PredecessorUUID  *tasker.ID
-	CreatedAt        time.Time
-	UpdatedAt        time.Time
-	CurrentTaskState string
-}
-
-func (r entryRow) entry() tasker.Entry {
-	return tasker.Entry{
-		UUID: r.DlqEntryUUID, TaskUUID: r.TaskUUID, StepUUID: r.StepUUID, OriginalState: tasker.TaskState(r.OriginalState),
-		Reason: tasker.Reason(r.DlqReason), DetailCode: r.DetailCode, DetectedBy: r.DetectedBy, At: r.DlqTimestamp,
-		Snapshot: r.TaskSnapshot, ResolutionStatus: tasker.ResolutionStatus(r.ResolutionStatus),
-		ResolutionNotes: r.ResolutionNotes, ResolvedAt: r.ResolvedAt, ResolvedBy: r.ResolvedBy, Metadata: r.Metadata,
-		RecoveredAt: r.RecoveredAt, PredecessorUUID: r.PredecessorUUID, CurrentTaskState: tasker.TaskState(r.CurrentTaskState),
-		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
-	}
+	return of + ".task_snapshot AS snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
 }
 
 // Entries lists investigations, newest first. Snapshots and metadata that do not fit
@@ -155,15 +122,11 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 }
 
 func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Entry, error) {
-	rows, err := collect[entryRow](ctx, q, sql, args...)
+	list, err := collect[tasker.Entry](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read investigations: %w", err)
 	}
-	out := make([]tasker.Entry, len(rows))
-	for i, r := range rows {
-		out[i] = r.entry()
-	}
-	return out, addFailedSteps(ctx, q, out)
+	return list, addFailedSteps(ctx, q, list)
 }
 
 var selectEntry = `
@@ -257,7 +220,7 @@ const maxEntryHistory = 500
 // The size of metadata is known from what it takes in the database: numbers are
 // spelled out, and what is compressed may be 64 KiB.
 const selectEntryHistory = `
-SELECT changed_at, actor, event, coalesce(from_status::text, '') AS from_status, to_status::text,
+SELECT changed_at AS at, actor, event, coalesce(from_status::text, '') AS "from", to_status::text AS "to",
     tasker.redact_note(CASE WHEN fits OR length(notes) <= 500 THEN notes ELSE left(notes, 500) || '…' END) AS notes,
     CASE WHEN fits THEN tasker.redact_document(metadata)
         ELSE tasker.omission(metadata, format('/v1/dlq/entry/%s?history_offset=%s', $1::uuid, place - 1)) END AS metadata
@@ -276,28 +239,12 @@ ORDER BY place`
 // entryHistory returns a part of the history of an investigation, oldest first, and
 // says whether there is more behind it.
 func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
-	type row struct {
-		ChangedAt  time.Time
-		Actor      string
-		Event      string
-		FromStatus string
-		ToStatus   string
-		Notes      *string
-		Metadata   json.RawMessage
-	}
-	rows, err := collect[row](ctx, q, selectEntryHistory, id, offset, maxEntryHistory+1, listBudget)
+	list, err := collect[tasker.EntryChange](ctx, q, selectEntryHistory, id, offset, maxEntryHistory+1, listBudget)
 	if err != nil {
-		return nil, false, fmt.Errorf("read history of investigation: %w", err)
+		return nil, false, fmt.Errorf("read the history of investigation %s: %w", id, err)
 	}
-	rows, more := page(rows, maxEntryHistory)
-	out := make([]tasker.EntryChange, len(rows))
-	for i, r := range rows {
-		out[i] = tasker.EntryChange{
-			At: r.ChangedAt, Actor: r.Actor, Event: r.Event, From: tasker.ResolutionStatus(r.FromStatus),
-			To: tasker.ResolutionStatus(r.ToStatus), Notes: r.Notes, Metadata: r.Metadata,
-		}
-	}
-	return out, more, nil
+	list, more := page(list, maxEntryHistory)
+	return list, more, nil
 }
 
 // The status moves only away from pending: who comes second finds no row.

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"tasker.example/tasker"
 )
@@ -12,7 +11,7 @@ import (
 // not failed any more the steps of the task are looked through. Steps of a task at its
 // end stay as they are, and are nobody's concern.
 const selectFailedSteps = `
-SELECT u.place, f.step_uuid, f.name, f.state_since
+SELECT u.place, f.step_uuid AS uuid, f.name, f.state_since AS since
 FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS u (task_uuid, step_uuid, place)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid AND t.state NOT IN ('complete', 'cancelled')
 CROSS JOIN LATERAL (
@@ -44,17 +43,15 @@ func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tas
 		return out, nil
 	}
 	type row struct {
-		Place      int
-		StepUUID   tasker.ID
-		Name       string
-		StateSince time.Time
+		Place int
+		tasker.FailedStep
 	}
 	rows, err := collect[row](ctx, q, selectFailedSteps, tasks, steps)
 	if err != nil {
 		return nil, fmt.Errorf("read which steps have failed: %w", err)
 	}
 	for _, r := range rows {
-		out[r.Place-1] = &tasker.FailedStep{UUID: r.StepUUID, Name: r.Name, Since: r.StateSince}
+		out[r.Place-1] = &r.FailedStep
 	}
 	return out, nil
 }
@@ -74,18 +71,4 @@ func addFailedSteps(ctx context.Context, q querier, list []tasker.Entry) error {
 		open[i].FailedStep = f
 	}
 	return err
-}
-
-// queueEntries returns the rows of the queue, with which step has failed now.
-func queueEntries(ctx context.Context, q querier, rows []queueRow) ([]tasker.QueueEntry, error) {
-	out := make([]tasker.QueueEntry, len(rows))
-	tasks, steps := make([]tasker.ID, len(rows)), make([]*tasker.ID, len(rows))
-	for i, r := range rows {
-		out[i], tasks[i], steps[i] = r.entry(), r.TaskUUID, r.StepUUID
-	}
-	failed, err := failedSteps(ctx, q, tasks, steps)
-	for i, f := range failed {
-		out[i].FailedStep = f
-	}
-	return out, err
 }

@@ -51,8 +51,8 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, err := db.EntryOfTask(ctx, tasker.NewID())
 		return ignore(err, tasker.NotFound)
 	},
-	"DB.QueuePage": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
-		_, _, err := db.QueuePage(ctx, f)
+	"DB.InvestigationQueue": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
+		_, _, err := db.InvestigationQueue(ctx, f)
 		return err
 	}),
 	"DB.Cases": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {

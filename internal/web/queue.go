@@ -64,7 +64,7 @@ func (s *server) queue(x *exchange) (*view, error) {
 	p := queuePage{Filter: f}
 	var more bool
 	if f.Single {
-		p.Entries, more, err = s.DB.QueuePage(x.Context(), q)
+		p.Entries, more, err = s.DB.InvestigationQueue(x.Context(), q)
 		p.Pager = pagerOf(x, q.Offset, q.Limit, len(p.Entries), more)
 	} else {
 		var cases []tasker.Case

@@ -99,12 +99,8 @@ func TestTheNewestInvestigationsAreCountedUpToALimit(t *testing.T) {
 	hour := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
 	at := func(minutes int) time.Time { return hour.Add(time.Duration(minutes) * time.Minute) }
 	db := withLives(t, life{at(10), new(at(200))}, life{at(20), new(at(30))}, life{at(70), nil}, life{at(130), new(at(140))})
-	type row struct {
-		At            time.Time
-		Opened, Ended int64
-	}
 	for limit, want := range map[int]string{0: "00 00 00 00", 1: "00 00 10 01", 2: "00 10 11 01", 3: "11 10 11 01", 100: "21 10 11 01"} {
-		rows, err := collect[row](t.Context(), db.pool, selectEntryCounts, hour, time.Hour, limit)
+		rows, err := collect[tasker.EntryCount](t.Context(), db.pool, selectEntryCounts, hour, time.Hour, limit)
 		if err != nil || len(rows) < 4 {
 			t.Fatalf("%d rows, %v", len(rows), err)
 		}

@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"tasker.example/tasker"
+)
+
+const selectInvestigationQueue = `
+SELECT dlq_entry_uuid AS entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text AS reason, detail_code, dlq_timestamp AS at,
+    minutes_in_dlq::float8, namespace_name AS namespace, task_name, current_state, time_in_state_minutes::float8,
+    priority_score::float8, recovered_at, coalesce(step_name, '') AS step_name, coalesce(error_pattern, '') AS error_pattern, case_key,
+    coalesce(assignee, '') AS assignee
+FROM tasker.v_dlq_investigation_queue
+WHERE %s
+LIMIT $1 OFFSET $2`
+
+// InvestigationQueue returns the open investigations of a filter, the most urgent
+// first, and reports whether there are more. The index of the queue is read in its
+// order until the page is full.
+func (db *DB) InvestigationQueue(ctx context.Context, f tasker.QueueFilter) (list []tasker.QueueEntry, more bool, err error) {
+	where, args := queueConditions(f, []any{f.Limit + 1, f.Offset})
+	list, err = collect[tasker.QueueEntry](ctx, db.pool, fmt.Sprintf(selectInvestigationQueue, where), args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("read the investigation queue: %w", err)
+	}
+	list, more = page(list, f.Limit)
+	tasks, steps := make([]tasker.ID, len(list)), make([]*tasker.ID, len(list))
+	for i, e := range list {
+		tasks[i], steps[i] = e.TaskUUID, e.StepUUID
+	}
+	failed, err := failedSteps(ctx, db.pool, tasks, steps)
+	for i, f := range failed {
+		list[i].FailedStep = f
+	}
+	return list, more, err
+}
+
+// queueConditions returns the conditions of a filter in the column names of the view of
+// the investigation queue, and appends their arguments to args.
+func queueConditions(f tasker.QueueFilter, args []any) (where string, all []any) {
+	conditions := []string{"true"}
+	add := func(condition string, arg any) {
+		args = append(args, arg)
+		conditions = append(conditions, fmt.Sprintf(condition, len(args)))
+	}
+	if f.Reason != "" {
+		add("dlq_reason = $%d::tasker.dlq_reason", string(f.Reason))
+	}
+	if f.Namespace != "" {
+		add("namespace_name = $%d", f.Namespace)
+	}
+	if f.Name != "" {
+		add("task_name = $%d", f.Name)
+	}
+	if f.Case != nil {
+		add("case_key = $%d", *f.Case)
+	}
+	if f.State != "" {
+		add("current_state = $%d", string(f.State))
+	}
+	if f.Age > 0 {
+		add("dlq_timestamp <= now() - $%d::interval", f.Age)
+	}
+	if f.Recovered != nil {
+		add("(recovered_at IS NOT NULL) = $%d", *f.Recovered)
+	}
+	if f.Text != "" {
+		condition := "concat_ws(' ', namespace_name, task_name, step_name, error_pattern, assignee) ILIKE '%%' || $%[1]d || '%%'"
+		if isPartOfID(f.Text) {
+			condition = "(" + condition + " OR concat(' ', dlq_entry_uuid, ' ', task_uuid) ~* ('[ -]' || $%[1]d))"
+		}
+		add(condition, likeText(f.Text))
+	}
+	return strings.Join(conditions, " AND "), args
+}
+
+// isPartOfID reports whether a text may be looked for in ids. Fewer than six digits
+// are in too many of them: a search for 404 is not about ids.
+func isPartOfID(text string) bool {
+	const least = 6
+	digits := 0
+	for _, c := range text {
+		switch {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
+			digits++
+		case c != '-':
+			return false
+		}
+	}
+	return digits >= least
+}
+
+// likeText has ILIKE look for a text as it is.
+func likeText(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
+}
