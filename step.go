@@ -98,21 +98,21 @@ type Assignment struct {
 	Attempt           int
 	MaxAttempts       int
 	Fence             int64  // identifies this attempt's lease, goes up with every claim; 0 where a server hands it out
-	LeaseToken        string // identifies it to the server that handed it out; opaque
+	LeaseToken        string `db:"-"` // identifies it to the server that handed it out; opaque
 	LeaseExpiresAt    time.Time
 	Deadline          *time.Time // end of timeout_seconds; nil means none
 	CorrelationID     string
 	Context           json.RawMessage
 	DependencyResults map[string]json.RawMessage // by name of the step depended on; null when it has no result
-	DependencyRefs    map[string]ResultRef       // of those whose results do not come along, because there are too many bytes of them
-	Initialization    json.RawMessage
+	DependencyRefs    map[string]ResultRef       `db:"-"` // of those whose results do not come along, because there are too many bytes of them
+	Initialization    json.RawMessage            `db:"-"`
 }
 
 // A ResultRef names a result that an assignment does not carry; it is read where it
 // is needed.
 type ResultRef struct {
-	StepUUID ID // of the step whose result it is
-	Bytes    int64
+	StepUUID ID    `json:"step_uuid"` // of the step whose result it is
+	Bytes    int64 `json:"bytes"`
 }
 
 // A StepRef names a step of a task.

@@ -84,8 +84,8 @@ type Task struct {
 	CreatedAt           time.Time
 	UpdatedAt           time.Time
 	CompletedAt         *time.Time
-	Counts              StepCounts
-	DeadLetter          DeadLetter
+	Counts              StepCounts `db:"-"`
+	DeadLetter          DeadLetter `db:"-"`
 }
 
 // StepCounts says how many steps of a task stand where.
@@ -102,9 +102,9 @@ type StepCounts struct {
 // DeadLetter is the mark of a task that has an open or permanent investigation.
 type DeadLetter struct {
 	DeadLettered bool
-	At           *time.Time
-	Reason       string
-	EntryUUID    *ID
+	At           *time.Time `db:"dead_lettered_at"`
+	Reason       string     `db:"dead_letter_reason"`
+	EntryUUID    *ID        `db:"dlq_entry_uuid"`
 }
 
 // A TaskFilter selects and pages tasks, newest first.

@@ -175,9 +175,7 @@ func (st *stream) spell(list []feed.Event) (string, error) {
 		if st.topics != nil && !slices.Contains(st.topics, e.Topic) {
 			continue
 		}
-		doc, err := sink.Event{
-			Position: e.Position, ID: e.UUID, Topic: e.Topic, TaskUUID: e.TaskUUID, EntryUUID: e.EntryUUID, At: e.At, Data: e.Data,
-		}.CloudEvent(st.Source)
+		doc, err := sink.CloudEvent(e.Event, st.Source)
 		if err != nil {
 			return "", err
 		}

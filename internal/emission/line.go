@@ -231,21 +231,15 @@ func (l *line) pace(out outcome) {
 // audit records that an event could not be sent.
 func (l *line) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
 	data, err := json.Marshal(map[string]any{
-		"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "task_uuid": e.TaskUUID, "dlq_entry_uuid": e.DLQEntryUUID,
+		"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "task_uuid": e.TaskUUID, "dlq_entry_uuid": e.EntryUUID,
 		"attempts": attempts, "error": problem,
 	})
 	if err == nil {
 		limited, cancel := l.store(context.WithoutCancel(ctx))
 		defer cancel()
-		err = l.DB.Audit(limited, "tasker", action, fmt.Sprint(e.EventUUID), data)
+		err = l.DB.Audit(limited, "tasker", action, fmt.Sprint(e.UUID), data)
 	}
 	if err != nil {
-		l.log.ErrorContext(ctx, "an audit event could not be stored", "action", action, "event_uuid", e.EventUUID, "err", err)
-	}
-}
-
-func event(r postgres.DueEvent) sink.Event {
-	return sink.Event{
-		ID: r.EventUUID, Position: r.Position, Topic: r.Topic, TaskUUID: r.TaskUUID, EntryUUID: r.DLQEntryUUID, At: r.CreatedAt, Data: r.Data,
+		l.log.ErrorContext(ctx, "an audit event could not be stored", "action", action, "event_uuid", e.UUID, "err", err)
 	}
 }

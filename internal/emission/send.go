@@ -117,19 +117,19 @@ func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emit
 func (b *batch) try(ctx context.Context, e postgres.DueEvent) error {
 	limited, cancel := context.WithTimeout(ctx, b.EmitTimeout)
 	defer cancel()
-	return b.sink.Emit(limited, event(e))
+	return b.sink.Emit(limited, e.Event)
 }
 
 // add notes what became of an event.
 func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted, err error) {
 	if err == nil {
 		r.Published = true
-		b.Counts.Emitted(ctx, e.Topic, b.sink.Name(), max(0, b.Now().Sub(e.CreatedAt)))
+		b.Counts.Emitted(ctx, e.Topic, b.sink.Name(), max(0, b.Now().Sub(e.At)))
 	} else {
 		r.Error, r.Refused, r.Rest = payload.CleanText(err.Error(), maxProblem), sink.Refused(err), sink.RetryAfter(err)
 		b.Counts.EmitFailed(ctx, e.Topic, b.sink.Name())
-		b.log.ErrorContext(ctx, "an event could not be sent; it is sent again later", "topic", e.Topic, "event_uuid", e.EventUUID,
-			"task_uuid", e.TaskUUID, "dlq_entry_uuid", e.DLQEntryUUID, "attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
+		b.log.ErrorContext(ctx, "an event could not be sent; it is sent again later", "topic", e.Topic, "event_uuid", e.UUID,
+			"task_uuid", e.TaskUUID, "dlq_entry_uuid", e.EntryUUID, "attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
 		b.audit(ctx, "dlq.emit_failed", e, r.Attempts, r.Error)
 	}
 	b.mu.Lock()
@@ -170,7 +170,7 @@ func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 		}
 		b.Counts.EventSetAside(ctx, e.Topic, b.sink.Name())
 		b.log.ErrorContext(ctx, "an event was refused too often and is set aside; send it again when the cause is fixed",
-			"topic", e.Topic, "event_uuid", e.EventUUID, "dlq_entry_uuid", e.DLQEntryUUID)
+			"topic", e.Topic, "event_uuid", e.UUID, "dlq_entry_uuid", e.EntryUUID)
 		b.audit(ctx, "dlq.event_set_aside", e, 0, "refused too often")
 	}
 	return nil

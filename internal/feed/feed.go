@@ -42,7 +42,7 @@ type Options struct {
 
 // An Event is an event with the point that a reader has come to with it.
 type Event struct {
-	tasker.Event
+	postgres.FeedEvent
 	Point Point
 }
 
@@ -154,13 +154,7 @@ func (f *Feed) leave(r *Reader) {
 }
 
 // A page is some events in their order.
-type page []told
-
-// told is an event as it was read.
-type told struct {
-	Event
-	in uint64 // the transaction that wrote it
-}
+type page []Event
 
 // begin looks for what is left of a point's part; nil means nothing.
 func (f *Feed) begin(ctx context.Context, p Point) (*postgres.FeedPart, error) {
@@ -179,7 +173,7 @@ func (f *Feed) page(ctx context.Context, part postgres.FeedPart) (page, postgres
 	events, left, err := f.db.FeedEvents(ctx, part, f.Page)
 	list := make(page, len(events))
 	for i, e := range events {
-		list[i] = told{in: e.WrittenIn, Event: Event{Event: e.Event, Point: Point{From: part.From, Before: part.Before, After: e.Position}}}
+		list[i] = Event{FeedEvent: e, Point: Point{From: part.From, Before: part.Before, After: e.Position}}
 	}
 	return list, left, err
 }

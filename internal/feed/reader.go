@@ -166,13 +166,13 @@ func (r *Reader) join() error {
 func (r *Reader) take(told page) []Event {
 	list := make([]Event, 0, len(told))
 	for _, e := range told {
-		if e.in < r.floor {
+		if e.WrittenIn < r.floor {
 			continue
 		}
 		e.Point.From = max(e.Point.From, r.floor)
 		r.point = e.Point
 		e.Point = r.mark(e.Point)
-		list = append(list, e.Event)
+		list = append(list, e)
 	}
 	return list
 }

@@ -225,7 +225,7 @@ extended AS (
     WHERE s.task_uuid = f.task_uuid AND s.step_uuid = f.step_uuid
     RETURNING s.step_uuid, s.lease_expires_at
 )
-SELECT n.step_uuid, coalesce(e.lease_expires_at, n.lease_expires_at) AS lease_expires_at
+SELECT n.step_uuid, coalesce(e.lease_expires_at, n.lease_expires_at) AS expires_at
 FROM named n
 LEFT JOIN extended e USING (step_uuid)`
 
@@ -242,11 +242,6 @@ RETURNING draining_since IS NOT NULL AS drains`
 func (db *DB) ExtendLeases(
 	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
-	type row struct {
-		StepUUID       tasker.ID
-		LeaseExpiresAt time.Time
-	}
-	var rows []row
 	err = retry(ctx, func() error {
 		err := db.pool.QueryRow(ctx, hearWorker, worker).Scan(&drains)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -256,19 +251,15 @@ func (db *DB) ExtendLeases(
 			return err
 		}
 		if len(leases) == 0 {
-			rows = nil
+			extended = nil
 			return nil
 		}
 		tasks, steps, fences := leaseArrays(leases)
-		rows, err = collect[row](ctx, db.pool, extendLeases, tasks, steps, fences, worker, lease)
+		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, extendLeases, tasks, steps, fences, worker, lease)
 		return err
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("extend leases: %w", err)
-	}
-	extended = make([]tasker.LeaseExtension, len(rows))
-	for i, r := range rows {
-		extended[i] = tasker.LeaseExtension{StepUUID: r.StepUUID, ExpiresAt: r.LeaseExpiresAt}
 	}
 	return extended, drains, nil
 }

@@ -132,8 +132,8 @@ announced AS (
     SELECT f.task_uuid, f.step_uuid, f.namespace FROM freed f WHERE $18 AND f.enqueued ORDER BY f.task_uuid, f.step_uuid
 )
 SELECT
-    coalesce((SELECT array_agg(ordinal ORDER BY ordinal) FROM moved), '{}') AS moved,
-    coalesce((SELECT array_agg(ordinal ORDER BY ordinal) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
+    coalesce((SELECT array_agg(ordinal - 1 ORDER BY ordinal) FROM moved), '{}') AS moved,
+    coalesce((SELECT array_agg(ordinal - 1 ORDER BY ordinal) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
     coalesce((SELECT array_agg(step_uuid) FROM freed WHERE enqueued), '{}') AS enqueued,
     coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces`
 
@@ -145,33 +145,15 @@ type Concluded struct {
 	Namespaces    []string    // of those
 }
 
-type concludedRow struct {
-	Moved         []int64
-	FailedForGood []int64
-	Enqueued      []tasker.ID
-	Namespaces    []string
-}
-
-func (r concludedRow) concluded() Concluded {
-	index := func(ordinals []int64) []int {
-		out := make([]int, len(ordinals))
-		for i, n := range ordinals {
-			out[i] = int(n) - 1
-		}
-		return out
-	}
-	return Concluded{Moved: index(r.Moved), FailedForGood: index(r.FailedForGood), Enqueued: r.Enqueued, Namespaces: r.Namespaces}
-}
-
 // ConcludeSteps moves the steps that still stand as the conclusions say, and
 // enqueues what becomes ready by it. The caller holds the locks of the tasks and
 // settles them afterwards.
 func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
-	rows, err := collect[concludedRow](ctx, tx, concludeSteps, conclusionArgs(list, tx.queue)...)
+	rows, err := collect[Concluded](ctx, tx, concludeSteps, conclusionArgs(list, tx.queue)...)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
 	}
-	return rows[0].concluded(), nil
+	return rows[0], nil
 }
 
 // A Handout is the next work that a worker wants with the answer to its report.
@@ -208,11 +190,11 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Con
 		if err != nil {
 			return fmt.Errorf("conclude steps: %w", err)
 		}
-		c, err := readRows(rows, pgx.RowToStructByName[concludedRow])
+		c, err := readRows(rows, pgx.RowToStructByName[Concluded])
 		if err != nil {
 			return fmt.Errorf("conclude steps: %w", err)
 		}
-		concluded = c[0].concluded()
+		concluded = c[0]
 		if _, err = results.Exec(); err != nil {
 			return fmt.Errorf("settle tasks: %w", err)
 		}

@@ -215,6 +215,19 @@ func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missin
 	return missing, nil
 }
 
+// CanaryReturnedAt returns when a canary last came back as a dead letter; zero if
+// none has yet.
+func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
+	var at *time.Time
+	if err := db.pool.QueryRow(ctx, `SELECT max(returned_at) FROM tasker.dispatch_canary`).Scan(&at); err != nil {
+		return time.Time{}, fmt.Errorf("look for the canary: %w", err)
+	}
+	if at == nil {
+		return time.Time{}, nil
+	}
+	return *at, nil
+}
+
 // NoteDeadLetter adds what the broker said of a step to the open investigation
 // that is about it, which the sweep was first to open.
 func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence json.RawMessage) error {
@@ -227,4 +240,17 @@ func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence 
 		return fmt.Errorf("note a dead letter: %w", err)
 	}
 	return nil
+}
+
+// Outbox returns how many steps wait to be announced, counted up to limit, and for
+// how long the oldest of them has; 0 if none does.
+func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time.Duration, err error) {
+	var seconds float64
+	err = db.pool.QueryRow(ctx, `
+		SELECT count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0), 0)::float8
+		FROM (SELECT created_at FROM tasker.dispatch_outbox ORDER BY position LIMIT $1) o`, limit).Scan(&pending, &seconds)
+	if err != nil {
+		return 0, 0, fmt.Errorf("count what is to be announced: %w", err)
+	}
+	return pending, time.Duration(seconds * float64(time.Second)), nil
 }

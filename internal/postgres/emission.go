@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -11,20 +10,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// An EventRow is one event of an investigation, as the outbox has it.
-type EventRow struct {
-	Position     int64
-	EventUUID    tasker.ID
-	Topic        string
-	TaskUUID     tasker.ID
-	DLQEntryUUID tasker.ID
-	CreatedAt    time.Time
-	Data         json.RawMessage
-}
+// eventColumns are those of an event in the outbox o.
+const eventColumns = `o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data`
 
 // A DueEvent is an event that a sink is to get, with the time from which on.
 type DueEvent struct {
-	EventRow
+	tasker.Event
 	Due time.Time
 }
 
@@ -219,7 +210,7 @@ WITH head AS (
     )
 ),
 first AS (SELECT h.task_uuid, bool_or(h.newest) AS newest FROM head h GROUP BY h.task_uuid)
-SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data, due.next_attempt_at AS due
+SELECT ` + eventColumns + `, due.next_attempt_at AS due
 FROM first
 CROSS JOIN LATERAL (
     SELECT f.position, f.next_attempt_at

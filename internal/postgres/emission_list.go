@@ -5,14 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"tasker.example/tasker"
 )
 
+// An emission waits for its next attempt only while it is pending.
+const emissionColumns = `e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at,
+    e.last_attempt_at, e.last_error, e.published_at, ` + eventColumns
+
 const selectEmissions = `
-SELECT e.sink, e.state, e.attempts, e.refusals, e.next_attempt_at, e.last_attempt_at, e.last_error, e.published_at,
-    o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
+SELECT ` + emissionColumns + `
 FROM tasker.emissions e
 JOIN tasker.outbox o ON o.position = e.position`
 
@@ -33,41 +35,10 @@ WITH page AS MATERIALIZED (
     ORDER BY e.position DESC
     FETCH FIRST $1 ROWS WITH TIES
 )
-SELECT e.sink, e.state, e.attempts, e.refusals, e.next_attempt_at, e.last_attempt_at, e.last_error, e.published_at,
-    o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
+SELECT ` + emissionColumns + `
 FROM page e
 JOIN tasker.outbox o ON o.position = e.position
 ORDER BY e.position DESC, e.sink`
-
-func (r EventRow) event() tasker.Event {
-	return tasker.Event{
-		UUID: r.EventUUID, Position: r.Position, Topic: r.Topic, TaskUUID: r.TaskUUID, EntryUUID: r.DLQEntryUUID, At: r.CreatedAt, Data: r.Data,
-	}
-}
-
-type emissionRow struct {
-	Sink          string
-	State         string
-	Attempts      int
-	Refusals      int
-	NextAttemptAt time.Time
-	LastAttemptAt *time.Time
-	LastError     *string
-	PublishedAt   *time.Time
-	EventRow
-}
-
-func (r emissionRow) emission() tasker.Emission {
-	e := tasker.Emission{
-		Event: r.event(),
-		Sink:  r.Sink, State: tasker.EmissionState(r.State), Attempts: r.Attempts, Refusals: r.Refusals,
-		LastAttemptAt: r.LastAttemptAt, LastError: r.LastError, PublishedAt: r.PublishedAt,
-	}
-	if e.State == tasker.EmissionPending {
-		e.NextAttemptAt = &r.NextAttemptAt
-	}
-	return e
-}
 
 // Emissions lists what became of events, the newest event first, and says whether
 // there are more. Of the last event all is listed, even beyond the limit.
@@ -92,15 +63,11 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 		}
 		more = len(next) > 0
 	}
-	out := make([]tasker.Emission, cut)
-	for i, r := range rows[:cut] {
-		out[i] = r.emission()
-	}
-	return out, more, nil
+	return rows[:cut], more, nil
 }
 
 // emissionPage returns at least limit rows, if there are as many.
-func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]emissionRow, error) {
+func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
 	where, args := "", []any{limit, f.Sink}
 	if f.State != "" {
 		if !slices.Contains(tasker.EmissionStates(), f.State) {
@@ -113,7 +80,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 		args = append(args, f.Before)
 		where += " AND e.position < $3"
 	}
-	rows, err := collect[emissionRow](ctx, db.pool, fmt.Sprintf(selectEmissionPage, where), args...)
+	rows, err := collect[tasker.Emission](ctx, db.pool, fmt.Sprintf(selectEmissionPage, where), args...)
 	if err != nil {
 		return nil, fmt.Errorf("list emissions: %w", err)
 	}
@@ -122,31 +89,24 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 
 // Event returns one event. The error is NotFound when there is none.
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
-	rows, err := collect[EventRow](ctx, db.pool, `
-		SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data
-		FROM tasker.outbox o
-		WHERE o.event_uuid = $1`, event)
+	e, err := one[tasker.Event](ctx, db.pool, `SELECT `+eventColumns+` FROM tasker.outbox o WHERE o.event_uuid = $1`, event)
 	if err != nil {
 		return tasker.Event{}, fmt.Errorf("read event: %w", err)
 	}
-	if len(rows) == 0 {
+	if e == nil {
 		return tasker.Event{}, tasker.Errorf(tasker.NotFound, "there is no event %s", event)
 	}
-	return rows[0].event(), nil
+	return *e, nil
 }
 
 // EmissionsOf returns what became of one event at each sink that is or was to be
 // told of it.
 func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emission, error) {
-	rows, err := collect[emissionRow](ctx, db.pool, selectEmissions+" WHERE e.event_uuid = $1 ORDER BY e.sink", event)
+	list, err := collect[tasker.Emission](ctx, db.pool, selectEmissions+" WHERE e.event_uuid = $1 ORDER BY e.sink", event)
 	if err != nil {
 		return nil, fmt.Errorf("read emissions: %w", err)
 	}
-	out := make([]tasker.Emission, len(rows))
-	for i, r := range rows {
-		out[i] = r.emission()
-	}
-	return out, nil
+	return list, nil
 }
 
 // Sinks lists the names of all sinks that are known, also of those to which this

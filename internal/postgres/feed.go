@@ -95,7 +95,7 @@ func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last 
 // A page is read by position, and what it holds of other transactions is left
 // out: sorting the whole part anew for each page would cost its square.
 const feedEvents = `
-SELECT o.position, o.event_uuid, o.topic, o.task_uuid, o.dlq_entry_uuid, o.created_at, o.data, o.written_in::text AS written_in
+SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
 FROM (
     SELECT * FROM tasker.outbox o
     WHERE o.position > $1 AND o.position <= $2
@@ -119,23 +119,15 @@ type FeedPart struct {
 // FeedEvents returns the next events of a part, in the order of their positions,
 // and what is left of it. Of limit rows none may belong to the part.
 func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, left FeedPart, err error) {
-	type row struct {
-		EventRow
-		WrittenIn string
-	}
-	rows, err := collect[row](ctx, db.pool, feedEvents, p.After, p.Last, limit)
+	rows, err := collect[FeedEvent](ctx, db.pool, feedEvents, p.After, p.Last, limit)
 	if err != nil {
 		return nil, p, fmt.Errorf("read events: %w", err)
 	}
-	for _, r := range rows {
-		var in uint64
-		if _, err := fmt.Sscan(r.WrittenIn, &in); err != nil {
-			return nil, p, fmt.Errorf("read events: %w", err)
+	for _, e := range rows {
+		if e.WrittenIn >= p.From && e.WrittenIn < p.Before {
+			list = append(list, e)
 		}
-		if in >= p.From && in < p.Before {
-			list = append(list, FeedEvent{Event: r.event(), WrittenIn: in})
-		}
-		p.After = r.Position
+		p.After = e.Position
 	}
 	if len(rows) < limit {
 		p.After = p.Last

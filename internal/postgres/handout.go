@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
 
 	"tasker.example/tasker"
 )
@@ -58,7 +57,7 @@ log AS (
 )
 SELECT
     'step' AS kind, h.bytes, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
-    h.attempts, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at, h.correlation_id, h.context, h.dependency_results,
+    h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results,
     CASE WHEN h.dependency_results IS NULL AND h.parent_uuids <> '{}' THEN (
         SELECT jsonb_build_object(
             'results', jsonb_object_agg(i.name, i.results -> 'result') FILTER (WHERE i.upto <= ` + maxInlineBytes + ` OR i.results IS NULL),
@@ -105,34 +104,16 @@ FROM clock
 WHERE (SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)`
 
 type handedRow struct {
-	Kind              string
-	Bytes             int64
-	StepUUID          tasker.ID
-	TaskUUID          tasker.ID
-	Namespace         string
-	TaskName          string
-	TaskVersion       string
-	TemplateUUID      tasker.ID
-	Name              string
-	Handler           string
-	Attempts          int
-	MaxAttempts       int
-	Fence             int64
-	LeaseExpiresAt    time.Time
-	TimeoutAt         *time.Time
-	CorrelationID     string
-	Context           json.RawMessage
-	DependencyResults map[string]json.RawMessage
-	Dependencies      *dependencies // in place of DependencyResults
+	Kind  string
+	Bytes int64
+	Claimed
+	Dependencies *dependencies // in place of DependencyResults
 }
 
 // dependencies are the results of a step's parents where not all come along.
 type dependencies struct {
-	Results map[string]json.RawMessage `json:"results"`
-	Refs    map[string]struct {
-		StepUUID tasker.ID `json:"step_uuid"`
-		Bytes    int64     `json:"bytes"`
-	} `json:"refs"`
+	Results map[string]json.RawMessage  `json:"results"`
+	Refs    map[string]tasker.ResultRef `json:"refs"`
 }
 
 // A Claimed is an assignment, still without what its template says.
@@ -196,18 +177,8 @@ func handedOf(list []handedRow) Handed {
 }
 
 func (r handedRow) claimed() Claimed {
-	c := Claimed{TemplateUUID: r.TemplateUUID, Assignment: tasker.Assignment{
-		StepUUID: r.StepUUID, TaskUUID: r.TaskUUID, Namespace: r.Namespace, TaskName: r.TaskName, TaskVersion: r.TaskVersion,
-		Name: r.Name, Handler: r.Handler, Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Fence: r.Fence,
-		LeaseExpiresAt: r.LeaseExpiresAt, Deadline: r.TimeoutAt, CorrelationID: r.CorrelationID,
-		Context: r.Context, DependencyResults: r.DependencyResults,
-	}}
 	if d := r.Dependencies; d != nil {
-		c.DependencyResults = d.Results
-		c.DependencyRefs = make(map[string]tasker.ResultRef, len(d.Refs))
-		for name, ref := range d.Refs {
-			c.DependencyRefs[name] = tasker.ResultRef{StepUUID: ref.StepUUID, Bytes: ref.Bytes}
-		}
+		r.DependencyResults, r.DependencyRefs = d.Results, d.Refs
 	}
-	return c
+	return r.Claimed
 }

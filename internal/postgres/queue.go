@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"tasker.example/tasker"
 )
@@ -105,7 +104,7 @@ shown AS MATERIALIZED (
 )
 SELECT q.namespace, q.handler, least(waiting.steps, $3) AS queued, waiting.steps > $3 AS queued_is_at_least,
     q.queued_at AS oldest_queued_at, least(q.expires_at, waiting.expires_at) AS next_expires_at,
-    late.steps AS awaiting_worker, q.live_workers
+    late.steps AS awaiting_worker, q.live_workers, q.live_workers = 0 AS unserved
 FROM shown q
 CROSS JOIN LATERAL (
     SELECT count(*) AS steps, min(x.expires_at) AS expires_at
@@ -127,17 +126,6 @@ CROSS JOIN LATERAL (
 ) late
 ORDER BY q.live_workers > 0, q.waits_since, q.namespace, q.handler`
 
-type queueLine struct {
-	Namespace       string
-	Handler         string
-	Queued          int
-	QueuedIsAtLeast bool
-	OldestQueuedAt  *time.Time
-	NextExpiresAt   *time.Time
-	AwaitingWorker  int
-	LiveWorkers     int
-}
-
 // Queues returns up to limit queues in which anything waits, of one namespace or,
 // where that is empty, of all: first those that no live worker serves, then those
 // that have waited longest. Of a queue that is not counted to its end, NextExpiresAt
@@ -148,19 +136,11 @@ func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker
 
 // queues counts the steps of each queue up to most.
 func (db *DB) queues(ctx context.Context, namespace string, limit, most int) ([]tasker.Queue, error) {
-	rows, err := collect[queueLine](ctx, db.pool, selectQueues, namespace, limit, most)
+	list, err := collect[tasker.Queue](ctx, db.pool, selectQueues, namespace, limit, most)
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
-	out := make([]tasker.Queue, len(rows))
-	for i, r := range rows {
-		out[i] = tasker.Queue{
-			Namespace: r.Namespace, Handler: r.Handler, Queued: r.Queued, QueuedIsAtLeast: r.QueuedIsAtLeast,
-			OldestQueuedAt: r.OldestQueuedAt, NextExpiresAt: r.NextExpiresAt, AwaitingWorker: r.AwaitingWorker,
-			LiveWorkers: r.LiveWorkers, Unserved: r.LiveWorkers == 0,
-		}
-	}
-	return out, nil
+	return list, nil
 }
 
 // What a look at everything that waits may cost, because it is asked for every
@@ -226,30 +206,4 @@ func (db *DB) Backlogs(ctx context.Context) ([]Backlog, error) {
 		return cmp.Or(cmp.Compare(b.Unserved, a.Unserved), cmp.Compare(b.Steps, a.Steps), cmp.Compare(a.Namespace, b.Namespace))
 	})
 	return out, nil
-}
-
-// Outbox returns how many steps wait to be announced, counted up to limit, and for
-// how long the oldest of them has; 0 if none does.
-func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time.Duration, err error) {
-	var seconds float64
-	err = db.pool.QueryRow(ctx, `
-		SELECT count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0), 0)::float8
-		FROM (SELECT created_at FROM tasker.dispatch_outbox ORDER BY position LIMIT $1) o`, limit).Scan(&pending, &seconds)
-	if err != nil {
-		return 0, 0, fmt.Errorf("count what is to be announced: %w", err)
-	}
-	return pending, time.Duration(seconds * float64(time.Second)), nil
-}
-
-// CanaryReturnedAt returns when a canary last came back as a dead letter; zero if
-// none has yet.
-func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
-	var at *time.Time
-	if err := db.pool.QueryRow(ctx, `SELECT max(returned_at) FROM tasker.dispatch_canary`).Scan(&at); err != nil {
-		return time.Time{}, fmt.Errorf("look for the canary: %w", err)
-	}
-	if at == nil {
-		return time.Time{}, nil
-	}
-	return *at, nil
 }

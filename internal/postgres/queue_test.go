@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 )
@@ -192,11 +191,7 @@ func TestQueuesReadNoMoreThanTheyCount(t *testing.T) {
 		return n
 	}
 	before := read()
-	rows, err := tx.Query(t.Context(), selectQueues, "", 100, tasker.MaxQueueCount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if list, err := pgx.CollectRows(rows, pgx.RowToStructByName[queueLine]); err != nil || len(list) != 1 {
+	if list, err := collect[tasker.Queue](t.Context(), tx, selectQueues, "", 100, tasker.MaxQueueCount); err != nil || len(list) != 1 {
 		t.Fatalf("queues %+v, %v", list, err)
 	}
 	if n := read() - before; n < tasker.MaxQueueCount || n > tasker.MaxQueueCount+100 {

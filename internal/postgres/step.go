@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"tasker.example/tasker"
 )
@@ -12,9 +11,9 @@ import (
 // Readiness is told by the one function that people call from psql as well.
 const stepColumns = `
 SELECT
-    s.step_uuid, s.task_uuid, s.name, s.step_type, s.handler, s.state, s.state_since,
+    s.step_uuid AS uuid, s.task_uuid, s.name, s.step_type AS type, s.handler, s.state, s.state_since,
     r.dependencies_satisfied, r.retry_eligible, r.ready_for_execution, r.total_parents, r.completed_parents,
-    s.attempts, s.max_attempts, s.retryable, s.parent_uuids,
+    s.attempts, s.max_attempts, s.retryable, s.parent_uuids AS parents,
     CASE WHEN s.state = 'in_progress' THEN s.worker_uuid END AS worker_uuid, s.lease_expires_at,
     s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at, `
 
@@ -29,47 +28,6 @@ JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 LEFT JOIN tasker.step_documents($1, $2) d ON d.step_uuid = s.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.step_uuid`
-
-type stepRow struct {
-	StepUUID              tasker.ID
-	TaskUUID              tasker.ID
-	Name                  string
-	StepType              string
-	Handler               string
-	State                 string
-	StateSince            time.Time
-	DependenciesSatisfied bool
-	RetryEligible         bool
-	ReadyForExecution     bool
-	TotalParents          int
-	CompletedParents      int
-	Attempts              int
-	MaxAttempts           int
-	Retryable             bool
-	ParentUUIDs           []tasker.ID
-	WorkerUUID            *tasker.ID
-	LeaseExpiresAt        *time.Time
-	LastAttemptedAt       *time.Time
-	LastFailureAt         *time.Time
-	NextRetryAt           *time.Time
-	CreatedAt             time.Time
-	UpdatedAt             time.Time
-	CompletedAt           *time.Time
-	Results               json.RawMessage
-	Error                 json.RawMessage
-}
-
-func (r stepRow) step() tasker.Step {
-	return tasker.Step{
-		UUID: r.StepUUID, TaskUUID: r.TaskUUID, Name: r.Name, Type: tasker.StepType(r.StepType), Handler: r.Handler,
-		State: tasker.StepState(r.State), StateSince: r.StateSince, DependenciesSatisfied: r.DependenciesSatisfied,
-		RetryEligible: r.RetryEligible, ReadyForExecution: r.ReadyForExecution, TotalParents: r.TotalParents,
-		CompletedParents: r.CompletedParents, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, Retryable: r.Retryable,
-		Parents: r.ParentUUIDs, WorkerUUID: r.WorkerUUID, LeaseExpiresAt: r.LeaseExpiresAt,
-		LastAttemptedAt: r.LastAttemptedAt, LastFailureAt: r.LastFailureAt, NextRetryAt: r.NextRetryAt,
-		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, CompletedAt: r.CompletedAt, Results: r.Results, Error: r.Error,
-	}
-}
 
 // listBudget bounds the documents of one list; there is as much room again for what
 // is around them.
@@ -143,13 +101,9 @@ func noStep(task, step tasker.ID) error {
 }
 
 func steps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Step, error) {
-	rows, err := collect[stepRow](ctx, q, sql, args...)
+	list, err := collect[tasker.Step](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read steps: %w", err)
 	}
-	out := make([]tasker.Step, len(rows))
-	for i, r := range rows {
-		out[i] = r.step()
-	}
-	return out, nil
+	return list, nil
 }

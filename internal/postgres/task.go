@@ -2,10 +2,8 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"tasker.example/tasker"
 )
@@ -13,11 +11,12 @@ import (
 // Everything about a task but its context, which lists leave out. The counts are
 // taken of the tasks of the answer only.
 const taskColumns = `
-    t.task_uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, t.priority,
+    t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
     coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.start_at, t.created_at, t.updated_at, t.completed_at,
     n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled,
-    d.dlq_entry_uuid, d.dlq_timestamp, coalesce(d.dlq_reason::text, '') AS dlq_reason`
+    d.dlq_entry_uuid IS NOT NULL AS dead_lettered, d.dlq_timestamp AS dead_lettered_at,
+    coalesce(d.dlq_reason::text, '') AS dead_letter_reason, d.dlq_entry_uuid`
 
 const taskSources = `
 CROSS JOIN LATERAL (
@@ -40,68 +39,29 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) d ON true`
 
+// A taskRow has the parts of a task side by side, as its columns are.
 type taskRow struct {
-	TaskUUID            tasker.ID
-	TemplateUUID        tasker.ID
-	Namespace           string
-	Name                string
-	Version             string
-	State               string
-	StateSince          time.Time
-	Priority            int
-	Context             json.RawMessage
-	Initiator           string
-	SourceSystem        string
-	Reason              string
-	Tags                []string
-	CorrelationID       string
-	ParentCorrelationID string
-	IdempotencyKey      string
-	RecreatedFrom       *tasker.ID
-	StartAt             *time.Time
-	CreatedAt           time.Time
-	UpdatedAt           time.Time
-	CompletedAt         *time.Time
-	Total               int
-	Pending             int
-	InProgress          int
-	Completed           int
-	Failed              int
-	Ready               int
-	Cancelled           int
-	DlqEntryUUID        *tasker.ID
-	DlqTimestamp        *time.Time
-	DlqReason           string
+	tasker.Task
+	tasker.StepCounts
+	tasker.DeadLetter
 }
 
 func (r taskRow) task() tasker.Task {
-	return tasker.Task{
-		UUID: r.TaskUUID, TemplateUUID: r.TemplateUUID, Namespace: r.Namespace, Name: r.Name, Version: r.Version,
-		State: tasker.TaskState(r.State), StateSince: r.StateSince, Priority: r.Priority, Context: r.Context,
-		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
-		CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
-		RecreatedFrom: r.RecreatedFrom, StartAt: r.StartAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, CompletedAt: r.CompletedAt,
-		Counts: tasker.StepCounts{
-			Total: r.Total, Pending: r.Pending, InProgress: r.InProgress, Completed: r.Completed,
-			Failed: r.Failed, Ready: r.Ready, Cancelled: r.Cancelled,
-		},
-		DeadLetter: tasker.DeadLetter{
-			DeadLettered: r.DlqEntryUUID != nil, At: r.DlqTimestamp, Reason: r.DlqReason, EntryUUID: r.DlqEntryUUID,
-		},
-	}
+	r.Task.Counts, r.Task.DeadLetter = r.StepCounts, r.DeadLetter
+	return r.Task
 }
 
 // Task returns a task. The error is NotFound when there is none.
 func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
-	rows, err := collect[taskRow](ctx, db.pool,
+	row, err := one[taskRow](ctx, db.pool,
 		`SELECT t.context, `+taskColumns+` FROM tasker.tasks t `+taskSources+` WHERE t.task_uuid = $1`, id)
 	if err != nil {
 		return tasker.Task{}, fmt.Errorf("read task: %w", err)
 	}
-	if len(rows) == 0 {
+	if row == nil {
 		return tasker.Task{}, noTask(id)
 	}
-	return rows[0].task(), nil
+	return row.task(), nil
 }
 
 func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task %s", id) }
@@ -198,13 +158,13 @@ func (db *DB) TaskByKey(ctx context.Context, namespace, key string) (id tasker.I
 		TaskUUID      tasker.ID
 		RequestDigest []byte
 	}
-	rows, err := collect[row](ctx, db.pool,
+	found, err := one[row](ctx, db.pool,
 		`SELECT task_uuid, request_digest FROM tasker.tasks WHERE namespace = $1 AND idempotency_key = $2`, namespace, key)
 	if err != nil {
 		return id, nil, fmt.Errorf("look for idempotency key: %w", err)
 	}
-	if len(rows) == 0 {
+	if found == nil {
 		return id, nil, nil
 	}
-	return rows[0].TaskUUID, rows[0].RequestDigest, nil
+	return found.TaskUUID, found.RequestDigest, nil
 }

@@ -2,27 +2,10 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"tasker.example/tasker"
 )
-
-type transitionRow struct {
-	TransitionID int64
-	TaskUUID     tasker.ID
-	StepUUID     *tasker.ID
-	FromState    string
-	ToState      string
-	Event        string
-	Attempt      *int
-	WorkerUUID   *tasker.ID
-	Actor        string
-	Reason       string
-	Detail       json.RawMessage
-	CreatedAt    time.Time
-}
 
 // movesWithin selects a page of moves, given as a query with its limit and in its
 // order, as far as their details and reasons fit into the budget of a list: the
@@ -31,7 +14,7 @@ type transitionRow struct {
 // is, is known only when it is read.
 func movesWithin(page, detail, reason, path string) string {
 	return fmt.Sprintf(`
-		SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, coalesce(actor, '') AS actor,
+		SELECT transition_id AS id, task_uuid, step_uuid, from_state AS "from", to_state AS "to", event, attempt, worker_uuid, coalesce(actor, '') AS actor,
 			coalesce(CASE WHEN fits OR length(reason) <= 500 THEN %[3]s ELSE left(%[3]s, 500) || '…' END, '') AS reason,
 			CASE WHEN fits THEN %[2]s ELSE tasker.omission(detail, %[4]s) END AS detail, created_at
 		FROM (
@@ -120,17 +103,10 @@ func (db *DB) TaskHistory(ctx context.Context, task tasker.ID, limit int) ([]tas
 }
 
 func (db *DB) transitions(ctx context.Context, limit int, sql string, args ...any) ([]tasker.Transition, bool, error) {
-	rows, err := collect[transitionRow](ctx, db.pool, sql, args...)
+	list, err := collect[tasker.Transition](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("read history: %w", err)
 	}
-	rows, more := page(rows, limit)
-	out := make([]tasker.Transition, len(rows))
-	for i, r := range rows {
-		out[i] = tasker.Transition{
-			ID: r.TransitionID, TaskUUID: r.TaskUUID, StepUUID: r.StepUUID, From: r.FromState, To: r.ToState, Event: r.Event,
-			Attempt: r.Attempt, WorkerUUID: r.WorkerUUID, Actor: r.Actor, Reason: r.Reason, Detail: r.Detail, CreatedAt: r.CreatedAt,
-		}
-	}
-	return out, more, nil
+	list, more := page(list, limit)
+	return list, more, nil
 }

@@ -76,7 +76,7 @@ func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, erro
 // Leased steps are few, and all in one partial index.
 const workersWithHealth = `
 SELECT
-    w.worker_uuid, w.name, w.namespaces, w.handlers, w.version, w.max_concurrency, w.registered_at, w.last_heartbeat_at,
+    w.worker_uuid AS uuid, w.name, w.namespaces, w.handlers, w.version, w.max_concurrency, w.registered_at, w.last_heartbeat_at,
     w.draining_since, coalesce(n.held, 0) AS in_flight,
     CASE
         WHEN w.left_at IS NOT NULL OR w.last_heartbeat_at + w.lease < clock_timestamp() THEN 'gone'
@@ -99,54 +99,26 @@ LIMIT $1 OFFSET $2`
 const selectWorker = workersWithHealth + `
 WHERE w.worker_uuid = $1`
 
-type workerRow struct {
-	WorkerUUID      tasker.ID
-	Name            string
-	Namespaces      []string
-	Handlers        []string
-	Version         string
-	MaxConcurrency  int
-	RegisteredAt    time.Time
-	LastHeartbeatAt time.Time
-	DrainingSince   *time.Time
-	InFlight        int
-	Health          string
-}
-
-func (r workerRow) worker() tasker.Worker {
-	return tasker.Worker{
-		UUID: r.WorkerUUID, Health: tasker.WorkerHealth(r.Health), InFlight: r.InFlight,
-		RegisteredAt: r.RegisteredAt, LastHeartbeatAt: r.LastHeartbeatAt, DrainingSince: r.DrainingSince,
-		WorkerSpec: tasker.WorkerSpec{
-			Name: r.Name, Namespaces: r.Namespaces, Handlers: r.Handlers, Version: r.Version, MaxConcurrency: r.MaxConcurrency,
-		},
-	}
-}
-
 // Workers lists workers, those heard of last first, and says whether there are
 // more.
 func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
-	rows, err := collect[workerRow](ctx, db.pool, selectWorkers, limit+1, offset)
+	list, err := collect[tasker.Worker](ctx, db.pool, selectWorkers, limit+1, offset)
 	if err != nil {
 		return nil, false, fmt.Errorf("list workers: %w", err)
 	}
-	rows, more := page(rows, limit)
-	out := make([]tasker.Worker, len(rows))
-	for i, r := range rows {
-		out[i] = r.worker()
-	}
-	return out, more, nil
+	list, more := page(list, limit)
+	return list, more, nil
 }
 
 // WorkerWithHealth returns a worker as the list has it, also one that has left and
 // is not forgotten yet. The error is NotFound when there is none.
 func (db *DB) WorkerWithHealth(ctx context.Context, id tasker.ID) (tasker.Worker, error) {
-	rows, err := collect[workerRow](ctx, db.pool, selectWorker, id)
+	w, err := one[tasker.Worker](ctx, db.pool, selectWorker, id)
 	if err != nil {
 		return tasker.Worker{}, fmt.Errorf("read worker: %w", err)
 	}
-	if len(rows) == 0 {
+	if w == nil {
 		return tasker.Worker{}, unknownWorker(id)
 	}
-	return rows[0].worker(), nil
+	return *w, nil
 }

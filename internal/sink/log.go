@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"tasker.example/tasker"
 )
 
 // logSink writes a line for each event.
@@ -30,7 +32,7 @@ func (*logSink) Close() error { return nil }
 
 // Emit writes the line. It speaks to the handler because a logger does not tell
 // whether it could write.
-func (s *logSink) Emit(ctx context.Context, e Event) error {
+func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	level := slog.LevelInfo
 	if strings.HasSuffix(e.Topic, ".created") {
 		level = slog.LevelWarn
@@ -40,16 +42,16 @@ func (s *logSink) Emit(ctx context.Context, e Event) error {
 	}
 	data, err := logValue(e.Data)
 	if err != nil {
-		return refuse(fmt.Errorf("%s: its data is not JSON: %w", e.describe(), err))
+		return refuse(fmt.Errorf("%s: its data is not JSON: %w", describe(e), err))
 	}
 	line := slog.NewRecord(time.Now(), level, "investigation event", 0)
 	line.AddAttrs(
-		slog.String("topic", e.Topic), slog.String("event", e.ID.String()), slog.Int64("position", e.Position),
+		slog.String("topic", e.Topic), slog.String("event", e.UUID.String()), slog.Int64("position", e.Position),
 		slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String()),
 		slog.Time("at", e.At.UTC()), slog.Attr{Key: "data", Value: data},
 	)
 	if err := s.handler.Handle(ctx, line); err != nil {
-		return fmt.Errorf("write %s to the log: %w", e.describe(), err)
+		return fmt.Errorf("write %s to the log: %w", describe(e), err)
 	}
 	return nil
 }

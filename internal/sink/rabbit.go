@@ -56,24 +56,24 @@ func (s *rabbitSink) Close() error {
 }
 
 // Emit publishes the event.
-func (s *rabbitSink) Emit(ctx context.Context, e Event) error {
-	return s.EmitAll(ctx, []Event{e})[0]
+func (s *rabbitSink) Emit(ctx context.Context, e tasker.Event) error {
+	return s.EmitAll(ctx, []tasker.Event{e})[0]
 }
 
 // EmitAll publishes the events without waiting for one before it sends the next.
-func (s *rabbitSink) EmitAll(ctx context.Context, events []Event) []error {
+func (s *rabbitSink) EmitAll(ctx context.Context, events []tasker.Event) []error {
 	errs := make([]error, len(events))
 	messages := make([]amqp.Routed, 0, len(events))
 	places := make([]int, 0, len(events))
 	for i, e := range events {
-		body, err := e.CloudEvent(s.source)
+		body, err := CloudEvent(e, s.source)
 		if err != nil {
 			errs[i] = err
 			continue
 		}
 		places = append(places, i)
 		messages = append(messages, amqp.Routed{
-			ID: e.ID.String(), Key: e.Topic, Type: e.eventType(), ContentType: mediaType, Body: body,
+			ID: e.UUID.String(), Key: e.Topic, Type: eventType(e), ContentType: mediaType, Body: body,
 		})
 	}
 	s.broker.Tried(ctx) // the first event may come before the first connection

@@ -69,7 +69,7 @@ func bounded(t *testing.T) context.Context {
 }
 
 // eventually emits until that succeeds.
-func eventually(t *testing.T, s Sink, e Event) {
+func eventually(t *testing.T, s Sink, e tasker.Event) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -95,13 +95,13 @@ func TestABrokerGetsTheWholeEvent(t *testing.T) {
 	if err := s.Emit(t.Context(), e); err != nil || s.Name() != "rabbitmq" { // the first attempt, at once
 		t.Fatal(err)
 	}
-	want, err := e.CloudEvent("here")
+	want, err := CloudEvent(e, "here")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, queue := range []<-chan amqp091.Delivery{all, some} {
 		d := <-queue
-		if string(d.Body) != string(want) || d.RoutingKey != "dlq.entry.created" || d.MessageId != e.ID.String() ||
+		if string(d.Body) != string(want) || d.RoutingKey != "dlq.entry.created" || d.MessageId != e.UUID.String() ||
 			d.Type != "tasker.dlq.entry.created" || d.ContentType != "application/cloudevents+json" || d.DeliveryMode != amqp091.Persistent {
 			t.Errorf("delivery = %+v", d)
 		}
@@ -133,7 +133,7 @@ func TestAnEventThatNobodyWantsIsExplained(t *testing.T) {
 	noLeaks(t)
 	s, exchange := rabbitAt(t, url)
 	arrived := listen(t, url, exchange, "dlq.entry.resolved")
-	events := []Event{
+	events := []tasker.Event{
 		event(1, "dlq.entry.resolved"), event(2, "dlq.entry.created"), event(3, "dlq.entry.resolved"),
 		event(4, strings.Repeat("x", 256)), event(5, "dlq.entry.resolved"), event(6, "dlq.entry.resolved"),
 	}
@@ -149,9 +149,9 @@ func TestAnEventThatNobodyWantsIsExplained(t *testing.T) {
 		!strings.Contains(text, `no queue is bound to exchange "`+exchange+`" for key "dlq.entry.created"`) {
 		t.Error(text)
 	}
-	for _, want := range []Event{events[0], events[2], events[5]} {
-		if d := <-arrived; d.MessageId != want.ID.String() {
-			t.Errorf("%s arrived, want %s", d.MessageId, want.ID)
+	for _, want := range []tasker.Event{events[0], events[2], events[5]} {
+		if d := <-arrived; d.MessageId != want.UUID.String() {
+			t.Errorf("%s arrived, want %s", d.MessageId, want.UUID)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestOrderIsKept(t *testing.T) {
 	noLeaks(t)
 	s, exchange := rabbitAt(t, url)
 	arrived := listen(t, url, exchange, "#")
-	events := make([]Event, 1200)
+	events := make([]tasker.Event, 1200)
 	for i := range events {
 		events[i] = event(int64(i), "dlq.entry.updated")
 	}
@@ -169,7 +169,7 @@ func TestOrderIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, e := range events {
-		if d := <-arrived; d.MessageId != e.ID.String() {
+		if d := <-arrived; d.MessageId != e.UUID.String() {
 			t.Fatalf("%s arrived in place %d", d.MessageId, i)
 		}
 	}
@@ -213,7 +213,7 @@ func TestABrokerThatStandsStill(t *testing.T) {
 	proxy.Freeze()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	for i, err := range s.(Batch).EmitAll(ctx, []Event{event(2, "dlq.entry.created"), event(3, "dlq.entry.created")}) {
+	for i, err := range s.(Batch).EmitAll(ctx, []tasker.Event{event(2, "dlq.entry.created"), event(3, "dlq.entry.created")}) {
 		if tasker.CodeOf(err) != tasker.Unavailable || Refused(err) {
 			t.Errorf("event %d: %v", i, err)
 		}
@@ -266,7 +266,7 @@ func TestAnEventThatIsTooLarge(t *testing.T) {
 	large, small := event(1, "dlq.entry.created"), event(2, "dlq.entry.created")
 	large.Data = json.RawMessage(`"` + strings.Repeat("x", 20_000) + `"`)
 	for range 2 { // by the broker, and by what it said
-		errs := s.(Batch).EmitAll(t.Context(), []Event{large, small})
+		errs := s.(Batch).EmitAll(t.Context(), []tasker.Event{large, small})
 		if tasker.CodeOf(errs[0]) != tasker.TooLarge || !Refused(errs[0]) || Refused(errs[1]) {
 			t.Error(errs)
 		}

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,17 +13,6 @@ import (
 // defaultSource says who tells, where the operator gives no other name.
 const defaultSource = "tasker"
 
-// An Event is one line of the outbox.
-type Event struct {
-	Position  int64     // in the outbox; it rises, with gaps
-	ID        tasker.ID // the same however often it is told
-	Topic     string    // such as dlq.entry.created
-	TaskUUID  tasker.ID
-	EntryUUID tasker.ID
-	At        time.Time       // of what it tells
-	Data      json.RawMessage // redacted by the database
-}
-
 // A Sink is where events go. It is safe for concurrent use.
 type Sink interface {
 	// Name is the kind of the sink, for metrics and messages.
@@ -32,7 +20,7 @@ type Sink interface {
 
 	// Emit tells an event. It returns nil only when the other side has confirmed
 	// it. After an error it may have arrived nevertheless.
-	Emit(ctx context.Context, e Event) error
+	Emit(ctx context.Context, e tasker.Event) error
 
 	// Close ends the connections. Nothing is told afterwards.
 	Close() error
@@ -43,7 +31,7 @@ type Sink interface {
 type Batch interface {
 	// EmitAll tells the events in their order, and says of each what Emit would.
 	// One that fails does not keep the later ones from being told.
-	EmitAll(ctx context.Context, events []Event) []error
+	EmitAll(ctx context.Context, events []tasker.Event) []error
 }
 
 // A failure is why an event was not told.
@@ -83,6 +71,6 @@ func oneLine(s string, most int) string {
 }
 
 // describe names an event in an error.
-func (e Event) describe() string {
-	return fmt.Sprintf("event %s (%.60q)", e.ID, e.Topic)
+func describe(e tasker.Event) string {
+	return fmt.Sprintf("event %s (%.60q)", e.UUID, e.Topic)
 }

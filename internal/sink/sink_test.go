@@ -27,10 +27,10 @@ func noLeaks(t *testing.T) {
 }
 
 // event is the one at a position, with an id that follows from it.
-func event(position int64, topic string) Event {
+func event(position int64, topic string) tasker.Event {
 	id := tasker.ID{15: byte(position), 14: byte(position >> 8)}
-	return Event{
-		Position: position, ID: id, Topic: topic,
+	return tasker.Event{
+		Position: position, UUID: id, Topic: topic,
 		TaskUUID: tasker.ID{0: 1}, EntryUUID: tasker.ID{0: 2},
 		At:   time.Date(2026, 3, 4, 5, 6, 7, 891_000_000, time.FixedZone("", 3600)),
 		Data: json.RawMessage(`{"dlq_reason": "staleness_timeout", "n": 12345678901234567890, "step": {"name": "<pay>", "token": "[redacted]"}, "x": null}`),
@@ -38,7 +38,7 @@ func event(position int64, topic string) Event {
 }
 
 func TestACloudEvent(t *testing.T) {
-	got, err := event(42, "dlq.entry.created").CloudEvent("https://tasker.example/prod")
+	got, err := CloudEvent(event(42, "dlq.entry.created"), "https://tasker.example/prod")
 	const want = `{"specversion":"1.0","id":"00000000-0000-0000-0000-00000000002a","source":"https://tasker.example/prod",` +
 		`"type":"tasker.dlq.entry.created","subject":"02000000-0000-0000-0000-000000000000","time":"2026-03-04T04:06:07.891Z",` +
 		`"datacontenttype":"application/json","taskuuid":"01000000-0000-0000-0000-000000000000","sequence":"00000000000000000042",` +
@@ -49,15 +49,15 @@ func TestACloudEvent(t *testing.T) {
 }
 
 func TestACloudEventOfLittle(t *testing.T) {
-	e := Event{Position: 1, Topic: "dlq.\"\n\xff", At: time.Unix(0, 0)}
-	got, err := e.CloudEvent("")
+	e := tasker.Event{Position: 1, Topic: "dlq.\"\n\xff", At: time.Unix(0, 0)}
+	got, err := CloudEvent(e, "")
 	const want = `{"specversion":"1.0","id":"00000000-0000-0000-0000-000000000000","source":"tasker","type":"tasker.dlq.\"\n` + `\ufffd` +
 		`","time":"1970-01-01T00:00:00Z","datacontenttype":"application/json","sequence":"00000000000000000001"}`
 	if err != nil || string(got) != want {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
 	e.Data = json.RawMessage(`{"broken"`)
-	if _, err := e.CloudEvent(""); !Refused(err) {
+	if _, err := CloudEvent(e, ""); !Refused(err) {
 		t.Errorf("with data that is not JSON: %v", err)
 	}
 }

@@ -201,8 +201,8 @@ func (w *webhook) Close() error {
 }
 
 // Emit posts the event.
-func (w *webhook) Emit(ctx context.Context, e Event) error {
-	body, err := e.CloudEvent(w.o.Source)
+func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
+	body, err := CloudEvent(e, w.o.Source)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (w *webhook) Emit(ctx context.Context, e Event) error {
 	if err != nil {
 		return tasker.Errorf(tasker.Internal, "the webhook's request cannot be made") // the cause quotes the URL
 	}
-	w.dress(request.Header, e.ID.String(), body)
+	w.dress(request.Header, e.UUID.String(), body)
 	response, err := w.client.Do(request)
 	if err != nil {
 		w.client.CloseIdleConnections() // with HTTP/2 a dead one would be used again

@@ -81,12 +81,12 @@ func TestAReceiverGetsTheWholeEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := <-got
-	want, err := e.CloudEvent("here")
+	want, err := CloudEvent(e, "here")
 	if err != nil || string(body) != string(want) {
 		t.Errorf("body = %s", body)
 	}
 	for name, value := range map[string]string{
-		"Content-Type": "application/cloudevents+json", "User-Agent": "tasker/1.2", "Webhook-Id": e.ID.String(), "X-Injected": "",
+		"Content-Type": "application/cloudevents+json", "User-Agent": "tasker/1.2", "Webhook-Id": e.UUID.String(), "X-Injected": "",
 	} {
 		if r.Header.Get(name) != value {
 			t.Errorf("%s = %q", name, r.Header.Get(name))
