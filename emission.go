@@ -66,6 +66,19 @@ type EmissionFilter struct {
 	Limit  int
 }
 
+// A SinkState says whether a sink takes events, and how many wait for it.
+type SinkState struct {
+	Sink           string
+	FailingSince   *time.Time // nil while it takes events
+	LastError      *string
+	LastSuccessAt  *time.Time
+	NextTryAt      *time.Time // of a failing one
+	Pending        int64      // events that it has not got; counted up to a limit
+	OldestPending  *time.Time // when the first of them happened
+	OldestPosition *int64     // where that is in the outbox
+	SetAside       int64      // events that it refused too often; counted up to a limit
+}
+
 // An AuditEvent is something that happened to Tasker itself.
 type AuditEvent struct {
 	ID      int64

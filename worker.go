@@ -67,6 +67,14 @@ type Queue struct {
 	Unserved        bool       // there is none
 }
 
+// A Backlog is what waits for workers in one namespace.
+type Backlog struct {
+	Namespace string
+	Steps     int64 // enqueued
+	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
+	Workers   int64 // alive, and not draining
+}
+
 // MaxQueueCount is where counting the steps of a queue stops.
 const MaxQueueCount = 10_000
 

@@ -135,6 +135,18 @@ func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
 	return out
 }
 
+// FromSinkState spells how a sink is.
+func FromSinkState(s tasker.SinkState) Sink {
+	status := "up"
+	if s.FailingSince != nil {
+		status = "failing"
+	}
+	return Sink{
+		Sink: s.Sink, Status: status, FailingSince: utc(s.FailingSince), LastError: s.LastError, NextTryAt: utc(s.NextTryAt),
+		LastSuccessAt: utc(s.LastSuccessAt), Pending: s.Pending, OldestPending: utc(s.OldestPending), SetAside: s.SetAside,
+	}
+}
+
 // FromAuditEvent spells what happened to Tasker itself.
 func FromAuditEvent(e tasker.AuditEvent) AuditEvent {
 	return AuditEvent{AuditID: e.ID, Actor: e.Actor, Action: e.Action, Subject: e.Subject, Data: orNull(e.Data), CreatedAt: e.At.UTC()}

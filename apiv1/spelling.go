@@ -49,6 +49,14 @@ func orEmpty(list []string) []string {
 	return list
 }
 
+// orObject returns an empty object for no document, so that no worker has to expect null.
+func orObject(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return json.RawMessage("{}")
+	}
+	return doc
+}
+
 func orNull(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return json.RawMessage("null")

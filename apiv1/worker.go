@@ -134,6 +134,30 @@ type ClaimedStep struct {
 	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"The results that dependency_results has no room for, by name of the step: GET href where they are needed. Missing: there are none."`
 }
 
+// FromAssignment spells a step for the worker that claimed it. The lease token is the
+// server's to add: the fence of an assignment stays inside.
+func FromAssignment(a tasker.Assignment) ClaimedStep {
+	out := ClaimedStep{
+		StepUUID: a.StepUUID.String(), TaskUUID: a.TaskUUID.String(), Namespace: a.Namespace, TaskName: a.TaskName,
+		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
+		LeaseToken: a.LeaseToken, LeaseExpiresAt: a.LeaseExpiresAt.UTC(), Deadline: utc(a.Deadline), CorrelationID: a.CorrelationID,
+		Context: orObject(a.Context), DependencyResults: make(map[string]json.RawMessage, len(a.DependencyResults)),
+		Initialization: orObject(a.Initialization),
+	}
+	for name, result := range a.DependencyResults {
+		out.DependencyResults[name] = orNull(result)
+	}
+	if len(a.DependencyRefs) > 0 {
+		out.DependencyResultRefs = make(map[string]ResultRef, len(a.DependencyRefs))
+	}
+	for name, ref := range a.DependencyRefs {
+		out.DependencyResultRefs[name] = ResultRef{
+			StepUUID: ref.StepUUID.String(), Bytes: ref.Bytes, Href: "/v1/tasks/" + a.TaskUUID.String() + "/results/" + ref.StepUUID.String(),
+		}
+	}
+	return out
+}
+
 // ResultRef says where a result is that a claimed step does not carry.
 type ResultRef struct {
 	StepUUID string `json:"step_uuid" format:"uuid" doc:"The step whose result it is."`

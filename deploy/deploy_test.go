@@ -122,8 +122,8 @@ func scrape(t *testing.T) string {
 	s, err := telemetry.Start(t.Context(), telemetry.Options{
 		Log: slog.New(slog.DiscardHandler), Read: func(context.Context) (int64, []string, error) { return 1, []string{"default"}, nil },
 		Dispatch: metrics.Sources{
-			Backlogs: func(context.Context) ([]metrics.Backlog, error) {
-				return []metrics.Backlog{{Namespace: "default"}}, nil
+			Backlogs: func(context.Context) ([]tasker.Backlog, error) {
+				return []tasker.Backlog{{Namespace: "default"}}, nil
 			},
 			Broker: &metrics.BrokerSources{
 				Outcomes: dispatch.Outcomes(), Up: func() bool { return true },
@@ -132,8 +132,8 @@ func scrape(t *testing.T) string {
 				Canary:      func(context.Context) (time.Time, error) { return time.Now(), nil },
 			},
 		},
-		Emission: metrics.SinkSource{Sinks: []string{"webhook"}, Read: func(context.Context) ([]metrics.SinkState, error) {
-			return []metrics.SinkState{{Sink: "webhook"}}, nil
+		Emission: metrics.SinkSource{Sinks: []string{"webhook"}, Read: func(context.Context) ([]tasker.SinkState, error) {
+			return []tasker.SinkState{{Sink: "webhook"}}, nil
 		}},
 	})
 	if err != nil {

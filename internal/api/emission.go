@@ -207,18 +207,7 @@ func (s *server) listSinks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, spellSink))
-}
-
-func spellSink(s postgres.SinkState) apiv1.Sink {
-	status := "up"
-	if s.FailingSince != nil {
-		status = "failing"
-	}
-	return apiv1.Sink{
-		Sink: s.Sink, Status: status, FailingSince: s.FailingSince, LastError: s.LastError, NextTryAt: s.NextTryAt,
-		LastSuccessAt: s.LastSuccessAt, Pending: s.Pending, OldestPending: s.OldestPending, SetAside: s.SetAside,
-	}
+	return x.answer(http.StatusOK, spell(list, apiv1.FromSinkState))
 }
 
 func (s *server) listAudit(x *exchange) error {

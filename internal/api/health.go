@@ -183,7 +183,7 @@ func (s *server) sinkComponents(ctx context.Context) map[string]apiv1.HealthComp
 
 const sinkPrefix = "sink."
 
-func sinkComponent(s postgres.SinkState) apiv1.HealthComponent {
+func sinkComponent(s tasker.SinkState) apiv1.HealthComponent {
 	var age float64
 	if s.OldestPending != nil {
 		age = max(0, time.Since(*s.OldestPending).Seconds())

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -119,46 +118,10 @@ func (s *server) giveBack(x *exchange, worker tasker.ID, steps []tasker.Assignme
 
 func spellAssignments(key *leaseKey, worker tasker.ID, steps []tasker.Assignment) []apiv1.ClaimedStep {
 	return spell(steps, func(a tasker.Assignment) apiv1.ClaimedStep {
-		out := spellAssignment(a)
+		out := apiv1.FromAssignment(a)
 		out.LeaseToken = key.spell(worker, a.Lease())
 		return out
 	})
-}
-
-func spellAssignment(a tasker.Assignment) apiv1.ClaimedStep {
-	out := apiv1.ClaimedStep{
-		StepUUID: a.StepUUID.String(), TaskUUID: a.TaskUUID.String(), Namespace: a.Namespace, TaskName: a.TaskName,
-		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
-		LeaseExpiresAt: a.LeaseExpiresAt.UTC(), CorrelationID: a.CorrelationID,
-		Context: orEmpty(a.Context), DependencyResults: map[string]json.RawMessage{}, Initialization: orEmpty(a.Initialization),
-	}
-	if a.Deadline != nil {
-		deadline := a.Deadline.UTC()
-		out.Deadline = &deadline
-	}
-	for name, result := range a.DependencyResults {
-		if len(result) == 0 {
-			result = json.RawMessage("null")
-		}
-		out.DependencyResults[name] = result
-	}
-	if len(a.DependencyRefs) > 0 {
-		out.DependencyResultRefs = make(map[string]apiv1.ResultRef, len(a.DependencyRefs))
-	}
-	for name, ref := range a.DependencyRefs {
-		out.DependencyResultRefs[name] = apiv1.ResultRef{
-			StepUUID: ref.StepUUID.String(), Bytes: ref.Bytes, Href: "/v1/tasks/" + a.TaskUUID.String() + "/results/" + ref.StepUUID.String(),
-		}
-	}
-	return out
-}
-
-// orEmpty returns an object, so that no worker has to expect that there is none.
-func orEmpty(doc json.RawMessage) json.RawMessage {
-	if len(doc) == 0 {
-		return json.RawMessage("{}")
-	}
-	return doc
 }
 
 func (s *server) heartbeat(x *exchange) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/metrics"
@@ -68,15 +69,7 @@ const sinkCount = 100_000
 // sinkSource is where the metrics of the sinks of this server are read.
 func sinkSource(o Options, db *postgres.DB) metrics.SinkSource {
 	names := o.Config.Emission.SinkNames()
-	return metrics.SinkSource{Sinks: names, Read: func(ctx context.Context) ([]metrics.SinkState, error) {
-		list, err := db.SinkStates(ctx, names, sinkCount)
-		out := make([]metrics.SinkState, len(list))
-		for i, s := range list {
-			out[i] = metrics.SinkState{Sink: s.Sink, Up: s.FailingSince == nil, Pending: s.Pending, SetAside: s.SetAside}
-			if s.OldestPending != nil {
-				out[i].Oldest = *s.OldestPending
-			}
-		}
-		return out, err
+	return metrics.SinkSource{Sinks: names, Read: func(ctx context.Context) ([]tasker.SinkState, error) {
+		return db.SinkStates(ctx, names, sinkCount)
 	}}
 }

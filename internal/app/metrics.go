@@ -20,25 +20,13 @@ type measured struct {
 func startMetrics(ctx context.Context, o Options, db *postgres.DB, l *line) (measured, error) {
 	m, err := telemetry.Start(ctx, telemetry.Options{
 		Version: o.Version, Environment: o.Config.Server.Environment, Read: db.OpenEntries, Log: o.Log,
-		Dispatch: metrics.Sources{Backlogs: backlogs(db), Broker: l.sources(db)}, Emission: sinkSource(o, db),
+		Dispatch: metrics.Sources{Backlogs: db.Backlogs, Broker: l.sources(db)}, Emission: sinkSource(o, db),
 	})
 	if err != nil {
 		return measured{}, err
 	}
 	db.OnOpened(m.EntryCreated)
 	return measured{Service: m, log: o.Log}, nil
-}
-
-// backlogs reads what waits for workers.
-func backlogs(db *postgres.DB) func(context.Context) ([]metrics.Backlog, error) {
-	return func(ctx context.Context) ([]metrics.Backlog, error) {
-		list, err := db.Backlogs(ctx)
-		out := make([]metrics.Backlog, len(list))
-		for i, b := range list {
-			out[i] = metrics.Backlog(b)
-		}
-		return out, err
-	}
 }
 
 // loopCounts is what the loops have done.

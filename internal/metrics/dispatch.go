@@ -15,18 +15,10 @@ import (
 // to the second, and a dead letter may wait for as long as it is kept.
 var letterBuckets = []float64{250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000, 7_200_000, 86_400_000}
 
-// A Backlog is what waits for workers in a namespace, and who is there for it.
-type Backlog struct {
-	Namespace string
-	Steps     int64 // enqueued
-	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
-	Workers   int64 // alive
-}
-
 // Sources are where the gauges of the dispatch are read, each time they are
 // collected.
 type Sources struct {
-	Backlogs func(context.Context) ([]Backlog, error)
+	Backlogs func(context.Context) ([]tasker.Backlog, error)
 	Broker   *BrokerSources // nil: there is no message broker
 }
 
@@ -58,7 +50,7 @@ type dispatch struct {
 	oldest                   metric.Float64ObservableGauge
 
 	// What was read last; guarded by Metrics.mu.
-	backlogs   []Backlog
+	backlogs   []tasker.Backlog
 	outbox     int64
 	outboxAge  time.Duration
 	outboxRead bool
@@ -176,13 +168,13 @@ func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error 
 	for n := range m.begun {
 		if !shown[n] && len(shown) < maxNamespaces {
 			shown[n] = true
-			m.dispatch.show(o, Backlog{Namespace: n})
+			m.dispatch.show(o, tasker.Backlog{Namespace: n})
 		}
 	}
 	return nil
 }
 
-func (d *dispatch) show(o metric.Observer, b Backlog) {
+func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
 	of := metric.WithAttributes(attribute.String("namespace", b.Namespace))
 	o.ObserveInt64(d.steps, b.Steps, of)
 	o.ObserveInt64(d.unserved, b.Unserved, of)

@@ -19,7 +19,7 @@ func newDispatch(t *testing.T, b *broker) *place {
 	t.Helper()
 	p := newPlace(t)
 	p.broker = b
-	s := metrics.Sources{Backlogs: func(context.Context) ([]metrics.Backlog, error) { return p.queues, p.failing }}
+	s := metrics.Sources{Backlogs: func(context.Context) ([]tasker.Backlog, error) { return p.queues, p.failing }}
 	if b != nil {
 		s.Broker = &metrics.BrokerSources{
 			Outcomes: []string{"expired", "invalid"}, Up: func() bool { return !b.down },
@@ -91,7 +91,7 @@ func TestNamesOfTheDispatch(t *testing.T) {
 
 func TestCountingTheDispatch(t *testing.T) {
 	p := newDispatch(t, &broker{depth: 7, outbox: 3, oldest: 1500 * time.Millisecond})
-	p.queues = []metrics.Backlog{{Namespace: "shop", Steps: 5, Unserved: 2, Workers: 1}}
+	p.queues = []tasker.Backlog{{Namespace: "shop", Steps: 5, Unserved: 2, Workers: 1}}
 	ctx := t.Context()
 	p.Announced(ctx, 5, 2)
 	p.Announced(ctx, 1, 0)
@@ -157,7 +157,7 @@ func TestGaugesOfTheDispatchWhenNobodyAnswers(t *testing.T) {
 	p := newDispatch(t, b)
 	p.failing = errors.New("no database")
 	p.wantNone("tasker.dispatch.outbox", "tasker.queue.")
-	p.failing, p.queues = nil, []metrics.Backlog{{Namespace: "shop", Steps: 5}}
+	p.failing, p.queues = nil, []tasker.Backlog{{Namespace: "shop", Steps: 5}}
 	p.want(map[string]string{depth: "7", "tasker.dispatch.outbox.pending": "3", "tasker.queue.steps shop": "5", canary: "0"})
 	b.canary = time.Unix(1234, 0)
 	p.want(map[string]string{canary: "1234"})
@@ -176,7 +176,7 @@ func TestGaugesOfTheDispatchWhenNobodyAnswers(t *testing.T) {
 func TestManyNamespaces(t *testing.T) {
 	p := newDispatch(t, nil)
 	for i := range 1000 {
-		p.queues = append(p.queues, metrics.Backlog{Namespace: fmt.Sprint("n", i), Steps: 1})
+		p.queues = append(p.queues, tasker.Backlog{Namespace: fmt.Sprint("n", i), Steps: 1})
 	}
 	got, _ := p.collect()
 	shown := 0

@@ -17,20 +17,11 @@ var emissionBuckets = []float64{
 	10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000,
 }
 
-// A SinkState is how a sink is, to which events of investigations are sent.
-type SinkState struct {
-	Sink     string
-	Up       bool
-	Pending  int64     // events that it has not got
-	Oldest   time.Time // when the first of them happened; zero if there is none
-	SetAside int64     // events that it refused too often
-}
-
 // SinkSource is where the gauges of the sinks are read, each time they are
 // collected.
 type SinkSource struct {
 	Sinks []string // to which this server sends; none: nothing is counted
-	Read  func(context.Context) ([]SinkState, error)
+	Read  func(context.Context) ([]tasker.SinkState, error)
 }
 
 // emission is the instruments of how events are sent. The counters are nil where
@@ -46,7 +37,7 @@ type emission struct {
 	pending, aside, up metric.Int64ObservableGauge
 	oldest             metric.Float64ObservableGauge
 
-	states []SinkState // read last; guarded by Metrics.mu
+	states []tasker.SinkState // read last; guarded by Metrics.mu
 }
 
 // ObserveEmission adds what is counted about sending events, at 0 for each topic
@@ -127,9 +118,9 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 		of := sinkIs(s.Sink)
 		o.ObserveInt64(e.pending, s.Pending, of)
 		o.ObserveInt64(e.aside, s.SetAside, of)
-		o.ObserveFloat64(e.oldest, s.age().Seconds(), of)
+		o.ObserveFloat64(e.oldest, age(s).Seconds(), of)
 		up := int64(0)
-		if s.Up {
+		if s.FailingSince == nil {
 			up = 1
 		}
 		o.ObserveInt64(e.up, up, of)
@@ -137,12 +128,12 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// age is that of the oldest event that the sink has not got.
-func (s SinkState) age() time.Duration {
-	if s.Oldest.IsZero() {
+// age returns the age of the oldest event that the sink has not got.
+func age(s tasker.SinkState) time.Duration {
+	if s.OldestPending == nil {
 		return 0
 	}
-	return max(0, time.Since(s.Oldest))
+	return max(0, time.Since(*s.OldestPending))
 }
 
 // EmitFailed counts an event that could not be sent, all its tries spent.

@@ -18,7 +18,7 @@ import (
 var _ emission.Counts = (*metrics.Metrics)(nil)
 
 // newSinks is newPlace for a server that sends to the sinks log and webhook.
-func newSinks(t *testing.T, read func(context.Context) ([]metrics.SinkState, error)) *place {
+func newSinks(t *testing.T, read func(context.Context) ([]tasker.SinkState, error)) *place {
 	t.Helper()
 	p := newPlace(t)
 	if err := p.ObserveEmission(p.provider, metrics.SinkSource{Sinks: []string{"log", "webhook"}, Read: read}); err != nil {
@@ -27,10 +27,10 @@ func newSinks(t *testing.T, read func(context.Context) ([]metrics.SinkState, err
 	return p
 }
 
-func none(context.Context) ([]metrics.SinkState, error) { return nil, nil }
+func none(context.Context) ([]tasker.SinkState, error) { return nil, nil }
 
 func TestNamesOfTheEmission(t *testing.T) {
-	p := newSinks(t, func(context.Context) ([]metrics.SinkState, error) { return []metrics.SinkState{{Sink: "log"}}, nil })
+	p := newSinks(t, func(context.Context) ([]tasker.SinkState, error) { return []tasker.SinkState{{Sink: "log"}}, nil })
 	p.Emitted(t.Context(), tasker.EntryCreatedTopic, "log", time.Second)
 	_, kinds := p.collect()
 	want := map[string]string{
@@ -101,14 +101,14 @@ func TestGaugesOfTheSinks(t *testing.T) {
 		oldest = "tasker.dlq.emission.oldest_seconds webhook"
 		aside  = "tasker.dlq.emission.set_aside webhook"
 	)
-	var states []metrics.SinkState
+	var states []tasker.SinkState
 	failing := errors.New("no database")
-	p := newSinks(t, func(context.Context) ([]metrics.SinkState, error) { return states, failing })
+	p := newSinks(t, func(context.Context) ([]tasker.SinkState, error) { return states, failing })
 	p.wantNone("tasker.dlq.emission.pending", "tasker.dlq.emission.sink_up")
 
-	states, failing = []metrics.SinkState{
-		{Sink: "log", Up: true},
-		{Sink: "webhook", Pending: 7, SetAside: 2, Oldest: time.Now().Add(-time.Hour)},
+	states, failing = []tasker.SinkState{
+		{Sink: "log"},
+		{Sink: "webhook", FailingSince: new(time.Now()), Pending: 7, SetAside: 2, OldestPending: new(time.Now().Add(-time.Hour))},
 	}, nil
 	p.want(map[string]string{
 		"tasker.dlq.emission.pending log": "0", "tasker.dlq.emission.oldest_seconds log": "0", "tasker.dlq.emission.sink_up log": "1",
@@ -129,7 +129,7 @@ func TestGaugesOfTheSinks(t *testing.T) {
 	}
 	p.want(map[string]string{aside: "2"})
 
-	states, failing = []metrics.SinkState{{Sink: "webhook", Up: true, Oldest: time.Now().Add(time.Hour)}}, nil // by another clock
+	states, failing = []tasker.SinkState{{Sink: "webhook", OldestPending: new(time.Now().Add(time.Hour))}}, nil // by another clock
 	p.want(map[string]string{oldest: "0", aside: "0", "tasker.dlq.emission.sink_up webhook": "1"})
 }
 
@@ -148,11 +148,11 @@ func TestADatabaseThatHangsIsWaitedForOnce(t *testing.T) {
 	}
 	p := newPlaceThatReads(t, func(ctx context.Context) (int64, []string, error) { return 0, nil, hang(&first)(ctx) })
 	queues := hang(&others)
-	if err := p.ObserveDispatch(p.provider, metrics.Sources{Backlogs: func(ctx context.Context) ([]metrics.Backlog, error) { return nil, queues(ctx) }}); err != nil {
+	if err := p.ObserveDispatch(p.provider, metrics.Sources{Backlogs: func(ctx context.Context) ([]tasker.Backlog, error) { return nil, queues(ctx) }}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.ObserveEmission(p.provider, metrics.SinkSource{
-		Sinks: []string{"log"}, Read: func(ctx context.Context) ([]metrics.SinkState, error) { return nil, queues(ctx) },
+		Sinks: []string{"log"}, Read: func(ctx context.Context) ([]tasker.SinkState, error) { return nil, queues(ctx) },
 	}); err != nil {
 		t.Fatal(err)
 	}

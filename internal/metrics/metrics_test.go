@@ -28,7 +28,7 @@ type place struct {
 	failing error
 
 	provider metric.MeterProvider
-	queues   []metrics.Backlog
+	queues   []tasker.Backlog
 	broker   *broker // nil: there is none
 }
 

@@ -323,19 +323,6 @@ func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n Sin
 	return nil
 }
 
-// A SinkState is how a sink is.
-type SinkState struct {
-	Sink           string
-	FailingSince   *time.Time
-	LastError      *string
-	LastSuccessAt  *time.Time
-	Pending        int64      // counted up to a limit
-	OldestPending  *time.Time // when that event happened
-	SetAside       int64
-	NextTryAt      *time.Time
-	OldestPosition *int64
-}
-
 const sinkStates = `
 SELECT s.sink, s.failing_since, s.last_error, s.last_success_at, s.next_try_at, p.pending, p.oldest_position,
     (SELECT o.created_at FROM tasker.outbox o WHERE o.position = p.oldest_position) AS oldest_pending,
@@ -354,8 +341,8 @@ WHERE s.sink = ANY ($1)
 ORDER BY s.sink`
 
 // SinkStates returns how the sinks are; up to limit events of each are counted.
-func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]SinkState, error) {
-	rows, err := collect[SinkState](ctx, db.pool, sinkStates, sinks, limit)
+func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]tasker.SinkState, error) {
+	rows, err := collect[tasker.SinkState](ctx, db.pool, sinkStates, sinks, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read how the sinks are: %w", err)
 	}

@@ -157,34 +157,26 @@ CROSS JOIN unnest(w.namespaces) AS n (namespace)
 WHERE ` + liveWorker + `
 GROUP BY n.namespace`
 
-// A Backlog is what waits for workers in a namespace, and who is there for it.
-type Backlog struct {
-	Namespace string
-	Steps     int64 // enqueued
-	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
-	Workers   int64 // alive, and not draining
-}
-
 // Backlogs returns the namespaces in which steps wait or workers are alive: first
 // those with most steps that no live worker takes, then those with most steps. Of a
 // handler at most 1000 steps are counted, and of handlers with steps 1000.
-func (db *DB) Backlogs(ctx context.Context) ([]Backlog, error) {
+func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	queues, err := db.queues(ctx, "", backlogQueues, backlogSteps)
 	if err != nil {
 		return nil, err
 	}
-	type crew struct {
+	type served struct {
 		Namespace string
 		Workers   int64
 	}
-	crews, err := collect[crew](ctx, db.pool, liveWorkers)
+	live, err := collect[served](ctx, db.pool, liveWorkers)
 	if err != nil {
 		return nil, fmt.Errorf("count live workers: %w", err)
 	}
-	all := map[string]*Backlog{}
-	of := func(namespace string) *Backlog {
+	all := map[string]*tasker.Backlog{}
+	of := func(namespace string) *tasker.Backlog {
 		if all[namespace] == nil {
-			all[namespace] = &Backlog{Namespace: namespace}
+			all[namespace] = &tasker.Backlog{Namespace: namespace}
 		}
 		return all[namespace]
 	}
@@ -195,14 +187,14 @@ func (db *DB) Backlogs(ctx context.Context) ([]Backlog, error) {
 			b.Unserved += int64(q.Queued + q.AwaitingWorker)
 		}
 	}
-	for _, c := range crews {
-		of(c.Namespace).Workers = c.Workers
+	for _, w := range live {
+		of(w.Namespace).Workers = w.Workers
 	}
-	out := make([]Backlog, 0, len(all))
+	out := make([]tasker.Backlog, 0, len(all))
 	for _, b := range all {
 		out = append(out, *b)
 	}
-	slices.SortFunc(out, func(a, b Backlog) int {
+	slices.SortFunc(out, func(a, b tasker.Backlog) int {
 		return cmp.Or(cmp.Compare(b.Unserved, a.Unserved), cmp.Compare(b.Steps, a.Steps), cmp.Compare(a.Namespace, b.Namespace))
 	})
 	return out, nil

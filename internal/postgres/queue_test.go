@@ -222,8 +222,9 @@ func TestBacklogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Backlog{
-		{"lonely", 1, 8, 0}, {"partly", 5, 2, 1}, {"long", 1000, 0, 1}, {"served", 30, 0, 2}, {"idle", 0, 0, 1},
+	want := []tasker.Backlog{
+		{Namespace: "lonely", Steps: 1, Unserved: 8}, {Namespace: "partly", Steps: 5, Unserved: 2, Workers: 1},
+		{Namespace: "long", Steps: 1000, Workers: 1}, {Namespace: "served", Steps: 30, Workers: 2}, {Namespace: "idle", Workers: 1},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -38,7 +38,7 @@ type emissionsPage struct {
 
 // A sinkLine is one sink, with what its numbers mean.
 type sinkLine struct {
-	postgres.SinkState
+	tasker.SinkState
 	Status string
 	Ours   bool // this server sends to it
 }
