@@ -104,17 +104,24 @@ func actorFlag(c *cobra.Command, actor *string, name, usage string) {
 	c.Flags().StringVar(actor, name, "", usage+" (default $TASKER_ACTOR, else your name on this machine)")
 }
 
+// columns are those of a list.
+type columns struct {
+	none  string // printed in place of an empty table
+	names []string
+	spare string // the column that a narrow terminal does without
+}
+
 // list prints a table with a row for each item, or on stderr that there are none.
-func list[T any](p *program, items []T, none string, header []string, row func(T) []string, spare ...string) {
+func list[T any](p *program, items []T, c columns, row func(T) []string) {
 	if len(items) == 0 {
-		fmt.Fprintln(p.err, none)
+		fmt.Fprintln(p.err, c.none)
 		return
 	}
 	rows := make([][]string, len(items))
 	for i, item := range items {
 		rows[i] = row(item)
 	}
-	p.table(header, rows, spare...)
+	p.table(c.names, rows, c.spare)
 }
 
 // ids prints the id of each item on a line of its own.

@@ -51,9 +51,9 @@ func (p *program) entriesCommand() *cobra.Command {
 		if quiet {
 			ids(p, l, func(e apiv1.Entry) string { return e.DLQEntryUUID })
 		} else {
-			list(p, l, "No investigations.", []string{"entry", "task", "reason", "detail", "status", "task is", "opened"}, func(e apiv1.Entry) []string {
+			list(p, l, columns{none: "No investigations.", names: []string{"entry", "task", "reason", "detail", "status", "task is", "opened"}, spare: "task"}, func(e apiv1.Entry) []string {
 				return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, at(&e.DLQTimestamp)}
-			}, "task")
+			})
 		}
 		if !quiet || !c.Flags().Changed("limit") {
 			p.mayGoOn(len(l), q.Page)
@@ -100,12 +100,12 @@ func (p *program) queueCommand() *cobra.Command {
 
 func (p *program) printQueue(l []apiv1.QueueEntry) {
 	header := []string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting", "failed now"}
-	list(p, l, "Nothing needs a human.", header, func(q apiv1.QueueEntry) []string {
+	list(p, l, columns{none: "Nothing needs a human.", names: header, spare: "task"}, func(q apiv1.QueueEntry) []string {
 		return []string{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
 			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),
 		}
-	}, "task")
+	})
 }
 
 // minutes formats a duration that is given in minutes.
@@ -196,7 +196,7 @@ func (p *program) wholeHistory(ctx context.Context, api *client.Client, a argume
 }
 
 func (p *program) printHistory(l []apiv1.EntryChange) {
-	list(p, l, "No history.", []string{"time", "event", "from", "to", "actor", "notes"}, func(h apiv1.EntryChange) []string {
+	list(p, l, columns{none: "No history.", names: []string{"time", "event", "from", "to", "actor", "notes"}}, func(h apiv1.EntryChange) []string {
 		return []string{at(&h.ChangedAt), h.Event, or(h.FromStatus, "-"), h.ToStatus, h.Actor, note(h)}
 	})
 }
@@ -270,7 +270,7 @@ func (p *program) statsCommand() *cobra.Command {
 		return api.Stats(ctx)
 	}, func(l []apiv1.EntryStats) {
 		header := []string{"reason", "total", "pending", "resolved", "permanent", "cancelled", "oldest", "newest", "average"}
-		list(p, l, "No investigations.", header, func(s apiv1.EntryStats) []string {
+		list(p, l, columns{none: "No investigations.", names: header}, func(s apiv1.EntryStats) []string {
 			row := []string{s.DLQReason}
 			for _, n := range []int64{s.TotalEntries, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
 				row = append(row, strconv.FormatInt(n, 10))
@@ -295,7 +295,7 @@ func (p *program) stalenessCommand() *cobra.Command {
 		return api.Staleness(ctx, limit)
 	}, func(l []apiv1.StalenessLine) {
 		header := []string{"health", "task", "template", "state", "in state", "threshold", "priority"}
-		list(p, l, "No task is in a state with a staleness threshold.", header, func(s apiv1.StalenessLine) []string {
+		list(p, l, columns{none: "No task is in a state with a staleness threshold.", names: header}, func(s apiv1.StalenessLine) []string {
 			return []string{
 				s.HealthStatus, s.TaskUUID, s.NamespaceName + "/" + s.TaskName, s.CurrentState,
 				minutes(s.TimeInStateMinutes), minutes(s.StalenessThresholdMinutes), strconv.Itoa(s.Priority),

@@ -62,12 +62,12 @@ func (p *program) eventIDs(l []apiv1.Emission) {
 
 func (p *program) printEmissions(l []apiv1.Emission) {
 	header := []string{"position", "event", "topic", "sink", "state", "attempts", "occurred", "last failure"}
-	list(p, l, "No such emissions.", header, func(e apiv1.Emission) []string {
+	list(p, l, columns{none: "No such emissions.", names: header, spare: "topic"}, func(e apiv1.Emission) []string {
 		return []string{
 			strconv.FormatInt(e.Position, 10), e.EventUUID, e.Topic, e.Sink, e.State, strconv.Itoa(e.Attempts),
 			at(&e.OccurredAt), orDash(or(e.LastError, "")),
 		}
-	}, "topic")
+	})
 }
 
 func (p *program) emissionCommand() *cobra.Command {
@@ -123,7 +123,7 @@ const maxSinkCount = 10_000
 func (p *program) printSinks(l []apiv1.Sink) {
 	number := func(n int64) string { return atLeast(int(n), n >= maxSinkCount) }
 	header := []string{"sink", "status", "pending", "oldest", "set aside", "last success", "failing since", "last failure"}
-	list(p, l, "No sinks: events are stored and sent nowhere.", header, func(s apiv1.Sink) []string {
+	list(p, l, columns{none: "No sinks: events are stored and sent nowhere.", names: header}, func(s apiv1.Sink) []string {
 		return []string{
 			s.Sink, s.Status, number(s.Pending), orDash(at(s.OldestPending)), number(s.SetAside), orDash(at(s.LastSuccessAt)),
 			orDash(at(s.FailingSince)), orDash(or(s.LastError, "")),

@@ -201,7 +201,7 @@ func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
 		return
 	}
 	fmt.Fprintf(p.out, "\n  Steps now:\n\n")
-	list(p, steps, "No steps.", []string{"step", "state", "attempts", "error"}, func(s apiv1.Step) []string {
+	list(p, steps, columns{none: "No steps.", names: []string{"step", "state", "attempts", "error"}}, func(s apiv1.Step) []string {
 		return []string{s.Name, s.CurrentState, attempts(s), failureText(s.Error)}
 	})
 }

@@ -85,7 +85,7 @@ func (p *program) auditListCommand() *cobra.Command {
 		return api.Audit(ctx, q)
 	}, func(l apiv1.AuditList) {
 		header := []string{"number", "at", "actor", "action", "subject", "detail"}
-		list(p, l.Events, "Nothing in the audit log.", header, func(e apiv1.AuditEvent) []string {
+		list(p, l.Events, columns{none: "Nothing in the audit log.", names: header}, func(e apiv1.AuditEvent) []string {
 			return []string{strconv.FormatInt(e.AuditID, 10), at(&e.CreatedAt), e.Actor, e.Action, e.Subject, short(compact(e.Data), maxCell)}
 		})
 		p.goesOn(l.Pagination)

@@ -43,7 +43,7 @@ func (p *program) tasksCommand() *cobra.Command {
 		if quiet {
 			ids(p, l.Tasks, func(t apiv1.Task) string { return t.TaskUUID })
 		} else {
-			list(p, l.Tasks, "No tasks.", []string{"task", "template", "version", "state", "steps", "dead letter", "created"}, func(t apiv1.Task) []string {
+			list(p, l.Tasks, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "steps", "dead letter", "created"}}, func(t apiv1.Task) []string {
 				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, t.Status, progress(t), or(t.DeadLetterReason, "-"), at(&t.CreatedAt)}
 			})
 		}
@@ -93,7 +93,7 @@ func (p *program) printTask(t apiv1.Task) {
 		return
 	}
 	fmt.Fprintln(p.out)
-	list(p, t.Steps, "", []string{"step", "uuid", "state", "attempts", "last failure"}, func(s apiv1.Step) []string {
+	list(p, t.Steps, columns{none: "", names: []string{"step", "uuid", "state", "attempts", "last failure"}}, func(s apiv1.Step) []string {
 		return []string{s.Name, s.StepUUID, s.CurrentState, attempts(s), failureText(s.Error)}
 	})
 }
@@ -136,7 +136,7 @@ func (p *program) transitionsCommand() *cobra.Command {
 		}
 		return api.StepTransitions(ctx, a.id[0], id, page)
 	}, func(l []apiv1.Transition) {
-		list(p, l, "No transitions.", []string{"time", "from", "to", "event", "attempt", "actor", "reason"}, func(t apiv1.Transition) []string {
+		list(p, l, columns{none: "No transitions.", names: []string{"time", "from", "to", "event", "attempt", "actor", "reason"}}, func(t apiv1.Transition) []string {
 			attempt := "-"
 			if t.Attempt != nil {
 				attempt = strconv.Itoa(*t.Attempt)

@@ -72,7 +72,7 @@ func (p *program) templatesCommand() *cobra.Command {
 		return api.Templates(ctx, namespace, page)
 	}, func(l apiv1.TemplateList) {
 		header := []string{"namespace", "name", "version", "steps", "registered", "description"}
-		list(p, l.Templates, "No templates.", header, func(t apiv1.Template) []string {
+		list(p, l.Templates, columns{none: "No templates.", names: header}, func(t apiv1.Template) []string {
 			return []string{t.Namespace, t.Name, t.Version, strconv.Itoa(t.StepCount), at(&t.CreatedAt), t.Description}
 		})
 		p.more(l.Pagination)

@@ -49,7 +49,7 @@ func (p *program) workersCommand() *cobra.Command {
 
 func (p *program) printWorkers(l apiv1.WorkerList) {
 	header := []string{"worker", "name", "health", "busy", "namespaces", "handlers", "version", "last heartbeat"}
-	list(p, l.Workers, "No workers.", header, func(w apiv1.Worker) []string {
+	list(p, l.Workers, columns{none: "No workers.", names: header}, func(w apiv1.Worker) []string {
 		return []string{
 			w.WorkerUUID, w.Name, w.Health, fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency),
 			strings.Join(w.Namespaces, ","), strconv.Itoa(len(w.Handlers)), w.Version, at(&w.LastHeartbeatAt),
@@ -125,7 +125,7 @@ failed; they go back into the queue by themselves once a worker for them is live
 
 func (p *program) printQueues(l []apiv1.Queue) {
 	header := []string{"namespace", "handler", "queued", "awaiting", "live workers", "oldest", "expires"}
-	list(p, l, "Nothing waits for a worker.", header, func(q apiv1.Queue) []string {
+	list(p, l, columns{none: "Nothing waits for a worker.", names: header}, func(q apiv1.Queue) []string {
 		workers := strconv.Itoa(q.LiveWorkers)
 		if q.Unserved {
 			workers = "none"
