@@ -109,13 +109,14 @@ var emissionEffects = map[string]func(*keyTest){
 		r.wait(1)
 	},
 	"emission.webhook.concurrency": func(k *keyTest) {
-		r := k.receiver("emission.webhook.url", nil)
-		r.beside = 300 * time.Millisecond
+		r := k.receiver("emission.webhook.url", func(http.ResponseWriter, *http.Request) {
+			time.Sleep(300 * time.Millisecond) //nolint:forbidigo // so that others come, if they may
+		})
 		k.set("1")
 		k.investigate(4)
 		r.wait(4)
-		if r.most != 1 {
-			k.Errorf("%d events were posted at once", r.most)
+		if most := r.mostAtOnce(); most != 1 {
+			k.Errorf("%d events were posted at once", most)
 		}
 	},
 	"emission.rabbitmq.url": func(k *keyTest) {
@@ -144,8 +145,7 @@ type posted struct {
 // A receiver of events by HTTP.
 type receiver struct {
 	*testing.T
-	url    string
-	beside time.Duration // for which each request waits for others
+	url string
 
 	mu   sync.Mutex
 	got  []posted
@@ -173,7 +173,6 @@ func (k *keyTest) receiver(key string, answer http.HandlerFunc) *receiver {
 			r.now--
 			r.mu.Unlock()
 		}()
-		time.Sleep(r.beside) //nolint:forbidigo // so that others come, if they may
 		if answer != nil {
 			answer(w, q)
 		}
@@ -189,6 +188,13 @@ func (k *keyTest) receiver(key string, answer http.HandlerFunc) *receiver {
 		k.also("emission.sinks", k.key.Default)
 	}
 	return r
+}
+
+// mostAtOnce returns how many requests were under way at the same time.
+func (r *receiver) mostAtOnce() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
 }
 
 // wait returns the requests once there are so many.

@@ -67,7 +67,7 @@ func bannedWords(t *testing.T) []bannedWord {
 		t.Fatal(err)
 	}
 	var list []bannedWord
-	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		pattern, instead, ok := strings.Cut(line, "\t")
 		switch {
 		case strings.HasPrefix(line, "#"):
