@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -241,7 +242,10 @@ func drainedByOperator(t *testing.T, e *engine.Engine, db *postgres.DB, surface 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := worker.New(surface, worker.Options{Namespaces: []string{"n"}, DrainTimeout: 300 * time.Millisecond})
+	w := worker.New(surface, worker.Options{
+		Namespaces: []string{"n"}, DrainTimeout: 300 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
 	began, mayEnd := make(chan struct{}, 2), make(chan struct{})
 	w.HandleRaw("long", func(context.Context, *worker.Call) (json.RawMessage, error) {
 		began <- struct{}{}

@@ -88,6 +88,7 @@ func testEmission(t *testing.T) {
 	to.answers(http.StatusInternalServerError)
 	s.create("charge_card", "error")
 	s.awaitNumber(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.emit_failed'`)
+	s.awaitNumber(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL`)
 	said := s.run("emission.md", map[string]func(){
 		"A sink is down": func() { s.create("refund_card", "error") },
 		"Measure the retry envelope": func() {

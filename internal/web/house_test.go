@@ -231,13 +231,13 @@ func (h *house) fillQueue(count int) {
 		SELECT i.task, i.step, s.name, s.step_type, s.namespace, s.handler, 0, s.state, s.state_since, '{}', '{}', 0, s.attempts, s.max_attempts, s.retryable, s.backoff,
 			s.backoff_base_ms, s.max_backoff_ms, s.backoff_jitter, s.created_at, s.updated_at, s.error
 		FROM ids i, step s`, count)
-	for opened := 1; opened < count; opened += 1000 { // all at once may take longer than a statement may
+	for opened := 1; opened < count; opened += 250 { // all at once may take longer than a statement may
 		h.exec(`
 			SELECT count(tasker.create_dlq_entry(s.task_uuid, 'max_retries_exceeded', 'permanent_failure', 'inline', 'steps_in_process', s.state_since, s.step_uuid))
 			FROM (
 				SELECT * FROM tasker.workflow_steps s
 				WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid)
-				LIMIT 1000
+				LIMIT 250
 			) s`)
 	}
 	h.exec(`VACUUM ANALYZE tasker.tasks_dlq`)
