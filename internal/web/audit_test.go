@@ -38,7 +38,7 @@ func TestTheAuditLog(t *testing.T) {
 	}
 	for _, action := range []string{"a\x00b", "\xff"} {
 		r := h.get("/ui/audit?action=" + url.QueryEscape(action))
-		if h.sees(r, "has a NUL or is not valid UTF-8"); r.status != http.StatusBadRequest {
+		if h.sees(r, "must be valid UTF-8 without NUL"); r.status != http.StatusBadRequest {
 			t.Errorf("%q: %d", action, r.status)
 		}
 	}
@@ -75,12 +75,12 @@ func TestAuditRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	for query, want := range map[string]string{
-		"action=" + strings.Repeat("x", 129): "Action has at most 128 bytes",
-		"before=x":                           "Before must be a number",
-		"before=0":                           "Before must be a number from 1",
-		"before=-1":                          "Before must be a number",
-		"before=9007199254740993":            "Before must be a number",
-		"before=99999999999999999999":        "Before must be a number",
+		"action=" + strings.Repeat("x", 129): "up to 128 bytes",
+		"before=x":                           "Invalid before",
+		"before=0":                           "must be a number from 1",
+		"before=-1":                          "Invalid before",
+		"before=9007199254740993":            "Invalid before",
+		"before=99999999999999999999":        "Invalid before",
 	} {
 		h.refused(h.get("/ui/audit?"+query), http.StatusBadRequest, want)
 	}

@@ -1,25 +1,14 @@
 package web
 
 import (
-	"cmp"
 	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/postgres"
 )
-
-func (s *server) emissionRoutes() []route {
-	return []route{
-		{http.MethodGet, "/emissions", s.emissions},
-		{http.MethodGet, "/emissions/{event}", s.emission},
-		{http.MethodGet, "/emissions/{event}/re-emit", s.askReEmit},
-		{http.MethodPost, "/emissions/{event}/re-emit", s.reEmit},
-	}
-}
 
 // maxCounted is how many events of a sink are counted.
 const maxCounted = 10_000
@@ -46,38 +35,33 @@ type sinkLine struct {
 // MaxCounted is where counting ends.
 func (sinkLine) MaxCounted() int64 { return maxCounted }
 
-func (s *server) emissions(x *exchange) (*view, error) {
-	p := emissionsPage{States: tasker.EmissionStates()}
-	var err error
-	if p.Names, err = s.DB.Sinks(x.Context()); err != nil {
-		return nil, err
-	}
-	if p.Sink, err = choice(x, "sink", p.Names); err != nil {
-		return nil, err
-	}
-	if p.State, err = choice(x, "state", p.States); err != nil {
-		return nil, err
-	}
-	if p.Before, err = x.position("before"); err != nil {
-		return nil, err
-	}
-	if p.Sinks, err = s.sinkLines(x, p.Names); err != nil {
-		return nil, err
-	}
-	list, more, err := s.DB.Emissions(x.Context(), tasker.EmissionFilter{Sink: p.Sink, State: p.State, Before: p.Before, Limit: pageRows})
+func (s *server) emissions(req *request) (*view, error) {
+	names, err := s.DB.Sinks(req.Context())
 	if err != nil {
 		return nil, err
 	}
-	p.List = list
-	if more {
-		p.Pager = x.goesOn(list[len(list)-1].Position)
+	q := req.query()
+	p := emissionsPage{Names: names, States: tasker.EmissionStates()}
+	p.Sink, p.State, p.Before = choice(q, "sink", names), choice(q, "state", p.States), q.before()
+	if q.err != nil {
+		return nil, q.err
+	}
+	if p.Sinks, err = s.sinkLines(req, names); err != nil {
+		return nil, err
+	}
+	list, more, err := s.DB.Emissions(req.Context(), tasker.EmissionFilter{Sink: p.Sink, State: p.State, Before: p.Before, Limit: pageRows})
+	if err != nil {
+		return nil, err
+	}
+	if p.List = list; more {
+		p.Pager = req.pagerBefore(list[len(list)-1].Position)
 	}
 	return &view{page: "emissions", title: "Emissions", nav: "Emissions", live: true, body: p}, nil
 }
 
 // sinkLines says how these sinks are.
-func (s *server) sinkLines(x *exchange, names []string) ([]sinkLine, error) {
-	states, err := s.DB.SinkStates(x.Context(), names, maxCounted)
+func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
+	states, err := s.DB.SinkStates(req.Context(), names, maxCounted)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +81,8 @@ type emissionPage struct {
 	Emissions []tasker.Emission
 }
 
-func (s *server) emission(x *exchange) (*view, error) {
-	p, err := s.emitted(x)
+func (s *server) emission(req *request) (*view, error) {
+	p, err := s.emitted(req)
 	if err != nil {
 		return nil, err
 	}
@@ -106,62 +90,59 @@ func (s *server) emission(x *exchange) (*view, error) {
 }
 
 // emitted reads the event that the path names.
-func (s *server) emitted(x *exchange) (p emissionPage, err error) {
-	id, err := x.id("event")
+func (s *server) emitted(req *request) (p emissionPage, err error) {
+	id, err := req.id("event")
 	if err != nil {
 		return p, err
 	}
-	if p.Event, err = s.DB.Event(x.Context(), id); err != nil {
+	if p.Event, err = s.DB.Event(req.Context(), id); err != nil {
 		return p, err
 	}
-	p.Emissions, err = s.DB.EmissionsOf(x.Context(), id)
+	p.Emissions, err = s.DB.EmissionsOf(req.Context(), id)
 	return p, err
 }
 
-// reEmitPage is the form that has an event sent again.
-type reEmitPage struct {
+// A reEmitForm sends an event again.
+type reEmitForm struct {
+	*server
+	form
 	emissionPage
-	Sinks     []chosenSink
-	Reason    string
-	Problem   string
-	Elsewhere command
+	Sinks []chosenSink
 }
 
-// A chosenSink is one that can be chosen.
+// A chosenSink is a sink to choose.
 type chosenSink struct {
 	Name   string
 	State  tasker.EmissionState // empty: the event was never meant for it
 	Chosen bool
 }
 
-func (s *server) askReEmit(x *exchange) (*view, error) {
-	if err := s.mayChange(); err != nil {
-		return nil, err
-	}
-	e, err := s.emitted(x)
+func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
+	e, err := s.emitted(req)
 	if err != nil {
 		return nil, err
 	}
-	return s.reEmitForm(x, e, nil)
-}
-
-// reEmitForm shows the form with what was typed, and why it was refused.
-func (s *server) reEmitForm(x *exchange, e emissionPage, refused error) (*view, error) {
-	names, err := s.DB.Sinks(x.Context())
+	names, err := s.DB.Sinks(req.Context())
 	if err != nil {
 		return nil, err
 	}
-	p := reEmitPage{emissionPage: e, Reason: x.PostFormValue("reason")}
-	v := &view{page: "re-emit", title: "Send an event again", nav: "Emissions"}
-	if refused != nil {
-		p.Problem, v.status = messageOf(refused), apiv1.Status(tasker.CodeOf(refused))
+	f := form{page: "re-emit", title: "Send event " + e.Topic + " again", nav: "Emissions", Button: "Send again", Back: Root + "/emissions/" + e.UUID.String()}
+	p := &reEmitForm{server: s, form: req.formOf(f), emissionPage: e}
+	if len(names) == 0 {
+		p.Refused = "Events are sent nowhere: no server was configured with a sink yet (emission.sinks)."
 	}
+	actor, reason := p.placeholders()
+	ctl := []string{"dlq", "re-emit", e.UUID.String(), "--reason", reason, "--actor", actor}
+	body := apiv1.ReEmit{EventUUID: new(e.UUID.String()), Actor: actor, Reason: reason}
 	for _, name := range names {
-		p.Sinks = append(p.Sinks, chooseSink(name, e.Emissions, refused != nil, x.PostForm["sinks"]))
+		c := chooseSink(name, e.Emissions, req.Method == http.MethodPost, req.PostForm["sinks"])
+		if p.Sinks = append(p.Sinks, c); c.Chosen {
+			body.Sinks = append(body.Sinks, name)
+			ctl = append(ctl, "--sink", name)
+		}
 	}
-	p.Elsewhere = reEmitCommand(x, e.UUID.String(), p)
-	v.body = p
-	return v, nil
+	p.Command = commandOf(req, ctl, http.MethodPost, "/v1/dlq/emissions/re-emit", body)
+	return p, nil
 }
 
 // chooseSink is a sink as somebody left it; at first those are chosen that have not
@@ -181,61 +162,48 @@ func chooseSink(name string, list []tasker.Emission, sent bool, chosen []string)
 	return c
 }
 
-// reEmitCommand is the same from a terminal, to the sinks that are chosen.
-func reEmitCommand(x *exchange, event string, p reEmitPage) command {
-	reason, actor := cmp.Or(strings.TrimSpace(p.Reason), "the receiver takes it now"), cmp.Or(x.actor, "your name")
-	words := []string{"dlq", "re-emit", event, "--reason", reason, "--actor", actor}
-	req := apiv1.ReEmit{EventUUID: &event, Actor: actor, Reason: reason}
-	for _, c := range p.Sinks {
-		if c.Chosen {
-			req.Sinks = append(req.Sinks, c.Name)
-			words = append(words, "--sink", c.Name)
-		}
-	}
-	return commandOf(x, words, http.MethodPost, "/v1/dlq/emissions/re-emit", req)
-}
-
-func (s *server) reEmit(x *exchange) (*view, error) {
-	e, err := s.emitted(x)
-	if err != nil {
+func (p *reEmitForm) do(req *request) (*view, error) {
+	if err := p.check(req, maxReason); err != nil {
 		return nil, err
 	}
-	sinks, err := s.sendAgain(x, e.Event)
-	if err != nil && tasker.CodeOf(err) != tasker.Internal {
-		return s.reEmitForm(x, e, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &view{next: Root + "/emissions/" + e.UUID.String(), note: "The event will be sent again, to " + strings.Join(sinks, ", ") + "."}, nil
-}
-
-// sendAgain has an event sent again to the sinks that the form names.
-func (s *server) sendAgain(x *exchange, e tasker.Event) ([]string, error) {
-	actor, err := x.actorOf()
-	if err != nil {
-		return nil, err
-	}
-	reason := strings.TrimSpace(x.PostFormValue("reason"))
-	if reason == "" || utf8.RuneCountInString(reason) > maxReason || !utf8.ValidString(reason) || strings.ContainsRune(reason, 0) {
-		return nil, tasker.Errorf(tasker.Invalid, "say why, in up to %d characters: it is kept in the audit log", maxReason)
-	}
-	known, err := s.DB.Sinks(x.Context())
-	if err != nil {
-		return nil, err
-	}
-	if len(known) == 0 {
-		return nil, tasker.Errorf(tasker.Conflict, "events are sent nowhere: no server was configured with a sink yet (emission.sinks)")
-	}
-	sinks := slices.Compact(slices.Sorted(slices.Values(x.PostForm["sinks"])))
+	sinks := slices.Compact(slices.Sorted(slices.Values(req.PostForm["sinks"])))
 	if len(sinks) == 0 {
 		return nil, tasker.Errorf(tasker.Invalid, "choose at least one sink")
 	}
 	for _, name := range sinks {
-		if !slices.Contains(known, name) {
+		if !slices.ContainsFunc(p.Sinks, func(c chosenSink) bool { return c.Name == name }) {
 			return nil, tasker.Errorf(tasker.Invalid, "there is no sink %q", clip(name, 40))
 		}
 	}
-	_, err = s.DB.ReEmit(x.Context(), postgres.ReEmission{Sinks: sinks, Of: postgres.Span{From: e.Position, To: e.Position}, By: postgres.Operator{Actor: actor, Reason: reason}}, 1)
-	return sinks, err
+	_, err := p.DB.ReEmit(req.Context(), postgres.ReEmission{
+		Sinks: sinks, Of: postgres.Span{From: p.Position, To: p.Position}, By: postgres.Operator{Actor: p.Actor, Reason: p.Reason},
+	}, 1)
+	return &view{next: p.Back, note: "The event will be sent again, to " + strings.Join(sinks, ", ") + "."}, err
+}
+
+// auditPage is what happened to Tasker itself, the newest first.
+type auditPage struct {
+	Action string // empty means any
+	Events []tasker.AuditEvent
+	Pager  pager
+}
+
+// maxAction bounds what is looked for; no action has a longer name.
+const maxAction = 128
+
+func (s *server) audit(req *request) (*view, error) {
+	q := req.query()
+	p := auditPage{Action: q.text("action", maxAction)}
+	before := q.before()
+	if q.err != nil {
+		return nil, q.err
+	}
+	list, more, err := s.DB.AuditEvents(req.Context(), p.Action, before, pageRows)
+	if err != nil {
+		return nil, err
+	}
+	if p.Events = list; more {
+		p.Pager = req.pagerBefore(list[len(list)-1].ID)
+	}
+	return &view{page: "audit", title: "Audit log", nav: "Emissions", body: p}, nil
 }

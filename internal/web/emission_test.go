@@ -151,8 +151,8 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	h.sinks("log")
 	e := h.investigated(1, "log")[0]
 	for query, want := range map[string]string{
-		"sink=mail": "Sink is none of", "sink=LOG": "Sink is none of", "state=lost": "State is none of", "before=x": "Before must be a number",
-		"before=0": "Before must be a number from 1", "before=-1": "Before must be a number", "before=9007199254740993": "Before must be a number",
+		"sink=mail": "Invalid sink", "sink=LOG": "Invalid sink", "state=lost": "Invalid state", "before=x": "Invalid before",
+		"before=0": "must be a number from 1", "before=-1": "Invalid before", "before=9007199254740993": "Invalid before",
 	} {
 		h.refused(h.get("/ui/emissions?"+query), http.StatusBadRequest, want)
 	}
@@ -160,10 +160,10 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	for _, path := range []string{nobody, nobody + "/re-emit"} {
 		h.refused(h.get(path), http.StatusNotFound, "There is no event")
 	}
-	h.refused(h.get("/ui/emissions/7"), http.StatusNotFound, "is no id")
-	h.refused(h.get("/ui/emissions/7/re-emit"), http.StatusNotFound, "is no id")
+	h.refused(h.get("/ui/emissions/7"), http.StatusNotFound, "must be a UUID")
+	h.refused(h.get("/ui/emissions/7/re-emit"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.sendAgain(nobody+"/re-emit", "ann", "x", "log"), http.StatusNotFound, "There is no event")
-	h.refused(h.sendAgain("/ui/emissions/7/re-emit", "ann", "x", "log"), http.StatusNotFound, "is no id")
+	h.refused(h.sendAgain("/ui/emissions/7/re-emit", "ann", "x", "log"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.post(eventPath(e)), http.StatusNotFound, "no such page")
 
 	h.db.Close()
@@ -192,11 +192,11 @@ func TestAnEventOfBeforeThereWasASink(t *testing.T) {
 	e := h.investigated(1)[0]
 	h.sees(h.get(eventPath(e)), "It was sent nowhere")
 	r := h.get(eventPath(e) + "/re-emit")
-	h.sees(r, "There is no sink", "emission.sinks")
+	h.sees(r, "Events are sent nowhere", "emission.sinks")
 	h.lacks(r, "<button>Send again", "tasker-ctl")
 	h.refused(h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"), http.StatusConflict, "Events are sent nowhere")
 	h.sinks("log")
-	h.sees(h.get(eventPath(e)+"/re-emit"), `value="log" checked>`, "was never to get it")
+	h.sees(h.get(eventPath(e)+"/re-emit"), `value="log" checked>`, "was not sent there")
 	h.sees(h.sendAgain(eventPath(e)+"/re-emit", "ann", "told late", "log"), "The event will be sent again, to log.")
 	if got := h.state(e, "log"); got != tasker.EmissionPending {
 		t.Errorf("it is %q at the sink", got)
@@ -259,13 +259,13 @@ func TestSendingAgainThatIsRefused(t *testing.T) {
 		sinks               []string
 		says                string
 	}{
-		{"nobody", " ", "<b>why</b>", []string{"log"}, "Say who you are"},
+		{"nobody", " ", "<b>why</b>", []string{"log"}, "Give your name"},
 		{"a name of two lines", "a\nb", "why", []string{"log"}, "on one line"},
 		{"too long a name", strings.Repeat("x", 256), "why", []string{"log"}, "up to 255 bytes"},
-		{"no reason", "ann", " ", []string{"log"}, "Say why"},
-		{"too long a reason", "ann", strings.Repeat("ö", 2001), []string{"log"}, "up to 2000 characters"},
-		{"a reason with a NUL", "ann", "a\x00b", []string{"log"}, "Say why"},
-		{"a reason that is no text", "ann", "a\xffb", []string{"log"}, "Say why"},
+		{"no reason", "ann", " ", []string{"log"}, "Give a reason"},
+		{"too long a reason", "ann", strings.Repeat("ö", 2001), []string{"log"}, "2001 characters; 2000 is the limit"},
+		{"a reason with a NUL", "ann", "a\x00b", []string{"log"}, "NUL"},
+		{"a reason that is not text", "ann", "a\xffb", []string{"log"}, "not valid UTF-8"},
 		{"no sink", "ann", "why", nil, "Choose at least one sink"},
 		{"an empty sink", "ann", "why", []string{""}, "There is no sink"},
 		{"an unknown sink", "ann", "why", []string{"log", "<i>mail</i>"}, "There is no sink &#34;&lt;i&gt;mail&lt;/i&gt;&#34;"},
@@ -358,7 +358,7 @@ func TestSendingAgainFromATerminal(t *testing.T) {
 	cli, curl = h.calls(h.get(path))
 	h.ctl(cli)
 	h.curl(curl)
-	if got := h.reEmitted(); len(got) != 5 || got[0] != got[1] || !strings.Contains(got[0], "the receiver takes it now") {
+	if got := h.reEmitted(); len(got) != 5 || got[0] != got[1] || !strings.Contains(got[0], "reason\": \"why") {
 		t.Errorf("on record is %q", got)
 	}
 }
@@ -393,7 +393,7 @@ func TestEmissionsInABrowser(t *testing.T) {
 	tab.Follow(`a[href="/ui/emissions?sink=webhook&state=set_aside"]`)
 	tab.Until(`document.querySelectorAll("[data-row]").length === 4`)
 	tab.Follow("tr[data-row] a")
-	tab.Sees("What the sinks are told")
+	tab.Sees("What the sinks receive")
 	tab.Accessible()
 	tab.Picture("emission-light")
 	tab.Dark(true)
@@ -412,7 +412,7 @@ func TestEmissionsInABrowser(t *testing.T) {
 	tab.Dark(false)
 	tab.Accessible()
 	tab.Picture("re-emit-light")
-	tab.Click("input[value=rabbitmq]") // it was never to get it, and stays without
+	tab.Click("input[value=rabbitmq]") // it was not sent there, and stays without
 	tab.Type("#reason", "the receiver knows it now")
 	tab.Type("#actor", "Ann")
 	tab.Follow("main form button")

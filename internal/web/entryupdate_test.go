@@ -70,11 +70,11 @@ func TestWhatIsWrongWithAnUpdateIsSaid(t *testing.T) {
 		says   string
 	}{
 		{[]string{"actor=ann"}, "Nothing would change"},
-		{[]string{"notes=x"}, "Say who you are"},
+		{[]string{"notes=x"}, "Give your name"},
 		{[]string{"actor=ann", "status=manually_resolved"}, "Say in the notes what was found"},
 		{[]string{"actor=ann", "status=exploded", "notes=x"}, "resolution_status"},
 		{[]string{"actor=ann", "notes=" + strings.Repeat("x", 20_001)}, "20000 is the limit"},
-		{[]string{"actor=ann", "assignee=" + strings.Repeat("x", 256)}, "longer than 255"},
+		{[]string{"actor=ann", "assignee=" + strings.Repeat("x", 256)}, "Invalid assignee"},
 		{[]string{"actor=ann", "notes=x", "seen=yesterday"}, "open it again"},
 	} {
 		st.shows(st.post(path, append([]string{"seen=" + st.seen()}, tt.fields...)...), http.StatusBadRequest, tt.says)
@@ -115,7 +115,7 @@ func TestAnInvestigationIsTakenByKeys(t *testing.T) {
 	st := newStuck(t)
 	tab := st.open(st.page())
 	tab.KeysAway("o")
-	tab.Sees("Say who you are")
+	tab.Sees("Give your name")
 	pictures(tab, "own")
 	tab.Type("#actor", "ann")
 	tab.KeysAway("\r")

@@ -3,9 +3,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -15,18 +12,13 @@ import (
 
 // How much of a history a page shows.
 const (
-	shownMoves    = 100 // of a task
-	openMoves     = 8   // of them at once
-	readMoves     = 400 // of a step
+	shownChanges  = 100 // state changes of a task
+	openChanges   = 8   // of them at once
+	readChanges   = 400 // state changes of a step
 	shownAttempts = 5
-	shownKin      = 5
-	shownError    = 200       // characters, in a list
-	shownDoc      = 256 << 10 // bytes of a document; who wants a larger one asks the API
+	shownRelated  = 5
+	shownError    = 200 // characters, in a list
 )
-
-func (s *server) investigationRoutes() []route {
-	return []route{{http.MethodGet, "/investigations/{id}", s.investigation}}
-}
 
 func entryPath(id tasker.ID) string { return Root + "/investigations/" + id.String() }
 
@@ -48,58 +40,29 @@ type investigationPage struct {
 	Stuck        string     // why nothing can be done to its steps
 	Failed       *tasker.Step
 	Attempts     []attempt // newest first
-	Earlier      []attempt
+	EarlierTries []attempt
 	Compared     comparison
-	Kin          tasker.Kin // other investigations of the same case
-	Moves        []move     // newest first
-	EarlierMoves []move
-	MoreMoves    int                  // all that are shown, when there are more of them
+	Related      tasker.Kin    // other investigations of the same case
+	Changes      []historyLine // of the task's state, newest first
+	Earlier      []historyLine
+	More         int                  // how many are shown, when there are more of them
 	History      []tasker.EntryChange // newest first
-	Thresholds   json.RawMessage
-	Template     json.RawMessage
-	Snapshot     json.RawMessage
-	TooLarge     int    // KiB of a snapshot that is not shown
+	Documents    []document
 	Hidden       string // why the evidence is not complete
 	Incomplete   string // why it has only the facts
 }
 
-// A stepRow is a step as it is now, with what can be done to it.
-type stepRow struct {
-	tasker.Step
-	Failure string
-	Links   []stepLink
-}
-
-// Waits says what the step waits for, if it has not ended.
-func (r stepRow) Waits() string {
-	switch s := r.Step; {
-	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
-		return fmt.Sprintf("waits for %d of %d steps before it", s.TotalParents-s.CompletedParents, s.TotalParents)
-	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
-		return "waits for an answer from outside"
-	case s.State == tasker.StepEnqueued:
-		return "waits for a worker with handler " + s.Handler
-	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
-		return "in the hands of worker " + short(*s.WorkerUUID)
-	default:
-		return ""
-	}
-}
-
-// A stepLink leads to an action on a step.
-type stepLink struct{ Name, Href, Key, Does string }
-
-func (s *server) investigation(x *exchange) (*view, error) {
-	id, err := x.id("id")
+func (s *server) investigation(req *request) (*view, error) {
+	id, err := req.id("id")
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.investigationOf(x.Context(), id)
+	p, err := s.investigationOf(req.Context(), id)
 	if err != nil {
 		return nil, err
 	}
 	return &view{
-		page: "investigation", title: p.Task.Namespace + "/" + p.Task.Name + ": " + p.Cause.Label, nav: "Queue", live: true, body: p,
+		page: "investigation", title: p.Task.Namespace + "/" + p.Task.Name + ": " + p.Cause.Label, nav: navInvestigations, live: true, body: p,
 	}, nil
 }
 
@@ -121,64 +84,48 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 		return nil, err
 	}
 	then := readSnapshot(e.Snapshot)
-	failed := inNeed(e)
+	failed := failedStep(e)
 	p := &investigationPage{
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
 		Other: failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
 		Story: story(evidence{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
 		Graph:    drawGraph(steps, failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
-		Compared: compare(then, task, steps), Thresholds: then.Thresholds, Template: then.Template, Hidden: then.RedactionFailed,
+		Compared: compare(then, task, steps), Hidden: then.RedactionFailed,
 		Incomplete: then.SnapshotFailed,
 	}
-	p.Snapshot = e.Snapshot
-	if len(e.Snapshot) > shownDoc {
-		p.Snapshot, p.Template, p.TooLarge = nil, nil, len(e.Snapshot)>>10
+	whole := "/v1/dlq/entry/" + e.UUID.String()
+	p.Documents = []document{
+		documentOf("Thresholds, in minutes", then.Thresholds, maxShown, whole), documentOf("Template", then.Template, maxContext, whole),
+		documentOf("Metadata", e.Metadata, maxShown, whole), documentOf("The whole evidence", e.Snapshot, maxShown, whole),
 	}
-	if p.Kin, err = s.DB.Kin(ctx, e.UUID, shownKin); err != nil {
+	if p.Related, err = s.DB.Kin(ctx, e.UUID, shownRelated); err != nil {
 		return nil, err
 	}
 	p.History = slices.Clone(e.History)
 	slices.Reverse(p.History)
-	moves, more, err := s.DB.NewestTaskTransitions(ctx, task.UUID, shownMoves)
+	moves, more, err := s.DB.NewestTaskTransitions(ctx, task.UUID, shownChanges)
 	if err != nil {
 		return nil, err
 	}
 	if more {
-		p.MoreMoves = len(moves)
+		p.More = len(moves)
 	}
-	n := min(len(moves), openMoves)
-	p.Moves, p.EarlierMoves = movesOf(moves)[:n], movesOf(moves)[n:]
+	n := min(len(moves), openChanges)
+	lines := historyLines(moves, steps)
+	p.Changes, p.Earlier = lines[:n], lines[n:]
 	if err := s.addSteps(ctx, p, steps); err != nil {
 		return nil, err
 	}
 	return p, s.addAttempts(ctx, p, steps)
 }
 
-// inNeed is the step that keeps the task of an open investigation from going on.
-func inNeed(e tasker.Entry) *tasker.ID {
+// failedStep returns the step that keeps the task of an open investigation from
+// progressing.
+func failedStep(e tasker.Entry) *tasker.ID {
 	if e.FailedStep == nil {
 		return nil
 	}
 	return &e.FailedStep.UUID
-}
-
-// A move is a move of the task, with how long it had stood where it came from.
-type move struct {
-	tasker.Transition
-	Stood string // empty when that is not known, or was no time at all
-}
-
-func movesOf(list []tasker.Transition) []move {
-	moves := make([]move, len(list))
-	for i, t := range list {
-		moves[i].Transition = t
-		if i+1 < len(list) {
-			if d := t.CreatedAt.Sub(list[i+1].CreatedAt); d >= time.Second {
-				moves[i].Stood = length(d)
-			}
-		}
-	}
-	return moves
 }
 
 // addSteps adds the steps as they are now, and the actions that are possible.
@@ -187,36 +134,14 @@ func (s *server) addSteps(ctx context.Context, p *investigationPage, steps []tas
 	if p.Stuck, err = s.unrepairable(ctx, p.Task); err != nil {
 		return err
 	}
-	about := cmp.Or(inNeed(p.Entry), p.Entry.StepUUID)
-	for _, st := range steps {
-		row := stepRow{Step: st, Failure: clip(failureOf(st.Error).Message, shownError)}
-		if p.Stuck == "" && !s.ReadOnly {
-			row.Links = stepLinks(st, &p.Entry.UUID)
+	about := cmp.Or(failedStep(p.Entry), p.Entry.StepUUID)
+	p.Steps = stepRows(steps, p.Stuck == "" && !s.ReadOnly, &p.Entry.UUID)
+	for i, row := range p.Steps {
+		if about != nil && row.UUID == *about {
+			p.Failed, p.Verbs = &p.Steps[i].Step, row.Actions
 		}
-		if about != nil && st.UUID == *about {
-			p.Failed, p.Verbs = &row.Step, row.Links
-		}
-		p.Steps = append(p.Steps, row)
 	}
 	return nil
-}
-
-// stepLinks are the actions that the state of a step allows; back is the
-// investigation to return to, if it is not the task.
-func stepLinks(st tasker.Step, back *tasker.ID) []stepLink {
-	var links []stepLink
-	query := ""
-	if back != nil {
-		query = "?entry=" + back.String()
-	}
-	for _, v := range stepVerbs {
-		if v.allowed(st.State) {
-			links = append(links, stepLink{
-				Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + query,
-			})
-		}
-	}
-	return links
 }
 
 // addAttempts adds what the history tells of the step that failed.
@@ -224,13 +149,13 @@ func (s *server) addAttempts(ctx context.Context, p *investigationPage, steps []
 	if p.Failed == nil {
 		return nil
 	}
-	moves, _, err := s.DB.NewestStepTransitions(ctx, p.Task.UUID, p.Failed.UUID, readMoves)
+	moves, _, err := s.DB.NewestStepTransitions(ctx, p.Task.UUID, p.Failed.UUID, readChanges)
 	if err != nil {
 		return err
 	}
 	list := attemptsOf(moves, p.Entry.At)
 	n := min(len(list), shownAttempts)
-	p.Attempts, p.Earlier = list[:n], list[n:]
+	p.Attempts, p.EarlierTries = list[:n], list[n:]
 	return nil
 }
 

@@ -57,9 +57,9 @@ func TestSameFailuresReadAsOneLine(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"reason=boredom": "reason is none of", "state=happy": "state is none of", "limit=0": "limit must be a number from 1 to 1000",
-		"limit=1001": "from 1 to 1000", "offset=x": "offset must be a number", "age=long": "age must be a length", "age=-5m": "age must be a length",
-		"case=7": "case must be the key", "text=%00": "text has a nul", "namespace=%ff": "namespace has a nul", "recovered=perhaps": "recovered must be true or false",
+		"reason=boredom": "invalid reason", "state=happy": "invalid state", "limit=0": "must be a number from 1 to 1000",
+		"limit=1001": "from 1 to 1000", "offset=x": "invalid offset", "age=long": "must be a duration", "age=-5m": "must be a duration",
+		"case=7": "invalid case", "text=%00": "must be valid utf-8 without nul", "namespace=%ff": "must be valid utf-8 without nul", "recovered=perhaps": "invalid recovered",
 	} {
 		if r := h.get("/ui/?" + query); r.status != http.StatusBadRequest || !strings.Contains(strings.ToLower(r.text), want) {
 			t.Errorf("%s: %d, without %q", query, r.status, want)

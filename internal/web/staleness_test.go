@@ -62,8 +62,8 @@ func TestStaleness(t *testing.T) {
 	r = h.get("/ui/staleness?health=warning")
 	h.sees(r, warning, "stale <strong>1<")
 	h.lacks(r, stale, healthy)
-	h.refused(h.get("/ui/staleness?health=ill"), http.StatusBadRequest, "Health is none of")
-	h.refused(h.get("/ui/staleness?offset=-1"), http.StatusBadRequest, "Offset must be a number")
+	h.refused(h.get("/ui/staleness?health=ill"), http.StatusBadRequest, "Invalid health")
+	h.refused(h.get("/ui/staleness?offset=-1"), http.StatusBadRequest, "Invalid offset")
 }
 
 func TestStalenessGoesOn(t *testing.T) {

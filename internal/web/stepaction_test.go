@@ -28,8 +28,8 @@ func TestWhatIsWrongWithAnActionIsSaid(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"reset", []string{"actor=ann"}, 400, "Say why"},
-		{"reset", []string{"reason=the <b>bank</b> is back"}, 400, "Say who you are"},
+		{"reset", []string{"actor=ann"}, 400, "Give a reason"},
+		{"reset", []string{"reason=the <b>bank</b> is back"}, 400, "Give your name"},
 		{"reset", []string{"reason=x", "actor=a\nb"}, 400, "on one line"},
 		{"resolve", []string{"reason=" + strings.Repeat("x", 20_001), "actor=ann"}, 400, "20000 is the limit"},
 		{"complete", []string{"reason=x", "actor=ann"}, 400, "Give the result"},
@@ -38,7 +38,7 @@ func TestWhatIsWrongWithAnActionIsSaid(t *testing.T) {
 		{"complete", []string{"reason=x", "actor=ann", `result=1`, `metadata=[1]`}, 400, "must be a JSON object"},
 		{"complete", []string{"reason=x", "actor=ann", `result=1`, `metadata={"a":`}, 400, "metadata"},
 		{"complete", []string{"reason=x", "actor=ann", `result="` + strings.Repeat("x", 1<<20) + `"`}, 413, "limit"},
-		{"reset", []string{"reason=x", "actor=ann", "entry=javascript:alert(1)"}, 400, "Entry is no id"},
+		{"reset", []string{"reason=x", "actor=ann", "entry=javascript:alert(1)"}, 400, "Invalid entry"},
 	} {
 		r := st.post(st.action(tt.word), append([]string{entry}, tt.fields...)...)
 		st.shows(r, tt.status, tt.says)
@@ -207,7 +207,7 @@ func TestTheSameFromATerminal(t *testing.T) {
 			st.work(func(a tasker.Assignment) error { return errors.New("again") })
 			// Refused for its actor, so that the page shows what was typed.
 			r := st.post(st.action(word), "reason="+strings.ReplaceAll(reason, "\n", "\r\n"), `result={"paid": 12.50, "by": "ann's"}`, `metadata={"m": 1}`)
-			st.shows(r, http.StatusBadRequest, "Say who you are")
+			st.shows(r, http.StatusBadRequest, "Give your name")
 			cli, curl := st.calls(r)
 			if tool == "curl" {
 				st.curl(curl)
@@ -287,7 +287,7 @@ func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
 	st.must(err)
 	st.work(func(tasker.Assignment) error { return errors.New("charged, but the receipt is lost") })
 	r := st.post(st.action("resolve"), "actor=ann", "reason=paid in cash", "seen="+seen[1])
-	st.shows(r, http.StatusConflict, "The step has moved since you opened this page", "charged, but the receipt is lost", "paid in cash</textarea>")
+	st.shows(r, http.StatusConflict, "The step has changed since you opened this page", "charged, but the receipt is lost", "paid in cash</textarea>")
 	seen = regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(r.text)
 	if r = st.post(st.action("resolve"), "actor=ann", "reason=paid in cash", "seen="+seen[1]); r.status != http.StatusOK {
 		t.Errorf("sent again it is answered with %d", r.status)

@@ -3,8 +3,9 @@ package web
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf8"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -12,17 +13,6 @@ import (
 )
 
 const tasksPath = Root + "/tasks"
-
-func (s *server) taskRoutes() []route {
-	return []route{
-		{http.MethodGet, "/tasks", s.tasks},
-		{http.MethodGet, "/tasks/{id}", s.task},
-		{http.MethodGet, "/tasks/{id}/cancel", s.cancelForm},
-		{http.MethodPost, "/tasks/{id}/cancel", s.cancel},
-		{http.MethodGet, "/tasks/{id}/investigate", s.investigateForm},
-		{http.MethodPost, "/tasks/{id}/investigate", s.investigate},
-	}
-}
 
 // A tasksPage is the list of tasks, newest first.
 type tasksPage struct {
@@ -53,11 +43,11 @@ type taskLine struct {
 }
 
 // tasks lists tasks, or goes on to the one whose id was asked for.
-func (s *server) tasks(x *exchange) (*view, error) {
-	page := tasksPage{Clear: tasksPath, Wanted: strings.TrimSpace(x.URL.Query().Get("id"))}
+func (s *server) tasks(req *request) (*view, error) {
+	page := tasksPage{Clear: tasksPath, Wanted: strings.TrimSpace(req.URL.Query().Get("id"))}
 	status := http.StatusOK
 	if page.Wanted != "" {
-		next, err := s.find(x, page.Wanted)
+		next, err := s.find(req, page.Wanted)
 		if next != "" {
 			return &view{next: next}, nil
 		}
@@ -66,7 +56,7 @@ func (s *server) tasks(x *exchange) (*view, error) {
 		}
 		page.Problem, status = messageOf(err), apiv1.Status(tasker.CodeOf(err))
 	}
-	if err := s.listTasks(x, &page); err != nil {
+	if err := s.listTasks(req, &page); err != nil {
 		return nil, err
 	}
 	return &view{page: "task", title: "Tasks", nav: "Tasks", live: page.Wanted == "", status: status, body: page}, nil
@@ -74,85 +64,53 @@ func (s *server) tasks(x *exchange) (*view, error) {
 
 // find returns the page of the task, or else of the investigation, with an id that
 // somebody has copied from somewhere.
-func (s *server) find(x *exchange, wanted string) (string, error) {
+func (s *server) find(req *request, wanted string) (string, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(wanted)); err != nil {
 		return "", tasker.Errorf(tasker.Invalid, "%q is no id of a task: give all of it, such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", clip(wanted, 60))
 	}
-	_, err := s.DB.Task(x.Context(), id)
+	_, err := s.DB.Task(req.Context(), id)
 	if err == nil {
 		return taskPath(id), nil
 	}
 	if tasker.CodeOf(err) != tasker.NotFound {
 		return "", err
 	}
-	if _, other := s.DB.Entry(x.Context(), id); other == nil {
+	if _, other := s.DB.Entry(req.Context(), id); other == nil {
 		return entryPath(id), nil
 	}
 	return "", tasker.Errorf(tasker.NotFound, "there is no task %s here", id)
 }
 
-func (s *server) listTasks(x *exchange, page *tasksPage) error {
-	offset, err := x.number("offset", 0, 0, maxOffset)
-	if err != nil {
-		return err
-	}
-	if page.Filter, err = x.taskFilter(); err != nil {
-		return err
-	}
+func (s *server) listTasks(req *request, page *tasksPage) error {
+	q := req.query()
 	f := tasker.TaskFilter{
-		State: page.Filter.State, Namespace: page.Filter.Namespace, Name: page.Filter.Name, Limit: pageRows, Offset: offset,
+		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
+		DeadLettered: q.flag("dead_lettered"), Limit: pageRows, Offset: q.offset(),
 	}
-	if page.Filter.DeadLettered != "" {
-		only := page.Filter.DeadLettered == "true"
-		f.DeadLettered = &only
+	if q.err != nil {
+		return q.err
 	}
-	list, more, err := s.DB.Tasks(x.Context(), f)
+	page.Filter = taskFilter{State: f.State, Namespace: f.Namespace, Name: f.Name}
+	if f.DeadLettered != nil {
+		page.Filter.DeadLettered = strconv.FormatBool(*f.DeadLettered)
+	}
+	list, more, err := s.DB.Tasks(req.Context(), f)
 	if err != nil {
 		return err
 	}
 	for _, t := range list {
 		page.Tasks = append(page.Tasks, taskLine{t, taskPath(t.UUID), taskProgressOf(t.Counts)})
 	}
-	page.Pager = pagerOf(x, offset, pageRows, len(list), more)
+	page.Pager = req.pager(f.Offset, pageRows, len(list), more)
 	// Only states in which a task can be found are offered; a link may name any.
 	page.States = lifecycle.Resting()
 	if page.Filter.State != "" && !slices.Contains(page.States, page.Filter.State) {
 		page.States = append(page.States, page.Filter.State)
 	}
-	_, page.Namespaces, err = s.DB.OpenEntries(x.Context())
+	_, page.Namespaces, err = s.DB.OpenEntries(req.Context())
 	return err
 }
-
-// taskFilter reads what the list is narrowed to.
-func (x *exchange) taskFilter() (f taskFilter, err error) {
-	if f.State, err = choice(x, "state", tasker.TaskStates()); err != nil {
-		return f, err
-	}
-	if f.DeadLettered, err = choice(x, "dead_lettered", []string{"true", "false"}); err != nil {
-		return f, err
-	}
-	if f.Namespace, err = x.word("namespace"); err != nil {
-		return f, err
-	}
-	f.Name, err = x.word("name")
-	return f, err
-}
-
-// word reads a text of the query that the database can compare.
-func (x *exchange) word(name string) (string, error) {
-	text := strings.TrimSpace(x.URL.Query().Get(name))
-	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return "", tasker.Errorf(tasker.Invalid, "%s has a NUL or is not valid UTF-8", name)
-	}
-	if len(text) > maxWord {
-		return "", tasker.Errorf(tasker.Invalid, "%s has at most %d bytes", name, maxWord)
-	}
-	return text, nil
-}
-
-// maxWord bounds what is looked for.
-const maxWord = 500
 
 // A taskProgress says how far the steps of a task have come.
 type taskProgress struct {
@@ -189,4 +147,214 @@ func (p *taskProgress) add(at *float64, n, total int, kind string) {
 	width := 100 * float64(n) / float64(total)
 	p.Parts = append(p.Parts, progressPart{*at, width, kind})
 	*at += width
+}
+
+// Bounds of what the page of a task shows. All of it is in the API.
+const (
+	maxContext = 64 << 10
+	maxResult  = 8 << 10 // of each step; there may be a thousand
+	maxHistory = 2000
+)
+
+// A taskPage is one task.
+type taskPage struct {
+	Task        tasker.Task
+	Path        string
+	Progress    taskProgress
+	Standing    string // one sentence
+	Entry       *taskEntry
+	CanCancel   bool
+	CanOpen     bool   // an investigation
+	CanOperate  bool   // on steps
+	Stuck       string // why not
+	Graph       graph
+	Steps       []stepRow
+	Axis        axis
+	Context     document
+	History     []historyLine
+	Pager       pager // of the history
+	OlderMoves  string
+	Replacement string // the page of the task that this one replaces
+}
+
+// A taskEntry is the newest investigation of a task.
+type taskEntry struct {
+	tasker.Entry
+	Path             string
+	Open, WrittenOff bool
+}
+
+// task shows one task.
+func (s *server) task(req *request) (*view, error) {
+	id, err := req.id("id")
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.DB.Task(req.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := s.DB.Steps(req.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	history, more, err := s.DB.TaskHistory(req.Context(), id, maxHistory)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := s.entryOf(req, id)
+	if err != nil {
+		return nil, err
+	}
+	q := req.query()
+	offset := q.number("offset", 0, 0, maxHistory)
+	if q.err != nil {
+		return nil, q.err
+	}
+	page := taskPage{
+		Task: t, Path: taskPath(id), Progress: taskProgressOf(t.Counts), Standing: progressSentence(t, steps), Entry: entry,
+		CanCancel: cancellable(t), CanOpen: entry == nil || !entry.Open && !entry.WrittenOff,
+		Context: documentOf("Context", t.Context, maxContext, apiOfTask(t)).withID("context"), Axis: axisOf(t, history, req.now),
+	}
+	var failed *tasker.ID
+	if entry != nil {
+		failed = failedStep(entry.Entry)
+	}
+	page.Graph = drawGraph(steps, failed, hrefOfStep)
+	if page.Stuck, err = s.unrepairable(req.Context(), t); err != nil {
+		return nil, err
+	}
+	page.CanOperate = page.Stuck == "" && !s.ReadOnly
+	if t.RecreatedFrom != nil {
+		page.Replacement = taskPath(*t.RecreatedFrom)
+	}
+	bars := page.Axis.bars(steps, history)
+	page.Steps = stepRows(steps, page.CanOperate, nil)
+	for i := range page.Steps {
+		page.Steps[i].Bar = bars[page.Steps[i].UUID]
+	}
+	page.History, page.Pager = onPage(req, historyLines(history, steps), offset)
+	if more && page.Pager.After == "" {
+		page.OlderMoves = apiOfTask(t) + "/transitions"
+	}
+	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil
+}
+
+// entryOf is the newest investigation of a task, or nil.
+func (s *server) entryOf(req *request, task tasker.ID) (*taskEntry, error) {
+	e, err := s.DB.EntryOfTask(req.Context(), task)
+	if tasker.CodeOf(err) == tasker.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &taskEntry{
+		Entry: e, Path: entryPath(e.UUID),
+		Open: e.ResolutionStatus == tasker.EntryPending, WrittenOff: e.ResolutionStatus == tasker.EntryPermanentlyFailed,
+	}, nil
+}
+
+func apiOfTask(t tasker.Task) string     { return "/v1/tasks/" + t.UUID.String() }
+func hrefOfStep(step tasker.Step) string { return "#step-" + step.UUID.String() }
+func apiOfStep(step tasker.Step) string {
+	return "/v1/tasks/" + step.TaskUUID.String() + "/workflow_steps/" + step.UUID.String()
+}
+func cancellable(t tasker.Task) bool {
+	_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
+	return err == nil
+}
+
+// progressSentence says how far a task has come, and what it waits for.
+func progressSentence(t tasker.Task, steps []tasker.Step) string {
+	var failed, external []string
+	for _, s := range steps {
+		switch {
+		case failedForGood(s):
+			failed = append(failed, s.Name)
+		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.DependenciesSatisfied:
+			external = append(external, s.Name)
+		}
+	}
+	switch t.State {
+	case tasker.TaskPending:
+		return "It has not started yet."
+	case tasker.TaskWaitingForRetry:
+		return "A failed step is retried automatically, after its backoff."
+	case tasker.TaskWaitingForDependencies:
+		if len(external) > 0 {
+			return "It waits for the result of an external step: " + listed(external) + "."
+		}
+		return "It waits for an external result."
+	case tasker.TaskError:
+		if len(failed) > 0 {
+			return "It cannot progress: " + listed(failed) + " failed permanently, and the steps that depend on it cannot run."
+		}
+		return "It cannot progress, and no retry is due."
+	case tasker.TaskComplete:
+		return "Every step is done."
+	case tasker.TaskCancelled:
+		return "It was cancelled; the history says by whom and why."
+	default:
+		if len(failed) > 0 {
+			return "It is in progress, but " + listed(failed) + " failed permanently."
+		}
+		return "It is in progress."
+	}
+}
+
+// A historyLine is one state change of a task or of a step.
+type historyLine struct {
+	tasker.Transition
+	Step  *stepAnchor // nil for the task itself
+	After string      // how long the state before had lasted; empty when unknown or short
+}
+
+// historyLines returns the lines of a history, which is newest first.
+func historyLines(history []tasker.Transition, steps []tasker.Step) []historyLine {
+	names := make(map[tasker.ID]string, len(steps))
+	for _, s := range steps {
+		names[s.UUID] = s.Name
+	}
+	lines := make([]historyLine, len(history))
+	before := map[tasker.ID]time.Time{} // by step; the task has none
+	for i, t := range slices.Backward(history) {
+		lines[i].Transition = t
+		var of tasker.ID
+		if t.StepUUID != nil {
+			of = *t.StepUUID
+			lines[i].Step = &stepAnchor{Name: names[of], Href: "#step-" + of.String()}
+		}
+		if since, known := before[of]; known && t.CreatedAt.Sub(since) >= time.Second {
+			lines[i].After = length(t.CreatedAt.Sub(since))
+		}
+		before[of] = t.CreatedAt
+	}
+	return lines
+}
+
+// Key identifies a line: state changes of tasks and of steps are counted apart.
+func (l historyLine) Key() string {
+	kind := "move-t"
+	if l.StepUUID != nil {
+		kind = "move-s"
+	}
+	return kind + strconv.FormatInt(l.ID, 10)
+}
+
+// Message returns the message of a failure.
+func (l historyLine) Message() string {
+	if l.To != string(tasker.StepError) {
+		return ""
+	}
+	return clip(failureOf(l.Transition.Detail).Message, shownError)
+}
+
+// Detail returns what was recorded with the state change.
+func (l historyLine) Detail() document {
+	whole := "/v1/tasks/" + l.TaskUUID.String()
+	if l.StepUUID != nil {
+		whole += "/workflow_steps/" + l.StepUUID.String()
+	}
+	return documentOf("Detail", l.Transition.Detail, maxResult, whole+"/transitions").withID("detail-" + l.Key())
 }

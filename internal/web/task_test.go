@@ -130,11 +130,11 @@ func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	for query, want := range map[string]string{
-		"state=asleep":          "State is none of",
-		"dead_lettered=perhaps": "Dead_lettered is none of",
-		"offset=-1":             "Offset must be a number from 0",
-		"namespace=%00":         "Namespace has a NUL",
-		"name=%ff":              "Name has a NUL or is not valid UTF-8",
+		"state=asleep":          "Invalid state",
+		"dead_lettered=perhaps": "Invalid dead_lettered",
+		"offset=-1":             "must be a number from 0",
+		"namespace=%00":         "must be valid UTF-8 without NUL",
+		"name=%ff":              "must be valid UTF-8 without NUL",
 	} {
 		if r := h.get("/ui/tasks?" + query); r.status != http.StatusBadRequest || !strings.Contains(r.text, want) {
 			t.Errorf("%s: %d, want %q", query, r.status, want)

@@ -1,44 +1,52 @@
 package web
 
 import (
+	"fmt"
 	"net/http"
-	"strings"
-	"unicode/utf8"
+	"net/url"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// maxReason is what is taken as the reason of a cancelling, and of sending again.
-const maxReason = 2000
-
-// A taskForm is an action on a task that somebody is about to take: what will
-// happen, and what he has typed so far.
+// A taskForm is an action on a task.
 type taskForm struct {
-	Do      string // in one word
-	Task    tasker.Task
-	Path    string // of the task
-	Entry   *taskEntry
-	Actor   string
-	Reason  string
-	Problem string // why it was refused
-	Command command
-
-	// Of a cancelling.
-	Possible bool
-	Ends     []cancelledStep
-	Stay     int // steps that have ended, and stay as they are
+	form
+	Task  tasker.Task
+	Entry *taskEntry
 }
 
-// A cancelledStep is a step that a cancelling ends.
+// taskForm reads the task that an action is about.
+func (s *server) taskForm(req *request, f form) (taskForm, error) {
+	id, err := req.id("id")
+	if err != nil {
+		return taskForm{}, err
+	}
+	t, err := s.DB.Task(req.Context(), id)
+	if err != nil {
+		return taskForm{}, err
+	}
+	entry, err := s.entryOf(req, id)
+	f.title, f.nav, f.Back = f.title+" "+t.Namespace+"/"+t.Name, "Tasks", taskPath(id)
+	return taskForm{form: req.formOf(f), Task: t, Entry: entry}, err
+}
+
+// A cancelForm cancels a task.
+type cancelForm struct {
+	*server
+	taskForm
+	Ends []cancelledStep
+	Stay int // steps that have ended, and stay as they are
+}
+
+// A cancelledStep is a step that the cancelling of its task ends.
 type cancelledStep struct {
 	tasker.Step
 	Worker string // loses its lease
 }
 
-// Held counts the steps that are taken out of a worker's hands.
-func (f taskForm) Held() (n int) {
+// Held counts the steps whose worker loses its lease.
+func (f *cancelForm) Held() (n int) {
 	for _, s := range f.Ends {
 		if s.Worker != "" {
 			n++
@@ -47,95 +55,45 @@ func (f taskForm) Held() (n int) {
 	return n
 }
 
-// taskForm reads a task that somebody is about to act on.
-func (s *server) taskForm(x *exchange) (taskForm, error) {
-	if err := s.mayChange(); err != nil {
-		return taskForm{}, err
-	}
-	id, err := x.id("id")
-	if err != nil {
-		return taskForm{}, err
-	}
-	t, err := s.DB.Task(x.Context(), id)
-	if err != nil {
-		return taskForm{}, err
-	}
-	entry, err := s.entryOf(x, id)
-	return taskForm{
-		Task: t, Path: taskPath(id), Entry: entry, Actor: x.actor, Reason: strings.TrimSpace(x.typed("reason")),
-	}, err
-}
-
-// refuse keeps why an action was refused, to be shown above what was typed, and
-// returns the status of the page; what nobody there can act on stays an error.
-func (f *taskForm) refuse(err error) (status int, left error) {
-	if err == nil {
-		return http.StatusOK, nil
-	}
-	code := tasker.CodeOf(err)
-	if code == tasker.Internal || code == tasker.NotFound {
-		return 0, err
-	}
-	f.Problem = messageOf(err)
-	return apiv1.Status(code), nil
-}
-
-// whoAndWhy reads the fields that every action has.
-func (f *taskForm) whoAndWhy(x *exchange, most int) (err error) {
-	f.Actor = strings.TrimSpace(x.PostFormValue("actor"))
-	actor, err := x.actorOf()
-	if err != nil {
-		return err
-	}
-	f.Actor = actor
-	switch {
-	case f.Reason == "":
-		return tasker.Errorf(tasker.Invalid, "say why: the reason is recorded in the history")
-	case utf8.RuneCountInString(f.Reason) > most:
-		return tasker.Errorf(tasker.Invalid, "the reason has %d characters; %d is the limit", utf8.RuneCountInString(f.Reason), most)
-	case !utf8.ValidString(f.Reason) || strings.ContainsRune(f.Reason, 0):
-		return tasker.Errorf(tasker.Invalid, "the reason has a NUL or is not valid UTF-8, which cannot be stored")
-	}
-	return nil
-}
-
-func (s *server) cancelForm(x *exchange) (*view, error) {
-	f, err := s.taskForm(x)
+func (s *server) cancelForm(req *request) (*cancelForm, error) {
+	t, err := s.taskForm(req, form{page: "taskcancel", title: "Cancel", Button: "Cancel this task", Danger: true})
 	if err != nil {
 		return nil, err
 	}
-	return s.showCancel(x, f, nil)
-}
-
-// showCancel shows the form, with why it was refused if it was.
-func (s *server) showCancel(x *exchange, f taskForm, refused error) (*view, error) {
-	status, err := f.refuse(refused)
+	f := &cancelForm{server: s, taskForm: t}
+	if !cancellable(t.Task) {
+		f.Refused = fmt.Sprintf("The task is %s: there is nothing to cancel.", words(t.Task.State))
+	}
+	steps, err := s.DB.Steps(req.Context(), t.Task.UUID)
 	if err != nil {
 		return nil, err
 	}
-	steps, err := s.DB.Steps(x.Context(), f.Task.UUID)
+	names, err := s.workerNames(req, steps)
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.workerNames(x, steps)
-	if err != nil {
-		return nil, err
-	}
-	_, never := lifecycle.Task.Next(f.Task.State, lifecycle.CancelTask)
-	f.Possible = never == nil
 	for _, step := range steps {
 		if _, ended := lifecycle.Step.Next(step.State, lifecycle.Cancel); ended != nil {
 			f.Stay++
 			continue
 		}
-		f.Ends = append(f.Ends, cancelledStep{step, heldBy(step, names)})
+		c := cancelledStep{Step: step}
+		if step.WorkerUUID != nil {
+			if c.Worker = names[*step.WorkerUUID]; c.Worker == "" {
+				c.Worker = short(*step.WorkerUUID)
+			}
+		}
+		f.Ends = append(f.Ends, c)
 	}
-	f.Do, f.Command = "Cancel", f.cancelCommand(x)
-	return &view{page: "taskcancel", title: "Cancel " + f.Task.Namespace + "/" + f.Task.Name, nav: "Tasks", status: status, body: f}, nil
+	actor, reason := f.placeholders()
+	q := url.Values{"reason": {reason}, "cancelled_by": {actor}}
+	f.Command = commandOf(req, []string{"task", "cancel", t.Task.UUID.String(), "--reason", reason, "--cancelled-by", actor},
+		http.MethodDelete, apiOfTask(t.Task)+"?"+q.Encode(), nil)
+	return f, nil
 }
 
-// workerNames names the workers that hold steps, if any does.
-func (s *server) workerNames(x *exchange, steps []tasker.Step) (map[tasker.ID]string, error) {
+// workerNames returns the names of workers, if any of them holds one of the steps.
+func (s *server) workerNames(req *request, steps []tasker.Step) (map[tasker.ID]string, error) {
 	held := false
 	for _, step := range steps {
 		held = held || step.WorkerUUID != nil
@@ -143,7 +101,7 @@ func (s *server) workerNames(x *exchange, steps []tasker.Step) (map[tasker.ID]st
 	if !held {
 		return nil, nil
 	}
-	list, _, err := s.DB.Workers(x.Context(), maxRows, 0)
+	list, _, err := s.DB.Workers(req.Context(), maxRows, 0)
 	names := make(map[tasker.ID]string, len(list))
 	for _, w := range list {
 		names[w.UUID] = w.Name
@@ -151,74 +109,48 @@ func (s *server) workerNames(x *exchange, steps []tasker.Step) (map[tasker.ID]st
 	return names, err
 }
 
-func (s *server) cancel(x *exchange) (*view, error) {
-	f, err := s.taskForm(x)
-	if err != nil {
+func (f *cancelForm) do(req *request) (*view, error) {
+	if err := f.check(req, maxReason); err != nil {
 		return nil, err
 	}
-	if f.Task.State == tasker.TaskCancelled {
-		return s.showCancel(x, f, tasker.Errorf(tasker.Conflict, "it is cancelled already; nothing was changed"))
+	if err := f.Engine.CancelTask(req.Context(), f.Task.UUID, f.Actor, f.Reason); err != nil {
+		return nil, err
 	}
-	if err = f.whoAndWhy(x, maxReason); err == nil {
-		err = s.Engine.CancelTask(x.Context(), f.Task.UUID, f.Actor, f.Reason)
-	}
-	if err != nil {
-		return s.showCancel(x, f, err)
-	}
-	return &view{next: f.Path, note: "The task is cancelled."}, nil
+	return &view{next: f.Back, note: "The task is cancelled."}, nil
 }
 
-func (s *server) investigateForm(x *exchange) (*view, error) {
-	f, err := s.taskForm(x)
-	if err != nil {
-		return nil, err
-	}
-	return showInvestigate(x, f, nil)
+// An investigateForm opens an investigation of a task.
+type investigateForm struct {
+	*server
+	taskForm
 }
 
-func showInvestigate(x *exchange, f taskForm, refused error) (*view, error) {
-	status, err := f.refuse(refused)
+func (s *server) investigateForm(req *request) (*investigateForm, error) {
+	t, err := s.taskForm(req, form{page: "taskinvestigate", title: "Investigate", Button: "Open an investigation"})
 	if err != nil {
 		return nil, err
 	}
-	f.Possible = f.Entry == nil || !f.Entry.Open && !f.Entry.WrittenOff
-	f.Do, f.Command = "Investigate", f.investigateCommand(x)
-	return &view{page: "taskinvestigate", title: "Investigate " + f.Task.Namespace + "/" + f.Task.Name, nav: "Tasks", status: status, body: f}, nil
+	f := &investigateForm{server: s, taskForm: t}
+	switch {
+	case t.Entry == nil:
+	case t.Entry.Open:
+		f.Refused = "An investigation is open already. A task has one at a time."
+	case t.Entry.WrittenOff:
+		f.Refused = "The task was written off as permanently failed. Create a new task with recreated_from instead."
+	}
+	actor, reason := f.placeholders()
+	f.Command = commandOf(req, []string{"dlq", "create", t.Task.UUID.String(), "--reason", reason, "--created-by", actor},
+		http.MethodPost, "/v1/dlq/task/"+t.Task.UUID.String(), map[string]string{"reason": reason, "created_by": actor})
+	return f, nil
 }
 
-func (s *server) investigate(x *exchange) (*view, error) {
-	f, err := s.taskForm(x)
-	if err != nil {
+func (f *investigateForm) do(req *request) (*view, error) {
+	if err := f.check(req, maxNotes); err != nil {
 		return nil, err
 	}
-	var opened tasker.Entry
-	if err = f.whoAndWhy(x, maxNotes); err == nil {
-		opened, err = s.DLQ.Open(x.Context(), f.Task.UUID, tasker.EntryOpening{Actor: f.Actor, Reason: f.Reason})
-	}
-	if tasker.CodeOf(err) == tasker.Conflict {
-		// Somebody was faster, maybe since the form was read: show what is there now.
-		entry, readErr := s.entryOf(x, f.Task.UUID)
-		if readErr != nil {
-			return nil, readErr
-		}
-		f.Entry = entry
-	}
+	opened, err := f.DLQ.Open(req.Context(), f.Task.UUID, tasker.EntryOpening{Actor: f.Actor, Reason: f.Reason})
 	if err != nil {
-		return showInvestigate(x, f, err)
+		return nil, err
 	}
 	return &view{next: entryPath(opened.UUID), note: "The investigation is open."}, nil
-}
-
-// maxNotes is what an investigation takes as the reason to open it.
-const maxNotes = 20_000
-
-// heldBy names the worker that has a step in its hands.
-func heldBy(s tasker.Step, names map[tasker.ID]string) string {
-	if s.WorkerUUID == nil {
-		return ""
-	}
-	if name := names[*s.WorkerUUID]; name != "" {
-		return name
-	}
-	return short(*s.WorkerUUID)
 }

@@ -20,9 +20,9 @@ func TestCancellingATask(t *testing.T) {
 	r := h.get(path)
 	h.sees(r, "What will happen", "2 steps are cancelled", "the worker loses its lease", "charge", "reserve", "task cancel "+task.String(), "-X DELETE")
 
-	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Say why")
+	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Give a reason")
 	r = h.post(path, "reason=the customer's \"gone\"")
-	h.refused(r, http.StatusBadRequest, "Say who you are")
+	h.refused(r, http.StatusBadRequest, "Give your name")
 	h.sees(r, "the customer&#39;s &#34;gone&#34;</textarea>")
 	h.refused(h.post(path, "actor=Kim", "reason="+strings.Repeat("x", 2001)), http.StatusBadRequest, "2001 characters; 2000 is the limit")
 	h.refused(h.post(path, "actor=Kim", "reason=a\x00b"), http.StatusBadRequest, "NUL")
@@ -35,8 +35,8 @@ func TestCancellingATask(t *testing.T) {
 		t.Errorf("it leads to %s", r.url)
 	}
 	h.sees(r, "The task is cancelled.", "the customer is gone", "Kim")
-	h.sees(h.get(path), "There is nothing to cancel")
-	h.refused(h.post(path, "actor=Kim", "reason=again"), http.StatusConflict, "It is cancelled already")
+	h.sees(h.get(path), "The task is cancelled: there is nothing to cancel.")
+	h.refused(h.post(path, "actor=Kim", "reason=again"), http.StatusConflict, "The task is cancelled: there is nothing to cancel.")
 	receipt, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte("1")}}, 0)
 	if err != nil || len(receipt.Rejected) != 1 {
 		t.Errorf("the worker's report: %+v, %v; want it refused", receipt, err)
@@ -46,7 +46,7 @@ func TestCancellingATask(t *testing.T) {
 	h.work(func(tasker.Assignment) error { return nil })
 	h.refused(h.post(pageOf(done)+"/cancel", "actor=Kim", "reason=late"), http.StatusConflict, "complete")
 	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/cancel"), http.StatusNotFound, "No task")
-	h.refused(h.post("/ui/tasks/7/cancel", "actor=Kim", "reason=x"), http.StatusNotFound, "is no id")
+	h.refused(h.post("/ui/tasks/7/cancel", "actor=Kim", "reason=x"), http.StatusNotFound, "must be a UUID")
 }
 
 func TestInvestigatingATask(t *testing.T) {
@@ -56,7 +56,7 @@ func TestInvestigatingATask(t *testing.T) {
 	task := h.create("order", `{}`)
 	path := pageOf(task) + "/investigate"
 	h.sees(h.get(path), "dlq create "+task.String(), "/v1/dlq/task/"+task.String())
-	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Say why")
+	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Give a reason")
 	r := h.post(path, "actor=Kim", "reason=it looks odd")
 	e, err := h.db.EntryOfTask(t.Context(), task)
 	h.must(err)

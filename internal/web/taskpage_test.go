@@ -66,7 +66,7 @@ func TestATaskShowsWhatItIs(t *testing.T) {
 	task := made[0].TaskUUID
 	r := h.get(pageOf(task))
 	h.shows(r, http.StatusOK, "<h1>shop/order", "1.0.0", task.String(), "corr-1", "corr-0", "key-7", "the till", "web shop", "a second try",
-		`<span class="tag">vip</span>`, "<dt>Priority</dt><dd>4</dd>", "12.50", "It is under way.", "0 of 2 steps, 1 under way",
+		`<span class="tag">vip</span>`, "<dt>Priority</dt><dd>4</dd>", "12.50", "It is in progress.", "0 of 2 steps, 1 under way",
 		`<dt>Replaces</dt><dd><a class="mono" href="`+pageOf(first)+`">`+first.String(), `data-live="`+pageOf(task)+`"`,
 		"reserve: enqueued", "enqueue", "the task")
 	h.lacks(r, "<dt>Completed", "<dt>Starts", "Last investigation", "There is more before that", `class="pager"`)
@@ -90,16 +90,16 @@ func TestATaskThatIsNotThere(t *testing.T) {
 	task := h.create("order", `{}`)
 	for _, word := range []string{"", "/cancel", "/investigate"} {
 		h.refused(h.get(pageOf(tasker.NewID())+word), http.StatusNotFound)
-		h.refused(h.get("/ui/tasks/none"+word), http.StatusNotFound, "is no id")
+		h.refused(h.get("/ui/tasks/none"+word), http.StatusNotFound, "must be a UUID")
 		if word != "" {
 			h.refused(h.post(pageOf(tasker.NewID())+word, "actor=ann", "reason=x"), http.StatusNotFound)
-			h.refused(h.post("/ui/tasks/none"+word, "actor=ann", "reason=x"), http.StatusNotFound, "is no id")
+			h.refused(h.post("/ui/tasks/none"+word, "actor=ann", "reason=x"), http.StatusNotFound, "must be a UUID")
 		}
 	}
 	h.refused(h.get(pageOf(task)+"/explode"), http.StatusNotFound, "There is no such page")
 	for _, offset := range []string{"x", "-1", "2001", "1.5", "%3Cb%3E", "99999999999999999999"} {
 		r := h.get(pageOf(task) + "?offset=" + offset)
-		h.refused(r, http.StatusBadRequest, "Offset must be a number from 0 to 2000")
+		h.refused(r, http.StatusBadRequest, "must be a number from 0 to 2000")
 		h.lacks(r, "<b>")
 	}
 	for _, sample := range []string{`<rect class="idle" y="6" width="22"`, `<rect class="busy" y="2" width="22"`, `<path class="fail" d="M11 0V16"/></svg> tick: failed attempt`} {
@@ -143,11 +143,11 @@ func TestATaskOffersWhatIsPossible(t *testing.T) {
 	}{
 		"pending":                  {"It has not started yet.", true, true, false, false},
 		"complete":                 {"Every step is done.", false, true, false, false},
-		"error":                    {"It stands still: charge failed for good, and what depends on it cannot run.", true, false, true, true},
-		"waiting for dependencies": {"It waits for an answer from outside: answer.", true, true, true, false},
-		"waiting for retry":        {"A failed step is tried again later, by itself.", true, true, true, false},
-		"cancelled":                {"Somebody cancelled it; the history says who and why.", false, true, false, false},
-		"steps in process":         {"It is under way.", true, true, true, false},
+		"error":                    {"It cannot progress: charge failed permanently, and the steps that depend on it cannot run.", true, false, true, true},
+		"waiting for dependencies": {"It waits for the result of an external step: answer.", true, true, true, false},
+		"waiting for retry":        {"A failed step is retried automatically, after its backoff.", true, true, true, false},
+		"cancelled":                {"It was cancelled; the history says by whom and why.", false, true, false, false},
+		"steps in process":         {"It is in progress.", true, true, true, false},
 	} {
 		path := pageOf(looks[look])
 		r := h.get(path)
@@ -201,9 +201,9 @@ func TestATaskThatWasWrittenOff(t *testing.T) {
 	r := st.get(path)
 	st.shows(r, http.StatusOK, "written off as permanently failed: nothing can be done to its steps any more.", "ended as permanently failed", `class="skull"`)
 	st.lacks(r, path+"/investigate", path+"/steps/", ">Actions</th>")
-	st.shows(st.get(path+"/investigate"), http.StatusOK, "This task was written off", st.page())
+	st.shows(st.get(path+"/investigate"), http.StatusConflict, "The task was written off", st.page())
 	r = st.post(path+"/investigate", "actor=ann", "reason=once more")
-	st.refused(r, http.StatusConflict, "This task was written off", `href="`+st.page()+`"`)
+	st.refused(r, http.StatusConflict, "The task was written off", `href="`+st.page()+`"`)
 	// A link that is offered works.
 	if strings.Contains(st.get(path).text, path+"/cancel") {
 		st.shows(st.post(path+"/cancel", "actor=ann", "reason=tidy up"), http.StatusOK, "The task is cancelled.")
@@ -264,7 +264,7 @@ func TestAStepThatWaitsForAnAnswer(t *testing.T) {
 	st := &stuck{house: h, task: h.create("order", `{}`)}
 	h.work(fail())
 	r := h.get(pageOf(st.task))
-	h.shows(r, http.StatusOK, "It waits for an answer from outside: payment.")
+	h.shows(r, http.StatusOK, "It waits for the result of an external step: payment.")
 	payment := h.rowOf(r, st.stepOf("payment").UUID)
 	if !strings.Contains(payment, "external") || !strings.Contains(payment, ">pending</span>") || !strings.Contains(payment, "/complete") {
 		t.Errorf("the external step is shown as %s", payment)
@@ -417,7 +417,7 @@ func TestATaskOfAHundredSteps(t *testing.T) {
 	if n := h.db.Pool().Stat().AcquireCount() - before; n > 8 {
 		t.Errorf("%d queries", n)
 	}
-	h.shows(r, http.StatusOK, "It stands still: ", "of 100 steps", "collect_the_resul…")
+	h.shows(r, http.StatusOK, "It cannot progress: ", "of 100 steps", "collect_the_resul…")
 	if rows, nodes := strings.Count(r.text, "<tr data-row"), strings.Count(r.text, `<g class="node`); rows != 100 || nodes != 100 {
 		t.Errorf("%d rows and %d nodes, want a hundred each", rows, nodes)
 	}
@@ -430,7 +430,7 @@ func TestATaskInABrowser(t *testing.T) {
 	st := newStuck(t)
 	tab := st.open("/ui/tasks")
 	tab.Follow("[data-row] a")
-	tab.Sees("It stands still: charge failed for good")
+	tab.Sees("It cannot progress: charge failed permanently")
 	pictures(tab, "task")
 	// By mouse: from the picture to the step's row, and into an action of it.
 	tab.Click(`.graph a[href="#step-` + st.step.String() + `"]`)
@@ -483,7 +483,7 @@ func TestATaskIsKeptUpToDate(t *testing.T) {
 	tab.Sees("12.50")
 	tab.Sees(`"reserved": true`)
 	h.work(func(tasker.Assignment) error { return errDeclined })
-	tab.Sees("It stands still: charge failed for good")
+	tab.Sees("It cannot progress: charge failed permanently")
 	tab.Sees("Open investigation")
 	for _, part := range []string{"main > details.json[open]", ".steps details.json[open]"} {
 		if !tab.Has(part) {

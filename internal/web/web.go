@@ -1,13 +1,13 @@
-// Package web is the operator's web page: what needs a human, and what he can do
-// about it, at /ui.
+// Package web serves the operators' web pages, at /ui: what needs an operator, and
+// what they can do about it.
 //
 // A page is one template and one handler, which reads through the store and acts
-// through the engine and package dlq, as the API does. Every view is a link, every
-// action a form of its own that says what will happen, so all of it works without a
-// script; the script keeps a page up to date and knows the keys. Everything that a
-// page shows is escaped by html/template, wherever it came from.
+// through the engine and package dlq, as the API does. Every view is a link, and every
+// action has a page with a form that says what will happen (form.go), so all of it
+// works without a script; the script keeps a page up to date and handles the keys.
+// html/template escapes everything that a page shows.
 //
-// A line of [server.routes] is all there is to know of a path.
+// [server.routes] lists every path.
 package web
 
 import (
@@ -17,8 +17,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
+	"runtime/debug"
+	"slices"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -85,7 +88,7 @@ type server struct {
 // read-only server refuses it.
 type route struct {
 	method, path string
-	serve        func(x *exchange) (*view, error)
+	serve        func(req *request) (*view, error)
 }
 
 // A view is what a handler answers: a page, or where to go on.
@@ -103,15 +106,6 @@ type view struct {
 	warn string // what whoever did it may have overlooked
 }
 
-// An exchange is one request.
-type exchange struct {
-	*http.Request
-	w     http.ResponseWriter
-	token string // what a form must send back
-	actor string // who acts, by his own account; empty until he says so
-	now   time.Time
-}
-
 // ServeHTTP serves one request.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // an httptest recorder has none
@@ -124,14 +118,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
-	x := &exchange{Request: r, w: w, now: time.Now()}
+	req := &request{Request: r, w: w, now: time.Now()}
 	if status, err := s.Guard.Check(r); err != nil {
-		s.fail(x, status, err)
+		s.fail(req, status, err)
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
-		x.begin()
-		s.fail(x, 0, tasker.Errorf(tasker.NotFound, "there is no such page: %s", r.URL.Path))
+		req.begin()
+		s.fail(req, 0, tasker.Errorf(tasker.NotFound, "there is no such page: %s", r.URL.Path))
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -140,15 +134,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve answers a request of a known path.
 func (s *server) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	start := time.Now()
-	ctx, cancel := contextOf(r, s.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
 	defer cancel()
-	x := &exchange{Request: r.WithContext(ctx), w: w, now: start}
-	defer s.survive(x)
-	x.begin()
+	req := &request{Request: r.WithContext(ctx), w: w, now: start}
+	defer s.recoverPanic(req)
+	req.begin()
 	var v *view
-	err := s.admit(x, rt)
+	err := s.admit(req, rt)
 	if err == nil {
-		v, err = rt.serve(x)
+		v, err = rt.serve(req)
 	}
 	level, text := slog.LevelDebug, ""
 	if err != nil {
@@ -156,27 +150,27 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt route) {
 		if tasker.CodeOf(err) == tasker.Internal {
 			level = slog.LevelError
 		}
-		s.fail(x, 0, err)
+		s.fail(req, 0, err)
 	} else {
-		s.answer(x, v)
+		s.answer(req, v)
 	}
 	s.Log.LogAttrs(ctx, level, "page", slog.String("method", rt.method), slog.String("path", Root+rt.path),
 		slog.Duration("took", time.Since(start)), slog.String("err", text))
 }
 
 // admit refuses what may not change anything, before a handler sees it.
-func (s *server) admit(x *exchange, rt route) error {
+func (s *server) admit(req *request, rt route) error {
 	if rt.method != http.MethodPost {
 		return nil
 	}
-	x.Body = http.MaxBytesReader(x.w, x.Body, maxForm)
-	if err := x.ParseForm(); err != nil {
-		if _, large := asMaxBytes(err); large {
+	req.Body = http.MaxBytesReader(req.w, req.Body, maxForm)
+	if err := req.ParseForm(); err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d MiB; go back to what you typed, and send it with tasker-ctl or the API", maxForm>>20)
 		}
 		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
 	}
-	if !x.tokenFits() {
+	if !req.hasToken() {
 		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
 	}
 	if rt.path == namePath {
@@ -193,8 +187,8 @@ func (s *server) mayChange() error {
 	return nil
 }
 
-// survive answers a request whose handler panicked.
-func (s *server) survive(x *exchange) {
+// recoverPanic shows an error page for a handler that panicked.
+func (s *server) recoverPanic(req *request) {
 	p := recover()
 	if p == nil {
 		return
@@ -202,30 +196,30 @@ func (s *server) survive(x *exchange) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // the value itself is what net/http knows
 		panic(p)
 	}
-	s.fail(x, 0, fmt.Errorf("panic: %v", p))
-	s.Log.ErrorContext(x.Context(), "page panicked", "path", x.URL.Path, "panic", p, "stack", stack())
+	s.fail(req, 0, fmt.Errorf("panic: %v", p))
+	s.Log.ErrorContext(req.Context(), "page panicked", "path", req.URL.Path, "panic", p, "stack", string(debug.Stack()))
 }
 
 // answer shows a page, or sends the browser on.
-func (s *server) answer(x *exchange, v *view) {
+func (s *server) answer(req *request, v *view) {
 	if v.next != "" {
 		if v.note != "" {
-			x.leaveNote(v.note, v.warn)
+			req.leaveNote(v.note, v.warn)
 		}
-		http.Redirect(x.w, x.Request, v.next, http.StatusSeeOther)
+		http.Redirect(req.w, req.Request, v.next, http.StatusSeeOther)
 		return
 	}
-	s.show(x, v)
+	s.show(req, v)
 }
 
 // fail shows what went wrong: in words for what somebody can act on, and for
 // everything else that the log has more.
-func (s *server) fail(x *exchange, status int, err error) {
+func (s *server) fail(req *request, status int, err error) {
 	code := tasker.CodeOf(err)
-	if code == tasker.Internal && x.gone() {
+	if code == tasker.Internal && req.gone() {
 		return // nobody is there any more
 	}
-	if code == tasker.Internal && errors.Is(context.Cause(x.Context()), context.DeadlineExceeded) {
+	if code == tasker.Internal && errors.Is(context.Cause(req.Context()), context.DeadlineExceeded) {
 		err = tasker.Errorf(tasker.Unavailable, "the database does not answer: this took longer than %s; try again in a moment", s.Timeout)
 		code = tasker.Unavailable
 	}
@@ -233,10 +227,10 @@ func (s *server) fail(x *exchange, status int, err error) {
 		status = apiv1.Status(code)
 	}
 	if code == tasker.Unavailable {
-		x.w.Header().Set("Retry-After", "5")
+		req.w.Header().Set("Retry-After", "5")
 	}
 	body := failure{Status: status, Code: string(code), Message: messageOf(err)}
-	s.show(x, &view{page: "failure", title: titleOf(status), body: body, status: status})
+	s.show(req, &view{page: "failure", title: titleOf(status), body: body, status: status})
 }
 
 // A failure is what the page of an error shows.
@@ -265,8 +259,45 @@ func titleOf(status int) string {
 
 // messageOf is what may be shown of an error.
 func messageOf(err error) string {
-	if e, ok := asError(err); ok && e.Code != tasker.Internal {
-		return strings.ToUpper(e.Message[:1]) + e.Message[1:]
+	if e, ok := errors.AsType[*tasker.Error](err); ok && e.Code != tasker.Internal && e.Message != "" {
+		return sentence(e.Message)
 	}
 	return "The server could not do this; its log says why."
+}
+
+// sentence begins a text with an upper-case letter.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 || first == utf8.RuneError {
+		return text
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
+}
+
+// routes returns the table of all pages.
+func (s *server) routes() []route {
+	list := []route{
+		{http.MethodGet, "/{$}", s.investigations},
+		{http.MethodGet, "/investigations/{id}", s.investigation},
+		{http.MethodGet, "/tasks", s.tasks},
+		{http.MethodGet, "/tasks/{id}", s.task},
+		{http.MethodGet, "/staleness", s.staleness},
+		{http.MethodGet, "/dashboard", s.dashboard},
+		{http.MethodGet, "/workers", s.workers},
+		{http.MethodGet, "/emissions", s.emissions},
+		{http.MethodGet, "/emissions/{event}", s.emission},
+		{http.MethodGet, "/audit", s.audit},
+		{http.MethodPost, namePath, s.setName},
+	}
+	for _, v := range stepVerbs {
+		list = append(list, actionRoutes(s, "/tasks/{task}/steps/{step}/"+v.Word, func(req *request) (*stepForm, error) { return s.stepForm(req, v) })...)
+	}
+	return slices.Concat(list,
+		actionRoutes(s, "/investigations/{id}/update", s.updateForm),
+		actionRoutes(s, "/investigations/{id}/own", s.ownForm),
+		actionRoutes(s, "/tasks/{id}/cancel", s.cancelForm),
+		actionRoutes(s, "/tasks/{id}/investigate", s.investigateForm),
+		actionRoutes(s, "/workers/{id}/drain", s.drainForm),
+		actionRoutes(s, "/emissions/{event}/re-emit", s.reEmitForm),
+	)
 }

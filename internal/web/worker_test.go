@@ -40,7 +40,7 @@ func TestWorkers(t *testing.T) {
 	r := h.get("/ui/workers")
 	h.sees(r, "till-1", "1.4.2", "0 of 8", "5 handlers", `<span class="chip good">active</span>`, "charge", "wrap",
 		"1 queue without a live worker", "unserved", "/ui/workers/"+id.String()+"/drain")
-	h.refused(h.get("/ui/workers?offset=x"), http.StatusBadRequest, "Offset must be a number")
+	h.refused(h.get("/ui/workers?offset=x"), http.StatusBadRequest, "Invalid offset")
 }
 
 func TestDrainingAWorker(t *testing.T) {
@@ -60,9 +60,9 @@ func TestDrainingAWorker(t *testing.T) {
 	h.sees(h.get(path), "Doing it again changes nothing.")
 	h.must(h.engine.LeaveWorker(t.Context(), id))
 	h.refused(h.post(path), http.StatusConflict, "there is nothing to drain", "What will happen")
-	h.refused(h.get("/ui/workers/none/drain"), http.StatusNotFound, "is no id")
+	h.refused(h.get("/ui/workers/none/drain"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.get("/ui/workers/"+tasker.NewID().String()+"/drain"), http.StatusNotFound)
-	h.refused(h.post("/ui/workers/none/drain"), http.StatusNotFound, "is no id")
+	h.refused(h.post("/ui/workers/none/drain"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.post("/ui/workers/"+tasker.NewID().String()+"/drain"), http.StatusNotFound)
 }
 
@@ -77,7 +77,7 @@ func TestASilentWorkerThatIsDrained(t *testing.T) {
 	path := "/ui/workers/" + h.worker.String() + "/drain"
 	h.sees(h.get(path), "finishes the 1 step that it holds")
 	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - 3.5 * heartbeat_interval, lease = interval '1 hour'`)
-	h.sees(h.get(path), "it gets no work if it comes back", "what it holds is taken back", `<span class="chip bad">stale</span>`)
+	h.sees(h.get(path), "it gets no work if it comes back", "its steps are enqueued again when their leases expire", `<span class="chip bad">stale</span>`)
 	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '2 hours'`)
 	h.lacks(h.get("/ui/workers"), path)
 }

@@ -1,0 +1,273 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// dashboardPage is how many investigations there are, why, and how they went; and
+// whether the parts of the system are well.
+type dashboardPage struct {
+	Open, Ended int64
+	Oldest      *time.Time // of the open ones
+	ToResolve   float64    // minutes, on average of all that ended
+	Reasons     []reasonLine
+	Hours, Days plot
+	Capped      bool // counting over time has stopped at its limit
+	Sinks       []sinkLine
+	Unserved    []unservedQueue
+}
+
+// An unservedQueue is a queue that no live worker serves, with all steps that wait
+// there: those that may be claimed, and those that wait until a worker lives.
+type unservedQueue struct {
+	tasker.Queue
+	Steps int
+}
+
+// A reasonLine is the investigations of one reason.
+type reasonLine struct {
+	tasker.EntryStats
+	Path string // those that are open
+}
+
+func (s *server) dashboard(req *request) (*view, error) {
+	p := dashboardPage{}
+	list, err := s.DB.EntryStats(req.Context())
+	if err != nil {
+		return nil, err
+	}
+	p.addReasons(list)
+	if err := s.addOldest(req, &p); err != nil {
+		return nil, err
+	}
+	if err := s.addTimes(req, &p); err != nil {
+		return nil, err
+	}
+	return &view{page: "dashboard", title: "Dashboard", nav: "Dashboard", live: true, body: p}, s.addParts(req, &p)
+}
+
+// addReasons adds up what the statistics say of each reason.
+func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
+	minutes := 0.0
+	for _, r := range list {
+		p.Reasons = append(p.Reasons, reasonLine{r, Root + "/?reason=" + string(r.Reason)})
+		ended := r.Total - r.Pending
+		p.Open, p.Ended = p.Open+r.Pending, p.Ended+ended
+		if r.AvgResolutionTimeMinutes != nil {
+			minutes += *r.AvgResolutionTimeMinutes * float64(ended)
+		}
+	}
+	if p.Ended > 0 {
+		p.ToResolve = minutes / float64(p.Ended)
+	}
+}
+
+// addOldest adds since when the oldest of the open ones waits.
+func (s *server) addOldest(req *request, p *dashboardPage) error {
+	if p.Open == 0 {
+		return nil
+	}
+	totals, err := s.DB.CaseTotals(req.Context(), tasker.QueueFilter{})
+	p.Oldest = totals.Oldest
+	return err
+}
+
+// A stretch of time that the dashboard draws, in columns of one width.
+type stretch struct {
+	Name   string
+	Since  time.Time
+	Width  time.Duration
+	Layout string // of what stands below a column
+	Each   int    // labels every nth column
+}
+
+// addTimes draws the last day by the hour and the last month by the day.
+func (s *server) addTimes(req *request, p *dashboardPage) (err error) {
+	now := req.now.UTC()
+	day := stretch{"In the last 24 hours", now.Truncate(time.Hour).Add(-23 * time.Hour), time.Hour, "15:04", 4}
+	month := stretch{"In the last 30 days", now.Truncate(24 * time.Hour).Add(-29 * 24 * time.Hour), 24 * time.Hour, "01-02", 5}
+	if p.Hours, err = s.counted(req, p, day); err != nil {
+		return err
+	}
+	p.Days, err = s.counted(req, p, month)
+	return err
+}
+
+// counted draws what was opened and what ended in a stretch of time.
+func (s *server) counted(req *request, p *dashboardPage, of stretch) (plot, error) {
+	counts, err := s.DB.EntryCounts(req.Context(), of.Since, of.Width)
+	if err != nil {
+		return plot{}, err
+	}
+	var points []point
+	var opened, ended int64
+	for i, c := range counts {
+		at := c.From.UTC()
+		pt := point{Name: at.Format("2006-01-02 15:04") + " UTC", Values: []int64{c.Opened, c.Ended}}
+		if i%of.Each == 0 {
+			pt.Label = at.Format(of.Layout)
+		}
+		points = append(points, pt)
+		opened, ended = opened+c.Opened, ended+c.Ended
+	}
+	p.Capped = p.Capped || opened >= tasker.MaxEntryCount || ended >= tasker.MaxEntryCount
+	return drawPlot(of.Name, []series{{"opened", "bad"}, {"ended", "good"}}, points), nil
+}
+
+// addParts adds how the sinks are, and the queues that nobody takes from.
+func (s *server) addParts(req *request, p *dashboardPage) error {
+	names, err := s.DB.Sinks(req.Context())
+	if err != nil {
+		return err
+	}
+	if p.Sinks, err = s.sinkLines(req, names); err != nil {
+		return err
+	}
+	queues, err := s.DB.Queues(req.Context(), "", pageRows)
+	for _, q := range queues {
+		if q.Unserved {
+			p.Unserved = append(p.Unserved, unservedQueue{Queue: q, Steps: q.Queued + q.AwaitingWorker})
+		}
+	}
+	return err
+}
+
+// stalenessPage is how near the watched tasks are to their thresholds.
+type stalenessPage struct {
+	Health tasker.Health // empty means all
+	All    bool          // nothing is left out: there are no more tasks
+	Counts []healthCount
+	Rows   []stalenessRow
+	Pager  pager
+}
+
+// A healthCount is a link that shows the tasks of one health.
+type healthCount struct {
+	Health tasker.Health // empty means all
+	Tasks  int
+	Href   string
+	Here   bool
+	Key    string
+}
+
+type stalenessRow struct {
+	tasker.StalenessLine
+	Bar bar
+}
+
+// healths are all, the most urgent first, as the store lists them.
+var healths = []tasker.Health{tasker.Stale, tasker.Warning, tasker.Healthy}
+
+// staleness shows the most urgent of the watched tasks. All that are read are
+// counted, also those that a filter leaves out.
+func (s *server) staleness(req *request) (*view, error) {
+	q := req.query()
+	health, offset := choice(q, "health", healths), q.number("offset", 0, 0, maxRows)
+	if q.err != nil {
+		return nil, q.err
+	}
+	list, err := s.DB.Staleness(req.Context(), maxRows)
+	if err != nil {
+		return nil, err
+	}
+	p := stalenessPage{Health: health, All: len(list) < maxRows, Counts: healthCounts(list, health)}
+	for _, l := range list {
+		if health == "" || l.Health == health {
+			p.Rows = append(p.Rows, stalenessRow{l, barOf(l.TimeInStateMinutes, l.ThresholdMinutes)})
+		}
+	}
+	p.Rows, p.Pager = onPage(req, p.Rows, offset)
+	return &view{page: "staleness", title: "Staleness", nav: "Staleness", live: true, body: p}, nil
+}
+
+func healthCounts(list []tasker.StalenessLine, here tasker.Health) []healthCount {
+	tasks := map[tasker.Health]int{"": len(list)}
+	for _, l := range list {
+		tasks[l.Health]++
+	}
+	out := []healthCount{{Tasks: tasks[""], Href: Root + "/staleness", Here: here == "", Key: "a"}}
+	keys := map[tasker.Health]string{tasker.Stale: "s", tasker.Warning: "w", tasker.Healthy: "h"}
+	for _, h := range healths {
+		out = append(out, healthCount{
+			Health: h, Tasks: tasks[h], Href: Root + "/staleness?" + url.Values{"health": {string(h)}}.Encode(), Here: here == h, Key: keys[h],
+		})
+	}
+	return out
+}
+
+// workersPage is who executes steps, and what waits for them.
+type workersPage struct {
+	Workers    []tasker.Worker
+	Pager      pager
+	Queues     []tasker.Queue
+	MoreQueues bool // than are shown
+	Unserved   int  // of those shown
+}
+
+// fewHandlers is how many handlers of a worker are shown without being asked for.
+const fewHandlers = 4
+
+// FewHandlers is how many handlers are shown at once.
+func (workersPage) FewHandlers() int { return fewHandlers }
+
+func (s *server) workers(req *request) (*view, error) {
+	q := req.query()
+	offset := q.offset()
+	if q.err != nil {
+		return nil, q.err
+	}
+	list, more, err := s.DB.Workers(req.Context(), pageRows, offset)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := s.DB.Queues(req.Context(), "", pageRows+1)
+	if err != nil {
+		return nil, err
+	}
+	p := workersPage{Workers: list, Pager: req.pager(offset, pageRows, len(list), more), MoreQueues: len(queues) > pageRows}
+	p.Queues = queues[:min(len(queues), pageRows)]
+	for _, queue := range p.Queues {
+		if queue.Unserved {
+			p.Unserved++
+		}
+	}
+	return &view{page: "workers", title: "Workers", nav: "Workers", live: true, body: p}, nil
+}
+
+// A drainForm stops a worker from claiming new steps.
+type drainForm struct {
+	*server
+	form
+	tasker.Worker
+	Silent bool // no heartbeat for so long that the worker may be dead
+}
+
+func (s *server) drainForm(req *request) (*drainForm, error) {
+	id, err := req.id("id")
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.DB.WorkerWithHealth(req.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	f := form{page: "drain", title: "Drain worker " + w.Name, nav: "Workers", Button: "Drain this worker", Shortcut: "x", Back: Root + "/workers"}
+	f.Command = commandOf(req, []string{"worker", "drain", id.String()}, http.MethodPost, "/v1/workers/"+id.String()+"/drain", nil)
+	return &drainForm{server: s, form: f, Worker: w, Silent: w.Health == tasker.WorkerStale || w.Health == tasker.WorkerGone}, nil
+}
+
+func (f *drainForm) do(req *request) (*view, error) {
+	err := f.Engine.DrainWorker(req.Context(), f.UUID)
+	if tasker.CodeOf(err) == tasker.NotFound {
+		err = tasker.Errorf(tasker.Conflict, "worker %s has left: there is nothing to drain", f.UUID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &view{next: f.Back, note: fmt.Sprintf("Worker %s gets no new work. It finishes what it holds and leaves.", f.Name)}, nil
+}

@@ -1,0 +1,341 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tasker.example/tasker"
+)
+
+// Cookies. No script reads them. SameSite=Lax keeps them out of forms of other sites,
+// and keeps the operator's name when they follow a link from elsewhere.
+const (
+	tokenCookie = "tasker_form"
+	actorCookie = "tasker_actor"
+	noteCookie  = "tasker_note"
+
+	tokenField  = "token"
+	tokenLength = 22
+	namePath    = "/name"
+
+	keepName = 180 * 24 * time.Hour
+	maxName  = 255 // as long as an actor may be
+)
+
+// A request is one request of a browser, with what its cookies say.
+type request struct {
+	*http.Request
+	w     http.ResponseWriter
+	token string // what a form must send back
+	actor string // the name that the operator gave; empty before that
+	now   time.Time
+}
+
+func (req *request) cookie(name string) string {
+	c, err := req.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+func (req *request) setCookie(name, value string, age time.Duration) {
+	http.SetCookie(req.w, &http.Cookie{
+		Name: name, Value: value, Path: Root, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: req.secure(),
+	})
+}
+
+// secure reports whether the browser uses HTTPS.
+func (req *request) secure() bool {
+	return req.TLS != nil || req.Header.Get("X-Forwarded-Proto") == "https"
+}
+
+// origin returns the address of this server as the browser knows it.
+func (req *request) origin() string {
+	u := url.URL{Scheme: "http", Host: req.Host}
+	if req.secure() {
+		u.Scheme = "https"
+	}
+	return u.String()
+}
+
+// begin reads the cookies, and gives the browser a token if it has none.
+func (req *request) begin() {
+	if req.token = req.cookie(tokenCookie); len(req.token) != tokenLength {
+		var b [16]byte
+		_, _ = rand.Read(b[:]) // never fails
+		req.token = base64.RawURLEncoding.EncodeToString(b[:])
+		req.setCookie(tokenCookie, req.token, keepName)
+	}
+	if name, err := base64.RawURLEncoding.DecodeString(req.cookie(actorCookie)); err == nil && len(name) > 0 && nameFault(string(name)) == nil {
+		req.actor = string(name)
+	}
+}
+
+// hasToken reports whether a form was made for this browser: another site can make
+// the browser send a form, but cannot read the cookie.
+func (req *request) hasToken() bool {
+	kept := req.cookie(tokenCookie)
+	return kept != "" && subtle.ConstantTimeCompare([]byte(kept), []byte(req.PostFormValue(tokenField))) == 1
+}
+
+// gone reports whether the browser has closed the connection.
+func (req *request) gone() bool { return errors.Is(context.Cause(req.Context()), context.Canceled) }
+
+// noteBreak separates a note from its warning in the cookie.
+const noteBreak = "\x1e"
+
+// leaveNote keeps a note for the next page, and a warning, which may be empty.
+func (req *request) leaveNote(text, warning string) {
+	short := func(text string) string {
+		const most = 1000 // a cookie has 4 KB
+		text = strings.ReplaceAll(text, noteBreak, "")
+		if len(text) > most {
+			text = strings.ToValidUTF8(text[:most], "") + "…"
+		}
+		return text
+	}
+	req.setCookie(noteCookie, base64.RawURLEncoding.EncodeToString([]byte(short(text)+noteBreak+short(warning))), time.Minute)
+}
+
+// takeNote returns the note and the warning that were left for this page, once. The
+// refresh of a live page does not take them from the page that follows the action.
+func (req *request) takeNote() (text, warning string) {
+	kept := req.cookie(noteCookie)
+	if mode := req.Header.Get("Sec-Fetch-Mode"); kept == "" || mode != "" && mode != "navigate" {
+		return "", ""
+	}
+	req.setCookie(noteCookie, "", -time.Second)
+	doc, err := base64.RawURLEncoding.DecodeString(kept)
+	if err != nil || !utf8.Valid(doc) {
+		return "", ""
+	}
+	text, warning, _ = strings.Cut(string(doc), noteBreak)
+	return text, warning
+}
+
+// nameFault says what is wrong with the name of an operator, which may be empty.
+func nameFault(name string) error {
+	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
+		return tasker.Errorf(tasker.Invalid, "invalid name: must have up to %d bytes, on one line", maxName)
+	}
+	return nil
+}
+
+func (req *request) keepActor(name string) {
+	age := keepName
+	if name == "" {
+		age = -time.Second
+	}
+	req.actor = name
+	req.setCookie(actorCookie, base64.RawURLEncoding.EncodeToString([]byte(name)), age)
+}
+
+// setName keeps the name of the operator at the browser, under which their actions
+// are recorded.
+func (s *server) setName(req *request) (*view, error) {
+	name := strings.TrimSpace(req.PostFormValue("name"))
+	if err := nameFault(name); err != nil {
+		return nil, err
+	}
+	req.keepActor(name)
+	return &view{next: req.backTo()}, nil
+}
+
+// backTo returns the page of this server that a form names to go back to.
+func (req *request) backTo() string {
+	to := req.FormValue("back")
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme+u.Host+u.Opaque != "" || strings.ContainsAny(to, "\\\r\n") {
+		return Root + "/"
+	}
+	clean := path.Clean(u.Path) // a browser follows .. as well
+	if clean != strings.TrimSuffix(u.Path, "/") || clean != Root && !strings.HasPrefix(clean, Root+"/") {
+		return Root + "/"
+	}
+	return to
+}
+
+// self returns the address of this page, to come back to; of a name that was refused,
+// the page on which it was typed.
+func (req *request) self() string {
+	if req.Method == http.MethodPost && req.URL.Path == Root+namePath {
+		return req.backTo()
+	}
+	return req.URL.RequestURI()
+}
+
+// typed returns the text of a field with the line ends of a shell, not of a form.
+func (req *request) typed(name string) string {
+	return strings.ReplaceAll(req.PostFormValue(name), "\r\n", "\n")
+}
+
+// id reads an id of the path.
+func (req *request) id(name string) (tasker.ID, error) {
+	var id tasker.ID
+	if err := id.UnmarshalText([]byte(req.PathValue(name))); err != nil {
+		return id, tasker.Errorf(tasker.NotFound, "invalid id %q: must be a UUID", clip(req.PathValue(name), 40))
+	}
+	return id, nil
+}
+
+// A query reads the parameters of a page. It keeps the first fault, so that a handler
+// checks once, after it has read all of them.
+type query struct {
+	url.Values
+	err error
+}
+
+func (req *request) query() *query { return &query{Values: req.URL.Query()} }
+
+// refuse records that a value is invalid, and what it must be.
+func (q *query) refuse(name, must string) {
+	if q.err == nil {
+		q.err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, clip(strings.ToValidUTF8(q.Get(name), "�"), 40), must)
+	}
+}
+
+func (q *query) number(name string, fallback, least, most int) int {
+	text := q.Get(name)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		q.refuse(name, "a number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
+		return fallback
+	}
+	return n
+}
+
+// choice reads one of a few words; an empty one chooses nothing.
+func choice[T ~string](q *query, name string, values []T) T {
+	v := T(q.Get(name))
+	if v != "" && !slices.Contains(values, v) {
+		words := make([]string, len(values))
+		for i, v := range values {
+			words[i] = string(v)
+		}
+		q.refuse(name, "one of "+strings.Join(words, ", "))
+		return ""
+	}
+	return v
+}
+
+// text reads a text that the database can compare.
+func (q *query) text(name string, most int) string {
+	text := strings.TrimSpace(q.Get(name))
+	if len(text) > most || storable(text) != nil {
+		q.refuse(name, "valid UTF-8 without NUL, up to "+strconv.Itoa(most)+" bytes")
+		return ""
+	}
+	return text
+}
+
+func (q *query) id(name string) *tasker.ID {
+	if q.Get(name) == "" {
+		return nil
+	}
+	var id tasker.ID
+	if id.UnmarshalText([]byte(q.Get(name))) != nil {
+		q.refuse(name, "a UUID")
+	}
+	return &id
+}
+
+func (q *query) flag(name string) *bool {
+	if q.Get(name) == "" {
+		return nil
+	}
+	v, err := strconv.ParseBool(q.Get(name))
+	if err != nil {
+		q.refuse(name, "true or false")
+	}
+	return &v
+}
+
+func (q *query) duration(name string) time.Duration {
+	if q.Get(name) == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(q.Get(name))
+	if err != nil || d < 0 {
+		q.refuse(name, "a duration such as 15m or 4h")
+	}
+	return d
+}
+
+// Bounds of every list.
+const (
+	pageRows    = 100
+	maxRows     = 1000
+	maxOffset   = 1_000_000
+	maxText     = 500     // of what is searched for
+	maxPosition = 1 << 53 // larger than every position and id that the database counts
+)
+
+func (q *query) offset() int { return q.number("offset", 0, 0, maxOffset) }
+
+// before reads where a list goes on, which is before an element.
+func (q *query) before() int64 { return int64(q.number("before", 0, 1, maxPosition)) }
+
+// A pager leads through a list that is longer than a page.
+type pager struct {
+	Before, After string // addresses; empty at the ends
+	Here          string // such as 101–200
+}
+
+// link returns the address of this page with other values of some parameters: name,
+// value, name, value. An empty value removes one.
+func (req *request) link(pairs ...string) string {
+	q := req.URL.Query()
+	for i := 0; i < len(pairs); i += 2 {
+		if q.Set(pairs[i], pairs[i+1]); pairs[i+1] == "" {
+			q.Del(pairs[i])
+		}
+	}
+	u := url.URL{Path: req.URL.Path, RawQuery: q.Encode()}
+	return u.String()
+}
+
+// pager returns the pager of a list of which shown rows are on this page, after offset.
+func (req *request) pager(offset, limit, shown int, more bool) pager {
+	var p pager
+	if offset > limit {
+		p.Before = req.link("offset", strconv.Itoa(offset-limit))
+	} else if offset > 0 {
+		p.Before = req.link("offset", "")
+	}
+	if more {
+		p.After = req.link("offset", strconv.Itoa(offset+limit))
+	}
+	if shown > 0 {
+		p.Here = strconv.Itoa(offset+1) + "–" + strconv.Itoa(offset+shown)
+	}
+	return p
+}
+
+// pagerBefore returns the pager of a list that goes on before an element; the way
+// back is the browser's.
+func (req *request) pagerBefore(last int64) pager {
+	return pager{After: req.link("before", strconv.FormatInt(last, 10))}
+}
+
+// onPage returns the rows of a list that are on this page, and its pager.
+func onPage[T any](req *request, list []T, offset int) ([]T, pager) {
+	from := min(offset, len(list))
+	to := min(from+pageRows, len(list))
+	return list[from:to], req.pager(from, pageRows, to-from, to < len(list))
+}

@@ -1,0 +1,435 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/lifecycle"
+)
+
+// A stepVerb is one of the three actions on a step, in the words of this page and of
+// tasker-ctl.
+type stepVerb struct {
+	Action tasker.StepAction
+	Word   string // in a path
+	Name   string // on a button
+	Key    string
+	Does   string
+	Done   string // what was done to the step
+	Long   string // what it means
+}
+
+var stepVerbs = []stepVerb{
+	{
+		Action: tasker.ResetForRetry, Word: "reset", Name: "Reset", Key: "r", Does: "reset the step: it runs again", Done: "was reset",
+		Long: "The step gets all of its attempts again and runs as soon as a worker takes it. Do this once the cause is mended.",
+	},
+	{
+		Action: tasker.ResolveManually, Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task goes on without its result",
+		Done: "was resolved",
+		Long: "The step counts as done and never runs again. The steps behind it go on, and receive no result of it (null).",
+	},
+	{
+		Action: tasker.CompleteManually, Word: "complete", Name: "Complete", Key: "c", Does: "complete the step with a result that you give",
+		Done: "was completed",
+		Long: "The step is complete with the result that you give here in place of its handler. The steps behind it receive that result.",
+	},
+}
+
+// allowed tells whether a step may be acted on so.
+func (v stepVerb) allowed(state tasker.StepState) bool {
+	_, err := lifecycle.Step.Next(state, lifecycle.StepEvent(v.Action))
+	return err == nil
+}
+
+func (v stepVerb) path(s tasker.Step) string {
+	return taskPath(s.TaskUUID) + "/steps/" + s.UUID.String() + "/" + v.Word
+}
+
+// A stepForm is an action on a step.
+type stepForm struct {
+	*server
+	form
+	stepVerb
+	Task      tasker.Task
+	Step      tasker.Step
+	Failure   tasker.StepFailure
+	Entry     *tasker.ID // the investigation to return to
+	Held      string     // who holds the step; empty when nobody does
+	Next      forecast
+	Parents   []parentResult
+	Seen      string // identifies the state of the step that this page shows
+	Result    string
+	Metadata  string
+	Interrupt bool
+}
+
+// A parentResult is what a step before left behind.
+type parentResult struct {
+	Name  string
+	State tasker.StepState
+	Doc   json.RawMessage
+}
+
+// Completes reports whether the action needs a result.
+func (p *stepForm) Completes() bool { return p.Action == tasker.CompleteManually }
+
+func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
+	task, err := req.id("task")
+	if err != nil {
+		return nil, err
+	}
+	step, err := req.id("step")
+	if err != nil {
+		return nil, err
+	}
+	p := &stepForm{server: s, stepVerb: v}
+	if p.Task, err = s.DB.Task(req.Context(), task); err != nil {
+		return nil, err
+	}
+	steps, err := s.DB.Steps(req.Context(), task)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(steps, func(st tasker.Step) bool { return st.UUID == step })
+	if i < 0 {
+		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
+	}
+	if err := s.DB.HideErrors(req.Context(), steps[i:i+1]); err != nil {
+		return nil, err
+	}
+	p.Step, p.Failure = steps[i], failureOf(steps[i].Error)
+	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
+	p.Next, p.Held, p.Parents = forecastOf(steps, step, v.Action), holder(p.Step), parentsOf(steps, p.Step)
+	f := form{page: "stepaction", title: v.Name + " step " + p.Step.Name, nav: "Tasks", Button: v.Name + " step " + p.Step.Name}
+	p.form = req.formOf(f)
+	if err := p.returnsTo(req); err != nil {
+		return nil, err
+	}
+	p.Refused, err = s.unrepairable(req.Context(), p.Task)
+	if err == nil && p.Refused == "" && !v.allowed(p.Step.State) {
+		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", words(p.Step.State), strings.TrimPrefix(v.Done, "was "))
+	}
+	p.Result, p.Metadata, p.Interrupt = req.typed("result"), req.typed("metadata"), req.PostFormValue("interrupt") != ""
+	if req.Method == http.MethodGet {
+		p.Interrupt = p.Held != ""
+	}
+	p.Command = p.command(req)
+	if req.Method == http.MethodGet {
+		p.Interrupt = false
+		if p.Completes() {
+			p.Result = "{\n  \n}"
+		}
+	}
+	return p, err
+}
+
+// returnsTo finds the page to return to: the investigation that the form names, or
+// the task.
+func (p *stepForm) returnsTo(req *request) error {
+	p.Back = taskPath(p.Task.UUID)
+	q := query{Values: req.Form}
+	if req.Form == nil {
+		q.Values = req.URL.Query()
+	}
+	if p.Entry = q.id("entry"); p.Entry == nil || q.err != nil {
+		return q.err
+	}
+	e, err := p.DB.Entry(req.Context(), *p.Entry)
+	if err == nil && e.TaskUUID != p.Task.UUID {
+		err = tasker.Errorf(tasker.NotFound, "investigation %s is of another task", e.UUID)
+	}
+	p.Back = entryPath(*p.Entry)
+	return err
+}
+
+// unrepairable says why nothing can be done to the steps of a task; empty when
+// something can.
+func (s *server) unrepairable(ctx context.Context, task tasker.Task) (string, error) {
+	if task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled {
+		return fmt.Sprintf("The task is %s: nothing can be done to its steps any more.", words(task.State)), nil
+	}
+	if task.State == tasker.TaskPending {
+		return "The task has not started yet: wait for its start time, or cancel it.", nil
+	}
+	e, err := s.DB.EntryOfTask(ctx, task.UUID)
+	if tasker.CodeOf(err) == tasker.NotFound {
+		return "", nil
+	}
+	if err == nil && e.ResolutionStatus == tasker.EntryPermanentlyFailed {
+		return "The task was written off as permanently failed: nothing can be done to its steps any more.", nil
+	}
+	return "", err
+}
+
+// holder says in whose hands a step is.
+func holder(s tasker.Step) string {
+	switch {
+	case s.State == tasker.StepEnqueued:
+		return "The step is in the queue: a worker may take it at any moment."
+	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
+		return "Worker " + s.WorkerUUID.String() + " is executing the step right now."
+	case lifecycle.Held(s.State):
+		return "A worker has reported the step, and what follows from it is under way."
+	default:
+		return ""
+	}
+}
+
+// parentsOf is what the steps before one left behind.
+func parentsOf(steps []tasker.Step, of tasker.Step) []parentResult {
+	var list []parentResult
+	for _, s := range steps {
+		if slices.Contains(of.Parents, s.UUID) {
+			list = append(list, parentResult{Name: s.Name, State: s.State, Doc: members(s.Results)["result"]})
+		}
+	}
+	return list
+}
+
+func (p *stepForm) do(req *request) (*view, error) {
+	if err := p.check(req, maxNotes); err != nil {
+		return nil, err
+	}
+	switch seen := req.PostFormValue("seen"); {
+	case p.Completes() && strings.TrimSpace(p.Result) == "":
+		return nil, tasker.Errorf(tasker.Invalid, "give the result: steps that depend on this one receive it; null is one")
+	case p.Completes() && strings.TrimSpace(p.Metadata) != "" && !strings.HasPrefix(strings.TrimSpace(p.Metadata), "{"):
+		return nil, tasker.Errorf(tasker.Invalid, `the metadata must be a JSON object such as {"checked_by": "phone"}`)
+	case seen != "" && seen != p.Seen:
+		return nil, tasker.Errorf(tasker.Conflict, "the step has changed since you opened this page: it is shown as it is now; if you still mean it, send it again")
+	}
+	if _, err := p.Engine.OperateStep(req.Context(), p.Task.UUID, p.Step.UUID, p.operation()); err != nil {
+		return nil, err
+	}
+	return &view{next: p.Back, note: p.afterwards(req.Context())}, nil
+}
+
+// operation returns what the form asks of the engine.
+func (p *stepForm) operation() tasker.Operation {
+	op := tasker.Operation{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt}
+	if p.Completes() {
+		op.Result, op.Metadata = typedJSON(p.Result), typedJSON(p.Metadata)
+	}
+	return op
+}
+
+// afterwards says what has come of an action.
+func (p *stepForm) afterwards(ctx context.Context) string {
+	note := fmt.Sprintf("Step %s %s.", p.Step.Name, p.Done)
+	step, err := p.DB.Step(ctx, p.Task.UUID, p.Step.UUID)
+	if err != nil {
+		return note // it is done all the same
+	}
+	if task, err := p.DB.Task(ctx, p.Task.UUID); err == nil {
+		note = fmt.Sprintf("Step %s %s: it is %s now, and the task %s.", p.Step.Name, p.Done, words(step.State), standing(task.State))
+	}
+	return note
+}
+
+// typedJSON returns what was typed as JSON; nil where nothing was typed.
+func typedJSON(text string) json.RawMessage {
+	if text = strings.TrimSpace(text); text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}
+
+// command is the same action from a terminal. What was not typed yet stands there
+// as a word to be replaced.
+func (p *stepForm) command(req *request) command {
+	op := p.operation()
+	actor, reason := p.placeholders()
+	ctl := []string{"task", p.Word + "-step", p.Task.UUID.String(), p.Step.UUID.String()}
+	body := apiv1.StepAction{ActionType: string(p.Action), Reason: reason, Interrupt: op.Interrupt}
+	by := "--reset-by"
+	switch p.Action {
+	case tasker.ResetForRetry:
+		body.ResetBy = actor
+	case tasker.ResolveManually:
+		body.ResolvedBy, by = actor, "--resolved-by"
+	case tasker.CompleteManually:
+		body.CompletedBy, by = actor, "--completed-by"
+		body.CompletionData = &apiv1.CompletionData{Result: validOr(op.Result, `{"ok":true}`)}
+		ctl = append(ctl, "--result", string(body.CompletionData.Result))
+		if len(op.Metadata) > 0 {
+			body.CompletionData.Metadata = validOr(op.Metadata, `{}`)
+			ctl = append(ctl, "--metadata", string(body.CompletionData.Metadata))
+		}
+	}
+	ctl = append(ctl, "--reason", reason, by, actor)
+	if op.Interrupt {
+		ctl = append(ctl, "--interrupt")
+	}
+	return commandOf(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
+}
+
+// validOr is a document on one line, or an example in place of what is none.
+func validOr(doc json.RawMessage, example string) json.RawMessage {
+	if len(doc) == 0 || !json.Valid(doc) {
+		return json.RawMessage(example)
+	}
+	return json.RawMessage(compactJSON(doc))
+}
+
+// A stepRow is a step as a table shows it, with what can be done to it.
+type stepRow struct {
+	tasker.Step
+	Needs   []stepAnchor // the steps that it depends on
+	Actions []stepLink
+	Bar     stepBar
+}
+
+// A stepAnchor leads to a step on the same page.
+type stepAnchor struct {
+	Name, Href string
+	Done       bool
+}
+
+// A stepLink leads to an action on a step.
+type stepLink struct{ Name, Href, Key, Does string }
+
+// stepRows returns the rows of a task's steps; entry is the investigation to return
+// to after an action, if any.
+func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
+	byID := make(map[tasker.ID]tasker.Step, len(steps))
+	for _, s := range steps {
+		byID[s.UUID] = s
+	}
+	rows := make([]stepRow, len(steps))
+	for i, s := range steps {
+		rows[i].Step = s
+		for _, id := range s.Parents {
+			parent := byID[id]
+			rows[i].Needs = append(rows[i].Needs, stepAnchor{parent.Name, hrefOfStep(parent), ended(parent.State)})
+		}
+		if actions {
+			rows[i].Actions = stepLinks(s, entry)
+		}
+	}
+	return rows
+}
+
+// stepLinks returns the actions that the state of a step allows.
+func stepLinks(st tasker.Step, entry *tasker.ID) []stepLink {
+	var links []stepLink
+	query := ""
+	if entry != nil {
+		query = "?entry=" + entry.String()
+	}
+	for _, v := range stepVerbs {
+		if v.allowed(st.State) {
+			links = append(links, stepLink{Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + query})
+		}
+	}
+	return links
+}
+
+// Failure returns the message of the step's last failure.
+func (r stepRow) Failure() string { return clip(failureOf(r.Step.Error).Message, shownError) }
+
+// ErrorDoc returns the step's last failure in full.
+func (r stepRow) ErrorDoc() document {
+	return documentOf("Error", r.Step.Error, maxResult, apiOfStep(r.Step)).withID("error-" + r.UUID.String())
+}
+
+// ResultDoc returns the step's result.
+func (r stepRow) ResultDoc() document {
+	return documentOf("Result", r.Step.Results, maxResult, apiOfStep(r.Step)).withID("result-" + r.UUID.String())
+}
+
+// Waits says what the step waits for, if it has not ended.
+func (r stepRow) Waits() string {
+	switch s := r.Step; {
+	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
+		return fmt.Sprintf("waits for %d of its %d dependencies", s.TotalParents-s.CompletedParents, s.TotalParents)
+	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
+		return "waits for an external result"
+	case s.State == tasker.StepEnqueued:
+		return "waits for a worker with handler " + s.Handler
+	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
+		return "run by worker " + short(*s.WorkerUUID)
+	default:
+		return ""
+	}
+}
+
+// failedForGood reports whether a step is in error, without a retry to come.
+func failedForGood(s tasker.Step) bool { return s.State == tasker.StepError && s.NextRetryAt == nil }
+
+// A forecast is what an action on a step will most likely lead to.
+type forecast struct {
+	Step     tasker.StepState // of the step itself, once the task has gone on
+	Enqueued []string         // other steps that a worker can take then
+	Outside  []string         // other steps that wait for an answer from outside then
+	Waiting  []string         // steps behind it that wait for something else, too
+	Task     tasker.TaskState
+}
+
+// forecastOf plays an action through on a copy of the steps. Others may be faster:
+// it says what will be if nothing else happens.
+func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) forecast {
+	after := slices.Clone(steps)
+	done := map[tasker.ID]bool{}
+	var f forecast
+	for i, s := range after {
+		if s.UUID == id {
+			if next, err := lifecycle.Step.Next(s.State, lifecycle.StepEvent(action)); err == nil {
+				after[i].State, after[i].NextRetryAt = next, nil
+			}
+		}
+		done[s.UUID] = ended(after[i].State)
+	}
+	for i, s := range after {
+		ready := s.State == tasker.StepPending && !slices.ContainsFunc(s.Parents, func(p tasker.ID) bool { return !done[p] })
+		if ready && s.Type == tasker.StandardStep {
+			after[i].State = tasker.StepEnqueued
+		}
+		switch {
+		case s.UUID == id:
+			f.Step = after[i].State
+		case ready && s.Type == tasker.StandardStep:
+			f.Enqueued = append(f.Enqueued, s.Name)
+		case ready && slices.Contains(s.Parents, id):
+			f.Outside = append(f.Outside, s.Name)
+		case s.State == tasker.StepPending && slices.Contains(s.Parents, id):
+			f.Waiting = append(f.Waiting, s.Name)
+		}
+	}
+	f.Task = restingState(after)
+	return f
+}
+
+func ended(s tasker.StepState) bool {
+	return s == tasker.StepComplete || s == tasker.StepResolvedManually
+}
+
+// restingState is where a task with these steps comes to rest: the rule of the
+// database, task_resting_state(), which a test holds it to.
+func restingState(steps []tasker.Step) tasker.TaskState {
+	var open, active, retrying, failed bool
+	for _, s := range steps {
+		open = open || !ended(s.State)
+		active = active || lifecycle.Held(s.State)
+		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
+		failed = failed || s.State == tasker.StepError
+	}
+	switch {
+	case !open:
+		return tasker.TaskComplete
+	case active:
+		return tasker.TaskStepsInProcess
+	case retrying:
+		return tasker.TaskWaitingForRetry
+	case failed:
+		return tasker.TaskError
+	default:
+		return tasker.TaskWaitingForDependencies
+	}
+}
