@@ -22,6 +22,7 @@ var hidden = map[string]string{
 	"StoredTemplate.Source":    "only with the whole template",
 	"Template.InputSchema":     "only with the whole template",
 	"Template.Lifecycle":       "only with the whole template",
+	"Template.Metadata":        "only with the whole template",
 	"Template.Environments":    "only with the whole template",
 	"Assignment.Fence":         "the lease token contains it",
 }
@@ -104,8 +105,8 @@ func fill(v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i))
+		for _, field := range v.Fields() {
+			fill(field)
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))

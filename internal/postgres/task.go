@@ -47,7 +47,7 @@ type taskRow struct {
 }
 
 func (r taskRow) task() tasker.Task {
-	r.Task.Counts, r.Task.DeadLetter = r.StepCounts, r.DeadLetter
+	r.Counts, r.Task.DeadLetter = r.StepCounts, r.DeadLetter
 	return r.Task
 }
 
