@@ -90,7 +90,7 @@ func member[T any](m map[string]json.RawMessage, name string) (v T) {
 	return v
 }
 
-// failureOf reads the failure of a step; what is none is shown as it is.
+// failureOf reads the failure of a step; other JSON is shown as it is.
 func failureOf(doc json.RawMessage) tasker.StepFailure {
 	m := members(doc)
 	f := tasker.StepFailure{
@@ -127,7 +127,7 @@ func story(ev evidence) []string {
 func (ev evidence) happened() string {
 	switch ev.entry.Reason {
 	case tasker.DependencyCycleDetected:
-		return fmt.Sprintf("The steps of %s depend on each other in a circle (%s), so that none of them can ever run.", ev.kind(), ev.names())
+		return fmt.Sprintf("The steps of %s depend on each other in a cycle (%s), so that none of them can ever run.", ev.kind(), ev.names())
 	case tasker.MaxRetriesExceeded:
 		return ev.failed()
 	case tasker.StalenessTimeout:

@@ -102,7 +102,7 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 }
 
 // layersOf puts each step behind all that it depends on, and orders those of a layer
-// by where their parents stand, so that few edges cross. A circle, which a template
+// by where their parents stand, so that few edges cross. A cycle, which a template
 // cannot have, would end in the first layer.
 func layersOf(steps []tasker.Step) [][]tasker.Step {
 	depth := depths(steps)

@@ -46,7 +46,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 	}{
 		{tasker.DependencyCycleDetected, tasker.DependencyCycle}: {
 			func(ev *evidence, _ *snapshotStep) { ev.entry.StepUUID = nil },
-			"The steps of shop/order depend on each other in a circle (reserve, charge and ship), so that none of them can ever run. It was noticed at once,",
+			"The steps of shop/order depend on each other in a cycle (reserve, charge and ship), so that none of them can ever run. It was noticed at once,",
 		},
 		{tasker.MaxRetriesExceeded, tasker.RetriesExhausted}: {
 			nil, "Step charge of shop/order failed in all of its 3 attempts, the last at 2026-03-01 12:00:00 UTC, with “card declined”. It was noticed at once",

@@ -406,13 +406,13 @@ func severityKind(s tasker.Severity) string {
 // dict makes the named arguments of a shared piece.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
-		return nil, fmt.Errorf("dict: %d arguments are no pairs", len(pairs))
+		return nil, fmt.Errorf("dict: %d arguments are not pairs", len(pairs))
 	}
 	m := make(map[string]any, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
 		name, ok := pairs[i].(string)
 		if !ok {
-			return nil, fmt.Errorf("dict: %v is no name", pairs[i])
+			return nil, fmt.Errorf("dict: %v is not a name", pairs[i])
 		}
 		m[name] = pairs[i+1]
 	}

@@ -28,7 +28,7 @@ type stepVerb struct {
 var stepVerbs = []stepVerb{
 	{
 		Action: tasker.ResetForRetry, Word: "reset", Name: "Reset", Key: "r", Does: "reset the step: it runs again", Done: "was reset",
-		Long: "The step gets all of its attempts again and runs as soon as a worker takes it. Do this once the cause is mended.",
+		Long: "The step gets all of its attempts again and runs as soon as a worker takes it. Do this once the cause is fixed.",
 	},
 	{
 		Action: tasker.ResolveManually, Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task goes on without its result",
@@ -270,7 +270,7 @@ func (p *stepForm) command(req *request) command {
 	return commandOf(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
 }
 
-// validOr is a document on one line, or an example in place of what is none.
+// validOr is a document on one line, or an example in place of what is not JSON.
 func validOr(doc json.RawMessage, example string) json.RawMessage {
 	if len(doc) == 0 || !json.Valid(doc) {
 		return json.RawMessage(example)

@@ -67,7 +67,7 @@ func (s *server) tasks(req *request) (*view, error) {
 func (s *server) find(req *request, wanted string) (string, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(wanted)); err != nil {
-		return "", tasker.Errorf(tasker.Invalid, "%q is no id of a task: give all of it, such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", clip(wanted, 60))
+		return "", tasker.Errorf(tasker.Invalid, "invalid task id %q: must be a whole UUID, such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", clip(wanted, 60))
 	}
 	_, err := s.DB.Task(req.Context(), id)
 	if err == nil {

@@ -154,7 +154,7 @@ func TestATaskIsOpenedByItsID(t *testing.T) {
 	if r := h.get("/ui/tasks?id=" + missing); r.status != http.StatusNotFound || !strings.Contains(r.text, "There is no task "+missing) || !strings.Contains(r.text, `value="`+missing+`"`) {
 		t.Errorf("of no task: %d", r.status)
 	}
-	if r := h.get("/ui/tasks?id=%3Cb%3E"); r.status != http.StatusBadRequest || !strings.Contains(r.text, "is no id of a task") || strings.Contains(r.text, "<b>") {
+	if r := h.get("/ui/tasks?id=%3Cb%3E"); r.status != http.StatusBadRequest || !strings.Contains(r.text, "Invalid task id") || strings.Contains(r.text, "<b>") {
 		t.Errorf("of no id: %d", r.status)
 	}
 	e, err := h.dlq.Open(h.Context(), id, tasker.EntryOpening{Actor: "Ada", Reason: "look"})

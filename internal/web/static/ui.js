@@ -6,7 +6,7 @@
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
   const kept = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* the page works without */ } } };
 
-  // Times: in the reader's zone unless he wants UTC; ages go on counting.
+  // Times: in the reader's zone unless they want UTC; ages go on counting.
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
   const inUTC = () => kept.get("tasker.zone") === "utc";
   const length = (s) => s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
