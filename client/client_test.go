@@ -299,7 +299,7 @@ func TestWire(t *testing.T) {
 		},
 		"GET /v1/dlq/investigation-queue?limit=9": func() error { _, err := c.Queue(ctx, 9); return err },
 		"GET /v1/cases?case_key=" + task + "&min_age_minutes=90&text=odd+one": func() error {
-			_, err := c.Cases(ctx, QueueQuery{Case: new(id(1)), MinAge: 90 * time.Minute, Text: "odd one"})
+			_, err := c.Cases(ctx, QueueQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"})
 			return err
 		},
 		"GET /v1/dlq/entry/" + task + "/related?limit=3":     func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },

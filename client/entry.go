@@ -85,7 +85,7 @@ type QueueQuery struct {
 	Name      string           // of the template
 	State     tasker.TaskState // of the task now
 	Recovered *bool            // whether the task went on by itself
-	Case      *tasker.ID       // those of one case
+	Case      string           // the key of a case
 	MinAge    time.Duration    // opened at least so long ago; whole minutes count
 	Text      string           // in namespace, template, step, error pattern or assignee, or a part of an id
 	Page
@@ -109,9 +109,7 @@ func (q QueueQuery) query() url.Values {
 	if q.Recovered != nil {
 		query.Set("recovered", strconv.FormatBool(*q.Recovered))
 	}
-	if q.Case != nil {
-		query.Set("case_key", q.Case.String())
-	}
+	setText(query, "case_key", q.Case)
 	if minutes := int(q.MinAge / time.Minute); minutes > 0 {
 		query.Set("min_age_minutes", strconv.Itoa(minutes))
 	}

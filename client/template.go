@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"tasker.example/tasker"
@@ -17,6 +18,12 @@ const (
 	YAML = "application/yaml"
 	JSON = "application/json"
 )
+
+// A TemplateOption changes how a template is registered.
+type TemplateOption int
+
+// Strict refuses a template that has keys without effect.
+const Strict TemplateOption = 1
 
 // A Page selects a part of a list. Zero means the server's default.
 type Page struct {
@@ -44,11 +51,16 @@ func setText(v url.Values, name, value string) {
 
 // RegisterTemplate registers a document; contentType is [YAML] or [JSON]. The
 // same template once more is no error. The error is Invalid with the faults as
-// details, or Conflict when the version exists with another content.
-func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType string) (apiv1.RegisteredTemplate, error) {
+// details, or Conflict when the version exists with another content. Keys without effect
+// are warnings in the answer; [Strict] makes them faults.
+func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType string, options ...TemplateOption) (apiv1.RegisteredTemplate, error) {
 	var answer apiv1.RegisteredTemplate
+	query := url.Values{}
+	if slices.Contains(options, Strict) {
+		query.Set("strict", "true")
+	}
 	err := c.do(ctx, request{
-		method: http.MethodPost, path: []string{"v1", "templates"}, doc: doc, media: contentType, repeatable: true,
+		method: http.MethodPost, path: []string{"v1", "templates"}, query: query, doc: doc, media: contentType, repeatable: true,
 	}, &answer)
 	return answer, err
 }

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ end the investigation with dlq update.`,
   tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
 	},
-		p.queueCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
+		p.queueCommand(), p.casesCommand(), p.relatedCommand(), p.countsCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
 		p.entryUpdateCommand(), p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
 		p.followCommand(), p.emissionsCommand(), p.emissionCommand(), p.reEmitCommand(), p.sinksCommand(),
 	)
@@ -88,13 +89,107 @@ func (p *program) queueCommand() *cobra.Command {
 			p.mayGoOn(len(l), q.Page)
 		}
 	})
+	queueFlags(c, &q)
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	return c
+}
+
+// queueFlags select open investigations.
+func queueFlags(c *cobra.Command, q *client.QueueQuery) {
 	c.Flags().VarP(cli.Choice(&q.Reason, tasker.Reasons()), "reason", "", "only investigations with this reason: "+cli.Join(tasker.Reasons()))
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "only investigations of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only investigations of this template")
 	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "only investigations whose task is in this state now")
+	c.Flags().StringVar(&q.Text, "text", "", "only investigations with this text in namespace, template, step, error pattern or assignee")
+	c.Flags().DurationVar(&q.MinAge, "min-age", 0, "only investigations opened at least this long ago, in whole minutes")
+	c.Flags().StringVar(&q.Case, "case", "", "only investigations of this case, by its key")
 	cli.Optional(c, &q.Recovered, "recovered", "only investigations whose task went on by itself; =false for the others")
 	pageFlags(c, &q.Page, 100)
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+}
+
+func (p *program) casesCommand() *cobra.Command {
+	var q client.QueueQuery
+	c := answer(p, help{
+		use:   "cases",
+		short: "List open investigations grouped by failure, the most urgent first",
+		example: `  tasker-ctl dlq cases
+  tasker-ctl dlq cases --namespace orders --min-age 1h
+  tasker-ctl dlq queue --case $(tasker-ctl dlq cases --limit 1 -o json | jq -r '.cases[0].case_key')`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.CaseList, error) {
+		return api.Cases(ctx, q)
+	}, func(l apiv1.CaseList) {
+		header := []string{"case", "template", "step", "error", "reason", "open", "recovered", "oldest"}
+		list(p, l.Cases, columns{none: "No open investigations.", names: header, spare: "reason"}, func(c apiv1.Case) []string {
+			return []string{
+				c.CaseKey, c.NamespaceName + "/" + c.TaskName, orDash(c.StepName), orDash(c.ErrorPattern), c.DLQReason,
+				strconv.FormatInt(c.Entries, 10), strconv.FormatInt(c.Recovered, 10), at(&c.Oldest),
+			}
+		})
+		if len(l.Cases) > 0 {
+			fmt.Fprintf(p.err, "Cases: %d, open investigations: %d.\n", l.TotalCases, l.TotalEntries)
+		}
+		if l.HasMore {
+			p.mayGoOn(len(l.Cases), q.Page)
+		}
+	})
+	queueFlags(c, &q)
+	return c
+}
+
+func (p *program) relatedCommand() *cobra.Command {
+	var limit int
+	c := answer(p, help{
+		use:     "related ENTRY|TASK",
+		short:   "Show how other investigations of the same case ended",
+		example: `  tasker-ctl dlq related $ENTRY`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.RelatedEntries, error) {
+		e, err := p.entry(ctx, a.id[0])
+		if err != nil {
+			return apiv1.RelatedEntries{}, err
+		}
+		id, err := answeredID("dlq_entry_uuid", e.DLQEntryUUID)
+		if err != nil {
+			return apiv1.RelatedEntries{}, err
+		}
+		return api.RelatedEntries(ctx, id, limit)
+	}, func(r apiv1.RelatedEntries) {
+		more := ""
+		if r.OpenHasMore {
+			more = " or more"
+		}
+		fields := []field{{"Case", r.CaseKey}, {"Others that are open", strconv.FormatInt(r.Open, 10) + more}}
+		for _, status := range tasker.ResolutionStatuses() {
+			if n := r.Ended[string(status)]; n > 0 {
+				fields = append(fields, field{"Ended as " + string(status), strconv.FormatInt(n, 10)})
+			}
+		}
+		p.fields("", fields...)
+		header := []string{"entry", "status", "ended", "by", "open for", "notes"}
+		list(p, r.Last, columns{none: "No investigation of this case has ended.", names: header, spare: "open for"}, func(e apiv1.EndedEntry) []string {
+			return []string{e.DLQEntryUUID, e.ResolutionStatus, at(&e.ResolvedAt), e.ResolvedBy, minutes(e.MinutesOpen), e.ResolutionNotes}
+		})
+	})
+	limit = 10
+	c.Flags().VarP(cli.Number(&limit, 1, 100), "limit", "l", "how many of those that have ended to show, at most 100")
+	return c
+}
+
+func (p *program) countsCommand() *cobra.Command {
+	var width time.Duration
+	intervals := 24
+	c := answer(p, help{
+		use:     "counts",
+		short:   "Count the investigations opened and ended over time",
+		example: `  tasker-ctl dlq counts --interval 5m --intervals 12`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.EntryCount, error) {
+		return api.EntryCounts(ctx, width, intervals)
+	}, func(l []apiv1.EntryCount) {
+		list(p, l, columns{none: "No intervals.", names: []string{"from", "opened", "ended"}}, func(n apiv1.EntryCount) []string {
+			return []string{at(&n.From), strconv.FormatInt(n.Opened, 10), strconv.FormatInt(n.Ended, 10)}
+		})
+	})
+	c.Flags().DurationVar(&width, "interval", time.Hour, "the width of an interval, in whole minutes")
+	c.Flags().Var(cli.Number(&intervals, 1, 1000), "intervals", "how many, the present one included")
 	return c
 }
 

@@ -29,13 +29,14 @@ func (p *program) templateCommand() *cobra.Command {
 }
 
 func (p *program) registerCommand() *cobra.Command {
-	return answer(p, help{
+	var strict bool
+	c := answer(p, help{
 		use:   "register FILE",
 		short: "Register a template; - reads standard input",
 		long: `Register a template written in YAML, or in JSON when the file ends in .json.
 
 Registering the same template again changes nothing. A version that tasks use never
-changes: give the template a new version.`,
+changes: give the template a new version. Keys that have no effect are warnings.`,
 		example: `  tasker-ctl template register order.yaml
   render order | tasker-ctl template register -`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.RegisteredTemplate, err error) {
@@ -46,6 +47,9 @@ changes: give the template a new version.`,
 		media := client.YAML
 		if isJSON(a.text[0]) {
 			media = client.JSON
+		}
+		if strict {
+			return api.RegisterTemplate(ctx, doc, media, client.Strict)
 		}
 		return api.RegisterTemplate(ctx, doc, media)
 	}, func(t apiv1.RegisteredTemplate) {
@@ -58,7 +62,16 @@ changes: give the template a new version.`,
 			field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
 			field{"Steps", strconv.Itoa(t.StepCount)}, field{"Checksum", t.Checksum},
 		)
+		for _, w := range t.Warnings {
+			p.warn("%s", clean(w.String()))
+		}
 	})
+	strictFlag(c, &strict)
+	return c
+}
+
+func strictFlag(c *cobra.Command, strict *bool) {
+	c.Flags().BoolVar(strict, "strict", false, "refuse templates with keys that have no effect, instead of warning")
 }
 
 func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".json") }
@@ -108,14 +121,17 @@ type validation struct {
 	Checksum  string         `json:"checksum,omitempty"`
 	Message   string         `json:"message,omitempty"`
 	Faults    []tasker.Fault `json:"faults,omitempty"`
+	Warnings  []tasker.Fault `json:"warnings,omitempty"` // keys that have no effect
 }
 
 func (p *program) validateCommand() *cobra.Command {
-	return p.command(help{
+	var strict bool
+	c := p.command(help{
 		use:   "validate FILE...",
 		short: "Check template files without a server",
 		long: `Check template files, or directories of them, without a server. Every fault is
-listed with its line. The exit code is 1 when there is any.`,
+listed with its line. The exit code is 1 when there is any. Keys that have no effect
+are warnings.`,
 		example: `  tasker-ctl template validate order.yaml
   tasker-ctl template validate templates/
   tasker-ctl template validate - < order.yaml`,
@@ -123,6 +139,9 @@ listed with its line. The exit code is 1 when there is any.`,
 		all := []validation{}
 		for _, name := range a.text {
 			all = append(all, p.validate(name)...)
+		}
+		if strict {
+			refuseWarnings(all)
 		}
 		if err := p.show(all, func() { p.printValidations(all) }); err != nil {
 			return err
@@ -132,6 +151,17 @@ listed with its line. The exit code is 1 when there is any.`,
 		}
 		return nil
 	})
+	strictFlag(c, &strict)
+	return c
+}
+
+// refuseWarnings makes faults of the warnings.
+func refuseWarnings(list []validation) {
+	for i, v := range list {
+		if v.Valid && len(v.Warnings) > 0 {
+			list[i] = validation{File: v.File, Faults: v.Warnings}
+		}
+	}
 }
 
 // validate checks a file or a directory.
@@ -147,11 +177,11 @@ func (p *program) validate(name string) []validation {
 	if isJSON(name) {
 		parse = templatefile.ParseJSON
 	}
-	t, _, err := parse(doc)
+	t, warnings, err := parse(doc)
 	if err != nil {
 		return []validation{refused(name, err)}
 	}
-	return []validation{accepted(name, t)}
+	return []validation{accepted(name, t, warnings)}
 }
 
 func validateDir(name string) []validation {
@@ -164,7 +194,7 @@ func validateDir(name string) []validation {
 	}
 	var list []validation
 	for _, f := range files {
-		list = append(list, accepted(f.Path, f.Template))
+		list = append(list, accepted(f.Path, f.Template, f.Warnings))
 	}
 	return list
 }
@@ -190,10 +220,10 @@ func refusedFiles(name string, err error) []validation {
 	return list
 }
 
-func accepted(name string, t tasker.Template) validation {
+func accepted(name string, t tasker.Template, warnings []tasker.Fault) validation {
 	return validation{
 		File: name, Valid: true, Namespace: t.Namespace, Name: t.Name, Version: t.Version,
-		StepCount: len(t.Steps), Checksum: templatefile.Checksum(t),
+		StepCount: len(t.Steps), Checksum: templatefile.Checksum(t), Warnings: warnings,
 	}
 }
 
@@ -212,6 +242,9 @@ func (p *program) printValidations(list []validation) {
 	for _, v := range list {
 		if v.Valid {
 			p.done("%s: %s/%s %s, %s", clean(v.File), clean(v.Namespace), clean(v.Name), clean(v.Version), plural(v.StepCount, "step"))
+			for _, w := range v.Warnings {
+				p.warn("%s: %s", clean(v.File), clean(w.String()))
+			}
 			continue
 		}
 		if v.Message != "" {
