@@ -205,20 +205,20 @@ type CaseTotals struct {
 	Oldest  *time.Time // when the oldest of the entries was opened; nil when there is none
 }
 
-// A Kin is what is known of other investigations of the same case.
-type Kin struct {
+// RelatedEntries counts the other investigations of the same case.
+type RelatedEntries struct {
 	Case   ID
-	Open   int64                      // others that are open; counting stops at MaxEndings
+	Open   int64                      // others that are open; counting stops at MaxRelated
 	More   bool                       // there are more of them
-	Counts map[ResolutionStatus]int64 // how the last MaxEndings of those ended that have
-	Last   []Ending                   // of those, newest first
+	Counts map[ResolutionStatus]int64 // how the last MaxRelated of those ended that have
+	Last   []EndedEntry               // of those, newest first
 }
 
-// MaxEndings is how many investigations of a case are looked at.
-const MaxEndings = 1000
+// MaxRelated is how many investigations of a case are looked at.
+const MaxRelated = 1000
 
-// An Ending is how one investigation ended.
-type Ending struct {
+// An EndedEntry is how one investigation ended.
+type EndedEntry struct {
 	EntryUUID ID
 	TaskUUID  ID
 	Status    ResolutionStatus

@@ -72,7 +72,7 @@ func FromCase(c tasker.Case) Case {
 }
 
 // FromRelated converts what is known of related investigations.
-func FromRelated(k tasker.Kin) RelatedEntries {
+func FromRelated(k tasker.RelatedEntries) RelatedEntries {
 	out := RelatedEntries{CaseKey: k.Case.String(), Open: k.Open, OpenHasMore: k.More, Ended: map[string]int64{}, Last: []EndedEntry{}}
 	for status, n := range k.Counts {
 		out.Ended[string(status)] = n

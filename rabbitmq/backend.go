@@ -19,7 +19,7 @@ import (
 // Backend, or the engine inside a program.
 type Server interface {
 	worker.Backend
-	TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error)
+	TakeSteps(ctx context.Context, id tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error)
 }
 
 // Options of a backend. The URL must be given.
@@ -102,22 +102,22 @@ const (
 // first of them up to wait. Now and then it asks the server whether there are others
 // all the same: the server gives the oldest first, so none starves for want of a
 // message. While messages do not come, or the broker is away, it asks in their place.
-func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
+func (b *Backend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	l := b.current()
 	if l == nil {
-		return b.Server.Claim(ctx, worker, limit, wait)
+		return b.Server.Claim(ctx, id, limit, wait)
 	}
 	deadline := time.Now().Add(wait)
 	for {
 		if !l.broker.Ready() {
-			return b.Server.Claim(ctx, worker, limit, min(wait, askWithout))
+			return b.Server.Claim(ctx, id, limit, min(wait, askWithout))
 		}
 		listen := askAfter
 		if b.silent() {
 			listen = askSilent
 		}
 		if b.silent() || time.Since(time.Unix(0, b.asked.Load())) > askAfter {
-			if list, err := b.ask(ctx, worker, limit); err != nil || len(list) > 0 {
+			if list, err := b.ask(ctx, id, limit); err != nil || len(list) > 0 {
 				return list, err
 			}
 		}
@@ -126,7 +126,7 @@ func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait t
 			l.giveBack(messages)
 			return nil, ctx.Err()
 		}
-		steps, err := b.takeOrAsk(ctx, worker, messages, limit)
+		steps, err := b.takeOrAsk(ctx, id, messages, limit)
 		if err != nil || len(steps) > 0 || time.Until(deadline) <= 0 {
 			return steps, err
 		}
@@ -138,12 +138,12 @@ func (b *Backend) silent() bool { return time.Now().UnixNano() < b.silentUntil.L
 
 // takeOrAsk claims the steps that messages name. If there are none it asks the
 // server, and learns from its answer whether the broker tells of steps at all.
-func (b *Backend) takeOrAsk(ctx context.Context, worker tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
+func (b *Backend) takeOrAsk(ctx context.Context, id tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
 	if len(messages) > 0 {
 		b.silentUntil.Store(0)
-		return b.take(ctx, worker, messages)
+		return b.take(ctx, id, messages)
 	}
-	list, err := b.ask(ctx, worker, limit)
+	list, err := b.ask(ctx, id, limit)
 	if len(list) > 0 {
 		b.silentUntil.Store(time.Now().Add(silence).UnixNano())
 	}
@@ -151,22 +151,22 @@ func (b *Backend) takeOrAsk(ctx context.Context, worker tasker.ID, messages []am
 }
 
 // ask takes what the server has now, announced or not.
-func (b *Backend) ask(ctx context.Context, worker tasker.ID, limit int) ([]tasker.Assignment, error) {
+func (b *Backend) ask(ctx context.Context, id tasker.ID, limit int) ([]tasker.Assignment, error) {
 	b.asked.Store(time.Now().UnixNano())
-	return b.Server.Claim(ctx, worker, limit, 0)
+	return b.Server.Claim(ctx, id, limit, 0)
 }
 
 // take claims the steps that messages name. A message is acknowledged when its
 // step is claimed, or turned out to be elsewhere: from then on the lease in the
 // database is what counts.
-func (b *Backend) take(ctx context.Context, worker tasker.ID, messages []amqp.Delivery) ([]tasker.Assignment, error) {
+func (b *Backend) take(ctx context.Context, id tasker.ID, messages []amqp.Delivery) ([]tasker.Assignment, error) {
 	steps, known := b.read(ctx, messages)
 	if len(steps) == 0 {
 		return nil, nil
 	}
 	taking, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeDeadline)
 	defer cancel()
-	list, err := b.TakeSteps(taking, worker, steps)
+	list, err := b.TakeSteps(taking, id, steps)
 	for _, d := range known {
 		if err != nil {
 			_ = d.Nack(true) // or lost with its channel: it comes again either way
@@ -199,24 +199,24 @@ func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.
 }
 
 // Report delivers outcomes. The next steps are those announced by now.
-func (b *Backend) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	l := b.current()
 	if l == nil {
-		return b.Server.Report(ctx, worker, outcomes, claim)
+		return b.Server.Report(ctx, id, outcomes, claim)
 	}
-	return b.Server.Report(ctx, worker, outcomes, 0)
+	return b.Server.Report(ctx, id, outcomes, 0)
 }
 
 // DrainWorker tells the server that the worker takes no more, and the broker.
-func (b *Backend) DrainWorker(ctx context.Context, worker tasker.ID) error {
+func (b *Backend) DrainWorker(ctx context.Context, id tasker.ID) error {
 	if l := b.current(); l != nil {
 		l.hangUp()
 	}
-	return b.Server.DrainWorker(ctx, worker)
+	return b.Server.DrainWorker(ctx, id)
 }
 
 // LeaveWorker ends the worker's registration and its connection to the broker.
-func (b *Backend) LeaveWorker(ctx context.Context, worker tasker.ID) error {
+func (b *Backend) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	b.mu.Lock()
 	l := b.consumer
 	b.consumer = nil
@@ -224,5 +224,5 @@ func (b *Backend) LeaveWorker(ctx context.Context, worker tasker.ID) error {
 	if l != nil {
 		l.hangUp()
 	}
-	return b.Server.LeaveWorker(ctx, worker)
+	return b.Server.LeaveWorker(ctx, id)
 }

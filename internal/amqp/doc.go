@@ -1,4 +1,4 @@
-// Package rabbit speaks to RabbitMQ: it keeps one connection, declares what the
+// Package amqp connects to RabbitMQ: it keeps one connection, declares what the
 // engine needs there, publishes with confirmations and consumes with
 // acknowledgements, over every loss of the connection.
 //

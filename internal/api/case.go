@@ -82,7 +82,7 @@ func (s *server) relatedEntries(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	related, err := s.db.Kin(x.ctx, id, x.int("limit"))
+	related, err := s.db.RelatedEntries(x.ctx, id, x.int("limit"))
 	if err != nil {
 		return err
 	}

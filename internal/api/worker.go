@@ -62,11 +62,11 @@ func (s *server) claimSteps(x *exchange) error {
 		return err
 	}
 	x.quietly = len(steps) == 0
-	return s.handOut(x, key, worker, steps)
+	return s.answerSteps(x, key, worker, steps)
 }
 
-// handOut answers with the steps, if somebody is there to receive them.
-func (s *server) handOut(x *exchange, key *leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
+// answerSteps answers with the steps, if somebody is there to receive them.
+func (s *server) answerSteps(x *exchange, key *leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.giveBack(x, worker, steps)
 	}
@@ -99,7 +99,7 @@ func (s *server) takeSteps(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return s.handOut(x, key, worker, steps)
+	return s.answerSteps(x, key, worker, steps)
 }
 
 // giveBackTime is for the release of steps whose worker hung up.

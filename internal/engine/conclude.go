@@ -25,12 +25,12 @@ const (
 // a report fails for a reason that trying again at once cannot help, the report is
 // kept, so that what a worker was told is taken is never lost. A verdict for which
 // even that takes too long is marked as not decided.
-func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postgres.Handout) (moved []int, handed *handed, err error) {
+func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postgres.NextClaim) (moved []int, claimed *nextSteps, err error) {
 	together, cancel := context.WithTimeout(ctx, batchTime)
-	moved, handed, err = e.conclude(together, list, next)
+	moved, claimed, err = e.conclude(together, list, next)
 	cancel()
 	if !oneIsToBlame(ctx, err) {
-		return moved, handed, err
+		return moved, claimed, err
 	}
 	begun := time.Now()
 	for i := range list {
@@ -79,14 +79,14 @@ func oneIsToBlame(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsAway(err) && (tasker.CodeOf(err) == tasker.Internal || postgres.IsSlow(err))
 }
 
-// handed is the next work of a worker that came with its report.
-type handed struct{ postgres.Handed }
+// nextSteps are the next work of a worker that came with its report.
+type nextSteps struct{ postgres.ClaimResult }
 
 // conclude moves steps, brings their tasks to rest and opens investigations where
 // no attempt is left: all in one transaction. It returns the indexes of those
 // that still stood as their verdict says; and the worker's next work, if it wants
 // some and nothing failed.
-func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Handout) ([]int, *handed, error) {
+func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.NextClaim) ([]int, *nextSteps, error) {
 	if !slices.ContainsFunc(list, func(v verdict) bool { return v.To == tasker.StepError }) {
 		return e.succeed(ctx, list, next)
 	}
@@ -109,7 +109,7 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ha
 
 // succeed is conclude for successes. Others hear of the steps that became ready
 // only if the worker did not get them all itself.
-func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Handout) ([]int, *handed, error) {
+func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.NextClaim) ([]int, *nextSteps, error) {
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // whoever reports is gone: it gets no work
 	}
@@ -132,10 +132,10 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Han
 	if next == nil {
 		return concluded.Moved, nil, nil
 	}
-	return concluded.Moved, &handed{claimed}, nil
+	return concluded.Moved, &nextSteps{claimed}, nil
 }
 
-func (e *Engine) reportAndClaim(ctx context.Context, list []verdict, next *postgres.Handout) (postgres.Concluded, postgres.Handed, error) {
+func (e *Engine) reportAndClaim(ctx context.Context, list []verdict, next *postgres.NextClaim) (postgres.Concluded, postgres.ClaimResult, error) {
 	if next != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), batchTime) // see handingOut

@@ -48,19 +48,19 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 // takeNamed claims those of the steps that it can. What is in the way is removed, so
 // that the steps can be taken when they are announced again.
 func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tasker.StepRef) ([]postgres.Claimed, error) {
-	handed, err := e.db.TakeSteps(ctx, c, steps)
-	if err != nil || !handed.InTheWay() {
-		return handed.Steps, err
+	claimed, err := e.db.TakeSteps(ctx, c, steps)
+	if err != nil || !claimed.InTheWay() {
+		return claimed.Steps, err
 	}
-	e.clear(ctx, handed)
-	if len(handed.Unmeasured) == 0 {
-		return handed.Steps, nil
+	e.clear(ctx, claimed)
+	if len(claimed.Unmeasured) == 0 {
+		return claimed.Steps, nil
 	}
-	measured, err := e.db.TakeSteps(ctx, c, handed.Unmeasured)
+	measured, err := e.db.TakeSteps(ctx, c, claimed.Unmeasured)
 	if err != nil {
 		e.log.WarnContext(ctx, "steps that were measured are not taken yet", "worker_uuid", c.WorkerUUID, "err", err)
 	}
-	return append(handed.Steps, measured.Steps...), nil
+	return append(claimed.Steps, measured.Steps...), nil
 }
 
 func notClaimed(steps []tasker.StepRef, claimed []postgres.Claimed) []tasker.StepRef {

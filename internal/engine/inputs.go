@@ -57,7 +57,7 @@ func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) ([]po
 
 // clear removes what stands in the way of claims. Nothing that goes wrong with it is
 // the claim's failure: claims leave the step alone for a while.
-func (e *Engine) clear(ctx context.Context, h postgres.Handed) {
+func (e *Engine) clear(ctx context.Context, h postgres.ClaimResult) {
 	e.aside.rejected(e.now(), h.TooLarge)
 	if len(h.Unmeasured) == 0 {
 		return

@@ -36,12 +36,12 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 	}
 	claim = min(claim, maxClaim)
 	var receipt tasker.Receipt
-	var next *handed
+	var next *nextSteps
 	for len(outcomes) > 0 {
 		first, again := splitRepeated(outcomes)
-		var want *postgres.Handout
+		var want *postgres.NextClaim
 		if len(again) == 0 && claim > 0 {
-			want = &postgres.Handout{Claimant: e.claimant(worker, m), Limit: claim}
+			want = &postgres.NextClaim{Claimant: e.claimant(worker, m), Limit: claim}
 		}
 		if next, err = e.report(ctx, worker, first, want, &receipt); err != nil {
 			return tasker.Receipt{}, err
@@ -56,7 +56,7 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 		handing, cancel := handingOut(ctx)
 		defer cancel()
 		if next.InTheWay() {
-			e.clear(handing, next.Handed)
+			e.clear(handing, next.ClaimResult)
 		}
 		receipt.Next, err = e.assignments(handing, worker, next.Steps)
 	} else {
@@ -83,8 +83,8 @@ func splitRepeated(outcomes []tasker.Outcome) (first, again []tasker.Outcome) {
 }
 
 func (e *Engine) report(
-	ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, want *postgres.Handout, receipt *tasker.Receipt,
-) (*handed, error) {
+	ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, want *postgres.NextClaim, receipt *tasker.Receipt,
+) (*nextSteps, error) {
 	var list []verdict
 	for _, o := range outcomes {
 		v, err := judge(worker, o)

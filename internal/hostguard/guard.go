@@ -1,5 +1,5 @@
-// Package auth says who may speak to the server. So far that is where a request
-// comes from; who is calling is what the caller says.
+// Package hostguard refuses requests by their Host and Origin headers: those that web
+// pages of other sites make a browser send. It authenticates nobody.
 package hostguard
 
 import (

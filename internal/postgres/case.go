@@ -79,7 +79,7 @@ func casesFrom(f tasker.QueueFilter) string {
 	return byCaseIndex
 }
 
-const selectKin = `
+const selectRelated = `
 SELECT e.case_key, (
     SELECT count(*)
     FROM (
@@ -92,7 +92,7 @@ SELECT e.case_key, (
 FROM tasker.tasks_dlq e
 WHERE e.dlq_entry_uuid = $1`
 
-const selectEndings = `
+const selectEnded = `
 SELECT d.dlq_entry_uuid AS entry_uuid, d.task_uuid, d.resolution_status::text AS status, d.resolved_at AS at, d.resolved_by AS by,
     tasker.redact_note(d.resolution_notes) AS notes, d.resolved_at - d.dlq_timestamp AS open
 FROM tasker.tasks_dlq d
@@ -100,25 +100,25 @@ WHERE d.case_key = $1 AND d.resolution_status <> 'pending' AND d.dlq_entry_uuid 
 ORDER BY d.case_key, d.resolved_at DESC
 LIMIT $3`
 
-// Kin returns the case of an investigation, how many others of it are open, and how
+// RelatedEntries returns the case of an investigation, how many others of it are open, and how
 // others ended: all that are looked at counted, and the last few in full. The error
 // is NotFound when there is no such entry.
-func (db *DB) Kin(ctx context.Context, entry tasker.ID, few int) (tasker.Kin, error) {
+func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
 	type row struct {
 		CaseKey tasker.ID
 		Open    int64
 	}
-	found, err := one[row](ctx, db.pool, selectKin, entry, tasker.MaxEndings)
+	found, err := one[row](ctx, db.pool, selectRelated, entry, tasker.MaxRelated)
 	if err != nil {
-		return tasker.Kin{}, fmt.Errorf("read the case of an investigation: %w", err)
+		return tasker.RelatedEntries{}, fmt.Errorf("read the case of an investigation: %w", err)
 	}
 	if found == nil {
-		return tasker.Kin{}, tasker.Errorf(tasker.NotFound, "no investigation %s", entry)
+		return tasker.RelatedEntries{}, tasker.Errorf(tasker.NotFound, "no investigation %s", entry)
 	}
-	k := tasker.Kin{Case: found.CaseKey, Open: min(found.Open, tasker.MaxEndings), More: found.Open > tasker.MaxEndings, Counts: map[tasker.ResolutionStatus]int64{}}
-	endings, err := collect[tasker.Ending](ctx, db.pool, selectEndings, k.Case, entry, tasker.MaxEndings)
+	k := tasker.RelatedEntries{Case: found.CaseKey, Open: min(found.Open, tasker.MaxRelated), More: found.Open > tasker.MaxRelated, Counts: map[tasker.ResolutionStatus]int64{}}
+	endings, err := collect[tasker.EndedEntry](ctx, db.pool, selectEnded, k.Case, entry, tasker.MaxRelated)
 	if err != nil {
-		return tasker.Kin{}, fmt.Errorf("read how similar investigations ended: %w", err)
+		return tasker.RelatedEntries{}, fmt.Errorf("read how similar investigations ended: %w", err)
 	}
 	for _, e := range endings {
 		k.Counts[e.Status]++

@@ -158,7 +158,7 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := db.Kin(t.Context(), list[10].EntryUUID, 3)
+	got, err := db.RelatedEntries(t.Context(), list[10].EntryUUID, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,19 +168,19 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 	if last := got.Last[0]; last.Notes != "note 6" || last.By != "Kim" || last.Open != 7*time.Minute || last.EntryUUID != list[6].EntryUUID {
 		t.Errorf("the last is %+v", last)
 	}
-	if got, err = db.Kin(t.Context(), list[6].EntryUUID, 10); err != nil || slices.ContainsFunc(got.Last, func(e tasker.Ending) bool { return e.EntryUUID == list[6].EntryUUID }) {
+	if got, err = db.RelatedEntries(t.Context(), list[6].EntryUUID, 10); err != nil || slices.ContainsFunc(got.Last, func(e tasker.EndedEntry) bool { return e.EntryUUID == list[6].EntryUUID }) {
 		t.Errorf("%+v, %v: an entry is similar to itself", got, err)
 	}
-	if _, err := db.Kin(t.Context(), tasker.NewID(), 3); tasker.CodeOf(err) != tasker.NotFound {
+	if _, err := db.RelatedEntries(t.Context(), tasker.NewID(), 3); tasker.CodeOf(err) != tasker.NotFound {
 		t.Errorf("of no entry: %v", err)
 	}
 	t.Run("plan of the case", func(t *testing.T) {
-		if plan := explain(t, db, selectKin); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "tasks_dlq_pending_by_case") {
+		if plan := explain(t, db, selectRelated); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "tasks_dlq_pending_by_case") {
 			t.Errorf("the plan is\n%s", plan)
 		}
 	})
 	t.Run("plan of the endings", func(t *testing.T) {
-		if plan := explain(t, db, selectEndings); !strings.Contains(plan, "tasks_dlq_ended_by_case") || strings.Contains(plan, "Sort") {
+		if plan := explain(t, db, selectEnded); !strings.Contains(plan, "tasks_dlq_ended_by_case") || strings.Contains(plan, "Sort") {
 			t.Errorf("the plan is\n%s", plan)
 		}
 	})
@@ -267,7 +267,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := db.Kin(t.Context(), list[0].EntryUUID, 1)
+		k, err := db.RelatedEntries(t.Context(), list[0].EntryUUID, 1)
 		if err != nil || k.Open != tt.open || k.More != tt.more {
 			t.Errorf("%d others, more %v, %v; want %d, %v", k.Open, k.More, err, tt.open, tt.more)
 		}

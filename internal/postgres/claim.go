@@ -45,13 +45,13 @@ locked AS MATERIALIZED (
     ) q
     WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
 ),
-` + handOut + inTheWay("locked")
+` + leaseSteps + inTheWay("locked")
 
-	claimOfSeveral = claimHead + everyQueue + claimBody + handOut + inTheWay("candidate") + wantedMore
+	claimOfSeveral = claimHead + everyQueue + claimBody + leaseSteps + inTheWay("candidate") + wantedMore
 
 	// For a worker with so many queues that to ask each costs more than to find those
 	// in which something waits.
-	claimOfMany = claimHead + waitingQueues + claimBody + handOut + inTheWay("candidate") + wantedMore
+	claimOfMany = claimHead + waitingQueues + claimBody + leaseSteps + inTheWay("candidate") + wantedMore
 )
 
 const claimHead = `
@@ -173,8 +173,8 @@ const (
 // ClaimSteps hands up to limit enqueued steps to a worker, the most urgent first,
 // whose inputs have no more than [tasker.MaxClaimBytes] together; one it hands out
 // in any case.
-func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (Handed, error) {
-	var all Handed
+func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResult, error) {
+	var all ClaimResult
 	depth := limit
 	for again := 0; ; again++ {
 		next, err := db.claimOnce(ctx, c, limit-len(all.Steps), tasker.MaxClaimBytes-all.bytes, depth)
@@ -182,7 +182,7 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (Handed, er
 			return all, nil // what is handed out is committed; whoever looks again meets the error
 		}
 		if err != nil {
-			return Handed{}, err
+			return ClaimResult{}, err
 		}
 		all.add(next)
 		if !next.busy || again == lookAgain || len(all.Steps) >= limit || all.bytes >= tasker.MaxClaimBytes {
@@ -192,9 +192,9 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (Handed, er
 	}
 }
 
-func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (Handed, error) {
+func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (ClaimResult, error) {
 	sql, args := c.claim(limit, budget, depth)
-	return db.handOut(ctx, sql, args)
+	return db.runClaim(ctx, sql, args)
 }
 
 // A heartbeat never waits for a row lock: a step whose row is locked, most often by

@@ -59,11 +59,11 @@ func (y *yard) claimant(handlers int) Claimant {
 func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int) int {
 	y.Helper()
 	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit)
-	rows, err := collect[handedRow](y.Context(), tx, sql, args...)
+	rows, err := collect[claimRow](y.Context(), tx, sql, args...)
 	if err != nil {
 		y.Fatal(err)
 	}
-	return len(handedOf(rows).Steps)
+	return len(claimResult(rows).Steps)
 }
 
 // begin returns a transaction that is rolled back at the end of the test.

@@ -156,8 +156,8 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	return rows[0], nil
 }
 
-// A Handout is the next work that a worker wants with the answer to its report.
-type Handout struct {
+// A NextClaim is the next work that a worker wants with the answer to its report.
+type NextClaim struct {
 	Claimant
 	Limit int
 }
@@ -167,11 +167,11 @@ type Handout struct {
 // transaction and one round trip. It is for successes: a step that fails for good
 // opens an investigation, which takes a transaction of the caller's. The steps
 // that are handed out are locked last and skipped if locked, so nobody waits in a
-// circle.
-func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Concluded, Handed, error) {
+// cycle.
+func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
 	tasks := TasksOf(list)
 	var concluded Concluded
-	var handed Handed
+	var claimed ClaimResult
 	err := retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
@@ -202,18 +202,18 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *Handout) (Con
 			if rows, err = results.Query(); err != nil {
 				return fmt.Errorf("claim steps: %w", err)
 			}
-			given, err := readRows(rows, pgx.RowToStructByName[handedRow])
+			given, err := readRows(rows, pgx.RowToStructByName[claimRow])
 			if err != nil {
 				return fmt.Errorf("claim steps: %w", err)
 			}
-			handed = handedOf(given)
+			claimed = claimResult(given)
 		}
 		return results.Close() // only now is it committed
 	})
 	if err != nil {
-		return Concluded{}, Handed{}, err
+		return Concluded{}, ClaimResult{}, err
 	}
-	return concluded, handed, nil
+	return concluded, claimed, nil
 }
 
 func conclusionArgs(list []Conclusion, q queue) []any {

@@ -26,14 +26,14 @@ locked AS MATERIALIZED (
     ) q
     WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
 ),
-` + handOut + inTheWay("locked")
+` + leaseSteps + inTheWay("locked")
 
 // TakeSteps hands those of the steps to a worker that are enqueued and that it can
 // execute, as far as [tasker.MaxClaimBytes] allows.
-func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (Handed, error) {
+func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
-	return db.handOut(ctx, takeSteps, args)
+	return db.runClaim(ctx, takeSteps, args)
 }
 
 const announceAgain = `

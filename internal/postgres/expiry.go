@@ -128,9 +128,9 @@ FROM (
         FROM tasker.workers w
         WHERE ` + liveWorker + `
           AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL)
-    ) crew
-    CROSS JOIN unnest(crew.namespaces) AS n (namespace)
-    CROSS JOIN unnest(crew.handlers) AS h (handler)
+    ) kinds
+    CROSS JOIN unnest(kinds.namespaces) AS n (namespace)
+    CROSS JOIN unnest(kinds.handlers) AS h (handler)
 ) p
 CROSS JOIN LATERAL (
     SELECT s.task_uuid

@@ -69,7 +69,7 @@ FROM (
 ) z`
 
 // StepResult returns the result that a step left, which is named by its id or by its
-// name; the id is nil when it is no id. The error is NotFound when there is no such task, no such
+// name; the id is nil when it is a name. The error is NotFound when there is no such task, no such
 // step, or no result, and TooLarge when the result has more bytes than most.
 func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, name string, most int) (json.RawMessage, error) {
 	type row struct {

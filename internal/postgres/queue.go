@@ -56,7 +56,7 @@ awaiting AS (
     ) n
     WHERE $1::text IN ('', q.namespace)
 ),
-crews AS MATERIALIZED (
+groups AS MATERIALIZED (
     SELECT w.namespaces, w.handlers, count(*) AS workers
     FROM tasker.workers w
     WHERE ` + liveWorker + `
@@ -68,7 +68,7 @@ shown AS MATERIALIZED (
     FROM (SELECT namespace, handler FROM enqueued UNION SELECT namespace, handler FROM awaiting) p
     CROSS JOIN LATERAL (
         SELECT sum(c.workers)::bigint AS workers
-        FROM crews c
+        FROM groups c
         WHERE p.namespace = ANY (c.namespaces) AND p.handler = ANY (c.handlers)
     ) live
     CROSS JOIN LATERAL (

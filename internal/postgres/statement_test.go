@@ -91,7 +91,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		return nil
 	},
 	"DB.Report": func(ctx context.Context, db *DB) error {
-		_, _, err := db.Report(ctx, nil, &Handout{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: []string{"h"}, Lease: time.Second}, Limit: 1})
+		_, _, err := db.Report(ctx, nil, &NextClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: []string{"h"}, Lease: time.Second}, Limit: 1})
 		return err
 	},
 }

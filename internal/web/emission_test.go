@@ -218,7 +218,7 @@ func TestSendingAnEventAgain(t *testing.T) {
 	h.sees(r, "What will happen", `value="webhook" checked>`, `value="log">`, `value="mail">`, "--sink webhook", "&#34;sinks&#34;:[&#34;webhook&#34;]")
 	h.lacks(r, "--sink log")
 	h.exec(`UPDATE tasker.emission_sinks SET next_try_at = now() + interval '1 hour'`)
-	r = h.sendAgain(path, " ann ", "  the receiver is mended\t", "webhook", "log", "webhook")
+	r = h.sendAgain(path, " ann ", "  the receiver is fixed\t", "webhook", "log", "webhook")
 	if r.url != eventPath(e) {
 		t.Errorf("it leads to %s", r.url)
 	}
@@ -236,11 +236,11 @@ func TestSendingAnEventAgain(t *testing.T) {
 	if states[0].NextTryAt != nil || states[2].NextTryAt != nil || states[1].NextTryAt == nil {
 		t.Errorf("not those that were chosen are tried at once: %+v", states)
 	}
-	want := fmt.Sprintf(`ann: positions %d to %[1]d: {"to": %[1]d, "from": %[1]d, "sinks": ["log", "webhook"], "reason": "the receiver is mended", "emissions": 2}`, e.Position)
+	want := fmt.Sprintf(`ann: positions %d to %[1]d: {"to": %[1]d, "from": %[1]d, "sinks": ["log", "webhook"], "reason": "the receiver is fixed", "emissions": 2}`, e.Position)
 	if got := h.reEmitted(); !slices.Equal(got, []string{want}) {
 		t.Errorf("on record is %q, want %q", got, want)
 	}
-	h.sees(h.get("/ui/audit?action=dlq.re_emit"), "ann", "the receiver is mended")
+	h.sees(h.get("/ui/audit?action=dlq.re_emit"), "ann", "the receiver is fixed")
 	// Once all have it, all are chosen; who was it is known.
 	h.settle("log", e, false, "")
 	h.settle("webhook", e, false, "")

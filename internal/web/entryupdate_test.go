@@ -84,7 +84,7 @@ func TestWhatIsWrongWithAnUpdateIsSaid(t *testing.T) {
 	}
 }
 
-// A tab that was open while somebody else worked does not overwrite what he did.
+// A tab that was open while somebody else worked does not overwrite what they did.
 func TestAStaleTabLearnsWhatChanged(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)

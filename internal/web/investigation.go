@@ -42,8 +42,8 @@ type investigationPage struct {
 	Attempts     []attempt // newest first
 	EarlierTries []attempt
 	Compared     comparison
-	Related      tasker.Kin    // other investigations of the same case
-	Changes      []historyLine // of the task's state, newest first
+	Related      tasker.RelatedEntries // other investigations of the same case
+	Changes      []historyLine         // of the task's state, newest first
 	Earlier      []historyLine
 	More         int                  // how many are shown, when there are more of them
 	History      []tasker.EntryChange // newest first
@@ -98,7 +98,7 @@ func (s *server) investigationOf(ctx context.Context, id tasker.ID) (*investigat
 		documentOf("Thresholds, in minutes", then.Thresholds, maxShown, whole), documentOf("Template", then.Template, maxContext, whole),
 		documentOf("Metadata", e.Metadata, maxShown, whole), documentOf("The whole evidence", e.Snapshot, maxShown, whole),
 	}
-	if p.Related, err = s.DB.Kin(ctx, e.UUID, shownRelated); err != nil {
+	if p.Related, err = s.DB.RelatedEntries(ctx, e.UUID, shownRelated); err != nil {
 		return nil, err
 	}
 	p.History = slices.Clone(e.History)

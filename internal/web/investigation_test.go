@@ -127,7 +127,7 @@ func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 	}
 }
 
-func TestAnInvestigationKnowsItsKin(t *testing.T) {
+func TestAnInvestigationKnowsRelatedInvestigations(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.register("order", step("charge"))
@@ -203,7 +203,7 @@ func pictures(tab *browsertest.Tab, name string) {
 	tab.Size(1280, 900)
 }
 
-// Option A by mouse: the cause is mended, the step runs again, and the task completes.
+// Option A by mouse: the cause is fixed, the step runs again, and the task completes.
 func TestAStepIsResetByMouse(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
@@ -255,7 +255,7 @@ func (st *stuck) endedByKeys(tab *browsertest.Tab) {
 	st.Helper()
 	tab.Keys("\t")
 	tab.KeysAway("e")
-	tab.Keys("mended\t\t\t")
+	tab.Keys("fixed\t\t\t")
 	tab.KeysAway("\r")
 	tab.Sees("The investigation has ended: manually resolved.")
 	if e := st.entryNow(); e.ResolutionStatus != tasker.EntryManuallyResolved || *e.ResolvedBy != "ann" {

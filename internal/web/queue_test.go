@@ -124,7 +124,7 @@ func TestTheQueueByKeys(t *testing.T) {
 	tab.Sees("5 investigations in 2 cases")
 }
 
-// What happens shows by itself, and the reader stays where he is: the row that has
+// What happens shows by itself, and the reader stays where they are: the row that has
 // the focus keeps it, an open part stays open, and what is typed is not touched.
 func TestTheQueueKeepsItselfUpToDate(t *testing.T) {
 	t.Parallel()

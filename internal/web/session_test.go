@@ -142,7 +142,7 @@ func TestTheHostIsChecked(t *testing.T) {
 	}
 }
 
-// A link from a chat or a ticket finds its reader as he is: his forms stay good.
+// A link from a chat or a ticket finds its reader as they are: their forms stay good.
 func TestALinkFromElsewhereKeepsTheSession(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

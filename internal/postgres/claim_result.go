@@ -17,7 +17,7 @@ var (
 	maxStepBytes = strconv.Itoa(tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes)
 )
 
-// handOut gives the most urgent of what is locked to worker $4 for the time $5, as
+// leaseSteps gives the most urgent of what is locked to worker $4 for the time $5, as
 // far as it fits into the bytes $7. The first always fits while nothing is handed out
 // yet: what a step adds is less than [tasker.MaxClaimBytes]. The lease never outlives
 // the attempt's own timeout.
@@ -27,7 +27,7 @@ var (
 // step with more, or with parents that an older version concluded, each parent is
 // looked at, in the order of the template: those that fit come along, the others are
 // named.
-var handOut = `
+var leaseSteps = `
 picked AS (
     SELECT l.task_uuid, l.step_uuid, l.bytes
     FROM (
@@ -103,7 +103,7 @@ SELECT 'busy', 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, N
 FROM clock
 WHERE (SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)`
 
-type handedRow struct {
+type claimRow struct {
 	Kind  string
 	Bytes int64
 	Claimed
@@ -122,8 +122,8 @@ type Claimed struct {
 	TemplateUUID tasker.ID
 }
 
-// Handed is what a claim handed out, and what stood in its way.
-type Handed struct {
+// ClaimResult is what a claim handed out, and what stood in its way.
+type ClaimResult struct {
 	Steps      []Claimed
 	Unmeasured []tasker.StepRef // their inputs must be measured before they can be handed out
 	TooLarge   []tasker.StepRef // they can never be handed out
@@ -134,31 +134,31 @@ type Handed struct {
 
 // InTheWay reports whether there are steps that need something done before they can
 // be handed out, or that never can be.
-func (h Handed) InTheWay() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
+func (h ClaimResult) InTheWay() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
 
 // add takes what a further look brought.
-func (h *Handed) add(next Handed) {
+func (h *ClaimResult) add(next ClaimResult) {
 	h.Steps = append(h.Steps, next.Steps...)
 	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the last look saw the most
 	h.bytes += next.bytes
 	h.busy = next.busy
 }
 
-// handOut runs a statement that hands out steps.
-func (db *DB) handOut(ctx context.Context, sql string, args []any) (Handed, error) {
-	var rows []handedRow
+// runClaim runs a statement that claims steps.
+func (db *DB) runClaim(ctx context.Context, sql string, args []any) (ClaimResult, error) {
+	var rows []claimRow
 	err := retry(ctx, func() (err error) {
-		rows, err = collect[handedRow](ctx, db.pool, sql, args...)
+		rows, err = collect[claimRow](ctx, db.pool, sql, args...)
 		return err
 	})
 	if err != nil {
-		return Handed{}, fmt.Errorf("claim steps: %w", err)
+		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
 	}
-	return handedOf(rows), nil
+	return claimResult(rows), nil
 }
 
-func handedOf(list []handedRow) Handed {
-	h := Handed{Steps: make([]Claimed, 0, len(list))}
+func claimResult(list []claimRow) ClaimResult {
+	h := ClaimResult{Steps: make([]Claimed, 0, len(list))}
 	for _, r := range list {
 		ref := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
 		switch r.Kind {
@@ -176,7 +176,7 @@ func handedOf(list []handedRow) Handed {
 	return h
 }
 
-func (r handedRow) claimed() Claimed {
+func (r claimRow) claimed() Claimed {
 	if d := r.Dependencies; d != nil {
 		r.DependencyResults, r.DependencyRefs = d.Results, d.Refs
 	}
