@@ -114,7 +114,7 @@ type AuditList struct {
 	Pagination Continuation `json:"pagination"`
 }
 
-// FromEmission spells what became of an event at one sink.
+// FromEmission converts what became of an event at one sink.
 func FromEmission(e tasker.Emission) Emission {
 	return Emission{
 		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
@@ -123,7 +123,7 @@ func FromEmission(e tasker.Emission) Emission {
 	}
 }
 
-// FromEvent spells an event and what became of it.
+// FromEvent converts an event and what became of it.
 func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
 	out := EmittedEvent{
 		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
@@ -135,7 +135,7 @@ func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
 	return out
 }
 
-// FromSinkState spells how a sink is.
+// FromSinkState converts how a sink is.
 func FromSinkState(s tasker.SinkState) Sink {
 	status := "up"
 	if s.FailingSince != nil {
@@ -147,7 +147,7 @@ func FromSinkState(s tasker.SinkState) Sink {
 	}
 }
 
-// FromAuditEvent spells what happened to Tasker itself.
+// FromAuditEvent converts what happened to Tasker itself.
 func FromAuditEvent(e tasker.AuditEvent) AuditEvent {
 	return AuditEvent{AuditID: e.ID, Actor: e.Actor, Action: e.Action, Subject: e.Subject, Data: orNull(e.Data), CreatedAt: e.At.UTC()}
 }

@@ -131,7 +131,7 @@ type StalenessLine struct {
 	Priority                  int     `json:"priority"`
 }
 
-// FromEntry spells an entry.
+// FromEntry converts an entry.
 func FromEntry(e tasker.Entry) Entry {
 	cause := tasker.CauseOf(e.Reason, e.DetailCode)
 	out := Entry{
@@ -153,7 +153,7 @@ func FromEntry(e tasker.Entry) Entry {
 	return out
 }
 
-// FromEntryStats spells the counts of one reason.
+// FromEntryStats converts the counts of one reason.
 func FromEntryStats(s tasker.EntryStats) EntryStats {
 	return EntryStats{
 		DLQReason: string(s.Reason), TotalEntries: s.Total, Pending: s.Pending, ManuallyResolved: s.ManuallyResolved,
@@ -162,7 +162,7 @@ func FromEntryStats(s tasker.EntryStats) EntryStats {
 	}
 }
 
-// FromQueueEntry spells a line of the triage queue.
+// FromQueueEntry converts a line of the triage queue.
 func FromQueueEntry(q tasker.QueueEntry) QueueEntry {
 	cause := tasker.CauseOf(q.Reason, q.DetailCode)
 	return QueueEntry{
@@ -183,7 +183,7 @@ func fromFailedStep(f *tasker.FailedStep) *FailedStep {
 	return &FailedStep{StepUUID: f.UUID.String(), Name: f.Name, FailedSince: f.Since.UTC()}
 }
 
-// FromStalenessLine spells a line of the staleness monitor.
+// FromStalenessLine converts a line of the staleness monitor.
 func FromStalenessLine(l tasker.StalenessLine) StalenessLine {
 	return StalenessLine{
 		TaskUUID: l.TaskUUID.String(), NamespaceName: l.Namespace, TaskName: l.TaskName, CurrentState: string(l.State),

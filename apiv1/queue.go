@@ -20,7 +20,7 @@ type Queue struct {
 	Unserved        bool       `json:"unserved" doc:"There is no such worker."`
 }
 
-// FromQueue spells a queue.
+// FromQueue converts a queue.
 func FromQueue(q tasker.Queue) Queue {
 	return Queue{
 		Namespace: q.Namespace, Handler: q.Handler, Queued: q.Queued, QueuedIsAtLeast: q.QueuedIsAtLeast,

@@ -63,7 +63,7 @@ type Completion struct {
 	Source   string          `json:"source,omitempty" maxLength:"255" doc:"Who reports the outcome."`
 }
 
-// FromStep spells a step.
+// FromStep converts a step.
 func FromStep(s tasker.Step) Step {
 	out := Step{
 		StepUUID: s.UUID.String(), TaskUUID: s.TaskUUID.String(), Name: s.Name, Type: string(s.Type), Handler: s.Handler,

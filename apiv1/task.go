@@ -101,7 +101,7 @@ type Transition struct {
 	CreatedAt    time.Time       `json:"created_at"`
 }
 
-// FromTask spells a task and its steps.
+// FromTask converts a task and its steps.
 func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	out := Task{
 		TaskUUID: t.UUID.String(), Namespace: t.Namespace, Name: t.Name, Version: t.Version,
@@ -124,7 +124,7 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	return out
 }
 
-// FromTransition spells a row of history.
+// FromTransition converts a row of history.
 func FromTransition(t tasker.Transition) Transition {
 	return Transition{
 		TransitionID: t.ID, TaskUUID: t.TaskUUID.String(), StepUUID: idOrNull(t.StepUUID),

@@ -39,7 +39,7 @@ type RegisteredTemplate struct {
 	Warnings []tasker.Fault `json:"warnings" doc:"Keys of the document that have no effect."`
 }
 
-// FromTemplate spells a template.
+// FromTemplate converts a template.
 func FromTemplate(t tasker.StoredTemplate) Template {
 	return Template{
 		Namespace: t.Namespace, Name: t.Name, Version: t.Version, Description: t.Description,

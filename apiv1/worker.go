@@ -38,7 +38,7 @@ type Dispatch struct {
 	DeadLetterTTLMS    int64    `json:"dead_letter_ttl_ms"`
 }
 
-// FromDispatch spells what a worker is told of the broker; nil stays nil.
+// FromDispatch converts what a worker is told of the broker; nil stays nil.
 func FromDispatch(d *tasker.Dispatch) *Dispatch {
 	if d == nil {
 		return nil
@@ -75,7 +75,7 @@ type Worker struct {
 	DrainingSince   *time.Time `json:"draining_since" doc:"From when on it gets no new work, or null."`
 }
 
-// FromWorker spells a worker.
+// FromWorker converts a worker.
 func FromWorker(w tasker.Worker) Worker {
 	return Worker{
 		WorkerUUID: w.UUID.String(), Name: w.Name, Namespaces: orEmpty(w.Namespaces), Handlers: orEmpty(w.Handlers),
@@ -134,7 +134,7 @@ type ClaimedStep struct {
 	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"The results that dependency_results has no room for, by name of the step: GET href where they are needed. Missing: there are none."`
 }
 
-// FromAssignment spells a step for the worker that claimed it. The lease token is the
+// FromAssignment converts a step for the worker that claimed it. The lease token is the
 // server's to add: the fence of an assignment stays inside.
 func FromAssignment(a tasker.Assignment) ClaimedStep {
 	out := ClaimedStep{

@@ -113,7 +113,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	if o.Guard == nil {
 		o.Guard = &hostguard.Guard{}
 	}
-	return &front{server: s, guard: o.Guard, log: o.Log}
+	return &handler{server: s, guard: o.Guard, log: o.Log}
 }
 
 // allow notes the method of a path that has no parameters.

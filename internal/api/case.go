@@ -28,7 +28,7 @@ func queueParams() []param {
 const maxAgeMinutes = 10 * 365 * 24 * 60
 
 // queueFilter reads the parameters of queueParams.
-func (x *exchange) queueFilter() (tasker.QueueFilter, error) {
+func (x *request) queueFilter() (tasker.QueueFilter, error) {
 	f := tasker.QueueFilter{
 		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
 		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Age: time.Duration(x.int("min_age_minutes")) * time.Minute,
@@ -44,7 +44,7 @@ func (x *exchange) queueFilter() (tasker.QueueFilter, error) {
 	return f, nil
 }
 
-func (s *server) queue(x *exchange) error {
+func (s *server) queue(x *request) error {
 	f, err := x.queueFilter()
 	if err != nil {
 		return err
@@ -53,10 +53,10 @@ func (s *server) queue(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromQueueEntry))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromQueueEntry))
 }
 
-func (s *server) cases(x *exchange) error {
+func (s *server) cases(x *request) error {
 	f, err := x.queueFilter()
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *server) cases(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	out := apiv1.CaseList{Cases: spell(list, apiv1.FromCase), HasMore: more, TotalCases: totals.Cases, TotalEntries: totals.Entries}
+	out := apiv1.CaseList{Cases: convert(list, apiv1.FromCase), HasMore: more, TotalCases: totals.Cases, TotalEntries: totals.Entries}
 	if totals.Oldest != nil {
 		oldest := totals.Oldest.UTC()
 		out.OldestEntry = &oldest
@@ -77,7 +77,7 @@ func (s *server) cases(x *exchange) error {
 	return x.answer(http.StatusOK, out)
 }
 
-func (s *server) relatedEntries(x *exchange) error {
+func (s *server) relatedEntries(x *request) error {
 	id, err := x.id("dlq_entry_uuid")
 	if err != nil {
 		return err
@@ -91,12 +91,12 @@ func (s *server) relatedEntries(x *exchange) error {
 
 // entryCounts counts in whole intervals: the first begins at a multiple of their width,
 // so that a repeated request counts the same intervals.
-func (s *server) entryCounts(x *exchange) error {
+func (s *server) entryCounts(x *request) error {
 	width := time.Duration(x.int("interval_minutes")) * time.Minute
 	back := time.Duration(x.int("intervals")-1) * width
 	list, err := s.db.EntryCounts(x.ctx, time.Now().Truncate(width).Add(-back), width)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromEntryCount))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromEntryCount))
 }

@@ -86,7 +86,7 @@ func beforeParam(about string) param {
 }
 
 // goesOn describes the page of a list whose last element is at a position.
-func (x *exchange) goesOn(count int, more bool, last int64) apiv1.Continuation {
+func (x *request) goesOn(count int, more bool, last int64) apiv1.Continuation {
 	c := apiv1.Continuation{Limit: x.int("limit"), Count: count, HasMore: more}
 	if more {
 		c.NextBefore = &last
@@ -94,7 +94,7 @@ func (x *exchange) goesOn(count int, more bool, last int64) apiv1.Continuation {
 	return c
 }
 
-func (s *server) listEmissions(x *exchange) error {
+func (s *server) listEmissions(x *request) error {
 	list, more, err := s.db.Emissions(x.ctx, tasker.EmissionFilter{
 		Sink: x.text("sink"), State: tasker.EmissionState(x.text("state")), Before: int64(x.int("before")), Limit: x.int("limit"),
 	})
@@ -105,10 +105,10 @@ func (s *server) listEmissions(x *exchange) error {
 	if len(list) > 0 {
 		last = list[len(list)-1].Position
 	}
-	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: spell(list, apiv1.FromEmission), Pagination: x.goesOn(len(list), more, last)})
+	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: x.goesOn(len(list), more, last)})
 }
 
-func (s *server) oneEmission(x *exchange) error {
+func (s *server) oneEmission(x *request) error {
 	id, err := x.id("event_uuid")
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (s *server) oneEmission(x *exchange) error {
 	return x.answer(http.StatusOK, apiv1.FromEvent(e, list))
 }
 
-func (s *server) reEmit(x *exchange) error {
+func (s *server) reEmit(x *request) error {
 	var req apiv1.ReEmit
 	if err := x.read(&req); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (s *server) reEmit(x *exchange) error {
 }
 
 // rangeOf returns the positions that a request names.
-func (s *server) rangeOf(x *exchange, req apiv1.ReEmit) (from, to int64, err error) {
+func (s *server) rangeOf(x *request, req apiv1.ReEmit) (from, to int64, err error) {
 	if req.EventUUID != nil {
 		if req.FromPosition != nil || req.ToPosition != nil {
 			return 0, 0, tasker.Errorf(tasker.Invalid, "the body names an event and positions: give event_uuid, or from_position and to_position")
@@ -177,7 +177,7 @@ func (s *server) rangeOf(x *exchange, req apiv1.ReEmit) (from, to int64, err err
 }
 
 // sinksOf returns the sinks that a request names, all if it names none.
-func (s *server) sinksOf(x *exchange, named []string) ([]string, error) {
+func (s *server) sinksOf(x *request, named []string) ([]string, error) {
 	known, err := s.db.Sinks(x.ctx)
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (s *server) sinksOf(x *exchange, named []string) ([]string, error) {
 	return slices.Compact(named), nil
 }
 
-func (s *server) listSinks(x *exchange) error {
+func (s *server) listSinks(x *request) error {
 	names, err := s.db.Sinks(x.ctx)
 	if err != nil {
 		return err
@@ -207,10 +207,10 @@ func (s *server) listSinks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromSinkState))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromSinkState))
 }
 
-func (s *server) listAudit(x *exchange) error {
+func (s *server) listAudit(x *request) error {
 	list, more, err := s.db.AuditEvents(x.ctx, x.text("action"), int64(x.int("before")), x.int("limit"))
 	if err != nil {
 		return err
@@ -219,5 +219,5 @@ func (s *server) listAudit(x *exchange) error {
 	if len(list) > 0 {
 		last = list[len(list)-1].ID
 	}
-	return x.answer(http.StatusOK, apiv1.AuditList{Events: spell(list, apiv1.FromAuditEvent), Pagination: x.goesOn(len(list), more, last)})
+	return x.answer(http.StatusOK, apiv1.AuditList{Events: convert(list, apiv1.FromAuditEvent), Pagination: x.goesOn(len(list), more, last)})
 }

@@ -11,7 +11,7 @@ import (
 // themselves.
 const triageLimit = 100
 
-func (s *server) listEntries(x *exchange) error {
+func (s *server) listEntries(x *request) error {
 	list, err := s.db.Entries(x.ctx, tasker.EntryFilter{
 		Status: tasker.ResolutionStatus(x.text("resolution_status")), Reason: tasker.Reason(x.text("dlq_reason")),
 		Limit: x.int("limit"), Offset: x.int("offset"),
@@ -19,10 +19,10 @@ func (s *server) listEntries(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromEntry))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromEntry))
 }
 
-func (s *server) entryOfTask(x *exchange) error {
+func (s *server) entryOfTask(x *request) error {
 	task, err := x.id("task_uuid")
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *server) entryOfTask(x *exchange) error {
 	return x.answer(http.StatusOK, apiv1.FromEntry(e))
 }
 
-func (s *server) openEntry(x *exchange) error {
+func (s *server) openEntry(x *request) error {
 	task, err := x.id("task_uuid")
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *server) openEntry(x *exchange) error {
 	return x.answer(http.StatusCreated, apiv1.FromEntry(e))
 }
 
-func (s *server) oneEntry(x *exchange) error {
+func (s *server) oneEntry(x *request) error {
 	id, err := x.id("dlq_entry_uuid")
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *server) oneEntry(x *exchange) error {
 	return x.answer(http.StatusOK, apiv1.FromEntry(e))
 }
 
-func (s *server) updateEntry(x *exchange) error {
+func (s *server) updateEntry(x *request) error {
 	id, err := x.id("dlq_entry_uuid")
 	if err != nil {
 		return err
@@ -90,18 +90,18 @@ func (s *server) updateEntry(x *exchange) error {
 	})
 }
 
-func (s *server) entryStats(x *exchange) error {
+func (s *server) entryStats(x *request) error {
 	list, err := s.db.EntryStats(x.ctx)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromEntryStats))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromEntryStats))
 }
 
-func (s *server) staleness(x *exchange) error {
+func (s *server) staleness(x *request) error {
 	list, err := s.db.Staleness(x.ctx, x.int("limit"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromStalenessLine))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromStalenessLine))
 }

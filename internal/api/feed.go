@@ -51,7 +51,7 @@ func (o FeedOptions) complete(log *slog.Logger) FeedOptions {
 const reconnectAfterMS = 2000
 
 // followEvents streams until the client leaves or the server stops.
-func (s *server) followEvents(x *exchange) error {
+func (s *server) followEvents(x *request) error {
 	topics, err := x.topics()
 	if err != nil {
 		return err
@@ -83,12 +83,12 @@ func (s *server) followEvents(x *exchange) error {
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 	st := &stream{FeedOptions: s.live, connection: http.NewResponseController(x.w), w: x.w, topics: topics, reader: reader}
-	noteOf(ctx).err = st.run(ctx)
+	requestLogOf(ctx).err = st.run(ctx)
 	return nil
 }
 
 // topics returns which topics the query asks for; none means all.
-func (x *exchange) topics() ([]string, error) {
+func (x *request) topics() ([]string, error) {
 	text := x.text("topic")
 	if text == "" {
 		return nil, nil
@@ -105,7 +105,7 @@ func (x *exchange) topics() ([]string, error) {
 
 // resume returns where the client wants to go on. The header is newer than the
 // query, which a browser repeats.
-func (s *server) resume(x *exchange) (feed.Point, error) {
+func (s *server) resume(x *request) (feed.Point, error) {
 	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.text("last_event_id"))
 	switch {
 	case id != "":
@@ -145,7 +145,7 @@ func (st *stream) run(ctx context.Context) error {
 		case err != nil:
 			return err // the client resumes
 		}
-		text, err := st.spell(list)
+		text, err := st.encode(list)
 		if err != nil {
 			return err
 		}
@@ -168,8 +168,8 @@ func (st *stream) stillHere() string {
 	return fmt.Sprintf(": still here\nid: %s\n\n", p)
 }
 
-// spell writes the events that the client wants.
-func (st *stream) spell(list []feed.Event) (string, error) {
+// encode writes the events that the client wants.
+func (st *stream) encode(list []feed.Event) (string, error) {
 	var b bytes.Buffer
 	for _, e := range list {
 		if st.topics != nil && !slices.Contains(st.topics, e.Topic) {

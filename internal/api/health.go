@@ -15,8 +15,8 @@ import (
 )
 
 // healthy answers without looking at anything: whoever gets an answer knows.
-func (s *server) healthy(status string) func(*exchange) error {
-	return func(x *exchange) error {
+func (s *server) healthy(status string) func(*request) error {
+	return func(x *request) error {
 		return x.answer(http.StatusOK, apiv1.Health{Status: status, Timestamp: time.Now().UTC(), Version: s.version})
 	}
 }
@@ -24,7 +24,7 @@ func (s *server) healthy(status string) func(*exchange) error {
 // checkTime bounds what readiness depends on: who asks waits no longer.
 const checkTime = 5 * time.Second
 
-func (s *server) readiness(x *exchange) error {
+func (s *server) readiness(x *request) error {
 	ctx, cancel := context.WithTimeout(postgres.Use(x.ctx, postgres.Timers), checkTime)
 	defer cancel()
 	components := s.components(ctx)
@@ -200,7 +200,7 @@ func sinkComponent(s tasker.SinkState) apiv1.HealthComponent {
 }
 
 // scrape answers who collects metrics.
-func (s *server) scrape(x *exchange) error {
+func (s *server) scrape(x *request) error {
 	if s.metrics == nil {
 		return tasker.Errorf(tasker.NotFound, "this server keeps no metrics")
 	}
@@ -208,7 +208,7 @@ func (s *server) scrape(x *exchange) error {
 	return nil
 }
 
-func (s *server) openAPI(x *exchange) error {
+func (s *server) openAPI(x *request) error {
 	x.w.Header().Set("Content-Type", jsonMedia)
 	_, _ = x.w.Write(s.document)
 	return nil

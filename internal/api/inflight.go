@@ -80,7 +80,7 @@ func (r *reservation) release() {
 
 // readAll reads a body into memory that is reserved before it is allocated. The
 // body ends by itself at the limit of its route.
-func (x *exchange) readAll(body io.Reader) ([]byte, error) {
+func (x *request) readAll(body io.Reader) ([]byte, error) {
 	doc := make([]byte, 0, min(max(x.r.ContentLength+1, 512), freeBytes))
 	for {
 		n, err := body.Read(doc[len(doc):cap(doc)])
@@ -108,7 +108,7 @@ func (x *exchange) readAll(body io.Reader) ([]byte, error) {
 
 // noRoom refuses a body for which there is no memory, after its rest was read
 // and thrown away.
-func (x *exchange) noRoom(body io.Reader) error {
+func (x *request) noRoom(body io.Reader) error {
 	x.room.release()
 	deadline, _ := x.ctx.Deadline()
 	if soon := time.Now().Add(drainTime); soon.Before(deadline) {

@@ -26,7 +26,7 @@ const (
 // claimed just before that time may be answered just after it.
 const signingMargin = time.Minute
 
-// leaseTokens spells and reads the tokens of leases, with the key of the database.
+// leaseTokens encodes and decodes the tokens of leases, with the key of the database.
 //
 // While a fleet is upgraded, servers and workers of earlier versions know only
 // tokens without a MAC. Until the key's time they are given out and taken; later
@@ -60,8 +60,8 @@ func (t *leaseTokens) key(ctx context.Context) (*leaseKey, error) {
 	return t.read, nil
 }
 
-// spell returns the token of a lease that was given to a worker.
-func (k *leaseKey) spell(worker tasker.ID, l tasker.Lease) string {
+// token returns the token of a lease that was given to a worker.
+func (k *leaseKey) token(worker tasker.ID, l tasker.Lease) string {
 	var b [leaseBytes]byte
 	copy(b[:16], l.TaskUUID[:])
 	binary.BigEndian.PutUint64(b[16:], uint64(l.Fence))

@@ -58,13 +58,13 @@ func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
 func TestLinesOfUnavailableAreFew(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
-	f := &front{guard: &hostguard.Guard{}, log: slog.New(slog.NewTextHandler(&text, nil))}
+	f := &handler{guard: &hostguard.Guard{}, log: slog.New(slog.NewTextHandler(&text, nil))}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/tasks", http.NoBody)
 	for range 1000 {
-		f.line(r, &note{}, &meter{status: http.StatusServiceUnavailable}, 0)
+		f.logRequest(r, &requestLog{}, &responseRecorder{status: http.StatusServiceUnavailable}, 0)
 	}
 	f.unavailable.second-- // another second
-	f.line(r, &note{}, &meter{status: http.StatusServiceUnavailable}, 0)
+	f.logRequest(r, &requestLog{}, &responseRecorder{status: http.StatusServiceUnavailable}, 0)
 	said := text.String()
 	if lines := strings.Count(said, "\n"); lines > 4*linesPerSecond || strings.Contains(said, "level=ERROR") || !strings.Contains(said, "like_it_not_logged=") {
 		t.Errorf("%d lines:\n%s", lines, said)

@@ -18,9 +18,9 @@ import (
 	"tasker.example/tasker/internal/hostguard"
 )
 
-// A front is what every request passes: it gives it an id, guards, finds the
-// route, survives panics and writes the log line.
-type front struct {
+// A handler serves every request: it sets the request id, checks host and origin, finds
+// the route, recovers from panics and writes the log line.
+type handler struct {
 	server *server
 	guard  *hostguard.Guard
 	log    *slog.Logger
@@ -28,7 +28,7 @@ type front struct {
 	unavailable limiter // of the log lines of 503
 }
 
-// A limiter lets a few things a second pass and counts the others.
+// A limiter allows a few events a second and counts the others.
 type limiter struct {
 	mu      sync.Mutex
 	second  int64
@@ -56,29 +56,29 @@ func (l *limiter) allow(now time.Time) (ok bool, skipped int) {
 	return true, skipped
 }
 
-// A note is what the log line of a request will say.
-type note struct {
+// A requestLog collects what the log line of a request says.
+type requestLog struct {
 	requestID string
 	route     string
 	quiet     bool
 	err       error
 }
 
-type noteKey struct{}
+type requestLogKey struct{}
 
-// noteOf returns the note of the request that ctx belongs to.
-func noteOf(ctx context.Context) *note {
-	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+// requestLogOf returns the log line of the request that ctx belongs to.
+func requestLogOf(ctx context.Context) *requestLog {
+	if n, ok := ctx.Value(requestLogKey{}).(*requestLog); ok {
 		return n
 	}
-	return &note{}
+	return &requestLog{}
 }
 
 // ServeHTTP serves one request.
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	n := &note{requestID: requestID(r)}
-	r = r.WithContext(context.WithValue(r.Context(), noteKey{}, n))
+	n := &requestLog{requestID: requestID(r)}
+	r = r.WithContext(context.WithValue(r.Context(), requestLogKey{}, n))
 	h := w.Header()
 	h.Set("X-Request-ID", n.requestID)
 	h.Set("Cache-Control", "no-store")
@@ -86,9 +86,9 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	// A claim may wait for a minute; who reads slower than this is given up.
 	_ = http.NewResponseController(w).SetWriteDeadline(start.Add(answerTime)) // an httptest recorder has none
-	m := &meter{ResponseWriter: w}
-	defer func() { f.line(r, n, m, time.Since(start)) }()
-	defer f.survive(m, r, n)
+	m := &responseRecorder{ResponseWriter: w}
+	defer func() { f.logRequest(r, n, m, time.Since(start)) }()
+	defer f.recoverPanic(m, r, n)
 	if status, err := f.guard.Check(r); err != nil {
 		n.err = err
 		respondError(m, r, refusal{status, err})
@@ -111,8 +111,8 @@ func requestID(r *http.Request) string {
 	return tasker.NewID().String()
 }
 
-// survive answers a request whose handler panicked.
-func (f *front) survive(m *meter, r *http.Request, n *note) {
+// recoverPanic answers a request whose handler panicked.
+func (f *handler) recoverPanic(m *responseRecorder, r *http.Request, n *requestLog) {
 	p := recover()
 	if p == nil {
 		return
@@ -126,8 +126,8 @@ func (f *front) survive(m *meter, r *http.Request, n *note) {
 	}
 }
 
-// line writes the one log line of a request.
-func (f *front) line(r *http.Request, n *note, m *meter, took time.Duration) {
+// logRequest writes the one log line of a request.
+func (f *handler) logRequest(r *http.Request, n *requestLog, m *responseRecorder, took time.Duration) {
 	level := slog.LevelInfo
 	status := m.status
 	switch {
@@ -162,15 +162,15 @@ func (f *front) line(r *http.Request, n *note, m *meter, took time.Duration) {
 	f.log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// A meter notes the status and the size of an answer.
-type meter struct {
+// A responseRecorder records the status and the size of a response.
+type responseRecorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
 }
 
 // WriteHeader notes the status.
-func (m *meter) WriteHeader(status int) {
+func (m *responseRecorder) WriteHeader(status int) {
 	if m.status == 0 {
 		m.status = status
 	}
@@ -178,7 +178,7 @@ func (m *meter) WriteHeader(status int) {
 }
 
 // Write notes the size.
-func (m *meter) Write(b []byte) (int, error) {
+func (m *responseRecorder) Write(b []byte) (int, error) {
 	if m.status == 0 {
 		m.status = http.StatusOK
 	}
@@ -188,7 +188,7 @@ func (m *meter) Write(b []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+func (m *responseRecorder) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
 // ServeHTTP serves a request of a known route, and says in JSON that a path or a
 // method is not known.
@@ -201,7 +201,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
-	plain := &blotter{header: http.Header{}}
+	plain := &statusRecorder{header: http.Header{}}
 	switch {
 	case clean && literal:
 		plain.status = http.StatusMethodNotAllowed
@@ -215,24 +215,24 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = refusal{http.StatusMethodNotAllowed, tasker.Errorf(tasker.Unsupported,
 			"%s is not possible here; %s is", shorten(r.Method), allow)}
 	}
-	noteOf(r.Context()).err = err
+	requestLogOf(r.Context()).err = err
 	respondError(w, r, err)
 }
 
-// A blotter takes an answer that nobody reads but us.
-type blotter struct {
+// A statusRecorder keeps the status and the header of a response, and drops its body.
+type statusRecorder struct {
 	header http.Header
 	status int
 }
 
 // Header returns what the answer's header would be.
-func (b *blotter) Header() http.Header { return b.header }
+func (b *statusRecorder) Header() http.Header { return b.header }
 
 // WriteHeader notes the status.
-func (b *blotter) WriteHeader(status int) { b.status = status }
+func (b *statusRecorder) WriteHeader(status int) { b.status = status }
 
 // Write drops the text.
-func (b *blotter) Write(text []byte) (int, error) { return len(text), nil }
+func (b *statusRecorder) Write(text []byte) (int, error) { return len(text), nil }
 
 // shorten quotes no more of a stranger's text than helps to find the mistake.
 func shorten(s string) string {

@@ -19,18 +19,18 @@ const (
 	maxOffset    = 10_000_000
 )
 
-func limitParam(byself int) param {
-	return intParam("limit", "Elements at most.", 1, maxLimit, byself)
+func limitParam(fallback int) param {
+	return intParam("limit", "Elements at most.", 1, maxLimit, fallback)
 }
 
 func offsetParam() param {
 	return intParam("offset", "Elements to pass over.", 0, maxOffset, 0)
 }
 
-func intParam(name, about string, least, most, byself int) param {
+func intParam(name, about string, least, most, fallback int) param {
 	low, high := float64(least), float64(most)
-	return param{name: name, about: about, byself: strconv.Itoa(byself), schema: &huma.Schema{
-		Type: huma.TypeInteger, Minimum: &low, Maximum: &high, Default: byself,
+	return param{name: name, about: about, fallback: strconv.Itoa(fallback), schema: &huma.Schema{
+		Type: huma.TypeInteger, Minimum: &low, Maximum: &high, Default: fallback,
 	}}
 }
 
@@ -68,7 +68,7 @@ func (rt *route) readQuery(raw string) (map[string]string, error) {
 		given, ok := sent[p.name]
 		delete(sent, p.name)
 		if !ok {
-			values[p.name] = p.byself
+			values[p.name] = p.fallback
 			continue
 		}
 		values[p.name] = given[0]
@@ -130,7 +130,7 @@ func (p param) fault(value string) string {
 }
 
 // text returns a parameter of the query.
-func (x *exchange) text(name string) string {
+func (x *request) text(name string) string {
 	value, declared := x.query[name]
 	if !declared {
 		panic("parameter " + name + " is not in the table of routes")
@@ -139,7 +139,7 @@ func (x *exchange) text(name string) string {
 }
 
 // int returns a parameter that is a number; the table gives it a default.
-func (x *exchange) int(name string) int {
+func (x *request) int(name string) int {
 	n, err := strconv.Atoi(x.text(name))
 	if err != nil {
 		panic("the table of routes has no number parameter " + name)
@@ -148,7 +148,7 @@ func (x *exchange) int(name string) int {
 }
 
 // bool returns a parameter that is true, false or not given.
-func (x *exchange) bool(name string) *bool {
+func (x *request) bool(name string) *bool {
 	text := x.text(name)
 	if text == "" {
 		return nil

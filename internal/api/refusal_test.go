@@ -62,7 +62,7 @@ func TestBadInput(t *testing.T) {
 		status       int
 		code, words  string
 	}{
-		// What is no JSON
+		// What is not JSON
 		{"no JSON", "POST", "/v1/tasks", `{"namespace":`, nil, 400, "INVALID", "not JSON"},
 		{"empty body", "POST", "/v1/tasks", "", nil, 400, "INVALID", "empty"},
 		{"only blanks", "POST", "/v1/tasks", " \n", nil, 400, "INVALID", "empty"},
@@ -136,7 +136,7 @@ func TestBadInput(t *testing.T) {
 		{"a long name in the path", "GET", "/v1/templates/shop/" + strings.Repeat("x", 2701) + "/1.0.0", nil, nil, 400, "INVALID", "2701 characters"},
 		{"limit 0", "GET", "/v1/tasks?limit=0", nil, nil, 400, "INVALID", "limit: must be a number from 1 to 1000"},
 		{"limit too large", "GET", "/v1/dlq?limit=1001", nil, nil, 400, "INVALID", "from 1 to 1000"},
-		{"limit is no number", "GET", "/v1/dlq/investigation-queue?limit=abc", nil, nil, 400, "INVALID", `not \"abc\"`},
+		{"limit is not a number", "GET", "/v1/dlq/investigation-queue?limit=abc", nil, nil, 400, "INVALID", `not \"abc\"`},
 		{"limit overflows", "GET", "/v1/dlq/staleness?limit=99999999999999999999", nil, nil, 400, "INVALID", "from 1 to 1000"},
 		{"offset below 0", "GET", "/v1/workers?offset=-1", nil, nil, 400, "INVALID", "offset: must be a number from 0"},
 		{"an unknown parameter", "GET", "/v1/tasks?state=error", nil, nil, 400, "INVALID", "there are status, namespace, name"},

@@ -31,7 +31,7 @@ const (
 const jsonMedia = "application/json"
 
 // read decodes the body into v, or says all that is wrong with it.
-func (x *exchange) read(v any) error {
+func (x *request) read(v any) error {
 	doc, _, err := x.body()
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func invalidBody(faults []tasker.Fault) error {
 }
 
 // body reads the body and returns it with its content type.
-func (x *exchange) body() (doc []byte, media string, err error) {
+func (x *request) body() (doc []byte, media string, err error) {
 	if media, err = x.media(); err != nil {
 		return nil, "", err
 	}
@@ -97,7 +97,7 @@ func (x *exchange) body() (doc []byte, media string, err error) {
 	return doc, media, nil
 }
 
-func (x *exchange) tooLarge() error {
+func (x *request) tooLarge() error {
 	return tasker.Errorf(tasker.TooLarge, "the body has more than %d bytes, which is the limit of this path; send less at once", x.route.maxBody)
 }
 
@@ -109,7 +109,7 @@ func (rt *route) accepts() []string {
 }
 
 // media returns the content type of the body.
-func (x *exchange) media() (string, error) {
+func (x *request) media() (string, error) {
 	given := x.r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(given)
 	if err != nil || !slices.Contains(x.route.accepts(), media) {
@@ -127,10 +127,10 @@ func (x *exchange) media() (string, error) {
 
 // requestKey returns the key under which the same request is recognised when it is
 // sent again.
-func (x *exchange) requestKey() string { return x.r.Header.Get("Idempotency-Key") }
+func (x *request) requestKey() string { return x.r.Header.Get("Idempotency-Key") }
 
 // id returns a UUID of the path.
-func (x *exchange) id(name string) (tasker.ID, error) {
+func (x *request) id(name string) (tasker.ID, error) {
 	text := x.r.PathValue(name)
 	id, err := parseID(text)
 	if err != nil {
@@ -155,7 +155,7 @@ func parseID(text string) (tasker.ID, error) {
 }
 
 // word returns a text of the path.
-func (x *exchange) word(name string) (string, error) {
+func (x *request) word(name string) (string, error) {
 	text := x.r.PathValue(name)
 	const most = 128
 	if wrong := textFault(text, most); wrong != "" {

@@ -46,7 +46,7 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, &known) && code != tasker.Internal {
 		body.Message, body.Details = known.Message, known.Details
 	} else {
-		id := noteOf(r.Context()).requestID
+		id := requestLogOf(r.Context()).requestID
 		body.Message = fmt.Sprintf("internal error; the server's log has more under request_id %s", id)
 		body.Details = map[string]string{"request_id": id}
 	}
@@ -55,7 +55,7 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if err := respond(w, status, apiv1.Error{Error: body}); err != nil {
 		// Only details that are no JSON can bring us here.
-		noteOf(r.Context()).err = errors.Join(noteOf(r.Context()).err, err)
+		requestLogOf(r.Context()).err = errors.Join(requestLogOf(r.Context()).err, err)
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 }
@@ -66,7 +66,7 @@ func respond(w http.ResponseWriter, status int, body any) error {
 	enc := json.NewEncoder(&doc)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(body); err != nil {
-		return fmt.Errorf("spell the answer: %w", err)
+		return fmt.Errorf("encode the response: %w", err)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -77,12 +77,12 @@ func respond(w http.ResponseWriter, status int, body any) error {
 }
 
 // answer sends the document of a request that went well.
-func (x *exchange) answer(status int, body any) error {
+func (x *request) answer(status int, body any) error {
 	return respond(x.w, status, body)
 }
 
-// spell maps a list, and never to null.
-func spell[T, U any](list []T, one func(T) U) []U {
+// convert converts each element of a list; the result is never null.
+func convert[T, U any](list []T, one func(T) U) []U {
 	out := make([]U, len(list))
 	for i, v := range list {
 		out[i] = one(v)
@@ -91,6 +91,6 @@ func spell[T, U any](list []T, one func(T) U) []U {
 }
 
 // pageOf describes the part of a list that an answer holds.
-func (x *exchange) pageOf(count int, more bool) apiv1.Pagination {
+func (x *request) pageOf(count int, more bool) apiv1.Pagination {
 	return apiv1.Pagination{Limit: x.int("limit"), Offset: x.int("offset"), Count: count, HasMore: more}
 }

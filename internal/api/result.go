@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-func (s *server) reportResults(x *exchange) error {
+func (s *server) reportResults(x *request) error {
 	worker, err := x.id("worker_uuid")
 	if err != nil {
 		return err
@@ -42,13 +42,13 @@ func (s *server) reportResults(x *exchange) error {
 		return s.giveBack(x, worker, receipt.Next)
 	}
 	answer := answerReports(reports, receipt)
-	answer.Steps = spellAssignments(key, worker, receipt.Next)
+	answer.Steps = claimedSteps(key, worker, receipt.Next)
 	return x.answer(http.StatusOK, answer)
 }
 
 // outcomes returns what the reports that were understood say, under leases that
 // are the worker's.
-func (s *server) outcomes(x *exchange, reports []report) ([]tasker.Outcome, error) {
+func (s *server) outcomes(x *request, reports []report) ([]tasker.Outcome, error) {
 	var held []heldLease
 	var outcomes []tasker.Outcome
 	for _, r := range reports {
@@ -107,7 +107,7 @@ type reported struct {
 
 // readReported reads the frame of the body, as strictly as every other body but
 // without decoding the results, which may be large.
-func (x *exchange) readReported() (reported, error) {
+func (x *request) readReported() (reported, error) {
 	var req reported
 	doc, _, err := x.body()
 	if err != nil {
@@ -220,7 +220,7 @@ func stepFault(result []member) string {
 }
 
 // readClaim reads how many steps a report asks for.
-func (x *exchange) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
+func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 	if given(doc) == nil {
 		return 0, nil
 	}

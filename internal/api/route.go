@@ -28,7 +28,7 @@ type route struct {
 	keyed        bool          // a header Idempotency-Key makes it safe to repeat
 	quiet        bool          // its requests are logged for debugging only
 	unmetered    bool          // its bodies do not wait for room in memory
-	serve        func(*exchange) error
+	serve        func(*request) error
 
 	schema  *huma.Schema  // of the body
 	timeout time.Duration // all in all
@@ -36,14 +36,14 @@ type route struct {
 
 // A param is one parameter of a query.
 type param struct {
-	name   string
-	about  string
-	schema *huma.Schema
-	byself string // its value when the query has none
+	name     string
+	about    string
+	schema   *huma.Schema
+	fallback string // its value when the query has none
 }
 
-// An exchange is one request on the way to its answer.
-type exchange struct {
+// A request is one HTTP request on the way to its response.
+type request struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	ctx     context.Context // ends with the request or its time
@@ -58,12 +58,12 @@ type exchange struct {
 func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 	defer cancel()
-	x := &exchange{w: w, r: r, ctx: ctx, route: rt, server: s, quietly: rt.quiet}
+	x := &request{w: w, r: r, ctx: ctx, route: rt, server: s, quietly: rt.quiet}
 	if !rt.unmetered {
 		x.room.of = s.inflight
 	}
 	defer x.room.release()
-	note := noteOf(ctx)
+	note := requestLogOf(ctx)
 	note.route = rt.path
 	var err error
 	if x.query, err = rt.readQuery(r.URL.RawQuery); err == nil {
@@ -77,7 +77,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 }
 
 // timed says of an error that came of the end of the request's time that it did.
-func (x *exchange) timed(err error) error {
+func (x *request) timed(err error) error {
 	if x.ctx.Err() == nil || x.r.Context().Err() != nil || tasker.CodeOf(err) != tasker.Internal {
 		return err
 	}

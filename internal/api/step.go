@@ -15,14 +15,14 @@ import (
 )
 
 // ids returns the task and the step of the path.
-func (x *exchange) ids() (task, step tasker.ID, err error) {
+func (x *request) ids() (task, step tasker.ID, err error) {
 	if task, err = x.id("uuid"); err == nil {
 		step, err = x.id("step_uuid")
 	}
 	return task, step, err
 }
 
-func (s *server) listSteps(x *exchange) error {
+func (s *server) listSteps(x *request) error {
 	task, err := x.id("uuid")
 	if err != nil {
 		return err
@@ -31,10 +31,10 @@ func (s *server) listSteps(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromStep))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromStep))
 }
 
-func (s *server) oneStep(x *exchange) error {
+func (s *server) oneStep(x *request) error {
 	task, step, err := x.ids()
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s *server) oneStep(x *exchange) error {
 	return x.answer(http.StatusOK, apiv1.FromStep(found))
 }
 
-func (s *server) stepTransitions(x *exchange) error {
+func (s *server) stepTransitions(x *request) error {
 	task, step, err := x.ids()
 	if err != nil {
 		return err
@@ -55,12 +55,12 @@ func (s *server) stepTransitions(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromTransition))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromTransition))
 }
 
 // stepResult answers with the bare result of a step, which is named by its id or by
 // its name.
-func (s *server) stepResult(x *exchange) error {
+func (s *server) stepResult(x *request) error {
 	task, err := x.id("uuid")
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (stepAction) Schema(r huma.Registry) *huma.Schema {
 	return s
 }
 
-func (s *server) operateStep(x *exchange) error {
+func (s *server) operateStep(x *request) error {
 	task, step, err := x.ids()
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (s *server) operateStep(x *exchange) error {
 	return x.answer(http.StatusOK, apiv1.FromStep(after))
 }
 
-func (s *server) completeStep(x *exchange) error {
+func (s *server) completeStep(x *request) error {
 	task, step, err := x.ids()
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-func (s *server) createTask(x *exchange) error {
+func (s *server) createTask(x *request) error {
 	var req apiv1.CreateTask
 	if err := x.read(&req); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *server) createTask(x *exchange) error {
 // answerCreated answers with the task that a request led to. What was created is
 // said even if it cannot be read any more: whoever is told otherwise creates it
 // again.
-func (s *server) answerCreated(x *exchange, status int, c engine.Created) error {
+func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	t, steps, err := s.readTask(x, c.TaskUUID)
 	if err != nil && c.New {
 		s.log.WarnContext(x.ctx, "a new task cannot be read; answering with what was stored", "task_uuid", c.TaskUUID, "err", err)
@@ -53,7 +53,7 @@ const bulkWait = 5 * time.Second
 // createTasks takes a few requests at once, and reads the others' bodies only when it
 // is their turn: so many tasks at a time would take the database and the memory from
 // everybody else.
-func (s *server) createTasks(x *exchange) error {
+func (s *server) createTasks(x *request) error {
 	waited := time.NewTimer(bulkWait)
 	defer waited.Stop()
 	select {
@@ -112,7 +112,7 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	return t, nil
 }
 
-func (s *server) readTask(x *exchange, id tasker.ID) (tasker.Task, []tasker.Step, error) {
+func (s *server) readTask(x *request, id tasker.ID) (tasker.Task, []tasker.Step, error) {
 	t, err := s.db.Task(x.ctx, id)
 	if err != nil {
 		return t, nil, err
@@ -121,7 +121,7 @@ func (s *server) readTask(x *exchange, id tasker.ID) (tasker.Task, []tasker.Step
 	return t, steps, err
 }
 
-func (s *server) answerTask(x *exchange, status int, id tasker.ID) error {
+func (s *server) answerTask(x *request, status int, id tasker.ID) error {
 	t, steps, err := s.readTask(x, id)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *server) answerTask(x *exchange, status int, id tasker.ID) error {
 	return x.answer(status, apiv1.FromTask(t, steps))
 }
 
-func (s *server) listTasks(x *exchange) error {
+func (s *server) listTasks(x *request) error {
 	list, more, err := s.db.Tasks(x.ctx, tasker.TaskFilter{
 		State: tasker.TaskState(x.text("status")), Namespace: x.text("namespace"), Name: x.text("name"),
 		DeadLettered: x.bool("dead_lettered"), Limit: x.int("limit"), Offset: x.int("offset"),
@@ -138,10 +138,10 @@ func (s *server) listTasks(x *exchange) error {
 		return err
 	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
-	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: spell(list, withoutSteps), Pagination: x.pageOf(len(list), more)})
+	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: x.pageOf(len(list), more)})
 }
 
-func (s *server) oneTask(x *exchange) error {
+func (s *server) oneTask(x *request) error {
 	id, err := x.id("uuid")
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *server) oneTask(x *exchange) error {
 // unknownActor is who acts where nobody says who they are.
 const unknownActor = "unknown"
 
-func (s *server) cancelTask(x *exchange) error {
+func (s *server) cancelTask(x *request) error {
 	id, err := x.id("uuid")
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *server) cancelTask(x *exchange) error {
 	return s.answerTask(x, http.StatusOK, id)
 }
 
-func (s *server) taskTransitions(x *exchange) error {
+func (s *server) taskTransitions(x *request) error {
 	id, err := x.id("uuid")
 	if err != nil {
 		return err
@@ -172,5 +172,5 @@ func (s *server) taskTransitions(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, spell(list, apiv1.FromTransition))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromTransition))
 }

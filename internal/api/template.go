@@ -12,7 +12,7 @@ import (
 
 var templateMedia = []string{"application/yaml", "application/x-yaml", "text/yaml", jsonMedia}
 
-func (s *server) registerTemplate(x *exchange) error {
+func (s *server) registerTemplate(x *request) error {
 	doc, media, err := x.body()
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (s *server) registerTemplate(x *exchange) error {
 	return x.answer(status, apiv1.RegisteredTemplate{Template: apiv1.FromTemplate(stored), Created: created, Warnings: append([]tasker.Fault{}, warnings...)})
 }
 
-func (s *server) listTemplates(x *exchange) error {
+func (s *server) listTemplates(x *request) error {
 	limit := x.int("limit")
 	list, err := s.db.Templates(x.ctx, x.text("namespace"), limit+1, x.int("offset"))
 	if err != nil {
@@ -48,11 +48,11 @@ func (s *server) listTemplates(x *exchange) error {
 	more := len(list) > limit
 	list = list[:min(len(list), limit)]
 	return x.answer(http.StatusOK, apiv1.TemplateList{
-		Templates: spell(list, apiv1.FromTemplate), Pagination: x.pageOf(len(list), more),
+		Templates: convert(list, apiv1.FromTemplate), Pagination: x.pageOf(len(list), more),
 	})
 }
 
-func (s *server) oneTemplate(x *exchange) error {
+func (s *server) oneTemplate(x *request) error {
 	var words [3]string
 	for i, name := range []string{"namespace", "name", "version"} {
 		var err error
@@ -76,7 +76,7 @@ func (s *server) oneTemplate(x *exchange) error {
 func configurationOf(t tasker.StoredTemplate) (json.RawMessage, error) {
 	doc, err := json.Marshal(t.Template)
 	if err != nil {
-		return nil, fmt.Errorf("spell template: %w", err)
+		return nil, fmt.Errorf("encode the template: %w", err)
 	}
 	return doc, nil
 }

@@ -13,15 +13,15 @@ import (
 // maxWait is how long a claim may wait for work.
 const maxWait = time.Minute
 
-func (s *server) listWorkers(x *exchange) error {
+func (s *server) listWorkers(x *request) error {
 	list, more, err := s.db.Workers(x.ctx, x.int("limit"), x.int("offset"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.WorkerList{Workers: spell(list, apiv1.FromWorker), Pagination: x.pageOf(len(list), more)})
+	return x.answer(http.StatusOK, apiv1.WorkerList{Workers: convert(list, apiv1.FromWorker), Pagination: x.pageOf(len(list), more)})
 }
 
-func (s *server) registerWorker(x *exchange) error {
+func (s *server) registerWorker(x *request) error {
 	var req apiv1.RegisterWorker
 	if err := x.read(&req); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (s *server) registerWorker(x *exchange) error {
 	})
 }
 
-func (s *server) claimSteps(x *exchange) error {
+func (s *server) claimSteps(x *request) error {
 	worker, err := x.id("worker_uuid")
 	if err != nil {
 		return err
@@ -66,14 +66,14 @@ func (s *server) claimSteps(x *exchange) error {
 }
 
 // answerSteps answers with the steps, if somebody is there to receive them.
-func (s *server) answerSteps(x *exchange, key *leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
+func (s *server) answerSteps(x *request, key *leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.giveBack(x, worker, steps)
 	}
-	return x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: spellAssignments(key, worker, steps)})
+	return x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: claimedSteps(key, worker, steps)})
 }
 
-func (s *server) takeSteps(x *exchange) error {
+func (s *server) takeSteps(x *request) error {
 	worker, err := x.id("worker_uuid")
 	if err != nil {
 		return err
@@ -106,25 +106,25 @@ func (s *server) takeSteps(x *exchange) error {
 const giveBackTime = 5 * time.Second
 
 // giveBack releases what nobody is there to receive.
-func (s *server) giveBack(x *exchange, worker tasker.ID, steps []tasker.Assignment) error {
+func (s *server) giveBack(x *request, worker tasker.ID, steps []tasker.Assignment) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), giveBackTime)
 	defer cancel()
-	leases := spell(steps, tasker.Assignment.Lease)
+	leases := convert(steps, tasker.Assignment.Lease)
 	if _, _, err := s.engine.Release(ctx, worker, leases); err != nil {
 		return fmt.Errorf("give back %d steps of a worker that hung up: %w", len(steps), err)
 	}
 	return nil
 }
 
-func spellAssignments(key *leaseKey, worker tasker.ID, steps []tasker.Assignment) []apiv1.ClaimedStep {
-	return spell(steps, func(a tasker.Assignment) apiv1.ClaimedStep {
+func claimedSteps(key *leaseKey, worker tasker.ID, steps []tasker.Assignment) []apiv1.ClaimedStep {
+	return convert(steps, func(a tasker.Assignment) apiv1.ClaimedStep {
 		out := apiv1.FromAssignment(a)
-		out.LeaseToken = key.spell(worker, a.Lease())
+		out.LeaseToken = key.token(worker, a.Lease())
 		return out
 	})
 }
 
-func (s *server) heartbeat(x *exchange) error {
+func (s *server) heartbeat(x *request) error {
 	worker, leases, err := s.readLeases(x)
 	if err != nil {
 		return err
@@ -134,15 +134,15 @@ func (s *server) heartbeat(x *exchange) error {
 		return err
 	}
 	return x.answer(http.StatusOK, apiv1.HeartbeatAnswer{
-		Extended: spell(beat.Extended, func(e tasker.LeaseExtension) apiv1.ExtendedLease {
+		Extended: convert(beat.Extended, func(e tasker.LeaseExtension) apiv1.ExtendedLease {
 			return apiv1.ExtendedLease{StepUUID: e.StepUUID.String(), LeaseExpiresAt: e.ExpiresAt.UTC()}
 		}),
-		Lost:  spell(beat.Lost, tasker.ID.String),
+		Lost:  convert(beat.Lost, tasker.ID.String),
 		Drain: beat.Drain,
 	})
 }
 
-func (s *server) drainWorker(x *exchange) error {
+func (s *server) drainWorker(x *request) error {
 	worker, err := x.id("worker_uuid")
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (s *server) drainWorker(x *exchange) error {
 	return x.answer(http.StatusOK, apiv1.FromWorker(w))
 }
 
-func (s *server) releaseSteps(x *exchange) error {
+func (s *server) releaseSteps(x *request) error {
 	worker, leases, err := s.readLeases(x)
 	if err != nil {
 		return err
@@ -166,11 +166,11 @@ func (s *server) releaseSteps(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.Released{Released: spell(released, tasker.ID.String), Lost: spell(lost, tasker.ID.String)})
+	return x.answer(http.StatusOK, apiv1.Released{Released: convert(released, tasker.ID.String), Lost: convert(lost, tasker.ID.String)})
 }
 
 // readLeases returns the worker of the path and the leases of the body.
-func (s *server) readLeases(x *exchange) (tasker.ID, []tasker.Lease, error) {
+func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
 	worker, err := x.id("worker_uuid")
 	if err != nil {
 		return worker, nil, err
@@ -201,7 +201,7 @@ func (s *server) readLeases(x *exchange) (tasker.ID, []tasker.Lease, error) {
 	return worker, leases, err
 }
 
-func (s *server) leave(x *exchange) error {
+func (s *server) leave(x *request) error {
 	worker, err := x.id("worker_uuid")
 	if err != nil {
 		return err

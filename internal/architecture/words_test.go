@@ -13,16 +13,11 @@ import (
 // as they are.
 var unchangeable = []string{"internal/schema/migrations/*", "internal/browsertest/axe.min.js", "internal/web/static/idiomorph*", "internal/*/testdata/corpus/*", "go.sum", "*/go.sum", "bench/peers/go.sum"}
 
-// unconverted has the directories that still use banned words. It only shrinks.
-var unconverted = []string{
-	"internal/api/",
-}
-
 // Names and texts use the words of the field, docs/glossary.md first among them.
 func TestBannedWordsAreNotUsed(t *testing.T) {
 	banned := bannedWords(t)
 	eachFile(t, func(name string, content []byte) {
-		if name == "docs/glossary.md" || strings.HasPrefix(name, "internal/architecture/") || matchesAny(name, unchangeable) || hasAnyPrefix(name, unconverted) {
+		if name == "docs/glossary.md" || strings.HasPrefix(name, "internal/architecture/") || matchesAny(name, unchangeable) {
 			return
 		}
 		found := slices.DeleteFunc(slices.Clone(banned), func(b bannedWord) bool { return !b.pattern.Match(content) })
@@ -83,15 +78,6 @@ func bannedWords(t *testing.T) []bannedWord {
 func matchesAny(name string, patterns []string) bool {
 	for _, p := range patterns {
 		if ok, _ := path.Match(p, name); ok {
-			return true
-		}
-	}
-	return false
-}
-
-func hasAnyPrefix(name string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(name, p) {
 			return true
 		}
 	}
