@@ -112,3 +112,27 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	}
 	return nil
 }
+
+// RestingState returns the state that the steps of a task bring it to. The database has
+// the same rule, task_resting_state(); a test compares the two.
+func RestingState(steps []tasker.Step) tasker.TaskState {
+	var open, active, retrying, failed bool
+	for _, s := range steps {
+		open = open || s.State != tasker.StepComplete && s.State != tasker.StepResolvedManually
+		active = active || Held(s.State)
+		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
+		failed = failed || s.State == tasker.StepError
+	}
+	switch {
+	case !open:
+		return tasker.TaskComplete
+	case active:
+		return tasker.TaskStepsInProcess
+	case retrying:
+		return tasker.TaskWaitingForRetry
+	case failed:
+		return tasker.TaskError
+	default:
+		return tasker.TaskWaitingForDependencies
+	}
+}

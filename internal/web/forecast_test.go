@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -93,7 +94,7 @@ func TestATaskRestsWhereTheDatabaseSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := restingState(steps); got != want {
+		if got := lifecycle.RestingState(steps); got != want {
 			t.Errorf("with %v: %s, want %s", steps, got, want)
 		}
 	}

@@ -42,10 +42,9 @@ var stepVerbs = []stepVerb{
 	},
 }
 
-// allowed tells whether a step may be acted on so.
+// allowed reports whether a step in this state accepts the action.
 func (v stepVerb) allowed(state tasker.StepState) bool {
-	_, err := lifecycle.Step.Next(state, lifecycle.StepEvent(v.Action))
-	return err == nil
+	return slices.Contains(lifecycle.Target{Step: state}.Allowed(), v.Action)
 }
 
 func (v stepVerb) path(s tasker.Step) string {
@@ -149,26 +148,26 @@ func (p *stepForm) returnsTo(req *request) error {
 	return err
 }
 
-// unrepairable says why nothing can be done to the steps of a task; empty when
-// something can.
+// unrepairable says why no step of a task accepts an action; empty when some do.
 func (s *server) unrepairable(ctx context.Context, task tasker.Task) (string, error) {
-	if task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled {
-		return fmt.Sprintf("The task is %s: nothing can be done to its steps any more.", words(task.State)), nil
-	}
-	if task.State == tasker.TaskPending {
-		return "The task has not started yet: wait for its start time, or cancel it.", nil
-	}
 	e, err := s.DB.EntryOfTask(ctx, task.UUID)
-	if tasker.CodeOf(err) == tasker.NotFound {
-		return "", nil
+	if err != nil && tasker.CodeOf(err) != tasker.NotFound {
+		return "", err
 	}
-	if err == nil && e.ResolutionStatus == tasker.EntryPermanentlyFailed {
+	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: e.ResolutionStatus == tasker.EntryPermanentlyFailed}
+	switch {
+	case target.TaskRefusal() == nil:
+		return "", nil
+	case task.State == tasker.TaskPending:
+		return "The task has not started yet: wait for its start time, or cancel it.", nil
+	case task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled:
+		return fmt.Sprintf("The task is %s: nothing can be done to its steps any more.", words(task.State)), nil
+	default:
 		return "The task was written off as permanently failed: nothing can be done to its steps any more.", nil
 	}
-	return "", err
 }
 
-// holder says in whose hands a step is.
+// holder says who has a step now; empty when nobody does.
 func holder(s tasker.Step) string {
 	switch {
 	case s.State == tasker.StepEnqueued:
@@ -402,34 +401,10 @@ func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) for
 			f.Waiting = append(f.Waiting, s.Name)
 		}
 	}
-	f.Task = restingState(after)
+	f.Task = lifecycle.RestingState(after)
 	return f
 }
 
 func ended(s tasker.StepState) bool {
 	return s == tasker.StepComplete || s == tasker.StepResolvedManually
-}
-
-// restingState is where a task with these steps comes to rest: the rule of the
-// database, task_resting_state(), which a test holds it to.
-func restingState(steps []tasker.Step) tasker.TaskState {
-	var open, active, retrying, failed bool
-	for _, s := range steps {
-		open = open || !ended(s.State)
-		active = active || lifecycle.Held(s.State)
-		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
-		failed = failed || s.State == tasker.StepError
-	}
-	switch {
-	case !open:
-		return tasker.TaskComplete
-	case active:
-		return tasker.TaskStepsInProcess
-	case retrying:
-		return tasker.TaskWaitingForRetry
-	case failed:
-		return tasker.TaskError
-	default:
-		return tasker.TaskWaitingForDependencies
-	}
 }
