@@ -75,9 +75,14 @@ func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.L
 	return cmp.Or(s.extendParts(ctx, id, leases[:half], splits), s.extendParts(ctx, id, leases[half:], splits))
 }
 
+// leastBeat is the time that a heartbeat has at least, however short the interval is: one
+// that is cut off while it connects would connect again and again.
+const leastBeat = 2 * time.Second
+
 func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
 	sent := time.Now()
-	limited, cancel := context.WithDeadline(ctx, s.firstLapse(s.interval())) // a backend that hangs must not use up a lease
+	// A backend that hangs must not use up a lease. It may have to connect first.
+	limited, cancel := context.WithDeadline(ctx, s.firstLapse(max(s.interval(), leastBeat)))
 	defer cancel()
 	beat, err := s.backend.Heartbeat(limited, id, leases)
 	if err != nil {

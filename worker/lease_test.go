@@ -104,6 +104,42 @@ func TestALeaseIsCountedFromTheQuestion(t *testing.T) {
 	}
 }
 
+// A hastyBackend wants heartbeats more often than they can be answered.
+type hastyBackend struct{ *lateBackend }
+
+func (h *hastyBackend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
+	r, err := h.fake.RegisterWorker(ctx, w)
+	r.HeartbeatInterval = 20 * time.Millisecond
+	return r, err
+}
+
+// A heartbeat is not given up because the next one is due: on a busy machine none would
+// ever be answered, and the lease would be lost.
+func TestAHeartbeatMayTakeLongerThanTheInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &hastyBackend{&lateBackend{fake: newFake(), beats: 500 * time.Millisecond}}
+		w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 1})
+		var lost bool
+		w.HandleRaw("run", func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+			select {
+			case <-ctx.Done():
+				lost = true
+			case <-time.After(2 * time.Minute):
+			}
+			return nil, nil
+		})
+		r := start(t, w)
+		e.add(step("run"))
+		elapse(3 * time.Minute)
+		if lost {
+			t.Error("the lease was lost although every heartbeat was answered")
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // One lease that the engine does not understand costs none of the others.
 func TestOneBadLeaseDoesNotCostTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
