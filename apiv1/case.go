@@ -71,6 +71,11 @@ func FromCase(c tasker.Case) Case {
 	}
 }
 
+// FromCases converts a page of cases and the totals of all pages.
+func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
+	return CaseList{Cases: page, HasMore: more, TotalCases: t.Cases, TotalEntries: t.Entries, OldestEntry: utc(t.Oldest)}
+}
+
 // FromRelated converts what is known of related investigations.
 func FromRelated(k tasker.RelatedEntries) RelatedEntries {
 	out := RelatedEntries{CaseKey: k.Case.String(), Open: k.Open, OpenHasMore: k.More, Ended: map[string]int64{}, Last: []EndedEntry{}}

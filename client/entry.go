@@ -110,10 +110,15 @@ func (q QueueQuery) query() url.Values {
 		query.Set("recovered", strconv.FormatBool(*q.Recovered))
 	}
 	setText(query, "case_key", q.Case)
-	if minutes := int(q.MinAge / time.Minute); minutes > 0 {
-		query.Set("min_age_minutes", strconv.Itoa(minutes))
-	}
+	setMinutes(query, "min_age_minutes", q.MinAge)
 	return query
+}
+
+// setMinutes sets a parameter to the whole minutes of a duration, unless there are none.
+func setMinutes(v url.Values, name string, d time.Duration) {
+	if minutes := int(d / time.Minute); minutes > 0 {
+		v.Set(name, strconv.Itoa(minutes))
+	}
 }
 
 // Cases lists the open investigations of a query grouped by failure, the most urgent
@@ -137,9 +142,7 @@ func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int)
 // means the server's default, for both.
 func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals int) ([]apiv1.EntryCount, error) {
 	query := url.Values{}
-	if minutes := int(width / time.Minute); minutes > 0 {
-		query.Set("interval_minutes", strconv.Itoa(minutes))
-	}
+	setMinutes(query, "interval_minutes", width)
 	if intervals > 0 {
 		query.Set("intervals", strconv.Itoa(intervals))
 	}

@@ -28,28 +28,16 @@ func queueParams() []param {
 const maxAgeMinutes = 10 * 365 * 24 * 60
 
 // queueFilter reads the parameters of queueParams.
-func (x *request) queueFilter() (tasker.QueueFilter, error) {
-	f := tasker.QueueFilter{
+func (x *request) queueFilter() tasker.QueueFilter {
+	return tasker.QueueFilter{
 		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
 		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Age: time.Duration(x.int("min_age_minutes")) * time.Minute,
-		Limit: x.int("limit"), Offset: x.int("offset"),
+		Case: x.uuid("case_key"), Limit: x.int("limit"), Offset: x.int("offset"),
 	}
-	if key := x.text("case_key"); key != "" {
-		id, err := parseID(key)
-		if err != nil {
-			return f, err
-		}
-		f.Case = &id
-	}
-	return f, nil
 }
 
 func (s *server) queue(x *request) error {
-	f, err := x.queueFilter()
-	if err != nil {
-		return err
-	}
-	list, _, err := s.db.InvestigationQueue(x.ctx, f)
+	list, _, err := s.db.InvestigationQueue(x.ctx, x.queueFilter())
 	if err != nil {
 		return err
 	}
@@ -57,10 +45,7 @@ func (s *server) queue(x *request) error {
 }
 
 func (s *server) cases(x *request) error {
-	f, err := x.queueFilter()
-	if err != nil {
-		return err
-	}
+	f := x.queueFilter()
 	list, more, err := s.db.Cases(x.ctx, f)
 	if err != nil {
 		return err
@@ -69,12 +54,7 @@ func (s *server) cases(x *request) error {
 	if err != nil {
 		return err
 	}
-	out := apiv1.CaseList{Cases: convert(list, apiv1.FromCase), HasMore: more, TotalCases: totals.Cases, TotalEntries: totals.Entries}
-	if totals.Oldest != nil {
-		oldest := totals.Oldest.UTC()
-		out.OldestEntry = &oldest
-	}
-	return x.answer(http.StatusOK, out)
+	return x.answer(http.StatusOK, apiv1.FromCases(convert(list, apiv1.FromCase), more, totals))
 }
 
 func (s *server) relatedEntries(x *request) error {

@@ -147,6 +147,19 @@ func (x *request) int(name string) int {
 	return n
 }
 
+// uuid returns a parameter that is a UUID, nil when it is not given.
+func (x *request) uuid(name string) *tasker.ID {
+	text := x.text(name)
+	if text == "" {
+		return nil
+	}
+	id, err := parseID(text)
+	if err != nil {
+		panic("the table of routes has no UUID parameter " + name)
+	}
+	return &id
+}
+
 // bool returns a parameter that is true, false or not given.
 func (x *request) bool(name string) *bool {
 	text := x.text(name)
