@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -68,6 +69,32 @@ func (b bounded[N]) Set(text string) error {
 // Number returns the value of a flag that takes numbers from least to most; most 0
 // is no bound.
 func Number[N int | int64](n *N, least, most N) pflag.Value { return bounded[N]{n, least, most} }
+
+// A minutes is the value of a flag that is a duration in whole minutes.
+type minutes struct {
+	d     *time.Duration
+	least time.Duration
+}
+
+// String returns the duration.
+func (m minutes) String() string { return m.d.String() }
+
+// Type is what the help calls the value.
+func (m minutes) Type() string { return "duration" }
+
+// Set reads the duration.
+func (m minutes) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < m.least || d%time.Minute != 0 {
+		return expected(fmt.Sprintf("whole minutes, %v or more, such as 5m or 1h", m.least))
+	}
+	*m.d = d
+	return nil
+}
+
+// Minutes returns the value of a flag that takes durations in whole minutes, from
+// least on.
+func Minutes(d *time.Duration, least time.Duration) pflag.Value { return minutes{d, least} }
 
 // A choice is the value of a flag that takes one of a list of words.
 type choice[T ~string] struct {

@@ -101,7 +101,7 @@ func queueFlags(c *cobra.Command, q *client.QueueQuery) {
 	c.Flags().StringVar(&q.Name, "name", "", "only investigations of this template")
 	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "only investigations whose task is in this state now")
 	c.Flags().StringVar(&q.Text, "text", "", "only investigations with this text in namespace, template, step, error pattern or assignee")
-	c.Flags().DurationVar(&q.MinAge, "min-age", 0, "only investigations opened at least this long ago, in whole minutes")
+	c.Flags().Var(cli.Minutes(&q.MinAge, 0), "min-age", "only investigations opened at least this long ago, in whole minutes")
 	c.Flags().StringVar(&q.Case, "case", "", "only investigations of this case, by its key")
 	cli.Optional(c, &q.Recovered, "recovered", "only investigations whose task went on by itself; =false for the others")
 	pageFlags(c, &q.Page, 100)
@@ -175,8 +175,7 @@ func (p *program) relatedCommand() *cobra.Command {
 }
 
 func (p *program) countsCommand() *cobra.Command {
-	var width time.Duration
-	intervals := 24
+	width, intervals := time.Hour, 24
 	c := answer(p, help{
 		use:     "counts",
 		short:   "Count the investigations opened and ended over time",
@@ -188,7 +187,7 @@ func (p *program) countsCommand() *cobra.Command {
 			return []string{at(&n.From), strconv.FormatInt(n.Opened, 10), strconv.FormatInt(n.Ended, 10)}
 		})
 	})
-	c.Flags().DurationVar(&width, "interval", time.Hour, "the width of an interval, in whole minutes")
+	c.Flags().Var(cli.Minutes(&width, time.Minute), "interval", "the width of an interval, in whole minutes")
 	c.Flags().Var(cli.Number(&intervals, 1, 1000), "intervals", "how many, the present one included")
 	return c
 }
