@@ -32,6 +32,7 @@ check: ## run what CI runs: format, vet, lint, generated files, tests with -race
 
 lint: $(LINT) ## run the linters of .golangci.yml
 	$(LINT) run ./...
+	cd bench && $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 soak: ## try thousands of random stories against the model of the rules, and a long outage (12 minutes)
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
@@ -72,12 +73,12 @@ upgrade-test: ## migrate under load beside the previous version's servers and wo
 	rm -rf .cache/previous
 
 bench: ## measure the engine against plain PostgreSQL
-	go run ./cmd/bench
+	cd bench && go run .
 
 bench-scale: ## measure how costs grow: big tasks, payloads, backlogs, fleets, a million tasks, history (half an hour)
-	go run ./cmd/bench growth
-	go run ./cmd/bench scale
-	go run ./cmd/bench scale --sizes 10000 --history 10
+	cd bench && go run . growth
+	cd bench && go run . scale
+	cd bench && go run . scale --sizes 10000 --history 10
 
 fmt: ## format all Go code
 	gofmt -w .

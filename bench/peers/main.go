@@ -1,8 +1,8 @@
 // Command peers measures Go libraries for background work on PostgreSQL, and
 // plain PostgreSQL beside them, on the workloads of Tasker's own benchmark.
 //
-// It is a module of its own, so that what it measures never becomes a
-// dependency of Tasker. README.md says how to run it and how to read it.
+// It is in another module than Tasker, so that what it measures never becomes a
+// dependency. README.md says how to run it and how to read it.
 package main
 
 import (

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker.example/tasker/bench/internal/figures"
 )
 
 const (
@@ -102,7 +104,7 @@ func (r *race) commits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.report.add(commitMedian, "ms", quantile(took, 0.5), "")
+	r.report.add(commitMedian, "ms", figures.Quantile(took, 0.5), "")
 	return nil
 }
 
@@ -122,7 +124,7 @@ func (r *race) drainRaw(way rawWay) func(context.Context) error {
 			}
 			rates = append(rates, float64(total)/took.Seconds())
 		}
-		r.report.add(way.name, way.unit, median(rates), versus)
+		r.report.add(way.name, way.unit, figures.Median(rates), versus)
 		return nil
 	}
 }
@@ -252,7 +254,7 @@ func (r *race) idleRaw(way rawWay) func(context.Context) error {
 		if err := r.allDone(ctx, (warmUp+r.Singles)*way.steps); err != nil {
 			return err
 		}
-		r.report.add(idle(way.name), "ms", quantile(took, 0.5), idle(linear.name))
+		r.report.add(idle(way.name), "ms", figures.Quantile(took, 0.5), idle(linear.name))
 		return nil
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"tasker.example/tasker/bench/internal/figures"
 )
 
 // Names of the baselines, which other figures are compared with.
@@ -86,7 +88,7 @@ func (r *report) addScaled(name, unit string, value float64, versus string, scal
 	}
 	f := r.Figures[i]
 	f.Runs = append(f.Runs, value)
-	f.Value = median(f.Runs)
+	f.Value = figures.Median(f.Runs)
 	r.compare()
 }
 
@@ -149,19 +151,4 @@ func number(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
-	}
-	return (sorted[middle-1] + sorted[middle]) / 2
-}
-
-// quantile returns the value below which the share q of the durations lies, in ms.
-func quantile(d []time.Duration, q float64) float64 {
-	sorted := slices.Sorted(slices.Values(d))
-	return float64(sorted[int(q*float64(len(sorted)-1))].Microseconds()) / 1000
 }

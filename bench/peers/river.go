@@ -15,6 +15,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
+
+	"tasker.example/tasker/bench/internal/figures"
 )
 
 // riverSettings are what River is tuned with.
@@ -298,7 +300,7 @@ func (r *race) idleRiver(ctx context.Context, bond riverBond) error {
 		name string
 		q    float64
 	}{{"p50", 0.50}, {"p95", 0.95}, {"p99", 0.99}} {
-		r.report.add(bond.name+", idle, "+q.name, "ms", quantile(took, q.q), idle(linear.name))
+		r.report.add(bond.name+", idle, "+q.name, "ms", figures.Quantile(took, q.q), idle(linear.name))
 	}
 	return nil
 }

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"tasker.example/tasker/internal/devpg"
+	"tasker.example/tasker/bench/internal/private"
 )
 
 // steps is the length of the workflows that are measured.
@@ -63,25 +62,17 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "tasker-peers-")
+	stop, url, err := private.Start(ctx, o.Out)
 	if err != nil {
 		return nil, err
 	}
-	pg, err := devpg.Start(ctx, devpg.Options{DataDir: dir})
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		err = errors.Join(err, pg.Stop(ctx), os.RemoveAll(dir))
-	}()
-	pool, err := connect(ctx, pg.URL(), rawConns)
+	defer func() { err = errors.Join(err, stop()) }()
+	pool, err := connect(ctx, url, rawConns)
 	if err != nil {
 		return nil, err
 	}
 	defer pool.Close()
-	r := &race{options: o, url: pg.URL(), pool: pool, report: newReport(o)}
+	r := &race{options: o, url: url, pool: pool, report: newReport(o)}
 	if err := r.describe(ctx); err != nil {
 		return nil, err
 	}

@@ -55,11 +55,12 @@ func exists(name string) bool {
 }
 
 // hasTest reports whether a package has a test. The packages of internal are named
+// and of bench/internal are named
 // without it, and the one at the root by the name of the module.
 func hasTest(t *testing.T, pkg, name string) bool {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func ` + name + `\(`)
-	for _, dir := range []string{"internal/" + pkg, pkg, "."} {
+	for _, dir := range []string{"internal/" + pkg, pkg, "bench/internal/" + pkg, "."} {
 		if dir == "." && pkg != "tasker" {
 			continue
 		}

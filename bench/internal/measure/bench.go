@@ -1,0 +1,227 @@
+// Package measure measures the engine against plain PostgreSQL, in one run on one
+// machine: what a figure means is its ratio to the baseline beside it.
+//
+// It starts a private, durable PostgreSQL in a directory that it removes
+// afterwards, unless it is given a server.
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker/bench/internal/private"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/schema"
+)
+
+// Options say how much is measured. The zero value is what the documents report.
+type Options struct {
+	DatabaseURL string         // an empty database, of a superuser; a private server when empty
+	Runs        int            // of each figure; 5 when 0
+	Tasks       int            // of one step, to drain; 20 000 when 0
+	Workflows   int            // of each shape, to drain; 2 000 when 0
+	Single      int            // workflows to time one by one, of each shape; 200 when 0
+	BrokerURL   string         // a RabbitMQ, for the group transports, which is left out without one
+	Only        *regexp.Regexp // the groups of figures to measure; all when nil
+	CPUProfile  string         // file for the profile of an in-process drain; none when empty
+	MemProfile  string         // file for its allocations
+	Out         io.Writer      // tells of the progress
+
+	growth GrowthOptions // of Growth
+}
+
+// BrokerEnv names the variable with the URL of a RabbitMQ, where no flag does.
+const BrokerEnv = "TASKER_BENCH_AMQP_URL"
+
+func (o *Options) fill() {
+	o.Runs = cmp.Or(o.Runs, 5)
+	o.Tasks = cmp.Or(o.Tasks, 20_000)
+	o.Workflows = cmp.Or(o.Workflows, 2_000)
+	o.Single = cmp.Or(o.Single, 200)
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+}
+
+// A group is figures that are measured together.
+type group struct {
+	name string
+	run  func(*bench, context.Context) error
+}
+
+// The groups of figures, in the order of measuring. Within a group the baselines
+// and what is compared with them take turns, run by run, so that whatever else
+// the machine does meets all of them.
+var groups = []group{
+	{"commit", (*bench).commits},
+	{"drain", (*bench).drains},
+	{"workflows", (*bench).workflows},
+	{"latency", (*bench).latencies},
+	{"transports", (*bench).transports},
+	{"create", (*bench).creates},
+	{"cost", (*bench).costs},
+	{"history", (*bench).history},
+	{"profile", (*bench).profile},
+}
+
+// Run measures everything that is asked for.
+func Run(ctx context.Context, o Options) (Report, error) { return measure(ctx, o, groups) }
+
+func measure(ctx context.Context, o Options, groups []group) (report Report, err error) {
+	o.fill()
+	if o.MemProfile != "" {
+		runtime.MemProfileRate = 0 // until there is something to profile
+	}
+	if o.DatabaseURL == "" {
+		var stop func() error
+		if stop, o.DatabaseURL, err = private.Start(ctx, o.Out); err != nil {
+			return Report{}, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	b, err := open(ctx, o)
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if b.report.Settings, err = b.settings(ctx); err != nil {
+		return Report{}, err
+	}
+	for _, g := range groups {
+		if o.Only != nil && !o.Only.MatchString(g.name) {
+			continue
+		}
+		start := time.Now()
+		_, _ = fmt.Fprintf(o.Out, "measuring %s …", g.name)
+		b.group = g.name
+		if err := g.run(b, ctx); err != nil {
+			return *b.report, fmt.Errorf("%s: %w", g.name, err)
+		}
+		_, _ = fmt.Fprintf(o.Out, " %.1f s\n", time.Since(start).Seconds())
+	}
+	b.report.conclude()
+	return *b.report, nil
+}
+
+// applicationName is how the server knows the connections of the engine.
+const applicationName = "tasker-bench"
+
+// A bench is an engine on a database, and what was measured so far.
+type bench struct {
+	Options
+	db     *postgres.DB
+	engine *engine.Engine
+	dlq    *dlq.Service
+	log    *slog.Logger
+	stop   func() error // ends what the engine does by itself
+	work   []string     // tables that tasks fill, which are emptied between runs
+	report *Report
+	group  string // that is measured now
+}
+
+// open starts an engine as a program would hold it, its timers and its
+// notifications included.
+func open(ctx context.Context, o Options) (*bench, error) {
+	conn, err := pgx.Connect(ctx, o.DatabaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	_, err = schema.Up(ctx, conn)
+	if err = errors.Join(err, conn.Close(ctx)); err != nil {
+		return nil, err
+	}
+	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{StatementTimeout: time.Minute, ApplicationName: applicationName})
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	b := &bench{
+		Options: o, db: db, engine: engine.New(db, engine.Options{Log: log}), dlq: dlq.New(db, dlq.Options{}), log: log,
+		report: &Report{Runs: o.Runs},
+	}
+	if err = b.register(ctx); err == nil {
+		b.work, err = b.emptyTables(ctx)
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	group := loop.NewGroup(ctx)
+	group.Go("listen", b.engine.Listen)
+	for _, l := range b.engine.Loops() {
+		group.Go(l.Name, l.Run)
+	}
+	b.stop = func() error {
+		cancel()
+		return group.Wait()
+	}
+	return b, nil
+}
+
+func (b *bench) close() error {
+	err := b.stop()
+	b.db.Close()
+	return err
+}
+
+// emptyTables lists the tables of Tasker without a row.
+func (b *bench) emptyTables(ctx context.Context) ([]string, error) {
+	rows, err := b.db.Pool().Query(ctx, `
+		SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'tasker' ORDER BY tablename`)
+	if err != nil {
+		return nil, err
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	return b.tables(ctx, all, false)
+}
+
+// tables returns those of the tables that have rows, or those that have none.
+func (b *bench) tables(ctx context.Context, list []string, withRows bool) ([]string, error) {
+	var out []string
+	for _, name := range list {
+		var has bool
+		if err := b.db.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+name+`)`).Scan(&has); err != nil {
+			return nil, err
+		}
+		if has == withRows {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// reset has the next run begin as the first did: with no task, on pages that
+// have been written out.
+func (b *bench) reset(ctx context.Context) error {
+	err := b.db.InTx(ctx, func(tx *postgres.Tx) error { // which tries again where a timer was in the way
+		// History may not be truncated; its triggers are told to look away.
+		if _, err := tx.Exec(ctx, `SET LOCAL session_replication_role = replica`); err != nil {
+			return fmt.Errorf("a superuser is needed: %w", err)
+		}
+		_, err := tx.Exec(ctx, `TRUNCATE `+strings.Join(b.work, ", "), pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("empty the tables: %w", err)
+	}
+	_, err = b.db.Pool().Exec(ctx, `CHECKPOINT`, pgx.QueryExecModeSimpleProtocol)
+	return err
+}

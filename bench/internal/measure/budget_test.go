@@ -1,0 +1,40 @@
+package measure
+
+import (
+	"regexp"
+	"testing"
+
+	"tasker.example/tasker/internal/pgtest"
+)
+
+// What a step may cost at most. These are counted and not timed, so they are the
+// same on every machine; who needs more says why here.
+var budget = map[string]float64{
+	"rows inserted":        3.3,   // its moves: enqueued, claimed, done; and a share of the task's
+	"rows updated":         3.1,   // claimed, done; its child enqueued, or its task settled; beside the task's progress
+	"WAL":                  3_000, // bytes
+	"database round trips": 1,     // a report takes the next work along; batches share one
+	"allocations":          250,   // of engine and worker
+}
+
+// Four steps in a row, a hundred times. Not parallel: WAL is counted by the server.
+func TestAStepKeepsWithinItsBudget(t *testing.T) {
+	report, err := Run(t.Context(), Options{
+		DatabaseURL: pgtest.New(t).URL, Runs: 1, Workflows: 100, Only: regexp.MustCompile("^cost$"), Out: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range report.Figures {
+		got[f.Name] = f.Max
+	}
+	// How often progress was noted depends on how long the tasks took.
+	got["rows updated per step"] -= got["progress of tasks, at most, per step"]
+	for name, most := range budget {
+		cost, ok := got[name+" per step"]
+		if !ok || cost <= 0 || cost > most {
+			t.Errorf("%s per step: %g, want at most %g", name, cost, most)
+		}
+	}
+}

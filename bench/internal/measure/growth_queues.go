@@ -1,0 +1,250 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/bench/internal/figures"
+)
+
+// fillChunk is how many steps one statement of fillBacklog stores at most.
+const fillChunk = 100_000
+
+// fillBacklog stores enqueued steps of tasks of one step, in bulk. Task n is in
+// namespace n modulo $2.
+const fillBacklog = `
+WITH ids AS MATERIALIZED (
+	SELECT n, tasker.uuid_generate_v7() AS task_uuid, tasker.uuid_generate_v7() AS step_uuid, 'ns' || n % $2 AS namespace, 'h' || (n / $2) % $2 AS handler
+	FROM generate_series(1, $1::integer) n
+),
+tasks AS (
+	INSERT INTO tasker.tasks (
+		task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at
+	)
+	SELECT i.task_uuid, t.template_uuid, i.namespace, t.name, t.version, 'steps_in_process', now(), now() + interval '6 days', now() + interval '7 days',
+		'{}', i.task_uuid, now(), now()
+	FROM ids i
+	JOIN tasker.task_templates t ON t.namespace = $3 AND t.name = $4
+)
+INSERT INTO tasker.workflow_steps (
+	task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids, parents_open,
+	attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, expires_at, created_at, updated_at
+)
+SELECT task_uuid, step_uuid, 'a', 'standard', namespace, handler, 0, 'enqueued', now() + n * interval '1 microsecond', '{}', '{}', 0,
+	1, 3, true, 'exponential', 1000, 60000, true, now() + interval '7 days', now(), now()
+FROM ids`
+
+// backlog leaves nothing but so many enqueued steps, spread over queues × queues
+// pairs of namespace and handler.
+func (b *bench) backlog(ctx context.Context, steps, queues int) error {
+	if err := b.reset(ctx); err != nil {
+		return err
+	}
+	for left := steps; left > 0; left -= fillChunk {
+		if _, err := b.db.Pool().Exec(ctx, fillBacklog, min(left, fillChunk), queues, space, single.name); err != nil {
+			return fmt.Errorf("fill the backlog: %w", err)
+		}
+	}
+	_, err := b.db.Pool().Exec(ctx, `VACUUM ANALYZE tasker.workflow_steps, tasker.tasks`, pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// claims measures one claim of a hundred steps, a few times, and gives the steps back.
+func (b *bench) claims(ctx context.Context, spec tasker.WorkerSpec, f figure) error {
+	r, err := b.engine.RegisterWorker(ctx, spec)
+	if err != nil {
+		return err
+	}
+	var took []time.Duration
+	for range 10 {
+		start := time.Now()
+		list, err := b.engine.Claim(ctx, r.WorkerUUID, directBatch, 0)
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Since(start))
+		if len(list) == 0 {
+			return errNothingClaimed
+		}
+		leases := make([]tasker.Lease, len(list))
+		for i, a := range list {
+			leases[i] = a.Lease()
+		}
+		if _, _, err := b.engine.Release(ctx, r.WorkerUUID, leases); err != nil {
+			return err
+		}
+	}
+	b.note(f, figures.Quantile(took, 0.5))
+	return nil
+}
+
+// growingBacklog measures a claim in front of more and more enqueued steps.
+func (b *bench) growingBacklog(ctx context.Context) error {
+	name := func(n int) string { return fmt.Sprintf("claim of %d steps, %d enqueued", directBatch, n) }
+	for _, n := range b.growth.Backlog {
+		if err := b.backlog(ctx, n, 1); err != nil {
+			return err
+		}
+		f := figure{name: name(n), unit: "ms", baseline: grown(name, n, b.growth.Backlog[0])}
+		for range b.Runs {
+			if err := b.claims(ctx, tasker.WorkerSpec{Name: "bench", Namespaces: []string{"ns0"}, Handlers: []string{"h0"}}, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// growingQueues measures a claim by a worker of one namespace and handler, and by
+// one of all of them, in front of as many steps.
+func (b *bench) growingQueues(ctx context.Context) error {
+	n := b.growth.Namespaces
+	if err := b.backlog(ctx, n*n, n); err != nil {
+		return err
+	}
+	one := figure{name: "claim, one namespace × one handler of the worker", unit: "ms"}
+	all := figure{name: fmt.Sprintf("claim, %d namespaces × %d handlers of the worker", n, n), unit: "ms", baseline: one.name}
+	namespaces, handlers := make([]string, n), make([]string, n)
+	for i := range n {
+		namespaces[i], handlers[i] = fmt.Sprint("ns", i), fmt.Sprint("h", i)
+	}
+	for range b.Runs {
+		if err := b.claims(ctx, tasker.WorkerSpec{Name: "bench", Namespaces: namespaces[:1], Handlers: handlers[:1]}, one); err != nil {
+			return err
+		}
+		if err := b.claims(ctx, tasker.WorkerSpec{Name: "bench", Namespaces: namespaces, Handlers: handlers}, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// growingFleet measures how long a step waits for its claim when more and more
+// workers wait for work.
+func (b *bench) growingFleet(ctx context.Context) error {
+	name := func(n int) string { return fmt.Sprintf("from create to claim, %d workers wait", n) }
+	for range b.Runs {
+		for _, n := range b.growth.Waiting {
+			took, err := b.waitingFleet(ctx, n)
+			if err != nil {
+				return err
+			}
+			b.note(figure{name: name(n), unit: "ms", baseline: grown(name, n, b.growth.Waiting[0])}, figures.Quantile(took, 0.5))
+		}
+	}
+	return nil
+}
+
+func (b *bench) waitingFleet(ctx context.Context, workers int) ([]time.Duration, error) {
+	if err := b.reset(ctx); err != nil {
+		return nil, err
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	claimed := make(chan time.Time)
+	errs := make([]error, workers)
+	var fleet sync.WaitGroup
+	for i := range workers {
+		d, err := b.newDirect(ctx, space, "work")
+		if err != nil {
+			return nil, err
+		}
+		fleet.Go(func() { errs[i] = d.takeUntil(waiting, claimed) })
+	}
+	var took []time.Duration
+	for range 20 {
+		start := time.Now()
+		if err := createIn(b.engine)(ctx, single, 1); err != nil {
+			return nil, err
+		}
+		select {
+		case at := <-claimed:
+			took = append(took, at.Sub(start))
+		case <-time.After(time.Minute):
+			return nil, errNothingClaimed
+		}
+	}
+	stop()
+	fleet.Wait()
+	return took, errors.Join(errs...)
+}
+
+// takeUntil claims one step after another, and completes each, until ctx ends.
+func (d *direct) takeUntil(ctx context.Context, claimed chan<- time.Time) error {
+	for ctx.Err() == nil {
+		list, err := d.engine.Claim(ctx, d.id, 1, 20*time.Second)
+		if err != nil {
+			return unlessEnded(ctx, err)
+		}
+		if len(list) == 0 {
+			continue
+		}
+		at := time.Now()
+		if _, err := d.engine.Report(ctx, d.id, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: d.result}}, 0); err != nil {
+			return err
+		}
+		select {
+		case claimed <- at:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// unlessEnded returns the error of a call that its own context did not end.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was told to end
+	}
+	return err
+}
+
+// openTransaction measures the drain of one-step tasks while a transaction stays
+// open, which keeps PostgreSQL from removing what is no longer needed.
+func (b *bench) openTransaction(ctx context.Context) error {
+	if err := b.reset(ctx); err != nil {
+		return err
+	}
+	n := max(b.Tasks/10, 100)
+	rate := func(f figure) error {
+		if err := b.enqueue(ctx, b.direct(), single, n); err != nil {
+			return err
+		}
+		took, err := b.empty(ctx, b.direct(), n)
+		if err == nil {
+			b.note(f, float64(n)/took.Seconds())
+		}
+		return err
+	}
+	alone := figure{name: "one-step tasks drained, no transaction open", unit: "steps/s"}
+	for range b.Runs {
+		if err := rate(alone); err != nil {
+			return err
+		}
+	}
+	conn, err := pgx.Connect(ctx, b.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	opened := time.Now()
+	for i, half := range []string{"first", "second"} {
+		f := figure{name: fmt.Sprintf("the same, %s half of a transaction of %v", half, b.growth.Hold), unit: "steps/s", baseline: alone.name}
+		end := b.growth.Hold * time.Duration(i+1) / 2
+		for first := true; first || time.Since(opened) < end; first = false {
+			if err := rate(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

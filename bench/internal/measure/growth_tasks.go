@@ -1,0 +1,256 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// A graph is a shape of tasks that grows with the number of their steps.
+type graph struct {
+	name    string
+	parents func(i int) []int // of step i; step 0 has none
+}
+
+var graphs = []graph{
+	{"chain", func(i int) []int { return []int{i - 1} }},
+	{"fan-out", func(int) []int { return []int{0} }},
+	{"ladder of diamonds", func(i int) []int { // 0 → 1, 2 → 3 → 4, 5 → 6 …
+		if i%3 == 0 {
+			return []int{i - 2, i - 1}
+		}
+		return []int{i - i%3}
+	}},
+}
+
+// The steps of a task that fail for good.
+const (
+	noneFails = "none fails"
+	oneFails  = "one fails"
+	allFail   = "all fail"
+)
+
+func stepName(i int) string { return fmt.Sprintf("s%04d", i) }
+
+func (g graph) template(steps int) tasker.Template {
+	t := tasker.Template{
+		Namespace: space, Name: fmt.Sprintf("%s-%d", strings.ReplaceAll(g.name, " ", "-"), steps), Version: "1.0.0",
+		Steps: make([]tasker.StepTemplate, steps),
+	}
+	for i := range t.Steps {
+		t.Steps[i] = tasker.StepTemplate{
+			Name: stepName(i), Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "work"}, Retry: tasker.DefaultRetry(),
+		}
+		if i > 0 {
+			for _, p := range g.parents(i) {
+				t.Steps[i].Dependencies = append(t.Steps[i].Dependencies, stepName(p))
+			}
+		}
+	}
+	return t
+}
+
+// growingTasks drains the same number of steps in tasks of more and more steps.
+func (b *bench) growingTasks(ctx context.Context) error {
+	for range b.Runs {
+		for _, g := range graphs {
+			if err := b.growGraph(ctx, g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) growGraph(ctx context.Context, g graph) error {
+	for _, n := range b.growth.Steps {
+		for _, fail := range []string{noneFails, oneFails, allFail} {
+			if err := b.growTask(ctx, g, n, b.growth.Steps[0], fail); err != nil {
+				return fmt.Errorf("%s of %d steps, %s: %w", g.name, n, fail, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) growTask(ctx context.Context, g graph, n, smallest int, fail string) error {
+	if err := b.reset(ctx); err != nil {
+		return err
+	}
+	t := g.template(n)
+	if _, _, err := b.engine.RegisterTemplate(ctx, t, ""); err != nil {
+		return err
+	}
+	tasks := max(b.growth.TotalSteps/n, 1)
+	what := g.name + ", " + fail
+	start := time.Now()
+	created, err := b.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: t.Namespace, Name: t.Name}}, tasks))
+	if err != nil {
+		return err
+	}
+	if fail == noneFails {
+		b.perStep(g.name+": create", n, smallest, tasks*n, time.Since(start))
+	}
+	d, err := b.newDirect(ctx, space, "work")
+	if err != nil {
+		return err
+	}
+	d.fails = func(a tasker.Assignment) bool {
+		return fail == allFail || fail == oneFails && a.Name == stepName(n-1)
+	}
+	if err := d.drain(ctx); err != nil {
+		return err
+	}
+	b.perStep(what+": claim", n, smallest, d.steps, d.claiming)
+	b.perStep(what+": report", n, smallest, d.steps, d.reporting)
+	if fail != noneFails {
+		if err := b.oneEntryEach(ctx, tasks); err != nil {
+			return err
+		}
+		start = time.Now()
+		if err := b.snapshot(ctx, created[0].TaskUUID); err != nil {
+			return err
+		}
+		b.perStep(what+": snapshot", n, smallest, n, time.Since(start))
+	}
+	return nil
+}
+
+// snapshot builds the snapshot of a task and discards it.
+func (b *bench) snapshot(ctx context.Context, task tasker.ID) error {
+	var bytes int
+	return b.db.Pool().QueryRow(ctx, `SELECT octet_length(tasker.task_snapshot($1, 'error', now(), 'bench', now())::text)`, task).Scan(&bytes)
+}
+
+// oneEntryEach checks that each task has one open investigation.
+func (b *bench) oneEntryEach(ctx context.Context, tasks int) error {
+	var entries, distinct int
+	err := b.db.Pool().QueryRow(ctx, `SELECT count(*), count(DISTINCT task_uuid) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`).Scan(&entries, &distinct)
+	if err == nil && (entries != tasks || distinct != tasks) {
+		err = fmt.Errorf("%d open investigations of %d tasks, want one of each of %d", entries, distinct, tasks)
+	}
+	return err
+}
+
+// A direct is one worker that calls the engine without the worker SDK: what is
+// measured is the engine and the database.
+type direct struct {
+	*bench
+	id        tasker.ID
+	fails     func(tasker.Assignment) bool // for good; nil: none
+	result    json.RawMessage
+	steps     int // reported so far
+	claiming  time.Duration
+	reporting time.Duration
+}
+
+const directBatch = 100
+
+func (b *bench) newDirect(ctx context.Context, namespace, handler string) (*direct, error) {
+	r, err := b.engine.RegisterWorker(ctx, tasker.WorkerSpec{
+		Name: "bench", Namespaces: []string{namespace}, Handlers: []string{handler}, MaxConcurrency: directBatch,
+	})
+	return &direct{bench: b, id: r.WorkerUUID, result: json.RawMessage(`1`)}, err
+}
+
+// drain claims and reports until nothing is enqueued.
+func (d *direct) drain(ctx context.Context) error {
+	for {
+		start := time.Now()
+		list, err := d.engine.Claim(ctx, d.id, directBatch, 0)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		d.claiming += time.Since(start)
+		outcomes := make([]tasker.Outcome, len(list))
+		for i, a := range list {
+			outcomes[i] = tasker.Outcome{Lease: a.Lease(), Success: true, Result: d.result}
+			if d.fails != nil && d.fails(a) {
+				outcomes[i] = tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "gateway answered 503", Type: "gateway"}}
+			}
+		}
+		start = time.Now()
+		receipt, err := d.engine.Report(ctx, d.id, outcomes, 0)
+		if err != nil {
+			return err
+		}
+		d.reporting += time.Since(start)
+		d.steps += len(receipt.Accepted)
+		if len(receipt.Accepted) != len(outcomes) {
+			return fmt.Errorf("%d of %d outcomes were accepted: %v", len(receipt.Accepted), len(outcomes), receipt.Rejected)
+		}
+	}
+}
+
+// growingPayloads drains two steps, the second of which gets the result of the
+// first, with larger and larger results.
+func (b *bench) growingPayloads(ctx context.Context) error {
+	if _, _, err := b.engine.RegisterTemplate(ctx, graphs[0].template(2), ""); err != nil {
+		return err
+	}
+	for range b.Runs {
+		for _, size := range b.growth.Payloads {
+			if err := b.growPayload(ctx, size, b.growth.Payloads[0]); err != nil {
+				return fmt.Errorf("results of %d bytes: %w", size, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) growPayload(ctx context.Context, size, smallest int) error {
+	if err := b.reset(ctx); err != nil {
+		return err
+	}
+	d, err := b.newDirect(ctx, space, "work")
+	if err != nil {
+		return err
+	}
+	d.result = payloadOf(size)
+	const tasks = 20
+	for range tasks { // one at a time: a claim is bounded in bytes
+		if _, err := b.engine.CreateTasks(ctx, []tasker.NewTask{{Namespace: space, Name: graphs[0].template(2).Name}}); err != nil {
+			return err
+		}
+		if err := d.drain(ctx); err != nil {
+			return err
+		}
+	}
+	if d.steps != 2*tasks {
+		return fmt.Errorf("%d steps of %d were executed", d.steps, 2*tasks)
+	}
+	for what, took := range map[string]time.Duration{"claim": d.claiming, "report": d.reporting} {
+		name := func(n int) string { return fmt.Sprintf("%s, results of %d bytes", what, n) }
+		b.note(figure{name: name(size), unit: "ms/step", baseline: grown(name, size, smallest)}, took.Seconds()*1000/float64(d.steps))
+	}
+	return nil
+}
+
+// payloadOf is a document of about so many bytes that does not compress to nothing.
+func payloadOf(size int) json.RawMessage {
+	const piece = 32
+	var b strings.Builder
+	b.WriteString(`["`)
+	for i := 0; b.Len() < size-2*piece; i++ {
+		fmt.Fprintf(&b, "%032x", uint64(i)*0x9e3779b97f4a7c15) // digits that do not repeat
+	}
+	b.WriteString(`"]`)
+	doc := b.String()
+	if len(doc) > 200_000 { // one string has a limit of its own
+		doc = `["` + strings.Join(split(doc[2:len(doc)-2], 100_000), `","`) + `"]`
+	}
+	return json.RawMessage(doc)
+}
+
+func split(s string, n int) []string {
+	var parts []string
+	for len(s) > n {
+		parts, s = append(parts, s[:n]), s[n:]
+	}
+	return append(parts, s)
+}

@@ -1,0 +1,33 @@
+// Package private runs the PostgreSQL that one run of the bench measures.
+package private
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"tasker.example/tasker/internal/devpg"
+)
+
+// Start starts a durable PostgreSQL, with fsync as in production, in a directory of its
+// own, and writes where it is to out. It returns its URL, as a superuser. stop ends it and
+// removes the directory.
+func Start(ctx context.Context, out io.Writer) (stop func() error, url string, err error) {
+	dir, err := os.MkdirTemp("", "tasker-bench-")
+	if err != nil {
+		return nil, "", err
+	}
+	pg, err := devpg.Start(ctx, devpg.Options{DataDir: dir})
+	if err != nil {
+		return nil, "", errors.Join(err, os.RemoveAll(dir))
+	}
+	_, _ = fmt.Fprintf(out, "private PostgreSQL in %s, with fsync as in production\n", dir)
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return errors.Join(pg.Stop(ctx), os.RemoveAll(dir))
+	}, pg.URL(), nil
+}

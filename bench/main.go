@@ -1,0 +1,157 @@
+// Command bench measures the engine against plain PostgreSQL in the same run.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/bench/internal/measure"
+	"tasker.example/tasker/bench/internal/scale"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1) //nolint:gocritic // exitAfterDefer: there is nothing left to stop
+	}
+}
+
+func command() *cobra.Command {
+	var o measure.Options
+	var output, only string
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the engine against plain PostgreSQL",
+		Long: "Measure the engine against plain PostgreSQL, in one run on this machine.\n\n" +
+			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
+			"What a figure means is its ratio to the baseline beside it: machines differ, ratios less.\n\n" +
+			"The groups of figures are commit, drain, workflows, latency, transports, create, cost and history;\n" +
+			"transports compares steps announced by a RabbitMQ, which must be named, with steps asked for;\n" +
+			"profile is one more, of one drain in process, when a file for a profile is given.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			o.BrokerURL = cmp.Or(o.BrokerURL, os.Getenv(measure.BrokerEnv)) // not as a default: help would show it
+			var err error
+			if o.Only, err = regexp.Compile(only); err != nil {
+				return fmt.Errorf("--only: %w", err)
+			}
+			report, err := measure.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one, as a superuser")
+	f.StringVar(&o.BrokerURL, "amqp-url", "", "a RabbitMQ for the group transports (default what "+measure.BrokerEnv+" says)")
+	f.IntVar(&o.Runs, "runs", 5, "runs of each figure, of which the median is told")
+	f.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks to drain")
+	f.IntVar(&o.Workflows, "workflows", 2_000, "workflows of each shape to drain")
+	f.IntVar(&o.Single, "single", 200, "workflows of each shape to time one by one, and to create one by one")
+	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
+	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")
+	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of its allocations to this file")
+	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	c.AddCommand(scaleCommand(), growthCommand())
+	return c
+}
+
+func scaleCommand() *cobra.Command {
+	var o scale.Options
+	var output string
+	c := &cobra.Command{
+		Use:   "scale",
+		Short: "Measure what the sweep and the triage cost as the database grows",
+		Long: "Measure what the sweep, the queue, the staleness monitor and the statistics cost as the database grows.\n\n" +
+			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
+			"What a figure means is its ratio between the last size and the first.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			report, err := scale.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	c.Flags().StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one")
+	c.Flags().IntSliceVar(&o.Sizes, "sizes", []int{10_000, 100_000, 1_000_000}, "live tasks to measure at, growing")
+	c.Flags().IntVar(&o.Due, "due", 1_000, "tasks past their threshold, of the live ones")
+	c.Flags().IntVar(&o.Pending, "pending", 10_000, "open investigations")
+	c.Flags().IntVar(&o.Ended, "ended", 100_000, "ended investigations, for the last figure")
+	c.Flags().IntVar(&o.History, "history", 0, "times as many finished tasks and ended investigations to add at the end, and to measure with")
+	c.Flags().IntVar(&o.Runs, "runs", 7, "runs of each sweep; reads run five times as often")
+	c.Flags().BoolVar(&o.Plans, "plans", false, "show the plans at the last size as well")
+	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+func growthCommand() *cobra.Command {
+	var o measure.Options
+	var g measure.GrowthOptions
+	var output, only string
+	c := &cobra.Command{
+		Use:   "growth",
+		Short: "Measure what a step costs as tasks, payloads, backlogs and fleets grow",
+		Long: "Measure what a step costs as tasks, payloads, the backlog, the number of waiting workers and of queues grow,\n" +
+			"and while a transaction stays open.\n\n" +
+			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
+			"Each figure is compared with the same one at the smallest size: a ratio of 1 says that it does not grow.\n\n" +
+			"The groups of figures are tasks, payloads, backlog, waiting workers, namespaces and handlers, open transaction.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			var err error
+			if o.Only, err = regexp.Compile(only); err != nil {
+				return fmt.Errorf("--only: %w", err)
+			}
+			report, err := measure.Growth(cmd.Context(), o, g)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one, as a superuser")
+	f.IntVar(&o.Runs, "runs", 3, "runs of each figure, of which the median is reported")
+	f.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks; a tenth of them is drained at a time beside an open transaction")
+	f.IntSliceVar(&g.Steps, "steps", []int{10, 100, 1_000}, "steps of a task, growing")
+	f.IntVar(&g.TotalSteps, "total-steps", 2_000, "steps of all tasks of one shape together")
+	f.IntSliceVar(&g.Payloads, "payloads", []int{1_000, 10_000, 100_000, 1_000_000}, "bytes of a result, growing")
+	f.IntSliceVar(&g.Backlog, "backlog", []int{10_000, 1_000_000}, "enqueued steps, growing")
+	f.IntSliceVar(&g.Waiting, "waiting", []int{1, 1_000}, "workers that wait for work, growing")
+	f.IntVar(&g.Namespaces, "namespaces", 100, "namespaces, with as many handlers in each")
+	f.DurationVar(&g.Hold, "hold", measure.DefaultHold, "how long a transaction is held open")
+	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
+	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+// show writes a report as JSON or as Markdown.
+func show(out io.Writer, output string, report interface{ Markdown(io.Writer) error }) error {
+	switch output {
+	case "json":
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(report)
+	case "markdown":
+		return report.Markdown(out)
+	default:
+		return fmt.Errorf("--output %s: give markdown or json", output)
+	}
+}
