@@ -19,12 +19,12 @@ const module = "tasker.example/tasker"
 var layers = [][]string{
 	0: {"."},
 	1: {
-		"apiv1", "internal/hostguard", "internal/devpg", "internal/architecture", "internal/lifecycle",
+		"apiv1", "internal/childproc", "internal/hostguard", "internal/architecture", "internal/lifecycle",
 		"internal/loop", "internal/metrics", "internal/payload", "internal/redact", "internal/schema",
 		"internal/testtool",
 	},
-	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/mqtest", "internal/pgtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
-	3: {"internal/ctl", "internal/engine", "internal/feed", "internal/sink", "rabbitmq", "workertest"},
+	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
+	3: {"internal/ctl", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},
 	4: {"internal/dispatch", "internal/dlq", "internal/emission"},
 	5: {"internal/api", "internal/demo", "internal/web"},
 	6: {"deploy", "embedded", "internal/app"},

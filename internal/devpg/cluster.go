@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker/internal/childproc"
 )
 
 // portAttempts is how many free ports we try: between choosing one and
@@ -26,7 +27,7 @@ const portAttempts = 5
 type cluster struct {
 	dir     *directory
 	bin     programs
-	account account
+	account childproc.Account
 	fast    bool
 	log     *slog.Logger
 }
@@ -37,10 +38,10 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 	if c.account, err = unprivileged(c.dir.data()); err != nil {
 		return err
 	}
-	if err := c.account.mayEnter(c.dir.path); err != nil {
+	if err := mayEnter(c.account, c.dir.path); err != nil {
 		return err
 	}
-	if err := c.account.mayEnter(c.bin.dir); err != nil {
+	if err := mayEnter(c.account, c.bin.dir); err != nil {
 		return err
 	}
 	version, err := c.dir.root.ReadFile(dataFolder + "/PG_VERSION")
@@ -71,8 +72,8 @@ func (c *cluster) create(ctx context.Context) error {
 	if err := c.dir.root.Mkdir(newFolder, 0o700); err != nil {
 		return err
 	}
-	if c.account.borrowed() {
-		if err := c.dir.root.Lchown(newFolder, c.account.uid, c.account.gid); err != nil {
+	if c.account.Other() {
+		if err := c.dir.root.Lchown(newFolder, c.account.UID, c.account.GID); err != nil {
 			return err
 		}
 	}
@@ -116,10 +117,11 @@ func (c *cluster) run(ctx context.Context, port int) (*process, int, error) {
 	for attempt := 1; ; attempt++ {
 		at := port
 		if at == 0 {
-			var err error
-			if at, err = freePort(); err != nil {
-				return nil, 0, err
+			ports, err := childproc.FreePorts(1)
+			if err != nil {
+				return nil, 0, fmt.Errorf("find a free port: %w", err)
 			}
+			at = ports[0]
 		}
 		p, err := c.runAt(ctx, at)
 		if err == nil {
@@ -158,12 +160,12 @@ func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
 	defer tick.Stop()
 	for {
 		// Not a connection attempt: another server may have taken the port.
-		if m, err := c.dir.postmaster(); err == nil && m.pid == p.pid() && m.ready {
+		if m, err := c.dir.postmaster(); err == nil && m.pid == p.PID() && m.ready {
 			return p, nil
 		}
 		select {
-		case <-p.done:
-			return nil, &startError{dir: c.dir, err: p.err, log: c.dir.logTail()}
+		case <-p.Done():
+			return nil, &startError{dir: c.dir, err: p.Err(), log: c.dir.logTail()}
 		case <-ctx.Done():
 			return nil, errors.Join(fmt.Errorf("PostgreSQL in %s was not ready in time: %w", c.dir.path, ctx.Err()),
 				p.stop(context.WithoutCancel(ctx), stopGrace))
@@ -204,16 +206,6 @@ func (e *startError) Error() string {
 func (e *startError) Unwrap() error { return e.err }
 
 func (e *startError) says(words string) bool { return strings.Contains(e.log, words) }
-
-// freePort returns a port on which nobody listened a moment ago.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
 
 // createDatabase makes the database when it is missing.
 func createDatabase(ctx context.Context, url string) error {

@@ -101,7 +101,7 @@ func TestDataThatAreNotOursAreRefusedAndKept(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := os.Chown(filepath.Join(dir, "data"), a.uid, a.gid); err != nil {
+				if err := os.Chown(filepath.Join(dir, "data"), a.UID, a.GID); err != nil {
 					t.Fatal(err)
 				}
 			}

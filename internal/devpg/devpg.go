@@ -106,7 +106,7 @@ func start(ctx context.Context, o Options, dir *directory) (*Server, error) {
 		return nil, errors.Join(err, s.process.stop(context.WithoutCancel(ctx), stopGrace))
 	}
 	o.Log.InfoContext(ctx, "private PostgreSQL is ready",
-		"dir", dir.path, "port", s.port, "version", bin.version, "pid", s.process.pid())
+		"dir", dir.path, "port", s.port, "version", bin.version, "pid", s.process.PID())
 	return s, nil
 }
 
@@ -144,7 +144,7 @@ func (s *Server) url(database string) string {
 }
 
 // Done is closed when PostgreSQL has ended, be it by [Server.Stop] or by itself.
-func (s *Server) Done() <-chan struct{} { return s.process.done }
+func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
 // Stop ends the server: open transactions are rolled back, what is committed is
 // on disk. When ctx ends first, or the server does not obey, it is made to stop

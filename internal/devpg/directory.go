@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"tasker.example/tasker/internal/childproc"
 )
 
 // What a directory holds.
@@ -125,7 +127,7 @@ func (d *directory) take() error {
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", d.path, err)
 	}
-	got, err := tryLock(f)
+	got, err := childproc.TryLock(f)
 	if err != nil {
 		return errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
@@ -162,7 +164,7 @@ func (d *directory) data() string { return filepath.Join(d.path, dataFolder) }
 
 // newPassword makes a password and writes it to its file, which initdb reads as
 // the account.
-func (d *directory) newPassword(a account) error {
+func (d *directory) newPassword(a childproc.Account) error {
 	if err := d.root.Remove(passwordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -170,8 +172,8 @@ func (d *directory) newPassword(a account) error {
 	if err != nil {
 		return err
 	}
-	if a.borrowed() {
-		err = f.Chown(a.uid, a.gid)
+	if a.Other() {
+		err = f.Chown(a.UID, a.GID)
 	}
 	_, werr := fmt.Fprintln(f, rand.Text())
 	return errors.Join(err, werr, f.Sync(), f.Close())

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+
+	"tasker.example/tasker/internal/childproc"
 )
 
 // installAdvice is what to do on a machine without PostgreSQL.
@@ -96,13 +98,13 @@ const unpackedFolder = "unpacked"
 // that cannot be: it fails after it has unpacked.
 func download(ctx context.Context, o Options, work string) error {
 	unpacked := filepath.Join(work, unpackedFolder)
-	port, err := freePort()
+	ports, err := childproc.FreePorts(1)
 	if err != nil {
 		return err
 	}
 	config := embeddedpostgres.DefaultConfig().
 		Version(fetched).
-		Port(uint32(port)).
+		Port(uint32(ports[0])).
 		CachePath(filepath.Join(work, "archive")).
 		RuntimePath(unpacked).
 		DataPath(filepath.Join(unpacked, "bin", "postgres", "no-data")).
@@ -149,7 +151,7 @@ func alone(ctx context.Context, path string) (unlock func(), err error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		got, err := tryLock(f)
+		got, err := childproc.TryLock(f)
 		if err != nil {
 			unlock()
 			return nil, err

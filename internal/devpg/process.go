@@ -6,45 +6,32 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"tasker.example/tasker/internal/childproc"
+)
+
+// The signals by which a postmaster is told to stop.
+const (
+	fastShutdown      = syscall.SIGINT
+	immediateShutdown = syscall.SIGQUIT
 )
 
 // A process is a program of PostgreSQL that we started and will outlive.
 type process struct {
-	cmd     *exec.Cmd
-	done    chan struct{} // closed when it has ended
-	err     error         // how it ended; to be read after done
-	stopped bool          // we asked it to stop
+	*childproc.Process
+	stopped bool // we asked it to stop
 }
 
-// startProcess starts the command as the account, in a process group of its
-// own: Ctrl-C in a terminal must reach us first, and we then stop it in order.
-// If we die, it receives the signal onDeath (on Linux).
-func startProcess(cmd *exec.Cmd, a account, onDeath syscall.Signal) (*process, error) {
+// startProcess starts the command as the account, without the variables that PostgreSQL
+// would obey. If this process dies, the program receives onDeath.
+func startProcess(cmd *exec.Cmd, a childproc.Account, onDeath syscall.Signal) (*process, error) {
 	cmd.Env = environment()
-	cmd.SysProcAttr = attributes(a, onDeath)
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// The kernel sends onDeath when the thread that started the child
-		// ends, not the process. So one thread stays with it for its life.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return p, nil
+	p, err := childproc.Start(cmd, a, onDeath)
+	return &process{Process: p}, err
 }
 
 // environment is ours without the variables that PostgreSQL would obey, and
@@ -56,39 +43,27 @@ func environment() []string {
 	return append(env, "LC_ALL=C")
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
 // wait returns when the process has ended, or kills it when ctx ends first.
 func (p *process) wait(ctx context.Context) error {
 	select {
-	case <-p.done:
-		return p.err
+	case <-p.Done():
+		return p.Err()
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), p.kill())
+		return errors.Join(ctx.Err(), p.Kill())
 	}
-}
-
-// kill ends the process at once.
-func (p *process) kill() error {
-	err := p.cmd.Process.Kill()
-	if err == nil || errors.Is(err, os.ErrProcessDone) {
-		<-p.done
-		return nil
-	}
-	return err
 }
 
 // stop asks for a fast shutdown; after grace, or when ctx ends, for an
 // immediate one; then it kills.
 func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if p.stopped {
-		<-p.done
+		<-p.Done()
 		return nil
 	}
 	p.stopped = true
 	select {
-	case <-p.done:
-		return fmt.Errorf("PostgreSQL had ended by itself: %w", endOf(p.err))
+	case <-p.Done():
+		return fmt.Errorf("PostgreSQL had ended by itself: %w", endOf(p.Err()))
 	default:
 	}
 	for _, step := range []struct {
@@ -98,15 +73,15 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 		{fastShutdown, grace},
 		{immediateShutdown, 5 * time.Second},
 	} {
-		if err := p.cmd.Process.Signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("stop PostgreSQL (process %d): %w", p.pid(), err)
+		if err := p.Signal(step.signal); err != nil {
+			return fmt.Errorf("stop PostgreSQL (process %d): %w", p.PID(), err)
 		}
 		timer := time.NewTimer(step.grace)
 		select {
-		case <-p.done:
+		case <-p.Done():
 			timer.Stop()
 			if step.signal == fastShutdown {
-				return p.err
+				return p.Err()
 			}
 			return fmt.Errorf("PostgreSQL did not stop in time and was forced: its next start will recover")
 		case <-ctx.Done():
@@ -115,7 +90,7 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 		case <-timer.C:
 		}
 	}
-	return errors.Join(fmt.Errorf("PostgreSQL (process %d) did not stop and was killed", p.pid()), p.kill())
+	return errors.Join(fmt.Errorf("PostgreSQL (process %d) did not stop and was killed", p.PID()), p.Kill())
 }
 
 // endOf turns the nil of a process that ended well into an error, where its

@@ -4,7 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"syscall"
+
+	"tasker.example/tasker/internal/childproc"
 )
 
 const (
@@ -16,16 +17,13 @@ const (
 type folder struct {
 	path string
 	lock *os.File
-	who  account
+	who  childproc.Account
 }
 
 // newFolder makes one that belongs to the account, in memory where the machine
 // has room, and removes those that killed tests have left behind.
-func newFolder(who account) (*folder, error) {
-	base := os.TempDir()
-	if free("/dev/shm") >= 1<<30 {
-		base = "/dev/shm"
-	}
+func newFolder(who childproc.Account) (*folder, error) {
+	base := childproc.TempDir(1 << 30)
 	sweep(base)
 	path, err := os.MkdirTemp(base, folderPrefix)
 	if err != nil {
@@ -33,10 +31,10 @@ func newFolder(who account) (*folder, error) {
 	}
 	f := &folder{path: path, who: who}
 	if f.lock, err = f.append(lockFile); err == nil {
-		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		_, err = childproc.TryLock(f.lock) // it is new: nobody else has it
 	}
-	if err == nil && who != (account{}) {
-		err = os.Chown(path, who.uid, who.gid)
+	if err == nil && who.Other() {
+		err = os.Chown(path, who.UID, who.GID)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.remove())
@@ -52,7 +50,7 @@ func sweep(base string) {
 		if err != nil {
 			continue // just being made, or not ours to read
 		}
-		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		if unused, err := childproc.TryLock(lock); unused && err == nil {
 			_ = os.RemoveAll(path) // the next sweep tries again
 		}
 		_ = lock.Close()
@@ -72,8 +70,8 @@ func (f *folder) write(name, text string) error {
 // append opens a file, which belongs to the account, to write at its end.
 func (f *folder) append(name string) (*os.File, error) {
 	out, err := os.OpenFile(filepath.Join(f.path, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err == nil && f.who != (account{}) {
-		err = out.Chown(f.who.uid, f.who.gid)
+	if err == nil && f.who.Other() {
+		err = out.Chown(f.who.UID, f.who.GID)
 	}
 	return out, err
 }

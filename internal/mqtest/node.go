@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rabbitmq/amqp091-go"
+
+	"tasker.example/tasker/internal/childproc"
 )
 
 // longestLife bounds a broker where nothing else does: a forgotten one ends by
@@ -27,7 +29,7 @@ const portAttempts = 3
 // processes.
 type node struct {
 	server, epmd string // programs
-	account      account
+	account      childproc.Account
 	dir          *folder
 	amqpPort     int
 	distPort     int
@@ -42,7 +44,7 @@ func newNode(ctx context.Context) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := unprivileged()
+	who, err := childproc.Unprivileged("RabbitMQ", "rabbitmq")
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +102,7 @@ func (n *node) prepare() (err error) {
 	if n.dir, err = newFolder(n.account); err != nil {
 		return err
 	}
-	ports, err := freePorts(3)
+	ports, err := childproc.FreePorts(3)
 	if err != nil {
 		return err
 	}
@@ -118,20 +120,6 @@ func (n *node) prepare() (err error) {
 		}
 	}
 	return nil
-}
-
-// freePorts returns ports that nobody listens on now.
-func freePorts(count int) ([]int, error) {
-	var ports []int
-	for range count {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() //nolint:gocritic // together, so that all are different
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 func (n *node) url() string {
@@ -200,7 +188,7 @@ func (n *node) shell(ctx context.Context, line string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-ec", line)
 	cmd.Dir = n.dir.path
 	cmd.Env = append(n.environment(), "PATH="+filepath.Dir(n.server)+string(os.PathListSeparator)+os.Getenv("PATH"))
-	cmd.SysProcAttr = attributes(n.account)
+	cmd.SysProcAttr = childproc.Attributes(n.account, syscall.SIGTERM)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -216,7 +204,7 @@ func (n *node) wait(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-		case <-n.broker.done:
+		case <-n.broker.Done():
 			return errors.New("it has ended")
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
@@ -253,14 +241,14 @@ func (n *node) kill() error {
 	}
 	p := n.broker
 	n.broker = nil
-	return p.kill()
+	return p.Kill()
 }
 
 // close ends everything and removes the folder.
 func (n *node) close(ctx context.Context) error {
 	err := n.stop(ctx)
 	if n.names != nil {
-		err = errors.Join(err, n.names.kill())
+		err = errors.Join(err, n.names.Kill())
 		n.names = nil
 	}
 	if n.dir != nil {

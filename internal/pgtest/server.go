@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"tasker.example/tasker/internal/childproc"
 	"tasker.example/tasker/internal/devpg"
 )
 
@@ -107,7 +108,7 @@ func connect(ctx context.Context) (*testServer, error) {
 // startPrivate starts a server that ends with this test binary, also when that
 // is killed.
 func startPrivate(ctx context.Context) (*testServer, error) {
-	dir, err := os.MkdirTemp(base(), "tasker-test-")
+	dir, err := os.MkdirTemp(childproc.TempDir(1<<30), "tasker-test-")
 	if err != nil {
 		return nil, err
 	}

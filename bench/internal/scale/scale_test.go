@@ -8,6 +8,8 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
 // The time is the machine's; the pages are ours. They may grow by the height of
 // an index, not with what is in it.
 func TestScaleReportIsCompleteAndFlat(t *testing.T) {

@@ -1,0 +1,43 @@
+package childproc
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+)
+
+// An Account is the user that a child runs as. The zero value is the user of this process.
+type Account struct {
+	Name     string
+	UID, GID int
+}
+
+// Other reports whether the account is another one than that of this process.
+func (a Account) Other() bool { return a.Name != "" }
+
+// Unprivileged returns the account for a program that must not run as root: the user of
+// this process if that is not root, else the user that distributions make for the program,
+// else nobody. The error says which user to create.
+func Unprivileged(program, username string) (Account, error) {
+	if os.Geteuid() != 0 {
+		return Account{}, nil
+	}
+	for _, name := range []string{username, "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.Atoi(u.Uid)
+		if err != nil || uid == 0 {
+			continue
+		}
+		gid, err := strconv.Atoi(u.Gid)
+		if err != nil {
+			continue
+		}
+		return Account{Name: name, UID: uid, GID: gid}, nil
+	}
+	return Account{}, fmt.Errorf("%s must not run as root, and this machine has neither a user %s nor nobody: "+
+		"create one (useradd --system %s), or run this program as an ordinary user", program, username, username)
+}

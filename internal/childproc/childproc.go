@@ -1,0 +1,100 @@
+// Package childproc runs servers, such as a PostgreSQL, as children of this process: as a
+// user without the rights of root, in a process group of their own, and ended when this
+// process ends.
+package childproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// killPatience bounds how long a killed process may take to be gone.
+const killPatience = 10 * time.Second
+
+// A Process is a program that this process started.
+type Process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the program has ended
+	err  error         // how it ended; to be read after done
+}
+
+// Start starts the command as the account, in a process group of its own: Ctrl-C in a
+// terminal must reach us first, and we then stop the child in order. If this process dies,
+// the child receives the signal onDeath (on Linux).
+func Start(cmd *exec.Cmd, a Account, onDeath syscall.Signal) (*Process, error) {
+	cmd.SysProcAttr = Attributes(a, onDeath)
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The kernel sends onDeath when the thread that started the child
+		// ends, not the process. So one thread stays with it for its life.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done returns a channel that is closed when the program has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err returns how the program ended, as [exec.Cmd.Wait] does. It waits for the end.
+func (p *Process) Err() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends a signal to the program. It is no error that the program has ended.
+func (p *Process) Signal(signal syscall.Signal) error {
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// Kill ends the program, and all of its process group, at once. It waits until all are
+// gone: a port or a directory that they used is free when it returns.
+func (p *Process) Kill() error {
+	group := -p.PID()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(killPatience)
+	defer deadline.Stop()
+	for {
+		err := syscall.Kill(group, syscall.SIGKILL)
+		if errors.Is(err, syscall.ESRCH) {
+			<-p.done
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return errors.Join(fmt.Errorf("process group %d cannot be killed", -group), err)
+		}
+	}
+}
+
+// newGroup returns the part of Attributes that every system has.
+func newGroup(a Account) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	if a.Other() {
+		attr.Credential = &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}
+	}
+	return attr
+}

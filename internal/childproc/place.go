@@ -1,0 +1,43 @@
+package childproc
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+)
+
+// FreePorts returns different ports of the loopback interface on which nobody listened a
+// moment ago. Another program may take one before the child listens: try again then.
+func FreePorts(count int) ([]int, error) {
+	var ports []int
+	for range count {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:gocritic // together, so that all are different
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// TryLock takes the lock on f, or reports that another process has it. The kernel releases
+// it when this process ends.
+func TryLock(f *os.File) (bool, error) {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// TempDir returns a directory for files that may be lost: one in memory where the machine
+// has that many bytes free in it, else the one of the system.
+func TempDir(bytes uint64) string {
+	const memory = "/dev/shm"
+	if free(memory) >= bytes {
+		return memory
+	}
+	return os.TempDir()
+}

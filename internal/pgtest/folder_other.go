@@ -1,6 +1,0 @@
-//go:build !linux
-
-package pgtest
-
-// free returns 0: only Linux has a folder in memory.
-func free(string) uint64 { return 0 }
