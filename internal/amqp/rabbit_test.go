@@ -228,11 +228,14 @@ func TestMessagesArriveWhole(t *testing.T) {
 	}
 }
 
+// What a broker with much else to do does not confirm in time is published again, and may
+// then come twice. Everything else comes once.
 func TestManyPublishersAtOnce(t *testing.T) {
 	noLeaks(t)
 	b := start(t, options(t, mqtest.URL(t)))
 	const publishers, each = 12, 1500 // more than idle channels, more than the window
 	var all sync.WaitGroup
+	var again sync.Map // ids that were published more than once
 	ns := []string{mqtest.Name(t), mqtest.Name(t)}
 	for p := range publishers {
 		all.Go(func() {
@@ -240,22 +243,62 @@ func TestManyPublishersAtOnce(t *testing.T) {
 			for i := range list {
 				list[i].ID = fmt.Sprintf("%d-%d", p, i)
 			}
-			if confirmed, err := b.Publish(t.Context(), list); err != nil || slices.Contains(confirmed, false) {
-				t.Errorf("publisher %d: %v", p, err)
+			for _, id := range publishAll(t, b, list) {
+				again.Store(id, true)
 			}
 		})
 	}
 	deliveries, _ := consume(t, b, ConsumeOptions{Namespaces: ns, Prefetch: 200})
 	seen := map[string]int{}
+	patience := time.NewTimer(5 * time.Minute)
+	defer patience.Stop()
 	for len(seen) < publishers*each {
-		d := <-deliveries
-		seen[d.ID]++
-		ack(t, d)
+		select {
+		case d := <-deliveries:
+			seen[d.ID]++
+			ack(t, d)
+		case <-patience.C:
+			t.Fatalf("%d of %d messages have come", len(seen), publishers*each)
+		}
 	}
 	all.Wait()
 	for id, n := range seen {
-		if n != 1 {
-			t.Errorf("message %s came %d times", id, n)
+		if _, twice := again.Load(id); n != 1 && !twice {
+			t.Errorf("message %s was published once and came %d times", id, n)
+		}
+	}
+}
+
+// publishAll publishes until everything is confirmed, and returns the ids of what it
+// published more than once.
+func publishAll(t *testing.T, b *Broker, list []Message) (again []string) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		confirmed, err := b.Publish(t.Context(), list)
+		var left []Message
+		for i, m := range list {
+			if !confirmed[i] {
+				left = append(left, m)
+			}
+		}
+		if len(left) == 0 && err == nil {
+			return again
+		}
+		if code := tasker.CodeOf(err); code != tasker.Unavailable || len(left) == 0 {
+			t.Errorf("%d of %d messages are not confirmed: %v (%s)", len(left), len(list), err, code)
+			return again
+		}
+		t.Logf("%d of %d messages are published again: %v", len(left), len(list), err)
+		for _, m := range left {
+			again = append(again, m.ID)
+		}
+		list = left
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			return again
 		}
 	}
 }
