@@ -4,7 +4,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/ ./cmd/tasker ./cmd/tasker-ctl
+RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/ ./cmd/tasker ./cmd/tasker-ctl && ln -s tasker-ctl /out/tasker-cli
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/

@@ -73,6 +73,8 @@ type Backlog struct {
 	Steps     int64 // enqueued
 	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
 	Workers   int64 // alive, and not draining
+
+	Oldest time.Duration // for how long the oldest enqueued step has waited; 0 if none waits
 }
 
 // MaxQueueCount is where counting the steps of a queue stops.

@@ -273,7 +273,7 @@ func TestManyPublishersAtOnce(t *testing.T) {
 // published more than once.
 func publishAll(t *testing.T, b *Broker, list []Message) (again []string) {
 	t.Helper()
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		confirmed, err := b.Publish(t.Context(), list)

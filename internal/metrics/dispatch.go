@@ -47,7 +47,7 @@ type dispatch struct {
 	steps, unserved, workers metric.Int64ObservableGauge
 	up, depth, pending       metric.Int64ObservableGauge
 	canary                   metric.Int64ObservableGauge
-	oldest                   metric.Float64ObservableGauge
+	waiting, oldest          metric.Float64ObservableGauge
 
 	// What was read last; guarded by Metrics.mu.
 	backlogs   []tasker.Backlog
@@ -74,7 +74,12 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 	if err != nil {
 		return err
 	}
-	if _, err := meter.RegisterCallback(m.observeBacklogs, observed...); err != nil {
+	d.waiting, err = meter.Float64ObservableGauge("tasker.queue.oldest_seconds",
+		metric.WithDescription("For how long the oldest step has waited for a worker, by namespace; 0 if none waits."))
+	if err != nil {
+		return fmt.Errorf("metric tasker.queue.oldest_seconds: %w", err)
+	}
+	if _, err := meter.RegisterCallback(m.observeBacklogs, append(observed, d.waiting)...); err != nil {
 		return fmt.Errorf("metrics of queues: %w", err)
 	}
 	if s.Broker == nil {
@@ -179,6 +184,7 @@ func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
 	o.ObserveInt64(d.steps, b.Steps, of)
 	o.ObserveInt64(d.unserved, b.Unserved, of)
 	o.ObserveInt64(d.workers, b.Workers, of)
+	o.ObserveFloat64(d.waiting, b.Oldest.Seconds(), of)
 }
 
 // brokerTime bounds what a scrape waits for the broker.

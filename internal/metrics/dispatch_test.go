@@ -75,6 +75,7 @@ func TestNamesOfTheDispatch(t *testing.T) {
 		dispatch + "canary.returned_timestamp_seconds": "gauge",
 		"tasker.queue.steps":                           "gauge",
 		"tasker.queue.unserved_steps":                  "gauge",
+		"tasker.queue.oldest_seconds":                  "gauge",
 		"tasker.workers.live":                          "gauge",
 	}
 	p.collect() // the first has the series of namespaces made
@@ -91,7 +92,7 @@ func TestNamesOfTheDispatch(t *testing.T) {
 
 func TestCountingTheDispatch(t *testing.T) {
 	p := newDispatch(t, &broker{depth: 7, outbox: 3, oldest: 1500 * time.Millisecond})
-	p.queues = []tasker.Backlog{{Namespace: "shop", Steps: 5, Unserved: 2, Workers: 1}}
+	p.queues = []tasker.Backlog{{Namespace: "shop", Steps: 5, Unserved: 2, Workers: 1, Oldest: 2500 * time.Millisecond}}
 	ctx := t.Context()
 	p.Announced(ctx, 5, 2)
 	p.Announced(ctx, 1, 0)
@@ -117,6 +118,7 @@ func TestCountingTheDispatch(t *testing.T) {
 		"tasker.queue.steps shop":                                   "5",
 		"tasker.queue.unserved_steps shop":                          "2",
 		"tasker.workers.live shop":                                  "1",
+		"tasker.queue.oldest_seconds shop":                          "2.5",
 	})
 }
 
@@ -132,6 +134,7 @@ func TestSeriesOfTheDispatchBeginAtZero(t *testing.T) {
 			"tasker.queue.steps default":                                   "0",
 			"tasker.queue.unserved_steps default":                          "0",
 			"tasker.workers.live default":                                  "0",
+			"tasker.queue.oldest_seconds default":                          "0",
 		})
 		if b == nil {
 			p.wantNone("tasker.dispatch.announced", "tasker.dispatch.dead", "tasker.dispatch.outbox", "tasker.dispatch.broker",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"tasker.example/tasker"
 )
@@ -157,6 +158,8 @@ CROSS JOIN unnest(w.namespaces) AS n (namespace)
 WHERE ` + liveWorker + `
 GROUP BY n.namespace`
 
+const selectNow = `SELECT clock_timestamp()`
+
 // Backlogs returns the namespaces in which steps wait or workers are alive: first
 // those with most steps that no live worker takes, then those with most steps. Of a
 // handler at most 1000 steps are counted, and of handlers with steps 1000.
@@ -173,6 +176,10 @@ func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count live workers: %w", err)
 	}
+	var now time.Time // of the database, whose clock the steps carry
+	if err := db.pool.QueryRow(ctx, selectNow).Scan(&now); err != nil {
+		return nil, fmt.Errorf("read the clock of the database: %w", err)
+	}
 	all := map[string]*tasker.Backlog{}
 	of := func(namespace string) *tasker.Backlog {
 		if all[namespace] == nil {
@@ -183,6 +190,9 @@ func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	for _, q := range queues {
 		b := of(q.Namespace)
 		b.Steps += int64(q.Queued)
+		if q.OldestQueuedAt != nil {
+			b.Oldest = max(b.Oldest, now.Sub(*q.OldestQueuedAt))
+		}
 		if q.Unserved {
 			b.Unserved += int64(q.Queued + q.AwaitingWorker)
 		}

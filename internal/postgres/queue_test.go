@@ -205,8 +205,8 @@ func TestBacklogs(t *testing.T) {
 	for _, b := range []bunch{
 		{namespace: "served", handler: "x", steps: 30, ttl: 300},
 		{namespace: "partly", handler: "x", steps: 3, ttl: 300},
-		{namespace: "partly", handler: "z", steps: 2, ttl: 300},
-		{namespace: "partly", handler: "x", steps: 4, awaiting: true}, // on their way back
+		{namespace: "partly", handler: "z", steps: 2, since: 3600, ttl: 7200},
+		{namespace: "partly", handler: "x", steps: 4, since: 9000, awaiting: true}, // on their way back
 		{namespace: "lonely", handler: "x", steps: 1, ttl: 300},
 		{namespace: "lonely", handler: "x", steps: 7, awaiting: true},
 		{namespace: "long", handler: "x", steps: 1500, ttl: 300},
@@ -225,6 +225,15 @@ func TestBacklogs(t *testing.T) {
 	want := []tasker.Backlog{
 		{Namespace: "lonely", Steps: 1, Unserved: 8}, {Namespace: "partly", Steps: 5, Unserved: 2, Workers: 1},
 		{Namespace: "long", Steps: 1000, Workers: 1}, {Namespace: "served", Steps: 30, Workers: 2}, {Namespace: "idle", Workers: 1},
+	}
+	// What waits for a worker to live is not enqueued: it waits in an investigation.
+	oldest := map[string]time.Duration{"lonely": 0, "partly": 3601 * time.Second, "long": 1499 * time.Second, "served": 29 * time.Second}
+	for i, b := range got {
+		ago, waits := oldest[b.Namespace]
+		if late := b.Oldest - time.Since(noon) - ago; waits && late.Abs() > time.Minute || !waits && b.Oldest != 0 {
+			t.Errorf("the oldest step of %s waits for %s, want %s since noon", b.Namespace, b.Oldest, ago)
+		}
+		got[i].Oldest = 0
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
