@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -17,17 +16,22 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// check lists what is wrong with a document that is known to be JSON, by the very
-// schema that the OpenAPI document shows. It is not huma's own check because that
-// one names the object for a missing property, loses its place at names with a
-// dot, and accepts any spelling of a UUID.
+// check reads a document once and lists what is wrong with it: what package payload
+// refuses, and only when that is nothing, what does not fit the schema, which is the
+// very one that the OpenAPI document shows. It reports whether the document is JSON.
 //
-// Nothing is decoded that the schema says nothing of, so that the memory a check
-// takes does not grow with a task's context.
-func (s *server) check(schema *huma.Schema, doc []byte) []tasker.Fault {
+// It is not huma's own check because that one names the object for a missing property,
+// loses its place at names with a dot, and accepts any spelling of a UUID. Nothing is
+// decoded, so that the memory a check takes does not grow with a task's context.
+func (s *server) check(schema *huma.Schema, doc []byte, limits payload.Limits) (faults []tasker.Fault, wellFormed bool) {
+	r := payload.NewReader(doc, limits, maxFaults)
 	c := checker{registry: s.registry}
-	c.value(schema, doc, "")
-	return c.faults
+	c.value(schema, r, "")
+	faults, wellFormed = r.End()
+	if len(faults) > 0 || !wellFormed {
+		return faults, wellFormed
+	}
+	return c.faults[:min(len(c.faults), maxFaults)], true
 }
 
 type checker struct {
@@ -41,120 +45,114 @@ func (c *checker) fault(path, format string, args ...any) {
 	}
 }
 
-func (c *checker) value(s *huma.Schema, value json.RawMessage, path string) {
+var kinds = map[string]payload.Kind{
+	huma.TypeObject: payload.Object, huma.TypeArray: payload.Array, huma.TypeString: payload.String,
+	huma.TypeInteger: payload.Number, huma.TypeNumber: payload.Number, huma.TypeBoolean: payload.Boolean,
+}
+
+// value checks the next value. What it does not read, the reader reads itself.
+func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 	for s.Ref != "" {
 		s = c.registry.SchemaFromRef(s.Ref)
 	}
-	if s.Discriminator != nil {
-		c.variant(s, value, path)
+	is, want := r.Kind(), kinds[s.Type]
+	switch {
+	case s.Discriminator != nil:
+		c.variant(s, r, path)
+		return
+	case len(s.AnyOf) > 0 && is != payload.Null:
+		c.value(s.AnyOf[0], r, path) // of an optional object; the other is null
+		return
+	case is == payload.Null && s.Nullable:
+		return
+	case want != "" && is != want:
+		c.fault(path, "must be %s, not %s", want, is)
 		return
 	}
-	if len(s.AnyOf) > 0 && !isNull(value) {
-		c.value(s.AnyOf[0], value, path) // of an optional object; the other is null
-		return
-	}
-	if isNull(value) && s.Nullable {
-		return
-	}
-	switch s.Type {
-	case huma.TypeObject:
-		c.object(s, value, path)
-	case huma.TypeArray:
-		c.array(s, value, path)
-	case huma.TypeString:
-		c.text(s, value, path)
-	case huma.TypeInteger, huma.TypeNumber:
-		c.number(s, value, path)
-	case huma.TypeBoolean:
-		if kind(value) != aBoolean {
-			c.fault(path, "must be true or false, not %s", kind(value))
-		}
+	switch want {
+	case payload.Object:
+		c.object(s, r, path)
+	case payload.Array:
+		c.array(s, r, path)
+	case payload.String:
+		c.text(s, r.Text(), path)
+	case payload.Number:
+		c.number(s, json.Number(r.Value()), path)
 	}
 }
 
-// variant checks an object of which one property says what the others are.
-func (c *checker) variant(s *huma.Schema, value json.RawMessage, path string) {
-	if kind(value) != anObject {
-		c.fault(path, "must be an object, not %s", kind(value))
+// variant checks an object of which one property says what the others are. As that may
+// come last, the object is read a second time.
+func (c *checker) variant(s *huma.Schema, r *payload.Reader, path string) {
+	if is := r.Kind(); is != payload.Object {
+		c.fault(path, "must be an object, not %s", is)
 		return
 	}
-	name := s.Discriminator.PropertyName
+	name, choice := s.Discriminator.PropertyName, ""
+	given := payload.Null
+	object := r.Value()
+	again := payload.NewTolerantReader(object)
+	again.Object(func(key string) {
+		if key == name {
+			given, choice = again.Kind(), again.Text()
+		}
+	})
 	choices := strings.Join(slices.Sorted(maps.Keys(s.Discriminator.Mapping)), ", ")
-	given, ok := maps.Collect(payload.Members(value))[name]
-	if !ok || isNull(given) {
+	switch ref := s.Discriminator.Mapping[choice]; {
+	case given == payload.Null:
 		c.fault(within(path, name), "is missing; it is one of %s", choices)
-		return
-	}
-	choice, _ := text(given)
-	ref := s.Discriminator.Mapping[choice]
-	if ref == "" {
+	case ref == "":
 		c.fault(within(path, name), "must be one of %s", choices)
-		return
+	default:
+		c.value(&huma.Schema{Ref: ref}, payload.NewTolerantReader(object), path)
 	}
-	c.value(&huma.Schema{Ref: ref}, value, path)
 }
 
-func (c *checker) object(s *huma.Schema, value json.RawMessage, path string) {
-	if kind(value) != anObject {
-		c.fault(path, "must be an object, not %s", kind(value))
-		return
-	}
-	object := maps.Collect(payload.Members(value))
-	for _, name := range s.Required {
-		if _, ok := object[name]; !ok {
-			c.fault(within(path, name), "is missing")
-		}
-	}
+func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
+	first := len(c.faults)
+	missing := slices.Clone(s.Required)
 	others, open := s.AdditionalProperties.(*huma.Schema)
-	for _, name := range slices.Sorted(maps.Keys(object)) {
+	r.Object(func(name string) {
+		missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
 		property := s.Properties[name]
 		switch {
-		case isNull(object[name]) && !slices.Contains(s.Required, name) && !open:
+		case r.Kind() == payload.Null && !slices.Contains(s.Required, name) && !open:
 			// It asks for nothing, whether the key is known or not.
 		case property != nil:
-			c.value(property, object[name], within(path, name))
+			c.value(property, r, within(path, name))
 		case open:
-			c.value(others, object[name], within(path, name))
+			c.value(others, r, within(path, name))
 		default:
 			c.fault(within(path, shorten(name)), "is not known here; known are %s", strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 		}
+	})
+	property := func(f tasker.Fault) string {
+		name, _, _ := strings.Cut(strings.TrimPrefix(f.Path[len(path):], "."), ".")
+		name, _, _ = strings.Cut(name, "[")
+		return name
+	}
+	slices.SortStableFunc(c.faults[first:], func(a, b tasker.Fault) int { return strings.Compare(property(a), property(b)) })
+	for i, name := range missing {
+		c.faults = slices.Insert(c.faults, first+i, tasker.Fault{Path: within(path, name), Message: "is missing"})
 	}
 }
 
-func (c *checker) array(s *huma.Schema, value json.RawMessage, path string) {
-	if kind(value) != anArray {
-		c.fault(path, "must be an array, not %s", kind(value))
-		return
-	}
-	count := 0
-	for range payload.Elements(value) {
+func (c *checker) array(s *huma.Schema, r *payload.Reader, path string) {
+	first, count := len(c.faults), 0
+	r.Array(func(i int) {
 		count++
-	}
+		c.value(s.Items, r, fmt.Sprintf("%s[%d]", path, i))
+	})
 	if s.MinItems != nil && count < *s.MinItems {
 		c.fault(path, "has %d elements; at least %d are needed", count, *s.MinItems)
 	}
 	if s.MaxItems != nil && count > *s.MaxItems {
+		c.faults = c.faults[:first]
 		c.fault(path, "has %d elements; %d is the limit", count, *s.MaxItems)
-		return
-	}
-	i := 0
-	for element := range payload.Elements(value) {
-		c.value(s.Items, element, fmt.Sprintf("%s[%d]", path, i))
-		i++
 	}
 }
 
-// text returns the string that a value is.
-func text(value json.RawMessage) (s string, ok bool) {
-	return s, kind(value) == aString && json.Unmarshal(value, &s) == nil
-}
-
-func (c *checker) text(s *huma.Schema, value json.RawMessage, path string) {
-	text, ok := text(value)
-	if !ok {
-		c.fault(path, "must be a string, not %s", kind(value))
-		return
-	}
+func (c *checker) text(s *huma.Schema, text, path string) {
 	length := utf8.RuneCountInString(text)
 	switch {
 	case s.MinLength != nil && strings.TrimSpace(text) == "":
@@ -174,12 +172,8 @@ func (c *checker) text(s *huma.Schema, value json.RawMessage, path string) {
 	}
 }
 
-func (c *checker) number(s *huma.Schema, value json.RawMessage, path string) {
-	if kind(value) != aNumber {
-		c.fault(path, "must be a number, not %s", kind(value))
-		return
-	}
-	number := json.Number(value) // judged as it is written
+func (c *checker) number(s *huma.Schema, number json.Number, path string) {
+	// The number is judged as it is written.
 	if _, err := strconv.ParseInt(number.String(), 10, 64); s.Type == huma.TypeInteger && err != nil {
 		c.fault(path, "must be a whole number, not %s", number)
 		return
@@ -204,36 +198,6 @@ func within(path, name string) string {
 	}
 	return path + "." + name
 }
-
-// The kinds of JSON values.
-const (
-	aNull    = "null"
-	aBoolean = "true or false"
-	aNumber  = "a number"
-	aString  = "a string"
-	anArray  = "an array"
-	anObject = "an object"
-)
-
-// kind names the kind of a value that is known to be JSON.
-func kind(value json.RawMessage) string {
-	switch bytes.TrimSpace(value)[0] {
-	case 'n':
-		return aNull
-	case 't', 'f':
-		return aBoolean
-	case '"':
-		return aString
-	case '[':
-		return anArray
-	case '{':
-		return anObject
-	default:
-		return aNumber
-	}
-}
-
-func isNull(value json.RawMessage) bool { return kind(value) == aNull }
 
 func oneOf(values []any) string {
 	var words []string

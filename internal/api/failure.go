@@ -28,14 +28,13 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 	if message, ok := text(doc); ok {
 		return &tasker.Failure{Message: message, Type: malformedError, Retryable: true}, ""
 	}
-	members, ok := membersOf(doc)
-	if !ok {
+	if payload.KindOf(doc) != payload.Object {
 		return malformed(apiv1.ResultError{}, doc), ""
 	}
 	var e apiv1.ResultError
 	wellFormed, said := true, map[string]string{}
-	for _, m := range members {
-		wrong := ""
+	for _, m := range readMembers(payload.NewTolerantReader(doc)) {
+		wrong, ok := "", false
 		switch m.key {
 		case "message":
 			e.Message, ok = text(m.value)
@@ -87,7 +86,7 @@ func readRetryable(doc json.RawMessage) (*bool, string) {
 	}
 	yes := string(doc) == "true"
 	if !yes && string(doc) != "false" {
-		return nil, "must be true or false, not " + kind(doc)
+		return nil, "must be true or false, not " + string(payload.KindOf(doc))
 	}
 	return &yes, ""
 }
@@ -97,8 +96,8 @@ func readRetryAfter(doc json.RawMessage) (int64, string) {
 		return 0, ""
 	}
 	text := string(doc)
-	if kind(doc) != aNumber {
-		return 0, "must be a number, not " + kind(doc)
+	if payload.KindOf(doc) != payload.Number {
+		return 0, "must be a number, not " + string(payload.KindOf(doc))
 	}
 	if payload.NumberFault(text, payload.Limits{}) != "" {
 		return 0, "must be a whole number of milliseconds, at most 9223372036854775807"

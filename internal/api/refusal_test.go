@@ -225,6 +225,11 @@ func TestBadInput(t *testing.T) {
 		{"results that are none", "POST", worker + "/results", `{"results":{}}`, nil, 400, "INVALID", "results"},
 		{"no results", "POST", worker + "/results", `{}`, nil, 400, "INVALID", "results: is missing"},
 		{"results of another kind", "POST", worker + "/results", `{"outcomes":[]}`, nil, 400, "INVALID", "outcomes"},
+		{"a result that breaks off in its step", "POST", worker + "/results", `{"results":[{"step_uuid":`, nil, 400, "INVALID", "results[0].step_uuid: a JSON value is missing"},
+		{"a result with a malformed step", "POST", worker + "/results", `{"results":[{"step_uuid":x}]}`, nil, 400, "INVALID", "not JSON"},
+		{"a malformed claim", "POST", worker + "/results", `{"results":[],"claim":}`, nil, 400, "INVALID", "claim: a JSON value cannot begin like this"},
+		{"faults of one property are in order", "POST", worker + "/heartbeat", `{"leases":[` + strings.Repeat(`{"lease_token":"x"},`, 10) + `{}],"a":1}`, nil, 400, "INVALID",
+			`{"path":"leases[2].step_uuid","message":"is missing"},{"path":"leases[3].step_uuid"`},
 		{"more after the results", "POST", worker + "/results", `{"results":[]}{}`, nil, 400, "INVALID", "more text after the end"},
 		{"claim too much", "POST", worker + "/results", `{"results":[],"claim":{"max":1001}}`, nil, 400, "INVALID", "claim.max"},
 

@@ -37,14 +37,11 @@ func (x *request) read(v any) error {
 		return err
 	}
 	limits := payload.Limits{Bytes: len(doc), Depth: bodyDepth, Keys: bodyKeys, Values: bodyValues}
-	faults, wellFormed := payload.Faults(doc, limits, maxFaults)
+	faults, wellFormed := x.server.check(x.route.schema, doc, limits)
 	switch {
-	case !wellFormed && len(faults) > 0:
+	case !wellFormed:
 		return tasker.Errorf(tasker.Invalid, "the body is not JSON: %s", faults[0]).WithDetails(faults)
 	case len(faults) > 0:
-		return invalidBody(faults)
-	}
-	if faults = x.server.check(x.route.schema, doc); len(faults) > 0 {
 		return invalidBody(faults)
 	}
 	if err := json.Unmarshal(doc, v); err != nil {

@@ -106,36 +106,38 @@ type reported struct {
 }
 
 // readReported reads the frame of the body, as strictly as every other body but
-// without decoding the results, which may be large.
+// without judging the results, which are judged one by one.
 func (x *request) readReported() (reported, error) {
 	var req reported
 	doc, _, err := x.body()
 	if err != nil {
 		return req, err
 	}
-	if !json.Valid(doc) {
+	r := payload.NewTolerantReader(doc)
+	is := r.Kind()
+	var members []member
+	var faults []tasker.Fault
+	r.Object(func(key string) {
+		m := member{key: key}
+		var wrong []tasker.Fault
+		switch key {
+		case "results":
+			req.results, wrong = readFrames(r)
+		case "claim":
+			req.claim, wrong = x.readClaim(r.Value())
+		default:
+			m.value = r.Value()
+		}
+		members, faults = append(members, m), append(faults, wrong...)
+	})
+	if _, wellFormed := r.End(); !wellFormed {
 		return req, notJSON(doc)
 	}
-	members, ok := membersOf(doc)
-	if !ok {
+	if is != payload.Object {
 		return req, invalidBody([]tasker.Fault{{Message: "the body must be an object {results, claim}"}})
 	}
-	faults := frameFaults(members, "claim", "results")
-	missing := true
-	for _, m := range members {
-		switch m.key {
-		case "results":
-			missing = false
-			var wrong []tasker.Fault
-			req.results, wrong = readFrames(m.value)
-			faults = append(faults, wrong...)
-		case "claim":
-			var wrong []tasker.Fault
-			req.claim, wrong = x.readClaim(m.value)
-			faults = append(faults, wrong...)
-		}
-	}
-	if missing {
+	faults = append(frameFaults(members, "claim", "results"), faults...)
+	if !slices.ContainsFunc(members, func(m member) bool { return m.key == "results" }) {
 		faults = append(faults, tasker.Fault{Path: "results", Message: "is missing"})
 	}
 	if len(faults) > 0 {
@@ -173,26 +175,30 @@ func frameFaults(members []member, known ...string) []tasker.Fault {
 
 // readFrames takes the results apart. One that does not say which step it is about
 // could not be answered, so the body is refused.
-func readFrames(doc json.RawMessage) ([][]member, []tasker.Fault) {
-	list := slices.Collect(payload.Elements(doc))
-	switch {
-	case kind(doc) != anArray:
-		return nil, []tasker.Fault{{Path: "results", Message: "must be an array, not " + kind(doc)}}
-	case len(list) > maxResults:
-		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("has %d elements; %d is the limit", len(list), maxResults)}}
+func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
+	if is := r.Kind(); is != payload.Array {
+		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("must be an array, not %s", is)}}
 	}
-	frames := make([][]member, len(list))
+	var frames [][]member
 	var faults []tasker.Fault
-	for i, one := range list {
-		path := fmt.Sprintf("results[%d]", i)
-		var ok bool
-		if frames[i], ok = membersOf(one); !ok {
-			faults = append(faults, tasker.Fault{Path: path, Message: "must be an object, not " + kind(one)})
-			continue
+	count := 0
+	r.Array(func(i int) {
+		if count++; count > maxResults {
+			return
 		}
-		if wrong := stepFault(frames[i]); wrong != "" {
+		path := fmt.Sprintf("results[%d]", i)
+		if is := r.Kind(); is != payload.Object {
+			faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf("must be an object, not %s", is)})
+			return
+		}
+		frame := readMembers(r)
+		frames = append(frames, frame)
+		if wrong := stepFault(frame); wrong != "" {
 			faults = append(faults, tasker.Fault{Path: path + ".step_uuid", Message: wrong})
 		}
+	})
+	if count > maxResults {
+		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("has %d elements; %d is the limit", count, maxResults)}}
 	}
 	return frames, faults
 }
@@ -205,8 +211,8 @@ func stepFault(result []member) string {
 			continue
 		}
 		found++
-		if kind(m.value) != aString {
-			wrong = "must be a string, not " + kind(m.value)
+		if is := payload.KindOf(m.value); is != payload.String {
+			wrong = fmt.Sprintf("must be a string, not %s", is)
 		}
 	}
 	switch found {
@@ -224,10 +230,7 @@ func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 	if given(doc) == nil {
 		return 0, nil
 	}
-	faults, _ := payload.Faults(doc, payload.Limits{}, maxFaults)
-	if len(faults) == 0 {
-		faults = x.server.check(x.server.claimSchema, doc)
-	}
+	faults, _ := x.server.check(x.server.claimSchema, doc, payload.Limits{})
 	for i, f := range faults {
 		faults[i] = tasker.Fault{Path: within("claim", f.Path), Message: f.Message}
 		if f.Path == "" {
@@ -247,14 +250,21 @@ type member struct {
 	value json.RawMessage
 }
 
-// membersOf returns the members of an object in their order, a key that is there
-// twice twice, and reports whether doc, which is valid JSON, is an object.
-func membersOf(doc json.RawMessage) (members []member, ok bool) {
-	for key, value := range payload.Members(doc) {
-		members = append(members, member{key, value})
-	}
-	return members, kind(doc) == anObject
+// readMembers reads the members of the next object in their order, a key that is there
+// twice twice.
+func readMembers(r *payload.Reader) (members []member) {
+	r.Object(func(key string) { members = append(members, member{key, r.Value()}) })
+	return members
 }
+
+// text returns the string that a value is.
+func text(value json.RawMessage) (s string, ok bool) {
+	r := payload.NewTolerantReader(value)
+	ok = r.Kind() == payload.String
+	return strings.ToValidUTF8(r.Text(), "\uFFFD"), ok
+}
+
+func isNull(value json.RawMessage) bool { return payload.KindOf(value) == payload.Null }
 
 // A report is one result as it was understood.
 type report struct {
@@ -304,11 +314,11 @@ func (r *report) read(members []member, key *leaseKey, worker tasker.ID) {
 	case value["lease_token"] == nil:
 		r.fault = ".lease_token: is missing"
 	case !isText:
-		r.fault = ".lease_token: must be a string, not " + kind(value["lease_token"])
+		r.fault = ".lease_token: must be a string, not " + string(payload.KindOf(value["lease_token"]))
 	case success == "":
 		r.fault = ".success: is missing"
 	case success != "true" && success != "false":
-		r.fault = ".success: must be true or false, not " + kind(value["success"])
+		r.fault = ".success: must be true or false, not " + string(payload.KindOf(value["success"]))
 	case success == "true" && given(value["error"]) != nil:
 		r.fault = ".error: is there although success is true"
 	}

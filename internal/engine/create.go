@@ -121,7 +121,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if len(r.Context) == 0 {
 		r.Context = json.RawMessage("{}")
 	}
-	size, err := check(r)
+	decoded, size, err := check(r)
 	if err != nil {
 		return Created{}, err
 	}
@@ -132,10 +132,10 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 			return Created{}, err
 		}
 		if holder != (tasker.ID{}) {
-			return sameRequest(r, holder, held)
+			return sameRequest(r, decoded, holder, held)
 		}
 	}
-	t, err := c.plan(ctx, r)
+	t, err := c.plan(ctx, r, decoded)
 	if err != nil {
 		return Created{}, err
 	}
@@ -144,7 +144,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 		return Created{}, tasker.Errorf(tasker.TooLarge,
 			"the tasks up to this one have more than %d steps together; create fewer at once", MaxBulkSteps)
 	}
-	if t.Digest, err = digest(r); err != nil {
+	if t.Digest, err = digest(r, decoded); err != nil {
 		return Created{}, err
 	}
 	if r.IdempotencyKey != "" {
@@ -162,8 +162,8 @@ func (c *creation) holder(ctx context.Context, key [2]string) (tasker.ID, []byte
 	return c.engine.db.TaskByKey(ctx, key[0], key[1])
 }
 
-func sameRequest(r tasker.NewTask, holder tasker.ID, held []byte) (Created, error) {
-	same, err := asksForTheSame(r, held)
+func sameRequest(r tasker.NewTask, context any, holder tasker.ID, held []byte) (Created, error) {
+	same, err := asksForTheSame(r, context, held)
 	if err != nil {
 		return Created{}, err
 	}
@@ -176,12 +176,12 @@ func sameRequest(r tasker.NewTask, holder tasker.ID, held []byte) (Created, erro
 }
 
 // plan lays out a task and its steps.
-func (c *creation) plan(ctx context.Context, r tasker.NewTask) (postgres.CreatedTask, error) {
+func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (postgres.CreatedTask, error) {
 	g, err := c.template(ctx, r)
 	if err != nil {
 		return postgres.CreatedTask{}, err
 	}
-	if err := g.input.Check(ctx, c.checks, r.Context); err != nil {
+	if err := g.input.Check(ctx, c.checks, decoded); err != nil {
 		return postgres.CreatedTask{}, within("context", err)
 	}
 	if r.RecreatedFrom != (tasker.ID{}) {
@@ -266,8 +266,9 @@ func (c *creation) namespaces() []string {
 // systemActor is who acts where nobody does.
 const systemActor = "tasker"
 
-// check refuses a request that cannot be stored or found again.
-func check(r tasker.NewTask) (contextSize int, err error) {
+// check refuses a request that cannot be stored or found again. It returns the
+// context decoded, which is read once, and its size.
+func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -305,16 +306,16 @@ func check(r tasker.NewTask) (contextSize int, err error) {
 	if !r.StartAt.IsZero() && (r.StartAt.Year() < 2000 || r.StartAt.Year() > 2200) {
 		fault("start_at", "must lie between the years 2000 and 2200")
 	}
-	if contextSize, err = payload.Measure(r.Context, payload.Limits{}); err != nil {
-		return 0, within("context", err)
+	if decoded, contextSize, err = payload.Decode(r.Context, payload.Limits{}); err != nil {
+		return nil, 0, within("context", err)
 	}
-	if !strings.HasPrefix(strings.TrimLeft(string(r.Context), " \t\r\n"), "{") {
+	if _, ok := decoded.(map[string]any); !ok {
 		fault("context", "must be a JSON object")
 	}
 	if len(faults) > 0 {
-		return 0, tasker.Errorf(tasker.Invalid, "the task cannot be created: %s", faults[0]).WithDetails(faults)
+		return nil, 0, tasker.Errorf(tasker.Invalid, "the task cannot be created: %s", faults[0]).WithDetails(faults)
 	}
-	return contextSize, nil
+	return decoded, contextSize, nil
 }
 
 // textFault says what is wrong with a short text.

@@ -37,14 +37,15 @@ type requestFacts struct {
 }
 
 // digest tells requests apart by their values: the order of keys in the context
-// and the notation of its numbers make no difference, every digit does.
-func digest(r tasker.NewTask) ([]byte, error) {
-	context, err := payload.Canonical(r.Context)
+// and the notation of its numbers make no difference, every digit does. It changes
+// the decoded context.
+func digest(r tasker.NewTask, context any) ([]byte, error) {
+	canonical, err := payload.CanonicalValue(context)
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
 	}
 	facts := requestFacts{
-		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: context, Initiator: r.Initiator,
+		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: canonical, Initiator: r.Initiator,
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
 		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
 	}
@@ -93,11 +94,12 @@ func digest1(r tasker.NewTask) ([]byte, error) {
 
 // asksForTheSame reports whether r is the request whose digest is held, by the
 // version under which that was made.
-func asksForTheSame(r tasker.NewTask, held []byte) (bool, error) {
-	version := digest
+func asksForTheSame(r tasker.NewTask, context any, held []byte) (same bool, err error) {
+	var sum []byte
 	if len(held) == sha256.Size {
-		version = digest1
+		sum, err = digest1(r)
+	} else {
+		sum, err = digest(r, context)
 	}
-	sum, err := version(r)
 	return bytes.Equal(sum, held), err
 }

@@ -1,9 +1,8 @@
 package payload
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 )
@@ -13,14 +12,16 @@ import (
 // escapes and the notation of a number make no difference; every digit does,
 // also beyond what a 64-bit float can hold. The document has passed [Check].
 func Canonical(doc json.RawMessage) ([]byte, error) {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	var value any
-	if err := dec.Decode(&value); err != nil {
-		return nil, fmt.Errorf("read JSON: %w", err)
+	r := NewTolerantReader(doc)
+	value := r.decode()
+	if _, wellFormed := r.End(); !wellFormed {
+		return nil, errors.New("read JSON: the document is malformed")
 	}
-	return json.Marshal(canonical(value))
+	return CanonicalValue(value)
 }
+
+// CanonicalValue is [Canonical] for what [Decode] returned. It changes the value.
+func CanonicalValue(value any) ([]byte, error) { return json.Marshal(canonical(value)) }
 
 // canonical replaces the numbers in a decoded document; [json.Marshal] sorts keys.
 func canonical(value any) any {

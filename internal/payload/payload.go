@@ -1,7 +1,8 @@
-// Package payload judges JSON that strangers send: contexts of tasks, results
-// of steps, metadata. What [Check] accepts, the database can store and every
+// Package payload judges JSON that comes from outside: bodies of requests, contexts of
+// tasks, results of steps, metadata. What [Check] accepts, the database can store and every
 // reader can decode: no NUL, no lone surrogate, no key twice, no number that
-// overflows, nothing nested or repeated without end.
+// overflows, no nesting or repetition without a bound. [Reader] and [Decode] judge a
+// document while it is read, so that it is read once.
 //
 // The rules hold for the document as it is read back from a jsonb column, not as
 // it was sent, so whatever is accepted is accepted again after a round trip
@@ -62,28 +63,34 @@ func Check(doc json.RawMessage, l Limits) error {
 // Measure checks a document as [Check] does and returns the bytes it has when it
 // is read back: the length of PostgreSQL's text of it as jsonb.
 func Measure(doc json.RawMessage, l Limits) (bytes int, err error) {
-	l = l.orDefault()
-	s := newScanner(doc, l, 1)
-	s.document()
-	if s.size > l.Bytes {
-		return s.size, tasker.Errorf(tasker.TooLarge, "the document has %d bytes as the database spells it; %d is the limit", s.size, l.Bytes)
+	r := NewReader(doc, l, 1)
+	r.Value()
+	return r.measured()
+}
+
+// measured returns the size of the document that was read, and its first fault.
+func (r *Reader) measured() (bytes int, err error) {
+	faults, _ := r.End()
+	if r.s.size > r.s.limits.Bytes {
+		return r.s.size, tasker.Errorf(tasker.TooLarge,
+			"the document has %d bytes as the database spells it; %d is the limit", r.s.size, r.s.limits.Bytes)
 	}
-	if len(s.faults) == 0 {
-		return s.size, nil
+	if len(faults) == 0 {
+		return r.s.size, nil
 	}
-	f := s.faults[0]
+	f := faults[0]
 	where := cmp.Or(f.Path, "the document")
-	return s.size, tasker.Errorf(tasker.Invalid, "%s: %s (line %d, column %d)", where, f.Message, f.Line, f.Column).
-		WithDetails(s.faults)
+	return r.s.size, tasker.Errorf(tasker.Invalid, "%s: %s (line %d, column %d)", where, f.Message, f.Line, f.Column).
+		WithDetails(faults)
 }
 
 // Faults lists what is wrong with doc, at most n faults in the order of the
 // document, and says whether it is JSON at all: whether the only faults are
 // those that leave its structure whole. The size of doc is the caller's to judge.
 func Faults(doc []byte, l Limits, n int) (faults []tasker.Fault, wellFormed bool) {
-	s := newScanner(doc, l.orDefault(), n)
-	wellFormed = s.document()
-	return s.faults, wellFormed
+	r := NewReader(doc, l, n)
+	r.Value()
+	return r.End()
 }
 
 // NumberFault says what is wrong with a number that JSON's grammar allows, and

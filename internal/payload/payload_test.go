@@ -18,6 +18,10 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestCheck(t *testing.T) {
 	small := Limits{Bytes: 200, Depth: 3, Keys: 4, Values: 9, StringBytes: 10, Digits: 20}
+	manyKeys := "{"
+	for i := range 30 {
+		manyKeys += fmt.Sprintf(`"k%d":1,`, i)
+	}
 	for _, tt := range []struct {
 		name, doc string
 		limits    Limits
@@ -57,6 +61,9 @@ func TestCheck(t *testing.T) {
 		{"not UTF-8", "{\"a\": \"\xff\"}", Limits{}, "the document: the text is not valid UTF-8 (line 1, column 8)"},
 		{"key twice", `{"a": 1, "b": {}, "a": 2}`, Limits{}, "a: the key is there twice (line 1, column 19)"},
 		{"key twice, spelled otherwise", `{"a": 1, "\u0061": 2}`, Limits{}, "a: the key is there twice (line 1, column 10)"},
+		{"first key of many twice", manyKeys + `"k0": 1}`, Limits{}, "k0: the key is there twice (line 1, column 232)"},
+		{"last key of many twice", manyKeys + `"k29": 1}`, Limits{}, "k29: the key is there twice (line 1, column 232)"},
+		{"many keys", manyKeys + `"a": {"k0": {"k1": 1}}}`, Limits{}, ""},
 		{"large exponent", `[1e309]`, Limits{}, "[0]: the number 1e309 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
 		{"small exponent", `[1e-324]`, Limits{}, "[0]: the number 1e-324 is larger or finer than a 64-bit float can hold (line 1, column 2)"},
 		{"smallest float", `[5e-324, 4.9406564584124654e-324, 2.2250738585072014e-308]`, Limits{}, ""},
@@ -104,10 +111,9 @@ func TestCheck(t *testing.T) {
 			if got := tasker.CodeOf(err); got != code {
 				t.Errorf("code %s, want %s", got, code)
 			}
-			var e *tasker.Error
-			if faults, ok := e, false; errors.As(err, &e) && code == tasker.Invalid {
-				if _, ok = e.Details.([]tasker.Fault); !ok {
-					t.Errorf("details %v, %v", e.Details, faults)
+			if e, ok := errors.AsType[*tasker.Error](err); ok && code == tasker.Invalid {
+				if faults, ok := e.Details.([]tasker.Fault); !ok || len(faults) != 1 {
+					t.Errorf("details %v, want one fault", e.Details)
 				}
 			}
 		})

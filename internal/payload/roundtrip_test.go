@@ -166,9 +166,11 @@ func FuzzRoundTrip(f *testing.F) {
 
 func BenchmarkCheck(b *testing.B) {
 	row := `{"id": 4711, "sku": "AB-1234-ü", "price": 19.99, "ok": true, "tags": ["a", "b\n"], "at": "2026-01-31T12:00:00Z", "rate": 1.5e-3}`
+	long := strings.Replace(row, "AB-1234-ü", strings.Repeat("a longer text of an order, ", 25), 1)
 	for name, doc := range map[string]string{
 		"1KB":    "[" + strings.Repeat(row+",", 7) + row + "]",
 		"100KB":  "[" + strings.Repeat(row+",", 799) + row + "]",
+		"1MB":    "[" + strings.Repeat(long+",", 1199) + long + "]",
 		"floats": "[" + strings.Repeat("0.123456789,", 9000) + "1]",
 		"text":   `"` + strings.Repeat("plain text ", 9000) + `"`,
 	} {

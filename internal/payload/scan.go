@@ -2,6 +2,7 @@ package payload
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -10,24 +11,18 @@ import (
 )
 
 // A scanner reads one document from left to right, once. It notes a fault and
-// goes on where the structure is still clear, and stops where it is not.
+// continues where the structure is still clear, and stops where it is not.
 type scanner struct {
-	text   string
-	at     int
-	limits Limits
-	faults []tasker.Fault
-	most   int // faults wanted
-	keys   int
-	values int
-	size   int // bytes of what was read so far, as the database spells it
-	seen   map[member]struct{}
-	path   []place
-}
-
-// A member is one key of one object; objects are numbered by where they begin.
-type member struct {
-	object int
-	key    string
+	text    string
+	at      int
+	stopped bool
+	limits  Limits
+	faults  []tasker.Fault
+	most    int // faults wanted
+	keys    int
+	values  int
+	size    int // bytes of what was read so far, as the database writes it
+	path    []place
 }
 
 // A place is one step on the way to a value: a key, or an index when key is unset.
@@ -37,49 +32,22 @@ type place struct {
 	inList bool
 }
 
-func newScanner(doc []byte, l Limits, most int) *scanner {
-	return &scanner{text: string(doc), limits: l, most: most, seen: map[member]struct{}{}}
-}
-
-// document reads the whole text. It reports false when it had to stop.
-func (s *scanner) document() bool {
-	if bad := firstInvalid(s.text); bad >= 0 {
-		return s.stop(bad, "the text is not valid UTF-8")
+// value reads the value that begins here, with all that is in it.
+func (s *scanner) value() bool {
+	switch s.kind() {
+	case Object:
+		return s.object(func(string) bool { return s.value() })
+	case Array:
+		return s.array(func(int) bool { return s.value() })
 	}
-	s.space()
-	if s.at == len(s.text) {
-		return s.stop(s.at, "nothing here; a JSON value is missing")
-	}
-	if !s.value(0) {
+	if !s.count() {
 		return false
 	}
-	s.space()
-	if s.at < len(s.text) {
-		return s.stop(s.at, "more text after the end of the JSON value")
-	}
-	return true
-}
-
-func (s *scanner) value(depth int) bool {
-	if s.at == len(s.text) {
-		return s.unexpected("a JSON value is missing")
-	}
-	if s.values++; s.values > s.limits.Values {
-		return s.stop(s.at, fmt.Sprintf("more than %d values in the document", s.limits.Values))
-	}
-	switch c := s.text[s.at]; {
-	case c == '{' || c == '[':
-		if depth == s.limits.Depth {
-			return s.stop(s.at, fmt.Sprintf("nested more than %d deep", s.limits.Depth))
-		}
-		if c == '{' {
-			return s.object(depth + 1)
-		}
-		return s.array(depth + 1)
-	case c == '"':
+	switch s.kind() {
+	case String:
 		_, ok := s.str()
 		return ok
-	case c == '-' || isDigit(c):
+	case Number:
 		return s.number()
 	}
 	for _, word := range [...]string{"true", "false", "null"} {
@@ -92,13 +60,39 @@ func (s *scanner) value(depth int) bool {
 	return s.unexpected("a JSON value cannot begin like this")
 }
 
-func (s *scanner) object(depth int) bool {
-	begin := s.at
+// count counts the value that begins here.
+func (s *scanner) count() bool {
+	if s.at == len(s.text) {
+		return s.unexpected("a JSON value is missing")
+	}
+	if s.values++; s.values > s.limits.Values {
+		return s.stop(s.at, fmt.Sprintf("more than %d values in the document", s.limits.Values))
+	}
+	return true
+}
+
+// enter counts the object or array that begins here and reads its bracket.
+func (s *scanner) enter() bool {
+	if !s.count() {
+		return false
+	}
+	if len(s.path) == s.limits.Depth {
+		return s.stop(s.at, fmt.Sprintf("nested more than %d deep", s.limits.Depth))
+	}
 	s.at++
 	s.size += len("{}")
+	return true
+}
+
+// object reads an object; member reads the value of a key.
+func (s *scanner) object(member func(key string) bool) bool {
+	if !s.enter() {
+		return false
+	}
 	if s.space(); s.take('}') {
 		return true
 	}
+	var names names
 	for {
 		keyAt := s.at
 		if s.at == len(s.text) || s.text[s.at] != '"' {
@@ -109,14 +103,17 @@ func (s *scanner) object(depth int) bool {
 			return false
 		}
 		s.path = append(s.path, place{key: key})
-		if !s.member(begin, keyAt, key) {
-			return false
+		if s.keys++; s.keys > s.limits.Keys {
+			return s.stop(keyAt, fmt.Sprintf("more than %d keys in the document", s.limits.Keys))
+		}
+		if !names.add(key) {
+			s.note(keyAt, "the key is there twice")
 		}
 		if s.space(); !s.take(':') {
 			return s.unexpected("a colon is missing after the key")
 		}
 		s.size += len(": ")
-		if s.space(); !s.value(depth) {
+		if s.space(); !member(key) {
 			return false
 		}
 		s.space()
@@ -133,28 +130,47 @@ func (s *scanner) object(depth int) bool {
 	}
 }
 
-// member counts a key and notes one that its object has already.
-func (s *scanner) member(object, keyAt int, key string) bool {
-	if s.keys++; s.keys > s.limits.Keys {
-		return s.stop(keyAt, fmt.Sprintf("more than %d keys in the document", s.limits.Keys))
-	}
-	m := member{object, key}
-	if _, twice := s.seen[m]; twice {
-		s.note(keyAt, "the key is there twice")
-	}
-	s.seen[m] = struct{}{}
-	return true
+// manyNames is from how many names on a map finds one faster than a look at each.
+const manyNames = 16
+
+// The names of one object.
+type names struct {
+	few   [manyNames]string
+	count int // of the few
+	many  map[string]struct{}
 }
 
-func (s *scanner) array(depth int) bool {
-	s.at++
-	s.size += len("[]")
+// add adds a name and reports whether it is new.
+func (n *names) add(name string) bool {
+	if n.many == nil {
+		if slices.Contains(n.few[:n.count], name) {
+			return false
+		}
+		n.few[n.count] = name
+		if n.count++; n.count == manyNames {
+			n.many = make(map[string]struct{}, 2*manyNames)
+			for _, name := range n.few {
+				n.many[name] = struct{}{}
+			}
+		}
+		return true
+	}
+	before := len(n.many)
+	n.many[name] = struct{}{}
+	return len(n.many) > before
+}
+
+// array reads an array; element reads the value at an index.
+func (s *scanner) array(element func(i int) bool) bool {
+	if !s.enter() {
+		return false
+	}
 	if s.space(); s.take(']') {
 		return true
 	}
 	s.path = append(s.path, place{inList: true})
-	for {
-		if !s.value(depth) {
+	for i := 0; ; i++ {
+		if !element(i) {
 			return false
 		}
 		if s.space(); s.take(']') {
@@ -206,7 +222,10 @@ func (s *scanner) note(at int, message string) {
 }
 
 func (s *scanner) stop(at int, message string) bool {
-	s.note(at, message)
+	if !s.stopped {
+		s.note(at, message)
+	}
+	s.stopped = true
 	return false
 }
 

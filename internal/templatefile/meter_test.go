@@ -150,14 +150,14 @@ func TestOneBudgetForARequest(t *testing.T) {
 	doc := `{"a": ` + numbers(2000, func(int) string { return "0" }) + `}`
 	budget := NewBudget()
 	for n := range 1000 {
-		err := in.Check(t.Context(), budget, []byte(doc))
+		err := in.Check(t.Context(), budget, decoded(t, doc))
 		if err == nil {
 			continue
 		}
 		if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "create fewer tasks at once") || n < 10 {
 			t.Fatalf("after %d contexts: %v", n, err)
 		}
-		if err := in.Check(t.Context(), NewBudget(), []byte(doc)); err != nil {
+		if err := in.Check(t.Context(), NewBudget(), decoded(t, doc)); err != nil {
 			t.Errorf("the next request: %v", err)
 		}
 		return
@@ -174,7 +174,7 @@ func (endedContext) Err() error            { return context.Canceled }
 // A check ends with its request, whether it works or waits for its turn.
 func TestCheckEndsWithItsRequest(t *testing.T) {
 	in := compileInput(t, `{"properties": {"a": {"items": {"minimum": 0}}}}`)
-	doc := []byte(`{"a": ` + numbers(100_000, func(int) string { return "0" }) + `}`)
+	doc := decoded(t, `{"a": `+numbers(100_000, func(int) string { return "0" })+`}`)
 	unavailable := func(err error) {
 		t.Helper()
 		if tasker.CodeOf(err) != tasker.Unavailable || !errors.Is(err, context.Canceled) {

@@ -53,11 +53,11 @@ func CompileInput(schema json.RawMessage) (*Input, error) {
 	return in, nil
 }
 
-// Check returns nil for a context that the schema accepts. Otherwise the error
+// Check returns nil for a context, as [payload.Decode] returns it, that the schema accepts. Otherwise the error
 // is Invalid, with a slice of [tasker.Fault] as details: all in which the two
 // differ, up to a limit. All checks of one request share a budget. When ctx ends
 // the check ends, and the error is Unavailable.
-func (in *Input) Check(ctx context.Context, budget *Budget, doc json.RawMessage) error {
+func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 	if in == nil {
 		return nil
 	}
@@ -67,13 +67,9 @@ func (in *Input) Check(ctx context.Context, budget *Budget, doc json.RawMessage)
 	case <-ctx.Done():
 		return ended(ctx.Err())
 	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
-	if err != nil {
-		return tasker.Errorf(tasker.Invalid, "the context is not JSON: %v", err)
-	}
 	c := in.checker()
 	defer func() { in.spare <- c }() // there is room: no more checks run at once
-	err = c.check(ctx, budget, value)
+	err := c.check(ctx, budget, value)
 	if err == nil {
 		return nil
 	}

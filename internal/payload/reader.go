@@ -1,0 +1,187 @@
+package payload
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+
+	"tasker.example/tasker"
+)
+
+// A Kind names a kind of JSON values, for an error: must be a string, not a number.
+type Kind string
+
+// The kinds of JSON values.
+const (
+	Null    Kind = "null"
+	Boolean Kind = "true or false"
+	Number  Kind = "a number"
+	String  Kind = "a string"
+	Array   Kind = "an array"
+	Object  Kind = "an object"
+)
+
+// KindOf returns the kind of a value, and nothing when none begins there.
+func KindOf(value json.RawMessage) Kind {
+	value = bytes.TrimSpace(value)
+	if len(value) == 0 {
+		return ""
+	}
+	return kindOf(value[0])
+}
+
+// kind returns the kind of the value that begins here, and nothing when none does.
+func (s *scanner) kind() Kind {
+	if s.at == len(s.text) {
+		return ""
+	}
+	return kindOf(s.text[s.at])
+}
+
+func kindOf(first byte) Kind {
+	switch {
+	case first == '{':
+		return Object
+	case first == '[':
+		return Array
+	case first == '"':
+		return String
+	case first == '-' || isDigit(first):
+		return Number
+	case first == 't' || first == 'f':
+		return Boolean
+	case first == 'n':
+		return Null
+	}
+	return ""
+}
+
+// A Reader reads a document from left to right, once, and judges on the way what
+// [Check] judges. Its caller takes apart what it knows, by Object, Array and Text, and
+// the rest by Value. It can go on as if all were well: when the document is malformed,
+// all methods return nothing, and [Reader.End] says so.
+type Reader struct {
+	s   scanner
+	doc []byte
+}
+
+// NewReader returns a reader that lists at most n faults.
+func NewReader(doc []byte, l Limits, n int) *Reader {
+	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: l.orDefault(), most: n}}
+	if bad := firstInvalid(r.s.text); bad >= 0 {
+		r.s.stop(bad, "the text is not valid UTF-8")
+	} else if r.s.space(); r.s.at == len(r.s.text) {
+		r.s.stop(r.s.at, "nothing here; a JSON value is missing")
+	}
+	return r
+}
+
+// maxNesting bounds the nesting that a reader without limits follows, as it bounds
+// that of package encoding/json.
+const maxNesting = 10_000
+
+// NewTolerantReader returns a reader that judges nothing but whether the document is
+// JSON, for parts that are judged one by one.
+func NewTolerantReader(doc []byte) *Reader {
+	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: Limits{
+		Depth: maxNesting, Keys: math.MaxInt, Values: math.MaxInt, StringBytes: math.MaxInt, Digits: math.MaxInt,
+	}}}
+	r.s.space()
+	return r
+}
+
+// Kind returns the kind of the next value.
+func (r *Reader) Kind() Kind {
+	if r.s.stopped {
+		return ""
+	}
+	return r.s.kind()
+}
+
+// Value reads the next value and returns its text.
+func (r *Reader) Value() json.RawMessage {
+	begin := r.s.at
+	if r.s.stopped || !r.s.value() {
+		return nil
+	}
+	return r.doc[begin:r.s.at]
+}
+
+// Text reads the next value, which is a string.
+func (r *Reader) Text() string {
+	if r.Kind() != String || !r.s.count() {
+		return ""
+	}
+	text, _ := r.s.str()
+	return text
+}
+
+// Object reads the next value, which is an object. A value that member does not read
+// is read without it.
+func (r *Reader) Object(member func(key string)) {
+	if r.Kind() == Object {
+		r.s.object(func(key string) bool { return r.part(func() { member(key) }) })
+	}
+}
+
+// Array reads the next value, which is an array. A value that element does not read
+// is read without it.
+func (r *Reader) Array(element func(i int)) {
+	if r.Kind() == Array {
+		r.s.array(func(i int) bool { return r.part(func() { element(i) }) })
+	}
+}
+
+// part reads a value inside another.
+func (r *Reader) part(read func()) bool {
+	begin := r.s.at
+	if read(); r.s.at == begin {
+		r.Value()
+	}
+	return !r.s.stopped
+}
+
+// End returns the faults, in the order of the document, and reports whether it is JSON.
+func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
+	if r.s.values == 0 {
+		r.Value()
+	}
+	if r.s.space(); !r.s.stopped && r.s.at < len(r.s.text) {
+		r.s.stop(r.s.at, "more text after the end of the JSON value")
+	}
+	return r.s.faults, !r.s.stopped
+}
+
+// Decode returns a document as Go values, with each number as [json.Number], and the
+// bytes of it as [Measure] does. It judges the document on the way and does not
+// decode more of it than the limits allow.
+func Decode(doc json.RawMessage, l Limits) (value any, bytes int, err error) {
+	r := NewReader(doc, l, 1)
+	value = r.decode()
+	if bytes, err = r.measured(); err != nil {
+		return nil, bytes, err
+	}
+	return value, bytes, nil
+}
+
+func (r *Reader) decode() any {
+	switch r.Kind() {
+	case Object:
+		object := map[string]any{}
+		r.Object(func(key string) { object[key] = r.decode() })
+		return object
+	case Array:
+		list := []any{}
+		r.Array(func(int) { list = append(list, r.decode()) })
+		return list
+	case String:
+		return r.Text()
+	case Number:
+		return json.Number(r.Value())
+	case Boolean:
+		return string(r.Value()) == "true"
+	default:
+		r.Value()
+		return nil
+	}
+}
