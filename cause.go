@@ -33,13 +33,16 @@ type Cause struct {
 	Code         string // the detail code
 	Label        string // in a few words
 	Severity     Severity
-	BasePriority int    // of the reason, in minutes of age
+	BasePriority int    // of the reason, in minutes of age, unless the server is configured otherwise
 	Guidance     string // what to look at first, and what fixes it
 }
 
-// basePriorities weigh the reasons against age in the triage queue.
-var basePriorities = map[Reason]int{
-	DependencyCycleDetected: 1000, MaxRetriesExceeded: 500, StalenessTimeout: 100, WorkerUnavailable: 50, ManualDLQ: 10,
+// DefaultBasePriorities returns what each reason is worth in the investigation queue,
+// in minutes of age, unless the server is configured otherwise.
+func DefaultBasePriorities() map[Reason]int {
+	return map[Reason]int{
+		DependencyCycleDetected: 1000, MaxRetriesExceeded: 500, StalenessTimeout: 100, WorkerUnavailable: 50, ManualDLQ: 10,
+	}
 }
 
 var causes = []Cause{
@@ -116,8 +119,9 @@ var causes = []Cause{
 // Causes lists every cause.
 func Causes() []Cause {
 	list := make([]Cause, len(causes))
+	priorities := DefaultBasePriorities()
 	for i, c := range causes {
-		c.BasePriority = basePriorities[c.Reason]
+		c.BasePriority = priorities[c.Reason]
 		list[i] = c
 	}
 	return list
@@ -131,5 +135,5 @@ func CauseOf(reason Reason, code string) Cause {
 			return c
 		}
 	}
-	return Cause{Reason: reason, Code: code, Label: code, Severity: Medium, BasePriority: basePriorities[reason]}
+	return Cause{Reason: reason, Code: code, Label: code, Severity: Medium, BasePriority: DefaultBasePriorities()[reason]}
 }

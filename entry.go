@@ -48,7 +48,9 @@ const (
 )
 
 // An Entry is one investigation: why a task is stuck, and who looked into it. Its
-// reason, snapshot, original state and time never change.
+// snapshot, original state and time never change. Its cause, which is reason, detail
+// code and step, is only replaced by a weightier one that comes to the task while the
+// investigation is open.
 type Entry struct {
 	UUID             ID
 	TaskUUID         ID
@@ -56,6 +58,8 @@ type Entry struct {
 	OriginalState    TaskState
 	Reason           Reason
 	DetailCode       string
+	OriginalReason   Reason // what it was opened for, when its cause has been replaced; empty otherwise
+	OriginalCode     string // the detail code of that
 	DetectedBy       string
 	At               time.Time
 	Snapshot         json.RawMessage
@@ -87,7 +91,7 @@ type FailedStep struct {
 type EntryChange struct {
 	At       time.Time
 	Actor    string
-	Event    string // created, updated, resolved, recovered, stuck_again, step_failed, step_reset, step_resolved, step_completed, task_cancelled
+	Event    string // created, updated, resolved, recovered, stuck_again, step_failed, raised, step_reset, step_resolved, step_completed, task_cancelled
 	From     ResolutionStatus
 	To       ResolutionStatus
 	Notes    *string

@@ -15,6 +15,8 @@ type Entry struct {
 	OriginalState    string          `json:"original_state"`
 	DLQReason        string          `json:"dlq_reason"`
 	DetailCode       string          `json:"detail_code"`
+	OriginalReason   *string         `json:"original_reason" doc:"The reason it was opened for, when a weightier one has replaced that since; null otherwise."`
+	OriginalCode     *string         `json:"original_detail_code" doc:"The detail code it was opened for, when a weightier reason has replaced that since; null otherwise."`
 	Label            string          `json:"label" doc:"The cause in a few words."`
 	Severity         string          `json:"severity" enum:"critical,high,medium,low"`
 	Guidance         string          `json:"guidance" doc:"What to look at first and what fixes it, as things stand now. It names the step that has failed."`
@@ -138,6 +140,7 @@ func FromEntry(e tasker.Entry) Entry {
 		DLQEntryUUID: e.UUID.String(), TaskUUID: e.TaskUUID.String(), StepUUID: idOrNull(e.StepUUID),
 		OriginalState: string(e.OriginalState), DLQReason: string(e.Reason), DetailCode: e.DetailCode, DetectedBy: e.DetectedBy,
 		Label: cause.Label, Severity: string(cause.Severity), Guidance: e.Guidance(),
+		OriginalReason: textOrNull(string(e.OriginalReason)), OriginalCode: textOrNull(e.OriginalCode),
 		DLQTimestamp: e.At.UTC(), ResolutionStatus: string(e.ResolutionStatus), ResolutionNotes: e.ResolutionNotes,
 		ResolvedAt: utc(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
 		RecoveredAt: utc(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),

@@ -47,6 +47,17 @@ var sweepEffects = map[string]func(*keyTest){
 	"staleness_detection.thresholds.waiting_for_retry_minutes":        threshold("waiting_for_retry_minutes"),
 	"staleness_detection.thresholds.steps_in_process_minutes":         threshold("steps_in_process_minutes"),
 	"staleness_detection.thresholds.error_recovery_minutes":           threshold("error_recovery_minutes"),
+	"investigations.base_priority.dependency_cycle_detected":          basePriority("dependency_cycle_detected"),
+	"investigations.base_priority.max_retries_exceeded":               basePriority("max_retries_exceeded"),
+	"investigations.base_priority.worker_unavailable":                 basePriority("worker_unavailable"),
+	"investigations.base_priority.manual_dlq":                         basePriority("manual_dlq"),
+	"investigations.base_priority.staleness_timeout": func(k *keyTest) { // of an investigation that the server opens
+		k.create(1)
+		k.age()
+		k.set("17")
+		k.start()
+		k.until("17", `SELECT round(extract(epoch FROM dlq_timestamp - priority_at) / 60) FROM tasker.tasks_dlq`)
+	},
 }
 
 // threshold sees a threshold where every rule of the sweep reads it.
@@ -55,6 +66,15 @@ func threshold(column string) func(*keyTest) {
 		k.set("17")
 		k.start()
 		k.expect("17", `SELECT `+column+` FROM tasker.staleness_thresholds`)
+	}
+}
+
+// basePriority sees a base priority where every new investigation gets it.
+func basePriority(reason string) func(*keyTest) {
+	return func(k *keyTest) {
+		k.set("17")
+		k.start()
+		k.expect("17", `SELECT tasker.dlq_base_priority('`+reason+`')`)
 	}
 }
 

@@ -110,6 +110,17 @@ func (s *starter) prepare(ctx context.Context, db *postgres.DB, e *engine.Engine
 		o.Log.WarnContext(ctx, "the staleness thresholds of the database have changed to those of this server; "+
 			"tasks that stand in their state already follow within minutes; all servers of a database should have the same ones")
 	}
+	err = s.try(ctx, func() (err error) {
+		changed, err = db.SetBasePriorities(ctx, o.Config.Investigations.BasePriority.Reasons())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if changed {
+		o.Log.WarnContext(ctx, "the base priorities of the database have changed to those of this server; "+
+			"they hold for investigations from now on; all servers of a database should have the same ones")
+	}
 	hidden := o.Config.Redaction.Rules()
 	err = s.try(ctx, func() error {
 		return db.SetRedaction(ctx, postgres.Redaction{

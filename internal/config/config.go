@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/redact"
 )
 
@@ -28,6 +29,7 @@ type Config struct {
 	Workers            Workers            `toml:"workers"`
 	MessageQueue       MessageQueue       `toml:"message_queue"`
 	StalenessDetection StalenessDetection `toml:"staleness_detection"`
+	Investigations     Investigations     `toml:"investigations"`
 	Emission           Emission           `toml:"emission"`
 	Retention          Retention          `toml:"retention"`
 	UI                 UI                 `toml:"ui"`
@@ -133,6 +135,32 @@ type Thresholds struct {
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
+// Investigations is how the investigation queue is ordered.
+type Investigations struct {
+	BasePriority BasePriority `toml:"base_priority"`
+}
+
+// BasePriority is what each reason is worth in the investigation queue.
+type BasePriority struct {
+	DependencyCycleDetected int `toml:"dependency_cycle_detected" range:"0..525600" doc:"Base priority of dependency_cycle_detected in the investigation queue, in minutes of age. Base priorities hold for investigations that are opened or raised from then on; those that are open keep their place."`
+
+	MaxRetriesExceeded int `toml:"max_retries_exceeded" range:"0..525600" doc:"Base priority of max_retries_exceeded, in minutes of age."`
+
+	StalenessTimeout int `toml:"staleness_timeout" range:"0..525600" doc:"Base priority of staleness_timeout, in minutes of age."`
+
+	WorkerUnavailable int `toml:"worker_unavailable" range:"0..525600" doc:"Base priority of worker_unavailable, in minutes of age."`
+
+	ManualDLQ int `toml:"manual_dlq" range:"0..525600" doc:"Base priority of manual_dlq, in minutes of age."`
+}
+
+// Reasons returns the base priorities by reason.
+func (b BasePriority) Reasons() map[tasker.Reason]int {
+	return map[tasker.Reason]int{
+		tasker.DependencyCycleDetected: b.DependencyCycleDetected, tasker.MaxRetriesExceeded: b.MaxRetriesExceeded,
+		tasker.StalenessTimeout: b.StalenessTimeout, tasker.WorkerUnavailable: b.WorkerUnavailable, tasker.ManualDLQ: b.ManualDLQ,
+	}
+}
+
 // Emission is who is told of investigations.
 type Emission struct {
 	Sinks string `toml:"sinks" doc:"Who is told of investigations, with commas between them: log, webhook, rabbitmq. Empty: nobody. One that is new is told of what happens from then on."`
@@ -215,6 +243,7 @@ func Default() Config {
 				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30, ErrorRecoveryMinutes: 60,
 			},
 		},
+		Investigations: Investigations{BasePriority: defaultBasePriority()},
 		Emission: Emission{
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,
 			Webhook: Webhook{TimeoutMS: 5000, Concurrency: 8}, RabbitMQ: EventBus{Exchange: "tasker.events"},
@@ -222,6 +251,14 @@ func Default() Config {
 		UI:        UI{Enabled: true},
 		Redaction: Redaction{Keys: redact.DefaultKeys},
 		Log:       Log{Level: "info", Format: "text"},
+	}
+}
+
+func defaultBasePriority() BasePriority {
+	of := tasker.DefaultBasePriorities()
+	return BasePriority{
+		DependencyCycleDetected: of[tasker.DependencyCycleDetected], MaxRetriesExceeded: of[tasker.MaxRetriesExceeded],
+		StalenessTimeout: of[tasker.StalenessTimeout], WorkerUnavailable: of[tasker.WorkerUnavailable], ManualDLQ: of[tasker.ManualDLQ],
 	}
 }
 

@@ -234,6 +234,7 @@ func TestValidate(t *testing.T) {
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 60_000
 			c.Emission = Emission{StoreTimeoutMS: 100, MaxRefusals: 1, Webhook: Webhook{TimeoutMS: 100, Concurrency: 1}, RabbitMQ: EventBus{Exchange: "e"}}
 			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1, 1}}
+			c.Investigations.BasePriority = BasePriority{}
 		}, nil},
 		{"largest", func(c *Config) {
 			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = "[::1]:65535", 67108864, 600
@@ -244,6 +245,7 @@ func TestValidate(t *testing.T) {
 			c.Emission.RetryAttempts, c.Emission.RetryDelayMS, c.Emission.StoreTimeoutMS = 10, 60_000, 60_000
 			c.Emission.MaxPerSecond, c.Emission.MaxRefusals, c.Emission.Webhook.TimeoutMS, c.Emission.Webhook.Concurrency = 100_000, 100, 60_000, 100
 			c.StalenessDetection = StalenessDetection{BatchSize: 10000, DetectionIntervalSeconds: 86400, Thresholds: Thresholds{10080, 10080, 10080, 10080}}
+			c.Investigations.BasePriority = BasePriority{525600, 525600, 525600, 525600, 525600}
 		}, nil},
 		{"all wrong", func(c *Config) {
 			*c = Config{Server: Server{Listen: "8080", Environment: "no name!"}, Database: Database{URL: "mysql://root:secret@localhost"}}
@@ -444,7 +446,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 52 {
+	if n := len(Keys()); n != 57 {
 		t.Errorf("%d keys", n)
 	}
 }

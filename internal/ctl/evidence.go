@@ -18,6 +18,7 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	p.fields("  ",
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID}, field{"Step UUID", or(e.StepUUID, "")},
 		field{"Reason", e.DLQReason}, field{"Detail", e.DetailCode},
+		field{"Opened for", strings.Join(slices.DeleteFunc([]string{or(e.OriginalReason, ""), or(e.OriginalCode, "")}, func(s string) bool { return s == "" }), ", ")},
 	)
 	p.fields("  ", subject(e)...)
 	p.fields("  ", field{"Failed now", failedNow(e.FailedStep)})
@@ -117,12 +118,15 @@ func (p document) standing() string {
 func subject(e apiv1.Entry) []field {
 	shot := readDocument(e.TaskSnapshot)
 	var list []field
-	if e.DLQReason == string(tasker.ManualDLQ) && len(e.History) > 0 {
+	if or(e.OriginalReason, e.DLQReason) == string(tasker.ManualDLQ) && len(e.History) > 0 {
 		first := e.History[0]
 		list = append(list, field{"Opened by", first.Actor}, field{"Opened because", or(first.Notes, "")})
 	}
 	if e.StepUUID == nil {
 		return append(list, field{"Stood at", strings.Join(stoodAt(shot), "; ")})
+	}
+	if e.OriginalReason != nil {
+		return list // the step failed after the snapshot was taken
 	}
 	for _, s := range shot.steps() {
 		if s.text("step_uuid") != *e.StepUUID {

@@ -204,13 +204,20 @@ func (m *model) threshold(t *modelTask) time.Duration {
 	}
 }
 
-// stuck opens an investigation, or notes in the open one what has failed now.
+// The weights of the reasons.
+var modelWeight = map[tasker.Reason]int{tasker.ManualDLQ: 1, tasker.StalenessTimeout: 2, tasker.MaxRetriesExceeded: 3}
+
+// stuck opens an investigation, or notes in the open one what has failed now; a
+// weightier reason becomes that of the open one.
 func (m *model) stuck(t *modelTask, reason tasker.Reason, detail string, step int) {
 	t.attend = 0
 	if e := t.open(); e != nil {
 		e.recovered = false
 		if step >= 0 {
 			e.during = append(e.during, modelFailure{step, detail})
+		}
+		if modelWeight[reason] > modelWeight[e.reason] {
+			e.reason, e.detail = reason, detail
 		}
 		return
 	}

@@ -28,7 +28,8 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) e
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = e.dlq_entry_uuid
-ORDER BY g.recovered = g.entries, coalesce(g.urgent, g.oldest) - make_interval(mins => tasker.dlq_base_priority(g.dlq_reason)), g.case_key
+JOIN tasker.dlq_base_priorities b ON b.dlq_reason = g.dlq_reason
+ORDER BY g.recovered = g.entries, coalesce(g.urgent, g.oldest) - make_interval(mins => b.minutes), g.case_key
 LIMIT $1 OFFSET $2`
 
 // What the conditions of a filter are about: the index of cases has it, or the queue.

@@ -86,6 +86,7 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 
 const entryColumns = `
     d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
+    coalesce(d.original_reason::text, '') AS original_reason, coalesce(d.original_detail_code, '') AS original_code,
     d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
     t.state AS current_task_state, `
 

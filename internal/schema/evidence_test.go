@@ -45,6 +45,40 @@ func TestRecordsOnlyGrow(t *testing.T) {
 	p.refusedAs(`INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data) SELECT 'gossip', task_uuid, dlq_entry_uuid, '{}' FROM tasker.tasks_dlq`, "outbox_topic_is_known")
 }
 
+// The cause of an investigation is replaced as a whole, by a weightier one, while it
+// is open; what it was opened for stays. All else is refused.
+func TestACauseIsOnlyRaised(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	p.exec(oneEntry)
+	raise := func(reason, priority, original, code string) string {
+		return fmt.Sprintf(`UPDATE tasker.tasks_dlq SET dlq_reason = '%s', detail_code = 'y', priority_at = priority_at %s interval '1 minute',
+			original_reason = %s, original_detail_code = %s`, reason, priority, original, code)
+	}
+	for name, sql := range map[string]string{
+		"another reason alone":        `UPDATE tasker.tasks_dlq SET dlq_reason = 'max_retries_exceeded'`,
+		"another code alone":          `UPDATE tasker.tasks_dlq SET detail_code = 'y'`,
+		"another priority alone":      `UPDATE tasker.tasks_dlq SET priority_at = priority_at - interval '1 minute'`,
+		"a lighter reason":            raise("max_retries_exceeded", "+", "'manual_dlq'", "'x'"),
+		"the same reason":             raise("manual_dlq", "-", "'manual_dlq'", "'x'"),
+		"the first reason forgotten":  raise("max_retries_exceeded", "-", "NULL", "'x'"),
+		"another first reason":        raise("max_retries_exceeded", "-", "'staleness_timeout'", "'x'"),
+		"another first code":          raise("max_retries_exceeded", "-", "'manual_dlq'", "'z'"),
+		"another snapshot on the way": raise("max_retries_exceeded", "-", "'manual_dlq'", "'x'") + `, task_snapshot = '{}'`,
+		"a reason for one that ends":  raise("max_retries_exceeded", "-", "'manual_dlq'", "'x'") + `, resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'a', resolution_notes = 'n'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := *p
+			p.T = t
+			p.refusedAs(sql, "never changes")
+		})
+	}
+	p.exec(raise("staleness_timeout", "-", "'manual_dlq'", "'x'"))
+	p.refusedAs(raise("max_retries_exceeded", "-", "'staleness_timeout'", "'y'"), "never changes") // twice raised, once opened
+	p.exec(raise("max_retries_exceeded", "-", "'manual_dlq'", "'x'"))
+	p.refusedAs(raise("staleness_timeout", "+", "'manual_dlq'", "'x'"), "never changes")
+}
+
 // What the history says is told, in the same transaction, whoever wrote it.
 func TestTheHistoryIsTold(t *testing.T) {
 	t.Parallel()

@@ -115,12 +115,45 @@ type evidence struct {
 // found it, and what has become of it since.
 func story(ev evidence) []string {
 	var told []string
-	for _, sentence := range []string{ev.happened(), ev.found(), ev.again(), ev.waits(), ev.since()} {
+	then := ev.opened()
+	for _, sentence := range []string{then.happened(), then.found(), then.again(), ev.raised(), ev.waits(), ev.since()} {
 		if sentence != "" {
 			told = append(told, sentence)
 		}
 	}
 	return told
+}
+
+// opened returns the evidence with the cause that the investigation was opened for,
+// which is what its snapshot shows.
+func (ev evidence) opened() evidence {
+	if ev.entry.OriginalReason == "" {
+		return ev
+	}
+	ev.entry.Reason, ev.entry.DetailCode, ev.entry.StepUUID = ev.entry.OriginalReason, ev.entry.OriginalCode, nil
+	for _, c := range ev.entry.History {
+		if step := member[tasker.ID](members(members(c.Metadata)["from"]), "step_uuid"); c.Event == "raised" {
+			if step != (tasker.ID{}) {
+				ev.entry.StepUUID = &step
+			}
+			break // the first of them has what it was opened for
+		}
+	}
+	return ev
+}
+
+// raised says that a weightier reason has replaced the one it was opened for.
+func (ev evidence) raised() string {
+	if ev.entry.OriginalReason == "" {
+		return ""
+	}
+	now := "By now"
+	for _, c := range ev.entry.History {
+		if c.Event == "raised" {
+			now = "Since " + clock(c.At)
+		}
+	}
+	return fmt.Sprintf("%s the investigation is about the weightier reason: %s.", now, tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
 }
 
 // happened says what went wrong.

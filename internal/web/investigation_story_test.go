@@ -201,6 +201,25 @@ func TestEvidenceIsReadAsFarAsItGoes(t *testing.T) {
 	}
 }
 
+// The story of a raised investigation begins with what it was opened for.
+func TestAStoryTellsOfAWeightierReason(t *testing.T) {
+	ev, charge := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
+	later := ev.entry.At.Add(18 * time.Minute)
+	ev.entry.OriginalReason, ev.entry.OriginalCode, ev.entry.OriginalState = tasker.ManualDLQ, tasker.OperatorRequest, tasker.TaskStepsInProcess
+	ev.entry.DetectedBy, charge.Error = tasker.DetectedOperator, nil
+	ev.entry.History = []tasker.EntryChange{
+		{Event: "created", At: ev.entry.At, Actor: "ann", Notes: new("odd")},
+		{Event: "step_failed", At: later, Metadata: []byte(`{"step_uuid":"` + charge.UUID.String() + `"}`)},
+		{Event: "raised", At: later, Metadata: []byte(`{"from":{"step_uuid":null}}`)},
+	}
+	want := "ann asked for a look at task shop/order, whose state was steps in process then: “odd”. That was at 2026-03-01 12:00:00 UTC. " +
+		"Since then step charge failed as well at 2026-03-01 12:18:00 UTC. " +
+		"Since 2026-03-01 12:18:00 UTC the investigation is about the weightier reason: a step failed in all of its attempts."
+	if got := strings.Join(story(ev), " "); !strings.HasPrefix(got, want) {
+		t.Errorf("story: %s", got)
+	}
+}
+
 func TestAStoryTellsOfTheLatestFailure(t *testing.T) {
 	ev, charge := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
 	later := ev.entry.At.Add(18 * time.Minute)

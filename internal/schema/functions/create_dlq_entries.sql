@@ -2,8 +2,9 @@
 -- stands. A task may be named several times, once for each step that failed: the first
 -- of them opens its investigation. A task that has an open one gets no other, and no
 -- snapshot is built for it: what has failed meanwhile goes into the history of that
--- one, with its error, because evidence is not lost when somebody is at work; and a
--- task that had recovered has not, then. The transaction that makes a task stuck, the
+-- one, with its error, because evidence is not lost when somebody is at work; a
+-- task that had recovered has not, then; and a weightier reason becomes that of the
+-- open one (see raise_dlq_entries). The transaction that makes a task stuck, the
 -- sweep and an operator all come here, so an entry looks the same whoever found the
 -- task.
 --
@@ -107,6 +108,7 @@ BEGIN
         LEFT JOIN tasker.workflow_steps s ON s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
         CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown OFFSET 0) e -- once
         ORDER BY k.dlq_entry_uuid, k.place;
+        PERFORM tasker.raise_dlq_entries(p_tasks, p_reasons, p_details, p_steps, _opened, p_actor, _at);
     END IF;
 END
 $$;

@@ -36,7 +36,8 @@ BEGIN
             d.dlq_entry_uuid, d.task_uuid, d.step_uuid,
             t.namespace, t.name AS task_name, t.version AS task_version, t.correlation_id, t.state AS current_task_state,
             d.original_state, d.dlq_reason, d.detail_code,
-            tasker.dlq_severity(d.dlq_reason, d.detail_code) AS severity, tasker.dlq_base_priority(d.dlq_reason) AS base_priority, d.detected_by, d.dlq_timestamp, h.to_status AS resolution_status,
+            tasker.dlq_severity(d.dlq_reason, d.detail_code) AS severity,
+            round(extract(epoch FROM d.dlq_timestamp - d.priority_at) / 60)::integer AS base_priority, d.detected_by, d.dlq_timestamp, h.to_status AS resolution_status,
             d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, change,
             CASE WHEN d.step_uuid IS NOT NULL THEN (
                 SELECT row_to_json(f)

@@ -58,12 +58,7 @@ BEGIN
         ) AS c (task_uuid, reason, detail_code, original_state, step_uuid, metadata)
         JOIN tasker.dlq_evidence(_tasks, _states, _since, _steps, p_detected_by, p_at, p_failed) s ON s.task_uuid = c.task_uuid
         JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
-        LEFT JOIN LATERAL (
-            SELECT w.name AS step_name, tasker.error_pattern(tasker.redact_error(w.error) ->> 'message') AS error_pattern
-            FROM tasker.workflow_steps w
-            WHERE w.task_uuid = c.task_uuid AND w.step_uuid = c.step_uuid
-            OFFSET 0 -- the error is searched for secrets once
-        ) f ON true
+        LEFT JOIN LATERAL tasker.dlq_failed_step(c.task_uuid, c.step_uuid) f ON true
         ON CONFLICT (task_uuid) WHERE resolution_status = 'pending' DO NOTHING
         RETURNING o.task_uuid, o.dlq_entry_uuid, o.metadata
     ),

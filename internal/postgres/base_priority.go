@@ -1,0 +1,35 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker"
+)
+
+// SetBasePriorities stores what reasons are worth in the investigation queue, in
+// minutes of age, and reports whether any is another than before. They hold for
+// investigations that are opened or raised from then on; those that are open keep
+// theirs, so that nothing has to be rewritten.
+func (db *DB) SetBasePriorities(ctx context.Context, of map[tasker.Reason]int) (changed bool, err error) {
+	reasons, minutes := make([]string, 0, len(of)), make([]int, 0, len(of))
+	for reason, m := range of {
+		reasons, minutes = append(reasons, string(reason)), append(minutes, m)
+	}
+	tag, err := db.pool.Exec(ctx, `
+		UPDATE tasker.dlq_base_priorities b
+		SET minutes = n.minutes, updated_at = clock_timestamp()
+		FROM (
+			SELECT p.dlq_reason, c.minutes
+			FROM unnest($1::text[], $2::integer[]) AS c (reason, minutes)
+			JOIN tasker.dlq_base_priorities p ON p.dlq_reason::text = c.reason
+			WHERE p.minutes <> c.minutes
+			ORDER BY p.dlq_reason
+			FOR NO KEY UPDATE OF p
+		) n
+		WHERE b.dlq_reason = n.dlq_reason`, reasons, minutes)
+	if err != nil {
+		return false, fmt.Errorf("set base priorities: %w", err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
