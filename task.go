@@ -2,6 +2,7 @@ package tasker
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -102,9 +103,61 @@ type StepCounts struct {
 // DeadLetter is the mark of a task that has an open or permanent investigation.
 type DeadLetter struct {
 	DeadLettered bool
-	At           *time.Time `db:"dead_lettered_at"`
-	Reason       string     `db:"dead_letter_reason"`
-	EntryUUID    *ID        `db:"dlq_entry_uuid"`
+	At           *time.Time       `db:"dead_lettered_at"`
+	Reason       string           `db:"dead_letter_reason"`
+	EntryUUID    *ID              `db:"dlq_entry_uuid"`
+	Status       ResolutionStatus `db:"dead_letter_status"` // pending or permanently_failed
+	RecoveredAt  *time.Time       `db:"dead_letter_recovered_at"`
+}
+
+// MarkKind is what a mark says of its task.
+type MarkKind string
+
+// The kinds of a mark.
+const (
+	MarkPermanentlyFailed  MarkKind = "permanently_failed"  // the task was written off
+	MarkUnderInvestigation MarkKind = "under_investigation" // it cannot progress, or a step of it has failed
+	MarkOpenedByHand       MarkKind = "opened_by_hand"      // a person asked for a look; the task may be well
+	MarkRecovered          MarkKind = "recovered"           // it went on by itself; the investigation is still open
+)
+
+// MarkKinds lists every kind.
+func MarkKinds() []MarkKind {
+	return []MarkKind{MarkPermanentlyFailed, MarkUnderInvestigation, MarkOpenedByHand, MarkRecovered}
+}
+
+// Kind returns what the mark says; empty when the task has none.
+func (d DeadLetter) Kind() MarkKind {
+	switch {
+	case !d.DeadLettered:
+		return ""
+	case d.Status == EntryPermanentlyFailed:
+		return MarkPermanentlyFailed
+	case d.RecoveredAt != nil:
+		return MarkRecovered
+	case d.Reason == string(ManualDLQ):
+		return MarkOpenedByHand
+	default:
+		return MarkUnderInvestigation
+	}
+}
+
+// Label returns the mark in words, such as "Under investigation: max retries exceeded";
+// empty when the task has none.
+func (d DeadLetter) Label() string {
+	reason := strings.ReplaceAll(d.Reason, "_", " ")
+	switch d.Kind() {
+	case "":
+		return ""
+	case MarkPermanentlyFailed:
+		return "Permanently failed: " + reason
+	case MarkRecovered:
+		return "Recovered, investigation still open: " + reason
+	case MarkOpenedByHand:
+		return "Under investigation, opened by hand"
+	default:
+		return "Under investigation: " + reason
+	}
 }
 
 // A TaskFilter selects and pages tasks, newest first.

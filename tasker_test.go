@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -93,6 +95,30 @@ func TestForEnvironment(t *testing.T) {
 	}
 	if base.Steps[0].TimeoutSeconds != 0 {
 		t.Error("the template itself was changed")
+	}
+}
+
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, tt := range []struct {
+		mark  tasker.DeadLetter
+		kind  tasker.MarkKind
+		label string
+	}{
+		{tasker.DeadLetter{}, "", ""},
+		{tasker.DeadLetter{DeadLettered: true, Reason: "max_retries_exceeded", Status: "pending"}, "under_investigation", "Under investigation: max retries exceeded"},
+		{tasker.DeadLetter{DeadLettered: true, Reason: "manual_dlq", Status: "pending"}, "opened_by_hand", "Under investigation, opened by hand"},
+		{tasker.DeadLetter{DeadLettered: true, Reason: "staleness_timeout", Status: "pending", RecoveredAt: &now}, "recovered", "Recovered, investigation still open: staleness timeout"},
+		{tasker.DeadLetter{DeadLettered: true, Reason: "staleness_timeout", Status: "permanently_failed", RecoveredAt: &now}, "permanently_failed", "Permanently failed: staleness timeout"},
+		{tasker.DeadLetter{DeadLettered: true, Reason: "manual_dlq", Status: "permanently_failed"}, "permanently_failed", "Permanently failed: manual dlq"},
+	} {
+		if tt.mark.Kind() != tt.kind || tt.mark.Label() != tt.label {
+			t.Errorf("%+v is %q, %q", tt.mark, tt.mark.Kind(), tt.mark.Label())
+		}
+		if tt.kind != "" && !slices.Contains(tasker.MarkKinds(), tt.kind) {
+			t.Errorf("%s is not listed", tt.kind)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ var hidden = map[string]string{
 	"Template.Lifecycle":       "only with the whole template",
 	"Template.Metadata":        "only with the whole template",
 	"Template.Environments":    "only with the whole template",
+	"DeadLetter.Status":        "dead_letter_mark says it",
 	"Assignment.Fence":         "the lease token contains it",
 }
 

@@ -56,6 +56,8 @@ type Task struct {
 	DeadLettered         bool            `json:"dead_lettered" doc:"An investigation of this task is open, or ended as permanently_failed."`
 	DeadLetteredAt       *time.Time      `json:"dead_lettered_at"`
 	DeadLetterReason     *string         `json:"dead_letter_reason"`
+	DeadLetterMark       *string         `json:"dead_letter_mark" enum:"permanently_failed,under_investigation,opened_by_hand,recovered" doc:"What the investigation means for the task: it was written off; it cannot progress, or a step of it has failed; a person asked for a look; it went on by itself and the investigation is still open. Null without one."`
+	DeadLetterLabel      *string         `json:"dead_letter_label" doc:"The mark and its reason in words."`
 	DLQEntryUUID         *string         `json:"dlq_entry_uuid"`
 	Steps                []Step          `json:"steps,omitempty" doc:"Left out of lists."`
 }
@@ -113,6 +115,7 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 		TotalSteps: t.Counts.Total, PendingSteps: t.Counts.Pending, InProgressSteps: t.Counts.InProgress,
 		CompletedSteps: t.Counts.Completed, FailedSteps: t.Counts.Failed, ReadySteps: t.Counts.Ready,
 		DeadLettered: t.DeadLetter.DeadLettered, DeadLetteredAt: utc(t.DeadLetter.At),
+		DeadLetterMark: textOrNull(string(t.DeadLetter.Kind())), DeadLetterLabel: textOrNull(t.DeadLetter.Label()),
 		DeadLetterReason: textOrNull(t.DeadLetter.Reason), DLQEntryUUID: idOrNull(t.DeadLetter.EntryUUID),
 	}
 	if t.Counts.Total > 0 {

@@ -121,6 +121,12 @@ type mark struct {
 	At       *time.Time
 	Reason   *string
 	Entry    *string
+	Mark     *string
+	Label    *string
+}
+
+func markOf(t apiv1.Task) mark {
+	return mark{t.DeadLettered, t.DeadLetteredAt, t.DeadLetterReason, t.DLQEntryUUID, t.DeadLetterMark, t.DeadLetterLabel}
 }
 
 // marks are those of the tasks that a list has.
@@ -128,7 +134,7 @@ func (h *house) marks(query string) map[string]mark {
 	h.Helper()
 	out := map[string]mark{}
 	for _, t := range want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks"+query, nil).Tasks {
-		out[t.TaskUUID] = mark{t.DeadLettered, t.DeadLetteredAt, t.DeadLetterReason, t.DLQEntryUUID}
+		out[t.TaskUUID] = markOf(t)
 	}
 	return out
 }
@@ -152,7 +158,7 @@ func (h *house) wantMarks(dead, plain string, dies mark) {
 		h.Errorf("dead_lettered=false: %s", diff)
 	}
 	one := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+dead, nil)
-	if diff := cmp.Diff(dies, mark{one.DeadLettered, one.DeadLetteredAt, one.DeadLetterReason, one.DLQEntryUUID}); diff != "" {
+	if diff := cmp.Diff(dies, markOf(one)); diff != "" {
 		h.Errorf("the task itself: %s", diff)
 	}
 }
@@ -167,12 +173,13 @@ func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 			task := h.stuck(h.worker())
 			plain := h.createTask(2).TaskUUID
 			e := want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil)
-			marked := mark{true, &e.DLQTimestamp, &e.DLQReason, &e.DLQEntryUUID}
+			marked := mark{true, &e.DLQTimestamp, &e.DLQReason, &e.DLQEntryUUID, new("under_investigation"), new("Under investigation: max retries exceeded")}
 			if e.DLQReason != "max_retries_exceeded" {
 				t.Errorf("entry %+v", e)
 			}
 			h.wantMarks(task.TaskUUID, plain, marked)
 			h.end(e.DLQEntryUUID, status)
+			marked.Mark, marked.Label = new("permanently_failed"), new("Permanently failed: max retries exceeded")
 			if !stays {
 				marked = mark{}
 			}

@@ -44,7 +44,7 @@ func (p *program) tasksCommand() *cobra.Command {
 			ids(p, l.Tasks, func(t apiv1.Task) string { return t.TaskUUID })
 		} else {
 			list(p, l.Tasks, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "steps", "dead letter", "created"}}, func(t apiv1.Task) []string {
-				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, t.Status, progress(t), or(t.DeadLetterReason, "-"), at(&t.CreatedAt)}
+				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, t.Status, progress(t), deadLetter(t), at(&t.CreatedAt)}
 			})
 		}
 		p.more(l.Pagination)
@@ -56,6 +56,17 @@ func (p *program) tasksCommand() *cobra.Command {
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	pageFlags(c, &q.Page, 20)
 	return c
+}
+
+// deadLetter returns the reason of a task's investigation, with what became of it where
+// that is more than open.
+func deadLetter(t apiv1.Task) string {
+	switch kind := or(t.DeadLetterMark, ""); tasker.MarkKind(kind) {
+	case tasker.MarkPermanentlyFailed, tasker.MarkRecovered:
+		return or(t.DeadLetterReason, "") + " (" + strings.ReplaceAll(kind, "_", " ") + ")"
+	default:
+		return or(t.DeadLetterReason, "-")
+	}
 }
 
 func progress(t apiv1.Task) string { return fmt.Sprintf("%d/%d", t.CompletedSteps, t.TotalSteps) }
@@ -85,7 +96,7 @@ func (p *program) printTask(t apiv1.Task) {
 	)
 	if t.DeadLettered {
 		p.fields("  ",
-			field{"Dead letter", or(t.DeadLetterReason, "") + " since " + at(t.DeadLetteredAt)},
+			field{"Dead letter", deadLetter(t) + " since " + at(t.DeadLetteredAt)},
 			field{"Investigation", or(t.DLQEntryUUID, "")},
 		)
 	}

@@ -92,7 +92,7 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 			}
 			want := []string{"created", "recovered", "stuck_again"}
 			if name == "a step fails" {
-				want = append(want, "step_failed")
+				want = append(want, "step_failed", "raised")
 			}
 			if diff := cmp.Diff(want, h.events(first.UUID)); diff != "" {
 				t.Error(diff)

@@ -312,7 +312,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			h := newHouse(t)
 			e := h.failed()
 			plain := h.create() // is never marked
-			marked := tasker.DeadLetter{DeadLettered: true, At: &e.At, Reason: "max_retries_exceeded", EntryUUID: &e.UUID}
+			marked := tasker.DeadLetter{DeadLettered: true, At: &e.At, Reason: "max_retries_exceeded", EntryUUID: &e.UUID, Status: tasker.EntryPending}
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{e.TaskUUID: marked, plain: {}})
 
 			u := resolution()
@@ -322,6 +322,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			want := tasker.DeadLetter{}
 			if stays {
 				want = marked
+				want.Status = tasker.EntryPermanentlyFailed
 			}
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{e.TaskUUID: want, plain: {}})
 
@@ -331,7 +332,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			next, err := h.dlq.Open(t.Context(), e.TaskUUID, tasker.EntryOpening{Actor: "ann", Reason: "look again"})
 			h.must(err)
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{
-				e.TaskUUID: {DeadLettered: true, At: &next.At, Reason: "manual_dlq", EntryUUID: &next.UUID}, plain: {},
+				e.TaskUUID: {DeadLettered: true, At: &next.At, Reason: "manual_dlq", EntryUUID: &next.UUID, Status: tasker.EntryPending}, plain: {},
 			})
 		})
 	}

@@ -99,7 +99,7 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 		t.StartAt = &start
 	}
 	if s.Rejected {
-		t.DeadLetter = tasker.DeadLetter{DeadLettered: true, At: &c.at, Reason: string(tasker.DependencyCycleDetected)}
+		t.DeadLetter = tasker.DeadLetter{DeadLettered: true, At: &c.at, Reason: string(tasker.DependencyCycleDetected), Status: tasker.EntryPending}
 	}
 	steps := make([]tasker.Step, len(s.Steps))
 	for i, x := range s.Steps {

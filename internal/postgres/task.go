@@ -16,7 +16,8 @@ const taskColumns = `
     coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.start_at, t.created_at, t.updated_at, t.completed_at,
     n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled,
     d.dlq_entry_uuid IS NOT NULL AS dead_lettered, d.dlq_timestamp AS dead_lettered_at,
-    coalesce(d.dlq_reason::text, '') AS dead_letter_reason, d.dlq_entry_uuid`
+    coalesce(d.dlq_reason::text, '') AS dead_letter_reason, d.dlq_entry_uuid,
+    coalesce(d.resolution_status::text, '') AS dead_letter_status, d.recovered_at AS dead_letter_recovered_at`
 
 const taskSources = `
 CROSS JOIN LATERAL (
@@ -32,7 +33,7 @@ CROSS JOIN LATERAL (
     WHERE s.task_uuid = t.task_uuid
 ) n
 LEFT JOIN LATERAL (
-    SELECT q.dlq_entry_uuid, q.dlq_timestamp, q.dlq_reason
+    SELECT q.dlq_entry_uuid, q.dlq_timestamp, q.dlq_reason, q.resolution_status, q.recovered_at
     FROM tasker.tasks_dlq q
     WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed')
     ORDER BY q.dlq_timestamp DESC

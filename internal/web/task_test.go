@@ -68,7 +68,7 @@ func TestTheListOfTasks(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		`title="Permanently failed: max retries exceeded"`, `aria-label="Permanently failed: max retries exceeded"`,
+		`title="Under investigation: max retries exceeded"`, `aria-label="Under investigation: max retries exceeded"`, `class="skull under_investigation"`,
 		"3 of 3 steps", "1 of 3 steps, 1 failed", "0 of 3 steps, 3 cancelled", "0 of 3 steps, 1 under way", `<option value="shop">`,
 	} {
 		if !strings.Contains(r.text, want) {

@@ -178,7 +178,8 @@ func TestATaskShowsItsInvestigation(t *testing.T) {
 	path := pageOf(st.task)
 	r := st.get(path)
 	st.shows(r, http.StatusOK, `href="`+st.page()+`" data-key="o"`, "Open investigation</a> max retries exceeded, since", "card declined by the bank",
-		"; this one needs a human", `title="Permanently failed: max retries exceeded"`, "1 failed attempt")
+		"; this one needs a human", `title="Under investigation: max retries exceeded"`, "1 failed attempt")
+	st.lacks(r, "Permanently failed")
 	if row := st.rowOf(r, st.step); strings.Count(row, path+"/steps/"+st.step.String()+"/") != 3 {
 		t.Errorf("the failed step has not three actions: %s", row)
 	}
@@ -190,7 +191,25 @@ func TestATaskShowsItsInvestigation(t *testing.T) {
 	st.must(err)
 	r = st.get(path)
 	st.shows(r, http.StatusOK, "Last investigation</a>: max retries exceeded, ended as cancelled <time", path+"/investigate")
-	st.lacks(r, "needs a human", "Open investigation</a>", "Permanently failed")
+	st.lacks(r, "needs a human", "Open investigation</a>", "Permanently failed", "Under investigation")
+}
+
+// The badge tells a task that went on by itself, and one that a person wants looked
+// at, from one that cannot progress.
+func TestTheBadgeSaysWhatIs(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t)
+	well := st.create("order", `{}`)
+	_, err := st.dlq.Open(t.Context(), well, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	st.must(err)
+	st.exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1`, st.entry)
+	for _, page := range []string{"/ui/tasks", pageOf(well)} {
+		st.shows(st.get(page), http.StatusOK, `class="skull opened_by_hand"`, `title="Under investigation, opened by hand"`, `<span aria-hidden="true">?</span>`)
+	}
+	for _, page := range []string{"/ui/tasks", pageOf(st.task)} {
+		st.shows(st.get(page), http.StatusOK, `class="skull recovered"`, `title="Recovered, investigation still open: max retries exceeded"`, `<span aria-hidden="true">↻</span>`)
+	}
+	st.lacks(st.get("/ui/tasks"), "Permanently failed", "☠")
 }
 
 func TestATaskThatWasWrittenOff(t *testing.T) {
@@ -199,7 +218,8 @@ func TestATaskThatWasWrittenOff(t *testing.T) {
 	st.writtenOff()
 	path := pageOf(st.task)
 	r := st.get(path)
-	st.shows(r, http.StatusOK, "written off as permanently failed: nothing can be done to its steps any more.", "ended as permanently failed", `class="skull"`)
+	st.shows(r, http.StatusOK, "written off as permanently failed: nothing can be done to its steps any more.", "ended as permanently failed", `class="skull permanently_failed"`,
+		`title="Permanently failed: max retries exceeded"`, `aria-label="Permanently failed: max retries exceeded"`)
 	st.lacks(r, path+"/investigate", path+"/steps/", ">Actions</th>")
 	st.shows(st.get(path+"/investigate"), http.StatusConflict, "The task was written off", st.page())
 	r = st.post(path+"/investigate", "actor=ann", "reason=once more")
