@@ -22,7 +22,7 @@ steps:
 `
 
 // must runs a command that has to succeed and returns what it prints.
-func (h *house) must(t *testing.T, stdin string, args ...string) string {
+func (h *harness) must(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	code, stdout, stderr := runAt(h.url, stdin, args...)
 	if code != cli.ExitOK {
@@ -32,7 +32,7 @@ func (h *house) must(t *testing.T, stdin string, args ...string) string {
 }
 
 // get returns what the API answers, without the client between.
-func (h *house) get(t *testing.T, path string) []byte {
+func (h *harness) get(t *testing.T, path string) []byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, http.NoBody)
 	if err != nil {
@@ -71,7 +71,7 @@ func timeless(t *testing.T, doc []byte) any {
 // What -o json prints is what the API answers, field by field.
 func TestJSONIsTheAnswerOfTheServer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.must(t, oneStep, "template", "register", "-")
 	submit := []string{"task", "submit", "--namespace", "orders", "--name", "one", "--quiet"}
 	task := h.must(t, "", submit...)

@@ -15,7 +15,7 @@ import (
 )
 
 // following runs the command as a process, whose end by Ctrl-C is to be seen.
-func (h *house) following(t *testing.T, args ...string) (cmd *exec.Cmd, lines *bufio.Scanner) {
+func (h *harness) following(t *testing.T, args ...string) (cmd *exec.Cmd, lines *bufio.Scanner) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "tasker-ctl")
 	self, err := os.Executable()
@@ -40,7 +40,7 @@ func (h *house) following(t *testing.T, args ...string) (cmd *exec.Cmd, lines *b
 	return cmd, bufio.NewScanner(out)
 }
 
-func (h *house) investigated(t *testing.T) (entry string) {
+func (h *harness) investigated(t *testing.T) (entry string) {
 	t.Helper()
 	task := h.must(t, "", "task", "submit", "--namespace", "orders", "--name", "one", "--quiet")
 	h.must(t, "", "dlq", "create", task, "--reason", "parcel lost")
@@ -54,7 +54,7 @@ func (h *house) investigated(t *testing.T) (entry string) {
 // Each event is a line, as it happens; Ctrl-C ends it with success.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.must(t, oneStep, "template", "register", "-")
 	first := h.investigated(t)
 	cmd, lines := h.following(t, "dlq", "watch", "--from-beginning")
@@ -80,7 +80,7 @@ func TestFollow(t *testing.T) {
 
 func TestFollowForPrograms(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.must(t, oneStep, "template", "register", "-")
 	entry := h.investigated(t)
 	h.must(t, "", "dlq", "update", entry, "--status", "manually_resolved", "--notes", "found")

@@ -18,10 +18,8 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/api"
-	"tasker.example/tasker/internal/dlq"
-	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
-	"tasker.example/tasker/internal/postgres"
 )
 
 // all runs the tests and then stops their PostgreSQL.
@@ -89,7 +87,7 @@ func TestScriptsWithServer(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			testscript.Run(t, testscript.Params{
 				Files: []string{file},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -104,57 +102,48 @@ func TestScriptsWithServer(t *testing.T) {
 	}
 }
 
-// A house is a server with an engine, and one worker that the script moves.
-type house struct {
-	url    string
-	db     *postgres.DB
-	engine *engine.Engine
+// A harness is a server with an engine, and one worker that the script moves.
+type harness struct {
+	*enginetest.Harness
+	url    string // of the server
 	worker tasker.ID
 }
 
-func newHouse(t *testing.T) *house {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
-	d := pgtest.New(t)
-	d.CheckAtEnd(t)
-	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	e := engine.New(db, engine.Options{})
+	h := &harness{Harness: enginetest.New(t)}
 	stopping, stop := context.WithCancel(t.Context())
 	s := httptest.NewServer(api.New(stopping, api.Options{
-		DB: db, Engine: e, DLQ: dlq.New(db, dlq.Options{}), Version: "9.8.7",
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "9.8.7",
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}))
 	t.Cleanup(s.Close)
 	t.Cleanup(stop)
-	r, err := e.RegisterWorker(t.Context(), tasker.WorkerSpec{
+	r, err := h.Engine.RegisterWorker(t.Context(), tasker.WorkerSpec{
 		Name: "crate-7", Namespaces: []string{"orders"}, Handlers: []string{"check", "charge", "ship"}, Version: "2.0.0", MaxConcurrency: 4,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &house{url: s.URL, db: db, engine: e, worker: r.WorkerUUID}
+	h.Must(err)
+	h.url, h.worker = s.URL, r.WorkerUUID
+	return h
 }
 
 // sink is sink NAME: events are sent there from now on.
-func (h *house) sink(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Check(h.db.OpenSink(context.Background(), args[0]))
+func (h *harness) sink(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(h.DB.OpenSink(context.Background(), args[0]))
 }
 
 // report claims the step of a handler, once it is there, and reports its outcome.
-func (h *house) report(ts *testscript.TestScript, handler string, fill func(*tasker.Outcome, tasker.Assignment)) {
+func (h *harness) report(ts *testscript.TestScript, handler string, fill func(*tasker.Outcome, tasker.Assignment)) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	list, err := h.engine.Claim(ctx, h.worker, 1, 30*time.Second)
+	list, err := h.Engine.Claim(ctx, h.worker, 1, 30*time.Second)
 	ts.Check(err)
 	if len(list) != 1 || list[0].Handler != handler {
 		ts.Fatalf("claimed %+v, want the step of handler %s", list, handler)
 	}
 	o := tasker.Outcome{Lease: list[0].Lease()}
 	fill(&o, list[0])
-	receipt, err := h.engine.Report(ctx, h.worker, []tasker.Outcome{o}, 0)
+	receipt, err := h.Engine.Report(ctx, h.worker, []tasker.Outcome{o}, 0)
 	ts.Check(err)
 	if len(receipt.Accepted) != 1 {
 		ts.Fatalf("the outcome was refused: %+v", receipt.Rejected)
@@ -162,7 +151,7 @@ func (h *house) report(ts *testscript.TestScript, handler string, fill func(*tas
 }
 
 // succeed is succeed HANDLER [RESULT [WHAT-THE-STEP-WAS-GIVEN]].
-func (h *house) succeed(ts *testscript.TestScript, _ bool, args []string) {
+func (h *harness) succeed(ts *testscript.TestScript, _ bool, args []string) {
 	h.report(ts, args[0], func(o *tasker.Outcome, a tasker.Assignment) {
 		o.Success, o.Result = true, json.RawMessage(`{}`)
 		if len(args) > 1 {
@@ -177,7 +166,7 @@ func (h *house) succeed(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // fail is fail HANDLER MESSAGE [retryable]; \e in the message stands for escape.
-func (h *house) fail(ts *testscript.TestScript, _ bool, args []string) {
+func (h *harness) fail(ts *testscript.TestScript, _ bool, args []string) {
 	h.report(ts, args[0], func(o *tasker.Outcome, _ tasker.Assignment) {
 		message := strings.ReplaceAll(args[1], `\e`, "\x1b")
 		o.Failure = &tasker.Failure{Message: message, Type: "gateway", Retryable: len(args) > 2}

@@ -19,9 +19,8 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/emission"
-	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/mqtest"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
@@ -32,89 +31,38 @@ func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(
 
 const patience = 2 * time.Minute
 
-// A house is a database with investigations, and relays that tell of them.
-type house struct {
-	*testing.T
-	db     *postgres.DB
-	url    string
-	engine *engine.Engine
-	dlq    *dlq.Service
+// A harness is a database with investigations, and relays that send their events.
+type harness struct {
+	*enginetest.Harness
 	counts *counts
 }
 
-func newHouse(t *testing.T) *house {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
-	d := pgtest.New(t)
-	d.CheckAtEnd(t)
-	h := &house{T: t, url: d.URL, counts: &counts{failed: map[string]int{}, emitted: map[string]int{}, aside: map[string]int{}}}
-	h.db = h.open()
-	h.engine = engine.New(h.db, engine.Options{})
-	h.dlq = dlq.New(h.db, dlq.Options{})
-	_, _, err := h.engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "only", Version: "1.0.0", Steps: []tasker.StepTemplate{
-		{Name: "only", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
-	}}, "")
-	h.must(err)
+	h := &harness{Harness: enginetest.New(t), counts: &counts{failed: map[string]int{}, emitted: map[string]int{}, aside: map[string]int{}}}
+	h.Template("only", enginetest.Step("only"))
 	return h
 }
 
-func (h *house) open() *postgres.DB {
-	h.Helper()
-	db, err := postgres.Open(h.Context(), h.url, postgres.Options{})
-	h.must(err)
-	h.Cleanup(db.Close)
-	return db
-}
-
-func (h *house) must(err error) {
-	h.Helper()
-	if err != nil {
-		h.Fatal(err)
-	}
-}
-
-func (h *house) exec(sql string, args ...any) {
-	h.Helper()
-	_, err := h.db.Pool().Exec(h.Context(), sql, args...)
-	h.must(err)
-}
-
-func (h *house) count(sql string, args ...any) (n int) {
-	h.Helper()
-	h.must(h.db.Pool().QueryRow(h.Context(), sql, args...).Scan(&n))
-	return n
-}
-
-func (h *house) eventually(what string, is func() bool) {
-	h.Helper()
-	deadline := time.After(patience)
-	for !is() {
-		select {
-		case <-deadline:
-			h.Fatalf("waited in vain until %s", what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
 // investigate opens an investigation of a new task.
-func (h *house) investigate() tasker.Entry {
+func (h *harness) investigate() tasker.Entry {
 	h.Helper()
-	created, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "only"}})
-	h.must(err)
-	e, err := h.dlq.Open(h.Context(), created[0].TaskUUID, tasker.EntryOpening{Actor: "op", Reason: "look"})
-	h.must(err)
+	created, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "only"}})
+	h.Must(err)
+	e, err := h.DLQ.Open(h.Context(), created[0].TaskUUID, tasker.EntryOpening{Actor: "op", Reason: "look"})
+	h.Must(err)
 	return e
 }
 
 // note changes an investigation, which is another event.
-func (h *house) note(e tasker.Entry, text string) {
+func (h *harness) note(e tasker.Entry, text string) {
 	h.Helper()
-	_, _, err := h.dlq.Update(h.Context(), e.UUID, tasker.EntryUpdate{Notes: &text, Actor: "op"})
-	h.must(err)
+	_, _, err := h.DLQ.Update(h.Context(), e.UUID, tasker.EntryUpdate{Notes: &text, Actor: "op"})
+	h.Must(err)
 }
 
 // relay runs a relay until it is stopped or the test has ended.
-func (h *house) relay(db *postgres.DB, change func(*emission.Options), sinks ...sink.Sink) (stop func()) {
+func (h *harness) relay(db *postgres.DB, change func(*emission.Options), sinks ...sink.Sink) (stop func()) {
 	h.Helper()
 	o := emission.Options{DB: db, Sinks: sinks, Retry: emission.Retry{Attempts: 1, Delay: time.Millisecond}, LookEvery: 10 * time.Millisecond, Counts: h.counts}
 	if change != nil {
@@ -134,9 +82,9 @@ func (h *house) relay(db *postgres.DB, change func(*emission.Options), sinks ...
 }
 
 // hurry lets all rests be over.
-func (h *house) hurry() {
+func (h *harness) hurry() {
 	h.Helper()
-	h.exec(`
+	h.Exec(`
 		WITH waiting AS (
 			SELECT sink, position FROM tasker.emissions
 			WHERE state = 'pending' AND next_attempt_at > now()
@@ -144,13 +92,13 @@ func (h *house) hurry() {
 			FOR NO KEY UPDATE SKIP LOCKED
 		)
 		UPDATE tasker.emissions e SET next_attempt_at = now() FROM waiting w WHERE e.sink = w.sink AND e.position = w.position`)
-	h.exec(`UPDATE tasker.emission_sinks SET next_try_at = NULL`)
+	h.Exec(`UPDATE tasker.emission_sinks SET next_try_at = NULL`)
 }
 
-func (h *house) states(sinkName string) string {
+func (h *harness) states(sinkName string) string {
 	h.Helper()
 	var s string
-	h.must(h.db.Pool().QueryRow(h.Context(),
+	h.Must(h.DB.Pool().QueryRow(h.Context(),
 		`SELECT coalesce(string_agg(n || ' ' || state, ', ' ORDER BY state), '') FROM (SELECT state, count(*) AS n FROM tasker.emissions WHERE sink = $1 GROUP BY state) x`, sinkName).Scan(&s))
 	return s
 }
@@ -260,10 +208,10 @@ func (r *receiver) says(status int) {
 	})
 }
 
-func (h *house) webhook(url string) sink.Sink {
+func (h *harness) webhook(url string) sink.Sink {
 	h.Helper()
 	s, err := sink.NewWebhook(sink.WebhookOptions{URL: url, Secret: "s", Timeout: 2 * time.Second, AllowPrivate: true, Source: "tasker"})
-	h.must(err)
+	h.Must(err)
 	return s
 }
 
@@ -291,7 +239,7 @@ const created, webhookCreated = "dlq.entry.created", "webhook dlq.entry.created"
 // The second attempt succeeds, and nothing is counted.
 func TestASecondAttemptSucceeds(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	var tries atomic.Int64
 	r.answer.Store(func(w http.ResponseWriter, _ received) bool {
 		if tries.Add(1) == 1 {
@@ -300,13 +248,13 @@ func TestASecondAttemptSucceeds(t *testing.T) {
 		}
 		return false
 	})
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("it is received", func() bool { return len(r.all()) == 1 })
-	h.eventually("that is noted", func() bool { return h.states("webhook") == "1 published" })
-	if n := h.count(`SELECT attempts FROM tasker.emissions`); n != 2 || h.counts.of(h.counts.failed, webhookCreated) != 0 ||
-		h.counts.of(h.counts.emitted, webhookCreated) != 1 || h.count(`SELECT count(*) FROM tasker.audit_events`) != 0 {
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("it is received", func() bool { return len(r.all()) == 1 })
+	h.Eventually("that is noted", func() bool { return h.states("webhook") == "1 published" })
+	if n := h.Count(`SELECT attempts FROM tasker.emissions`); n != 2 || h.counts.of(h.counts.failed, webhookCreated) != 0 ||
+		h.counts.of(h.counts.emitted, webhookCreated) != 1 || h.Count(`SELECT count(*) FROM tasker.audit_events`) != 0 {
 		t.Errorf("%d attempts, counted %+v", n, h.counts)
 	}
 }
@@ -314,24 +262,24 @@ func TestASecondAttemptSucceeds(t *testing.T) {
 // A permanent failure counts once, and the entry is stored all the same.
 func TestAFailureCountsOnceAndLosesNothing(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	r.says(http.StatusServiceUnavailable)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	e := h.investigate()
-	h.exec(`UPDATE tasker.emission_sinks SET created_at = created_at`)
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
-	h.eventually("that is noted", func() bool {
-		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL AND next_try_at > now()`) == 1
+	h.Exec(`UPDATE tasker.emission_sinks SET created_at = created_at`)
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
+	h.Eventually("that is noted", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL AND next_try_at > now()`) == 1
 	})
 	if n := r.attempts(); n != 2 {
 		t.Errorf("%d attempts, want the first and one more", n)
 	}
-	if got, err := h.db.Entry(t.Context(), e.UUID); err != nil || got.ResolutionStatus != tasker.EntryPending {
+	if got, err := h.DB.Entry(t.Context(), e.UUID); err != nil || got.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("the entry is %+v, %v", got, err)
 	}
-	list, _, err := h.db.AuditEvents(t.Context(), "dlq.emit_failed", 0, 10)
-	h.must(err)
+	list, _, err := h.DB.AuditEvents(t.Context(), "dlq.emit_failed", 0, 10)
+	h.Must(err)
 	var data struct {
 		Topic, Sink, Error string
 		Attempts           int
@@ -342,22 +290,22 @@ func TestAFailureCountsOnceAndLosesNothing(t *testing.T) {
 	}
 	r.says(http.StatusOK)
 	h.hurry()
-	h.eventually("it is received", func() bool { return len(r.all()) == 1 })
-	h.eventually("the sink is well", func() bool {
-		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NULL AND last_success_at IS NOT NULL`) == 1
+	h.Eventually("it is received", func() bool { return len(r.all()) == 1 })
+	h.Eventually("the sink is well", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NULL AND last_success_at IS NOT NULL`) == 1
 	})
 }
 
 func TestATopicHasAttemptsOfItsOwn(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	r.says(http.StatusInternalServerError)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
-	h.relay(h.db, func(o *emission.Options) {
+	h.relay(h.DB, func(o *emission.Options) {
 		o.Topics = map[string]emission.Retry{created: {Attempts: 4, Delay: time.Millisecond}}
 	}, h.webhook(r.URL))
-	h.eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
+	h.Eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
 	if n := r.attempts(); n != 5 {
 		t.Errorf("%d attempts, want 5", n)
 	}
@@ -365,19 +313,19 @@ func TestATopicHasAttemptsOfItsOwn(t *testing.T) {
 
 func TestASinkThatIsDownHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	away := mqtest.Proxy(t, mqtest.URL(t))
 	away.Cut()
 	bus, err := sink.NewRabbit(sink.RabbitOptions{URL: away.URL, Exchange: mqtest.Name(t), Source: "tasker"})
-	h.must(err)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
-	h.must(h.db.OpenSink(t.Context(), "rabbitmq"))
+	h.Must(err)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "rabbitmq"))
 	for range 20 {
 		h.investigate()
 	}
-	h.relay(h.db, nil, h.webhook(r.URL), bus)
-	h.eventually("the receiver has all", func() bool { return h.states("webhook") == "20 published" })
-	h.eventually("the bus has failed", func() bool { return h.counts.of(h.counts.failed, "rabbitmq "+created) > 0 })
+	h.relay(h.DB, nil, h.webhook(r.URL), bus)
+	h.Eventually("the receiver has all", func() bool { return h.states("webhook") == "20 published" })
+	h.Eventually("the bus has failed", func() bool { return h.counts.of(h.counts.failed, "rabbitmq "+created) > 0 })
 	if s := h.states("rabbitmq"); s != "20 pending" {
 		t.Errorf("the bus has %s", s)
 	}
@@ -385,7 +333,7 @@ func TestASinkThatIsDownHoldsUpNoOther(t *testing.T) {
 
 func TestOrderIsKeptOverFailures(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	var n atomic.Int64
 	r.answer.Store(func(w http.ResponseWriter, _ received) bool { // every third fails, and its repetition may
 		if n.Add(1)%3 == 0 {
@@ -394,15 +342,15 @@ func TestOrderIsKeptOverFailures(t *testing.T) {
 		}
 		return false
 	})
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
-	h.relay(h.db, func(o *emission.Options) { o.Retry.Attempts = 0 }, h.webhook(r.URL))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	h.relay(h.DB, func(o *emission.Options) { o.Retry.Attempts = 0 }, h.webhook(r.URL))
 	for range 15 {
 		e := h.investigate()
 		for i := range 4 {
 			h.note(e, fmt.Sprint("note ", i))
 		}
 	}
-	h.eventually("all are published", func() bool {
+	h.Eventually("all are published", func() bool {
 		h.hurry()
 		return h.states("webhook") == "75 published"
 	})
@@ -411,8 +359,8 @@ func TestOrderIsKeptOverFailures(t *testing.T) {
 
 func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	poison := h.investigate()
 	r.answer.Store(func(w http.ResponseWriter, e received) bool {
 		if e.TaskUUID == poison.TaskUUID.String() && e.Type == "tasker."+created {
@@ -425,56 +373,56 @@ func TestAnEventThatIsRefusedIsSetAsideAndBlocksNoOther(t *testing.T) {
 	for range 5 {
 		h.investigate()
 	}
-	h.relay(h.db, func(o *emission.Options) { o.Refusals = 3 }, h.webhook(r.URL))
-	h.eventually("it is set aside and all others are published", func() bool {
+	h.relay(h.DB, func(o *emission.Options) { o.Refusals = 3 }, h.webhook(r.URL))
+	h.Eventually("it is set aside and all others are published", func() bool {
 		h.hurry()
 		return h.states("webhook") == "6 published, 1 set_aside"
 	})
 	if n := h.counts.of(h.counts.aside, webhookCreated); n != 1 {
 		t.Errorf("%d set aside", n)
 	}
-	if n := h.count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.event_set_aside'`); n != 1 {
+	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.event_set_aside'`); n != 1 {
 		t.Errorf("%d rows of the audit log say so", n)
 	}
-	if n := h.count(`SELECT attempts FROM tasker.emissions WHERE state = 'set_aside'`); n != 3 {
+	if n := h.Count(`SELECT attempts FROM tasker.emissions WHERE state = 'set_aside'`); n != 3 {
 		t.Errorf("it was sent %d times, want once for each refusal", n)
 	}
 	r.says(http.StatusOK)
-	position := int64(h.count(`SELECT position FROM tasker.emissions WHERE state = 'set_aside'`))
-	again, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{From: position, To: position}, By: postgres.Operator{Actor: "op", Reason: "fixed"}}, 10)
+	position := int64(h.Count(`SELECT position FROM tasker.emissions WHERE state = 'set_aside'`))
+	again, err := h.DB.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{From: position, To: position}, By: postgres.Operator{Actor: "op", Reason: "fixed"}}, 10)
 	if err != nil || again != 1 {
 		t.Fatalf("%d sent again, %v", again, err)
 	}
-	h.eventually("it is published", func() bool { return h.states("webhook") == "7 published" })
+	h.Eventually("it is published", func() bool { return h.states("webhook") == "7 published" })
 }
 
 // An hour of attempts of a receiver that answers 500: nothing is set aside, and what
 // is tried meanwhile is bounded.
 func TestAReceiverThatIsBrokenForAnHour(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	r.says(http.StatusInternalServerError)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	for range 50 {
 		h.investigate()
 	}
-	h.relay(h.db, nil, h.webhook(r.URL))
+	h.relay(h.DB, nil, h.webhook(r.URL))
 	for range 60 { // a rest of a minute each, made to have passed
 		before := r.attempts()
 		h.hurry()
-		h.eventually("it was tried", func() bool { return r.attempts() > before })
-		h.eventually("that is noted", func() bool {
-			return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE next_try_at > now()`) == 1
+		h.Eventually("it was tried", func() bool { return r.attempts() > before })
+		h.Eventually("that is noted", func() bool {
+			return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE next_try_at > now()`) == 1
 		})
 	}
 	if s := h.states("webhook"); s != "50 pending" {
 		t.Errorf("the emissions are %s", s)
 	}
-	if n := h.count(`SELECT max(extract(epoch FROM next_attempt_at - last_attempt_at))::int FROM tasker.emissions WHERE attempts > 0`); n > 80 {
+	if n := h.Count(`SELECT max(extract(epoch FROM next_attempt_at - last_attempt_at))::int FROM tasker.emissions WHERE attempts > 0`); n > 80 {
 		t.Errorf("an event rests for %d s", n)
 	}
 	r.says(http.StatusOK)
-	h.eventually("all are received", func() bool {
+	h.Eventually("all are received", func() bool {
 		h.hurry()
 		return h.states("webhook") == "50 published"
 	})
@@ -482,17 +430,17 @@ func TestAReceiverThatIsBrokenForAnHour(t *testing.T) {
 
 func TestAReceiverThatAsksToBeLeftAlone(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	r.answer.Store(func(w http.ResponseWriter, _ received) bool {
 		w.Header().Set("Retry-After", "1800")
 		w.WriteHeader(http.StatusTooManyRequests)
 		return true
 	})
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("that is noted", func() bool {
-		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE next_try_at > now() + interval '29 minutes'`) == 1
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("that is noted", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE next_try_at > now() + interval '29 minutes'`) == 1
 	})
 	if n := r.attempts(); n != 1 {
 		t.Errorf("%d attempts, want no second one", n)
@@ -503,70 +451,70 @@ func TestAReceiverThatAsksToBeLeftAlone(t *testing.T) {
 // another.
 func TestNoEventIsMissedWhenTransactionsEndOutOfOrder(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
-	h.relay(h.db, nil, h.webhook(r.URL))
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	h.relay(h.DB, nil, h.webhook(r.URL))
 	late := h.investigate()
-	h.eventually("the first is received", func() bool { return len(r.all()) == 1 })
-	tx, err := h.db.Pool().Begin(t.Context())
-	h.must(err)
+	h.Eventually("the first is received", func() bool { return len(r.all()) == 1 })
+	tx, err := h.DB.Pool().Begin(t.Context())
+	h.Must(err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
 		VALUES ($1, 'updated', 'op', 'pending', 'pending', 'held back')`, late.UUID)
-	h.must(err)
+	h.Must(err)
 	for range 10 {
 		h.investigate() // written after, committed before
 	}
-	h.eventually("the later ones are taken", func() bool { return h.states("webhook") == "11 published" })
-	h.must(tx.Commit(t.Context()))
-	h.eventually("all are received", func() bool { return h.states("webhook") == "12 published" })
+	h.Eventually("the later ones are taken", func() bool { return h.states("webhook") == "11 published" })
+	h.Must(tx.Commit(t.Context()))
+	h.Eventually("all are received", func() bool { return h.states("webhook") == "12 published" })
 	inOrder(t, r.all())
 }
 
 func TestOneServerAtATimeSends(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
-	first := h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("one sends", func() bool {
-		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE holder IS NOT NULL`) == 1
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	first := h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("one sends", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE holder IS NOT NULL`) == 1
 	})
-	h.relay(h.open(), nil, h.webhook(r.URL))
+	h.relay(enginetest.Open(t, h.URL, postgres.Options{}), nil, h.webhook(r.URL))
 	for range 20 {
 		h.investigate()
 	}
-	h.eventually("all are published", func() bool { return h.states("webhook") == "20 published" })
+	h.Eventually("all are published", func() bool { return h.states("webhook") == "20 published" })
 	if n := len(r.all()); n != 20 {
 		t.Errorf("%d received, want each once", n)
 	}
 	first()
 	h.investigate()
-	h.eventually("the other goes on", func() bool { return h.states("webhook") == "21 published" })
+	h.Eventually("the other goes on", func() bool { return h.states("webhook") == "21 published" })
 }
 
 func TestASinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	h.investigate()
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	after := h.investigate()
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("one is received", func() bool { return len(r.all()) >= 1 })
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("one is received", func() bool { return len(r.all()) >= 1 })
 	if got := r.all()[0]; got.TaskUUID != after.TaskUUID.String() {
 		t.Errorf("received %+v", got)
 	}
-	n, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "catch up"}}, 100)
+	n, err := h.DB.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "catch up"}}, 100)
 	if err != nil || n != 2 {
 		t.Errorf("%d sent again, %v", n, err)
 	}
-	h.eventually("all are received", func() bool { return len(r.tasks()) == 2 && r.tasks()[after.TaskUUID.String()] >= 2 })
+	h.Eventually("all are received", func() bool { return len(r.tasks()) == 2 && r.tasks()[after.TaskUUID.String()] >= 2 })
 }
 
 // An event that is asked for again while it is being sent is sent once more: the
 // receiver may be about to lose what it is getting.
 func TestAnEventIsAskedForWhileItIsSent(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	asked := make(chan struct{})
 	r.answer.Store(func(http.ResponseWriter, received) bool {
 		if r.attempts() == 1 {
@@ -574,40 +522,40 @@ func TestAnEventIsAskedForWhileItIsSent(t *testing.T) {
 		}
 		return false
 	})
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("it is being sent", func() bool { return r.attempts() == 1 })
-	n, err := h.db.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "lost"}}, 100)
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("it is being sent", func() bool { return r.attempts() == 1 })
+	n, err := h.DB.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{To: 1 << 62}, By: postgres.Operator{Actor: "op", Reason: "lost"}}, 100)
 	close(asked)
 	if err != nil || n != 1 {
 		t.Fatalf("%d sent again, %v", n, err)
 	}
-	h.eventually("it is received twice", func() bool { return len(r.all()) == 2 && h.states("webhook") == "1 published" })
+	h.Eventually("it is received twice", func() bool { return len(r.all()) == 2 && h.states("webhook") == "1 published" })
 }
 
 func TestEventsReachTheBus(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	exchange := mqtest.Name(t)
 	bus, err := sink.NewRabbit(sink.RabbitOptions{URL: mqtest.URL(t), Exchange: exchange, Source: "tasker"})
-	h.must(err)
-	h.must(h.db.OpenSink(t.Context(), "rabbitmq"))
-	h.relay(h.db, nil, bus)
+	h.Must(err)
+	h.Must(h.DB.OpenSink(t.Context(), "rabbitmq"))
+	h.relay(h.DB, nil, bus)
 	e := h.investigate()
-	h.eventually("nobody listens, so it waits", func() bool {
-		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE last_error LIKE '%no queue is bound%'`) == 1
+	h.Eventually("nobody listens, so it waits", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE last_error LIKE '%no queue is bound%'`) == 1
 	})
 	conn, err := amqp091.Dial(mqtest.URL(t))
-	h.must(err)
+	h.Must(err)
 	defer func() { _ = conn.Close() }()
 	c, err := conn.Channel()
-	h.must(err)
+	h.Must(err)
 	q, err := c.QueueDeclare("", false, true, true, false, nil)
-	h.must(err)
-	h.must(c.QueueBind(q.Name, "dlq.entry.*", exchange, false, nil))
+	h.Must(err)
+	h.Must(c.QueueBind(q.Name, "dlq.entry.*", exchange, false, nil))
 	messages, err := c.Consume(q.Name, "", true, true, false, false, nil)
-	h.must(err)
+	h.Must(err)
 	h.note(e, "second")
 	h.hurry()
 	for _, want := range []string{created, "dlq.entry.updated"} {
@@ -620,22 +568,22 @@ func TestEventsReachTheBus(t *testing.T) {
 			t.Fatalf("waited in vain for %s", want)
 		}
 	}
-	h.eventually("they are published", func() bool { return h.states("rabbitmq") == "2 published" })
+	h.Eventually("they are published", func() bool { return h.states("rabbitmq") == "2 published" })
 }
 
 // Three transactions: the third writes of a task first, then the first one does,
 // while the second stays open. The order is that of the writing.
 func TestNoEventOvertakesAnotherOfItsTask(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	e := h.investigate()
 	begin := func() pgx.Tx {
 		t.Helper()
-		tx, err := h.db.Pool().Begin(t.Context())
-		h.must(err)
+		tx, err := h.DB.Pool().Begin(t.Context())
+		h.Must(err)
 		_, err = tx.Exec(t.Context(), `SELECT pg_current_xact_id()`)
-		h.must(err)
+		h.Must(err)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 		return tx
 	}
@@ -643,16 +591,16 @@ func TestNoEventOvertakesAnotherOfItsTask(t *testing.T) {
 		t.Helper()
 		_, err := tx.Exec(t.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
 			VALUES ($1, 'updated', 'op', 'pending', 'pending', $2)`, e.UUID, notes)
-		h.must(err)
-		h.must(tx.Commit(t.Context()))
+		h.Must(err)
+		h.Must(tx.Commit(t.Context()))
 	}
 	first, second, third := begin(), begin(), begin()
 	write(third, "one")
 	write(first, "two")
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("what is committed is published", func() bool { return h.states("webhook") == "3 published" })
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("what is committed is published", func() bool { return h.states("webhook") == "3 published" })
 	write(second, "three")
-	h.eventually("all are published", func() bool { return h.states("webhook") == "4 published" })
+	h.Eventually("all are published", func() bool { return h.states("webhook") == "4 published" })
 	inOrder(t, r.all())
 }
 
@@ -660,16 +608,16 @@ func TestNoEventOvertakesAnotherOfItsTask(t *testing.T) {
 // far in its future.
 func TestEventsOfARestoredDatabaseAreSent(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	h.openTransaction()
 	h.investigate() // before the sink is opened: it is not told of this one
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.restore()
 	missed := h.investigate()
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("the event from before the restart is received", func() bool { return r.tasks()[missed.TaskUUID.String()] > 0 })
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("the event from before the restart is received", func() bool { return r.tasks()[missed.TaskUUID.String()] > 0 })
 	later := h.investigate()
-	h.eventually("the event from after the restart is received", func() bool { return r.tasks()[later.TaskUUID.String()] > 0 })
+	h.Eventually("the event from after the restart is received", func() bool { return r.tasks()[later.TaskUUID.String()] > 0 })
 	if got := r.tasks(); len(got) != 2 {
 		t.Errorf("received events of %d tasks, want those of the two investigated since the sink was opened: %v", len(got), got)
 	}
@@ -679,28 +627,28 @@ func TestEventsOfARestoredDatabaseAreSent(t *testing.T) {
 // sinks until the next restart.
 func TestADatabaseIsRestoredUnderARunningServer(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("the sink is opened", func() bool { return h.count(`SELECT count(*) FROM tasker.emission_sinks`) == 1 })
+	h, r := newHarness(t), newReceiver(t)
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("the sink is opened", func() bool { return h.Count(`SELECT count(*) FROM tasker.emission_sinks`) == 1 })
 	before := h.investigate()
-	h.eventually("an event is received", func() bool { return r.tasks()[before.TaskUUID.String()] > 0 })
+	h.Eventually("an event is received", func() bool { return r.tasks()[before.TaskUUID.String()] > 0 })
 	h.restore()
 	after := h.investigate()
-	h.eventually("an event of the restored database is received", func() bool { return r.tasks()[after.TaskUUID.String()] > 0 })
+	h.Eventually("an event of the restored database is received", func() bool { return r.tasks()[after.TaskUUID.String()] > 0 })
 }
 
 // A transaction that stays open, in whatever database of the server, does not make
 // a new sink receive events that are older than it, and does not hold newer ones back.
 func TestANewSinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	h.openTransaction()
 	h.investigate()
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
-	h.relay(h.db, nil, h.webhook(r.URL))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	h.relay(h.DB, nil, h.webhook(r.URL))
 	for range 3 {
 		e := h.investigate()
-		h.eventually("a newer event is received", func() bool { return r.tasks()[e.TaskUUID.String()] > 0 })
+		h.Eventually("a newer event is received", func() bool { return r.tasks()[e.TaskUUID.String()] > 0 })
 	}
 	if got := r.tasks(); len(got) != 3 {
 		t.Errorf("received events of %d tasks, want those of the three investigated since the sink was opened: %v", len(got), got)
@@ -709,27 +657,27 @@ func TestANewSinkIsToldOfWhatHappensFromThenOn(t *testing.T) {
 
 // openTransaction holds a transaction open, in another database of the same server,
 // until the test has ended.
-func (h *house) openTransaction() {
+func (h *harness) openTransaction() {
 	h.Helper()
 	conn, err := pgx.Connect(h.Context(), pgtest.New(h.T).URL)
-	h.must(err)
-	h.Cleanup(func() { h.must(conn.Close(context.WithoutCancel(h.Context()))) })
+	h.Must(err)
+	h.Cleanup(func() { h.Must(conn.Close(context.WithoutCancel(h.Context()))) })
 	_, err = conn.Exec(h.Context(), `BEGIN; SELECT pg_current_xact_id()`)
-	h.must(err)
+	h.Must(err)
 }
 
 // restore leaves the database as a restore from a dump does, whose transactions are
 // in the future of the server that it was restored to.
-func (h *house) restore() {
+func (h *harness) restore() {
 	h.Helper()
-	h.exec(`UPDATE tasker.emission_sinks SET taken_before = '999999999999', opened_in = '999999999999:999999999999:'`)
+	h.Exec(`UPDATE tasker.emission_sinks SET taken_before = '999999999999', opened_in = '999999999999:999999999999:'`)
 }
 
 // Events that the receiver cannot cope with do not keep it from others.
 func TestOldEventsThatFailDoNotKeepOthersBack(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	poison := map[string]bool{}
 	for range 40 {
 		poison[h.investigate().TaskUUID.String()] = true
@@ -743,21 +691,21 @@ func TestOldEventsThatFailDoNotKeepOthersBack(t *testing.T) {
 	for range 10 {
 		h.investigate()
 	}
-	h.relay(h.db, nil, h.webhook(r.URL))
-	h.eventually("all others are published", func() bool { return h.states("webhook") == "40 pending, 10 published" })
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("all others are published", func() bool { return h.states("webhook") == "40 pending, 10 published" })
 }
 
 func TestAServerThatEndsLeavesASinkAsItIs(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
+	h, r := newHarness(t), newReceiver(t)
 	r.says(http.StatusServiceUnavailable)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
-	stop := h.relay(h.db, nil, h.webhook(r.URL))
+	stop := h.relay(h.DB, nil, h.webhook(r.URL))
 	failing := func() bool {
-		return h.count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL AND last_error IS NOT NULL`) == 1
+		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL AND last_error IS NOT NULL`) == 1
 	}
-	h.eventually("that is noted", failing)
+	h.Eventually("that is noted", failing)
 	stop()
 	if !failing() {
 		t.Error("the sink looks well although nobody has tried it")
@@ -767,19 +715,19 @@ func TestAServerThatEndsLeavesASinkAsItIs(t *testing.T) {
 // The rate holds over batches and is not saved up.
 func TestTheRateIsKept(t *testing.T) {
 	t.Parallel()
-	h, r := newHouse(t), newReceiver(t)
-	h.must(h.db.OpenSink(t.Context(), "webhook"))
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	for range 30 {
 		h.investigate()
 	}
 	var at atomic.Int64 // a clock that stands still until it is moved
 	at.Store(time.Now().UnixNano())
-	h.relay(h.db, func(o *emission.Options) {
+	h.relay(h.DB, func(o *emission.Options) {
 		o.PerSecond, o.Now = 10, func() time.Time { return time.Unix(0, at.Load()) }
 	}, h.webhook(r.URL))
 	for most := 20; most <= 30; most += 10 { // the first second's worth is saved up
-		h.eventually("that much is sent", func() bool { return len(r.all()) == most })
-		h.eventually("that is noted", func() bool { return strings.Contains(h.states("webhook"), fmt.Sprint(most, " published")) })
+		h.Eventually("that much is sent", func() bool { return len(r.all()) == most })
+		h.Eventually("that is noted", func() bool { return strings.Contains(h.states("webhook"), fmt.Sprint(most, " published")) })
 		if n := len(r.all()); n != most {
 			t.Errorf("%d sent, want %d", n, most)
 		}

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A house is a database with some investigations.
-type house struct {
+// A harness is a database with some investigations.
+type harness struct {
 	*testing.T
 	db      *postgres.DB
 	pool    *pgxpool.Pool
@@ -41,7 +41,7 @@ FROM tasker.task_templates, generate_series(1, 6) n;
 INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, namespace, task_name, case_key)
 SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', namespace, name, template_uuid FROM tasker.tasks;`
 
-func newHouse(t *testing.T) *house {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
 	d := pgtest.New(t)
 	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
@@ -49,7 +49,7 @@ func newHouse(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	h := &house{T: t, db: db, pool: d.Pool(t)}
+	h := &harness{T: t, db: db, pool: d.Pool(t)}
 	if _, err := h.pool.Exec(t.Context(), someEntries, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ type execer interface {
 }
 
 // tell writes an event and returns its position.
-func (h *house) tell(x execer, e entry) (position int64) {
+func (h *harness) tell(x execer, e entry) (position int64) {
 	h.Helper()
 	err := x.QueryRow(h.Context(), `INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data)
 		VALUES ('dlq.entry.updated', $1, $2, '{}') RETURNING position`, e.Task, e.Entry).Scan(&position)
@@ -79,7 +79,7 @@ func (h *house) tell(x execer, e entry) (position int64) {
 }
 
 // begin starts a transaction that has its id.
-func (h *house) begin() pgx.Tx {
+func (h *harness) begin() pgx.Tx {
 	h.Helper()
 	tx, err := h.pool.Begin(h.Context())
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *house) begin() pgx.Tx {
 	return tx
 }
 
-func (h *house) commit(tx pgx.Tx) {
+func (h *harness) commit(tx pgx.Tx) {
 	h.Helper()
 	if err := tx.Commit(h.Context()); err != nil {
 		h.Fatal(err)
@@ -99,7 +99,7 @@ func (h *house) commit(tx pgx.Tx) {
 }
 
 // all returns the positions of all events.
-func (h *house) all() []int64 {
+func (h *harness) all() []int64 {
 	h.Helper()
 	rows, err := h.pool.Query(h.Context(), `SELECT position FROM tasker.outbox ORDER BY position`)
 	if err != nil {
@@ -112,12 +112,12 @@ func (h *house) all() []int64 {
 	return list
 }
 
-func (h *house) feed(o Options) *Feed {
+func (h *harness) feed(o Options) *Feed {
 	o.Every = 5 * time.Millisecond
 	return New(h.db, o)
 }
 
-func (h *house) read(f *Feed, after Point) *Reader {
+func (h *harness) read(f *Feed, after Point) *Reader {
 	h.Helper()
 	r, err := f.Read(h.Context(), after, "here")
 	if err != nil {
@@ -127,7 +127,7 @@ func (h *house) read(f *Feed, after Point) *Reader {
 }
 
 // next returns positions until there are n of them.
-func (h *house) next(r *Reader, n int) (positions []int64) {
+func (h *harness) next(r *Reader, n int) (positions []int64) {
 	h.Helper()
 	for len(positions) < n {
 		list, err := r.Next(h.Context(), time.Minute)
@@ -142,7 +142,7 @@ func (h *house) next(r *Reader, n int) (positions []int64) {
 }
 
 // settle has a reader catch up, and join the poller.
-func (h *house) settle(r *Reader) {
+func (h *harness) settle(r *Reader) {
 	h.Helper()
 	if list, err := r.Next(h.Context(), 0); err != nil || len(list) > 0 {
 		h.Fatalf("read %v and %v, want nothing", list, err)
@@ -179,7 +179,7 @@ func TestPoints(t *testing.T) {
 // nothing is passed over when it ends.
 func TestEventsWaitForTheTransactionsBeforeThem(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	f := h.feed(Options{})
 	before := h.tell(h.pool, h.entries[0])
 	r := h.read(f, Point{})
@@ -204,7 +204,7 @@ func TestEventsWaitForTheTransactionsBeforeThem(t *testing.T) {
 // where another server divides the events otherwise.
 func TestAReaderResumesAnywhere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	a, b := h.feed(Options{Page: 2}), h.feed(Options{Page: 3})
 	live := h.read(a, Point{})
 	defer live.Close()
@@ -251,7 +251,7 @@ func TestAReaderResumesAnywhere(t *testing.T) {
 
 // follow reads until it has seen the position last, and goes from server to server
 // every few events. It returns what it was given, in order.
-func (h *house) follow(feeds []*Feed, seed uint64, done <-chan struct{}, total func() int) []Event {
+func (h *harness) follow(feeds []*Feed, seed uint64, done <-chan struct{}, total func() int) []Event {
 	dice := rand.New(rand.NewPCG(seed, 1))
 	var got []Event
 	var p Point
@@ -298,7 +298,7 @@ func (h *house) follow(feeds []*Feed, seed uint64, done <-chan struct{}, total f
 // those of a task in their order.
 func TestNoEventIsLostOrRepeated(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	feeds := []*Feed{h.feed(Options{Page: 3}), h.feed(Options{Page: 7}), h.feed(Options{})}
 	const writers, rounds, readers = 8, 40, 6
 	done := make(chan struct{})
@@ -342,7 +342,7 @@ func TestNoEventIsLostOrRepeated(t *testing.T) {
 
 // write makes transactions that hold their ids for a while before and after they
 // write. The events of a task are written under its lock, as the engine does.
-func (h *house) write(seed uint64, rounds int) {
+func (h *harness) write(seed uint64, rounds int) {
 	dice := rand.New(rand.NewPCG(seed, 2))
 	for range rounds {
 		tx, err := h.pool.Begin(h.Context())
@@ -378,7 +378,7 @@ func (h *house) write(seed uint64, rounds int) {
 
 func TestASlowReaderIsDroppedAndResumes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	f := h.feed(Options{Page: 1, Buffer: 2, Patience: 500 * time.Millisecond})
 	slow, quick := h.read(f, Point{}), h.read(f, Point{})
 	defer quick.Close()
@@ -415,7 +415,7 @@ func TestASlowReaderIsDroppedAndResumes(t *testing.T) {
 // From now on: what is over is not told, what is under way is.
 func TestFromNowOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	f := h.feed(Options{})
 	over := h.tell(h.pool, h.entries[0])
 	all := h.read(f, Point{})
@@ -437,7 +437,7 @@ func TestFromNowOn(t *testing.T) {
 // between the two is still open.
 func TestEventsOfATaskAreNotDivided(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.read(h.feed(Options{}), Point{})
 	defer r.Close()
 	h.settle(r)
@@ -455,7 +455,7 @@ func TestEventsOfATaskAreNotDivided(t *testing.T) {
 
 func TestThereAreNotTooManyReaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	f := h.feed(Options{Most: 2, MostOf: 2})
 	a, b := h.read(f, Point{}), h.read(f, Point{})
 	defer b.Close()
@@ -469,7 +469,7 @@ func TestThereAreNotTooManyReaders(t *testing.T) {
 // One address cannot take the places of all.
 func TestAnAddressHasItsShare(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	f := h.feed(Options{Most: 4})
 	var first *Reader
 	for range 2 {
@@ -494,7 +494,7 @@ func TestAnAddressHasItsShare(t *testing.T) {
 
 func TestAPointOfAnotherDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, p := range []Point{{From: 5, Before: 1 << 60}, {From: 1, Before: 2, Database: "0123456789ab"}} {
 		if _, err := h.feed(Options{}).Read(t.Context(), p, "here"); tasker.CodeOf(err) != tasker.Invalid {
 			t.Errorf("%v: %v, want Invalid", p, err)
@@ -506,7 +506,7 @@ func TestAPointOfAnotherDatabaseIsRefused(t *testing.T) {
 // reads is told, and no id of before is good for it, however far it has come.
 func TestADatabaseIsReplacedUnderItsReaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	f := h.feed(Options{})
 	r := h.read(f, Point{})
 	defer r.Close()
@@ -551,7 +551,7 @@ func TestADatabaseIsReplacedUnderItsReaders(t *testing.T) {
 
 // While nobody reads, nobody looks.
 func TestThePollerEndsWithTheLastReader(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	before := goleak.IgnoreCurrent()
 	f := h.feed(Options{})
 	var p Point
@@ -575,7 +575,7 @@ func TestThePollerEndsWithTheLastReader(t *testing.T) {
 // A feed goes on where it was when the database is there again.
 func TestTheFeedOutlivesItsConnections(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.read(h.feed(Options{}), Point{})
 	defer r.Close()
 	h.settle(r)
@@ -592,7 +592,7 @@ func TestTheFeedOutlivesItsConnections(t *testing.T) {
 // What a reader has to catch up with, it reads page by page.
 func TestALongHistory(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	_, err := h.pool.Exec(t.Context(), `INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data)
 		SELECT 'dlq.entry.updated', $1, $2, jsonb_build_object('n', n) FROM generate_series(1, 5000) n`, h.entries[0].Task, h.entries[0].Entry)
 	if err != nil {

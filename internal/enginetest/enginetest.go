@@ -1,0 +1,184 @@
+// Package enginetest gives tests an engine and its investigations on a database of their
+// own. Its methods fail the test at once when something goes wrong.
+package enginetest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// Namespace is where the templates of a harness are, unless Harness.Space says otherwise.
+const Namespace = "shop"
+
+// patience is how long anything may take on a machine that has much else to do.
+const patience = 2 * time.Minute
+
+// A Harness is an engine and investigations on one database.
+type Harness struct {
+	*testing.T
+	URL    string // of the database
+	Space  string // the namespace of what is registered and created
+	DB     *postgres.DB
+	Engine *engine.Engine
+	DLQ    *dlq.Service
+}
+
+// New returns a harness on a new database, whose invariants are checked at the end of the
+// test.
+func New(t *testing.T) *Harness {
+	t.Helper()
+	return NewWith(t, postgres.Options{})
+}
+
+// NewWith is [New] with options of the database.
+func NewWith(t *testing.T, o postgres.Options) *Harness {
+	t.Helper()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	return At(t, d.URL, o)
+}
+
+// At returns a harness on a database that is there.
+func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
+	t.Helper()
+	db := Open(t, databaseURL, o)
+	return &Harness{
+		T: t, URL: databaseURL, Space: Namespace, DB: db,
+		Engine: engine.New(db, engine.Options{}), DLQ: dlq.New(db, dlq.Options{}),
+	}
+}
+
+// Open opens a database until the test has ended.
+func Open(t testing.TB, databaseURL string, o postgres.Options) *postgres.DB {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), databaseURL, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return db
+}
+
+// Copy returns another harness on the same database and engine, for a subtest or for
+// another namespace.
+func (h *Harness) Copy(t *testing.T, space string) *Harness {
+	other := *h
+	other.T, other.Space = t, space
+	return &other
+}
+
+// Must fails the test if there is an error.
+func (h *Harness) Must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// WantCode fails the test unless err has the code and says all of the words.
+func (h *Harness) WantCode(err error, code tasker.Code, words ...string) {
+	h.Helper()
+	if tasker.CodeOf(err) != code {
+		h.Fatalf("got %v (%s), want code %s", err, tasker.CodeOf(err), code)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			h.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// Exec runs a statement beside the engine.
+func (h *Harness) Exec(sql string, args ...any) {
+	h.Helper()
+	_, err := h.DB.Pool().Exec(h.Context(), sql, args...)
+	h.Must(err)
+}
+
+// Count returns the number that a query answers.
+func (h *Harness) Count(sql string, args ...any) (n int) {
+	h.Helper()
+	h.Must(h.DB.Pool().QueryRow(h.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+// Eventually asks until the answer is true.
+func (h *Harness) Eventually(what string, is func() bool) {
+	h.Helper()
+	deadline := time.After(patience)
+	for !is() {
+		select {
+		case <-deadline:
+			h.Fatalf("waited in vain until %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// RegisterWorker registers a worker for all steps of the harness with these handlers.
+func (h *Harness) RegisterWorker(handlers ...string) tasker.ID {
+	h.Helper()
+	r, err := h.Engine.RegisterWorker(h.Context(), tasker.WorkerSpec{
+		Name: "test", Namespaces: []string{h.Space}, Handlers: handlers, MaxConcurrency: 100,
+	})
+	h.Must(err)
+	return r.WorkerUUID
+}
+
+// Step returns a standard step with the handler "run" and the default retry policy. Its
+// name may be followed by its dependencies.
+func Step(name string, dependencies ...string) tasker.StepTemplate {
+	return tasker.StepTemplate{
+		Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Dependencies: dependencies, Retry: tasker.DefaultRetry(),
+	}
+}
+
+// Once returns the step with a single attempt.
+func Once(s tasker.StepTemplate) tasker.StepTemplate {
+	s.Retry.MaxAttempts = 1
+	return s
+}
+
+// Template registers version 1.0.0 of a template.
+func (h *Harness) Template(name string, steps ...tasker.StepTemplate) {
+	h.Helper()
+	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: h.Space, Name: name, Version: "1.0.0", Steps: steps}, "")
+	h.Must(err)
+}
+
+// Create creates a task of a template.
+func (h *Harness) Create(name string) tasker.ID {
+	h.Helper()
+	return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: name})
+}
+
+// CreateWith creates a task.
+func (h *Harness) CreateWith(r tasker.NewTask) tasker.ID {
+	h.Helper()
+	created, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{r})
+	h.Must(err)
+	return created[0].TaskUUID
+}
+
+// State returns the state of a task.
+func (h *Harness) State(task tasker.ID) tasker.TaskState {
+	h.Helper()
+	t, err := h.DB.Task(h.Context(), task)
+	h.Must(err)
+	return t.State
+}
+
+// Entry returns the open investigation of a task, or else its last one.
+func (h *Harness) Entry(task tasker.ID) tasker.Entry {
+	h.Helper()
+	e, err := h.DB.EntryOfTask(h.Context(), task)
+	h.Must(err)
+	return e
+}
