@@ -55,6 +55,7 @@ type Options struct {
 	QueueTTL         time.Duration // worker_queue_ttl_ms: how long a step may wait for a worker; 5 min by default
 	NoAutoRecover    bool          // auto_recover = false: leave steps that no worker took to operators
 	MaxQueueExpiries int           // max_queue_expiries: how often in a row no worker may take a step although one is alive; 3 by default
+	NoWorkerAfter    time.Duration // no_worker_after_ms: for how long no worker may be alive for a step that waits; a minute by default
 
 	// MeterProvider gets the metrics of docs/metrics.md; nothing is counted by default.
 	MeterProvider metric.MeterProvider
@@ -90,7 +91,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		db: db,
 		engine: engine.New(db, engine.Options{
 			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
-			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries,
+			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter,
 		}),
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),

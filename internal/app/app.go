@@ -75,7 +75,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
-		Expired: m.Expired, Log: o.Log,
+		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(),
+		Expired:       m.Expired, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
 	every := c.StalenessDetection.DetectionInterval()

@@ -82,6 +82,14 @@ var queueEffects = map[string]func(*keyTest){
 			k.Errorf("the steps are looked for all the same, %g times", n)
 		}
 	},
+	"message_queue.no_worker_after_ms": func(k *keyTest) {
+		k.also("workers.lease_seconds", "3")
+		k.also("workers.heartbeat_interval_seconds", "1")
+		k.create(1)
+		k.set("1000")
+		k.start()
+		k.until("1000", `SELECT metadata->'dispatch'->>'no_live_worker_for_ms' FROM tasker.tasks_dlq`)
+	},
 	"message_queue.max_queue_expiries": func(k *keyTest) {
 		k.set("1")
 		k.expireOne(true)

@@ -89,7 +89,7 @@ func TestAServerRunsItsLoops(t *testing.T) {
 	s := k.start()
 	for _, name := range []string{
 		"start tasks", "retry steps", "reclaim leases", "kept reports", "reject inputs", "due work", "deferred work", "workers",
-		"queue limits", "redispatch", "retention of complete tasks", "retention of cancelled tasks",
+		"queue limits", "queues without workers", "redispatch", "retention of complete tasks", "retention of cancelled tasks",
 		"staleness sweep", "staleness thresholds",
 	} {
 		s.until("a pass of "+name, func() bool { return s.scraped(`tasker_loop_passes_total{loop="`+name+`"}`) > 0 })

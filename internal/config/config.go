@@ -85,6 +85,8 @@ type MessageQueue struct {
 
 	MaxQueueExpiries int `toml:"max_queue_expiries" range:"1..1000" doc:"How often in a row a step may be taken by no worker in time although one is alive; then it waits for an operator."`
 
+	NoWorkerAfterMS int `toml:"no_worker_after_ms" range:"1000..3600000" doc:"Time for which no worker may be alive for a step that waits, in milliseconds; then it fails and is investigated as worker_unavailable, although worker_queue_ttl_ms is not over. It counts from when the step was enqueued, or from when the last worker with its namespace and handler left, was drained or fell silent, whichever is later."`
+
 	RabbitMQ RabbitMQ `toml:"rabbitmq"`
 }
 
@@ -231,7 +233,7 @@ func Default() Config {
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
 		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
 		MessageQueue: MessageQueue{
-			Transport: "postgres", AutoRecover: true, MaxQueueExpiries: 3,
+			Transport: "postgres", AutoRecover: true, MaxQueueExpiries: 3, NoWorkerAfterMS: 60_000,
 			RabbitMQ: RabbitMQ{
 				Exchange: "tasker.executions", WorkerQueueTTLMS: 300_000, SweepGraceMS: 30_000,
 				DeadLetter: DeadLetter{Enabled: true, Exchange: "tasker.dlx", TTLMS: 86_400_000},
@@ -283,6 +285,9 @@ func (s Server) ShutdownTimeout() time.Duration { return seconds(s.ShutdownTimeo
 func (d Database) StatementTimeout() time.Duration {
 	return time.Duration(d.StatementTimeoutMS) * time.Millisecond
 }
+
+// NoWorkerAfter is what no_worker_after_ms says.
+func (q MessageQueue) NoWorkerAfter() time.Duration { return milliseconds(q.NoWorkerAfterMS) }
 
 // WorkerQueueTTL is what worker_queue_ttl_ms says.
 func (r RabbitMQ) WorkerQueueTTL() time.Duration { return milliseconds(r.WorkerQueueTTLMS) }

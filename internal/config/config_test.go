@@ -231,6 +231,7 @@ func TestValidate(t *testing.T) {
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 2, 100
 			c.Workers = Workers{LeaseSeconds: 3, HeartbeatIntervalSeconds: 1}
 			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1, 3001, 0
+			c.MessageQueue.NoWorkerAfterMS = 1000
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 60_000
 			c.Emission = Emission{StoreTimeoutMS: 100, MaxRefusals: 1, Webhook: Webhook{TimeoutMS: 100, Concurrency: 1}, RabbitMQ: EventBus{Exchange: "e"}}
 			c.StalenessDetection = StalenessDetection{BatchSize: 1, DetectionIntervalSeconds: 1, Thresholds: Thresholds{1, 1, 1, 1}}
@@ -241,6 +242,7 @@ func TestValidate(t *testing.T) {
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 1000, 600000
 			c.Workers = Workers{LeaseSeconds: 3600, HeartbeatIntervalSeconds: 1200}
 			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1000, 604_800_000, 3_600_000
+			c.MessageQueue.NoWorkerAfterMS = 3_600_000
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 2_592_000_000
 			c.Emission.RetryAttempts, c.Emission.RetryDelayMS, c.Emission.StoreTimeoutMS = 10, 60_000, 60_000
 			c.Emission.MaxPerSecond, c.Emission.MaxRefusals, c.Emission.Webhook.TimeoutMS, c.Emission.Webhook.Concurrency = 100_000, 100, 60_000, 100
@@ -259,6 +261,7 @@ func TestValidate(t *testing.T) {
 			`workers.heartbeat_interval_seconds: must be from 1 to 1200, not 0`,
 			`message_queue.transport: must be postgres or rabbitmq, not ""`,
 			`message_queue.max_queue_expiries: must be from 1 to 1000, not 0`,
+			`message_queue.no_worker_after_ms: must be from 1000 to 3600000, not 0`,
 			`message_queue.rabbitmq.worker_queue_ttl_ms: must be from 1000 to 604800000, not 0`,
 			`message_queue.rabbitmq.dead_letter.ttl_ms: must be from 60000 to 2592000000, not 0`,
 			`staleness_detection.batch_size: must be from 1 to 10000, not 0`,
@@ -446,7 +449,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 57 {
+	if n := len(Keys()); n != 58 {
 		t.Errorf("%d keys", n)
 	}
 }

@@ -151,7 +151,7 @@ func (e *Engine) settleLetters(
 	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, inTime bool,
 ) (expired, again []tasker.StepRef, err error) {
 	if !inTime {
-		list, err := e.expire(ctx, steps, evidence, lockAll)
+		list, err := e.expire(ctx, steps, expiring{lock: lockAll, evidence: evidence})
 		if err != nil {
 			return nil, nil, fmt.Errorf("fail steps that no worker took: %w", err)
 		}

@@ -32,6 +32,10 @@ const (
 // in time although one is alive, before it waits for an operator.
 const DefaultMaxQueueExpiries = 3
 
+// DefaultNoWorkerAfter is for how long no worker may be alive for a step that waits,
+// before it fails.
+const DefaultNoWorkerAfter = time.Minute
+
 // Options of an engine; the zero value works.
 type Options struct {
 	Environment       string        // whose overrides of the templates hold
@@ -40,6 +44,7 @@ type Options struct {
 	Retention         time.Duration // how long finished tasks are kept; 0 means for ever
 	MaxQueueExpiries  int           // how often a step may be taken by no worker in time although one is alive; 0 means 3
 	ReturnGrace       time.Duration // what workers get to come back, when they could take nothing, before steps count as taken by nobody; 0 means Lease, negative none
+	NoWorkerAfter     time.Duration // for how long no worker may be alive for a step that waits, before it fails; 0 means a minute, negative that only its limit counts
 	NoAutoRecover     bool          // leave steps that no worker took to operators, also when a worker is there again
 	Log               *slog.Logger
 	Dispatch          *tasker.Dispatch              // the message broker that workers are told to listen to; nil means none
@@ -62,6 +67,7 @@ type Engine struct {
 	retention   time.Duration
 	maxExpiries int
 	autoRecover bool
+	noWorker    *time.Duration // nil: only the limit of a step counts
 	dispatch    *tasker.Dispatch
 	queueOf     func(namespace string) string
 	sweepGrace  func() time.Duration
@@ -112,6 +118,9 @@ func New(db *postgres.DB, o Options) *Engine {
 		notifier:  newNotifier(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),
 		workers:   newCache[tasker.ID, *member](10_000),
+	}
+	if after := cmp.Or(o.NoWorkerAfter, DefaultNoWorkerAfter); after > 0 {
+		e.noWorker = &after
 	}
 	e.leaseGrace = leaseGrace{outage: max(e.lease/heartbeatsOfALease, leastOutage), lasts: e.lease, heard: e.now()}
 	e.works = e.newWorks()

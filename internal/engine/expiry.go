@@ -19,12 +19,18 @@ const (
 	expiryChunk     = 10               // in one transaction: snapshots may be large
 	letterTime      = 15 * time.Second // of one chunk of dead letters
 	redispatchEvery = time.Second
+	noWorkerEvery   = 5 * time.Second // at most, between two looks for queues without workers
+	noWorkerLooks   = 6               // in the time after which they count as such
 )
 
 // queueLoops return what keeps the limits of the queue: a step that no worker
 // takes in time fails, and comes back when a worker for it is alive.
 func (e *Engine) queueLoops(watch *dueWatch) []*loop.Loop {
-	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerRest, e.expiryPass), postgres.ExpireStep)}
+	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerRest, e.graced(e.ExpireSteps)), postgres.ExpireStep)}
+	if e.noWorker != nil {
+		every := min(max(*e.noWorker/noWorkerLooks, timerEvery), noWorkerEvery)
+		list = append(list, e.loop("queues without workers", every, e.graced(e.ExpireUnserved)))
+	}
 	if e.autoRecover {
 		list = append(list, e.loop("redispatch", redispatchEvery, e.Redispatch))
 	}
@@ -60,29 +66,40 @@ func (g *grace) answered(now time.Time) {
 	g.looked = now
 }
 
-// expiryPass fails steps that no worker took in time, unless workers are still
-// given a moment.
-func (e *Engine) expiryPass(ctx context.Context) (time.Duration, error) {
-	if !e.grace.over(e.now()) {
-		err := e.db.Ping(ctx)
-		if err == nil {
-			e.grace.answered(e.now())
+// graced is the pass of a loop that fails steps which no worker took, unless workers
+// are still given a moment.
+func (e *Engine) graced(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		if !e.grace.over(e.now()) {
+			err := e.db.Ping(ctx)
+			if err == nil {
+				e.grace.answered(e.now())
+			}
+			return 0, err
+		}
+		n, err := expire(ctx)
+		if n >= expiryBatch {
+			return loop.AtOnce, err
 		}
 		return 0, err
 	}
-	n, err := e.ExpireSteps(ctx)
-	if n >= expiryBatch {
-		return loop.AtOnce, err
-	}
-	return 0, err
 }
 
 // ExpireSteps fails steps that no worker took in time, up to a batch, and opens
 // their investigations. It returns how many it found. A step that cannot be failed
 // is set aside.
 func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
+	return e.expirePass(ctx, e.work(postgres.ExpireStep))
+}
+
+// ExpireUnserved fails steps for which no worker was alive for a while, up to a batch,
+// and opens their investigations. It returns how many it found.
+func (e *Engine) ExpireUnserved(ctx context.Context) (int, error) {
+	return e.expirePass(ctx, e.work(postgres.ExpireUnserved))
+}
+
+func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
 	begun := e.now()
-	w := e.work(postgres.ExpireStep)
 	find := w.find
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		due, err := find(ctx, limit)
@@ -94,32 +111,40 @@ func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
 	return e.pass(ctx, w, expiryBatch)
 }
 
+// An expiring is how steps are failed that no worker took.
+type expiring struct {
+	lock     locking
+	evidence map[tasker.StepRef]json.RawMessage // of the broker; goes into the metadata of the investigation
+	unserved *time.Duration                     // without a live worker, after which a step fails within its limit; nil: none does
+}
+
 // expire fails those of the steps that are still enqueued past their limit, with
-// an investigation of each task, all in one transaction. Evidence of a step goes
-// into the metadata of its investigation.
-func (e *Engine) expire(
-	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, lock locking,
-) ([]postgres.ExpiredStep, error) {
+// an investigation of each task, all in one transaction.
+func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
 	var expired []postgres.ExpiredStep
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		expired = nil
-		locked, err := lock(ctx, tx, tasksOfSteps(steps))
+		locked, err := how.lock(ctx, tx, tasksOfSteps(steps))
 		if err != nil || len(locked) == 0 {
 			return err
 		}
 		mine := stepsOf(locked, steps)
-		if expired, err = tx.ExpireSteps(ctx, mine, e.maxExpiries); err != nil || len(expired) == 0 {
+		if expired, err = tx.ExpireSteps(ctx, mine, e.maxExpiries, how.unserved); err != nil || len(expired) == 0 {
 			return err
 		}
-		return e.investigateExpired(ctx, tx, expired, evidence)
+		return e.investigateExpired(ctx, tx, expired, how.evidence)
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, x := range expired {
-		e.log.WarnContext(ctx, "worker queue TTL expired", "task_uuid", x.TaskUUID, "step_uuid", x.StepUUID,
+		what := "worker queue TTL expired"
+		if x.Unserved {
+			what = "no worker is alive for a step"
+		}
+		e.log.WarnContext(ctx, what, "task_uuid", x.TaskUUID, "step_uuid", x.StepUUID,
 			"namespace", x.Namespace, "handler", x.Handler, "live_workers", x.Workers)
-		e.expired(ctx, x.Namespace, detector(evidence[x.StepRef]), expiryCode(x))
+		e.expired(ctx, x.Namespace, detector(how.evidence[x.StepRef]), expiryCode(x))
 	}
 	return expired, nil
 }
@@ -218,12 +243,22 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 		LiveWorkers int64           `json:"live_workers"`
 		Expiries    int             `json:"expiries_with_live_workers"`
 		Returns     bool            `json:"returns_when_a_worker_lives"`
+		NoWorkerFor int64           `json:"no_live_worker_for_ms,omitempty"`
 		DeadLetter  json.RawMessage `json:"dead_letter,omitempty"`
 	}{
 		Transport: transport, Namespace: x.Namespace, Handler: x.Handler, QueuedAt: x.QueuedAt, ExpiresAt: x.ExpiresAt,
 		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && e.autoRecover,
-		DeadLetter: deadLetter,
+		DeadLetter: deadLetter, NoWorkerFor: e.noWorkerFor(x),
 	}})
+}
+
+// noWorkerFor is for how long no worker was alive at least, in milliseconds, when a step
+// failed for that; 0 for one whose limit was over.
+func (e *Engine) noWorkerFor(x postgres.ExpiredStep) int64 {
+	if !x.Unserved || e.noWorker == nil {
+		return 0
+	}
+	return e.noWorker.Milliseconds()
 }
 
 // Redispatch puts steps back into the queue that no worker took in time, and for

@@ -129,7 +129,20 @@ func (e *Engine) newWorks() []work {
 				return e.db.ExpiredSteps(ctx, e.sweepGrace(), limit)
 			},
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
-				_, err := e.expire(ctx, rows, nil, lockFree)
+				_, err := e.expire(ctx, rows, expiring{lock: lockFree})
+				return err
+			},
+		},
+		{
+			kind: postgres.ExpireUnserved, chunk: expiryChunk,
+			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+				if e.noWorker == nil {
+					return nil, nil
+				}
+				return e.db.UnservedSteps(ctx, *e.noWorker, limit)
+			},
+			do: func(ctx context.Context, rows []tasker.StepRef) error {
+				_, err := e.expire(ctx, rows, expiring{lock: lockFree, unserved: e.noWorker})
 				return err
 			},
 		},

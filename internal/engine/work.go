@@ -137,7 +137,7 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	kinds := make(map[string]work, len(e.works))
 	var names []string
 	for _, w := range e.works {
-		if w.kind == postgres.ExpireStep && !e.grace.over(e.now()) {
+		if (w.kind == postgres.ExpireStep || w.kind == postgres.ExpireUnserved) && !e.grace.over(e.now()) {
 			continue // workers still get a moment to come back
 		}
 		kinds[w.kind] = w

@@ -94,6 +94,14 @@ var poisonings = []struct {
 		pass: func(h *house) error { _, err := h.engine.ExpireSteps(h.Context()); return err },
 	},
 	{
+		kind: postgres.ExpireUnserved, change: "INSERT ON tasker.tasks_dlq", want: tasker.StepError,
+		due: func(h *house) {
+			h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+			h.waited(2 * time.Minute)
+		},
+		pass: func(h *house) error { _, err := h.engine.ExpireUnserved(h.Context()); return err },
+	},
+	{
 		kind: postgres.RedispatchTask, change: "UPDATE ON tasker.workflow_steps", want: tasker.StepEnqueued,
 		due: func(h *house) {
 			h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)

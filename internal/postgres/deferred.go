@@ -26,6 +26,7 @@ const (
 	FollowUpReport = "report"
 	RejectInputs   = "reject_inputs"
 	ExpireStep     = "queue_limit"
+	ExpireUnserved = "no_worker"
 	RedispatchTask = "redispatch"
 )
 

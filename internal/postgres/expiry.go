@@ -14,6 +14,11 @@ import (
 const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()`
 
+// aliveSince is true of a worker w that was live, as liveWorker says, at some time
+// after c.since.
+const aliveSince = `coalesce(least(w.left_at, w.draining_since), 'infinity') > c.since AND w.last_heartbeat_at >= c.since - interval '2 hours'
+      AND w.last_heartbeat_at + 3 * w.heartbeat_interval > c.since`
+
 const expiredSteps = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
@@ -30,19 +35,101 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 	return db.dueSteps(ctx, expiredSteps, limit, grace)
 }
 
+// The pairs of namespace and handler of which steps wait are found as in selectQueues,
+// and so are the priorities of those pairs that no worker serves: what this costs grows
+// with these, and not with the steps.
+const unservedSteps = `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT now() - $2::interval AS since),
+pairs AS (
+    (
+        SELECT s.namespace, s.handler
+        FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued'
+        ORDER BY s.namespace, s.handler
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.namespace, n.handler
+    FROM pairs q
+    CROSS JOIN LATERAL (
+        SELECT s.namespace, s.handler
+        FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND (s.namespace, s.handler) > (q.namespace, q.handler)
+        ORDER BY s.namespace, s.handler
+        LIMIT 1
+    ) n
+),
+groups AS MATERIALIZED (
+    SELECT DISTINCT w.namespaces, w.handlers
+    FROM clock c
+    CROSS JOIN tasker.workers w
+    WHERE ` + aliveSince + `
+),
+unserved AS MATERIALIZED (
+    SELECT p.namespace, p.handler
+    FROM pairs p
+    WHERE NOT EXISTS (SELECT FROM groups g WHERE p.namespace = ANY (g.namespaces) AND p.handler = ANY (g.handlers))
+),
+heads AS (
+    SELECT u.namespace, u.handler, h.priority
+    FROM unserved u
+    CROSS JOIN LATERAL (
+        SELECT s.priority
+        FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND s.namespace = u.namespace AND s.handler = u.handler
+        ORDER BY s.priority DESC
+        LIMIT 1
+    ) h
+    UNION ALL
+    SELECT q.namespace, q.handler, n.priority
+    FROM heads q
+    CROSS JOIN LATERAL (
+        SELECT s.priority
+        FROM tasker.workflow_steps s
+        WHERE s.state = 'enqueued' AND s.namespace = q.namespace AND s.handler = q.handler AND s.priority < q.priority
+        ORDER BY s.priority DESC
+        LIMIT 1
+    ) n
+)
+SELECT x.task_uuid, x.step_uuid
+FROM heads h
+CROSS JOIN LATERAL (
+    SELECT s.task_uuid, s.step_uuid, s.state_since
+    FROM tasker.workflow_steps s
+    WHERE s.state = 'enqueued' AND s.namespace = h.namespace AND s.handler = h.handler AND s.priority = h.priority
+      AND s.state_since <= now() - $2::interval
+      AND NOT EXISTS (
+          SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireUnserved + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
+      )
+    ORDER BY s.state_since
+    LIMIT $1
+) x
+ORDER BY x.state_since
+LIMIT $1`
+
+// UnservedSteps returns steps that have been enqueued for longer than a time in which no
+// worker for them was alive, those that have waited longest first.
+func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, unservedSteps, limit, after)
+}
+
 // A claim at the same moment holds the row, and then it is no longer enqueued; or
 // it comes later and skips the row: one side wins. The attempt that enqueueing
 // used is given back, because nothing was tried. A step that has expired too often
-// while a worker was alive waits for an operator. The state is in the
+// while a worker was alive waits for an operator. Within its limit a step expires where no
+// worker for it was alive for $4. The state is in the
 // clock, or the planner would rather read all that is enqueued.
 const expireSteps = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.state_since, s.expires_at
     FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     CROSS JOIN clock c
-    WHERE s.state = c.enqueued AND coalesce(s.expires_at <= c.at, false)
+    WHERE s.state = c.enqueued AND (coalesce(s.expires_at <= c.at, false) OR coalesce(s.state_since <= c.since, false) AND NOT EXISTS (
+        SELECT FROM tasker.workers w
+        WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + aliveSince + `
+    ))
     ORDER BY s.task_uuid, s.step_uuid
     FOR NO KEY UPDATE OF s
 ),
@@ -61,20 +148,22 @@ moved AS (
         attempts = s.attempts - 1,
         queue_expiries = s.queue_expiries + CASE WHEN v.workers > 0 THEN 1 ELSE 0 END,
         awaits_worker_since = CASE WHEN v.workers = 0 OR s.queue_expiries + 1 < $3 THEN c.at END,
-        error = jsonb_build_object('type', 'queue_expiry', 'retryable', true, 'message', format(
+        error = jsonb_build_object('type', 'queue_expiry', 'retryable', true, 'message', CASE WHEN d.expires_at > c.at THEN format(
+            'no worker is alive: for %s s there was none for handler %s of namespace %s', trim_scale(extract(epoch FROM $4::interval)), d.handler, d.namespace)
+        ELSE format(
             'worker queue TTL expired: no worker took the step within %s s; %s',
             trim_scale(round(extract(epoch FROM d.expires_at - d.state_since), 3)),
             CASE v.workers
                 WHEN 0 THEN format('none for handler %s of namespace %s is alive', d.handler, d.namespace)
                 WHEN 1 THEN format('one for handler %s of namespace %s is alive', d.handler, d.namespace)
                 ELSE format('%s for handler %s of namespace %s are alive', v.workers, d.handler, d.namespace)
-            END))
+            END) END)
     FROM due d
     JOIN served v ON v.namespace = d.namespace AND v.handler = d.handler
     CROSS JOIN clock c
     WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     RETURNING s.task_uuid, s.step_uuid, s.attempts + 1 AS attempt, s.state_since AS at, s.error, s.queue_expiries,
-        s.awaits_worker_since IS NOT NULL AS returns, d.namespace, d.handler, d.state_since AS queued_at, d.expires_at, v.workers
+        s.awaits_worker_since IS NOT NULL AS returns, d.namespace, d.handler, d.state_since AS queued_at, d.expires_at, d.expires_at > c.at AS unserved, v.workers
 ),
 log AS (
     INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, detail, created_at)
@@ -82,7 +171,7 @@ log AS (
     FROM moved
     ORDER BY task_uuid, step_uuid
 )
-SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, workers, queue_expiries, returns FROM moved`
+SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, unserved, workers, queue_expiries, returns FROM moved`
 
 // An ExpiredStep is a step that no worker took in time, after it has failed for that.
 type ExpiredStep struct {
@@ -91,18 +180,19 @@ type ExpiredStep struct {
 	Handler       string
 	QueuedAt      time.Time
 	ExpiresAt     time.Time
+	Unserved      bool  // it still had time, and no worker for it was alive for a while
 	Workers       int64 // alive, that could have taken it
 	QueueExpiries int   // in a row, with a worker alive
 	Returns       bool  // into the queue, by itself, when a worker is alive
 }
 
-// ExpireSteps fails those of the steps that are still enqueued past their limit,
-// and returns them. A step whose worker queue TTL ran out most times in a row
+// ExpireSteps fails those of the steps that are still enqueued past their limit, or
+// for which no worker was alive for a time (nil: whoever is alive), and returns them. A step whose worker queue TTL ran out most times in a row
 // although a worker was alive does not return by itself. The caller holds the
 // locks of the tasks and settles them afterwards.
-func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int) ([]ExpiredStep, error) {
+func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
 	tasks, ids := refArrays(steps)
-	rows, err := collect[ExpiredStep](ctx, tx, expireSteps, tasks, ids, most)
+	rows, err := collect[ExpiredStep](ctx, tx, expireSteps, tasks, ids, most, unserved)
 	if err != nil {
 		return nil, fmt.Errorf("expire steps: %w", err)
 	}

@@ -1,0 +1,241 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// waited makes it so that all enqueued steps have waited for a while.
+func (h *house) waited(d time.Duration) {
+	h.Helper()
+	h.exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() - $1::interval, expires_at = clock_timestamp() - $1::interval + interval '5 minutes' WHERE state = 'enqueued'`, d)
+}
+
+func (h *house) expireUnserved() int {
+	h.Helper()
+	n, err := h.engine.ExpireUnserved(h.Context())
+	h.must(err)
+	return n
+}
+
+// With nobody alive for a step the investigation is opened after a minute, and says so.
+func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	h.leave()
+	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	task := h.create("only")
+	h.waited(59 * time.Second)
+	if n := h.expireUnserved(); n != 0 {
+		t.Fatalf("%d steps failed within the minute", n)
+	}
+	h.waited(61 * time.Second)
+	if n := h.expireUnserved(); n != 1 {
+		t.Fatalf("%d steps failed, want 1", n)
+	}
+	h.wantState(task, tasker.TaskError)
+	h.wantStep(task, "only", tasker.StepError, 0)
+	var failure tasker.StepFailure
+	h.must(json.Unmarshal(h.step(task, "only").Error, &failure))
+	if want := "no worker is alive: for 60 s there was none for handler run of namespace shop"; failure.Type != tasker.QueueExpiry || failure.Message != want {
+		t.Errorf("the step says %+v", failure)
+	}
+	e := h.entry(task)
+	if e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.DetectedBy != tasker.DetectedSweep ||
+		e.StepUUID == nil || *e.StepUUID != h.step(task, "only").UUID {
+		t.Errorf("the investigation is %+v", e)
+	}
+	var evidence struct {
+		Dispatch struct {
+			LiveWorkers *int      `json:"live_workers"`
+			NoWorkerFor int       `json:"no_live_worker_for_ms"`
+			TTL         int       `json:"worker_queue_ttl_ms"`
+			ExpiresAt   time.Time `json:"expires_at"`
+			Returns     bool      `json:"returns_when_a_worker_lives"`
+		}
+	}
+	h.must(json.Unmarshal(e.Metadata, &evidence))
+	if d := evidence.Dispatch; d.LiveWorkers == nil || *d.LiveWorkers != 0 || d.NoWorkerFor != 60_000 || d.TTL != 300_000 || !d.ExpiresAt.After(e.At) || !d.Returns {
+		t.Errorf("evidence %s", e.Metadata)
+	}
+	h.comeBack()
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	if e := h.entry(task); e.RecoveredAt == nil {
+		t.Error("the investigation is not recovered")
+	}
+	h.accepted(success(h.claimOne("only"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// Workers that restart within the minute fail nothing, however long the step waits;
+// those that cannot take the step do not count.
+func TestWorkersMayRestartWithinAMinute(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		workers string // what has become of the only worker
+		want    int
+	}{
+		"alive":                     {`SET last_heartbeat_at = now()`, 0},
+		"left 59 s ago":             {`SET left_at = now() - interval '59 seconds'`, 0},
+		"left 61 s ago":             {`SET left_at = now() - interval '61 seconds'`, 1},
+		"drained 59 s ago":          {`SET draining_since = now() - interval '59 seconds'`, 0},
+		"drained 61 s ago":          {`SET draining_since = now() - interval '61 seconds'`, 1},
+		"drained, then left":        {`SET draining_since = now() - interval '61 seconds', left_at = now() - interval '30 seconds'`, 1},
+		"silent for 59 s":           {`SET heartbeat_interval = interval '10 seconds', last_heartbeat_at = now() - interval '88 seconds'`, 0},
+		"silent for 61 s":           {`SET heartbeat_interval = interval '10 seconds', last_heartbeat_at = now() - interval '91 seconds'`, 1},
+		"of another handler":        {`SET handlers = '{other}'`, 1},
+		"of another namespace":      {`SET namespaces = '{other}'`, 1},
+		"gone for hours, forgotten": {`SET left_at = now(), last_heartbeat_at = now() - interval '3 hours', heartbeat_interval = interval '10 seconds'`, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.template("only", step("only"))
+			task := h.create("only")
+			h.waited(4 * time.Minute)
+			h.exec(`UPDATE tasker.workers ` + tt.workers)
+			if n := h.expireUnserved(); n != tt.want {
+				t.Errorf("%d steps failed, want %d", n, tt.want)
+			}
+			want := map[int]tasker.StepState{0: tasker.StepEnqueued, 1: tasker.StepError}[tt.want]
+			if s := h.step(task, "only").State; s != want {
+				t.Errorf("the step is %s, want %s", s, want)
+			}
+		})
+	}
+}
+
+// A worker that appears after a step was found, and before it is failed, keeps it.
+func TestAWorkerThatAppearsInTimeKeepsTheStep(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	h.leave()
+	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	task := h.create("only")
+	h.waited(2 * time.Minute)
+	after := time.Minute
+	found, err := h.db.UnservedSteps(t.Context(), after, 10)
+	h.must(err)
+	if len(found) != 1 {
+		t.Fatalf("found %v", found)
+	}
+	h.worker = h.register("run")
+	h.must(h.db.InTx(t.Context(), func(tx *postgres.Tx) error {
+		expired, err := tx.ExpireSteps(t.Context(), found, 3, &after)
+		if len(expired) != 0 {
+			t.Errorf("expired %+v", expired)
+		}
+		return err
+	}))
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+}
+
+// All that waits is found, whatever its handler and priority, those that have waited
+// longest first.
+func TestUnservedStepsOfAllQueuesAreFound(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.leave()
+	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	h.worker = h.register("served")
+	for _, handler := range []string{"a", "b", "served"} {
+		s := step("only")
+		s.Handler.Callable = handler
+		h.template(handler, s)
+		for priority := range 3 {
+			h.createWith(tasker.NewTask{Namespace: space, Name: handler, Priority: priority - 1})
+		}
+	}
+	h.exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() - interval '2 minutes' + make_interval(secs => priority)`)
+	h.exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() WHERE handler = 'b' AND priority = 0`)
+	found, err := h.db.UnservedSteps(t.Context(), time.Minute, 100)
+	h.must(err)
+	var got []string
+	for _, f := range found {
+		var s string
+		h.must(h.db.Pool().QueryRow(t.Context(), `SELECT handler || priority FROM tasker.workflow_steps WHERE step_uuid = $1`, f.StepUUID).Scan(&s))
+		got = append(got, s)
+	}
+	slices.Sort(got[:2])
+	if want := "[a-1 b-1 a0"; len(got) != 5 || fmt.Sprint(got)[:len(want)] != want {
+		t.Errorf("found %v", got)
+	}
+	if first, err := h.db.UnservedSteps(t.Context(), time.Minute, 2); err != nil || len(first) != 2 {
+		t.Errorf("the first two: %v, %v", first, err)
+	}
+	if n := h.expireUnserved(); n != 5 {
+		t.Errorf("%d failed, want 5", n)
+	}
+}
+
+// After a start, and after an outage, workers first get a moment to come back.
+func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.template("only", step("only"))
+	h.leave()
+	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	task := h.create("only")
+	h.waited(4 * time.Minute)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	loops := engine.New(h.db, engine.Options{Now: func() time.Time { return now }}).Loops()
+	i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queues without workers" })
+	if every := loops[i].Every; every != 5*time.Second {
+		t.Errorf("it looks every %s", every)
+	}
+	pass := func() {
+		t.Helper()
+		_, err := loops[i].Pass(t.Context())
+		h.must(err)
+	}
+	pass() // the server has just started
+	now = now.Add(engine.DefaultLease - time.Second)
+	pass()
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+	now = now.Add(time.Second)
+	pass()
+	h.wantStep(task, "only", tasker.StepError, 0)
+
+	second := h.create("only")
+	h.waited(4 * time.Minute)
+	now = now.Add(2 * engine.DefaultLease) // it could not look for a while
+	pass()
+	h.wantStep(second, "only", tasker.StepEnqueued, 1)
+	now = now.Add(engine.DefaultLease)
+	pass()
+	h.wantStep(second, "only", tasker.StepError, 0)
+}
+
+func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for after, want := range map[time.Duration]time.Duration{-1: 0, 0: 5 * time.Second, 3 * time.Second: 500 * time.Millisecond, time.Second: 250 * time.Millisecond} {
+		var every time.Duration
+		for _, l := range engine.New(h.db, engine.Options{NoWorkerAfter: after}).Loops() {
+			if l.Name == "queues without workers" {
+				every = l.Every
+			}
+		}
+		if every != want {
+			t.Errorf("for %s: every %s, want %s", after, every, want)
+		}
+	}
+	h.template("only", step("only"))
+	h.leave()
+	h.create("only")
+	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	h.waited(4 * time.Minute)
+	if n, err := engine.New(h.db, engine.Options{NoWorkerAfter: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d failed, %v", n, err)
+	}
+}
