@@ -21,7 +21,7 @@ var layers = [][]string{
 	1: {
 		"apiv1", "internal/childproc", "internal/hostguard", "internal/architecture", "internal/lifecycle",
 		"internal/loop", "internal/metrics", "internal/payload", "internal/redact", "internal/schema",
-		"internal/testtool",
+		"internal/suggest", "internal/testtool",
 	},
 	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
 	3: {"internal/ctl", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},

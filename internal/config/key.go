@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+
+	"tasker.example/tasker/internal/suggest"
 )
 
 // A Key is one thing that can be configured, for the manual.
@@ -39,7 +41,7 @@ func (c *Config) Set(name, text string) error {
 		}
 		names = append(names, f.name)
 	}
-	return fault(name, "unknown key"+suggest(name, names))
+	return fault(name, "unknown key"+suggest.Ending(name, names))
 }
 
 // A field is one key of one configuration.

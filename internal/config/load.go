@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/suggest"
 
 	"github.com/pelletier/go-toml/v2"
 )
@@ -92,7 +93,7 @@ func (c *Config) readTOML(doc []byte) []tasker.Fault {
 func (c *Config) unknownKey(e *toml.DecodeError) tasker.Fault {
 	line, column := e.Position()
 	name := strings.Join(e.Key(), ".")
-	return tasker.Fault{Line: line, Column: column, Path: shown(name), Message: "unknown key" + suggest(name, c.names())}
+	return tasker.Fault{Line: line, Column: column, Path: shown(name), Message: "unknown key" + suggest.Ending(name, c.names())}
 }
 
 // badTOML says what the library could not read: the value of a key of ours, or
@@ -156,7 +157,7 @@ func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 		f, known := fields[name]
 		switch {
 		case !known && isMisspelled(name, names):
-			faults = append(faults, tasker.Fault{Path: shown(name), Message: "unknown variable" + suggest(name, names)})
+			faults = append(faults, tasker.Fault{Path: shown(name), Message: "unknown variable" + suggest.Ending(name, names)})
 		case !known || given[name] == "":
 		default:
 			if wrong := f.set(given[name]); wrong != "" {
@@ -181,5 +182,5 @@ func isMisspelled(name string, known []string) bool {
 			return true
 		}
 	}
-	return nearest(name, known, 3) != ""
+	return suggest.Nearest(name, known, 3) != ""
 }

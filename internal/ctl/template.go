@@ -25,7 +25,7 @@ func (p *program) templateCommand() *cobra.Command {
 		Short: "Check, register and show templates",
 		Example: `  tasker-ctl template validate order.yaml
   tasker-ctl template register order.yaml`,
-	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(), p.validateCommand())
+	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(), p.validateCommand(), p.schemaCommand())
 }
 
 func (p *program) registerCommand() *cobra.Command {
@@ -153,6 +153,21 @@ are warnings.`,
 	})
 	strictFlag(c, &strict)
 	return c
+}
+
+func (p *program) schemaCommand() *cobra.Command {
+	return p.command(help{
+		use:   "schema",
+		short: "Print the JSON Schema of template files",
+		long: `Print the JSON Schema of template files, for editors: they complete and check keys
+while a template is written. A template names it in its first line:
+
+  # yaml-language-server: $schema=./template.schema.json`,
+		example: "  tasker-ctl template schema > template.schema.json",
+	}, func(context.Context, arguments) error {
+		_, err := p.out.Write(templatefile.Schema)
+		return err
+	})
 }
 
 // refuseWarnings makes faults of the warnings.

@@ -22,7 +22,7 @@ func (v value) appendJSON(out []byte) []byte {
 				out = append(out, ',')
 			}
 			key, child := v.node.Content[i], v.node.Content[i+1]
-			out = append(appendString(out, key.Value), ':')
+			out = append(appendString(out, v.faults.nameOf(key)), ':')
 			out = v.member(key, child).appendJSON(out)
 		}
 		return append(out, '}')

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/payload"
 )
@@ -22,7 +24,21 @@ type faults struct {
 	list     []tasker.Fault
 	more     bool // there are more than the list has room for
 	warnings []tasker.Fault
+
+	renamed    map[*yaml.Node]string // keys that the schema has under another name
+	incomplete bool                  // a list was too long, and most of it was not read
 }
+
+// rename gives a key the name that the schema has for it.
+func (f *faults) rename(key *yaml.Node, name string) {
+	if f.renamed == nil {
+		f.renamed = map[*yaml.Node]string{}
+	}
+	f.renamed[key] = name
+}
+
+// nameOf returns the name of a key.
+func (f *faults) nameOf(key *yaml.Node) string { return cmp.Or(f.renamed[key], key.Value) }
 
 // warn adds a warning, as long as they fit in a list.
 func (f *faults) warn(fault tasker.Fault) {

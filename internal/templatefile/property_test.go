@@ -15,6 +15,17 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Bounds of the schema.
+const (
+	maxWaitMinutes     = 7 * 24 * 60
+	maxDurationMinutes = 30 * 24 * 60
+	maxTimeoutSeconds  = 7 * 24 * 60 * 60
+	minQueueTTLMS      = 1000
+	maxQueueTTLMS      = 7 * 24 * 60 * 60 * 1000
+	maxAttempts        = 100
+	maxBackoffMS       = 24 * 60 * 60 * 1000
+)
+
 // TestRoundTrip writes generated templates as YAML and as JSON, reads them
 // back, and finds the same meaning.
 func TestRoundTrip(t *testing.T) {
@@ -23,6 +34,9 @@ func TestRoundTrip(t *testing.T) {
 		asJSON, err := json.Marshal(written)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if err := asAnEditor(t, asJSON); err != nil {
+			t.Fatalf("the schema refuses it: %v\n%s", err, asJSON)
 		}
 		fromJSON, _, err := ParseJSON(asJSON)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tasker.example/tasker"
@@ -165,17 +166,15 @@ func schemaViolations(err error, doc any) []violation {
 	return []violation{{message: strings.ReplaceAll(err.Error(), schemaURL, "")}}
 }
 
-// inputSchema reads a JSON Schema and notes what is wrong with it, in its lines.
-func (v value) inputSchema() json.RawMessage {
-	raw := v.object()
-	if raw == nil || v.refuseLargeEnums() {
-		return nil
+// checkInputSchema notes what is wrong with a JSON Schema, in its lines.
+func (v value) checkInputSchema(raw json.RawMessage) {
+	if v.refuseLargeEnums() {
+		return
 	}
 	_, found := compile(raw)
 	for _, violation := range found {
 		v.find(violation.tokens).fault("%s", violation.message)
 	}
-	return raw
 }
 
 // maxEnumDocuments is how many lists and objects an enum may have. Drafts before
@@ -220,7 +219,7 @@ func (v value) documents() int {
 // one on the way that is there.
 func (v value) find(tokens []string) value {
 	for _, token := range tokens {
-		i := childIndex(v.node, token)
+		i := v.childIndex(token)
 		if i < 0 {
 			return v
 		}
@@ -234,19 +233,18 @@ func (v value) find(tokens []string) value {
 }
 
 // childIndex returns where among the node's content a key's value or an item is.
-func childIndex(n *yaml.Node, token string) int {
+func (v value) childIndex(token string) int {
+	n := v.node
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 1; i < len(n.Content); i += 2 {
-			if n.Content[i-1].Value == token {
+			if v.faults.nameOf(n.Content[i-1]) == token {
 				return i
 			}
 		}
 	case yaml.SequenceNode:
-		for i := range n.Content {
-			if fmt.Sprint(i) == token {
-				return i
-			}
+		if i, err := strconv.Atoi(token); err == nil && i >= 0 && i < len(n.Content) {
+			return i
 		}
 	default:
 	}

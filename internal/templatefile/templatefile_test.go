@@ -129,6 +129,9 @@ func TestLimits(t *testing.T) {
 		{"far too deep blocks", strings.Repeat("- ", 100_000), tasker.Invalid, "not YAML"},
 		{"far too deep keys", strings.Repeat("? ", 100_000), tasker.Invalid, "not YAML"},
 		{"many faults", strings.Repeat("- x\n", 10) + head, tasker.Invalid, "not YAML"},
+		{"many unknown keys", head + "- {name: a, handler: {callable: a}}\n" + numbered("k%d: 1\n", 25_000), tasker.Invalid, "more than 100 faults"},
+		{"many environments", head + "- {name: a, handler: {callable: a}}\nenvironments:\n" + numbered("  e%d:\n", 20_000), tasker.Invalid, "more than 100 faults"},
+		{"many dependencies", head + "- {name: a, handler: {callable: a}, depends_on: [" + strings.Repeat("1,", 100_000) + "1]}\n", tasker.Invalid, "more than 100 faults"},
 		{"more faults than listed", head + strings.Repeat("- {}\n", 900), tasker.Invalid, "more than 100 faults"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,6 +147,15 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// numbered repeats a line with a number in it.
+func numbered(line string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, line, i)
+	}
+	return b.String()
 }
 
 // chain is a template of steps that each depend on the one before.

@@ -1,18 +1,15 @@
 package templatefile
 
 import (
-	"encoding/json"
 	"fmt"
-	"strconv"
+	"strings"
 
 	"tasker.example/tasker"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// A value is one place of the document: what stands there, and how it is named
-// in a fault. Its methods read it as what it should be; when it is something
-// else they note a fault and return nothing.
+// A value is one place of the document: what is there, and how it is named in a fault.
 type value struct {
 	node   *yaml.Node
 	path   string
@@ -42,7 +39,7 @@ func (v value) member(key, child *yaml.Node) value {
 	return value{node: child, path: path, faults: v.faults}
 }
 
-// kind says what stands there, for a fault: "must be text, not a number".
+// kind says what is there, for a fault: "must be text, not a number".
 func (v value) kind() string {
 	switch v.node.Kind {
 	case yaml.MappingNode:
@@ -82,49 +79,20 @@ func isText(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && (n.Tag == "!!str" || n.Tag == "!!timestamp")
 }
 
+func isNumber(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float")
+}
+
+// isEmpty reports whether a node is null, an empty list, an empty object or an empty text.
+func isEmpty(n *yaml.Node) bool {
+	return isNull(n) || (len(n.Content) == 0 && (n.Kind != yaml.ScalarNode || n.Value == ""))
+}
+
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// text reads a string.
-func (v value) text() (string, bool) {
-	switch {
-	case isText(v.node):
-		return v.node.Value, true
-	case v.node.Kind == yaml.ScalarNode && !isNull(v.node):
-		v.fault("must be text, not %s %s; write it in quotes", v.kind(), v.node.Value)
-	default:
-		v.wrong("text")
-	}
-	return "", false
-}
-
-// integer reads a whole number from low to high.
-func (v value) integer(low, high int) (int, bool) {
-	if v.node.Kind != yaml.ScalarNode || v.node.Tag != "!!int" {
-		v.wrong(fmt.Sprintf("a whole number from %d to %d", low, high))
-		return 0, false
-	}
-	n, err := strconv.Atoi(v.node.Value)
-	if err != nil || n < low || n > high || strconv.Itoa(n) != v.node.Value {
-		v.wrong(fmt.Sprintf("a whole number from %d to %d, in decimal digits", low, high))
-		return 0, false
-	}
-	return n, true
-}
-
-// truth reads true or false.
-func (v value) truth() (bool, bool) {
-	if v.node.Kind != yaml.ScalarNode || v.node.Tag != "!!bool" {
-		v.wrong("true or false")
-		return false, false
-	}
-	b, err := strconv.ParseBool(v.node.Value) // all spellings of YAML are among those of Go
-	return b, err == nil
-}
-
-// items reads a list.
+// items returns what is in a list.
 func (v value) items() []value {
 	if v.node.Kind != yaml.SequenceNode {
-		v.wrong("a list")
 		return nil
 	}
 	items := make([]value, len(v.node.Content))
@@ -134,16 +102,20 @@ func (v value) items() []value {
 	return items
 }
 
-// object reads an object as JSON, whatever its members are.
-func (v value) object() json.RawMessage {
-	if v.node.Kind != yaml.MappingNode {
-		v.wrong("an object")
-		return nil
+// get returns a member of an object, by the name that the schema has for it.
+func (v value) get(name string) (value, bool) {
+	if v.node == nil || v.node.Kind != yaml.MappingNode {
+		return value{}, false
 	}
-	known := len(v.faults.list)
-	raw := v.appendJSON(nil)
-	if len(v.faults.list) > known || v.faults.full() {
-		return nil
+	i := v.childIndex(name)
+	if i < 0 {
+		return value{}, false
 	}
-	return raw
+	return v.member(v.node.Content[i-1], v.node.Content[i]), true
+}
+
+// place is the key that a value is under: steps of steps[1], and nothing at the top.
+func (v value) place() string {
+	key, _, _ := strings.Cut(v.path[strings.LastIndex(v.path, ".")+1:], "[")
+	return key
 }

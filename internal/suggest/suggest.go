@@ -1,0 +1,61 @@
+// Package suggest finds the known word that somebody probably meant.
+package suggest
+
+import "strings"
+
+// maxWord bounds the words that are compared, which takes time with the square of
+// their length.
+const maxWord = 128
+
+// Ending ends an error about an unknown word with the nearest known one, if there is
+// one that is near.
+func Ending(word string, known []string) string {
+	if near := Nearest(word, known, 1+max(1, min(3, len(word)/3))); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}
+
+// Nearest returns the known word with the fewest differences from word, or "" when none
+// has fewer than most.
+func Nearest(word string, known []string, most int) string {
+	if len(word) > maxWord {
+		return ""
+	}
+	plain := strings.NewReplacer("-", "_")
+	word = plain.Replace(strings.ToLower(word))
+	best := ""
+	for _, k := range known {
+		if d := distance(word, plain.Replace(strings.ToLower(k)), most); d < most {
+			best, most = k, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, remove, replace or swap with their
+// neighbour to get from a to b. It may stop at most, when the answer is not less.
+func distance(a, b string, most int) int {
+	if len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	before, row, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		next[0] = i + 1
+		for j := range len(b) {
+			replaced := row[j]
+			if a[i] != b[j] {
+				replaced++
+			}
+			next[j+1] = min(replaced, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
+		}
+		before, row, next = row, next, before
+	}
+	return row[len(b)]
+}

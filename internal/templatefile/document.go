@@ -1,0 +1,325 @@
+package templatefile
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"go.yaml.in/yaml/v3"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/suggest"
+)
+
+// Schema is the JSON Schema of a template document, for editors. [Parse] judges
+// documents by it, and by what a schema cannot say; see semantics.go.
+//
+// Its $comment says what a reader has to know about a part: that it has no effect, that
+// it is another name of a key, or why it is refused.
+//
+//go:embed template.schema.json
+var Schema []byte
+
+const (
+	withoutEffect = "has no effect"
+	anotherName   = "another name of "
+)
+
+// The compiled schema, and each part of it by its location.
+var documentSchema, schemaParts = func() (*jsonschema.Schema, map[string]*jsonschema.Schema) {
+	const url = "https://tasker.invalid/template.schema.json"
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema))
+	if err != nil {
+		panic("templatefile: the schema of templates is not JSON: " + err.Error())
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(url, doc); err != nil {
+		panic("templatefile: " + err.Error())
+	}
+	schema := c.MustCompile(url)
+	parts := map[string]*jsonschema.Schema{}
+	for _, part := range subschemas(schema) {
+		parts[part.Location] = part
+	}
+	return schema, parts
+}()
+
+// readTemplate judges a document and turns it into a template. It notes every fault on
+// the way, and so the template may be incomplete.
+func readTemplate(v value) tasker.Template {
+	v.prune(documentSchema)
+	raw := v.appendJSON(nil)
+	v.judge(raw)
+	return v.template(raw)
+}
+
+// prune takes out of the document what counts as absent: null, and keys that have no
+// effect, of which it warns. Keys with two names get the one that the schema has. It
+// goes no deeper than the schema knows the keys. It reports whether the value can be kept.
+func (v value) prune(s *jsonschema.Schema) bool {
+	for s.Properties == nil && s.Ref != nil {
+		s = s.Ref
+	}
+	switch {
+	case v.node.Kind == yaml.MappingNode && s.AdditionalProperties == false:
+		v.pruneMembers(s)
+	case v.node.Kind == yaml.SequenceNode && s.Items2020 != nil:
+		if s.MaxItems != nil && len(v.node.Content) > *s.MaxItems {
+			v.fault("%d %s; %d is the limit", len(v.node.Content), v.place(), *s.MaxItems)
+			v.node.Content, v.faults.incomplete = v.node.Content[:1], true
+		}
+		for _, item := range v.items() {
+			item.prune(s.Items2020)
+		}
+	case isNumber(v.node) && s.Types != nil && slices.Contains(s.Types.ToStrings(), "integer"):
+		if n, err := strconv.Atoi(v.node.Value); err != nil || strconv.Itoa(n) != v.node.Value {
+			want := expectation(s) // 1.0 and 0x10 are whole numbers to a schema
+			if v.node.Tag == "!!int" {
+				want += ", in decimal digits"
+			}
+			v.wrong(want)
+			return false
+		}
+	}
+	return true
+}
+
+func (v value) pruneMembers(s *jsonschema.Schema) {
+	kept := v.node.Content[:0]
+	first := map[string]value{}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		key, child := v.node.Content[i], v.node.Content[i+1]
+		member := v.member(key, child)
+		property, name := s.Properties[key.Value], key.Value
+		if property == nil {
+			member.pruneByPattern(name, s)
+			kept = append(kept, key, child)
+			continue
+		}
+		if effect, ok := strings.CutPrefix(property.Comment, withoutEffect); ok {
+			if !isEmpty(child) {
+				v.faults.warn(tasker.Fault{Path: member.path, Line: key.Line, Column: key.Column, Message: withoutEffect + effect})
+			}
+			continue
+		}
+		if isNull(child) {
+			continue
+		}
+		if canonical, ok := strings.CutPrefix(property.Comment, anotherName); ok {
+			name = canonical
+			v.faults.rename(key, name)
+		}
+		if before, twice := first[name]; twice {
+			before.reconcile(member)
+			continue
+		}
+		if first[name] = member; member.prune(property) {
+			kept = append(kept, key, child)
+		}
+	}
+	v.node.Content = kept
+}
+
+// pruneByPattern prunes a member whose key the schema knows by its form.
+func (v value) pruneByPattern(name string, s *jsonschema.Schema) {
+	for pattern, inside := range s.PatternProperties {
+		if pattern.MatchString(name) {
+			v.prune(inside)
+		}
+	}
+}
+
+// reconcile allows a thing to be said under two names when both say the same.
+func (v value) reconcile(again value) {
+	a, b := v.node, again.node
+	if a.Kind != yaml.ScalarNode || b.Kind != yaml.ScalarNode || a.Tag != b.Tag || a.Value != b.Value {
+		again.fault("is another name for %s, which is given as well; keep one of them", v.path)
+	}
+}
+
+// judge notes what in the document, given as JSON, does not fit the schema.
+func (v value) judge(raw []byte) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil { // unreachable: it was written a moment ago
+		v.fault("cannot be read as JSON: %v", err)
+		return
+	}
+	var invalid *jsonschema.ValidationError
+	if !errors.As(documentSchema.Validate(doc), &invalid) {
+		return
+	}
+	type broken struct {
+		at value
+		*jsonschema.ValidationError
+	}
+	var list []broken
+	collect(invalid, func(e *jsonschema.ValidationError, _ string) bool {
+		list = append(list, broken{v.find(e.InstanceLocation), e})
+		return len(list) < maxViolations
+	})
+	slices.SortStableFunc(list, func(a, b broken) int {
+		return cmp.Or(cmp.Compare(a.at.node.Line, b.at.node.Line), cmp.Compare(a.at.node.Column, b.at.node.Column),
+			cmp.Compare(a.SchemaURL, b.SchemaURL), cmp.Compare(len(b.Causes), len(a.Causes)))
+	})
+	for i, b := range list {
+		if v.faults.full() {
+			v.faults.more = true
+			return
+		}
+		if i == 0 || b.at.node != list[i-1].at.node || b.at.node.Kind != yaml.ScalarNode { // one fault of a scalar is enough
+			b.at.explain(b.ErrorKind, schemaParts[b.SchemaURL])
+		}
+	}
+}
+
+// explain words what is wrong with a value.
+func (v value) explain(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
+	switch k := wrong.(type) {
+	case *kind.AnyOf: // the one in the schema
+		v.missing("namespace_name")
+	case *kind.Required:
+		for _, name := range k.Missing {
+			v.missing(name)
+		}
+	case *kind.AdditionalProperties:
+		slices.Sort(k.Properties)
+		for _, name := range k.Properties[:min(len(k.Properties), maxFaults+1)] {
+			v.unknownKey(name, s)
+		}
+	default:
+		v.unfit(wrong, s)
+	}
+}
+
+// unfit words why a value is not what the schema says.
+func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
+	mistyped, isType := wrong.(*kind.Type)
+	switch {
+	case s == documentSchema.Properties["version"]:
+		v.notAVersion()
+	case isType && v.node.Kind == yaml.ScalarNode && !isNull(v.node) && mistyped.Want[0] == "string":
+		v.fault("must be text, not %s %s; write it in quotes", v.kind(), v.node.Value)
+	case isType && mistyped.Want[0] == "string":
+		v.wrong("text")
+	case s.Comment != "":
+		v.fault("%s", s.Comment)
+	case s.MinItems != nil:
+		v.fault("a template needs at least one step")
+	case s.Pattern != nil:
+		v.fault("must be %s, not %s", s.Title, quote(v.node.Value))
+	case s.MaxLength != nil:
+		v.fault("has %d characters; %d is the limit", len([]rune(v.node.Value)), *s.MaxLength)
+	default:
+		v.wrong(expectation(s))
+	}
+}
+
+func (v value) missing(name string) {
+	if v.path != "" {
+		name = v.path + "." + name
+	}
+	v.path = name
+	v.fault("is missing")
+}
+
+// unknownKey notes a key that an object must not have.
+func (v value) unknownKey(name string, s *jsonschema.Schema) {
+	i := v.childIndex(name)
+	if i < 0 {
+		return
+	}
+	key := value{node: v.node.Content[i-1], path: v.path, faults: v.faults}
+	if len(s.PatternProperties) > 0 {
+		key.fault("must be %s, not %s", schemaParts[documentSchema.Location+"/$defs/name"].Title, quote(name))
+		return
+	}
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Properties)), func(k string) bool {
+		p := s.Properties[k]
+		return p.Not != nil && p.Ref == nil || strings.HasPrefix(p.Comment, withoutEffect)
+	})
+	key.path = v.member(key.node, v.node.Content[i]).path
+	key.fault("unknown key%s", suggest.Ending(name, known))
+}
+
+// expectation says what a value must be.
+func expectation(s *jsonschema.Schema) string {
+	switch {
+	case s.Enum != nil:
+		words := make([]string, len(s.Enum.Values))
+		for i, word := range s.Enum.Values {
+			words[i] = fmt.Sprint(word)
+		}
+		return "one of " + list(words)
+	case s.Types == nil:
+		return "something else"
+	}
+	switch s.Types.ToStrings()[0] {
+	case "integer":
+		return fmt.Sprintf("a whole number from %s to %s", s.Minimum.RatString(), s.Maximum.RatString())
+	case "boolean":
+		return "true or false"
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	default:
+		return "text"
+	}
+}
+
+// A document is a template as it is written: what differs from the Go type is read
+// by itself.
+type document struct {
+	tasker.Template
+	Steps []struct {
+		tasker.StepTemplate
+		Retry json.RawMessage `json:"retry"` // over the default
+	} `json:"steps"`
+	Environments map[string]struct {
+		Steps []struct {
+			tasker.StepOverride
+			Handler tasker.Handler `json:"handler"` // where initialization may be as well
+		} `json:"steps"`
+	} `json:"environments"`
+}
+
+// template returns the template that a document says. Of what the schema refuses it takes
+// the rest, so that all else is judged in the same round.
+func (v value) template(raw []byte) tasker.Template {
+	var d document
+	_ = json.Unmarshal(raw, &d) // of what has the wrong type there is a fault
+	t := d.Template
+	t.Steps = make([]tasker.StepTemplate, len(d.Steps))
+	for i, s := range d.Steps {
+		t.Steps[i] = s.StepTemplate
+		if s.Type == "" {
+			t.Steps[i].Type = tasker.StandardStep
+		}
+		t.Steps[i].Retry = tasker.DefaultRetry()
+		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // as above, and nothing is the default
+	}
+	for name, o := range d.Environments {
+		if t.Environments == nil {
+			t.Environments = make(map[string]tasker.Override, len(d.Environments))
+		}
+		steps := make([]tasker.StepOverride, len(o.Steps))
+		for i, s := range o.Steps {
+			steps[i] = s.StepOverride
+			if len(s.Handler.Initialization) > 0 {
+				steps[i].Initialization = s.Handler.Initialization
+			}
+		}
+		t.Environments[name] = tasker.Override{Steps: steps}
+	}
+	v.checkMeaning(&t)
+	return t
+}

@@ -1,0 +1,202 @@
+package templatefile
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/suggest"
+)
+
+// What a schema cannot say: how the parts of a template fit one another. The template may
+// have faults already; its lists are as long as those of the document all the same.
+
+// A graph is the steps by name.
+type graph struct {
+	names []string
+	steps map[string]node
+}
+
+type node struct {
+	tasker.StepTemplate
+	place value
+}
+
+// checkMeaning notes what in a template contradicts itself.
+func (v value) checkMeaning(t *tasker.Template) {
+	if schema, ok := v.get("input_schema"); ok && schema.node.Kind == yaml.MappingNode {
+		schema.checkInputSchema(t.InputSchema)
+	}
+	if v.faults.incomplete {
+		return
+	}
+	g := graph{steps: map[string]node{}}
+	if steps, ok := v.get("steps"); ok && len(steps.items()) == len(t.Steps) {
+		g = steps.checkSteps(t.Steps)
+	}
+	environments, ok := v.get("environments")
+	if !ok || environments.node.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(environments.node.Content); i += 2 {
+		name := environments.node.Content[i]
+		environments.member(name, environments.node.Content[i+1]).checkOverride(t.Environments[name.Value], g)
+	}
+}
+
+// checkSteps checks the steps and the graph that their dependencies make.
+func (v value) checkSteps(steps []tasker.StepTemplate) graph {
+	g := graph{steps: map[string]node{}}
+	edges := 0
+	items := v.items()
+	for i, s := range steps {
+		edges += len(s.Dependencies)
+		g.add(s, items[i])
+		if retry, ok := items[i].get("retry"); ok {
+			if _, written := retry.get("backoff_base_ms"); written {
+				retry.checkBackoff(s.Retry)
+			}
+		}
+	}
+	if edges > tasker.MaxEdges {
+		v.fault("%d dependencies; %d is the limit", edges, tasker.MaxEdges)
+		return graph{}
+	}
+	known := len(v.faults.list)
+	for i, s := range steps {
+		if dependencies, ok := items[i].get("dependencies"); ok {
+			steps[i].Dependencies = g.checkEdges(s, dependencies.items())
+		}
+	}
+	if len(v.faults.list) == known {
+		g.refuseCycle(steps)
+	}
+	return g
+}
+
+func (g *graph) add(s tasker.StepTemplate, place value) {
+	if s.Name == "" {
+		return
+	}
+	if first, twice := g.steps[s.Name]; twice {
+		place.fault("the step name %s is used twice; first in line %d", quote(s.Name), first.place.node.Line)
+		return
+	}
+	g.names = append(g.names, s.Name)
+	g.steps[s.Name] = node{s, place}
+}
+
+// checkEdges checks the dependencies of one step and returns those that are right.
+func (g *graph) checkEdges(step tasker.StepTemplate, places []value) []string {
+	var names []string
+	for i, name := range step.Dependencies {
+		switch _, exists := g.steps[name]; {
+		case !isText(places[i].node): // which the schema has refused
+		case name == step.Name:
+			places[i].fault("the step depends on itself")
+		case !exists:
+			places[i].fault("unknown step %s%s", quote(name), places[i].suggest(name, g.names))
+		case slices.Contains(names, name):
+			places[i].fault("depends on %s twice", quote(name))
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// refuseCycle names one cycle: as long as there is one, none of its steps can
+// ever run. An arrow reads "depends on".
+func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
+	cycle := tasker.Template{Steps: steps}.Cycle()
+	if cycle == nil {
+		return
+	}
+	g.steps[cycle[0]].place.fault("steps depend on each other in a cycle: %s", strings.Join(cycle, " -> "))
+}
+
+// checkBackoff notes a base, written here, that the longest backoff cuts off at once. It
+// reports whether it did.
+func (v value) checkBackoff(r tasker.Retry) bool {
+	if r.BaseMS <= r.MaxBackoffMS {
+		return false
+	}
+	v.fault("backoff_base_ms %d is more than max_backoff_ms %d, so it would never be reached; raise max_backoff_ms", r.BaseMS, r.MaxBackoffMS)
+	return true
+}
+
+// checkOverride checks what one environment changes about the steps. g is empty when
+// they could not be read, and then names are not judged.
+func (v value) checkOverride(o tasker.Override, g graph) {
+	steps, ok := v.get("steps")
+	if !ok || len(steps.items()) != len(o.Steps) {
+		return
+	}
+	lines := map[string]int{}
+	for i, place := range steps.items() {
+		s := o.Steps[i]
+		if line, twice := lines[s.Name]; twice && s.Name != "" {
+			place.fault("the step %s is changed twice; first in line %d", quote(s.Name), line)
+			continue
+		}
+		lines[s.Name] = place.node.Line
+		place.checkStepOverride(s, g)
+	}
+}
+
+func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
+	name, named := v.get("name")
+	if _, exists := g.steps[o.Name]; named && isText(name.node) && !exists && o.Name != tasker.AllSteps && len(g.steps) > 0 {
+		name.fault("unknown step %s%s", quote(o.Name), name.suggest(o.Name, append([]string{tasker.AllSteps}, g.names...)))
+	}
+	if handler, ok := v.get("handler"); ok {
+		_, twice := handler.get("initialization")
+		if short, ok := v.get("initialization"); ok && twice {
+			short.fault("is given twice; keep this or handler.initialization")
+		}
+	}
+	if g.steps[o.Name].Type == tasker.ExternalStep {
+		if len(o.Initialization) > 0 {
+			v.fault("%s is an external step, which has no handler to initialize", quote(o.Name))
+		}
+		if timeout, ok := v.get("timeout_seconds"); ok {
+			timeout.fault("%s", externalTimeout)
+		}
+	}
+	retry, ok := v.get("retry")
+	if !ok || o.Retry == nil || o.Retry.BaseMS == nil {
+		return
+	}
+	for _, step := range g.names {
+		r := g.steps[step].Retry
+		if o.Retry.MaxBackoffMS != nil {
+			r.MaxBackoffMS = *o.Retry.MaxBackoffMS
+		}
+		applies := o.Name == tasker.AllSteps || o.Name == step
+		if r.BaseMS = *o.Retry.BaseMS; applies && retry.checkBackoff(r) {
+			return // one fault is enough
+		}
+	}
+}
+
+// externalTimeout is why an external step has no timeout, as the schema says it.
+var externalTimeout = schemaParts[documentSchema.Location+"/$defs/step/then/properties/timeout_seconds"].Comment
+
+// suggest ends a fault about an unknown step with the nearest known one.
+func (v value) suggest(name string, known []string) string {
+	if v.faults.full() {
+		return "" // nobody will read it, and there may be thousands
+	}
+	return suggest.Ending(name, known)
+}
+
+// list writes words as "a, b or c".
+func list(words []string) string {
+	last := len(words) - 1
+	if last <= 0 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
