@@ -15,42 +15,31 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker/internal/api"
-	"tasker.example/tasker/internal/dlq"
-	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/pgtest"
-	"tasker.example/tasker/internal/postgres"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A house is the API with a real engine on a database of its own.
-type house struct {
-	*testing.T
-	db     *postgres.DB
-	engine *engine.Engine
+// A harness is the API with a real engine on a database of its own.
+type harness struct {
+	*enginetest.Harness
 	server *httptest.Server
 	stop   context.CancelFunc // the server begins to stop
 }
 
-func newHouse(t *testing.T, change ...func(*api.Options)) *house {
+func newHarness(t *testing.T, change ...func(*api.Options)) *harness {
 	t.Helper()
-	d := pgtest.New(t)
-	d.CheckAtEnd(t)
-	return houseAt(t, d.URL, change...)
+	return serve(t, enginetest.New(t), change...)
 }
 
-// houseAt is newHouse on a database that is there.
-func houseAt(t *testing.T, databaseURL string, change ...func(*api.Options)) *house {
+// serve serves the API of a harness until the test has ended.
+func serve(t *testing.T, e *enginetest.Harness, change ...func(*api.Options)) *harness {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), databaseURL, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{})}
+	h := &harness{Harness: e}
 	o := api.Options{
-		DB: db, Engine: h.engine, DLQ: dlq.New(db, dlq.Options{}), Version: "1.2.3", Guard: &hostguard.Guard{LoopbackOnly: true},
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "1.2.3", Guard: &hostguard.Guard{LoopbackOnly: true},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -72,7 +61,7 @@ type reply struct {
 
 // send makes a request. A body that is no string is spelled as JSON; headers are
 // "Name: value".
-func (h *house) send(method, path string, body any, headers ...string) reply {
+func (h *harness) send(method, path string, body any, headers ...string) reply {
 	h.Helper()
 	var text io.Reader
 	switch b := body.(type) {
@@ -115,7 +104,7 @@ func (h *house) send(method, path string, body any, headers ...string) reply {
 }
 
 // want makes a request that must have a status, and decodes its answer.
-func want[T any](h *house, status int, method, path string, body any, headers ...string) T { //nolint:revive // argument-limit: it reads as a request
+func want[T any](h *harness, status int, method, path string, body any, headers ...string) T { //nolint:revive // argument-limit: it reads as a request
 	h.Helper()
 	got := h.send(method, path, body, headers...)
 	if got.status != status {
@@ -141,7 +130,7 @@ type problem struct {
 }
 
 // wantError makes a request that must fail with a status, a code and words.
-func (h *house) wantError(status int, code, words, method, path string, body any, headers ...string) problem { //nolint:revive // argument-limit: it reads as a request
+func (h *harness) wantError(status int, code, words, method, path string, body any, headers ...string) problem { //nolint:revive // argument-limit: it reads as a request
 	h.Helper()
 	got := h.send(method, path, body, headers...)
 	var p problem
@@ -163,9 +152,9 @@ func (h *house) wantError(status int, code, words, method, path string, body any
 }
 
 // fingerprint tells whether anything in the database changed.
-func (h *house) fingerprint() string {
+func (h *harness) fingerprint() string {
 	h.Helper()
-	rows, err := h.db.Pool().Query(h.Context(), `SELECT table_name::text FROM information_schema.tables
+	rows, err := h.DB.Pool().Query(h.Context(), `SELECT table_name::text FROM information_schema.tables
 		WHERE table_schema = 'tasker' AND table_type = 'BASE TABLE' ORDER BY table_name`)
 	if err != nil {
 		h.Fatal(err)
@@ -178,7 +167,7 @@ func (h *house) fingerprint() string {
 	for _, table := range tables {
 		var sum string
 		name := pgx.Identifier{"tasker", table}.Sanitize()
-		err := h.db.Pool().QueryRow(h.Context(), `SELECT coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '') FROM `+name+` t`).Scan(&sum)
+		err := h.DB.Pool().QueryRow(h.Context(), `SELECT coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '') FROM `+name+` t`).Scan(&sum)
 		if err != nil {
 			h.Fatal(err)
 		}
@@ -206,7 +195,7 @@ steps:
   - {name: approve, type: external}
 `
 
-func (h *house) register(template string) {
+func (h *harness) register(template string) {
 	h.Helper()
 	want[any](h, http.StatusCreated, "POST", "/v1/templates", template, "Content-Type: application/yaml")
 }

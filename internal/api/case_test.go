@@ -11,7 +11,7 @@ import (
 // Cases, related investigations and counts over time say what the pages say.
 func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	worker := h.worker()
 	var entries, tasks []string
@@ -20,7 +20,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 		tasks, entries = append(tasks, task.TaskUUID), append(entries, *task.DLQEntryUUID)
 	}
 	h.end(entries[0], "manually_resolved")
-	h.exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[1])
+	h.Exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[1])
 
 	list := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases", nil)
 	if len(list.Cases) != 1 || list.HasMore || list.TotalCases != 1 || list.TotalEntries != 3 || list.OldestEntry == nil {

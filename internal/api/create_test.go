@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A task that was created is answered as created, even if the database cannot be
@@ -14,7 +16,7 @@ func TestWhatWasCreatedIsAnsweredThoughItCannotBeRead(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	cutter := pgtest.NewCutter(t, d.URL)
-	h := houseAt(t, cutter.URL)
+	h := serve(t, enginetest.At(t, cutter.URL, postgres.Options{}))
 	h.register(chain)
 	cutter.Cut(100, "get_step_readiness_status($1", false)
 	got := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
@@ -39,7 +41,7 @@ func TestWhatWasCreatedIsAnsweredThoughItCannotBeRead(t *testing.T) {
 // A request of an operator under a key is applied once over HTTP, too.
 func TestAnIdempotencyKeyOfAnOperator(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.createTask(1)
 	worker := h.worker()

@@ -13,21 +13,21 @@ import (
 const reEmitPath = "/v1/dlq/emissions/re-emit"
 
 // sinks makes sinks known and gives them all events there are.
-func (h *house) sinks(names ...string) {
+func (h *harness) sinks(names ...string) {
 	h.Helper()
 	for _, name := range names {
-		if err := h.db.OpenSink(h.Context(), name); err != nil {
+		if err := h.DB.OpenSink(h.Context(), name); err != nil {
 			h.Fatal(err)
 		}
 	}
-	if _, err := h.db.ReEmit(h.Context(), postgres.ReEmission{Sinks: names, Of: postgres.Span{To: 1 << 50}, By: postgres.Operator{Actor: "test", Reason: "test"}}, 1000); err != nil {
+	if _, err := h.DB.ReEmit(h.Context(), postgres.ReEmission{Sinks: names, Of: postgres.Span{To: 1 << 50}, By: postgres.Operator{Actor: "test", Reason: "test"}}, 1000); err != nil {
 		h.Fatal(err)
 	}
 }
 
 func TestEmissionsAreListed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	if got := h.send("GET", "/v1/dlq/emissions", nil); got.status != http.StatusOK || !strings.Contains(got.text, `"emissions":[]`) || !strings.Contains(got.text, `"next_before":null`) {
 		t.Errorf("nothing was sent: %+v", got)
@@ -37,7 +37,7 @@ func TestEmissionsAreListed(t *testing.T) {
 	}
 	entries := h.investigate(5)
 	h.sinks("webhook", "log", "rabbitmq")
-	settled, err := h.db.SettleEmissions(t.Context(), "webhook", []postgres.Emitted{
+	settled, err := h.DB.SettleEmissions(t.Context(), "webhook", []postgres.Emitted{
 		{Position: 1, Attempts: 2, Published: true}, {Position: 2, Attempts: 1, Refused: true, Error: "400 no"}, {Position: 3, Attempts: 1, Error: "500 later"},
 	}, 1)
 	if err != nil || len(settled) != 1 {
@@ -88,7 +88,7 @@ func TestEmissionsAreListed(t *testing.T) {
 	if len(sinks) != 3 || sinks[2].Sink != "webhook" || sinks[2].Pending != 3 || sinks[2].SetAside != 1 || sinks[2].OldestPending == nil || sinks[2].Status != "up" {
 		t.Errorf("%+v", sinks)
 	}
-	if _, err := h.db.Pool().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`); err != nil {
+	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`); err != nil {
 		t.Fatal(err)
 	}
 	sinks = want[[]apiv1.Sink](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)
@@ -99,12 +99,12 @@ func TestEmissionsAreListed(t *testing.T) {
 
 func TestReEmit(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.investigate(3)
 	h.wantError(http.StatusConflict, "CONFLICT", "sent nowhere", "POST", reEmitPath, `{"from_position":1,"to_position":2,"actor":"a","reason":"r"}`)
 	h.sinks("webhook", "log")
-	if _, err := h.db.SettleEmissions(t.Context(), "webhook", []postgres.Emitted{{Position: 2, Attempts: 1, Refused: true, Error: "no"}}, 1); err != nil {
+	if _, err := h.DB.SettleEmissions(t.Context(), "webhook", []postgres.Emitted{{Position: 2, Attempts: 1, Refused: true, Error: "no"}}, 1); err != nil {
 		t.Fatal(err)
 	}
 	event := want[apiv1.EmissionList](h, http.StatusOK, "GET", "/v1/dlq/emissions?state=set_aside", nil).Emissions[0].EventUUID
@@ -145,10 +145,10 @@ func TestReEmit(t *testing.T) {
 // One request takes so many events and says where to go on.
 func TestReEmitOfMany(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.note(h.investigate(1)[0], 10_500, 1)
-	if err := h.db.OpenSink(t.Context(), "webhook"); err != nil {
+	if err := h.DB.OpenSink(t.Context(), "webhook"); err != nil {
 		t.Fatal(err)
 	}
 	first := want[apiv1.ReEmitted](h, http.StatusOK, "POST", reEmitPath, `{"from_position":1,"to_position":10400,"actor":"ann","reason":"lost"}`)
@@ -167,7 +167,7 @@ func TestReEmitOfMany(t *testing.T) {
 
 func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.investigate(1)
 	h.sinks("webhook")
@@ -210,7 +210,7 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 // events and of the range.
 func TestReEmitUnderAKey(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.sinks("webhook", "log")
 	h.investigate(2)

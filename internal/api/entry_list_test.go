@@ -15,7 +15,7 @@ import (
 // investigations makes five entries, the oldest first: three of tasks that failed
 // and two by hand. The second has ended as cancelled, the fourth as
 // manually_resolved.
-func (h *house) investigations() []string {
+func (h *harness) investigations() []string {
 	h.Helper()
 	worker := h.worker()
 	failed := func() string { return *h.stuck(worker).DLQEntryUUID }
@@ -32,7 +32,7 @@ func (h *house) investigations() []string {
 }
 
 // end ends an investigation.
-func (h *house) end(entry, status string) apiv1.UpdatedEntry {
+func (h *harness) end(entry, status string) apiv1.UpdatedEntry {
 	h.Helper()
 	return want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", "/v1/dlq/entry/"+entry, map[string]any{
 		"resolution_status": status, "resolution_notes": "seen", "resolved_by": "ann",
@@ -41,7 +41,7 @@ func (h *house) end(entry, status string) apiv1.UpdatedEntry {
 
 func TestTheListOfInvestigations(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	ids := h.investigations()
 	for query, positions := range map[string][]int{
@@ -81,7 +81,7 @@ func TestTheListOfInvestigations(t *testing.T) {
 // anew.
 func TestAStaleUpdateOfAnInvestigationIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	task := h.stuck(h.worker())
 	path := "/v1/dlq/entry/" + *task.DLQEntryUUID
@@ -130,7 +130,7 @@ func markOf(t apiv1.Task) mark {
 }
 
 // marks are those of the tasks that a list has.
-func (h *house) marks(query string) map[string]mark {
+func (h *harness) marks(query string) map[string]mark {
 	h.Helper()
 	out := map[string]mark{}
 	for _, t := range want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks"+query, nil).Tasks {
@@ -139,7 +139,7 @@ func (h *house) marks(query string) map[string]mark {
 	return out
 }
 
-func (h *house) wantMarks(dead, plain string, dies mark) {
+func (h *harness) wantMarks(dead, plain string, dies mark) {
 	h.Helper()
 	all := map[string]mark{dead: dies, plain: {}}
 	if diff := cmp.Diff(all, h.marks("")); diff != "" {
@@ -168,7 +168,7 @@ func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 	for status, stays := range map[string]bool{"manually_resolved": false, "permanently_failed": true, "cancelled": false} {
 		t.Run(status, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			h.register(chain)
 			task := h.stuck(h.worker())
 			plain := h.createTask(2).TaskUUID
@@ -191,14 +191,14 @@ func TestTheMarkOfADeadLetteredTask(t *testing.T) {
 // The queue goes on beyond a page, and its filters select.
 func TestTheQueueIsPagedAndFiltered(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	worker := h.worker()
 	var entries []string
 	for range 3 {
 		entries = append(entries, *h.stuck(worker).DLQEntryUUID)
 	}
-	if _, err := h.db.Pool().Exec(t.Context(), `UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0]); err != nil {
+	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0]); err != nil {
 		t.Fatal(err)
 	}
 	for query, expected := range map[string][]string{

@@ -13,7 +13,7 @@ import (
 )
 
 // stuck makes a task whose first step failed for good, and returns it.
-func (h *house) stuck(worker string) apiv1.Task {
+func (h *harness) stuck(worker string) apiv1.Task {
 	h.Helper()
 	task := h.createTask(1)
 	step := h.claim(worker, map[string]any{"max": 1})[0]
@@ -24,7 +24,7 @@ func (h *house) stuck(worker string) apiv1.Task {
 	return want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil)
 }
 
-func (h *house) report(worker string, result map[string]any) {
+func (h *harness) report(worker string, result map[string]any) {
 	h.Helper()
 	got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", map[string]any{"results": []any{result}})
 	if len(got.Accepted) != 1 {
@@ -34,7 +34,7 @@ func (h *house) report(worker string, result map[string]any) {
 
 func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	worker := h.worker()
 	task := h.stuck(worker)
@@ -83,7 +83,7 @@ func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 // answers name the other.
 func TestTheStepThatHasFailedNow(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	worker := h.worker()
 	task := h.stuck(worker)
@@ -123,7 +123,7 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 // answer; and a repeated request is still known by what was written.
 func TestWhatInvestigatorsWriteIsHidden(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.redacts()
 	h.register(chain)
 	task := h.stuck(h.worker())
@@ -154,13 +154,13 @@ func TestWhatInvestigatorsWriteIsHidden(t *testing.T) {
 }
 
 // redacts stores the default rules, as a server does when it starts.
-func (h *house) redacts() {
+func (h *harness) redacts() {
 	h.Helper()
 	r, err := redact.New(redact.DefaultKeys, "")
 	if err != nil {
 		h.Fatal(err)
 	}
-	err = h.db.SetRedaction(h.Context(), postgres.Redaction{
+	err = h.DB.SetRedaction(h.Context(), postgres.Redaction{
 		KeyPattern: r.Pattern(), Document: r.Document(), TextPatterns: r.Texts(), Paths: r.Paths(),
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func TestStepActions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			h.register(chain)
 			worker := h.worker()
 			task := h.stuck(worker)
@@ -234,7 +234,7 @@ func TestStepActions(t *testing.T) {
 
 func TestOpeningAnInvestigation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(1)
 	path := "/v1/dlq/task/" + task.TaskUUID

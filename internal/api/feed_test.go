@@ -30,7 +30,7 @@ type following struct {
 	id     string // the last one
 }
 
-func (h *house) follow(path string, headers ...string) *following {
+func (h *harness) follow(path string, headers ...string) *following {
 	h.Helper()
 	ctx, cancel := context.WithTimeout(h.Context(), time.Minute)
 	h.Cleanup(cancel)
@@ -92,7 +92,7 @@ func (f *following) event() (topic string, e apiv1.CloudEvent) {
 }
 
 // investigate opens investigations of n tasks by hand.
-func (h *house) investigate(n int) (entries []string) {
+func (h *harness) investigate(n int) (entries []string) {
 	h.Helper()
 	for i := range n {
 		task := h.createTask(100 + i)
@@ -104,9 +104,9 @@ func (h *house) investigate(n int) (entries []string) {
 
 // note notes something n times in the history of an investigation, which makes as
 // many events.
-func (h *house) note(entry string, n, size int) {
+func (h *harness) note(entry string, n, size int) {
 	h.Helper()
-	_, err := h.db.Pool().Exec(h.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, actor, event, from_status, to_status, notes)
+	_, err := h.DB.Pool().Exec(h.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, actor, event, from_status, to_status, notes)
 		SELECT $1, 'ann', 'updated', 'pending', 'pending', repeat('x', $3) FROM generate_series(1, $2::int)`, entry, n, size)
 	if err != nil {
 		h.Fatal(err)
@@ -115,7 +115,7 @@ func (h *house) note(entry string, n, size int) {
 
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, live, func(o *api.Options) { o.Feed.Source = "tasker.example" })
+	h := newHarness(t, live, func(o *api.Options) { o.Feed.Source = "tasker.example" })
 	h.register(chain)
 	f := h.follow("/v1/dlq/events")
 	for name, value := range map[string]string{"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"} {
@@ -161,7 +161,7 @@ func TestEventsAreFollowed(t *testing.T) {
 
 func TestAFeedThatIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, live, func(o *api.Options) { o.Feed.Most = 1 })
+	h := newHarness(t, live, func(o *api.Options) { o.Feed.Most = 1 })
 	for path, words := range map[string]string{
 		"?topic=dlq.entry.opened":             "dlq.entry.created",
 		"?topic=dlq.entry.created,":           "must be some of",
@@ -195,7 +195,7 @@ func TestAFeedThatIsRefused(t *testing.T) {
 // The timeouts of the server are for requests that end.
 func TestAStreamOutlivesTheTimeouts(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, live, func(o *api.Options) {
+	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed.StillHere = 50 * time.Millisecond
 	})
 	h.register(chain)
@@ -226,7 +226,7 @@ func TestAStreamOutlivesTheTimeouts(t *testing.T) {
 // Whoever filters learns how far the stream has come.
 func TestTheIDMovesWithoutEvents(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, live, func(o *api.Options) { o.Feed.StillHere = 20 * time.Millisecond })
+	h := newHarness(t, live, func(o *api.Options) { o.Feed.StillHere = 20 * time.Millisecond })
 	h.register(chain)
 	f := h.follow("/v1/dlq/events?topic=dlq.entry.resolved")
 	f.block()
@@ -242,7 +242,7 @@ func TestTheIDMovesWithoutEvents(t *testing.T) {
 // A reader who does not read is disconnected, and holds up nobody.
 func TestAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, live, func(o *api.Options) {
+	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed = api.FeedOptions{
 			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, Most: 2, MostOf: 2, Patience: 20 * time.Second},
 			WriteTime: 3 * time.Second,

@@ -60,7 +60,7 @@ func TestMemoryOfManyLargeBodies(t *testing.T) {
 	costly := "[" + strings.Repeat(task+",", 9) + strings.Repeat(long+",", (size-9*len(task))/len(long)-1) + strings.Replace(long, ":1", `:"x"`, 1) + "]" // refused by its schema, after all is decoded
 	for name, body := range map[string]string{"zeros": values(size/2 - 1), "contexts": costly} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t)
+			h := newHarness(t)
 			h.register(chain)
 			stop := peak()
 			var wg sync.WaitGroup
@@ -96,7 +96,7 @@ func TestMemoryOfManyLargeBodies(t *testing.T) {
 
 // sendLarge sends tasks and returns the status of the answer, with the rest that a
 // 503 asks for.
-func (h *house) sendLarge(body string) (status int, rest time.Duration) {
+func (h *harness) sendLarge(body string) (status int, rest time.Duration) {
 	r, _ := http.NewRequestWithContext(h.Context(), "POST", h.server.URL+"/v1/tasks/bulk", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := h.server.Client().Do(r)
@@ -115,7 +115,7 @@ func (h *house) sendLarge(body string) (status int, rest time.Duration) {
 
 // holdBody begins a request whose body does not end, and returns when the server
 // has read what was sent of it.
-func (h *house) holdBody(path string, sent int) net.Conn {
+func (h *harness) holdBody(path string, sent int) net.Conn {
 	h.Helper()
 	c, err := net.Dial("tcp", h.server.Listener.Addr().String())
 	if err != nil {
@@ -133,7 +133,7 @@ func (h *house) holdBody(path string, sent int) net.Conn {
 // ever: not those who wait for each other, not small requests, not heartbeats.
 func TestABodyWithoutRoomIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) {
+	h := newHarness(t, func(o *api.Options) {
 		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, 50*time.Millisecond
 	})
 	h.register(chain)
@@ -176,7 +176,7 @@ func TestABodyWithoutRoomIsRefused(t *testing.T) {
 // takes no room from others.
 func TestABodyHoldsWhatHasArrived(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) {
+	h := newHarness(t, func(o *api.Options) {
 		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, time.Millisecond
 	})
 	h.register(chain)

@@ -24,9 +24,9 @@ func omission(t *testing.T, doc json.RawMessage) (tasker.Omission, bool) {
 	return o, true
 }
 
-func (h *house) exec(sql string, args ...any) {
+func (h *harness) exec(sql string, args ...any) {
 	h.Helper()
-	if _, err := h.db.Pool().Exec(h.Context(), sql, args...); err != nil {
+	if _, err := h.DB.Pool().Exec(h.Context(), sql, args...); err != nil {
 		h.Fatal(err)
 	}
 }
@@ -46,10 +46,10 @@ func wide(steps int) string {
 // small in the database, so the size there says little.
 func TestATaskWithLargeResultsCanBeRead(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(wide(30))
 	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "wide"})
-	h.exec(`UPDATE tasker.workflow_steps s
+	h.Exec(`UPDATE tasker.workflow_steps s
 		SET results = jsonb_build_object('success', true, 'result', repeat('x', 1000000)),
 		    error = jsonb_build_object('message', repeat('m', 8000), 'type', 't', 'retryable', true, 'context', repeat('c', 60000))
 		WHERE task_uuid = $1`, task.TaskUUID)
@@ -96,10 +96,10 @@ func TestATaskWithLargeResultsCanBeRead(t *testing.T) {
 // longest one.
 func TestInvestigationsWithLargeSnapshotsCanBeListed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.stuck(h.worker())
-	h.exec(`
+	h.Exec(`
 		WITH made AS (
 			INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, task_snapshot, resolution_status,
 				resolution_notes, resolved_at, resolved_by, namespace, task_name, case_key, priority_at)
@@ -142,14 +142,14 @@ func TestInvestigationsWithLargeSnapshotsCanBeListed(t *testing.T) {
 // TestLongHistoriesCanBeRead of tasks and of steps.
 func TestLongHistoriesCanBeRead(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(1)
 	step := task.Steps[0].StepUUID
-	h.exec(`INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, reason, detail, created_at)
+	h.Exec(`INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, reason, detail, created_at)
 		SELECT $1::uuid, $2::uuid, s.state, s.state, 'reset', 1, repeat('r', 20000), jsonb_build_object('message', repeat('m', 70000)), clock_timestamp()
 		FROM tasker.workflow_steps s, generate_series(1, 600) WHERE s.step_uuid = $2::uuid`, task.TaskUUID, step)
-	defer h.exec(`DELETE FROM tasker.workflow_step_transitions WHERE event = 'reset'`) // moves that no step makes
+	defer h.Exec(`DELETE FROM tasker.workflow_step_transitions WHERE event = 'reset'`) // moves that no step makes
 	path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + step + "/transitions"
 	got := h.send("GET", path, nil)
 	var list []apiv1.Transition
@@ -171,7 +171,7 @@ func TestLongHistoriesCanBeRead(t *testing.T) {
 // when there is no room for more, and its history is read in parts.
 func TestTheNotesOfAnInvestigationHaveALimit(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	entry := "/v1/dlq/entry/" + *h.stuck(h.worker()).DLQEntryUUID
 	long := func(i int) map[string]any {
@@ -181,7 +181,7 @@ func TestTheNotesOfAnInvestigationHaveALimit(t *testing.T) {
 		want[apiv1.UpdatedEntry](h, http.StatusOK, "PATCH", entry, long(i))
 	}
 	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "there is no room for", "PATCH", entry, long(100))
-	h.exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
+	h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
 		SELECT dlq_entry_uuid, 'step_failed', 'engine', 'pending', 'pending', 'n' || n FROM tasker.tasks_dlq, generate_series(1, 700) n`)
 	first := want[apiv1.Entry](h, http.StatusOK, "GET", entry, nil)
 	rest := want[apiv1.Entry](h, http.StatusOK, "GET", entry+fmt.Sprintf("?history_offset=%d", len(first.History)), nil)

@@ -35,7 +35,7 @@ func resultOf(step apiv1.ClaimedStep, token string) map[string]any {
 
 // taken reports a result and says whether it was accepted; a refused one must be a
 // stale lease.
-func (h *house) taken(worker string, step apiv1.ClaimedStep, token string) bool {
+func (h *harness) taken(worker string, step apiv1.ClaimedStep, token string) bool {
 	h.Helper()
 	got := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", worker+"/results", resultOf(step, token))
 	if len(got.Rejected) == 1 && got.Rejected[0].Code != "STALE_LEASE" {
@@ -46,7 +46,7 @@ func (h *house) taken(worker string, step apiv1.ClaimedStep, token string) bool 
 
 func TestALeaseTokenCannotBeComputedAndIsBoundToItsWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.createTask(1)
 	worker, other := h.worker(), h.worker()
@@ -76,7 +76,7 @@ func TestALeaseTokenCannotBeComputedAndIsBoundToItsWorker(t *testing.T) {
 		t.Error("another worker used the token")
 	}
 	var onRecord int
-	if err := h.db.Pool().QueryRow(t.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&onRecord); err != nil || onRecord != 5 {
+	if err := h.DB.Pool().QueryRow(t.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&onRecord); err != nil || onRecord != 5 {
 		t.Errorf("%d refusals are on record, want 5: %v", onRecord, err)
 	}
 	if !h.taken(worker, step, step.LeaseToken) {
@@ -85,17 +85,17 @@ func TestALeaseTokenCannotBeComputedAndIsBoundToItsWorker(t *testing.T) {
 }
 
 // anotherServer starts one more server on the same database.
-func (h *house) anotherServer() {
+func (h *harness) anotherServer() {
 	h.Helper()
-	h.server = httptest.NewServer(api.New(h.Context(), api.Options{DB: h.db, Engine: h.engine, DLQ: dlq.New(h.db, dlq.Options{})}))
+	h.server = httptest.NewServer(api.New(h.Context(), api.Options{DB: h.DB, Engine: h.Engine, DLQ: dlq.New(h.DB, dlq.Options{})}))
 	h.Cleanup(h.server.Close)
 }
 
 // used moves the time from which the key is used, from now on; servers that are
 // started afterwards go by it.
-func (h *house) used(from string) {
+func (h *harness) used(from string) {
 	h.Helper()
-	if _, err := h.db.Pool().Exec(h.Context(), fmt.Sprintf(`UPDATE tasker.lease_key SET used_from = %s`, from)); err != nil {
+	if _, err := h.DB.Pool().Exec(h.Context(), fmt.Sprintf(`UPDATE tasker.lease_key SET used_from = %s`, from)); err != nil {
 		h.Fatal(err)
 	}
 	h.anotherServer()
@@ -105,7 +105,7 @@ func (h *house) used(from string) {
 // that were claimed by then stay good, and no others do.
 func TestTokensWhileAFleetIsUpgraded(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	for n := range 4 {
 		h.createTask(n)
@@ -123,7 +123,7 @@ func TestTokensWhileAFleetIsUpgraded(t *testing.T) {
 		t.Error("a token of an earlier version was refused while they take part")
 	}
 	var in float64
-	if err := h.db.Pool().QueryRow(t.Context(), `SELECT extract(epoch FROM used_from - clock_timestamp()) FROM tasker.lease_key`).Scan(&in); err != nil || in < 80_000 || in > 86_400 {
+	if err := h.DB.Pool().QueryRow(t.Context(), `SELECT extract(epoch FROM used_from - clock_timestamp()) FROM tasker.lease_key`).Scan(&in); err != nil || in < 80_000 || in > 86_400 {
 		t.Errorf("the key is used in %v s, want a day: %v", in, err)
 	}
 	h.used("clock_timestamp()") // the day is over

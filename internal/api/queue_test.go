@@ -11,7 +11,7 @@ import (
 // What waits is in the list, and whether anybody could take it.
 func TestQueues(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	if got := h.send("GET", "/v1/queues", nil); got.status != http.StatusOK || got.text != "[]\n" {
 		t.Errorf("nothing waits, yet %d %s", got.status, got.text)
 	}
@@ -48,10 +48,10 @@ func TestQueues(t *testing.T) {
 	}
 
 	// No worker took it in time, and it waits for one.
-	if _, err := h.db.Pool().Exec(t.Context(), `UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() - interval '1 hour' WHERE state = 'enqueued'`); err != nil {
+	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() - interval '1 hour' WHERE state = 'enqueued'`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.engine.ExpireSteps(t.Context()); err != nil {
+	if _, err := h.Engine.ExpireSteps(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	list = want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=depot", nil)

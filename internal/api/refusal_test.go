@@ -25,7 +25,7 @@ const nobody = "01920000-0000-7000-8000-000000000000"
 // and changes nothing.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	worker := h.worker()
 	stuck := h.stuck(worker)
@@ -241,7 +241,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := *h
-			h.T = t
+			h.Harness = h.Copy(t)
 			h.wantError(tt.status, tt.code, tt.words, tt.method, tt.path, tt.body, tt.headers...)
 			if after := h.fingerprint(); after != before {
 				t.Errorf("something changed:\n%s\n%s", before, after)
@@ -252,7 +252,7 @@ func TestBadInput(t *testing.T) {
 
 func TestFaultsNameTheirPlace(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	p := h.wantError(http.StatusBadRequest, "INVALID", "", "POST", "/v1/tasks", `{"name":7,"tags":["a",2],"a.b":1}`)
 	const want = `[{"path":"namespace","message":"is missing"},` +
 		`{"path":"a.b","message":"is not known here; known are `
@@ -268,7 +268,7 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.Guard.AllowedHosts = []string{"tasker.test"} })
+	h := newHarness(t, func(o *api.Options) { o.Guard.AllowedHosts = []string{"tasker.test"} })
 	got := h.send("GET", "/v1/tasks", nil, "X-Request-ID: abc-1", "Host: tasker.test:8080")
 	for name, value := range map[string]string{
 		"X-Request-Id": "abc-1", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "application/json",
@@ -296,14 +296,14 @@ func TestHeaders(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for path, status := range map[string]string{"/health": "healthy", "/health/live": "alive", "/health/ready": "ready"} {
 		got := want[apiv1.Health](h, http.StatusOK, "GET", path, nil)
 		if got.Status != status || got.Version != "1.2.3" || got.Timestamp.IsZero() {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	h.db.Close()
+	h.DB.Close()
 	p := h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", `"database":{"status":"unhealthy"`, "GET", "/health/ready", nil)
 	if strings.Contains(string(p.Error.Details), "closed pool") {
 		t.Errorf("details tell what the log should: %s", p.Error.Details)
@@ -320,11 +320,11 @@ func TestHealthOfTheBroker(t *testing.T) {
 		`"components":{"broker":{"status":"up"}}`:                                                         func() (bool, error) { return true, nil },
 		`"components":{"broker":{"status":"up","last_error":"no q"}}`:                                     func() (bool, error) { return true, errors.New("no q") },
 	} {
-		h := newHouse(t, func(o *api.Options) { o.Broker = broker })
+		h := newHarness(t, func(o *api.Options) { o.Broker = broker })
 		if r := h.send("GET", "/health/ready", nil); r.status != http.StatusOK || !strings.Contains(r.text, want) {
 			t.Errorf("%d %s, want %s", r.status, r.text, want)
 		}
-		h.db.Close()
+		h.DB.Close()
 		h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", want, "GET", "/health/ready", nil)
 	}
 }
@@ -333,21 +333,21 @@ func TestHealthOfTheBroker(t *testing.T) {
 // that hangs holds nobody up.
 func TestHealthOfTheSinks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.Sinks = []string{"log", "webhook", "rabbitmq"} })
+	h := newHarness(t, func(o *api.Options) { o.Sinks = []string{"log", "webhook", "rabbitmq"} })
 	h.register(chain)
 	h.investigate(1)
 	h.sinks("log", "webhook")
 	holder := tasker.NewID()
-	if held, err := h.db.HoldSink(t.Context(), "webhook", holder, time.Minute); err != nil || held == nil {
+	if held, err := h.DB.HoldSink(t.Context(), "webhook", holder, time.Minute); err != nil || held == nil {
 		t.Fatal(held, err)
 	}
-	if err := h.db.NoteSink(t.Context(), "webhook", holder, postgres.SinkNote{Problem: "the receiver\x1b[2J answers 500", Rest: time.Second}); err != nil {
+	if err := h.DB.NoteSink(t.Context(), "webhook", holder, postgres.SinkNote{Problem: "the receiver\x1b[2J answers 500", Rest: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.db.SettleEmissions(t.Context(), "log", []postgres.Emitted{{Position: 1, Attempts: 1, Published: true}}, 5); err != nil {
+	if _, err := h.DB.SettleEmissions(t.Context(), "log", []postgres.Emitted{{Position: 1, Attempts: 1, Published: true}}, 5); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.db.Pool().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = failing_since - interval '1 minute' WHERE sink = 'webhook'`); err != nil {
+	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = failing_since - interval '1 minute' WHERE sink = 'webhook'`); err != nil {
 		t.Fatal(err)
 	}
 
@@ -366,7 +366,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 		t.Errorf("%+v", got.Components)
 	}
 
-	hanging, err := h.db.Pool().Begin(t.Context())
+	hanging, err := h.DB.Pool().Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,19 +381,19 @@ func TestHealthOfTheSinks(t *testing.T) {
 	if err := hanging.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h.db.Close()
+	h.DB.Close()
 	h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", `"sink.webhook":{"status":"unknown"`, "GET", "/health/ready", nil)
 }
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) {
+	h := newHarness(t, func(o *api.Options) {
 		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a_metric 1\n")) })
 	})
 	if r := h.send("GET", "/metrics", nil); r.status != http.StatusOK || r.text != "a_metric 1\n" {
 		t.Errorf("%d %s", r.status, r.text)
 	}
-	h = newHouse(t)
+	h = newHarness(t)
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "keeps no metrics", "GET", "/metrics", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "format", "GET", "/metrics?format=x", nil)
 }
@@ -402,7 +402,7 @@ func TestMetrics(t *testing.T) {
 func TestInternalErrorsAreForTheLog(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer // slog writes one line at a time
-	h := newHouse(t, func(o *api.Options) {
+	h := newHarness(t, func(o *api.Options) {
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 		o.DLQ = (*dlq.Service)(nil) // its methods panic
 	})
@@ -413,7 +413,7 @@ func TestInternalErrorsAreForTheLog(t *testing.T) {
 	if strings.Contains(p.Error.Message, "nil") || strings.Contains(p.Error.Message, "panic") {
 		t.Errorf("the answer tells: %s", p.Error.Message)
 	}
-	h.db.Close()
+	h.DB.Close()
 	h.wantError(http.StatusInternalServerError, "INTERNAL", "r-18", "GET", path, nil, "X-Request-ID: r-18")
 	h.send("GET", "/health", nil)
 	h.server.Close() // all lines are written

@@ -11,28 +11,28 @@ import (
 )
 
 // completed makes a task of two steps, of which the first has returned a result.
-func (h *house) completed(result string) (task string, steps []apiv1.Step) {
+func (h *harness) completed(result string) (task string, steps []apiv1.Step) {
 	h.Helper()
-	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "two", Version: "1.0.0", Steps: []tasker.StepTemplate{
+	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "two", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "a b", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()},
 		{Name: "second", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry(), Dependencies: []string{"a b"}},
 	}}, "")
 	if err != nil {
 		h.Fatal(err)
 	}
-	created, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "two"}})
+	created, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "two"}})
 	if err != nil {
 		h.Fatal(err)
 	}
-	w, err := h.engine.RegisterWorker(h.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"shop"}, Handlers: []string{"run"}})
+	w, err := h.Engine.RegisterWorker(h.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"shop"}, Handlers: []string{"run"}})
 	if err != nil {
 		h.Fatal(err)
 	}
-	list, err := h.engine.Claim(h.Context(), w.WorkerUUID, 1, 0)
+	list, err := h.Engine.Claim(h.Context(), w.WorkerUUID, 1, 0)
 	if err != nil || len(list) != 1 {
 		h.Fatalf("claimed %d: %v", len(list), err)
 	}
-	if _, err := h.engine.Report(h.Context(), w.WorkerUUID, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(result)}}, 0); err != nil {
+	if _, err := h.Engine.Report(h.Context(), w.WorkerUUID, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(result)}}, 0); err != nil {
 		h.Fatal(err)
 	}
 	task = created[0].TaskUUID.String()
@@ -41,7 +41,7 @@ func (h *house) completed(result string) (task string, steps []apiv1.Step) {
 
 func TestTheResultOfAStep(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task, steps := h.completed(`{"n":[1,2]}`)
 	path := "/v1/tasks/" + task + "/results/"
 	byID := h.send("GET", path+steps[0].StepUUID, nil)
@@ -67,7 +67,7 @@ func TestTheResultOfAStep(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, got.status, got.text, status)
 		}
 	}
-	_, err := h.db.Pool().Exec(t.Context(), `
+	_, err := h.DB.Pool().Exec(t.Context(), `
 		UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000)))
 		WHERE name = 'a b'`)
 	if err != nil {

@@ -15,14 +15,14 @@ func order(n int) map[string]any {
 	return map[string]any{"namespace": "shop", "name": "order", "context": map[string]any{"order": n}, "initiator": "test"}
 }
 
-func (h *house) createTask(n int) apiv1.Task {
+func (h *harness) createTask(n int) apiv1.Task {
 	h.Helper()
 	return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", order(n))
 }
 
 func TestTemplates(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	if got := h.send("GET", "/v1/templates", nil); !strings.Contains(got.text, `"templates":[]`) {
 		t.Errorf("no templates: %s", got.text)
 	}
@@ -60,7 +60,7 @@ func TestTemplates(t *testing.T) {
 
 func TestTasks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(7)
 	if task.Status != "steps_in_process" || len(task.Steps) != 2 || task.TotalSteps != 2 || string(task.Context) != `{"order":7}` {
@@ -101,7 +101,7 @@ func TestTasks(t *testing.T) {
 
 func TestIdempotencyKeys(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	req := order(1)
 	req["idempotency_key"] = "k1"
@@ -119,7 +119,7 @@ func TestIdempotencyKeys(t *testing.T) {
 
 func TestBulk(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	var list []any
 	for i := range 1000 {
@@ -147,7 +147,7 @@ func TestBulk(t *testing.T) {
 
 func TestExternalStep(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(waiting)
 	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "approval"})
 	path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + task.Steps[0].StepUUID + "/completion"
@@ -167,7 +167,7 @@ func TestExternalStep(t *testing.T) {
 
 func TestNothingIsAnEmptyList(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, path := range []string{"/v1/dlq", "/v1/dlq/stats", "/v1/dlq/investigation-queue", "/v1/dlq/staleness"} {
 		if got := h.send("GET", path, nil); got.status != http.StatusOK || got.text != "[]\n" {
 			t.Errorf("%s: %d %s", path, got.status, got.text)
@@ -180,7 +180,7 @@ func TestNothingIsAnEmptyList(t *testing.T) {
 
 func TestNullIsAsGoodAsAbsent(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(waiting)
 	want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", json.RawMessage(
 		`{"namespace":"shop","name":"approval","version":null,"context":null,"priority":null,"tags":null,"start_at":null,"recreated_from":null}`))

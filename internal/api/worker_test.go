@@ -18,7 +18,7 @@ import (
 	"tasker.example/tasker/internal/api"
 )
 
-func (h *house) worker() string {
+func (h *harness) worker() string {
 	h.Helper()
 	w := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers", map[string]any{
 		"name": "w1", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 10,
@@ -29,14 +29,14 @@ func (h *house) worker() string {
 	return "/v1/workers/" + w.WorkerUUID
 }
 
-func (h *house) claim(worker string, claim map[string]any) []apiv1.ClaimedStep {
+func (h *harness) claim(worker string, claim map[string]any) []apiv1.ClaimedStep {
 	h.Helper()
 	return want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", worker+"/claims", claim).Steps
 }
 
 func TestTheWorkerProtocol(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(1)
 	worker := h.worker()
@@ -96,7 +96,7 @@ func TestTheWorkerProtocol(t *testing.T) {
 
 func TestDrainOverHTTP(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.createTask(1)
 	worker := h.worker()
@@ -138,7 +138,7 @@ func TestDrainOverHTTP(t *testing.T) {
 // A claim of a worker that drains ends with the server, as any other.
 func TestStoppingEndsTheClaimOfADrainingWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	worker := h.worker()
 	want[any](h, http.StatusOK, "POST", worker+"/drain", nil)
 	got := make(chan reply, 1)
@@ -168,7 +168,7 @@ func TestNoFailureIsLostForItsForm(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			h.register(chain)
 			task := h.createTask(1)
 			worker := h.worker()
@@ -189,7 +189,7 @@ func TestNoFailureIsLostForItsForm(t *testing.T) {
 // A result that cannot be read is rejected by itself.
 func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.createTask(1)
 	worker := h.worker()
@@ -228,7 +228,7 @@ func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 // The body of a report is parsed as strictly as any other.
 func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	h.createTask(1)
 	worker := h.worker()
@@ -256,7 +256,7 @@ func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := *h
-			h.T = t
+			h.Harness = h.Copy(t)
 			p := h.wantError(http.StatusBadRequest, "INVALID", "", "POST", worker+"/results", tt.body)
 			if !strings.Contains(p.Error.Message, tt.words) {
 				t.Errorf("message %q, want %q", p.Error.Message, tt.words)
@@ -290,7 +290,7 @@ func TestWhetherToTryAgainIsNotGuessed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			h.register(strings.Replace(chain, "max_attempts: 1", "max_attempts: 3", 1))
 			task := h.createTask(1)
 			worker := h.worker()
@@ -317,7 +317,7 @@ func TestWhetherToTryAgainIsNotGuessed(t *testing.T) {
 
 func TestAClaimWaitsForWork(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	worker := h.worker()
 	got := make(chan reply, 1)
@@ -330,7 +330,7 @@ func TestAClaimWaitsForWork(t *testing.T) {
 
 func TestStoppingEndsClaimsThatWait(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	worker := h.worker()
 	got := make(chan reply, 1)
 	go func() { got <- h.send("POST", worker+"/claims", `{"max": 1, "wait_ms": 60000}`) }()
@@ -344,7 +344,7 @@ func TestStoppingEndsClaimsThatWait(t *testing.T) {
 
 func TestAClientThatHangsUpEndsItsClaim(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	worker := h.worker()
 	began, ended := make(chan struct{}), make(chan struct{})
 	inner := h.server.Config.Handler
@@ -377,7 +377,7 @@ func TestAClientThatHangsUpEndsItsClaim(t *testing.T) {
 
 func TestABodyThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.MaxBodyBytes = 100 })
+	h := newHarness(t, func(o *api.Options) { o.MaxBodyBytes = 100 })
 	big := `{"namespace": "shop", "name": "` + strings.Repeat("x", 200) + `"}`
 	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "more than 100 bytes", "POST", "/v1/tasks", big)
 	// Chunked: the length is not known before.
@@ -399,7 +399,7 @@ func TestABodyThatDoesNotEnd(t *testing.T) {
 
 func TestRequestsHaveAnEnd(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *api.Options) { o.Timeout = 100 * time.Millisecond })
+	h := newHarness(t, func(o *api.Options) { o.Timeout = 100 * time.Millisecond })
 	// A body that stops in the middle.
 	conn, err := net.Dial("tcp", h.server.Listener.Addr().String())
 	if err != nil {
@@ -417,7 +417,7 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 		t.Errorf("slow body: %d %+v %v", answer.StatusCode, p, err)
 	}
 	// A database that does not answer.
-	tx, err := h.db.Pool().Begin(t.Context())
+	tx, err := h.DB.Pool().Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +439,7 @@ func (o onlyReader) Read(b []byte) (int, error) { return o.r.Read(b) }
 
 func TestTakingTheStepsThatMessagesName(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register(chain)
 	task := h.createTask(1)
 	step := task.Steps[0].StepUUID

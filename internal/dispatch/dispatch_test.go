@@ -252,7 +252,7 @@ func TestStepsReachWorkersThroughTheBroker(t *testing.T) {
 	h.chain("chain", "run", "run", "run")
 	t.Run("work", func(t *testing.T) {
 		inner := *h
-		inner.Harness = h.Copy(t, h.Space)
+		inner.Harness = h.Copy(t)
 		c := inner.work("run")
 		inner.awaitConsumer()
 		inner.createMany("chain", 100)
@@ -502,7 +502,8 @@ func TestAQueueThatTheBrokerRefusesHoldsUpNoOther(t *testing.T) {
 	h.chain("refused", "run")
 	h.createMany("refused", 600) // more than one batch
 	other := *h
-	other.Harness = h.Copy(t, mqtest.Name(t))
+	other.Harness = h.Copy(t)
+	other.Space = mqtest.Name(t)
 	other.chain("fine", "run")
 	other.work("run")
 	other.awaitConsumer()

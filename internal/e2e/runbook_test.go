@@ -443,14 +443,16 @@ type shell struct {
 	dir string
 	in  io.Writer
 	out *bufio.Reader
+	end *time.Timer // of a block that takes too long, and of its shell
 }
 
-// runbookPatience bounds a whole runbook, whose blocks may wait as well.
-const runbookPatience = 20 * time.Minute
+// blockPatience bounds one block of a runbook, which may wait as well: on a busy machine
+// each call of rabbitmqctl takes a minute.
+const blockPatience = 10 * time.Minute
 
 func startShell(t *testing.T, env []string) *shell {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), runbookPatience)
+	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.CommandContext(ctx, "bash", "--norc", "--noprofile")
 	cmd.Dir = t.TempDir()
 	path := bin + string(os.PathListSeparator) + os.Getenv("PATH")
@@ -477,13 +479,16 @@ func startShell(t *testing.T, env []string) *shell {
 	})
 	_, err = io.WriteString(in, "set -euo pipefail\n")
 	must(t, err)
-	return &shell{dir: cmd.Dir, in: in, out: bufio.NewReader(out)}
+	sh := &shell{dir: cmd.Dir, in: in, out: bufio.NewReader(out), end: time.AfterFunc(blockPatience, cancel)}
+	t.Cleanup(func() { sh.end.Stop() })
+	return sh
 }
 
 // do runs one block and returns what it prints. The error says that the shell
 // ended in it: a command failed. The block comes from a file, so that no command
 // of it reads the next block as its input.
 func (sh *shell) do(i int, text string) (string, error) {
+	sh.end.Reset(blockPatience)
 	file := filepath.Join(sh.dir, fmt.Sprintf("block%d.sh", i))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return "", err

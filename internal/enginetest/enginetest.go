@@ -66,11 +66,10 @@ func Open(t testing.TB, databaseURL string, o postgres.Options) *postgres.DB {
 	return db
 }
 
-// Copy returns another harness on the same database and engine, for a subtest or for
-// another namespace.
-func (h *Harness) Copy(t *testing.T, space string) *Harness {
+// Copy returns a harness on the same database and engine for a subtest.
+func (h *Harness) Copy(t *testing.T) *Harness {
 	other := *h
-	other.T, other.Space = t, space
+	other.T = t
 	return &other
 }
 

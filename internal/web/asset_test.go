@@ -26,7 +26,7 @@ func TestIdiomorphIsWhatWasPinned(t *testing.T) {
 
 func TestAssetsAreKeptAndCompressed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	page := h.get("/ui/")
 	links := regexp.MustCompile(`/ui/static/[^"]+`).FindAllString(page.text, -1)
 	if len(links) < 4 {
@@ -35,7 +35,7 @@ func TestAssetsAreKeptAndCompressed(t *testing.T) {
 	total := 0
 	for _, path := range append([]string{"/ui/"}, links...) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+strings.ReplaceAll(path, "&amp;", "&"), nil)
-		h.must(err)
+		h.Must(err)
 		r.Header.Set("Accept-Encoding", "gzip") // said by us, so that the client leaves it as it is
 		got := h.do(r)
 		if got.status != http.StatusOK || got.header.Get("Content-Encoding") != "gzip" || got.header.Get("X-Content-Type-Options") != "nosniff" {
@@ -52,7 +52,7 @@ func TestAssetsAreKeptAndCompressed(t *testing.T) {
 	}
 	for accept, want := range map[string]string{"": "", "identity": "", "gzip;q=0": "", "br, gzip": "gzip", "gzip; q=0.5": "gzip"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/static/ui.css?v=old", nil)
-		h.must(err)
+		h.Must(err)
 		r.Header.Set("Accept-Encoding", accept)
 		got := h.do(r)
 		if got.header.Get("Content-Encoding") != want || strings.Contains(got.header.Get("Cache-Control"), "immutable") {

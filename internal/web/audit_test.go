@@ -11,14 +11,14 @@ import (
 )
 
 // audit puts an event on record.
-func (h *house) audit(actor, action, subject, data string) {
+func (h *harness) audit(actor, action, subject, data string) {
 	h.Helper()
-	h.must(h.db.Audit(h.Context(), actor, action, subject, json.RawMessage(data)))
+	h.Must(h.DB.Audit(h.Context(), actor, action, subject, json.RawMessage(data)))
 }
 
 func TestTheAuditLog(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sees(h.get("/ui/audit"), "Nothing on record", "nobody had one sent again")
 	h.audit("ann", "dlq.re_emit", "positions 1 to 7", `{"reason": "the <b>receiver</b> is back"}`)
 	h.audit("tasker", "dlq.set_aside", "event 7", `{}`)
@@ -46,8 +46,8 @@ func TestTheAuditLog(t *testing.T) {
 
 func TestTheAuditLogGoesOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.exec(`INSERT INTO tasker.audit_events (actor, action, subject) SELECT 'ann', CASE n % 2 WHEN 0 THEN 'even & more' ELSE 'odd' END, 'subject ' || n FROM generate_series(1, 203) n`)
+	h := newHarness(t)
+	h.Exec(`INSERT INTO tasker.audit_events (actor, action, subject) SELECT 'ann', CASE n % 2 WHEN 0 THEN 'even & more' ELSE 'odd' END, 'subject ' || n FROM generate_series(1, 203) n`)
 	for path, want := range map[string]struct {
 		rows        int
 		first, next string
@@ -73,7 +73,7 @@ func TestTheAuditLogGoesOn(t *testing.T) {
 
 func TestAuditRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for query, want := range map[string]string{
 		"action=" + strings.Repeat("x", 129): "up to 128 bytes",
 		"before=x":                           "Invalid before",
@@ -84,7 +84,7 @@ func TestAuditRequestsThatAreRefused(t *testing.T) {
 	} {
 		h.refused(h.get("/ui/audit?"+query), http.StatusBadRequest, want)
 	}
-	h.db.Close()
+	h.DB.Close()
 	r := h.get("/ui/audit")
 	h.refused(r, http.StatusInternalServerError, "its log says why")
 	h.lacks(r, "pool", "audit_events")
@@ -92,7 +92,7 @@ func TestAuditRequestsThatAreRefused(t *testing.T) {
 
 func TestTheAuditLogInABrowser(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for i := range 6 {
 		h.audit("ann@example.com", "dlq.re_emit", fmt.Sprintf("positions %d to %d", i, i+7),
 			`{"to": 7, "from": 1, "sinks": ["webhook", "rabbitmq"], "reason": "the receiver is back", "emissions": 14}`)
@@ -130,9 +130,9 @@ func TestTheAuditLogInABrowser(t *testing.T) {
 
 func TestHostileTextOfTheAuditLog(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	data, err := json.Marshal(map[string]string{hostile: hostile})
-	h.must(err)
+	h.Must(err)
 	h.audit(hostile, hostile, hostile, string(data))
 	tab := h.open("/ui/audit")
 	tab.Click("td details summary")

@@ -13,23 +13,23 @@ import (
 // lived makes an investigation of a task one that was opened at an instant and, if
 // it has ended, ended at another. Evidence never changes, so its guard is off for a
 // moment.
-func (h *house) lived(task tasker.ID, from time.Time, to *time.Time, status tasker.ResolutionStatus) {
+func (h *harness) lived(task tasker.ID, from time.Time, to *time.Time, status tasker.ResolutionStatus) {
 	h.Helper()
-	e, err := h.db.EntryOfTask(h.Context(), task)
-	h.must(err)
-	h.exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
-	h.exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = $2::timestamptz, created_at = $2::timestamptz, priority_at = priority_at - dlq_timestamp + $2::timestamptz WHERE dlq_entry_uuid = $1`, e.UUID, from)
-	h.exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+	e, err := h.DB.EntryOfTask(h.Context(), task)
+	h.Must(err)
+	h.Exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
+	h.Exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = $2::timestamptz, created_at = $2::timestamptz, priority_at = priority_at - dlq_timestamp + $2::timestamptz WHERE dlq_entry_uuid = $1`, e.UUID, from)
+	h.Exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
 	if to != nil {
-		h.exec(`UPDATE tasker.tasks_dlq SET resolution_status = $2::tasker.dlq_resolution_status, resolved_at = $3, resolved_by = 'ann', resolution_notes = 'done'
+		h.Exec(`UPDATE tasker.tasks_dlq SET resolution_status = $2::tasker.dlq_resolution_status, resolved_at = $3, resolved_by = 'ann', resolution_notes = 'done'
 			WHERE dlq_entry_uuid = $1`, e.UUID, status, *to)
-		h.exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status) VALUES ($1, 'resolved', 'ann', 'pending', $2)`, e.UUID, status)
+		h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status) VALUES ($1, 'resolved', 'ann', 'pending', $2)`, e.UUID, status)
 	}
 }
 
 func TestTheDashboardOfNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.get("/ui/dashboard")
 	h.sees(r, "No investigation yet", `aria-label="In the last 24 hours, 0 opened, 0 ended"`, `aria-label="In the last 30 days, 0 opened, 0 ended"`,
 		"No sink is known", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
@@ -41,9 +41,9 @@ func TestTheDashboardOfNothing(t *testing.T) {
 
 func TestTheDashboard(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log", "webhook")
-	h.register("order", step("charge"))
+	h.Template("order", step("charge"))
 	tasks := h.fail("order", "charge", "declined", 5)
 	hour := time.Now().UTC().Truncate(time.Hour).Add(-3 * time.Hour)
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -10).Add(13 * time.Hour)
@@ -53,14 +53,14 @@ func TestTheDashboard(t *testing.T) {
 	h.lived(tasks[2], day, after(day, 90), tasker.EntryPermanentlyFailed)
 	h.lived(tasks[3], day.AddDate(0, 0, -50), after(day.AddDate(0, 0, -50), 60), tasker.EntryCancelled) // too old for the columns
 	manual := h.create("order", `{}`)
-	_, err := h.dlq.Open(t.Context(), manual, tasker.EntryOpening{Actor: "ann", Reason: "look"})
-	h.must(err)
+	_, err := h.DLQ.Open(t.Context(), manual, tasker.EntryOpening{Actor: "ann", Reason: "look"})
+	h.Must(err)
 	for _, sink := range []string{"log", "webhook"} {
-		_, err := h.db.TakeEvents(t.Context(), sink, 100)
-		h.must(err)
+		_, err := h.DB.TakeEvents(t.Context(), sink, 100)
+		h.Must(err)
 	}
-	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
-	h.register("parcel", served("pack", "wrap"))
+	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
+	h.Template("parcel", served("pack", "wrap"))
 	h.create("parcel", `{}`)
 
 	r := h.get("/ui/dashboard")
@@ -80,9 +80,9 @@ func TestTheDashboard(t *testing.T) {
 
 func TestTheDashboardWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
 	h.sees(h.get("/ui/dashboard"), "Read-only", "No investigation yet")
-	h.db.Close()
+	h.DB.Close()
 	r := h.get("/ui/dashboard")
 	h.refused(r, http.StatusInternalServerError, "its log says why")
 	h.lacks(r, "pool", "v_dlq_dashboard")
@@ -90,9 +90,9 @@ func TestTheDashboardWithoutADatabase(t *testing.T) {
 
 func TestTheDashboardInABrowser(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log", "webhook")
-	h.register("order", step("charge"))
+	h.Template("order", step("charge"))
 	now := time.Now().UTC()
 	for i, task := range h.fail("order", "charge", "declined", 40) {
 		from := now.Add(-time.Duration(i*i) * 27 * time.Minute)
@@ -103,12 +103,12 @@ func TestTheDashboardInABrowser(t *testing.T) {
 			h.lived(task, from, &to, []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}[i%3])
 		}
 	}
-	_, err := h.dlq.Open(t.Context(), h.create("order", `{}`), tasker.EntryOpening{Actor: "ann", Reason: "look"})
-	h.must(err)
-	_, err = h.db.TakeEvents(t.Context(), "log", 100)
-	h.must(err)
-	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
-	h.register("parcel", served("pack", "wrap"))
+	_, err := h.DLQ.Open(t.Context(), h.create("order", `{}`), tasker.EntryOpening{Actor: "ann", Reason: "look"})
+	h.Must(err)
+	_, err = h.DB.TakeEvents(t.Context(), "log", 100)
+	h.Must(err)
+	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
+	h.Template("parcel", served("pack", "wrap"))
 	h.create("parcel", `{}`)
 
 	tab := h.open("/ui/")
@@ -152,13 +152,13 @@ func TestTheDashboardInABrowser(t *testing.T) {
 // those of sinks.
 func TestHostileTextOfTheDashboard(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks(hostile)
-	h.register("order", step("pay"))
+	h.Template("order", step("pay"))
 	h.fail("order", "pay", hostile, 1)
-	h.register("parcel", served("pack", "wrap"))
+	h.Template("parcel", served("pack", "wrap"))
 	h.create("parcel", `{}`)
-	h.exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1 WHERE handler = 'wrap'`, hostile)
+	h.Exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1 WHERE handler = 'wrap'`, hostile)
 	tab := h.open("/ui/dashboard")
 	tab.Sees("No worker is alive for 1 queue: <script>alert(1)</script>")
 	tab.Until(`document.querySelector(".plain-list a").innerText.startsWith("<script>alert(1)</script>")`)

@@ -18,33 +18,33 @@ import (
 )
 
 // sinks makes sinks known, which are told of all that happens from then on.
-func (h *house) sinks(names ...string) {
+func (h *harness) sinks(names ...string) {
 	h.Helper()
 	for _, name := range names {
-		h.must(h.db.OpenSink(h.Context(), name))
+		h.Must(h.DB.OpenSink(h.Context(), name))
 	}
 }
 
 // investigated makes so many investigations, puts their events on the lists of the
 // sinks, and returns the events, the oldest first.
-func (h *house) investigated(count int, sinks ...string) (events []tasker.Event) {
+func (h *harness) investigated(count int, sinks ...string) (events []tasker.Event) {
 	h.Helper()
-	h.register("order", step("charge"))
+	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", count)
 	for _, name := range sinks {
-		n, err := h.db.TakeEvents(h.Context(), name, 1000)
-		h.must(err)
+		n, err := h.DB.TakeEvents(h.Context(), name, 1000)
+		h.Must(err)
 		if n != count {
 			h.Fatalf("%s has %d events, want %d", name, n, count)
 		}
 	}
-	rows, err := h.db.Pool().Query(h.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position`)
-	h.must(err)
+	rows, err := h.DB.Pool().Query(h.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position`)
+	h.Must(err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
-	h.must(err)
+	h.Must(err)
 	for _, id := range ids {
-		e, err := h.db.Event(h.Context(), id)
-		h.must(err)
+		e, err := h.DB.Event(h.Context(), id)
+		h.Must(err)
 		events = append(events, e)
 	}
 	return events
@@ -52,19 +52,19 @@ func (h *house) investigated(count int, sinks ...string) (events []tasker.Event)
 
 // settle notes what became of an event at a sink: it is published if nothing went
 // wrong, set aside if the sink refused it.
-func (h *house) settle(sink string, e tasker.Event, refused bool, problem string) {
+func (h *harness) settle(sink string, e tasker.Event, refused bool, problem string) {
 	h.Helper()
-	_, err := h.db.SettleEmissions(h.Context(), sink, []postgres.Emitted{
+	_, err := h.DB.SettleEmissions(h.Context(), sink, []postgres.Emitted{
 		{Position: e.Position, Attempts: 1, Published: problem == "", Refused: refused, Error: problem},
 	}, 1)
-	h.must(err)
+	h.Must(err)
 }
 
 // state is what became of an event at a sink; empty if it is not meant for it.
-func (h *house) state(e tasker.Event, sink string) tasker.EmissionState {
+func (h *harness) state(e tasker.Event, sink string) tasker.EmissionState {
 	h.Helper()
-	list, err := h.db.EmissionsOf(h.Context(), e.UUID)
-	h.must(err)
+	list, err := h.DB.EmissionsOf(h.Context(), e.UUID)
+	h.Must(err)
 	for _, em := range list {
 		if em.Sink == sink {
 			return em.State
@@ -75,10 +75,10 @@ func (h *house) state(e tasker.Event, sink string) tasker.EmissionState {
 
 // reEmitted is what the audit log has of sending again, the newest first, without
 // when it was.
-func (h *house) reEmitted() (lines []string) {
+func (h *harness) reEmitted() (lines []string) {
 	h.Helper()
-	list, _, err := h.db.AuditEvents(h.Context(), "dlq.re_emit", 0, 100)
-	h.must(err)
+	list, _, err := h.DB.AuditEvents(h.Context(), "dlq.re_emit", 0, 100)
+	h.Must(err)
 	for _, a := range list {
 		lines = append(lines, fmt.Sprintf("%s: %s: %s", a.Actor, a.Subject, a.Data))
 	}
@@ -86,7 +86,7 @@ func (h *house) reEmitted() (lines []string) {
 }
 
 // sendAgain sends the form, which may name several sinks.
-func (h *house) sendAgain(path, actor, reason string, sinks ...string) reply {
+func (h *harness) sendAgain(path, actor, reason string, sinks ...string) reply {
 	h.Helper()
 	return h.postRaw(path, url.Values{"token": {h.token()}, "actor": {actor}, "reason": {reason}, "sinks": sinks}.Encode())
 }
@@ -95,7 +95,7 @@ func eventPath(e tasker.Event) string { return "/ui/emissions/" + e.UUID.String(
 
 func TestEmissions(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.Sinks = []string{"webhook"} })
+	h := newHarness(t, func(o *web.Options) { o.Sinks = []string{"webhook"} })
 	h.sees(h.get("/ui/emissions"), "Events are sent nowhere", "emission.sinks", "data-live")
 	h.lacks(h.get("/ui/emissions"), "<h2>Events</h2>")
 	h.sinks("log", "webhook")
@@ -104,7 +104,7 @@ func TestEmissions(t *testing.T) {
 	h.settle("webhook", events[0], false, "")
 	h.settle("webhook", events[1], true, "400 <no>")
 	h.settle("webhook", events[2], false, "500 later")
-	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'cannot <connect>', next_try_at = now() + interval '3 minutes' WHERE sink = 'log'`)
+	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'cannot <connect>', next_try_at = now() + interval '3 minutes' WHERE sink = 'log'`)
 	r := h.get("/ui/emissions")
 	h.sees(r, `<strong>log</strong> <span class="hint">this server does not send to it</span>`, `<strong>webhook</strong></td>`,
 		`<span class="chip bad">failing</span>`, "7 min ago", "next try", "cannot &lt;connect&gt;", `<span class="chip good">up</span>`,
@@ -130,7 +130,7 @@ func TestEmissions(t *testing.T) {
 
 func TestEmissionsGoOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log", "webhook")
 	events := h.investigated(61, "log", "webhook")
 	r := h.get("/ui/emissions")
@@ -147,7 +147,7 @@ func TestEmissionsGoOn(t *testing.T) {
 
 func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log")
 	e := h.investigated(1, "log")[0]
 	for query, want := range map[string]string{
@@ -166,7 +166,7 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	h.refused(h.sendAgain("/ui/emissions/7/re-emit", "ann", "x", "log"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.post(eventPath(e)), http.StatusNotFound, "no such page")
 
-	h.db.Close()
+	h.DB.Close()
 	for _, r := range []reply{
 		h.get("/ui/emissions"), h.get(eventPath(e)), h.get(eventPath(e) + "/re-emit"), h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"),
 	} {
@@ -177,7 +177,7 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 
 func TestAnEmission(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log", "webhook")
 	e := h.investigated(1, "log", "webhook")[0]
 	h.settle("webhook", e, true, "400 <no>")
@@ -188,7 +188,7 @@ func TestAnEmission(t *testing.T) {
 
 func TestAnEventOfBeforeThereWasASink(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	e := h.investigated(1)[0]
 	h.sees(h.get(eventPath(e)), "It was sent nowhere")
 	r := h.get(eventPath(e) + "/re-emit")
@@ -205,7 +205,7 @@ func TestAnEventOfBeforeThereWasASink(t *testing.T) {
 
 func TestSendingAnEventAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log", "mail", "webhook")
 	events := h.investigated(2, "log", "mail", "webhook")
 	e, path := events[0], eventPath(events[0])+"/re-emit"
@@ -217,7 +217,7 @@ func TestSendingAnEventAgain(t *testing.T) {
 	r := h.get(path)
 	h.sees(r, "What will happen", `value="webhook" checked>`, `value="log">`, `value="mail">`, "--sink webhook", "&#34;sinks&#34;:[&#34;webhook&#34;]")
 	h.lacks(r, "--sink log")
-	h.exec(`UPDATE tasker.emission_sinks SET next_try_at = now() + interval '1 hour'`)
+	h.Exec(`UPDATE tasker.emission_sinks SET next_try_at = now() + interval '1 hour'`)
 	r = h.sendAgain(path, " ann ", "  the receiver is fixed\t", "webhook", "log", "webhook")
 	if r.url != eventPath(e) {
 		t.Errorf("it leads to %s", r.url)
@@ -231,8 +231,8 @@ func TestSendingAnEventAgain(t *testing.T) {
 	if got := h.state(events[1], "webhook"); got != tasker.EmissionSetAside {
 		t.Errorf("the event after it is %s", got)
 	}
-	states, err := h.db.SinkStates(t.Context(), []string{"log", "mail", "webhook"}, 10)
-	h.must(err)
+	states, err := h.DB.SinkStates(t.Context(), []string{"log", "mail", "webhook"}, 10)
+	h.Must(err)
 	if states[0].NextTryAt != nil || states[2].NextTryAt != nil || states[1].NextTryAt == nil {
 		t.Errorf("not those that were chosen are tried at once: %+v", states)
 	}
@@ -249,7 +249,7 @@ func TestSendingAnEventAgain(t *testing.T) {
 
 func TestSendingAgainThatIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log", "webhook")
 	e := h.investigated(1, "log", "webhook")[0]
 	h.settle("webhook", e, true, "400 no")
@@ -271,7 +271,7 @@ func TestSendingAgainThatIsRefused(t *testing.T) {
 		{"an unknown sink", "ann", "why", []string{"log", "<i>mail</i>"}, "There is no sink &#34;&lt;i&gt;mail&lt;/i&gt;&#34;"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := &house{T: t, db: h.db, server: h.server, client: h.client}
+			h := &harness{Harness: h.Copy(t), server: h.server, client: h.client}
 			r := h.sendAgain(path, tt.actor, tt.reason, tt.sinks...)
 			h.refused(r, http.StatusBadRequest, tt.says, "What will happen", "<button>Send again")
 			if kept := slices.Contains(tt.sinks, "log"); strings.Contains(r.text, `value="log" checked>`) != kept {
@@ -289,7 +289,7 @@ func TestSendingAgainThatIsRefused(t *testing.T) {
 
 func TestSendingAgainNeedsTheToken(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log")
 	e := h.investigated(1, "log")[0]
 	h.settle("log", e, false, "")
@@ -311,7 +311,7 @@ func TestSendingAgainNeedsTheToken(t *testing.T) {
 
 func TestAReadOnlyPageSendsNothingAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
 	h.sinks("log")
 	e := h.investigated(1, "log")[0]
 	h.settle("log", e, false, "")
@@ -326,7 +326,7 @@ func TestAReadOnlyPageSendsNothingAgain(t *testing.T) {
 // What the page says to type in a terminal does the same as its button.
 func TestSendingAgainFromATerminal(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks("log", "mail's", "webhook")
 	e := h.investigated(1, "log", "mail's", "webhook")[0]
 	path := eventPath(e) + "/re-emit"
@@ -365,14 +365,14 @@ func TestSendingAgainFromATerminal(t *testing.T) {
 
 func TestEmissionsInABrowser(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.Sinks = []string{"log", "webhook"} })
+	h := newHarness(t, func(o *web.Options) { o.Sinks = []string{"log", "webhook"} })
 	h.sinks("log", "rabbitmq", "webhook")
 	events := h.investigated(5, "log", "webhook")
 	for _, e := range events[:4] {
 		h.settle("log", e, false, "")
 		h.settle("webhook", e, true, "the receiver answered 400 Bad Request: it does not know dlq.entry.created")
 	}
-	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'dial tcp 192.0.2.7:443: connection refused', next_try_at = now() + interval '50 seconds' WHERE sink = 'webhook'`)
+	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'dial tcp 192.0.2.7:443: connection refused', next_try_at = now() + interval '50 seconds' WHERE sink = 'webhook'`)
 	tab := h.open("/ui/")
 	tab.Keys("g")
 	tab.KeysAway("e")
@@ -442,12 +442,12 @@ func TestEmissionsInABrowser(t *testing.T) {
 
 func TestHostileTextOfEmissions(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.sinks(hostile, "log")
 	e := h.investigated(1, hostile, "log")[0]
 	h.settle(hostile, e, true, hostile)
-	h.exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = $1`, hostile)
-	h.exec(`UPDATE tasker.outbox SET data = jsonb_build_object($1::text, $1::text)`, hostile)
+	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = $1`, hostile)
+	h.Exec(`UPDATE tasker.outbox SET data = jsonb_build_object($1::text, $1::text)`, hostile)
 	tab := h.open("/ui/emissions")
 	for _, path := range []string{"/ui/emissions", "/ui/emissions?state=set_aside&sink=" + url.QueryEscape(hostile), eventPath(e), eventPath(e) + "/re-emit", "/ui/dashboard"} {
 		tab.Size(1280, 900)

@@ -47,12 +47,12 @@ func TestAnInvestigationThatFailedAgainIsEnded(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	first := st.entryNow()
-	_, err := st.engine.OperateStep(t.Context(), st.task, *first.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-	st.must(err)
+	_, err := st.Engine.OperateStep(t.Context(), st.task, *first.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	st.Must(err)
 	st.work(func(tasker.Assignment) error { return errDeclined })
 	r := st.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
-	next, err := st.db.EntryOfTask(t.Context(), st.task)
-	st.must(err)
+	next, err := st.DB.EntryOfTask(t.Context(), st.task)
+	st.Must(err)
 	if next.UUID == first.UUID || next.ResolutionStatus != tasker.EntryPending {
 		t.Fatalf("the newest investigation is %s, %s", next.UUID, next.ResolutionStatus)
 	}
@@ -120,7 +120,7 @@ func TestAnInvestigationIsTakenByKeys(t *testing.T) {
 	tab.Type("#actor", "ann")
 	tab.KeysAway("\r")
 	tab.Sees("taken by ann")
-	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "x"))
+	st.Must(st.Engine.CancelTask(t.Context(), st.task, "ann", "x"))
 	tab.Keys("?")
 	tab.Sees("take the investigation yourself")
 	if got := member(st.entryNow(), "assignee"); got != `"ann"` {

@@ -17,7 +17,7 @@ import (
 // A stuck is a task whose step charge has failed for good: reserve is complete, ship
 // and receipt wait for charge, and announce for both.
 type stuck struct {
-	*house
+	*harness
 	task, step tasker.ID
 	entry      tasker.ID
 }
@@ -26,9 +26,9 @@ var errDeclined = errors.New("card declined by the bank")
 
 func newStuck(t *testing.T, change ...func(*web.Options)) *stuck {
 	t.Helper()
-	h := newHouse(t, change...)
-	h.register("order", step("reserve"), step("charge", "reserve"), step("ship", "charge"), step("receipt", "charge"), step("announce", "ship", "receipt"))
-	st := &stuck{house: h, task: h.create("order", `{"total": 12.50}`)}
+	h := newHarness(t, change...)
+	h.Template("order", step("reserve"), step("charge", "reserve"), step("ship", "charge"), step("receipt", "charge"), step("announce", "ship", "receipt"))
+	st := &stuck{harness: h, task: h.create("order", `{"total": 12.50}`)}
 	h.work(func(a tasker.Assignment) error {
 		if a.Name == "charge" {
 			return errDeclined
@@ -36,16 +36,16 @@ func newStuck(t *testing.T, change ...func(*web.Options)) *stuck {
 		return nil
 	})
 	st.step = st.stepOf("charge").UUID
-	e, err := h.db.EntryOfTask(t.Context(), st.task)
-	h.must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), st.task)
+	h.Must(err)
 	st.entry = e.UUID
 	return st
 }
 
 func (st *stuck) stepOf(name string) tasker.Step {
 	st.Helper()
-	steps, err := st.db.Steps(st.Context(), st.task)
-	st.must(err)
+	steps, err := st.DB.Steps(st.Context(), st.task)
+	st.Must(err)
 	for _, s := range steps {
 		if s.Name == name {
 			return s
@@ -66,20 +66,20 @@ func (st *stuck) action(word string) string {
 func (st *stuck) goesOn() tasker.TaskState {
 	st.Helper()
 	st.work(func(tasker.Assignment) error { return nil })
-	task, err := st.db.Task(st.Context(), st.task)
-	st.must(err)
+	task, err := st.DB.Task(st.Context(), st.task)
+	st.Must(err)
 	return task.State
 }
 
 func (st *stuck) entryNow() tasker.Entry {
 	st.Helper()
-	e, err := st.db.Entry(st.Context(), st.entry)
-	st.must(err)
+	e, err := st.DB.Entry(st.Context(), st.entry)
+	st.Must(err)
 	return e
 }
 
 // shows checks that a reply shows each of these texts.
-func (h *house) shows(r reply, status int, texts ...string) {
+func (h *harness) shows(r reply, status int, texts ...string) {
 	h.Helper()
 	if r.status != status {
 		h.Errorf("%s is answered with %d, want %d", r.url, r.status, status)
@@ -106,8 +106,8 @@ func TestAnInvestigationSaysWhatHappened(t *testing.T) {
 func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "the bank is back"})
-	st.must(err)
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "the bank is back"})
+	st.Must(err)
 	st.work(func(a tasker.Assignment) error {
 		if a.Name == "ship" {
 			return errors.New("no truck")
@@ -119,7 +119,7 @@ func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 		"ship failed since <time", "reset step ship;", "Reset <bdi>ship</bdi>", "Attempts of <bdi>ship</bdi>", "Step announce waits for step ship now.",
 		"this one needs a human", "ship</a></bdi> <span class=\"hint\">the one in question")
 	st.shows(st.get("/ui/?view=entries"), http.StatusOK, "ship, since <time", "opened for charge")
-	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "given up"))
+	st.Must(st.Engine.CancelTask(t.Context(), st.task, "ann", "given up"))
 	r := st.get(st.page())
 	st.shows(r, http.StatusOK, "The task is cancelled: nothing can be done to its steps any more.", "<bdi>ann</bdi>", "given up")
 	if strings.Contains(r.text, "/reset?") {
@@ -129,12 +129,12 @@ func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 
 func TestAnInvestigationKnowsRelatedInvestigations(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	tasks := h.fail("order", "charge", "card of order @ declined", 4)
 	path := func(task tasker.ID) string {
-		e, err := h.db.EntryOfTask(t.Context(), task)
-		h.must(err)
+		e, err := h.DB.EntryOfTask(t.Context(), task)
+		h.Must(err)
 		return "/ui/investigations/" + e.UUID.String()
 	}
 	r := h.get(path(tasks[0]))
@@ -142,17 +142,17 @@ func TestAnInvestigationKnowsRelatedInvestigations(t *testing.T) {
 		t.Errorf("does not say that three others are open:\n%s", r.text)
 	}
 	status, notes, by := tasker.EntryCancelled, "the bank was <b>away</b>", "Kim"
-	e, err := h.db.EntryOfTask(t.Context(), tasks[1])
-	h.must(err)
-	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
-	h.must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), tasks[1])
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
+	h.Must(err)
 	r = h.get(path(tasks[0]))
 	for _, want := range []string{"2 other investigations", "1 cancelled", "the bank was &lt;b&gt;away&lt;/b&gt;", e.UUID.String()} {
 		if !strings.Contains(r.text, want) {
 			t.Errorf("does not say %q", want)
 		}
 	}
-	h.register("refund", step("pay"))
+	h.Template("refund", step("pay"))
 	if r = h.get(path(h.fail("refund", "pay", "closed", 1)[0])); !strings.Contains(r.text, "the first of its kind") {
 		t.Error("does not say that it is the first of its kind")
 	}
@@ -160,7 +160,7 @@ func TestAnInvestigationKnowsRelatedInvestigations(t *testing.T) {
 
 func TestAnInvestigationThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for _, path := range []string{"", "/update", "/own"} {
 		h.shows(h.get("/ui/investigations/"+tasker.NewID().String()+path), http.StatusNotFound, "No investigation")
 		h.shows(h.get("/ui/investigations/1"+path), http.StatusNotFound, "must be a UUID")
@@ -353,28 +353,28 @@ func (st *stuck) receives(want string) {
 // What strangers write is text, wherever it is shown.
 func TestHostileTextsAreText(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	const hostile = `<script>alert(1)</script>"><img src=x onerror=alert(1)>{{.}}javascript:alert(1)` + "\u202e" + `'--></title></textarea>`
 	doc, err := json.Marshal(map[string]string{hostile: hostile})
-	h.must(err)
-	h.register("order", step("charge"), step("ship", "charge"))
-	st := &stuck{house: h, task: h.create("order", string(doc))}
+	h.Must(err)
+	h.Template("order", step("charge"), step("ship", "charge"))
+	st := &stuck{harness: h, task: h.create("order", string(doc))}
 	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
 	// Names are checked when a template is registered; a page must not rely on it.
-	h.exec(`UPDATE tasker.workflow_steps SET name = $1 || name`, hostile)
-	h.exec(`UPDATE tasker.tasks SET name = $1`, hostile)
-	e, err := h.db.EntryOfTask(t.Context(), st.task)
-	h.must(err)
+	h.Exec(`UPDATE tasker.workflow_steps SET name = $1 || name`, hostile)
+	h.Exec(`UPDATE tasker.tasks SET name = $1`, hostile)
+	e, err := h.DB.EntryOfTask(t.Context(), st.task)
+	h.Must(err)
 	st.entry, st.step = e.UUID, *e.StepUUID
 	notes := hostile
-	_, _, err = h.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{
+	_, _, err = h.DLQ.Update(t.Context(), st.entry, tasker.EntryUpdate{
 		Notes: &notes, Actor: hostile, Metadata: json.RawMessage(fmt.Sprintf(`{"assignee": %s, %s}`, quoteJSON(hostile), doc[1:len(doc)-1])),
 	})
-	h.must(err)
-	_, err = h.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{
+	h.Must(err)
+	_, err = h.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{
 		Action: tasker.CompleteManually, Actor: hostile, Reason: hostile, Result: doc,
 	})
-	h.must(err)
+	h.Must(err)
 	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
 
 	tab := h.open(st.page())
@@ -397,8 +397,8 @@ func TestHostileTextsAreText(t *testing.T) {
 		see()
 	}
 	failed := fmt.Sprintf("%s/ui/tasks/%s/steps/", h.server.URL, st.task)
-	steps, err := h.db.Steps(t.Context(), st.task)
-	h.must(err)
+	steps, err := h.DB.Steps(t.Context(), st.task)
+	h.Must(err)
 	for _, word := range []string{"reset", "resolve", "complete"} {
 		tab.Go(failed + steps[1].UUID.String() + "/" + word)
 		see()
@@ -423,8 +423,8 @@ func TestAnInvestigationIsKeptUpToDate(t *testing.T) {
 	st := newStuck(t)
 	tab := st.open(st.page())
 	tab.Click("#compared ~ details summary")
-	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-	st.must(err)
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	st.Must(err)
 	st.shows(st.post(st.page()+"/own", "actor=bob"), http.StatusOK)
 	tab.Sees("taken by bob")
 	tab.Sees("≠ changed")
@@ -438,13 +438,13 @@ func TestALongHistoryIsShort(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	for i := range 15 {
-		_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-		st.must(err)
+		_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+		st.Must(err)
 		st.work(func(tasker.Assignment) error { return fmt.Errorf("failure no %d", i) })
 	}
 	r := st.get(st.page())
 	st.shows(r, http.StatusOK, "11 more attempts before", "failure no 0", "failure no 14", "card declined by the bank")
-	st.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+	st.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
 		SELECT t.task_uuid, p.from_state, p.to_state, p.event, now() + n * interval '1 minute'
 		FROM tasker.tasks t, generate_series(1, 30) n, (VALUES (1, 'error', 'enqueuing_steps', 'enqueue_steps'), (2, 'enqueuing_steps', 'steps_in_process', 'start'),
 			(3, 'steps_in_process', 'evaluating_results', 'evaluate'), (4, 'evaluating_results', 'blocked_by_failures', 'block'),
@@ -460,12 +460,12 @@ func TestALongHistoryIsShort(t *testing.T) {
 // Of large evidence the beginning is shown, and where all of it is.
 func TestLargeEvidenceIsCut(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	big := h.create("order", fmt.Sprintf(`{"x": %[1]q, "y": %[1]q}`, strings.Repeat("0123456789abcdef", 10_000)))
 	h.work(func(tasker.Assignment) error { return errDeclined })
-	e, err := h.db.EntryOfTask(t.Context(), big)
-	h.must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), big)
+	h.Must(err)
 	r := h.get("/ui/investigations/" + e.UUID.String())
 	h.shows(r, http.StatusOK, "beginning of ", "All of it: <code>GET /v1/dlq/entry/"+e.UUID.String()+"</code>")
 	if n := strings.Count(r.text, "0123456789abcdef"); n > (256<<10)/16 {
@@ -474,15 +474,15 @@ func TestLargeEvidenceIsCut(t *testing.T) {
 }
 
 // next claims a step, once the backoff of one has passed.
-func (h *house) next() []tasker.Assignment {
+func (h *harness) next() []tasker.Assignment {
 	h.Helper()
 	for {
-		for _, l := range h.engine.Loops() {
+		for _, l := range h.Engine.Loops() {
 			_, err := l.Pass(h.Context())
-			h.must(err)
+			h.Must(err)
 		}
-		list, err := h.engine.Claim(h.Context(), h.worker, 1, 0)
-		h.must(err)
+		list, err := h.Engine.Claim(h.Context(), h.worker, 1, 0)
+		h.Must(err)
 		if len(list) > 0 {
 			return list
 		}
@@ -492,22 +492,22 @@ func (h *house) next() []tasker.Assignment {
 // A step that was tried again shows each attempt, and how others like it ended.
 func TestAttemptsAndSimilarInvestigationsAreShown(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	charge := step("charge")
 	charge.Retry.MaxAttempts = 3
-	h.register("order", charge, step("ship", "charge"))
+	h.Template("order", charge, step("ship", "charge"))
 	var st *stuck
 	for i := range 2 {
-		st = &stuck{house: h, task: h.create("order", `{}`)}
+		st = &stuck{harness: h, task: h.create("order", `{}`)}
 		for range 3 {
 			list := h.next()
-			_, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{
+			_, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{
 				Message: "connection refused", Type: "net.Error", Retryable: true, Context: json.RawMessage(`{"host": "db-1"}`),
 			}}}, 0)
-			h.must(err)
+			h.Must(err)
 		}
-		e, err := h.db.EntryOfTask(t.Context(), st.task)
-		h.must(err)
+		e, err := h.DB.EntryOfTask(t.Context(), st.task)
+		h.Must(err)
 		st.entry, st.step = e.UUID, *e.StepUUID
 		if i == 0 {
 			h.shows(h.get(st.page()), http.StatusOK, "It is the first of its kind")
@@ -524,18 +524,18 @@ func TestAttemptsAndSimilarInvestigationsAreShown(t *testing.T) {
 // A task that stood still has no step to blame; the keys work on the step in the row.
 func TestAStepIsChosenByKeys(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	pay := step("payment")
 	pay.Type, pay.Handler = tasker.ExternalStep, tasker.Handler{}
-	h.register("order", step("reserve"), pay, step("ship", "reserve", "payment"))
-	st := &stuck{house: h, task: h.create("order", `{}`)}
+	h.Template("order", step("reserve"), pay, step("ship", "reserve", "payment"))
+	st := &stuck{harness: h, task: h.create("order", `{}`)}
 	h.work(func(tasker.Assignment) error { return nil })
-	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', warn_at = warn_at - interval '2 hours',
+	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', warn_at = warn_at - interval '2 hours',
 		stale_at = stale_at - interval '2 hours', created_at = created_at - interval '2 hours'`)
-	_, err := h.dlq.Sweep(t.Context())
-	h.must(err)
-	e, err := h.db.EntryOfTask(t.Context(), st.task)
-	h.must(err)
+	_, err := h.DLQ.Sweep(t.Context())
+	h.Must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), st.task)
+	h.Must(err)
 	st.entry = e.UUID
 	tab := h.open(st.page())
 	tab.Sees("made no progress in the state waiting for dependencies for 2 h 0 min, 1 h 0 min longer than its threshold of 1 h 0 min: step payment waited for an answer from outside.")

@@ -14,7 +14,7 @@ import (
 // A page of a server that is gone says so where it is read, and that it is back.
 func TestAPageSaysThatTheServerIsGone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	tab := h.open("/ui/")
 	tab.Until(`document.getElementById("pause").textContent === "Live" && document.getElementById("lost").hidden`)
 	tab.Eval(`window.realFetch = window.fetch; window.fetch = () => Promise.reject(new TypeError("refused")); document.dispatchEvent(new Event("visibilitychange"))`)
@@ -29,12 +29,12 @@ func TestAPageSaysThatTheServerIsGone(t *testing.T) {
 // A database that does not answer in time is told as the API tells it: try again.
 func TestAPageOfADatabaseThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.Timeout = 300 * time.Millisecond })
-	tx, err := h.db.Pool().Begin(t.Context())
-	h.must(err)
+	h := newHarness(t, func(o *web.Options) { o.Timeout = 300 * time.Millisecond })
+	tx, err := h.DB.Pool().Begin(t.Context())
+	h.Must(err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.tasks_dlq IN ACCESS EXCLUSIVE MODE`)
-	h.must(err)
+	h.Must(err)
 	r := h.get("/ui/")
 	if r.status != http.StatusServiceUnavailable || !strings.Contains(r.text, "UNAVAILABLE") || strings.Contains(r.text, "INTERNAL") || r.header.Get("Retry-After") == "" {
 		t.Errorf("%d, Retry-After %q: %s", r.status, r.header.Get("Retry-After"), r.text)
@@ -44,16 +44,16 @@ func TestAPageOfADatabaseThatDoesNotAnswer(t *testing.T) {
 // Counts are of everything that fits the filter, not of one page.
 func TestCountsAreOfAllPages(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
-	h.register("refund", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.Template("refund", step("pay"))
 	h.fail("order", "charge", "declined", 3)
 	h.fail("refund", "pay", "declined", 2)
 	h.sees(h.get("/ui/"), "5 investigations in 2 cases, the most urgent first</caption>")
 	h.sees(h.get("/ui/?limit=1"), "5 investigations in 2 cases, the most urgent first; this page has 1–1")
 	h.sees(h.get("/ui/?limit=1&offset=1"), "5 investigations in 2 cases, the most urgent first; this page has 2–2")
-	entries, _, err := h.db.InvestigationQueue(t.Context(), tasker.QueueFilter{Name: "order", Limit: 10})
-	h.must(err)
+	entries, _, err := h.DB.InvestigationQueue(t.Context(), tasker.QueueFilter{Name: "order", Limit: 10})
+	h.Must(err)
 	h.sees(h.get("/ui/investigations/"+entries[0].EntryUUID.String()), "2 other investigations</a> of the same failure are open")
 	// The oldest is found wherever it stands in the queue.
 	oldest := time.Now().Add(-100 * time.Hour).UTC().Truncate(time.Second)

@@ -12,7 +12,7 @@ import (
 )
 
 // fail makes so many tasks of a template whose step fails with a message.
-func (h *house) fail(template, step, message string, count int) (tasks []tasker.ID) {
+func (h *harness) fail(template, step, message string, count int) (tasks []tasker.ID) {
 	h.Helper()
 	for range count {
 		tasks = append(tasks, h.create(template, `{}`))
@@ -28,9 +28,9 @@ func (h *house) fail(template, step, message string, count int) (tasks []tasker.
 
 func TestSameFailuresReadAsOneLine(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("validate"), step("charge", "validate"))
-	h.register("refund", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("validate"), step("charge", "validate"))
+	h.Template("refund", step("pay"))
 	tasks := h.fail("order", "charge", "card of order @ declined", 7)
 	h.fail("refund", "pay", "bank is closed", 1)
 
@@ -69,9 +69,9 @@ func TestSameFailuresReadAsOneLine(t *testing.T) {
 
 func TestTheQueueByMouse(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("validate"), step("charge", "validate"))
-	h.register("refund", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("validate"), step("charge", "validate"))
+	h.Template("refund", step("pay"))
 	h.fail("order", "charge", "card of order @ declined", 40)
 	h.fail("refund", "pay", "bank is closed", 2)
 
@@ -100,9 +100,9 @@ func TestTheQueueByMouse(t *testing.T) {
 
 func TestTheQueueByKeys(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
-	h.register("refund", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.Template("refund", step("pay"))
 	h.fail("order", "charge", "declined", 3)
 	h.fail("refund", "pay", "closed", 2)
 	tab := h.open("/ui/")
@@ -128,8 +128,8 @@ func TestTheQueueByKeys(t *testing.T) {
 // the focus keeps it, an open part stays open, and what is typed is not touched.
 func TestTheQueueKeepsItselfUpToDate(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 3)
 	tab := h.open("/ui/?view=entries")
 	tab.Sees("3 investigations on this page")
@@ -158,12 +158,12 @@ func TestTheQueueKeepsItselfUpToDate(t *testing.T) {
 // Whatever a task brings along is text.
 func TestHostileNamesAreText(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for i, bad := range []string{
 		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `{{.}}`, `javascript:alert(1)`, "\u202Egnirts", `' onmouseover='alert(1)`, `</title><svg onload=alert(1)>`,
 	} {
 		name := fmt.Sprint("t", i)
-		h.register(name, step("charge"))
+		h.Template(name, step("charge"))
 		h.fail(name, "charge", bad, 1)
 		tab := h.open("/ui/?view=entries&template=" + name)
 		if got := tab.Text("td code"); got != strings.NewReplacer("1", "#", "\u202E", "[RLO]").Replace(bad) {
@@ -178,8 +178,8 @@ func TestHostileNamesAreText(t *testing.T) {
 
 func TestAnEmptyQueueSaysWhatIsWatched(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	h.create("order", `{}`)
 	r := h.get("/ui/")
 	if !strings.Contains(r.text, "Nothing needs you") || !strings.Contains(r.text, "nearest to its threshold") || !strings.Contains(r.text, "shop/order") {
@@ -194,8 +194,8 @@ func TestAQueueOfTenThousand(t *testing.T) {
 		t.Skip("fills a large queue")
 	}
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	h.fillQueue(10_000)
 	took := func(path string) time.Duration {
 		var best time.Duration
@@ -213,7 +213,7 @@ func TestAQueueOfTenThousand(t *testing.T) {
 	t.Logf("queue by case %v, each %v; two calls of the API %v", took("/ui/"), took("/ui/?view=entries"), 2*took("/v1/dlq/investigation-queue"))
 	for _, path := range []string{"/ui/", "/ui/?view=entries"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+path, nil)
-		h.must(err)
+		h.Must(err)
 		r.Header.Set("Accept-Encoding", "gzip") // said by us, so that the client leaves it as it is
 		weight := len(h.do(r).text)
 		t.Logf("%s weighs %d bytes", path, weight)

@@ -11,11 +11,11 @@ import (
 )
 
 // redacts stores the default rules, as a server does when it starts.
-func (h *house) redacts() {
+func (h *harness) redacts() {
 	h.Helper()
 	r, err := redact.New(redact.DefaultKeys, "")
-	h.must(err)
-	h.must(h.db.SetRedaction(h.Context(), postgres.Redaction{
+	h.Must(err)
+	h.Must(h.DB.SetRedaction(h.Context(), postgres.Redaction{
 		KeyPattern: r.Pattern(), Document: r.Document(), TextPatterns: r.Texts(), Paths: r.Paths(),
 	}))
 }
@@ -24,23 +24,23 @@ func (h *house) redacts() {
 // hides, on its page and on those that lead from it.
 func TestAnInvestigationHidesWhatItsEvidenceHides(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.redacts()
-	h.register("order", step("charge"))
+	h.Template("order", step("charge"))
 	task := h.create("order", `{"n": 1}`)
-	list, err := h.engine.Claim(t.Context(), h.worker, 1, 0)
-	h.must(err)
-	_, err = h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{
+	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
+	h.Must(err)
+	_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{
 		Message: "connect to postgres://app:S3CR3T@db failed", Type: "test", Context: json.RawMessage(`{"card.pin": "S3CR3T", "host": "db-7"}`),
 	}}}, 0)
-	h.must(err)
-	e, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
+	h.Must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
 	note := "tried with password=S3CR3T"
-	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
 		Notes: &note, Metadata: json.RawMessage(`{"api.key": "S3CR3T", "ticket": "INC-7"}`), Actor: "ann",
 	})
-	h.must(err)
+	h.Must(err)
 	page := "/ui/investigations/" + e.UUID.String()
 	for _, path := range []string{
 		page, page + "/update", "/ui/tasks/" + task.String() + "/steps/" + list[0].StepUUID.String() + "/reset?entry=" + e.UUID.String(), "/ui/?view=entries",

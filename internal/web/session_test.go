@@ -15,10 +15,10 @@ import (
 )
 
 // postRaw sends a form as somebody else's page might have a browser send it.
-func (h *house) postRaw(path, form string, headers ...string) reply {
+func (h *harness) postRaw(path, form string, headers ...string) reply {
 	h.Helper()
 	r, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.server.URL+path, strings.NewReader(form))
-	h.must(err)
+	h.Must(err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	for _, line := range headers {
 		name, value, _ := strings.Cut(line, ": ")
@@ -29,7 +29,7 @@ func (h *house) postRaw(path, form string, headers ...string) reply {
 
 func TestOnlyOurOwnFormsChangeAnything(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	token := h.token()
 	for _, tt := range []struct {
 		name, form string
@@ -54,7 +54,7 @@ func TestOnlyOurOwnFormsChangeAnything(t *testing.T) {
 	}
 	// Nobody has cookies yet: a token that one makes up is none.
 	jar, err := cookiejar.New(nil)
-	h.must(err)
+	h.Must(err)
 	h.client.Jar = jar
 	if r := h.postRaw("/ui/name", "token=&name=Kim"); r.status != http.StatusForbidden {
 		t.Errorf("without cookies: %d", r.status)
@@ -63,7 +63,7 @@ func TestOnlyOurOwnFormsChangeAnything(t *testing.T) {
 
 func TestCookiesAreOursAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	r := h.post("/ui/name", "name=Kim Ö")
 	if r.status != http.StatusSeeOther || r.header.Get("Location") != "/ui/" {
@@ -89,7 +89,7 @@ func TestCookiesAreOursAlone(t *testing.T) {
 
 func TestAFormLeadsBackToOurPagesOnly(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for back, want := range map[string]string{
 		"/ui/tasks?state=error": "/ui/tasks?state=error", "/ui": "/ui", "": "/ui/", "https://evil.example/": "/ui/", "//evil.example/ui/": "/ui/",
@@ -105,7 +105,7 @@ func TestAFormLeadsBackToOurPagesOnly(t *testing.T) {
 
 func TestReadOnlyPages(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
 	if r := h.get("/ui/"); r.status != http.StatusOK || !strings.Contains(r.text, "Read-only") {
 		t.Errorf("%d, and does not say that it is read-only", r.status)
 	}
@@ -116,7 +116,7 @@ func TestReadOnlyPages(t *testing.T) {
 
 func TestPagesThatAreNotThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for path, want := range map[string]int{"/ui/nowhere": 404, "/ui/static/nothing.css": 404, "/ui/static/../web.go": 404, "/ui/investigations": 404} {
 		if r := h.get(path); r.status != want {
 			t.Errorf("%s: %d, want %d", path, r.status, want)
@@ -133,9 +133,9 @@ func TestPagesThatAreNotThere(t *testing.T) {
 
 func TestTheHostIsChecked(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.Guard = &hostguard.Guard{LoopbackOnly: true} })
+	h := newHarness(t, func(o *web.Options) { o.Guard = &hostguard.Guard{LoopbackOnly: true} })
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/", nil)
-	h.must(err)
+	h.Must(err)
 	r.Host = "evil.example"
 	if got := h.do(r); got.status != http.StatusMisdirectedRequest || !strings.Contains(got.text, "server.allowed_hosts") {
 		t.Errorf("%d", got.status)
@@ -145,8 +145,8 @@ func TestTheHostIsChecked(t *testing.T) {
 // A link from a chat or a ticket finds its reader as they are: their forms stay good.
 func TestALinkFromElsewhereKeepsTheSession(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 1)
 	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

@@ -9,16 +9,16 @@ import (
 
 // watch makes a task of a template that has been in process for so many minutes,
 // with a threshold of 60.
-func (h *house) watch(template string, minutes int) (task string) {
+func (h *harness) watch(template string, minutes int) (task string) {
 	h.Helper()
 	id := h.create(template, `{}`)
-	h.exec(`UPDATE tasker.tasks SET state_since = now() - make_interval(mins => $2), created_at = now() - make_interval(mins => $2 + 5),
+	h.Exec(`UPDATE tasker.tasks SET state_since = now() - make_interval(mins => $2), created_at = now() - make_interval(mins => $2 + 5),
 		warn_at = now() + make_interval(mins => 48 - $2), stale_at = now() + make_interval(mins => 60 - $2) WHERE task_uuid = $1`, id, minutes)
 	return id.String()
 }
 
 // sees checks that a page has these texts.
-func (h *house) sees(r reply, texts ...string) {
+func (h *harness) sees(r reply, texts ...string) {
 	h.Helper()
 	for _, text := range texts {
 		if !strings.Contains(r.text, text) {
@@ -28,7 +28,7 @@ func (h *house) sees(r reply, texts ...string) {
 }
 
 // lacks checks that a page has none of these texts.
-func (h *house) lacks(r reply, texts ...string) {
+func (h *harness) lacks(r reply, texts ...string) {
 	h.Helper()
 	for _, text := range texts {
 		if strings.Contains(r.text, text) {
@@ -38,7 +38,7 @@ func (h *house) lacks(r reply, texts ...string) {
 }
 
 // refused checks the status of a page that is an error, and what it says.
-func (h *house) refused(r reply, status int, texts ...string) {
+func (h *harness) refused(r reply, status int, texts ...string) {
 	h.Helper()
 	if r.status != status {
 		h.Errorf("%s: %d, want %d", r.url, r.status, status)
@@ -48,10 +48,10 @@ func (h *house) refused(r reply, status int, texts ...string) {
 
 func TestStaleness(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.get("/ui/staleness")
 	h.sees(r, "No task is watched", "data-live")
-	h.register("order", step("pay"))
+	h.Template("order", step("pay"))
 	healthy, warning, stale := h.watch("order", 12), h.watch("order", 52), h.watch("order", 66)
 	r = h.get("/ui/staleness")
 	h.sees(r, "/ui/tasks/"+healthy, "/ui/tasks/"+warning, "/ui/tasks/"+stale, "52 of 60 min, 86 %", "12 of 60 min, 20 %", "66 of 60 min, 110 %",
@@ -68,8 +68,8 @@ func TestStaleness(t *testing.T) {
 
 func TestStalenessGoesOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("pay"))
 	for range 101 {
 		h.create("order", `{}`)
 	}
@@ -88,8 +88,8 @@ func TestStalenessGoesOn(t *testing.T) {
 
 func TestStalenessInABrowser(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("pay"))
 	for _, minutes := range []int{4, 21, 50, 66, 190} {
 		h.watch("order", minutes)
 	}
@@ -117,10 +117,10 @@ func TestStalenessInABrowser(t *testing.T) {
 
 func TestHostileTextOfStaleness(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("pay"))
 	id := h.watch("order", 66)
-	h.exec(`UPDATE tasker.tasks SET namespace = $2, name = $2 WHERE task_uuid = $1`, id, hostile)
+	h.Exec(`UPDATE tasker.tasks SET namespace = $2, name = $2 WHERE task_uuid = $1`, id, hostile)
 	tab := h.open("/ui/staleness")
 	tab.Sees("<script>alert(1)</script>")
 	tab.Fits()

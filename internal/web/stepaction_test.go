@@ -16,6 +16,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/ctl"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 func TestWhatIsWrongWithAnActionIsSaid(t *testing.T) {
@@ -85,9 +86,9 @@ func TestWhatIsNotThereOrNotPossible(t *testing.T) {
 	st.shows(st.post(st.action("resolve"), "reason=x", "actor=bob"), http.StatusConflict, "The step is resolved manually: it cannot be resolved.")
 
 	done, status := tasker.EntryPermanentlyFailed, "written off"
-	st.must(st.engine.CancelTask(t.Context(), st.task, "ann", "x"))
-	_, _, err := st.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &done, Notes: &status, Actor: "ann"})
-	st.must(err)
+	st.Must(st.Engine.CancelTask(t.Context(), st.task, "ann", "x"))
+	_, _, err := st.DLQ.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &done, Notes: &status, Actor: "ann"})
+	st.Must(err)
 	st.shows(st.get(st.action("reset")), http.StatusConflict, "The task is cancelled")
 }
 
@@ -107,17 +108,17 @@ func TestNothingIsDoneToATaskThatWasWrittenOff(t *testing.T) {
 func TestAStepIsTakenFromAWorker(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-	st.must(err)
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	st.Must(err)
 	st.shows(st.get(st.action("resolve")), http.StatusOK, "The step is in the queue", `name="interrupt"`, "--interrupt")
-	list, err := st.engine.Claim(t.Context(), st.worker, 1, 0)
-	st.must(err)
+	list, err := st.Engine.Claim(t.Context(), st.worker, 1, 0)
+	st.Must(err)
 	st.shows(st.get(st.action("resolve")), http.StatusOK, "Worker "+st.worker.String()+" is executing the step right now.")
 	st.shows(st.post(st.action("resolve"), "reason=x", "actor=bob"), http.StatusConflict, "say interrupt", ">x</textarea>")
 	r := st.post(st.action("resolve"), "reason=x", "actor=bob", "interrupt=1", "entry="+st.entry.String())
 	st.shows(r, http.StatusOK, "Step charge was resolved: it is resolved manually now")
-	receipt, err := st.engine.Report(t.Context(), st.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)
-	st.must(err)
+	receipt, err := st.Engine.Report(t.Context(), st.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)
+	st.Must(err)
 	if len(receipt.Rejected) != 1 {
 		t.Errorf("the worker's report is taken: %+v", receipt)
 	}
@@ -132,8 +133,8 @@ func TestTheForecastComesTrue(t *testing.T) {
 		foreseen := regexp.MustCompile(`will most likely be <span class="chip \w+">([a-z ]+)<`).FindStringSubmatch(st.get(st.action(word)).text)
 		enqueued := regexp.MustCompile(`<strong>(\w+)</strong>`).FindAllStringSubmatch(st.get(st.action(word)).text, -1)
 		st.post(st.action(word), "reason=x", "actor=ann", "result=1", "entry="+st.entry.String())
-		task, err := st.db.Task(t.Context(), st.task)
-		st.must(err)
+		task, err := st.DB.Task(t.Context(), st.task)
+		st.Must(err)
 		if len(foreseen) != 2 || foreseen[1] != strings.ReplaceAll(string(task.State), "_", " ") {
 			t.Errorf("%s: foresaw %q, the task is %s", word, foreseen, task.State)
 		}
@@ -149,7 +150,7 @@ func TestTheForecastComesTrue(t *testing.T) {
 }
 
 // calls are the two commands of a page, as a shell takes them apart.
-func (h *house) calls(r reply) (cli, curl []string) {
+func (h *harness) calls(r reply) (cli, curl []string) {
 	h.Helper()
 	found := regexp.MustCompile(`(?s)<pre class="copy" tabindex="0">((?:tasker-ctl|TASKER_ACTOR|curl).*?)</pre>`).FindAllStringSubmatch(r.text, -1)
 	if len(found) != 2 {
@@ -159,14 +160,14 @@ func (h *house) calls(r reply) (cli, curl []string) {
 		line = strings.Replace(line, "tasker-ctl ", "ctl ", 1) // no name of a function in sh
 		script := `ctl() { printf '%s\0' "actor=$TASKER_ACTOR" "$@"; }; curl() { printf '%s\0' "$@"; }; ` + html.UnescapeString(line)
 		out, err := exec.CommandContext(h.Context(), "sh", "-c", script).Output()
-		h.must(err)
+		h.Must(err)
 		return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 	}
 	return words(found[0][1]), words(found[1][1])
 }
 
 // ctl runs a command of tasker-ctl as the page shows it.
-func (h *house) ctl(words []string) {
+func (h *harness) ctl(words []string) {
 	h.Helper()
 	var said bytes.Buffer
 	actor := "TASKER_ACTOR=" + strings.TrimPrefix(words[0], "actor=")
@@ -176,7 +177,7 @@ func (h *house) ctl(words []string) {
 }
 
 // curl sends the request that a command of curl would send.
-func (h *house) curl(words []string) {
+func (h *harness) curl(words []string) {
 	h.Helper()
 	flag := func(name string) string {
 		if i := slices.Index(words, name); i >= 0 {
@@ -186,7 +187,7 @@ func (h *house) curl(words []string) {
 	}
 	url := words[slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "http") })]
 	r, err := http.NewRequestWithContext(h.Context(), flag("-X"), url, strings.NewReader(flag("--data-raw")))
-	h.must(err)
+	h.Must(err)
 	if name, value, ok := strings.Cut(flag("-H"), ": "); ok {
 		r.Header.Set(name, value)
 	}
@@ -202,8 +203,8 @@ func TestTheSameFromATerminal(t *testing.T) {
 	for _, word := range []string{"reset", "resolve", "complete"} {
 		for _, tool := range []string{"tasker-ctl", "curl"} {
 			st := newStuck(t)
-			_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-			st.must(err)
+			_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+			st.Must(err)
 			st.work(func(a tasker.Assignment) error { return errors.New("again") })
 			// Refused for its actor, so that the page shows what was typed.
 			r := st.post(st.action(word), "reason="+strings.ReplaceAll(reason, "\n", "\r\n"), `result={"paid": 12.50, "by": "ann's"}`, `metadata={"m": 1}`)
@@ -214,8 +215,8 @@ func TestTheSameFromATerminal(t *testing.T) {
 			} else {
 				st.ctl(cli)
 			}
-			moves, _, err := st.db.NewestStepTransitions(t.Context(), st.task, st.step, 10)
-			st.must(err)
+			moves, _, err := st.DB.NewestStepTransitions(t.Context(), st.task, st.step, 10)
+			st.Must(err)
 			i := slices.IndexFunc(moves, func(m tasker.Transition) bool { return m.Actor != "" })
 			if m := moves[i]; m.Reason != reason || m.Actor != "you@example.com" || !strings.HasPrefix(m.Event, word) {
 				t.Errorf("%s by %s: the last move is %+v", word, tool, m)
@@ -230,9 +231,9 @@ func TestTheSameFromATerminal(t *testing.T) {
 // A task needs no investigation for somebody to act on its steps.
 func TestAStepOfATaskWithoutAnInvestigation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
-	st := &stuck{house: h, task: h.create("order", `{}`)}
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	st := &stuck{harness: h, task: h.create("order", `{}`)}
 	st.step = st.stepOf("charge").UUID
 	st.shows(st.get(st.action("resolve")), http.StatusOK, "The step is in the queue", "The task will most likely be <span class=\"chip good\">complete</span>")
 	if r := st.post(st.action("resolve"), "reason=not needed", "actor=ann", "interrupt=1"); r.url != "/ui/tasks/"+st.task.String() {
@@ -241,8 +242,8 @@ func TestAStepOfATaskWithoutAnInvestigation(t *testing.T) {
 	if s := st.stepOf("charge"); s.State != tasker.StepResolvedManually {
 		t.Errorf("the step is %s", s.State)
 	}
-	made, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "order", Context: json.RawMessage(`{}`), StartAt: time.Now().Add(time.Hour)}})
-	h.must(err)
+	made, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "order", Context: json.RawMessage(`{}`), StartAt: time.Now().Add(time.Hour)}})
+	h.Must(err)
 	st.task = made[0].TaskUUID
 	st.step = st.stepOf("charge").UUID
 	st.shows(st.get(st.action("resolve")), http.StatusConflict, "The task has not started yet")
@@ -252,7 +253,7 @@ func TestWithoutADatabaseNothingIsPromised(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	seen := st.seen()
-	st.db.Close()
+	st.DB.Close()
 	for _, path := range []string{st.page(), st.page() + "/update", st.page() + "/own", st.action("reset"), st.action("complete")} {
 		if r := st.get(path); r.status < 500 || !strings.Contains(r.text, `role="alert"`) {
 			t.Errorf("%s is answered with %d", path, r.status)
@@ -269,7 +270,7 @@ func TestCommandsNameTheServer(t *testing.T) {
 	st := newStuck(t)
 	st.shows(st.get(st.action("reset")), http.StatusOK, "tasker-ctl --server "+st.server.URL+" task reset-step "+st.task.String())
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, st.server.URL+st.action("reset"), nil)
-	st.must(err)
+	st.Must(err)
 	r.Header.Set("X-Forwarded-Proto", "https")
 	st.shows(st.do(r), http.StatusOK, strings.Replace(st.server.URL, "http:", "https:", 1)+"/v1/tasks/"+st.task.String()+"/workflow_steps/")
 }
@@ -283,8 +284,8 @@ func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
 	if seen == nil {
 		t.Fatal("the form does not say what it has seen")
 	}
-	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "bob", Reason: "again"})
-	st.must(err)
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "bob", Reason: "again"})
+	st.Must(err)
 	st.work(func(tasker.Assignment) error { return errors.New("charged, but the receipt is lost") })
 	r := st.post(st.action("resolve"), "actor=ann", "reason=paid in cash", "seen="+seen[1])
 	st.shows(r, http.StatusConflict, "The step has changed since you opened this page", "charged, but the receipt is lost", "paid in cash</textarea>")
@@ -301,8 +302,8 @@ func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
 func TestWhatWasTypedIsShownWhenItIsTooLate(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResolveManually, Actor: "bob", Reason: "first"})
-	st.must(err)
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResolveManually, Actor: "bob", Reason: "first"})
+	st.Must(err)
 	r := st.post(st.action("complete"), "actor=ann", "reason=charged by telephone", `result={"payment": 7}`)
 	st.shows(r, http.StatusConflict, "it cannot be completed", "charged by telephone", `{"payment": 7}`)
 }
@@ -316,7 +317,7 @@ func TestAnInvestigationIsNotTakenUnseen(t *testing.T) {
 	st.shows(r, http.StatusConflict, "Bob has it since you opened the page", `name="had" value="bob"`)
 	st.shows(st.post(own, "actor=ann", "had=bob"), http.StatusOK, "ann has the investigation now; it was bob's.")
 	status, notes, by := tasker.EntryCancelled, "over", "ann"
-	_, _, err := st.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
-	st.must(err)
+	_, _, err := st.DLQ.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: by})
+	st.Must(err)
 	st.shows(st.post(own, "actor=bob", "had=ann"), http.StatusConflict, "The investigation has ended")
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // fail makes the steps of these names fail for good.
@@ -23,15 +24,15 @@ func fail(names ...string) func(tasker.Assignment) error {
 }
 
 // everyLook makes tasks of every look that the list knows, and returns them by it.
-func (h *house) everyLook() map[string]tasker.ID {
+func (h *harness) everyLook() map[string]tasker.ID {
 	h.Helper()
-	h.register("order", step("reserve"), step("charge", "reserve"), step("ship", "charge"))
+	h.Template("order", step("reserve"), step("charge", "reserve"), step("ship", "charge"))
 	external := step("answer")
 	external.Type, external.Handler = tasker.ExternalStep, tasker.Handler{}
-	h.register("question", external)
+	h.Template("question", external)
 	again := step("poll")
 	again.Retry = tasker.Retry{Retryable: true, MaxAttempts: 9, Backoff: tasker.ConstantBackoff, BaseMS: 600_000, MaxBackoffMS: 600_000}
-	h.register("poll", again)
+	h.Template("poll", again)
 	looks := map[string]tasker.ID{}
 	looks["complete"] = h.create("order", `{"n":1}`)
 	h.work(fail())
@@ -39,23 +40,23 @@ func (h *house) everyLook() map[string]tasker.ID {
 	h.work(fail("charge"))
 	looks["waiting for dependencies"] = h.create("question", `{}`)
 	looks["waiting for retry"] = h.create("poll", `{}`)
-	list, err := h.engine.Claim(h.Context(), h.worker, 100, 0)
-	h.must(err)
+	list, err := h.Engine.Claim(h.Context(), h.worker, 100, 0)
+	h.Must(err)
 	var outcomes []tasker.Outcome
 	for _, a := range list {
 		outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "busy", Type: "test", Retryable: true}})
 	}
-	_, err = h.engine.Report(h.Context(), h.worker, outcomes, 0)
-	h.must(err)
+	_, err = h.Engine.Report(h.Context(), h.worker, outcomes, 0)
+	h.Must(err)
 	looks["cancelled"] = h.create("order", `{"n":3}`)
-	h.must(h.engine.CancelTask(h.Context(), looks["cancelled"], "Ada", "not needed"))
+	h.Must(h.Engine.CancelTask(h.Context(), looks["cancelled"], "Ada", "not needed"))
 	looks["steps in process"] = h.create("order", `{"n":4}`)
 	return looks
 }
 
 func TestTheListOfTasks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.get("/ui/tasks")
 	if r.status != http.StatusOK || !strings.Contains(r.text, "There are no tasks") {
 		t.Errorf("without tasks: %d", r.status)
@@ -105,17 +106,17 @@ func TestTheListOfTasks(t *testing.T) {
 
 func TestALongListOfTasksIsReadByThePage(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("reserve"))
+	h := newHarness(t)
+	h.Template("order", step("reserve"))
 	var list []tasker.NewTask
 	for range 130 {
-		list = append(list, tasker.NewTask{Namespace: space, Name: "order", Context: json.RawMessage(`{}`)})
+		list = append(list, tasker.NewTask{Namespace: enginetest.Namespace, Name: "order", Context: json.RawMessage(`{}`)})
 	}
-	_, err := h.engine.CreateTasks(h.Context(), list)
-	h.must(err)
-	before := h.db.Pool().Stat().AcquireCount()
+	_, err := h.Engine.CreateTasks(h.Context(), list)
+	h.Must(err)
+	before := h.DB.Pool().Stat().AcquireCount()
 	r := h.get("/ui/tasks?state=steps_in_process")
-	if n := h.db.Pool().Stat().AcquireCount() - before; n != 2 {
+	if n := h.DB.Pool().Stat().AcquireCount() - before; n != 2 {
 		t.Errorf("%d queries, want one for the tasks and one for the namespaces", n)
 	}
 	if strings.Count(r.text, "<tr data-row") != 100 || !strings.Contains(r.text, `href="/ui/tasks?offset=100&amp;state=steps_in_process"`) {
@@ -128,7 +129,7 @@ func TestALongListOfTasksIsReadByThePage(t *testing.T) {
 
 func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for query, want := range map[string]string{
 		"state=asleep":          "Invalid state",
 		"dead_lettered=perhaps": "Invalid dead_lettered",
@@ -144,8 +145,8 @@ func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
 
 func TestATaskIsOpenedByItsID(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("reserve"))
+	h := newHarness(t)
+	h.Template("order", step("reserve"))
 	id := h.create("order", `{}`)
 	if r := h.get("/ui/tasks?id=+" + id.String() + "+"); r.url != "/ui/tasks/"+id.String() || r.status != http.StatusOK {
 		t.Errorf("%d at %s", r.status, r.url)
@@ -157,8 +158,8 @@ func TestATaskIsOpenedByItsID(t *testing.T) {
 	if r := h.get("/ui/tasks?id=%3Cb%3E"); r.status != http.StatusBadRequest || !strings.Contains(r.text, "Invalid task id") || strings.Contains(r.text, "<b>") {
 		t.Errorf("of no id: %d", r.status)
 	}
-	e, err := h.dlq.Open(h.Context(), id, tasker.EntryOpening{Actor: "Ada", Reason: "look"})
-	h.must(err)
+	e, err := h.DLQ.Open(h.Context(), id, tasker.EntryOpening{Actor: "Ada", Reason: "look"})
+	h.Must(err)
 	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if r := h.get("/ui/tasks?id=" + e.UUID.String()); r.header.Get("Location") != "/ui/investigations/"+e.UUID.String() {
 		t.Errorf("of an investigation: %d to %s", r.status, r.header.Get("Location"))
@@ -167,7 +168,7 @@ func TestATaskIsOpenedByItsID(t *testing.T) {
 
 func TestTasksInABrowser(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	looks := h.everyLook()
 	tab := h.open("/ui/tasks")
 	tab.Accessible()

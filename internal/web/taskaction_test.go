@@ -11,11 +11,11 @@ import (
 
 func TestCancellingATask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("reserve"), step("charge", "reserve"))
+	h := newHarness(t)
+	h.Template("order", step("reserve"), step("charge", "reserve"))
 	task := h.create("order", `{}`)
-	list, err := h.engine.Claim(t.Context(), h.worker, 1, 0)
-	h.must(err)
+	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
+	h.Must(err)
 	path := pageOf(task) + "/cancel"
 	r := h.get(path)
 	h.sees(r, "What will happen", "2 steps are cancelled", "the worker loses its lease", "charge", "reserve", "task cancel "+task.String(), "-X DELETE")
@@ -26,7 +26,7 @@ func TestCancellingATask(t *testing.T) {
 	h.sees(r, "the customer&#39;s &#34;gone&#34;</textarea>")
 	h.refused(h.post(path, "actor=Kim", "reason="+strings.Repeat("x", 2001)), http.StatusBadRequest, "2001 characters; 2000 is the limit")
 	h.refused(h.post(path, "actor=Kim", "reason=a\x00b"), http.StatusBadRequest, "NUL")
-	if got, err := h.db.Task(t.Context(), task); err != nil || got.State == tasker.TaskCancelled {
+	if got, err := h.DB.Task(t.Context(), task); err != nil || got.State == tasker.TaskCancelled {
 		t.Fatalf("the task is %s, %v", got.State, err)
 	}
 
@@ -37,7 +37,7 @@ func TestCancellingATask(t *testing.T) {
 	h.sees(r, "The task is cancelled.", "the customer is gone", "Kim")
 	h.sees(h.get(path), "The task is cancelled: there is nothing to cancel.")
 	h.refused(h.post(path, "actor=Kim", "reason=again"), http.StatusConflict, "The task is cancelled: there is nothing to cancel.")
-	receipt, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte("1")}}, 0)
+	receipt, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte("1")}}, 0)
 	if err != nil || len(receipt.Rejected) != 1 {
 		t.Errorf("the worker's report: %+v, %v; want it refused", receipt, err)
 	}
@@ -51,15 +51,15 @@ func TestCancellingATask(t *testing.T) {
 
 func TestInvestigatingATask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	task := h.create("order", `{}`)
 	path := pageOf(task) + "/investigate"
 	h.sees(h.get(path), "dlq create "+task.String(), "/v1/dlq/task/"+task.String())
 	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Give a reason")
 	r := h.post(path, "actor=Kim", "reason=it looks odd")
-	e, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
 	if r.url != "/ui/investigations/"+e.UUID.String() {
 		t.Errorf("it leads to %s", r.url)
 	}
@@ -74,8 +74,8 @@ func TestInvestigatingATask(t *testing.T) {
 
 func TestAReadOnlyPageNeitherCancelsNorInvestigates(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
-	h.register("order", step("charge"))
+	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
+	h.Template("order", step("charge"))
 	task := h.create("order", `{}`)
 	for _, action := range []string{"/cancel", "/investigate"} {
 		h.refused(h.get(pageOf(task)+action), http.StatusForbidden, "changes nothing")
@@ -85,8 +85,8 @@ func TestAReadOnlyPageNeitherCancelsNorInvestigates(t *testing.T) {
 
 func TestATaskIsCancelledAndInvestigatedByKeys(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	task := h.create("order", `{}`)
 	tab := h.open(pageOf(task))
 	tab.KeysAway("i")
@@ -118,8 +118,8 @@ func TestATaskIsCancelledAndInvestigatedByKeys(t *testing.T) {
 // What the forms show for a terminal does what they do.
 func TestATaskIsCancelledFromATerminal(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	const reason = `it's "odd" $HOME ` + "`id`"
 	for _, tool := range []string{"tasker-ctl", "curl"} {
 		for _, action := range []string{"cancel", "investigate"} {
@@ -139,20 +139,20 @@ func TestATaskIsCancelledFromATerminal(t *testing.T) {
 }
 
 // wantDone checks what became of a task that somebody acted on.
-func (h *house) wantDone(task tasker.ID, action, reason string) {
+func (h *harness) wantDone(task tasker.ID, action, reason string) {
 	h.Helper()
 	if action == "investigate" {
-		e, err := h.db.EntryOfTask(h.Context(), task)
-		h.must(err)
-		e, err = h.db.Entry(h.Context(), e.UUID)
-		h.must(err)
+		e, err := h.DB.EntryOfTask(h.Context(), task)
+		h.Must(err)
+		e, err = h.DB.Entry(h.Context(), e.UUID)
+		h.Must(err)
 		if len(e.History) != 1 || *e.History[0].Notes != reason {
 			h.Errorf("the investigation says %+v", e.History)
 		}
 		return
 	}
-	moves, _, err := h.db.NewestTaskTransitions(h.Context(), task, 1)
-	h.must(err)
+	moves, _, err := h.DB.NewestTaskTransitions(h.Context(), task, 1)
+	h.Must(err)
 	if len(moves) != 1 || moves[0].To != string(tasker.TaskCancelled) || moves[0].Reason != reason {
 		h.Errorf("the task has moved as %+v", moves)
 	}

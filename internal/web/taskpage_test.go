@@ -11,19 +11,20 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/web"
 )
 
 func pageOf(task tasker.ID) string { return "/ui/tasks/" + task.String() }
 
 // fails reports that the one step which can be claimed failed, and may be retried.
-func (h *house) fails(message string) {
+func (h *harness) fails(message string) {
 	h.Helper()
 	list := h.next()
-	_, err := h.engine.Report(h.Context(), h.worker, []tasker.Outcome{{
+	_, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{{
 		Lease: list[0].Lease(), Failure: &tasker.Failure{Message: message, Type: "test", Retryable: true},
 	}}, 0)
-	h.must(err)
+	h.Must(err)
 }
 
 // external describes a step that somebody outside answers.
@@ -34,7 +35,7 @@ func external(name string, after ...string) tasker.StepTemplate {
 }
 
 // rowOf is the part of a task's page that shows a step.
-func (h *house) rowOf(r reply, step tasker.ID) string {
+func (h *harness) rowOf(r reply, step tasker.ID) string {
 	h.Helper()
 	_, rest, found := strings.Cut(r.text, `<tr data-row id="step-`+step.String()+`">`)
 	row, _, ended := strings.Cut(rest, "</tr>")
@@ -48,21 +49,21 @@ func (h *house) rowOf(r reply, step tasker.ID) string {
 func (st *stuck) writtenOff() {
 	st.Helper()
 	status, notes := tasker.EntryPermanentlyFailed, "hopeless"
-	_, _, err := st.dlq.Update(st.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
-	st.must(err)
+	_, _, err := st.DLQ.Update(st.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
+	st.Must(err)
 }
 
 func TestATaskShowsWhatItIs(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("reserve"), step("charge", "reserve"))
+	h := newHarness(t)
+	h.Template("order", step("reserve"), step("charge", "reserve"))
 	first := h.create("order", `{}`)
-	made, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{
-		Namespace: space, Name: "order", Context: json.RawMessage(`{"total": 12.50}`), Initiator: "the till", SourceSystem: "web shop",
+	made, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{
+		Namespace: enginetest.Namespace, Name: "order", Context: json.RawMessage(`{"total": 12.50}`), Initiator: "the till", SourceSystem: "web shop",
 		Reason: "a second try", Tags: []string{"vip", "gift"}, CorrelationID: "corr-1", ParentCorrelationID: "corr-0", IdempotencyKey: "key-7",
 		Priority: 4, RecreatedFrom: first,
 	}})
-	h.must(err)
+	h.Must(err)
 	task := made[0].TaskUUID
 	r := h.get(pageOf(task))
 	h.shows(r, http.StatusOK, "<h1>shop/order", "1.0.0", task.String(), "corr-1", "corr-0", "key-7", "the till", "web shop", "a second try",
@@ -71,8 +72,8 @@ func TestATaskShowsWhatItIs(t *testing.T) {
 		"reserve: enqueued", "enqueue", "the task")
 	h.lacks(r, "<dt>Completed", "<dt>Starts", "Last investigation", "There is more before that", `class="pager"`)
 	h.lacks(h.get(pageOf(first)), "<dt>Replaces", "<dt>Reason", "<dt>Tags", "<dt>Initiator")
-	steps, err := h.db.Steps(t.Context(), task)
-	h.must(err)
+	steps, err := h.DB.Steps(t.Context(), task)
+	h.Must(err)
 	charge := h.rowOf(r, steps[1].UUID)
 	if !strings.Contains(charge, `<a href="#step-`+steps[0].UUID.String()+`">reserve</a> <span class="hint">(not done)`) {
 		t.Errorf("it does not say what charge depends on: %s", charge)
@@ -85,8 +86,8 @@ func TestATaskShowsWhatItIs(t *testing.T) {
 
 func TestATaskThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	task := h.create("order", `{}`)
 	for _, word := range []string{"", "/cancel", "/investigate"} {
 		h.refused(h.get(pageOf(tasker.NewID())+word), http.StatusNotFound)
@@ -112,11 +113,11 @@ func TestATaskThatIsNotThere(t *testing.T) {
 
 func TestATaskWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("charge"))
 	task := h.create("order", `{}`)
 	h.token()
-	h.db.Close()
+	h.DB.Close()
 	for _, r := range []reply{
 		h.get(pageOf(task)), h.get(pageOf(task) + "/cancel"), h.get(pageOf(task) + "/investigate"),
 		h.post(pageOf(task)+"/cancel", "actor=ann", "reason=x"), h.post(pageOf(task)+"/investigate", "actor=ann", "reason=x"),
@@ -132,10 +133,10 @@ func TestATaskWithoutADatabase(t *testing.T) {
 // Links lead only to what is possible.
 func TestATaskOffersWhatIsPossible(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	looks := h.everyLook()
-	made, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "order", Context: json.RawMessage(`{}`), StartAt: time.Now().Add(time.Hour)}})
-	h.must(err)
+	made, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "order", Context: json.RawMessage(`{}`), StartAt: time.Now().Add(time.Hour)}})
+	h.Must(err)
 	looks["pending"] = made[0].TaskUUID
 	for look, want := range map[string]struct {
 		says                    string
@@ -187,8 +188,8 @@ func TestATaskShowsItsInvestigation(t *testing.T) {
 		t.Errorf("a complete step has an action: %s", row)
 	}
 	status, notes := tasker.EntryCancelled, "no harm"
-	_, _, err := st.dlq.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
-	st.must(err)
+	_, _, err := st.DLQ.Update(t.Context(), st.entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &notes, Actor: "ann"})
+	st.Must(err)
 	r = st.get(path)
 	st.shows(r, http.StatusOK, "Last investigation</a>: max retries exceeded, ended as cancelled <time", path+"/investigate")
 	st.lacks(r, "needs a human", "Open investigation</a>", "Permanently failed", "Under investigation")
@@ -200,9 +201,9 @@ func TestTheBadgeSaysWhatIs(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	well := st.create("order", `{}`)
-	_, err := st.dlq.Open(t.Context(), well, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	st.must(err)
-	st.exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1`, st.entry)
+	_, err := st.DLQ.Open(t.Context(), well, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	st.Must(err)
+	st.Exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1`, st.entry)
 	for _, page := range []string{"/ui/tasks", pageOf(well)} {
 		st.shows(st.get(page), http.StatusOK, `class="skull opened_by_hand"`, `title="Under investigation, opened by hand"`, `<span aria-hidden="true">?</span>`)
 	}
@@ -241,8 +242,8 @@ func TestAReadOnlyTaskHasNoActions(t *testing.T) {
 		st.refused(st.get(path+word), http.StatusForbidden, "ui.read_only")
 		st.refused(st.post(path+word, "actor=ann", "reason=x"), http.StatusForbidden, "ui.read_only")
 	}
-	task, err := st.db.Task(t.Context(), st.task)
-	st.must(err)
+	task, err := st.DB.Task(t.Context(), st.task)
+	st.Must(err)
 	if task.State != tasker.TaskError {
 		t.Errorf("the task is %s", task.State)
 	}
@@ -251,16 +252,16 @@ func TestAReadOnlyTaskHasNoActions(t *testing.T) {
 // A step that was tried again shows in its bar when it failed and when it rested.
 func TestRetriesAreSeenInTheBars(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	charge := step("charge")
 	charge.Retry.MaxAttempts = 3
-	h.register("order", charge, step("ship", "charge"))
-	st := &stuck{house: h, task: h.create("order", `{}`)}
+	h.Template("order", charge, step("ship", "charge"))
+	st := &stuck{harness: h, task: h.create("order", `{}`)}
 	h.fails("busy 1")
 	h.fails("busy 2")
 	list := h.next()
-	_, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"paid":12.50}`)}}, 0)
-	h.must(err)
+	_, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"paid":12.50}`)}}, 0)
+	h.Must(err)
 	r := h.get(pageOf(st.task))
 	row := h.rowOf(r, st.stepOf("charge").UUID)
 	for what, want := range map[string]int{
@@ -279,9 +280,9 @@ func TestRetriesAreSeenInTheBars(t *testing.T) {
 // What waits for an answer from outside says so, and whom it holds up.
 func TestAStepThatWaitsForAnAnswer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("reserve"), external("payment"), external("permit", "payment"), step("ship", "reserve", "payment"))
-	st := &stuck{house: h, task: h.create("order", `{}`)}
+	h := newHarness(t)
+	h.Template("order", step("reserve"), external("payment"), external("permit", "payment"), step("ship", "reserve", "payment"))
+	st := &stuck{harness: h, task: h.create("order", `{}`)}
 	h.work(fail())
 	r := h.get(pageOf(st.task))
 	h.shows(r, http.StatusOK, "It waits for the result of an external step: payment.")
@@ -293,20 +294,20 @@ func TestAStepThatWaitsForAnAnswer(t *testing.T) {
 	if strings.Count(ship, "(not done)") != 1 {
 		t.Errorf("ship waits for one step: %s", ship)
 	}
-	_, err := h.engine.CompleteExternal(t.Context(), st.task, st.stepOf("payment").UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`{"by": "bank"}`)}, "bank")
-	h.must(err)
+	_, err := h.Engine.CompleteExternal(t.Context(), st.task, st.stepOf("payment").UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`{"by": "bank"}`)}, "bank")
+	h.Must(err)
 	h.shows(h.get(pageOf(st.task)), http.StatusOK, `"by": "bank"`)
 }
 
 // Of large documents the beginning is shown, and where all of it is.
 func TestLargeDocumentsOfATaskAreCut(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("reserve"), step("charge"))
+	h := newHarness(t)
+	h.Template("order", step("reserve"), step("charge"))
 	words := strings.Repeat("grün ", 14_000)
-	st := &stuck{house: h, task: h.create("order", fmt.Sprintf(`{"x": %q, "z": "the end of the context"}`, words))}
-	list, err := h.engine.Claim(t.Context(), h.worker, 100, 0)
-	h.must(err)
+	st := &stuck{harness: h, task: h.create("order", fmt.Sprintf(`{"x": %q, "z": "the end of the context"}`, words))}
+	list, err := h.Engine.Claim(t.Context(), h.worker, 100, 0)
+	h.Must(err)
 	var outcomes []tasker.Outcome
 	for _, a := range list {
 		o := tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(fmt.Sprintf(`{"a": "head of the result", "x": %q, "z": "end of the result"}`, words[:9_000]))}
@@ -317,8 +318,8 @@ func TestLargeDocumentsOfATaskAreCut(t *testing.T) {
 		}
 		outcomes = append(outcomes, o)
 	}
-	_, err = h.engine.Report(t.Context(), h.worker, outcomes, 0)
-	h.must(err)
+	_, err = h.Engine.Report(t.Context(), h.worker, outcomes, 0)
+	h.Must(err)
 	r := h.get(pageOf(st.task))
 	api := "/v1/tasks/" + st.task.String()
 	h.shows(r, http.StatusOK, "head of the result", "beginning of 8", "grün grün",
@@ -346,9 +347,9 @@ func (st *stuck) longHistory(times int) {
 		`UPDATE tasker.task_transitions SET created_at = created_at - interval '1 day'`,
 		`UPDATE tasker.workflow_step_transitions SET created_at = created_at - interval '1 day'`,
 	} {
-		st.exec(sql)
+		st.Exec(sql)
 	}
-	st.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
+	st.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
 		SELECT t.task_uuid, p.from_state, p.to_state, p.event, 'ann', format('round %s move %s', n, p.ordinal), now() - interval '1 hour' + n * interval '1 second'
 		FROM tasker.tasks t, generate_series(1, $1) n, (VALUES (1, 'error', 'enqueuing_steps', 'enqueue_steps'), (2, 'enqueuing_steps', 'steps_in_process', 'start'),
 			(3, 'steps_in_process', 'evaluating_results', 'evaluate'), (4, 'evaluating_results', 'blocked_by_failures', 'block'),
@@ -424,17 +425,17 @@ func hundredSteps() []tasker.StepTemplate {
 
 func TestATaskOfAHundredSteps(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	steps := hundredSteps()
 	if len(steps) != 100 {
 		t.Fatalf("%d steps", len(steps))
 	}
-	h.register("harvest", steps...)
+	h.Template("harvest", steps...)
 	task := h.create("harvest", `{}`)
 	h.work(fail("line_3_stage_4", "line_5_stage_7"))
-	before := h.db.Pool().Stat().AcquireCount()
+	before := h.DB.Pool().Stat().AcquireCount()
 	r := h.get(pageOf(task))
-	if n := h.db.Pool().Stat().AcquireCount() - before; n > 8 {
+	if n := h.DB.Pool().Stat().AcquireCount() - before; n > 8 {
 		t.Errorf("%d queries", n)
 	}
 	h.shows(r, http.StatusOK, "It cannot progress: ", "of 100 steps", "collect_the_resul…")
@@ -475,7 +476,7 @@ func TestATaskInABrowser(t *testing.T) {
 
 func TestLooksOfATask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for look, id := range h.everyLook() {
 		tab := h.open(pageOf(id))
 		tab.Sees("Newest first")
@@ -490,13 +491,13 @@ func TestLooksOfATask(t *testing.T) {
 // What happens appears by itself, and what the reader has opened stays open.
 func TestATaskIsKeptUpToDate(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("reserve"), step("charge", "reserve"))
+	h := newHarness(t)
+	h.Template("order", step("reserve"), step("charge", "reserve"))
 	task := h.create("order", `{"total": 12.50}`)
-	list, err := h.engine.Claim(t.Context(), h.worker, 1, 0)
-	h.must(err)
-	_, err = h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"reserved": true}`)}}, 0)
-	h.must(err)
+	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
+	h.Must(err)
+	_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: json.RawMessage(`{"reserved": true}`)}}, 0)
+	h.Must(err)
 	tab := h.open(pageOf(task))
 	tab.Click("main > details.json summary")
 	tab.Click(".steps details.json summary")
@@ -516,10 +517,10 @@ func TestATaskIsKeptUpToDate(t *testing.T) {
 // What strangers write is text on the page of a task and on the forms behind it.
 func TestHostileTextOfATask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	doc, err := json.Marshal(map[string]string{hostile: hostile})
-	h.must(err)
-	h.register("order", step("charge"), step("ship", "charge"))
+	h.Must(err)
+	h.Template("order", step("charge"), step("ship", "charge"))
 	task := h.create("order", string(doc))
 	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
 	for _, sql := range []string{
@@ -529,7 +530,7 @@ func TestHostileTextOfATask(t *testing.T) {
 		`UPDATE tasker.task_transitions SET actor = $1, reason = $1, detail = jsonb_build_object($1::text, $1::text)`,
 		`UPDATE tasker.workflow_step_transitions SET actor = $1, reason = $1`,
 	} {
-		h.exec(sql, hostile)
+		h.Exec(sql, hostile)
 	}
 	tab := h.open(pageOf(task))
 	see := func() {

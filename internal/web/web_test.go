@@ -8,7 +8,7 @@ import (
 
 func TestPagesAreGuarded(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	r := h.get("/ui/")
 	csp := r.header.Get("Content-Security-Policy")
 	if r.status != http.StatusOK || !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
@@ -18,7 +18,7 @@ func TestPagesAreGuarded(t *testing.T) {
 
 func TestAnEmptyQueueInABrowser(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	tab := h.open("/ui/")
 	tab.Sees("Nothing needs you")
 	tab.Until(`document.getElementById("fresh").textContent.includes("Europe/Berlin")`)

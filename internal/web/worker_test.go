@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/web"
 )
 
 // enlist registers a worker.
-func (h *house) enlist(name string, handlers ...string) tasker.ID {
+func (h *harness) enlist(name string, handlers ...string) tasker.ID {
 	h.Helper()
-	r, err := h.engine.RegisterWorker(h.Context(), tasker.WorkerSpec{
-		Name: name, Namespaces: []string{space}, Handlers: handlers, Version: "1.4.2", MaxConcurrency: 8,
+	r, err := h.Engine.RegisterWorker(h.Context(), tasker.WorkerSpec{
+		Name: name, Namespaces: []string{enginetest.Namespace}, Handlers: handlers, Version: "1.4.2", MaxConcurrency: 8,
 	})
-	h.must(err)
+	h.Must(err)
 	return r.WorkerUUID
 }
 
@@ -28,13 +29,13 @@ func served(name, handler string) tasker.StepTemplate {
 
 func TestWorkers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.exec(`DELETE FROM tasker.workers`)
+	h := newHarness(t)
+	h.Exec(`DELETE FROM tasker.workers`)
 	h.sees(h.get("/ui/workers"), "No worker is known", "Nothing waits for a worker", "data-live")
 	id := h.enlist("till-1", "a", "b", "c", "d", "e")
 	h.enlist("till-2", "charge")
-	h.register("order", served("pay", "charge"))
-	h.register("parcel", served("pack", "wrap"))
+	h.Template("order", served("pay", "charge"))
+	h.Template("parcel", served("pack", "wrap"))
 	h.create("order", `{}`)
 	h.create("parcel", `{}`)
 	r := h.get("/ui/workers")
@@ -45,7 +46,7 @@ func TestWorkers(t *testing.T) {
 
 func TestDrainingAWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	id := h.enlist("till-1", "run")
 	path := "/ui/workers/" + id.String() + "/drain"
 	r := h.get(path)
@@ -58,7 +59,7 @@ func TestDrainingAWorker(t *testing.T) {
 	h.sees(r, "Worker till-1 gets no new work.", `<span class="chip warn">draining</span>`)
 	h.lacks(r, path)
 	h.sees(h.get(path), "Doing it again changes nothing.")
-	h.must(h.engine.LeaveWorker(t.Context(), id))
+	h.Must(h.Engine.LeaveWorker(t.Context(), id))
 	h.refused(h.post(path), http.StatusConflict, "there is nothing to drain", "What will happen")
 	h.refused(h.get("/ui/workers/none/drain"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.get("/ui/workers/"+tasker.NewID().String()+"/drain"), http.StatusNotFound)
@@ -68,23 +69,23 @@ func TestDrainingAWorker(t *testing.T) {
 
 func TestASilentWorkerThatIsDrained(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.register("order", step("pay"))
+	h := newHarness(t)
+	h.Template("order", step("pay"))
 	h.create("order", `{}`)
-	if list, err := h.engine.Claim(t.Context(), h.worker, 1, 0); err != nil || len(list) != 1 {
+	if list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0); err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
 	path := "/ui/workers/" + h.worker.String() + "/drain"
 	h.sees(h.get(path), "finishes the 1 step that it holds")
-	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - 3.5 * heartbeat_interval, lease = interval '1 hour'`)
+	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - 3.5 * heartbeat_interval, lease = interval '1 hour'`)
 	h.sees(h.get(path), "it gets no work if it comes back", "its steps are enqueued again when their leases expire", `<span class="chip bad">stale</span>`)
-	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '2 hours'`)
+	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '2 hours'`)
 	h.lacks(h.get("/ui/workers"), path)
 }
 
 func TestAReadOnlyPageDrainsNobody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(o *web.Options) { o.ReadOnly = true })
+	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
 	path := "/ui/workers/" + h.worker.String() + "/drain"
 	h.lacks(h.get("/ui/workers"), path)
 	h.lacks(h.get(path), "<button>Drain", `data-does="drain this worker"`)
@@ -93,11 +94,11 @@ func TestAReadOnlyPageDrainsNobody(t *testing.T) {
 
 func TestWorkersInABrowser(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.enlist("till-1", "authorize_payment", "capture_payment", "refund_payment", "send_receipt", "ship_order", "cancel_order")
 	h.enlist("till-2", "charge")
-	h.register("order", served("pay", "charge"), served("ship", "wrap_parcel"))
-	h.register("report", step("sum"))
+	h.Template("order", served("pay", "charge"), served("ship", "wrap_parcel"))
+	h.Template("report", step("sum"))
 	for range 3 {
 		h.create("order", `{}`)
 	}
@@ -134,11 +135,11 @@ func TestWorkersInABrowser(t *testing.T) {
 
 func TestHostileTextOfWorkers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.exec(`UPDATE tasker.workers SET name = $1, version = $1, namespaces = ARRAY[$1, $1], handlers = ARRAY[$1, $1, $1, $1, $1]`, hostile)
-	h.register("order", step("pay"))
+	h := newHarness(t)
+	h.Exec(`UPDATE tasker.workers SET name = $1, version = $1, namespaces = ARRAY[$1, $1], handlers = ARRAY[$1, $1, $1, $1, $1]`, hostile)
+	h.Template("order", step("pay"))
 	h.create("order", `{}`)
-	h.exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1`, hostile)
+	h.Exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1`, hostile)
 	tab := h.open("/ui/workers")
 	tab.Sees("<script>alert(1)</script>")
 	tab.Size(390, 800)
@@ -151,7 +152,7 @@ func TestHostileTextOfWorkers(t *testing.T) {
 // The row that has the focus stays the same worker's when others come above it.
 func TestTheFocusStaysWithItsWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	tab := h.open("/ui/workers")
 	tab.Keys("j")
 	tab.Eval(`window.here = document.activeElement.closest("tr").innerText.split(" ")[0]`)

@@ -17,11 +17,9 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/browsertest"
-	"tasker.example/tasker/internal/dlq"
-	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/pgtest"
-	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/web"
 )
 
@@ -29,33 +27,20 @@ func TestMain(m *testing.M) {
 	os.Exit(browsertest.Run(func() int { return pgtest.Run(m) }))
 }
 
-// A house is the pages and the API with a real engine on a database of its own, and
+// A harness is the pages and the API with a real engine on a database of its own, and
 // a worker that a test moves by hand.
-type house struct {
-	*testing.T
-	db     *postgres.DB
-	engine *engine.Engine
-	dlq    *dlq.Service
+type harness struct {
+	*enginetest.Harness
 	server *httptest.Server
 	worker tasker.ID
 	client *http.Client
 }
 
-// space is where the tests' templates are.
-const space = "shop"
-
-func newHouse(t *testing.T, change ...func(*web.Options)) *house {
+func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	t.Helper()
-	d := pgtest.New(t)
-	d.CheckAtEnd(t)
-	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), dlq: dlq.New(db, dlq.Options{})}
+	h := &harness{Harness: enginetest.New(t)}
 	o := web.Options{
-		DB: db, Engine: h.engine, DLQ: h.dlq, Version: "1.2.3",
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	for _, f := range change {
@@ -66,7 +51,7 @@ func newHouse(t *testing.T, change ...func(*web.Options)) *house {
 	pages := web.New(o)
 	mux.Handle(web.Root, pages)
 	mux.Handle(web.Root+"/", pages)
-	mux.Handle("/", api.New(stopping, api.Options{DB: db, Engine: h.engine, DLQ: h.dlq, Feed: api.FeedOptions{Options: feed.Options{Most: 1000, MostOf: 1000}}}))
+	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Feed: api.FeedOptions{Options: feed.Options{Most: 1000, MostOf: 1000}}}))
 	h.server = httptest.NewServer(mux)
 	t.Cleanup(func() {
 		stop() // ends the live feeds
@@ -74,27 +59,10 @@ func newHouse(t *testing.T, change ...func(*web.Options)) *house {
 		h.server.Close()
 	})
 	jar, err := cookiejar.New(nil)
-	h.must(err)
+	h.Must(err)
 	h.client = &http.Client{Jar: jar, Timeout: 30 * time.Second}
-	r, err := h.engine.RegisterWorker(t.Context(), tasker.WorkerSpec{
-		Name: "test", Namespaces: []string{space}, Handlers: []string{"run"}, MaxConcurrency: 100,
-	})
-	h.must(err)
-	h.worker = r.WorkerUUID
+	h.worker = h.RegisterWorker("run")
 	return h
-}
-
-func (h *house) must(err error) {
-	h.Helper()
-	if err != nil {
-		h.Fatal(err)
-	}
-}
-
-func (h *house) exec(sql string, args ...any) {
-	h.Helper()
-	_, err := h.db.Pool().Exec(h.Context(), sql, args...)
-	h.must(err)
 }
 
 // A reply is an answer that was read to its end, after redirects.
@@ -105,29 +73,29 @@ type reply struct {
 	url    string
 }
 
-func (h *house) do(r *http.Request) reply {
+func (h *harness) do(r *http.Request) reply {
 	h.Helper()
 	answer, err := h.client.Do(r)
-	h.must(err)
+	h.Must(err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	h.must(err)
+	h.Must(err)
 	return reply{answer.StatusCode, answer.Header, string(text), answer.Request.URL.RequestURI()}
 }
 
-func (h *house) get(path string) reply {
+func (h *harness) get(path string) reply {
 	h.Helper()
 	r, err := http.NewRequestWithContext(h.Context(), http.MethodGet, h.server.URL+path, nil)
-	h.must(err)
+	h.Must(err)
 	return h.do(r)
 }
 
 // token is what a form of this browser sends.
-func (h *house) token() string {
+func (h *harness) token() string {
 	h.Helper()
 	h.get("/ui/")
 	u, err := url.Parse(h.server.URL + "/ui/")
-	h.must(err)
+	h.Must(err)
 	for _, c := range h.client.Jar.Cookies(u) {
 		if c.Name == "tasker_form" {
 			return c.Value
@@ -138,7 +106,7 @@ func (h *house) token() string {
 }
 
 // post sends a form as a browser would. Fields are "name=value".
-func (h *house) post(path string, fields ...string) reply {
+func (h *harness) post(path string, fields ...string) reply {
 	h.Helper()
 	form := url.Values{"token": {h.token()}}
 	for _, f := range fields {
@@ -146,13 +114,13 @@ func (h *house) post(path string, fields ...string) reply {
 		form.Set(name, value)
 	}
 	r, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.server.URL+path, strings.NewReader(form.Encode()))
-	h.must(err)
+	h.Must(err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return h.do(r)
 }
 
 // open opens a page in a browser.
-func (h *house) open(path string) *browsertest.Tab {
+func (h *harness) open(path string) *browsertest.Tab {
 	h.Helper()
 	tab := browsertest.Open(h.T)
 	tab.Go(h.server.URL + path)
@@ -167,28 +135,21 @@ func step(name string, after ...string) tasker.StepTemplate {
 	}
 }
 
-// register stores a template of these steps.
-func (h *house) register(name string, steps ...tasker.StepTemplate) {
-	h.Helper()
-	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: space, Name: name, Version: "1.0.0", Steps: steps}, "test")
-	h.must(err)
-}
-
 // create makes a task of a template.
-func (h *house) create(name string, doc string) tasker.ID {
+func (h *harness) create(name string, doc string) tasker.ID {
 	h.Helper()
-	made, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: space, Name: name, Context: json.RawMessage(doc)}})
-	h.must(err)
+	made, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: name, Context: json.RawMessage(doc)}})
+	h.Must(err)
 	return made[0].TaskUUID
 }
 
 // work claims what is enqueued and reports of each step what outcome says: an error
 // fails the step for good.
-func (h *house) work(outcome func(tasker.Assignment) error) {
+func (h *harness) work(outcome func(tasker.Assignment) error) {
 	h.Helper()
 	for {
-		list, err := h.engine.Claim(h.Context(), h.worker, 100, 0)
-		h.must(err)
+		list, err := h.Engine.Claim(h.Context(), h.worker, 100, 0)
+		h.Must(err)
 		if len(list) == 0 {
 			return
 		}
@@ -200,17 +161,17 @@ func (h *house) work(outcome func(tasker.Assignment) error) {
 			}
 			outcomes = append(outcomes, o)
 		}
-		_, err = h.engine.Report(h.Context(), h.worker, outcomes, 0)
-		h.must(err)
+		_, err = h.Engine.Report(h.Context(), h.worker, outcomes, 0)
+		h.Must(err)
 	}
 }
 
 // fillQueue makes so many tasks of the template order that have failed in the same
 // way, by the functions that the engine uses.
-func (h *house) fillQueue(count int) {
+func (h *harness) fillQueue(count int) {
 	h.Helper()
 	h.fail("order", "charge", "card of order @ declined", 1)
-	h.exec(`
+	h.Exec(`
 		WITH one AS (SELECT * FROM tasker.tasks LIMIT 1),
 		step AS (SELECT * FROM tasker.workflow_steps LIMIT 1),
 		ids AS MATERIALIZED (SELECT tasker.uuid_generate_v7() AS task, tasker.uuid_generate_v7() AS step FROM generate_series(2, $1)),
@@ -232,7 +193,7 @@ func (h *house) fillQueue(count int) {
 			s.backoff_base_ms, s.max_backoff_ms, s.backoff_jitter, s.created_at, s.updated_at, s.error
 		FROM ids i, step s`, count)
 	for opened := 1; opened < count; opened += 250 { // all at once may take longer than a statement may
-		h.exec(`
+		h.Exec(`
 			SELECT count(tasker.create_dlq_entry(s.task_uuid, 'max_retries_exceeded', 'permanent_failure', 'inline', 'steps_in_process', s.state_since, s.step_uuid))
 			FROM (
 				SELECT * FROM tasker.workflow_steps s
@@ -240,6 +201,6 @@ func (h *house) fillQueue(count int) {
 				LIMIT 250
 			) s`)
 	}
-	h.exec(`VACUUM ANALYZE tasker.tasks_dlq`)
-	h.exec(`ANALYZE`)
+	h.Exec(`VACUUM ANALYZE tasker.tasks_dlq`)
+	h.Exec(`ANALYZE`)
 }
