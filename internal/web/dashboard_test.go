@@ -103,13 +103,12 @@ func TestTheDashboardInABrowser(t *testing.T) {
 			h.lived(task, from, &to, []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}[i%3])
 		}
 	}
-	_, err := h.DLQ.Open(t.Context(), h.create("order", `{}`), tasker.EntryOpening{Actor: "ann", Reason: "look"})
+	h.Template("parcel", served("pack", "wrap"))
+	_, err := h.DLQ.Open(t.Context(), h.create("parcel", `{}`), tasker.EntryOpening{Actor: "ann", Reason: "look"}) // no worker makes it fail as well
 	h.Must(err)
 	_, err = h.DB.TakeEvents(t.Context(), "log", 100)
 	h.Must(err)
 	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`)
-	h.Template("parcel", served("pack", "wrap"))
-	h.create("parcel", `{}`)
 
 	tab := h.open("/ui/")
 	tab.Keys("g")
