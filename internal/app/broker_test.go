@@ -207,3 +207,26 @@ func TestHealthOfAServerWithoutABroker(t *testing.T) {
 		t.Errorf("%v\n%s", err, body)
 	}
 }
+
+// The broker does not know a limit of a template or step that is shorter than that of
+// its queue. It holds there all the same, and nobody waits for the broker to tell.
+func TestAShorterLimitHoldsOnTheBroker(t *testing.T) {
+	t.Parallel()
+	k := &keyTest{T: t, database: pgtest.New(t)}
+	k.options = options(k.database.URL)
+	k.broker()
+	k.also("workers.lease_seconds", "3")
+	k.also("workers.heartbeat_interval_seconds", "1")
+	k.also("message_queue.rabbitmq.sweep_grace_ms", "3600000")
+	k.also("message_queue.no_worker_after_ms", "3600000")
+	s := k.start()
+	s.await("tasker_dispatch_broker_up", 1)
+	space := mqtest.Name(t)
+	for name, limit := range map[string]string{"own": `"worker_queue_ttl_ms": 1000,`, "plain": ""} {
+		k.expectAnswer(s, http.MethodPost, "/v1/templates",
+			`{"namespace_name": "`+space+`", "name": "`+name+`", "version": "1.0.0", "steps": [{"name": "a", `+limit+` "handler": {"callable": "h"}}]}`, http.StatusCreated)
+		k.expectAnswer(s, http.MethodPost, "/v1/tasks", `{"namespace": "`+space+`", "name": "`+name+`"}`, http.StatusCreated)
+	}
+	k.until("own sweep 1000", `SELECT task_name || ' ' || detected_by || ' ' || (metadata->'dispatch'->>'worker_queue_ttl_ms') FROM tasker.tasks_dlq`)
+	k.expect("enqueued", `SELECT s.state FROM tasker.workflow_steps s JOIN tasker.tasks t USING (task_uuid) WHERE t.name = 'plain'`)
+}

@@ -318,6 +318,13 @@ func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
 	if now, later := due(0), due(time.Minute); now != 1 || later != 0 {
 		t.Errorf("%d at once and %d after a minute's grace, want 1 and 0", now, later)
 	}
+	// The broker does not know a shorter limit of the step, so nobody waits for it.
+	for limit, want := range map[time.Duration]int{postgres.DefaultQueueTTL + time.Second: 0, postgres.DefaultQueueTTL: 0, postgres.DefaultQueueTTL - time.Millisecond: 1} {
+		h.exec(`UPDATE tasker.workflow_steps SET queue_ttl_ms = $1`, limit.Milliseconds())
+		if n := due(time.Minute); n != want {
+			t.Errorf("with a limit of %s of its own %d are due within the grace, want %d", limit, n, want)
+		}
+	}
 }
 
 func TestWorkersGetAMomentWhenNobodyCouldTakeWork(t *testing.T) {

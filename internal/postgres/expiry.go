@@ -19,10 +19,12 @@ const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_he
 const aliveSince = `coalesce(least(w.left_at, w.draining_since), 'infinity') > c.since AND w.last_heartbeat_at >= c.since - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval > c.since`
 
+// The grace is for the broker, whose queue has the limit of the server: it will never
+// tell of a step whose own limit is shorter.
 const expiredSteps = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
-WHERE s.expires_at <= now() - $2::interval
+WHERE s.expires_at <= now() AND (s.expires_at <= now() - $2::interval OR s.queue_ttl_ms < $3)
   AND NOT EXISTS (
       SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireStep + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
   )
@@ -30,9 +32,10 @@ ORDER BY s.expires_at
 LIMIT $1`
 
 // ExpiredSteps returns enqueued steps that no worker took in time, the longest
-// ago first; those within grace are left to whoever else looks for them.
+// ago first. Those within the grace are left to the broker, unless their own limit is
+// shorter than that of its queue.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, expiredSteps, limit, grace)
+	return db.dueSteps(ctx, expiredSteps, limit, grace, db.queue.ttlMS)
 }
 
 // The pairs of namespace and handler of which steps wait are found as in selectQueues,
