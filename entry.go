@@ -148,8 +148,8 @@ type EntryCount struct {
 // MaxEntryCount is where counting over time stops, for each of the two.
 const MaxEntryCount = 100_000
 
-// A QueueEntry is one line of the triage queue (view v_dlq_investigation_queue).
-type QueueEntry struct {
+// An InvestigationQueueEntry is one line of the investigation queue (view v_dlq_investigation_queue).
+type InvestigationQueueEntry struct {
 	EntryUUID          ID
 	TaskUUID           ID
 	StepUUID           *ID
@@ -171,8 +171,8 @@ type QueueEntry struct {
 	FailedStep         *FailedStep `db:"-"` // as in an [Entry]
 }
 
-// A QueueFilter selects open investigations. Empty fields mean any.
-type QueueFilter struct {
+// An InvestigationFilter selects open investigations. Empty fields mean any.
+type InvestigationFilter struct {
 	Reason    Reason
 	Namespace string
 	Name      string // of the template

@@ -95,8 +95,8 @@ type EntryStats struct {
 	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"`
 }
 
-// QueueEntry is one line of the triage queue, the most urgent first.
-type QueueEntry struct {
+// InvestigationQueueEntry is one line of the investigation queue, the most urgent first.
+type InvestigationQueueEntry struct {
 	DLQEntryUUID       string      `json:"dlq_entry_uuid"`
 	TaskUUID           string      `json:"task_uuid"`
 	StepUUID           *string     `json:"step_uuid"`
@@ -165,10 +165,10 @@ func FromEntryStats(s tasker.EntryStats) EntryStats {
 	}
 }
 
-// FromQueueEntry converts a line of the triage queue.
-func FromQueueEntry(q tasker.QueueEntry) QueueEntry {
+// FromInvestigationQueueEntry converts a line of the investigation queue.
+func FromInvestigationQueueEntry(q tasker.InvestigationQueueEntry) InvestigationQueueEntry {
 	cause := tasker.CauseOf(q.Reason, q.DetailCode)
-	return QueueEntry{
+	return InvestigationQueueEntry{
 		DLQEntryUUID: q.EntryUUID.String(), TaskUUID: q.TaskUUID.String(), StepUUID: idOrNull(q.StepUUID),
 		OriginalState: string(q.OriginalState), DLQReason: string(q.Reason), DetailCode: q.DetailCode,
 		Label: cause.Label, Severity: string(cause.Severity),

@@ -33,7 +33,7 @@ var hidden = map[string]string{
 func TestTheWireForgetsNoField(t *testing.T) {
 	t.Parallel()
 	check(t, apiv1.FromEntry)
-	check(t, apiv1.FromQueueEntry)
+	check(t, apiv1.FromInvestigationQueueEntry)
 	check(t, apiv1.FromEntryStats)
 	check(t, apiv1.FromStalenessLine)
 	check(t, apiv1.FromCase)

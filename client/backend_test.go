@@ -239,7 +239,7 @@ func TestInvestigationFromFailureToRepair(t *testing.T) {
 	if list := must(c.Entries(ctx, client.EntryQuery{Status: tasker.EntryPending, Reason: tasker.MaxRetriesExceeded})).or(t); len(list) != 1 {
 		t.Errorf("%d entries, want 1", len(list))
 	}
-	if list := must(c.Queue(ctx, 10)).or(t); len(list) != 1 || list[0].DLQEntryUUID != entry.DLQEntryUUID {
+	if list := must(c.InvestigationQueue(ctx, client.InvestigationQuery{})).or(t); len(list) != 1 || list[0].DLQEntryUUID != entry.DLQEntryUUID {
 		t.Errorf("queue %+v", list)
 	}
 	if list := must(c.Stats(ctx)).or(t); len(list) == 0 {

@@ -292,14 +292,17 @@ func TestWire(t *testing.T) {
 		},
 		"GET /v1/dlq/stats": func() error { _, err := c.Stats(ctx); return err },
 		"GET /v1/dlq/investigation-queue?current_state=error&dlq_reason=manual_dlq&limit=2&name=order&namespace=shop&offset=4&recovered=false": func() error {
-			_, err := c.QueuePage(ctx, QueueQuery{
+			_, err := c.InvestigationQueue(ctx, InvestigationQuery{
 				Reason: tasker.ManualDLQ, Namespace: "shop", Name: "order", State: tasker.TaskError, Recovered: new(false), Page: Page{Limit: 2, Offset: 4},
 			})
 			return err
 		},
-		"GET /v1/dlq/investigation-queue?limit=9": func() error { _, err := c.Queue(ctx, 9); return err },
+		"GET /v1/dlq/investigation-queue?limit=9": func() error {
+			_, err := c.InvestigationQueue(ctx, InvestigationQuery{Page: Page{Limit: 9}})
+			return err
+		},
 		"GET /v1/cases?case_key=" + task + "&min_age_minutes=90&text=odd+one": func() error {
-			_, err := c.Cases(ctx, QueueQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"})
+			_, err := c.Cases(ctx, InvestigationQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"})
 			return err
 		},
 		"GET /v1/dlq/entry/" + task + "/related?limit=3":     func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },

@@ -78,8 +78,8 @@ func (c *Client) Stats(ctx context.Context) ([]apiv1.EntryStats, error) {
 	return answer, err
 }
 
-// A QueueQuery selects and pages open investigations, the most urgent first.
-type QueueQuery struct {
+// An InvestigationQuery selects and pages open investigations, the most urgent first.
+type InvestigationQuery struct {
 	Reason    tasker.Reason // empty means any
 	Namespace string
 	Name      string           // of the template
@@ -91,15 +91,15 @@ type QueueQuery struct {
 	Page
 }
 
-// QueuePage lists open investigations. While some of them end, those behind them
+// InvestigationQueue lists open investigations. While some of them end, those behind them
 // move up: who ends what is listed asks for the first page again.
-func (c *Client) QueuePage(ctx context.Context, q QueueQuery) ([]apiv1.QueueEntry, error) {
-	var answer []apiv1.QueueEntry
+func (c *Client) InvestigationQueue(ctx context.Context, q InvestigationQuery) ([]apiv1.InvestigationQueueEntry, error) {
+	var answer []apiv1.InvestigationQueueEntry
 	err := c.get(ctx, &answer, q.query(), "v1", "dlq", "investigation-queue")
 	return answer, err
 }
 
-func (q QueueQuery) query() url.Values {
+func (q InvestigationQuery) query() url.Values {
 	query := q.values()
 	setText(query, "dlq_reason", string(q.Reason))
 	setText(query, "namespace", q.Namespace)
@@ -122,8 +122,8 @@ func setMinutes(v url.Values, name string, d time.Duration) {
 }
 
 // Cases lists the open investigations of a query grouped by failure, the most urgent
-// first.
-func (c *Client) Cases(ctx context.Context, q QueueQuery) (apiv1.CaseList, error) {
+// first. Limit 0 means the server's default.
+func (c *Client) Cases(ctx context.Context, q InvestigationQuery) (apiv1.CaseList, error) {
 	var answer apiv1.CaseList
 	err := c.get(ctx, &answer, q.query(), "v1", "cases")
 	return answer, err
@@ -151,14 +151,8 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 	return answer, err
 }
 
-// Queue lists the open investigations, the most urgent first. Limit 0 means the
-// server's default, here and in [Client.Staleness].
-func (c *Client) Queue(ctx context.Context, limit int) ([]apiv1.QueueEntry, error) {
-	return c.QueuePage(ctx, QueueQuery{Page: Page{Limit: limit}})
-}
-
 // Staleness lists the tasks that are watched for standing too long, the worst
-// first.
+// first. Limit 0 means the server's default.
 func (c *Client) Staleness(ctx context.Context, limit int) ([]apiv1.StalenessLine, error) {
 	var answer []apiv1.StalenessLine
 	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "staleness")

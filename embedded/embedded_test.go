@@ -193,9 +193,9 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	if _, err := e.OpenInvestigation(ctx, task, tasker.EntryOpening{Actor: "ann", Reason: "again"}); tasker.CodeOf(err) != tasker.Conflict {
 		t.Errorf("a second one: %v", err)
 	}
-	queue, more, err := e.InvestigationQueue(ctx, tasker.QueueFilter{})
+	queue, more, err := e.InvestigationQueue(ctx, tasker.InvestigationFilter{})
 	must(err)
-	cases, _, err := e.Cases(ctx, tasker.QueueFilter{Namespace: "greetings"})
+	cases, _, err := e.Cases(ctx, tasker.InvestigationFilter{Namespace: "greetings"})
 	must(err)
 	if len(queue) != 1 || more || queue[0].EntryUUID != opened.UUID || len(cases) != 1 || cases[0].Entries != 1 {
 		t.Errorf("queue %+v, cases %+v", queue, cases)

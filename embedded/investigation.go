@@ -8,14 +8,14 @@ import (
 
 // InvestigationQueue returns the open investigations of a filter, the most urgent first,
 // and reports whether there are more. A limit of 0 means 100; the most is 1,000.
-func (e *Engine) InvestigationQueue(ctx context.Context, f tasker.QueueFilter) (list []tasker.QueueEntry, more bool, err error) {
+func (e *Engine) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.InvestigationQueue(ctx, f)
 }
 
 // Cases returns the open investigations of a filter grouped by failure, the most urgent
 // first, and reports whether there are more. Limits are those of InvestigationQueue.
-func (e *Engine) Cases(ctx context.Context, f tasker.QueueFilter) (list []tasker.Case, more bool, err error) {
+func (e *Engine) Cases(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.Case, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Cases(ctx, f)
 }

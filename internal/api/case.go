@@ -11,8 +11,8 @@ import (
 // maxIntervals bounds a list of counts over time.
 const maxIntervals = 1000
 
-// queueParams select open investigations, as tasker.QueueFilter does.
-func queueParams() []param {
+// investigationParams select open investigations, as tasker.InvestigationFilter does.
+func investigationParams() []param {
 	return []param{
 		choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
 		textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
@@ -27,9 +27,9 @@ func queueParams() []param {
 
 const maxAgeMinutes = 10 * 365 * 24 * 60
 
-// queueFilter reads the parameters of queueParams.
-func (x *request) queueFilter() tasker.QueueFilter {
-	return tasker.QueueFilter{
+// queueFilter reads the parameters of investigationParams.
+func (x *request) investigationFilter() tasker.InvestigationFilter {
+	return tasker.InvestigationFilter{
 		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
 		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Age: time.Duration(x.int("min_age_minutes")) * time.Minute,
 		Case: x.uuid("case_key"), Limit: x.int("limit"), Offset: x.int("offset"),
@@ -37,15 +37,15 @@ func (x *request) queueFilter() tasker.QueueFilter {
 }
 
 func (s *server) queue(x *request) error {
-	list, _, err := s.db.InvestigationQueue(x.ctx, x.queueFilter())
+	list, _, err := s.db.InvestigationQueue(x.ctx, x.investigationFilter())
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromQueueEntry))
+	return x.answer(http.StatusOK, convert(list, apiv1.FromInvestigationQueueEntry))
 }
 
 func (s *server) cases(x *request) error {
-	f := x.queueFilter()
+	f := x.investigationFilter()
 	list, more, err := s.db.Cases(x.ctx, f)
 	if err != nil {
 		return err

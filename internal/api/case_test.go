@@ -27,7 +27,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 		t.Fatalf("cases %+v", list)
 	}
 	c := list.Cases[0]
-	queue := want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)
+	queue := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)
 	if c.Entries != 3 || c.Recovered != 1 || c.DLQEntryUUID != entries[1] || c.NamespaceName != "shop" || c.TaskName != "order" ||
 		c.StepName == "" || c.ErrorPattern == "" || c.Label == "" || c.Severity == "" || c.DLQReason != "max_retries_exceeded" {
 		t.Errorf("case %+v", c)
@@ -41,7 +41,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 		"case_key=" + c.CaseKey: 3, "case_key=" + entries[0]: 0, "text=" + c.StepName: 3, "text=nothing": 0, "text=" + tasks[2]: 1,
 		"min_age_minutes=1": 0, "min_age_minutes=0": 3, "recovered=true": 1,
 	} {
-		if got := want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
+		if got := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
 			t.Errorf("%s: %d investigations, want %d", query, len(got), n)
 		}
 		if got := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases?"+query, nil); got.TotalEntries != int64(n) || len(got.Cases) != min(n, 1) {

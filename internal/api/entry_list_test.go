@@ -207,7 +207,7 @@ func TestTheQueueIsPagedAndFiltered(t *testing.T) {
 		"current_state=complete": {}, "namespace=none": {}, "name=none": {}, "dlq_reason=manual_dlq": {},
 	} {
 		got := []string{}
-		for _, q := range want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil) {
+		for _, q := range want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil) {
 			got = append(got, q.DLQEntryUUID)
 		}
 		if !slices.Equal(got, expected) {

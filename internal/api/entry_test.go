@@ -57,7 +57,7 @@ func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 	if len(one.History) != 1 || one.History[0].Event != "created" || *one.StepUUID != task.Steps[0].StepUUID {
 		t.Errorf("one %+v", one)
 	}
-	queue := want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?limit=100", nil)
+	queue := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?limit=100", nil)
 	if len(queue) != 1 || queue[0].PriorityScore < 500 || queue[0].NamespaceName != "shop" || queue[0].CurrentState != "error" {
 		t.Errorf("queue %+v", queue)
 	}
@@ -95,8 +95,8 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 			one.FailedStep,
 			want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil)[0].FailedStep,
 			want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil).FailedStep,
-			want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)[0].FailedStep,
-			want[[]apiv1.QueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?namespace=shop", nil)[0].FailedStep,
+			want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue", nil)[0].FailedStep,
+			want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?namespace=shop", nil)[0].FailedStep,
 		}
 		for i, f := range all {
 			if name == "" && f != nil || name != "" && (f == nil || f.Name != name || f.FailedSince.IsZero()) {

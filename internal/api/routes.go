@@ -217,15 +217,15 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", tag: "dlq",
 			summary: "Open investigations, the most urgent first",
-			params:  queueParams(),
-			answers: map[int]any{http.StatusOK: []apiv1.QueueEntry{}},
+			params:  investigationParams(),
+			answers: map[int]any{http.StatusOK: []apiv1.InvestigationQueueEntry{}},
 			serve:   s.queue,
 		},
 		{
 			method: "GET", path: "/v1/cases", id: "listCases", tag: "dlq",
 			summary: "Open investigations grouped by failure, the most urgent first",
 			about:   "The filters are those of the investigation queue, whose case_key selects the investigations of one case.",
-			params:  queueParams(),
+			params:  investigationParams(),
 			answers: map[int]any{http.StatusOK: apiv1.CaseList{}},
 			serve:   s.cases,
 		},

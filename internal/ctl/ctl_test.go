@@ -223,7 +223,7 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 		t.Errorf("an entry: %s", out.String())
 	}
 	out.Reset()
-	p.printQueue([]apiv1.QueueEntry{{FailedStep: failed}})
+	p.printInvestigations([]apiv1.InvestigationQueueEntry{{FailedStep: failed}})
 	if !strings.Contains(out.String(), "FAILED NOW\n") || !strings.Contains(out.String(), want) {
 		t.Errorf("the queue: %s", out.String())
 	}

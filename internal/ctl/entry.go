@@ -68,7 +68,7 @@ func (p *program) entriesCommand() *cobra.Command {
 }
 
 func (p *program) queueCommand() *cobra.Command {
-	var q client.QueueQuery
+	var q client.InvestigationQuery
 	var quiet bool
 	var c *cobra.Command
 	c = answer(p, help{
@@ -77,25 +77,25 @@ func (p *program) queueCommand() *cobra.Command {
 		example: `  tasker-ctl dlq queue --limit 10
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.QueueEntry, error) {
-		return api.QueuePage(ctx, q)
-	}, func(l []apiv1.QueueEntry) {
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.InvestigationQueueEntry, error) {
+		return api.InvestigationQueue(ctx, q)
+	}, func(l []apiv1.InvestigationQueueEntry) {
 		if quiet {
-			ids(p, l, func(e apiv1.QueueEntry) string { return e.DLQEntryUUID })
+			ids(p, l, func(e apiv1.InvestigationQueueEntry) string { return e.DLQEntryUUID })
 		} else {
-			p.printQueue(l)
+			p.printInvestigations(l)
 		}
 		if !quiet || !c.Flags().Changed("limit") {
 			p.mayGoOn(len(l), q.Page)
 		}
 	})
-	queueFlags(c, &q)
+	investigationFlags(c, &q)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	return c
 }
 
-// queueFlags select open investigations.
-func queueFlags(c *cobra.Command, q *client.QueueQuery) {
+// investigationFlags select open investigations.
+func investigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
 	c.Flags().VarP(cli.Choice(&q.Reason, tasker.Reasons()), "reason", "", "only investigations with this reason: "+cli.Join(tasker.Reasons()))
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "only investigations of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only investigations of this template")
@@ -108,7 +108,7 @@ func queueFlags(c *cobra.Command, q *client.QueueQuery) {
 }
 
 func (p *program) casesCommand() *cobra.Command {
-	var q client.QueueQuery
+	var q client.InvestigationQuery
 	c := answer(p, help{
 		use:   "cases",
 		short: "List open investigations grouped by failure, the most urgent first",
@@ -132,7 +132,7 @@ func (p *program) casesCommand() *cobra.Command {
 			p.mayGoOn(len(l.Cases), q.Page)
 		}
 	})
-	queueFlags(c, &q)
+	investigationFlags(c, &q)
 	return c
 }
 
@@ -192,9 +192,9 @@ func (p *program) countsCommand() *cobra.Command {
 	return c
 }
 
-func (p *program) printQueue(l []apiv1.QueueEntry) {
+func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
 	header := []string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting", "failed now"}
-	list(p, l, columns{none: "Nothing needs a human.", names: header, spare: "task"}, func(q apiv1.QueueEntry) []string {
+	list(p, l, columns{none: "Nothing needs a human.", names: header, spare: "task"}, func(q apiv1.InvestigationQueueEntry) []string {
 		return []string{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
 			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),

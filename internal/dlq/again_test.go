@@ -97,7 +97,7 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 			if diff := cmp.Diff(want, h.events(first.UUID)); diff != "" {
 				t.Error(diff)
 			}
-			queue, _, err := h.db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 10})
+			queue, _, err := h.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 10})
 			h.must(err)
 			if len(queue) != 1 || queue[0].RecoveredAt != nil {
 				t.Errorf("the queue is %+v", queue)

@@ -678,7 +678,7 @@ func TestTheQueueIsOrderedByPriority(t *testing.T) {
 	_, err = h.dlq.Sweep(t.Context())
 	h.must(err)
 	failed := h.failed()
-	queue, _, err := h.db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 10})
+	queue, _, err := h.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 10})
 	h.must(err)
 	var got []tasker.ID
 	for _, q := range queue {

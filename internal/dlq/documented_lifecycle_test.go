@@ -114,9 +114,9 @@ func (d *documented) swept(task tasker.ID, from tasker.TaskState) tasker.Entry {
 	return e
 }
 
-func (d *documented) queue() []tasker.QueueEntry {
+func (d *documented) queue() []tasker.InvestigationQueueEntry {
 	d.Helper()
-	queue, _, err := d.db.InvestigationQueue(d.Context(), tasker.QueueFilter{Limit: 100})
+	queue, _, err := d.db.InvestigationQueue(d.Context(), tasker.InvestigationFilter{Limit: 100})
 	d.must(err)
 	return queue
 }

@@ -638,7 +638,7 @@ func TestInvestigationQueueViewIntegration(t *testing.T) {
 		{stale, tasker.StalenessTimeout}, {worker, tasker.WorkerUnavailable},
 	}
 	scores := []struct{ base, age int }{{1000, 120}, {500, 180}, {500, 30}, {100, 90}, {50, 60}}
-	queue, _, err := d.db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 100})
+	queue, _, err := d.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 100})
 	d.must(err)
 	var got []line
 	for i, q := range queue {
@@ -657,7 +657,7 @@ func TestInvestigationQueueViewIntegration(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	top, _, err := d.db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 3})
+	top, _, err := d.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 3})
 	d.must(err)
 	got = nil
 	for _, q := range top {

@@ -51,9 +51,9 @@ func (h *house) entry(task tasker.ID) tasker.Entry {
 	return e
 }
 
-func (h *house) queue() []tasker.QueueEntry {
+func (h *house) queue() []tasker.InvestigationQueueEntry {
 	h.Helper()
-	list, _, err := h.db.InvestigationQueue(h.Context(), tasker.QueueFilter{Limit: 100})
+	list, _, err := h.db.InvestigationQueue(h.Context(), tasker.InvestigationFilter{Limit: 100})
 	h.must(err)
 	return list
 }
@@ -206,7 +206,7 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 		queue[1].PriorityScore < queue[0].PriorityScore+600 {
 		t.Errorf("queue %+v", queue)
 	}
-	if first, _, err := h.db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 1}); err != nil || len(first) != 1 || first[0].EntryUUID != manual.UUID {
+	if first, _, err := h.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1}); err != nil || len(first) != 1 || first[0].EntryUUID != manual.UUID {
 		t.Errorf("the first is %+v, %v", first, err)
 	}
 }
@@ -254,7 +254,7 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	h.must(err)
 	h.failed()
 
-	alike := cmpopts.IgnoreFields(tasker.QueueEntry{}, "MinutesInDLQ", "PriorityScore") // which grow
+	alike := cmpopts.IgnoreFields(tasker.InvestigationQueueEntry{}, "MinutesInDLQ", "PriorityScore") // which grow
 	before, statistics := h.queue(), h.stats()
 	if len(before) != 3 || len(statistics) != 3 {
 		t.Fatalf("%d in the queue, %d reasons", len(before), len(statistics))

@@ -243,9 +243,9 @@ func (d *drill) operate(ctx context.Context) {
 	})
 }
 
-func (d *drill) readQueue(ctx context.Context) ([]apiv1.QueueEntry, error) {
+func (d *drill) readQueue(ctx context.Context) ([]apiv1.InvestigationQueueEntry, error) {
 	outage := d.triage.outage.Load()
-	queue, err := d.client.Queue(ctx, queuePage)
+	queue, err := d.client.InvestigationQueue(ctx, client.InvestigationQuery{Page: client.Page{Limit: queuePage}})
 	if err != nil {
 		return nil, err
 	}

@@ -109,7 +109,7 @@ func TestAReceiverThatHangsHoldsUpNobody(t *testing.T) {
 		return h.Count(`SELECT count(*) FROM tasker.outbox o WHERE NOT EXISTS (
 			SELECT FROM tasker.emissions e WHERE e.position = o.position AND e.sink = 'rabbitmq' AND e.state = 'published')`) == 0
 	})
-	if queue, _, err := h.DB.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 1000}); err != nil || len(queue) < 30 {
+	if queue, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1000}); err != nil || len(queue) < 30 {
 		t.Errorf("the queue has %d investigations, %v", len(queue), err)
 	}
 	if n := r.attempts(); n != atOnce || h.counts.of(h.counts.failed, webhookCreated) != 0 {

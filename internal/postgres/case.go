@@ -40,7 +40,7 @@ const (
 
 // Cases returns the cases of the open investigations of a filter, the most urgent
 // first, and says whether there are more.
-func (db *DB) Cases(ctx context.Context, f tasker.QueueFilter) (list []tasker.Case, more bool, err error) {
+func (db *DB) Cases(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.Case, more bool, err error) {
 	sql, args := casesQuery(f)
 	list, err = collect[tasker.Case](ctx, db.pool, sql, args...)
 	if err != nil {
@@ -51,8 +51,8 @@ func (db *DB) Cases(ctx context.Context, f tasker.QueueFilter) (list []tasker.Ca
 }
 
 // CaseTotals counts the cases of the open investigations of a filter, and those.
-func (db *DB) CaseTotals(ctx context.Context, f tasker.QueueFilter) (tasker.CaseTotals, error) {
-	where, args := queueConditions(f, nil)
+func (db *DB) CaseTotals(ctx context.Context, f tasker.InvestigationFilter) (tasker.CaseTotals, error) {
+	where, args := investigationConditions(f, nil)
 	totals, err := one[tasker.CaseTotals](ctx, db.pool, `
 		SELECT count(*) AS cases, coalesce(sum(g.entries), 0)::bigint AS entries, min(g.oldest) AS oldest
 		FROM (
@@ -67,13 +67,13 @@ func (db *DB) CaseTotals(ctx context.Context, f tasker.QueueFilter) (tasker.Case
 	return *totals, nil
 }
 
-func casesQuery(f tasker.QueueFilter) (sql string, args []any) {
-	where, args := queueConditions(f, []any{f.Limit + 1, f.Offset})
+func casesQuery(f tasker.InvestigationFilter) (sql string, args []any) {
+	where, args := investigationConditions(f, []any{f.Limit + 1, f.Offset})
 	return fmt.Sprintf(selectCases, casesFrom(f), where), args
 }
 
 // casesFrom is what has the columns that a filter asks for.
-func casesFrom(f tasker.QueueFilter) string {
+func casesFrom(f tasker.InvestigationFilter) string {
 	if f.Namespace != "" || f.Name != "" || f.State != "" || f.Text != "" {
 		return byQueue
 	}

@@ -47,7 +47,7 @@ func withCases(t *testing.T) *DB {
 func TestSameFailuresAreOneCase(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	list, more, err := db.Cases(t.Context(), tasker.QueueFilter{Limit: 10})
+	list, more, err := db.Cases(t.Context(), tasker.InvestigationFilter{Limit: 10})
 	if err != nil || more || len(list) != 2 {
 		t.Fatalf("%+v, %v, %v; want two", list, more, err)
 	}
@@ -62,7 +62,7 @@ func TestSameFailuresAreOneCase(t *testing.T) {
 	if _, err := db.pool.Exec(t.Context(), `UPDATE pg_class SET relallvisible = relpages WHERE oid = 'tasker.tasks_dlq'::regclass`); err != nil {
 		t.Fatal(err)
 	}
-	plan := explain(t, db, func() string { sql, _ := casesQuery(tasker.QueueFilter{}); return sql }())
+	plan := explain(t, db, func() string { sql, _ := casesQuery(tasker.InvestigationFilter{}); return sql }())
 	if !strings.Contains(plan, "Index Only Scan using tasks_dlq_pending_by_case") || strings.Contains(plan, "Seq Scan") {
 		t.Errorf("the plan is\n%s", plan)
 	}
@@ -71,32 +71,32 @@ func TestSameFailuresAreOneCase(t *testing.T) {
 func TestTheQueueIsFiltered(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	cases, _, err := db.Cases(t.Context(), tasker.QueueFilter{Limit: 10})
+	cases, _, err := db.Cases(t.Context(), tasker.InvestigationFilter{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	yes := true
 	for _, tt := range []struct {
 		name   string
-		filter tasker.QueueFilter
+		filter tasker.InvestigationFilter
 		want   int
 	}{
-		{"nothing asked", tasker.QueueFilter{}, 25},
-		{"reason", tasker.QueueFilter{Reason: tasker.StalenessTimeout}, 5},
-		{"namespace", tasker.QueueFilter{Namespace: "shop"}, 25},
-		{"another namespace", tasker.QueueFilter{Namespace: "else"}, 0},
-		{"template", tasker.QueueFilter{Name: "refund"}, 5},
-		{"case", tasker.QueueFilter{Case: &cases[0].Key}, 20},
-		{"state now", tasker.QueueFilter{State: tasker.TaskError}, 25},
-		{"another state", tasker.QueueFilter{State: tasker.TaskComplete}, 0},
-		{"age", tasker.QueueFilter{Age: time.Hour}, 0},
-		{"recovered", tasker.QueueFilter{Recovered: &yes}, 1},
-		{"text in an error", tasker.QueueFilter{Text: "CARD # declined"}, 20},
-		{"text in a step, as it is", tasker.QueueFilter{Text: "100%"}, 20},
-		{"no pattern", tasker.QueueFilter{Text: "o%r"}, 0},
-		{"text in an assignee", tasker.QueueFilter{Text: "kim"}, 1},
-		{"an id", tasker.QueueFilter{Text: cases[0].EntryUUID.String()}, 1},
-		{"all together", tasker.QueueFilter{
+		{"nothing asked", tasker.InvestigationFilter{}, 25},
+		{"reason", tasker.InvestigationFilter{Reason: tasker.StalenessTimeout}, 5},
+		{"namespace", tasker.InvestigationFilter{Namespace: "shop"}, 25},
+		{"another namespace", tasker.InvestigationFilter{Namespace: "else"}, 0},
+		{"template", tasker.InvestigationFilter{Name: "refund"}, 5},
+		{"case", tasker.InvestigationFilter{Case: &cases[0].Key}, 20},
+		{"state now", tasker.InvestigationFilter{State: tasker.TaskError}, 25},
+		{"another state", tasker.InvestigationFilter{State: tasker.TaskComplete}, 0},
+		{"age", tasker.InvestigationFilter{Age: time.Hour}, 0},
+		{"recovered", tasker.InvestigationFilter{Recovered: &yes}, 1},
+		{"text in an error", tasker.InvestigationFilter{Text: "CARD # declined"}, 20},
+		{"text in a step, as it is", tasker.InvestigationFilter{Text: "100%"}, 20},
+		{"no pattern", tasker.InvestigationFilter{Text: "o%r"}, 0},
+		{"text in an assignee", tasker.InvestigationFilter{Text: "kim"}, 1},
+		{"an id", tasker.InvestigationFilter{Text: cases[0].EntryUUID.String()}, 1},
+		{"all together", tasker.InvestigationFilter{
 			Reason: tasker.MaxRetriesExceeded, Namespace: "shop", Name: "order", Case: &cases[0].Key, State: tasker.TaskError, Text: "charge",
 		}, 20},
 	} {
@@ -123,7 +123,7 @@ func TestTheQueueIsReadPageByPage(t *testing.T) {
 	db := withCases(t)
 	seen := map[tasker.ID]bool{}
 	for offset := 0; ; offset += 10 {
-		list, more, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 10, Offset: offset})
+		list, more, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 10, Offset: offset})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestTheQueueIsReadPageByPage(t *testing.T) {
 func TestHowSimilarInvestigationsEnded(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Name: "order", Limit: 100})
+	list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Name: "order", Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,12 +223,12 @@ func TestACaseLeadsToWhatTheFilterLetsThrough(t *testing.T) {
 		) t`); err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 100})
+	list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range list {
-		cases, _, err := db.Cases(t.Context(), tasker.QueueFilter{Text: e.TaskUUID.String(), Limit: 10})
+		cases, _, err := db.Cases(t.Context(), tasker.InvestigationFilter{Text: e.TaskUUID.String(), Limit: 10})
 		if err != nil || len(cases) != 1 || cases[0].Entries != 1 || cases[0].EntryUUID != e.EntryUUID {
 			t.Errorf("task %s leads to %+v, %v; want %s", e.TaskUUID, cases, err, e.EntryUUID)
 		}
@@ -263,7 +263,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 		more bool
 	}{{1, 0, false}, {1000, 1000, false}, {1, 1000, true}} {
 		fill(tt.add)
-		list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 1})
+		list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +272,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 			t.Errorf("%d others, more %v, %v; want %d, %v", k.Open, k.More, err, tt.open, tt.more)
 		}
 	}
-	totals, err := db.CaseTotals(t.Context(), tasker.QueueFilter{Namespace: "a"})
+	totals, err := db.CaseTotals(t.Context(), tasker.InvestigationFilter{Namespace: "a"})
 	if err != nil || totals.Cases != 1 || totals.Entries != 1002 || totals.Oldest == nil {
 		t.Errorf("totals %+v, %v", totals, err)
 	}
@@ -283,7 +283,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 func TestASearchForACodeFindsNoIDs(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	list, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Limit: 1})
+	list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1})
 	if err != nil || len(list) != 1 {
 		t.Fatal(err)
 	}
@@ -292,11 +292,11 @@ func TestASearchForACodeFindsNoIDs(t *testing.T) {
 		id: true, strings.ToUpper(id): true, id[:6]: true, id[24:]: true, id[24:30]: true, id[9:23]: true,
 		id[:3]: false, id[1:4]: false, id[25:]: false, id[24:28]: false,
 	} {
-		found, _, err := db.InvestigationQueue(t.Context(), tasker.QueueFilter{Text: text, Limit: 1000})
+		found, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Text: text, Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := slices.ContainsFunc(found, func(e tasker.QueueEntry) bool { return e.EntryUUID == list[0].EntryUUID }); got != want {
+		if got := slices.ContainsFunc(found, func(e tasker.InvestigationQueueEntry) bool { return e.EntryUUID == list[0].EntryUUID }); got != want {
 			t.Errorf("%q finds %s: %v, want %v", text, id, got, want)
 		}
 	}
@@ -318,7 +318,7 @@ func TestCasesAreInTheOrderOfTheQueue(t *testing.T) {
 		SET session_replication_role = DEFAULT`, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
-	cases, _, err := db.Cases(t.Context(), tasker.QueueFilter{Limit: 10})
+	cases, _, err := db.Cases(t.Context(), tasker.InvestigationFilter{Limit: 10})
 	if err != nil || len(cases) != 2 || cases[0].Reason != tasker.MaxRetriesExceeded {
 		t.Errorf("%+v, %v; want the failed ones first, as in the queue", cases, err)
 	}

@@ -20,9 +20,9 @@ LIMIT $1 OFFSET $2`
 // InvestigationQueue returns the open investigations of a filter, the most urgent
 // first, and reports whether there are more. The index of the queue is read in its
 // order until the page is full.
-func (db *DB) InvestigationQueue(ctx context.Context, f tasker.QueueFilter) (list []tasker.QueueEntry, more bool, err error) {
-	where, args := queueConditions(f, []any{f.Limit + 1, f.Offset})
-	list, err = collect[tasker.QueueEntry](ctx, db.pool, fmt.Sprintf(selectInvestigationQueue, where), args...)
+func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
+	where, args := investigationConditions(f, []any{f.Limit + 1, f.Offset})
+	list, err = collect[tasker.InvestigationQueueEntry](ctx, db.pool, fmt.Sprintf(selectInvestigationQueue, where), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the investigation queue: %w", err)
 	}
@@ -38,9 +38,9 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.QueueFilter) (lis
 	return list, more, err
 }
 
-// queueConditions returns the conditions of a filter in the column names of the view of
+// investigationConditions returns the conditions of a filter in the column names of the view of
 // the investigation queue, and appends their arguments to args.
-func queueConditions(f tasker.QueueFilter, args []any) (where string, all []any) {
+func investigationConditions(f tasker.InvestigationFilter, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
 		args = append(args, arg)

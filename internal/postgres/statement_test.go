@@ -51,15 +51,15 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, err := db.EntryOfTask(ctx, tasker.NewID())
 		return ignore(err, tasker.NotFound)
 	},
-	"DB.InvestigationQueue": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
+	"DB.InvestigationQueue": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		_, _, err := db.InvestigationQueue(ctx, f)
 		return err
 	}),
-	"DB.Cases": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
+	"DB.Cases": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		_, _, err := db.Cases(ctx, f)
 		return err
 	}),
-	"DB.CaseTotals": everyFilter(func(ctx context.Context, db *DB, f tasker.QueueFilter) error {
+	"DB.CaseTotals": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		_, err := db.CaseTotals(ctx, f)
 		return err
 	}),
@@ -98,10 +98,10 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 
 // everyFilter runs a query of the investigation queue with each condition alone and
 // with all of them.
-func everyFilter(query func(context.Context, *DB, tasker.QueueFilter) error) func(context.Context, *DB) error {
+func everyFilter(query func(context.Context, *DB, tasker.InvestigationFilter) error) func(context.Context, *DB) error {
 	return func(ctx context.Context, db *DB) error {
 		id := tasker.NewID()
-		for _, f := range []tasker.QueueFilter{
+		for _, f := range []tasker.InvestigationFilter{
 			{}, {Reason: tasker.ManualDLQ}, {Namespace: "a"}, {Name: "b"}, {Case: &id}, {State: tasker.TaskError}, {Age: time.Hour}, {Recovered: new(true)},
 			{Text: "words"}, {Text: id.String()},
 			{Reason: tasker.ManualDLQ, Namespace: "a", Name: "b", Case: &id, State: tasker.TaskError, Age: time.Hour, Recovered: new(false), Text: id.String()},

@@ -11,7 +11,7 @@ import (
 type investigationsPage struct {
 	Filter  queueFilter
 	Cases   []caseLine
-	Entries []tasker.QueueEntry
+	Entries []tasker.InvestigationQueueEntry
 	Pager   pager
 
 	Totals  tasker.CaseTotals     // of all pages
@@ -69,7 +69,7 @@ func (s *server) investigations(req *request) (*view, error) {
 }
 
 // list reads the cases, or the single investigations, of a page.
-func (s *server) list(req *request, p *investigationsPage, q tasker.QueueFilter) error {
+func (s *server) list(req *request, p *investigationsPage, q tasker.InvestigationFilter) error {
 	if p.Filter.Single {
 		list, more, err := s.DB.InvestigationQueue(req.Context(), q)
 		p.Entries, p.Pager = list, req.pager(q.Offset, q.Limit, len(list), more)
@@ -95,9 +95,9 @@ func (s *server) list(req *request, p *investigationsPage, q tasker.QueueFilter)
 }
 
 // readFilter reads the query, for the form and for the store.
-func (s *server) readFilter(req *request) (f queueFilter, q tasker.QueueFilter, err error) {
+func (s *server) readFilter(req *request) (f queueFilter, q tasker.InvestigationFilter, err error) {
 	in := req.query()
-	q = tasker.QueueFilter{
+	q = tasker.InvestigationFilter{
 		Reason: choice(in, "reason", tasker.Reasons()), State: choice(in, "state", tasker.TaskStates()), Age: in.duration("age"), Recovered: in.flag("recovered"),
 		Namespace: in.text("namespace", maxText), Name: in.text("template", maxText), Text: in.text("text", maxText), Case: in.id("case"),
 		Limit: in.number("limit", pageRows, 1, maxRows), Offset: in.offset(),
@@ -113,7 +113,7 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.QueueFilter, 
 	}
 	f.Any = f.Reason+f.Namespace+f.Name+f.State+f.Age+f.Text+f.Case+f.Recovered != ""
 	if q.Case != nil {
-		list, _, err := s.DB.Cases(req.Context(), tasker.QueueFilter{Case: q.Case, Limit: 1})
+		list, _, err := s.DB.Cases(req.Context(), tasker.InvestigationFilter{Case: q.Case, Limit: 1})
 		if err != nil {
 			return f, q, err
 		}

@@ -52,7 +52,7 @@ func TestCountsAreOfAllPages(t *testing.T) {
 	h.sees(h.get("/ui/"), "5 investigations in 2 cases, the most urgent first</caption>")
 	h.sees(h.get("/ui/?limit=1"), "5 investigations in 2 cases, the most urgent first; this page has 1–1")
 	h.sees(h.get("/ui/?limit=1&offset=1"), "5 investigations in 2 cases, the most urgent first; this page has 2–2")
-	entries, _, err := h.DB.InvestigationQueue(t.Context(), tasker.QueueFilter{Name: "order", Limit: 10})
+	entries, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Name: "order", Limit: 10})
 	h.Must(err)
 	h.sees(h.get("/ui/investigations/"+entries[0].EntryUUID.String()), "2 other investigations</a> of the same failure are open")
 	// The oldest is found wherever it stands in the queue.

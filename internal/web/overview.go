@@ -72,7 +72,7 @@ func (s *server) addOldest(req *request, p *dashboardPage) error {
 	if p.Open == 0 {
 		return nil
 	}
-	totals, err := s.DB.CaseTotals(req.Context(), tasker.QueueFilter{})
+	totals, err := s.DB.CaseTotals(req.Context(), tasker.InvestigationFilter{})
 	p.Oldest = totals.Oldest
 	return err
 }

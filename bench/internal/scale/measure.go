@@ -26,7 +26,7 @@ func (s *scale) subject(name string) subject {
 	switch name {
 	case queuePage:
 		return subject{from: "tasker.v_dlq_investigation_queue", args: fmt.Sprintf("(%d, 0)", pageSize+1), run: func(ctx context.Context) error {
-			list, _, err := s.db.InvestigationQueue(ctx, tasker.QueueFilter{Limit: pageSize})
+			list, _, err := s.db.InvestigationQueue(ctx, tasker.InvestigationFilter{Limit: pageSize})
 			return filled(len(list), min(pageSize, s.Pending), err)
 		}}
 	case stats, endedStats:
