@@ -106,7 +106,7 @@ func TestTheWholeEngineInOneProgram(t *testing.T) {
 
 func TestAnOldSchemaIsRefusedUnlessItMayBeMigrated(t *testing.T) {
 	t.Parallel()
-	url := pgtest.New(t).URL
+	url := pgtest.New(t).AdminURL
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

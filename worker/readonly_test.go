@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // A database that takes no writes for longer than a lease, as after a failover to a
@@ -15,7 +16,7 @@ import (
 func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
 	const lease = 3 * time.Second
 	c, p := newCrowd(t, engine.Options{Lease: lease, HeartbeatInterval: lease / 3})
-	admin, err := pgx.Connect(t.Context(), c.db.Pool().Config().ConnString())
+	admin, err := pgx.Connect(t.Context(), pgtest.AdminURL(c.db.Pool().Config().ConnString()))
 	if err != nil {
 		t.Fatal(err)
 	}

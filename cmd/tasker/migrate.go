@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,10 +19,39 @@ import (
 func newMigrate() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "migrate",
-		Short: "Migrate a database to the schema of this program, or show its state",
+		Short: "Migrate a database to the schema of this program, show its state, or print its roles",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker\n" +
-			"  tasker migrate up --database-url postgres://tasker@db/tasker",
-	}, newMigrateUp(), newMigrateStatus())
+			"  tasker migrate up --database-url postgres://tasker@db/tasker\n" +
+			"  tasker migrate roles | psql --dbname tasker",
+	}, newMigrateUp(), newMigrateStatus(), newMigrateRoles())
+}
+
+func newMigrateRoles() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "roles",
+		Short: "Print the SQL with which a database administrator creates the roles of a database",
+		Long: `Print the SQL with which a database administrator creates the roles of a database. This
+command connects to no database and changes none: roles belong to the whole cluster, so
+creating them is not left to a program.
+
+PREFIX_migrate owns the schema, PREFIX_server may do exactly what a server does, and
+PREFIX_reader reads what dashboards show. From then on tasker migrate up works as
+PREFIX_migrate, and grants the privileges of the two others. A database without these
+roles works as before, with a user that owns the schema.`,
+		Example: "  tasker migrate roles | psql --set ON_ERROR_STOP=1 --dbname tasker\n" +
+			"  tasker migrate roles --prefix staging",
+		Args: cli.Args,
+	}
+	prefix := c.Flags().String("prefix", schema.DefaultRolePrefix, "what the names of the roles begin with; databases of one cluster may share roles or not")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		sql, err := schema.RolesSQL(*prefix)
+		if err != nil {
+			return cli.Usagef("--prefix: %v", err)
+		}
+		_, err = fmt.Fprint(c.OutOrStdout(), sql)
+		return err
+	}
+	return c
 }
 
 func newMigrateUp() *cobra.Command {
@@ -36,6 +66,9 @@ for longer than two seconds, because every statement of every server would wait
 behind it: while something long holds one, such as pg_dump, the migration is rolled
 back and retried, until --wait is over. What was applied before stays, and the
 next migrate up continues from there.
+
+Where the database has the roles of tasker migrate roles, it works as the role that owns
+the schema, and grants the others exactly their privileges, also on what is new.
 
 Several may run at once: one works, the others wait. A database that a newer
 program has migrated is refused. There is no migration down: restore a backup.`,
@@ -95,6 +128,7 @@ func newMigrateStatus() *cobra.Command {
 			state += ", by another version"
 		}
 		t.AppendRow(table.Row{"", "functions and views", state})
+		t.AppendRow(table.Row{"", "privileges of roles", privileges(report)})
 		t.Render()
 		if err := report.Err(); err != nil {
 			return errors.Join(cli.Exit(cli.ExitError), say(c, err.Error()))
@@ -102,6 +136,17 @@ func newMigrateStatus() *cobra.Command {
 		return say(c, "the schema is current")
 	})
 	return c
+}
+
+// privileges says whether the roles of a database have theirs.
+func privileges(r schema.Report) string {
+	switch {
+	case len(r.Roles) == 0:
+		return "no roles: the user of the server owns the schema"
+	case len(r.Ungranted) > 0:
+		return "pending"
+	}
+	return "granted to " + strings.Join(r.Roles[1:], " and ")
 }
 
 func say(c *cobra.Command, text string) error {

@@ -154,7 +154,7 @@ func (h *harness) wantError(status int, code, words, method, path string, body a
 // fingerprint tells whether anything in the database changed.
 func (h *harness) fingerprint() string {
 	h.Helper()
-	rows, err := h.DB.Pool().Query(h.Context(), `SELECT table_name::text FROM information_schema.tables
+	rows, err := h.Admin().Query(h.Context(), `SELECT table_name::text FROM information_schema.tables
 		WHERE table_schema = 'tasker' AND table_type = 'BASE TABLE' ORDER BY table_name`)
 	if err != nil {
 		h.Fatal(err)
@@ -167,7 +167,7 @@ func (h *harness) fingerprint() string {
 	for _, table := range tables {
 		var sum string
 		name := pgx.Identifier{"tasker", table}.Sanitize()
-		err := h.DB.Pool().QueryRow(h.Context(), `SELECT coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '') FROM `+name+` t`).Scan(&sum)
+		err := h.Admin().QueryRow(h.Context(), `SELECT coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '') FROM `+name+` t`).Scan(&sum)
 		if err != nil {
 			h.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func TestEmissionsAreListed(t *testing.T) {
 	if len(sinks) != 3 || sinks[2].Sink != "webhook" || sinks[2].Pending != 3 || sinks[2].SetAside != 1 || sinks[2].OldestPending == nil || sinks[2].Status != "up" {
 		t.Errorf("%+v", sinks)
 	}
-	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`); err != nil {
+	if _, err := h.Admin().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'refused' WHERE sink = 'webhook'`); err != nil {
 		t.Fatal(err)
 	}
 	sinks = want[[]apiv1.Sink](h, http.StatusOK, "GET", "/v1/dlq/sinks", nil)

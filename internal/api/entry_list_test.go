@@ -198,7 +198,7 @@ func TestTheQueueIsPagedAndFiltered(t *testing.T) {
 	for range 3 {
 		entries = append(entries, *h.stuck(worker).DLQEntryUUID)
 	}
-	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0]); err != nil {
+	if _, err := h.Admin().Exec(t.Context(), `UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1::uuid`, entries[0]); err != nil {
 		t.Fatal(err)
 	}
 	for query, expected := range map[string][]string{

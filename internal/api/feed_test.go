@@ -106,7 +106,7 @@ func (h *harness) investigate(n int) (entries []string) {
 // many events.
 func (h *harness) note(entry string, n, size int) {
 	h.Helper()
-	_, err := h.DB.Pool().Exec(h.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, actor, event, from_status, to_status, notes)
+	_, err := h.Admin().Exec(h.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, actor, event, from_status, to_status, notes)
 		SELECT $1, 'ann', 'updated', 'pending', 'pending', repeat('x', $3) FROM generate_series(1, $2::int)`, entry, n, size)
 	if err != nil {
 		h.Fatal(err)

@@ -26,7 +26,7 @@ func omission(t *testing.T, doc json.RawMessage) (tasker.Omission, bool) {
 
 func (h *harness) exec(sql string, args ...any) {
 	h.Helper()
-	if _, err := h.DB.Pool().Exec(h.Context(), sql, args...); err != nil {
+	if _, err := h.Admin().Exec(h.Context(), sql, args...); err != nil {
 		h.Fatal(err)
 	}
 }

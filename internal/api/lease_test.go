@@ -76,7 +76,7 @@ func TestALeaseTokenCannotBeComputedAndIsBoundToItsWorker(t *testing.T) {
 		t.Error("another worker used the token")
 	}
 	var onRecord int
-	if err := h.DB.Pool().QueryRow(t.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&onRecord); err != nil || onRecord != 5 {
+	if err := h.Admin().QueryRow(t.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&onRecord); err != nil || onRecord != 5 {
 		t.Errorf("%d refusals are on record, want 5: %v", onRecord, err)
 	}
 	if !h.taken(worker, step, step.LeaseToken) {
@@ -95,7 +95,7 @@ func (h *harness) anotherServer() {
 // started afterwards go by it.
 func (h *harness) used(from string) {
 	h.Helper()
-	if _, err := h.DB.Pool().Exec(h.Context(), fmt.Sprintf(`UPDATE tasker.lease_key SET used_from = %s`, from)); err != nil {
+	if _, err := h.Admin().Exec(h.Context(), fmt.Sprintf(`UPDATE tasker.lease_key SET used_from = %s`, from)); err != nil {
 		h.Fatal(err)
 	}
 	h.anotherServer()
@@ -123,7 +123,7 @@ func TestTokensWhileAFleetIsUpgraded(t *testing.T) {
 		t.Error("a token of an earlier version was refused while they take part")
 	}
 	var in float64
-	if err := h.DB.Pool().QueryRow(t.Context(), `SELECT extract(epoch FROM used_from - clock_timestamp()) FROM tasker.lease_key`).Scan(&in); err != nil || in < 80_000 || in > 86_400 {
+	if err := h.Admin().QueryRow(t.Context(), `SELECT extract(epoch FROM used_from - clock_timestamp()) FROM tasker.lease_key`).Scan(&in); err != nil || in < 80_000 || in > 86_400 {
 		t.Errorf("the key is used in %v s, want a day: %v", in, err)
 	}
 	h.used("clock_timestamp()") // the day is over

@@ -48,7 +48,7 @@ func TestQueues(t *testing.T) {
 	}
 
 	// No worker took it in time, and it waits for one.
-	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() - interval '1 hour' WHERE state = 'enqueued'`); err != nil {
+	if _, err := h.Admin().Exec(t.Context(), `UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() - interval '1 hour' WHERE state = 'enqueued'`); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.Engine.ExpireSteps(t.Context()); err != nil {

@@ -347,7 +347,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 	if _, err := h.DB.SettleEmissions(t.Context(), "log", []postgres.Emitted{{Position: 1, Attempts: 1, Published: true}}, 5); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.DB.Pool().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = failing_since - interval '1 minute' WHERE sink = 'webhook'`); err != nil {
+	if _, err := h.Admin().Exec(t.Context(), `UPDATE tasker.emission_sinks SET failing_since = failing_since - interval '1 minute' WHERE sink = 'webhook'`); err != nil {
 		t.Fatal(err)
 	}
 
@@ -366,7 +366,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 		t.Errorf("%+v", got.Components)
 	}
 
-	hanging, err := h.DB.Pool().Begin(t.Context())
+	hanging, err := h.Admin().Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestTheResultOfAStep(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, got.status, got.text, status)
 		}
 	}
-	_, err := h.DB.Pool().Exec(t.Context(), `
+	_, err := h.Admin().Exec(t.Context(), `
 		UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000)))
 		WHERE name = 'a b'`)
 	if err != nil {

@@ -417,7 +417,7 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 		t.Errorf("slow body: %d %+v %v", answer.StatusCode, p, err)
 	}
 	// A database that does not answer.
-	tx, err := h.DB.Pool().Begin(t.Context())
+	tx, err := h.Admin().Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -510,10 +510,10 @@ func TestStartsThatAreRefused(t *testing.T) {
 			o.Config.Server.Listen = "0.0.0.0:0"
 		}, []string{"from other machines", "--insecure-allow-remote"}},
 		{"a database without a schema", func(t *testing.T, o *app.Options) {
-			execute(t, o.Config.Database.URL, "DROP SCHEMA tasker CASCADE")
+			execute(t, pgtest.AdminURL(o.Config.Database.URL), "DROP SCHEMA tasker CASCADE")
 		}, []string{"tasker migrate up"}},
 		{"a database of another version", func(t *testing.T, o *app.Options) {
-			execute(t, o.Config.Database.URL, "UPDATE tasker.schema_migrations SET checksum = 'x' WHERE version = 1")
+			execute(t, pgtest.AdminURL(o.Config.Database.URL), "UPDATE tasker.schema_migrations SET checksum = 'x' WHERE version = 1")
 		}, []string{"edited"}},
 		{"a database that is not there", func(t *testing.T, o *app.Options) {
 			o.Config.Database.URL = edit(t, o.Config.Database.URL, func(u *url.URL) { u.Path = "/nowhere" })

@@ -138,7 +138,7 @@ func TestAPassThatHangsDoesNotKeepTheServer(t *testing.T) {
 	o := options(database.URL)
 	o.Config.Server.ShutdownTimeoutSeconds = 1
 	s := start(t, o)
-	conn, err := pgx.Connect(t.Context(), database.URL)
+	conn, err := pgx.Connect(t.Context(), database.AdminURL)
 	if err != nil {
 		t.Fatal(err)
 	}

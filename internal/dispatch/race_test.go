@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/pgtest"
@@ -91,6 +93,12 @@ func newRace(t *testing.T) *race {
 	return r
 }
 
+// admin is the database for what the test itself prepares and examines.
+func (r *race) admin() *pgxpool.Pool {
+	r.Helper()
+	return pgtest.Admin(r, r.db.Pool().Config().ConnString())
+}
+
 func (r *race) must(err error) {
 	r.Helper()
 	if err != nil {
@@ -103,7 +111,7 @@ func (r *race) prepare() []tasker.StepRef {
 	r.Helper()
 	_, err := r.engine.CreateTasks(r.Context(), slices.Repeat([]tasker.NewTask{{Namespace: raceSpace, Name: "only"}}, raceRound))
 	r.must(err)
-	rows, err := r.db.Pool().Query(r.Context(), `
+	rows, err := r.admin().Query(r.Context(), `
 		UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL RETURNING task_uuid, step_uuid`)
 	r.must(err)
 	steps, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tasker.StepRef])
@@ -180,7 +188,7 @@ func idsOf(list []tasker.Assignment) []tasker.ID {
 // the steps, and in their history. The sweep is not told what it won.
 func (r *race) judge(races int) {
 	r.Helper()
-	rows, err := r.db.Pool().Query(r.Context(), `
+	rows, err := r.admin().Query(r.Context(), `
 		SELECT s.step_uuid, s.state, array_agg(x.event ORDER BY x.transition_id) AS events
 		FROM tasker.workflow_steps s JOIN tasker.workflow_step_transitions x USING (task_uuid, step_uuid)
 		GROUP BY s.step_uuid, s.state`)

@@ -131,7 +131,7 @@ func TestALongRestIsNoStandstill(t *testing.T) {
 			task := h.createOf("resting")
 			h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "later", Retryable: true, RetryAfter: tt.rest}})
 			threshold := func() (got string) {
-				h.must(h.db.Pool().QueryRow(t.Context(), `
+				h.must(h.admin().QueryRow(t.Context(), `
 					SELECT round(extract(epoch FROM stale_at - state_since) / 60, 3)::text FROM tasker.tasks WHERE task_uuid = $1 AND state = 'waiting_for_retry'`,
 					task).Scan(&got))
 				return got
@@ -239,10 +239,10 @@ func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
 		h.stand(task, 31*time.Minute)
 		var since, after time.Time
 		read := `SELECT state_since FROM tasker.tasks WHERE task_uuid = $1`
-		h.must(h.db.Pool().QueryRow(t.Context(), read, task).Scan(&since))
+		h.must(h.admin().QueryRow(t.Context(), read, task).Scan(&since))
 		r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: lost.Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)
 		h.must(err)
-		h.must(h.db.Pool().QueryRow(t.Context(), read, task).Scan(&after))
+		h.must(h.admin().QueryRow(t.Context(), read, task).Scan(&after))
 		if len(r.Rejected) != 1 || h.state(task) != before || !after.Equal(since) {
 			t.Errorf("in %s: receipt %+v; the task is %s since %s, was since %s", before, r, h.state(task), after, since)
 		}

@@ -189,7 +189,7 @@ func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
 	}
 	group.Wait()
 	var entries, distinct, inError int
-	h.must(h.db.Pool().QueryRow(t.Context(), `
+	h.must(h.admin().QueryRow(t.Context(), `
 		SELECT count(*), count(DISTINCT d.task_uuid), count(*) FILTER (WHERE t.state = 'error')
 		FROM tasker.tasks_dlq d JOIN tasker.tasks t USING (task_uuid)`).Scan(&entries, &distinct, &inError))
 	if entries != tasks || distinct != tasks || inError != tasks {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
@@ -51,6 +53,12 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
+// admin is the database for what the test itself prepares and examines.
+func (h *house) admin() *pgxpool.Pool {
+	h.Helper()
+	return pgtest.Admin(h, h.db.Pool().Config().ConnString())
+}
+
 func (h *house) must(err error) {
 	h.Helper()
 	if err != nil {
@@ -72,7 +80,7 @@ func (h *house) wantCode(err error, code tasker.Code, words ...string) {
 
 func (h *house) exec(sql string, args ...any) {
 	h.Helper()
-	_, err := h.db.Pool().Exec(h.Context(), sql, args...)
+	_, err := h.admin().Exec(h.Context(), sql, args...)
 	h.must(err)
 }
 
@@ -241,6 +249,7 @@ func TestABatchThatDiesLeavesTheOther(t *testing.T) {
 		h.stand(h.create(), time.Duration(9-i)*time.Hour)
 	}
 	h.exec(`CREATE TABLE public.bad AS SELECT task_uuid FROM tasker.tasks ORDER BY state_since OFFSET 5 LIMIT 1`)
+	h.exec(`GRANT SELECT ON public.bad TO PUBLIC`)
 	h.exec(`CREATE FUNCTION public.die() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			PERFORM pg_terminate_backend(pg_backend_pid()) FROM public.bad b WHERE b.task_uuid = NEW.task_uuid;

@@ -149,7 +149,7 @@ func (d *documented) fail(worker tasker.ID) {
 func (d *documented) open(task tasker.ID, reason tasker.Reason, code string) *tasker.ID {
 	d.Helper()
 	var id *tasker.ID
-	d.must(d.db.Pool().QueryRow(d.Context(), `
+	d.must(d.admin().QueryRow(d.Context(), `
 		SELECT tasker.create_dlq_entry(t.task_uuid, $2::text::tasker.dlq_reason, $3, 'sweep', t.state)
 		FROM tasker.tasks t WHERE t.task_uuid = $1`, task, string(reason), code).Scan(&id))
 	return id
@@ -181,7 +181,7 @@ func (d *documented) end(entry tasker.ID, status tasker.ResolutionStatus) tasker
 func (d *documented) count(sql string, args ...any) int {
 	d.Helper()
 	var n int
-	d.must(d.db.Pool().QueryRow(d.Context(), sql, args...).Scan(&n))
+	d.must(d.admin().QueryRow(d.Context(), sql, args...).Scan(&n))
 	return n
 }
 
@@ -209,7 +209,7 @@ type detected struct {
 // come from the configuration tables, so that nobody can call it with others.
 func (d *documented) detect(dry bool, batch int) []detected {
 	d.Helper()
-	rows, err := d.db.Pool().Query(d.Context(), `
+	rows, err := d.admin().Query(d.Context(), `
 		SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8,
 			staleness_threshold_minutes::float8, action_taken, moved_to_dlq, transition_success, dlq_reason::text, dlq_entry_uuid
 		FROM tasker.detect_and_transition_stale_tasks($1, $2)`, dry, batch)
@@ -232,7 +232,7 @@ func (d *documented) wantStood(minutes float64, want int) {
 func (d *documented) threshold(task tasker.ID, state string) *float64 {
 	d.Helper()
 	var minutes *float64
-	d.must(d.db.Pool().QueryRow(d.Context(), `
+	d.must(d.admin().QueryRow(d.Context(), `
 		SELECT (extract(epoch FROM tasker.staleness_threshold($2, tt, st)) / 60)::float8
 		FROM tasker.tasks t
 		JOIN tasker.task_templates tt USING (template_uuid)
@@ -348,7 +348,7 @@ func TestTransitionStaleTaskToError(t *testing.T) {
 		{"the state, once more", waitingForDependencies, task.StateSince, false},
 	} {
 		var moved bool
-		d.must(d.db.Pool().QueryRow(t.Context(), `SELECT tasker.transition_stale_task_to_error($1, $2, $3, 'stood still')`,
+		d.must(d.admin().QueryRow(t.Context(), `SELECT tasker.transition_stale_task_to_error($1, $2, $3, 'stood still')`,
 			id, string(try.state), try.since).Scan(&moved))
 		if moved != try.moves {
 			t.Errorf("seen in %s: moved %v, want %v", try.what, moved, try.moves)
@@ -369,7 +369,7 @@ func TestTransitionStaleTaskToError(t *testing.T) {
 // stale is what get_stale_tasks_for_dlq finds.
 func (d *documented) stale() []tasker.ID {
 	d.Helper()
-	rows, err := d.db.Pool().Query(d.Context(), `SELECT task_uuid FROM tasker.get_stale_tasks_for_dlq(100)`)
+	rows, err := d.admin().Query(d.Context(), `SELECT task_uuid FROM tasker.get_stale_tasks_for_dlq(100)`)
 	d.must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
 	d.must(err)
@@ -714,7 +714,7 @@ func TestStalenessMonitoringViewIntegration(t *testing.T) {
 	}
 
 	// The view, for those who read it in psql, says the same.
-	rows, err := d.db.Pool().Query(t.Context(), `
+	rows, err := d.admin().Query(t.Context(), `
 		SELECT task_uuid, health_status, staleness_threshold_minutes::float8
 		FROM tasker.v_task_staleness_monitoring
 		ORDER BY array_position(ARRAY['stale', 'warning', 'healthy'], health_status), time_in_state_minutes DESC`)

@@ -152,7 +152,7 @@ func TestPathsHoldOutsideOfTheSnapshot(t *testing.T) {
 			h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "card 4111 is refused"}})
 		}
 		var told string
-		h.must(h.db.Pool().QueryRow(t.Context(), `
+		h.must(h.admin().QueryRow(t.Context(), `
 			SELECT concat((SELECT string_agg(concat(notes, metadata), '') FROM tasker.tasks_dlq_history),
 				(SELECT string_agg(data::text, '') FROM tasker.outbox)) FROM tasker.tasks WHERE task_uuid = $1`, task).Scan(&told))
 		if strings.Contains(told, "4111") || !strings.Contains(told, "step_failed") {
@@ -259,7 +259,7 @@ func TestManySweepsOfUnattendedTasks(t *testing.T) {
 	}
 	group.Wait()
 	var open int
-	h.must(h.db.Pool().QueryRow(t.Context(), `SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`).Scan(&open))
+	h.must(h.admin().QueryRow(t.Context(), `SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`).Scan(&open))
 	if open != tasks || complaints.Len() > 0 {
 		t.Errorf("%d investigations of %d tasks; complaints: %.300s", open, tasks, complaints.String())
 	}
@@ -359,7 +359,7 @@ func TestAnotherRecoveryWindow(t *testing.T) {
 	h := newHouse(t)
 	h.end(h.failed().TaskUUID, tasker.EntryManuallyResolved)
 	read := func() (at time.Time) {
-		h.must(h.db.Pool().QueryRow(t.Context(), `SELECT attend_by FROM tasker.tasks`).Scan(&at))
+		h.must(h.admin().QueryRow(t.Context(), `SELECT attend_by FROM tasker.tasks`).Scan(&at))
 		return at
 	}
 	was := read()
@@ -392,7 +392,7 @@ func TestTheRestThatIsLeftHolds(t *testing.T) {
 	_, err := h.engine.OperateStep(t.Context(), task, held["soon"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
 	h.must(err)
 	var minutes float64
-	h.must(h.db.Pool().QueryRow(t.Context(), `SELECT extract(epoch FROM stale_at - state_since) / 60 FROM tasker.tasks`).Scan(&minutes))
+	h.must(h.admin().QueryRow(t.Context(), `SELECT extract(epoch FROM stale_at - state_since) / 60 FROM tasker.tasks`).Scan(&minutes))
 	if minutes != 30+1024 {
 		t.Errorf("the task may stand for %g minutes", minutes)
 	}

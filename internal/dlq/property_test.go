@@ -229,7 +229,7 @@ func (s *sequence) pass(d time.Duration) {
 	for _, t := range s.model.tasks {
 		tasks = append(tasks, t.id)
 	}
-	_, err := s.db.Pool().Exec(s.Context(), `
+	_, err := s.admin().Exec(s.Context(), `
 		WITH t AS (
 			UPDATE tasker.tasks SET state_since = state_since - $1::interval, warn_at = warn_at - $1::interval, stale_at = stale_at - $1::interval,
 				attend_by = attend_by - $1::interval, created_at = created_at - $1::interval
@@ -457,7 +457,7 @@ func (s *sequence) compare() {
 // entries spells the investigations of a task, and checks that their evidence is
 // as it was.
 func (s *sequence) entries(t *modelTask, b *strings.Builder) {
-	rows, err := s.db.Pool().Query(s.Context(), `
+	rows, err := s.admin().Query(s.Context(), `
 		SELECT dlq_entry_uuid, dlq_reason::text, detail_code, resolution_status::text, recovered_at IS NOT NULL, task_snapshot::text
 		FROM tasker.tasks_dlq WHERE task_uuid = $1 ORDER BY dlq_timestamp`, t.id)
 	s.ok(err)

@@ -93,7 +93,7 @@ func (h *house) wantRaisedEvent(entry tasker.ID, from, to string, priority int) 
 	h.Helper()
 	var topic string
 	var data json.RawMessage
-	h.must(h.db.Pool().QueryRow(h.Context(),
+	h.must(h.admin().QueryRow(h.Context(),
 		`SELECT topic, data FROM tasker.outbox WHERE dlq_entry_uuid = $1 ORDER BY position DESC LIMIT 1`, entry).Scan(&topic, &data))
 	type cause struct {
 		Reason string `json:"dlq_reason"`

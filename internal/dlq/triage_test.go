@@ -167,7 +167,7 @@ func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
 	}
 	var topic string
 	var data json.RawMessage
-	h.must(h.db.Pool().QueryRow(t.Context(), `SELECT topic, data FROM tasker.outbox`).Scan(&topic, &data))
+	h.must(h.admin().QueryRow(t.Context(), `SELECT topic, data FROM tasker.outbox`).Scan(&topic, &data))
 	h.must(json.Unmarshal(data, &told))
 	if topic != "dlq.entry.created" || told.Analytics != "STEP_DEAD_LETTERED" || told.Entry != e.UUID || told.Task != task ||
 		told.StepUUID == nil || *told.StepUUID != *e.StepUUID || told.Reason != "max_retries_exceeded" || told.Detector != "inline" || told.Severity != "high" || told.Priority != 500 {

@@ -42,7 +42,7 @@ func runProgram(t *testing.T, env []string, name string, args ...string) (code i
 // emptyDatabase is a database without a schema.
 func emptyDatabase(t *testing.T) string {
 	t.Helper()
-	url := pgtest.New(t).URL
+	url := pgtest.New(t).AdminURL
 	conn, err := pgx.Connect(t.Context(), url)
 	must(t, err)
 	_, err = conn.Exec(t.Context(), "DROP SCHEMA tasker CASCADE")

@@ -98,7 +98,7 @@ func (h *harness) hurry() {
 func (h *harness) states(sinkName string) string {
 	h.Helper()
 	var s string
-	h.Must(h.DB.Pool().QueryRow(h.Context(),
+	h.Must(h.Admin().QueryRow(h.Context(),
 		`SELECT coalesce(string_agg(n || ' ' || state, ', ' ORDER BY state), '') FROM (SELECT state, count(*) AS n FROM tasker.emissions WHERE sink = $1 GROUP BY state) x`, sinkName).Scan(&s))
 	return s
 }
@@ -456,7 +456,7 @@ func TestNoEventIsMissedWhenTransactionsEndOutOfOrder(t *testing.T) {
 	h.relay(h.DB, nil, h.webhook(r.URL))
 	late := h.investigate()
 	h.Eventually("the first is received", func() bool { return len(r.all()) == 1 })
-	tx, err := h.DB.Pool().Begin(t.Context())
+	tx, err := h.Admin().Begin(t.Context())
 	h.Must(err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
@@ -580,7 +580,7 @@ func TestNoEventOvertakesAnotherOfItsTask(t *testing.T) {
 	e := h.investigate()
 	begin := func() pgx.Tx {
 		t.Helper()
-		tx, err := h.DB.Pool().Begin(t.Context())
+		tx, err := h.Admin().Begin(t.Context())
 		h.Must(err)
 		_, err = tx.Exec(t.Context(), `SELECT pg_current_xact_id()`)
 		h.Must(err)

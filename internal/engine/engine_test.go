@@ -54,7 +54,7 @@ func houseAt(t *testing.T, databaseURL string) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), pool: db.Pool()}
+	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), pool: pgtest.Admin(t, databaseURL)}
 	h.worker = h.register("run")
 	return h
 }

@@ -30,7 +30,7 @@ func TestLeasesGetTheTimeToBeRenewedAfterAnOutage(t *testing.T) {
 			var name string
 			h.must(h.pool.QueryRow(h.Context(), `SELECT quote_ident(current_database())`).Scan(&name))
 			h.exec(`ALTER DATABASE ` + name + ` SET default_transaction_read_only = on`)
-			h.pool.Reset()
+			h.db.Reset()
 			for range 30 {
 				if err := pass(); tasker.CodeOf(err) != tasker.Unavailable {
 					h.Fatalf("the pass failed with %v, want UNAVAILABLE", err)
@@ -39,6 +39,7 @@ func TestLeasesGetTheTimeToBeRenewedAfterAnOutage(t *testing.T) {
 			}
 			h.exec(`SET default_transaction_read_only = off`)
 			h.exec(`ALTER DATABASE ` + name + ` RESET default_transaction_read_only`)
+			h.db.Reset()
 		}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestLeasesGetTheTimeToBeRenewedAfterAnOutage(t *testing.T) {
 			}
 			t.Cleanup(db.Close)
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-			h := &house{T: t, db: db, pool: db.Pool()}
+			h := &house{T: t, db: db, pool: d.Pool(t)}
 			h.engine = engine.New(db, engine.Options{Now: func() time.Time { return now }})
 			h.worker = h.register("run")
 			h.template("single", step("one"))

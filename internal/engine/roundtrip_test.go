@@ -25,6 +25,7 @@ func FuzzDocumentRoundTrip(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(db.Close)
+	pool := d.Pool(f)
 	for _, doc := range []string{
 		`null`, `{}`, `[1e308, 5e-324, -0.0, 1e40, 3.2e-41, 9007199254740993]`, `"\u001f\"\\/\u2028</script>😀"`, ` {"b": [ ], "a" : {"": 1.50e1}} `,
 		`[` + strings.Repeat("1e308,", 3300) + `1]`, `[` + strings.Repeat("0, ", 99_990) + `0]`, `["` + strings.Repeat(`\u0001`, 170_000) + `"]`,
@@ -37,7 +38,7 @@ func FuzzDocumentRoundTrip(f *testing.F) {
 		if payload.Check(doc, payload.Limits{}) != nil || payload.Check(wrapped, payload.Limits{}) != nil {
 			return
 		}
-		h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), pool: db.Pool()}
+		h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), pool: pool}
 		h.worker = h.register("run")
 		h.template("chain", step("first"), step("second", "first"))
 		task := h.createWith(tasker.NewTask{Namespace: space, Name: "chain", Context: wrapped})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
@@ -94,17 +96,24 @@ func (h *Harness) WantCode(err error, code tasker.Code, words ...string) {
 	}
 }
 
+// Admin returns the database as a superuser has it, for what the test itself prepares
+// and examines; the engine works as the role of a server.
+func (h *Harness) Admin() *pgxpool.Pool {
+	h.Helper()
+	return pgtest.Admin(h, h.URL)
+}
+
 // Exec runs a statement beside the engine.
 func (h *Harness) Exec(sql string, args ...any) {
 	h.Helper()
-	_, err := h.DB.Pool().Exec(h.Context(), sql, args...)
+	_, err := h.Admin().Exec(h.Context(), sql, args...)
 	h.Must(err)
 }
 
 // Count returns the number that a query answers.
 func (h *Harness) Count(sql string, args ...any) (n int) {
 	h.Helper()
-	h.Must(h.DB.Pool().QueryRow(h.Context(), sql, args...).Scan(&n))
+	h.Must(h.Admin().QueryRow(h.Context(), sql, args...).Scan(&n))
 	return n
 }
 

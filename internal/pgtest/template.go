@@ -41,7 +41,7 @@ func (s *testServer) makeTemplate(ctx context.Context) (err error) {
 			return fmt.Errorf("make the template for tests: %w", err)
 		}
 	}
-	if err := migrate(ctx, withDatabase(s.url, s.template)); err != nil {
+	if err := s.migrate(ctx, withDatabase(s.url, s.template)); err != nil {
 		return fmt.Errorf("migrate the template for tests: %w", err)
 	}
 	// Nobody may connect: a template that is in use cannot be copied.
@@ -52,8 +52,22 @@ func (s *testServer) makeTemplate(ctx context.Context) (err error) {
 	return nil
 }
 
-func migrate(ctx context.Context, url string) error {
-	conn, err := pgx.Connect(ctx, url)
+// migrate creates the roles as a database administrator does, and the schema as the
+// role that owns it.
+func (s *testServer) migrate(ctx context.Context, url string) error {
+	roles, err := schema.RolesSQL(RolePrefix)
+	if err != nil {
+		return err
+	}
+	admin, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = admin.Exec(ctx, roles, pgx.QueryExecModeSimpleProtocol)
+	if err := errors.Join(err, admin.Close(context.WithoutCancel(ctx))); err != nil {
+		return fmt.Errorf("create the roles: %w", err)
+	}
+	conn, err := pgx.Connect(ctx, withRole(url, MigrateRole))
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func withCases(t *testing.T) *DB {
 	t.Helper()
 	db := openNew(t, Options{})
 	for sql := range strings.SplitSeq(someCases, ";\n") {
-		if _, err := db.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		if _, err := admin(t, db).Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestSameFailuresAreOneCase(t *testing.T) {
 		t.Errorf("the second is %+v", stale)
 	}
 	// As after a vacuum, which transactions of other tests may hold up.
-	if _, err := db.pool.Exec(t.Context(), `UPDATE pg_class SET relallvisible = relpages WHERE oid = 'tasker.tasks_dlq'::regclass`); err != nil {
+	if _, err := admin(t, db).Exec(t.Context(), `UPDATE pg_class SET relallvisible = relpages WHERE oid = 'tasker.tasks_dlq'::regclass`); err != nil {
 		t.Fatal(err)
 	}
 	plan := explain(t, db, func() string { sql, _ := casesQuery(tasker.InvestigationFilter{}); return sql }())
@@ -151,7 +151,7 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 	}
 	for i, e := range list[:7] {
 		status := map[bool]string{true: "cancelled", false: "manually_resolved"}[i < 2]
-		if _, err := db.pool.Exec(t.Context(), `
+		if _, err := admin(t, db).Exec(t.Context(), `
 			UPDATE tasker.tasks_dlq
 			SET resolution_status = $2::tasker.dlq_resolution_status, resolved_at = dlq_timestamp + make_interval(mins => $3), resolved_by = 'Kim', resolution_notes = $4
 			WHERE dlq_entry_uuid = $1`, e.EntryUUID, status, i+1, fmt.Sprint("note ", i)); err != nil {
@@ -213,7 +213,7 @@ func TestWhatDiffersFromTaskToTaskIsNoPattern(t *testing.T) {
 func TestACaseLeadsToWhatTheFilterLetsThrough(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	if _, err := db.pool.Exec(t.Context(), `
+	if _, err := admin(t, db).Exec(t.Context(), `
 		SELECT tasker.create_dlq_entries(array_agg(task_uuid), array_agg('staleness_timeout'::tasker.dlq_reason), array_agg('max_duration'::text), 'sweep',
 			array_agg('steps_in_process'::text), array_agg(now()), array_agg(NULL::uuid), 'tasker', NULL, array_agg(NULL::jsonb))
 		FROM (
@@ -241,7 +241,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 	db := openNew(t, Options{})
 	fill := func(count int) {
 		t.Helper()
-		_, err := db.pool.Exec(t.Context(), `
+		_, err := admin(t, db).Exec(t.Context(), `
 			WITH made AS (
 				INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
 				SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'error', now(), '{}', '', now(), now()
@@ -254,7 +254,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := db.pool.Exec(t.Context(), `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`); err != nil {
+	if _, err := admin(t, db).Exec(t.Context(), `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -306,7 +306,7 @@ func TestASearchForACodeFindsNoIDs(t *testing.T) {
 func TestCasesAreInTheOrderOfTheQueue(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	conn, err := db.pool.Acquire(t.Context())
+	conn, err := admin(t, db).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 			t.Parallel()
 			db := openNew(t, Options{})
 			for sql := range strings.SplitSeq("UPDATE tasker.redaction SET "+rule+";\n"+someCases, ";\n") {
-				if _, err := db.pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				if _, err := admin(t, db).Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -42,7 +42,7 @@ func newYard(t *testing.T, handlers, each int) *yard {
 
 func (y *yard) exec(sql string, args ...any) {
 	y.Helper()
-	if _, err := y.db.pool.Exec(y.Context(), sql, args...); err != nil {
+	if _, err := admin(y.T, y.db).Exec(y.Context(), sql, args...); err != nil {
 		y.Fatal(err)
 	}
 }

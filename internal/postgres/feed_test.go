@@ -14,10 +14,10 @@ import (
 func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
-	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := admin(t, db).Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.pool.Exec(t.Context(), `
+	if _, err := admin(t, db).Exec(t.Context(), `
 		INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data) SELECT 'dlq.entry.created', task_uuid, dlq_entry_uuid, '{}' FROM tasker.tasks_dlq;
 		INSERT INTO tasker.emission_sinks (sink) VALUES ('a'), ('b');
 		INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, state, published_at)

@@ -63,10 +63,10 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	admin := d.Pool(t)
+	owner := d.Pool(t)
 	set := func(sql string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I `+sql+`', current_database()); END $$`); err != nil {
+		if _, err := owner.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I `+sql+`', current_database()); END $$`); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 	if _, err := db.pool.Exec(t.Context(), `SELECT 1`); err != nil { // which leaves a connection that takes no writes
 		t.Fatal(err)
 	}
-	if _, err := admin.Exec(t.Context(), `SET default_transaction_read_only = off`); err != nil {
+	if _, err := owner.Exec(t.Context(), `SET default_transaction_read_only = off`); err != nil {
 		t.Fatal(err)
 	}
 	set("RESET default_transaction_read_only")

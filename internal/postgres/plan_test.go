@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/pgtest"
 )
@@ -25,9 +27,15 @@ func openNew(t *testing.T, o Options) *DB {
 	return db
 }
 
+// admin is the database for what the test itself prepares.
+func admin(t *testing.T, db *DB) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.Admin(t, db.Pool().Config().ConnString())
+}
+
 func execute(t *testing.T, db *DB, sql string, args ...any) {
 	t.Helper()
-	if _, err := db.pool.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := admin(t, db).Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,7 +67,7 @@ ANALYZE;`
 func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
-	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := admin(t, db).Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
 	for name, sql := range map[string]string{
@@ -87,7 +95,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
-	if _, err := db.pool.Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := admin(t, db).Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
 	for index, f := range map[string]tasker.TaskFilter{

@@ -29,7 +29,7 @@ func newWaitingRoom(t *testing.T) waitingRoom {
 
 func (r waitingRoom) exec(sql string, args ...any) {
 	r.Helper()
-	if _, err := r.db.pool.Exec(r.Context(), sql, args...); err != nil {
+	if _, err := admin(r.T, r.db).Exec(r.Context(), sql, args...); err != nil {
 		r.Fatal(err)
 	}
 }

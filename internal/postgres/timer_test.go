@@ -20,7 +20,7 @@ func TestDueRetriesAreFoundBehindThoseOfTasksInError(t *testing.T) {
 		if err := id.UnmarshalText(fmt.Appendf(nil, "00000000-0000-7000-8000-%012d", n)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.pool.Exec(t.Context(), fmt.Sprintf(`
+		if _, err := admin(t, db).Exec(t.Context(), fmt.Sprintf(`
 			INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '') ON CONFLICT DO NOTHING;
 			INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at)
 			SELECT '%[1]s', template_uuid, 'a', 'b', '1.0.0', '%[2]s', now(), w.at, w.at, '{}', '', now(), now()

@@ -18,7 +18,8 @@ import (
 // migrated is a database with the schema of this program.
 func migrated(t *testing.T) *place {
 	t.Helper()
-	p := &place{T: t, url: pgtest.New(t).URL}
+	db := pgtest.New(t)
+	p := &place{T: t, db: db, url: db.AdminURL}
 	p.conn = p.connect()
 	return p
 }

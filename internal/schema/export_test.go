@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,6 +48,17 @@ func (p Program) Migrations() map[string]string {
 		all[f.path] = f.sql
 	}
 	return all
+}
+
+// Functions returns the names of the functions that have a file of their own.
+func (p Program) Functions() []string {
+	var names []string
+	for _, f := range p.source.objects {
+		if strings.HasPrefix(f.path, "functions/") {
+			names = append(names, f.name)
+		}
+	}
+	return names
 }
 
 // Status is [Status] with the SQL of the program.

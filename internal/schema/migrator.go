@@ -15,8 +15,11 @@ import (
 // database. It must never change: programs of all versions meet there.
 const advisoryLock = 7_236_837_501 // "tasker" on a telephone, and a 01
 
-// objectsName stands for all functions and views in what Up returns.
-const objectsName = "functions and views"
+// What Up returns beside the names of migrations.
+const (
+	objectsName    = "functions and views"
+	privilegesName = "privileges of the roles"
+)
 
 // A migrator brings databases to a source.
 type migrator struct {
@@ -48,6 +51,27 @@ func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err e
 	}
 	defer func() { err = errors.Join(err, release()) }()
 
+	r, found, err := findRoles(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return m.upAs(ctx, conn)
+	}
+	restore, err := r.assume(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
+	names, err = m.upAs(ctx, conn)
+	if err != nil || len(names) > 0 {
+		return names, err
+	}
+	return m.grantMissing(ctx, conn, r)
+}
+
+// upAs applies what is missing as the user that the connection has now.
+func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
 	// Only now: what others did while we waited is done.
 	report, err := m.source.status(ctx, conn)
 	if err != nil {
@@ -90,6 +114,16 @@ func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err e
 	}
 	names = append(names, paths(pending)...)
 	return append(names, objectsName), nil
+}
+
+// grantMissing grants to the roles what they lack although the schema is current:
+// they may be younger than it.
+func (m migrator) grantMissing(ctx context.Context, conn *pgx.Conn, r roles) ([]string, error) {
+	list, err := r.missing(ctx, conn)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return []string{privilegesName}, m.apply(ctx, conn, nil, false)
 }
 
 // withApplied says with an error which files are applied all the same.
@@ -151,8 +185,11 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil || exists {
 		return err
 	}
-	_, err = conn.Exec(ctx, `
-		CREATE SCHEMA IF NOT EXISTS tasker;
+	var create string
+	if err := conn.QueryRow(ctx, `SELECT CASE WHEN to_regnamespace('tasker') IS NULL THEN 'CREATE SCHEMA tasker;' ELSE '' END`).Scan(&create); err != nil {
+		return fmt.Errorf("look for the schema tasker: %w", err)
+	}
+	_, err = conn.Exec(ctx, create+`
 		CREATE TABLE tasker.schema_migrations (
 			version    integer     PRIMARY KEY,
 			name       text        NOT NULL,
@@ -245,16 +282,21 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 				return err
 			}
 		}
-		if err := before.refuseStrays(ctx, tx); err != nil || !objects {
+		if err := before.refuseStrays(ctx, tx); err != nil {
 			return err
 		}
-		if err := m.createObjects(ctx, tx); err != nil {
-			return err
+		if objects {
+			if err := m.createObjects(ctx, tx); err != nil {
+				return err
+			}
+			if err := m.keepOld(ctx, tx, before); err != nil {
+				return err
+			}
+			if err := record(ctx, tx, objectsVersion, objectsName, m.source.checksum); err != nil {
+				return err
+			}
 		}
-		if err := m.keepOld(ctx, tx, before); err != nil {
-			return err
-		}
-		return record(ctx, tx, objectsVersion, objectsName, m.source.checksum)
+		return grant(ctx, tx) // with what it is for: servers run meanwhile
 	})
 }
 

@@ -21,13 +21,15 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // A place is an empty database.
 type place struct {
 	*testing.T
-	url  string
+	db   *pgtest.DB
+	url  string // for a superuser
 	conn *pgx.Conn
 }
 
 func empty(t *testing.T) *place {
 	t.Helper()
-	p := &place{T: t, url: pgtest.New(t).URL}
+	db := pgtest.New(t)
+	p := &place{T: t, db: db, url: db.AdminURL}
 	p.conn = p.connect()
 	p.exec(`DROP SCHEMA tasker CASCADE`)
 	return p

@@ -30,7 +30,10 @@ package schema
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,20 +79,37 @@ func UpWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, e
 
 // Status compares the database with this program, and changes nothing.
 func Status(ctx context.Context, conn *pgx.Conn) (Report, error) {
-	return program.status(ctx, conn)
+	report, err := program.status(ctx, conn)
+	if err != nil {
+		return report, err
+	}
+	r, found, err := findRoles(ctx, conn)
+	if err != nil || !found {
+		return report, err
+	}
+	report.Roles = []string{r.Migrate, r.Server, r.Reader}
+	report.Ungranted, err = r.missing(ctx, conn)
+	return report, err
 }
 
-// Check returns nil if the database has the schema of this program. Otherwise
-// its error is one of [ErrBehind], [ErrAhead] and [ErrEdited], and says what to
-// do; or the database could not be asked.
+// Check returns nil if the database has the schema of this program, and its user
+// may do what a server does. Otherwise its error is one of [ErrBehind], [ErrAhead],
+// [ErrEdited] and [ErrPrivileges], and says what to do; or the database could not
+// be asked.
 func Check(ctx context.Context, conn *pgx.Conn) error {
 	report, err := program.status(ctx, conn)
 	if err != nil {
 		return err
 	}
-	return report.Err()
+	if err := report.Err(); err != nil {
+		return err
+	}
+	return checkPrivileges(ctx, conn)
 }
 
 // Checksum identifies the schema of this program: two programs with the same
 // checksum make the same database.
-func Checksum() string { return program.checksum }
+func Checksum() string {
+	sum := sha256.Sum256([]byte(program.checksum + rolesSQL + fmt.Sprint(serverPrivileges, hiddenFromReader)))
+	return hex.EncodeToString(sum[:])
+}

@@ -38,6 +38,9 @@ type Report struct {
 
 	ObjectsAt      *time.Time // when functions and views were last made; nil: never
 	ObjectsCurrent bool       // they are those of this program
+
+	Roles     []string // the roles of the database, in the order migrate, server, reader; none if it has none
+	Ungranted []string // statements that give the roles exactly their privileges; none if they have them
 }
 
 // Pending returns the migrations that the database lacks.
@@ -74,6 +77,9 @@ func (r Report) Err() error {
 		return fmt.Errorf("%w: its functions and views, made on %s, are not those of this program; "+
 			"run: tasker migrate up (or, if a newer program made them, start that one)",
 			ErrBehind, r.ObjectsAt.UTC().Format(time.RFC3339))
+	case len(r.Ungranted) > 0:
+		return fmt.Errorf("%w: the privileges of %s are not those of this program; run: tasker migrate up",
+			ErrBehind, strings.Join(r.Roles, ", "))
 	}
 	return nil
 }
@@ -105,6 +111,9 @@ type applied struct {
 // status compares the database with the source.
 func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	rows, err := history(ctx, conn)
+	if conditionOf(err) == "42501" { // insufficient_privilege
+		return Report{}, lacking(ctx, conn, "USAGE")
+	}
 	if err != nil {
 		return Report{}, err
 	}

@@ -38,7 +38,7 @@ func (h *harness) investigated(count int, sinks ...string) (events []tasker.Even
 			h.Fatalf("%s has %d events, want %d", name, n, count)
 		}
 	}
-	rows, err := h.DB.Pool().Query(h.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position`)
+	rows, err := h.Admin().Query(h.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position`)
 	h.Must(err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
 	h.Must(err)

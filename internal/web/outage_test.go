@@ -30,7 +30,7 @@ func TestAPageSaysThatTheServerIsGone(t *testing.T) {
 func TestAPageOfADatabaseThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *web.Options) { o.Timeout = 300 * time.Millisecond })
-	tx, err := h.DB.Pool().Begin(t.Context())
+	tx, err := h.Admin().Begin(t.Context())
 	h.Must(err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.tasks_dlq IN ACCESS EXCLUSIVE MODE`)

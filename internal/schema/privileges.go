@@ -1,0 +1,275 @@
+package schema
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// serverPrivileges lists what a server does with each table. A table without a
+// line is granted to nobody, and a test fails. A privilege is removed here one
+// release after the last server that uses it, because servers of the previous version
+// run beside the migrated database. History has no UPDATE, and DELETE only where the
+// retention of tasks removes it with them; nothing is ever truncated.
+var serverPrivileges = map[string]string{
+	"audit_events":              "SELECT INSERT",
+	"deferred_work":             "SELECT INSERT UPDATE DELETE",
+	"dispatch_canary":           "SELECT UPDATE",
+	"dispatch_outbox":           "SELECT INSERT UPDATE DELETE",
+	"dlq_base_priorities":       "SELECT UPDATE",
+	"dlq_totals":                "SELECT INSERT UPDATE",
+	"emission_sinks":            "SELECT INSERT UPDATE",
+	"emissions":                 "SELECT INSERT UPDATE",
+	"lease_key":                 "SELECT UPDATE",
+	"operator_requests":         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"outbox":                    "SELECT INSERT UPDATE",
+	"redaction":                 "SELECT UPDATE",
+	"rejected_reports":          "SELECT INSERT DELETE",
+	"schema_migrations":         "SELECT",
+	"staleness_thresholds":      "SELECT UPDATE",
+	"task_settle_paths":         "SELECT",
+	"task_templates":            "SELECT INSERT UPDATE DELETE",
+	"task_transitions":          "SELECT INSERT DELETE",
+	"tasks":                     "SELECT INSERT UPDATE DELETE",
+	"tasks_dlq":                 "SELECT INSERT UPDATE",
+	"tasks_dlq_history":         "SELECT INSERT",
+	"workers":                   "SELECT INSERT UPDATE DELETE",
+	"workflow_step_transitions": "SELECT INSERT DELETE",
+	"workflow_steps":            "SELECT INSERT UPDATE DELETE",
+}
+
+// hiddenFromReader lists what the reader must not read, as tables or columns, beside
+// all columns of the types json, jsonb and bytea, which hold what users send. It is
+// keys, what may contain what users send, and the free text of people.
+var hiddenFromReader = []string{
+	"lease_key", "operator_requests", "redaction",
+	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "rejected_reports.message",
+	"task_templates.source", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
+	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
+}
+
+// A privilege is one that a role has, or should have. An empty grantee is PUBLIC.
+type privilege struct {
+	Kind      string `db:"kind"` // as GRANT wants it
+	Object    string `db:"object"`
+	Column    string `db:"col"`
+	Grantee   string `db:"grantee"`
+	Privilege string `db:"privilege"`
+}
+
+// A part is something in the schema that privileges are granted on.
+type part struct {
+	Kind   string `db:"kind"`
+	Object string `db:"object"` // as GRANT wants it
+	Name   string `db:"name"`   // without schema and arguments
+	Column string `db:"col"`    // of a table
+	View   bool   `db:"is_view"`
+	Open   bool   `db:"is_open"` // a column whose type is not that of a payload; a function that writes nothing
+}
+
+const findParts = `
+	SELECT 'SCHEMA' AS kind, 'tasker' AS object, 'tasker' AS name, '' AS col, false AS is_view, true AS is_open
+	UNION ALL
+	SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), c.relname::text, a.attname::text, c.relkind IN ('v', 'm'),
+		a.atttypid NOT IN ('json'::regtype, 'jsonb'::regtype, 'bytea'::regtype)
+	FROM pg_class c
+	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+	WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
+	UNION ALL
+	SELECT 'ROUTINE', format('tasker.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)), p.proname::text, '', false, p.provolatile <> 'v'
+	FROM pg_proc p
+	WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype`
+
+// findPrivileges lists what the owner has granted to the two roles, and what anybody
+// may do with our functions.
+const findPrivileges = `
+	WITH granted AS (
+		SELECT 'SCHEMA' AS kind, 'tasker' AS object, '' AS col, n.nspowner AS owner, e.*
+		FROM pg_namespace n, aclexplode(n.nspacl) e
+		WHERE n.nspname = 'tasker'
+		UNION ALL
+		SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), '', c.relowner, e.*
+		FROM pg_class c, aclexplode(c.relacl) e
+		WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
+		UNION ALL
+		SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), a.attname, c.relowner, e.*
+		FROM pg_class c
+		JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped, aclexplode(a.attacl) e
+		WHERE c.relnamespace = 'tasker'::regnamespace
+		UNION ALL
+		SELECT 'ROUTINE', format('tasker.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)), '', p.proowner, e.*
+		FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) e
+		WHERE p.pronamespace = 'tasker'::regnamespace
+	)
+	SELECT g.kind, g.object, g.col, coalesce(r.rolname::text, '') AS grantee, g.privilege_type AS privilege
+	FROM granted g
+	LEFT JOIN pg_roles r ON r.oid = g.grantee
+	WHERE g.grantor = g.owner AND (r.rolname IN ($1, $2) OR (g.grantee = 0 AND g.kind = 'ROUTINE'))`
+
+// wanted returns the privileges that the roles should have on what is there.
+func (r roles) wanted(parts []part) map[privilege]bool {
+	want := map[privilege]bool{}
+	add := func(p part, column, grantee string, list ...string) {
+		for _, one := range list {
+			want[privilege{p.Kind, p.Object, column, grantee, one}] = true
+		}
+	}
+	for _, p := range parts {
+		switch {
+		case p.Kind == "SCHEMA":
+			add(p, "", r.Server, "USAGE")
+			add(p, "", r.Reader, "USAGE")
+		case p.Kind == "ROUTINE":
+			add(p, "", r.Server, "EXECUTE")
+			if p.Open {
+				add(p, "", r.Reader, "EXECUTE")
+			}
+		case p.View:
+			add(p, "", r.Server, "SELECT")
+			add(p, "", r.Reader, "SELECT")
+		default:
+			list, known := serverPrivileges[p.Name]
+			add(p, "", r.Server, strings.Fields(list)...)
+			if known && p.Open && !slices.Contains(hiddenFromReader, p.Name) && !slices.Contains(hiddenFromReader, p.Name+"."+p.Column) {
+				add(p, p.Column, r.Reader, "SELECT")
+			}
+		}
+	}
+	return want
+}
+
+// missing returns the statements that give the roles exactly their privileges, none
+// when they have them. Only what differs is changed: others may be at work on the
+// same rows of the catalog.
+func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
+	parts, err := collect[part](ctx, q, findParts)
+	if err != nil {
+		return nil, fmt.Errorf("read what privileges are granted on: %w", err)
+	}
+	list, err := collect[privilege](ctx, q, findPrivileges, r.Server, r.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("read the privileges of the roles: %w", err)
+	}
+	has := map[privilege]bool{}
+	for _, p := range list {
+		has[p] = true
+	}
+	want := r.wanted(parts)
+	return append(statements("REVOKE %s ON %s %s FROM %s", has, want), statements("GRANT %s ON %s %s TO %s", want, has)...), nil
+}
+
+// statements returns one for each object and role that has privileges in from which
+// are not in without.
+func statements(format string, from, without map[privilege]bool) []string {
+	grouped := map[privilege][]string{} // by object and role
+	for p := range from {
+		if without[p] {
+			continue
+		}
+		key := privilege{Kind: p.Kind, Object: p.Object, Grantee: p.Grantee}
+		text := p.Privilege
+		if p.Column != "" {
+			text += " (" + pgx.Identifier{p.Column}.Sanitize() + ")"
+		}
+		grouped[key] = append(grouped[key], text)
+	}
+	var list []string
+	for _, key := range slices.SortedFunc(maps.Keys(grouped), func(a, b privilege) int {
+		return cmp.Or(cmp.Compare(a.Grantee, b.Grantee), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
+	}) {
+		grantee := "PUBLIC"
+		if key.Grantee != "" {
+			grantee = pgx.Identifier{key.Grantee}.Sanitize()
+		}
+		slices.Sort(grouped[key])
+		list = append(list, fmt.Sprintf(format, strings.Join(grouped[key], ", "), key.Kind, key.Object, grantee))
+	}
+	return list
+}
+
+// grant gives the roles of the database exactly their privileges, if it has roles.
+func grant(ctx context.Context, tx pgx.Tx) error {
+	r, found, err := findRoles(ctx, tx.Conn())
+	if err != nil || !found {
+		return err
+	}
+	for range 2 { // what is revoked from a table is revoked from its columns as well
+		list, err := r.missing(ctx, tx)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		if _, err := tx.Exec(ctx, strings.Join(list, ";\n"), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("grant privileges to %s and %s: %w", r.Server, r.Reader, err)
+		}
+	}
+	return nil
+}
+
+// A querier is a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+// checkPrivileges returns an error if the user of the connection may not do
+// everything that a server does.
+func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
+	var tables, privileges []string
+	for _, table := range slices.Sorted(maps.Keys(serverPrivileges)) {
+		for p := range strings.FieldsSeq(serverPrivileges[table]) {
+			tables, privileges = append(tables, table), append(privileges, p)
+		}
+	}
+	var lacks []string
+	err := conn.QueryRow(ctx, `
+		SELECT array(
+			SELECT format('%s on %s', p, t)
+			FROM unnest($1::text[], $2::text[]) AS w (t, p)
+			WHERE NOT has_table_privilege('tasker.' || t, p)
+			UNION ALL
+			SELECT format('EXECUTE on %s', p.proname)
+			FROM pg_proc p
+			WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype AND NOT has_function_privilege(p.oid, 'EXECUTE')
+		)`, tables, privileges).Scan(&lacks)
+	if err != nil {
+		return fmt.Errorf("check the privileges of the user: %w", err)
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	const shown = 5
+	text := strings.Join(lacks[:min(shown, len(lacks))], ", ")
+	if more := len(lacks) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return lacking(ctx, conn, text)
+}
+
+// lacking says what the user of the connection lacks, and what gives it.
+func lacking(ctx context.Context, conn *pgx.Conn, what string) error {
+	r, found, err := findRoles(ctx, conn)
+	if err != nil {
+		return err
+	}
+	var user string
+	if err := conn.QueryRow(ctx, `SELECT current_user`).Scan(&user); err != nil {
+		return fmt.Errorf("ask for the user: %w", err)
+	}
+	advice := "connect as the owner of the schema, or let a database administrator create roles (tasker migrate roles)"
+	if found {
+		advice = fmt.Sprintf("run tasker migrate up, and have a database administrator run: GRANT %s TO %s", r.Server, user)
+	}
+	return fmt.Errorf("%w: %s lacks %s in the schema tasker; %s", ErrPrivileges, user, what, advice)
+}

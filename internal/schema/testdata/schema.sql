@@ -1,0 +1,840 @@
+-- Written by a test from the migrated database: see docs/database-roles.md.
+
+CREATE TYPE tasker.dlq_reason AS ENUM ('staleness_timeout', 'max_retries_exceeded', 'dependency_cycle_detected', 'worker_unavailable', 'manual_dlq');
+
+CREATE TYPE tasker.dlq_resolution_status AS ENUM ('pending', 'manually_resolved', 'permanently_failed', 'cancelled');
+
+CREATE TABLE tasker.audit_events (
+    audit_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject text NOT NULL,
+    data jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT audit_events_pkey PRIMARY KEY (audit_id)
+);
+CREATE INDEX audit_events_by_action ON tasker.audit_events USING btree (action, audit_id DESC);
+CREATE TRIGGER audit_is_never_emptied BEFORE TRUNCATE ON tasker.audit_events FOR EACH STATEMENT EXECUTE FUNCTION tasker.audit_only_grows();
+CREATE TRIGGER audit_never_changes BEFORE DELETE OR UPDATE ON tasker.audit_events FOR EACH ROW EXECUTE FUNCTION tasker.audit_only_grows();
+COMMENT ON TABLE tasker.audit_events IS 'What happened to Tasker itself and who did it: events that could not be sent, and what operators did about it. It only grows.';
+
+CREATE TABLE tasker.deferred_work (
+    kind text NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    failures integer DEFAULT 1 NOT NULL,
+    last_error text NOT NULL,
+    first_failed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    last_failed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    retry_at timestamp with time zone NOT NULL,
+    CONSTRAINT deferred_work_error_is_short CHECK ((length(last_error) <= 1000)),
+    CONSTRAINT deferred_work_failures_are_counted CHECK ((failures > 0)),
+    CONSTRAINT deferred_work_kind_is_short CHECK (((length(kind) >= 1) AND (length(kind) <= 50))),
+    CONSTRAINT deferred_work_pkey PRIMARY KEY (kind, task_uuid, step_uuid)
+);
+CREATE INDEX deferred_work_by_retry ON tasker.deferred_work USING btree (retry_at);
+COMMENT ON TABLE tasker.deferred_work IS 'Work of the server that failed and is tried again later: one row for each task or step and each kind of work. A success deletes the row.';
+COMMENT ON COLUMN tasker.deferred_work.kind IS 'The loop that failed: sweep, or the name of a timer.';
+COMMENT ON COLUMN tasker.deferred_work.step_uuid IS 'All zeros when the work concerns the whole task.';
+COMMENT ON COLUMN tasker.deferred_work.failures IS 'Failures in a row.';
+COMMENT ON COLUMN tasker.deferred_work.retry_at IS 'The work is skipped until then. The delay doubles with each failure, from a second to an hour.';
+
+CREATE TABLE tasker.dispatch_canary (
+    only_row boolean DEFAULT true NOT NULL,
+    sent_at timestamp with time zone,
+    returned_at timestamp with time zone,
+    CONSTRAINT dispatch_canary_is_one_row CHECK (only_row),
+    CONSTRAINT dispatch_canary_pkey PRIMARY KEY (only_row)
+);
+COMMENT ON TABLE tasker.dispatch_canary IS 'A message that no worker takes, sent now and then, to see that the message broker dead-letters: when it was sent last, and when one came back.';
+
+CREATE TABLE tasker.dispatch_outbox (
+    "position" bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT dispatch_outbox_pkey PRIMARY KEY ("position")
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
+CREATE INDEX dispatch_outbox_by_step ON tasker.dispatch_outbox USING btree (step_uuid);
+COMMENT ON TABLE tasker.dispatch_outbox IS 'Steps to be announced through the message broker, written in the transaction that enqueues them and removed once the broker has confirmed.';
+COMMENT ON COLUMN tasker.dispatch_outbox.due_at IS 'Not to be announced before this instant: after a try that failed, and for a step that came to a worker without its handler.';
+
+CREATE TABLE tasker.dlq_totals (
+    dlq_reason tasker.dlq_reason NOT NULL,
+    resolution_status tasker.dlq_resolution_status NOT NULL,
+    entries bigint NOT NULL,
+    open_seconds numeric NOT NULL,
+    oldest_entry timestamp with time zone NOT NULL,
+    newest_entry timestamp with time zone NOT NULL,
+    CONSTRAINT dlq_totals_are_of_ended_entries CHECK ((resolution_status <> 'pending'::tasker.dlq_resolution_status)),
+    CONSTRAINT dlq_totals_pkey PRIMARY KEY (dlq_reason, resolution_status)
+);
+COMMENT ON TABLE tasker.dlq_totals IS 'Investigations that have ended, added up by reason and by how they ended.';
+COMMENT ON COLUMN tasker.dlq_totals.open_seconds IS 'How long they were open, all together.';
+
+CREATE TABLE tasker.emission_sinks (
+    sink text NOT NULL,
+    taken_before xid8 DEFAULT pg_snapshot_xmin(pg_current_snapshot()) NOT NULL,
+    holder uuid,
+    held_until timestamp with time zone,
+    failing_since timestamp with time zone,
+    last_error text,
+    last_success_at timestamp with time zone,
+    next_try_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    opened_in pg_snapshot DEFAULT pg_current_snapshot(),
+    CONSTRAINT emission_sink_failing_says_why CHECK (((failing_since IS NULL) = (last_error IS NULL))),
+    CONSTRAINT emission_sinks_pkey PRIMARY KEY (sink)
+);
+COMMENT ON TABLE tasker.emission_sinks IS 'Where events of investigations are sent. A new one is told of what happens from then on.';
+COMMENT ON COLUMN tasker.emission_sinks.taken_before IS 'Events of transactions before this one have their rows in emissions.';
+COMMENT ON COLUMN tasker.emission_sinks.holder IS 'The server that sends to it now, until held_until: one at a time, so that events keep their order.';
+COMMENT ON COLUMN tasker.emission_sinks.next_try_at IS 'Not to be tried before this instant, after it failed.';
+COMMENT ON COLUMN tasker.emission_sinks.opened_in IS 'What was visible in this snapshot is on the list of the sink, or is from before it was opened. It begins as that of the opening and follows each complete look for new events. Null: opened by an earlier version, which told of all since taken_before.';
+
+CREATE TABLE tasker.emissions (
+    sink text NOT NULL,
+    "position" bigint NOT NULL,
+    event_uuid uuid NOT NULL,
+    task_uuid uuid NOT NULL,
+    state text DEFAULT 'pending'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    refusals integer DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    last_attempt_at timestamp with time zone,
+    last_error text,
+    published_at timestamp with time zone,
+    CONSTRAINT emission_published_has_its_time CHECK (((state <> 'published'::text) OR (published_at IS NOT NULL))),
+    CONSTRAINT emission_state_is_known CHECK ((state = ANY (ARRAY['pending'::text, 'published'::text, 'set_aside'::text]))),
+    CONSTRAINT emissions_pkey PRIMARY KEY (sink, "position"),
+    CONSTRAINT emissions_position_fkey FOREIGN KEY ("position") REFERENCES tasker.outbox("position"),
+    CONSTRAINT emissions_sink_fkey FOREIGN KEY (sink) REFERENCES tasker.emission_sinks(sink)
+) WITH (fillfactor=85);
+CREATE INDEX emissions_by_event ON tasker.emissions USING btree (event_uuid);
+CREATE INDEX emissions_due ON tasker.emissions USING btree (sink, next_attempt_at, "position") WHERE ((state = 'pending'::text) AND (next_attempt_at > '-infinity'::timestamp with time zone));
+CREATE INDEX emissions_pending ON tasker.emissions USING btree (sink, "position") WHERE ((state = 'pending'::text) AND ("position" > 0));
+CREATE INDEX emissions_pending_by_task ON tasker.emissions USING btree (sink, task_uuid, "position") WHERE (state = 'pending'::text);
+CREATE INDEX emissions_set_aside ON tasker.emissions USING btree (sink, "position") WHERE (state = 'set_aside'::text);
+COMMENT ON TABLE tasker.emissions IS 'What became of sending an event to a sink: one row each.';
+COMMENT ON COLUMN tasker.emissions.attempts IS 'How often it was sent, all tries counted.';
+COMMENT ON COLUMN tasker.emissions.refusals IS 'How often the sink refused the event itself; after some it is set aside.';
+
+CREATE TABLE tasker.lease_key (
+    only_row boolean DEFAULT true NOT NULL,
+    secret bytea NOT NULL,
+    used_from timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT lease_key_is_long_enough CHECK ((octet_length(secret) >= 32)),
+    CONSTRAINT lease_key_is_one_row CHECK (only_row),
+    CONSTRAINT lease_key_pkey PRIMARY KEY (only_row)
+);
+COMMENT ON TABLE tasker.lease_key IS 'The key that signs lease tokens. Whoever reads it can report results in the name of any worker.';
+COMMENT ON COLUMN tasker.lease_key.used_from IS 'Leases claimed from then on have signed tokens. Set by the first server that knows signed tokens to a day later, because older servers and workers run meanwhile; null until then.';
+
+CREATE TABLE tasker.operator_requests (
+    request_key text NOT NULL,
+    action text NOT NULL,
+    digest bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT operator_request_key_is_short CHECK (((length(request_key) >= 1) AND (length(request_key) <= 255))),
+    CONSTRAINT operator_requests_pkey PRIMARY KEY (request_key)
+);
+CREATE INDEX operator_requests_by_age ON tasker.operator_requests USING btree (created_at);
+COMMENT ON TABLE tasker.operator_requests IS 'Requests of operators that bore a key and took effect, written in the transaction of their effect, so that the same request again is recognised. Kept for a week.';
+COMMENT ON COLUMN tasker.operator_requests.digest IS 'Of all that the request says; tells apart two requests under one key.';
+
+CREATE TABLE tasker.outbox (
+    "position" bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    event_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    topic text NOT NULL,
+    task_uuid uuid NOT NULL,
+    dlq_entry_uuid uuid NOT NULL,
+    data jsonb NOT NULL,
+    written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT outbox_topic_is_known CHECK ((topic = ANY (ARRAY['dlq.entry.created'::text, 'dlq.entry.updated'::text, 'dlq.entry.recovered'::text, 'dlq.entry.resolved'::text]))),
+    CONSTRAINT outbox_pkey PRIMARY KEY ("position"),
+    CONSTRAINT outbox_event_uuid_key UNIQUE (event_uuid),
+    CONSTRAINT outbox_dlq_entry_uuid_fkey FOREIGN KEY (dlq_entry_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid)
+);
+CREATE INDEX outbox_by_entry ON tasker.outbox USING btree (dlq_entry_uuid, "position");
+CREATE INDEX outbox_by_transaction ON tasker.outbox USING btree (written_in, "position");
+COMMENT ON TABLE tasker.outbox IS 'What became of investigations, in order, for those who want to be told: written in the transaction that it tells of.';
+COMMENT ON COLUMN tasker.outbox.event_uuid IS 'The event''s id wherever it is told; who gets it twice knows it by this.';
+COMMENT ON COLUMN tasker.outbox.written_in IS 'The transaction that wrote it. Positions become visible out of order; those of transactions before pg_snapshot_xmin(pg_current_snapshot()) are complete.';
+
+CREATE TABLE tasker.redaction (
+    only_row boolean DEFAULT true NOT NULL,
+    key_pattern text NOT NULL,
+    key_words text[] NOT NULL,
+    paths jsonb DEFAULT '[]'::jsonb NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    text_patterns text[],
+    CONSTRAINT redaction_is_one_row CHECK (only_row),
+    CONSTRAINT redaction_pkey PRIMARY KEY (only_row)
+);
+COMMENT ON TABLE tasker.redaction IS 'What the evidence of investigations must not show, from the server''s configuration.';
+COMMENT ON COLUMN tasker.redaction.key_pattern IS 'Regular expression of the keys whose values are hidden, for the words of a key (function key_words).';
+COMMENT ON COLUMN tasker.redaction.key_words IS 'One regular expression for the text of a document: one that does not match holds nothing that is hidden (function document_pattern).';
+COMMENT ON COLUMN tasker.redaction.paths IS 'Places in the snapshot that are hidden: arrays of keys; * stands for each key or element.';
+COMMENT ON COLUMN tasker.redaction.text_patterns IS 'Regular expressions of what is hidden inside of texts: three groups, what stays before, what is hidden, what stays after.';
+
+CREATE TABLE tasker.rejected_reports (
+    rejected_report_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    worker_uuid uuid NOT NULL,
+    fence bigint NOT NULL,
+    success boolean NOT NULL,
+    step_state text,
+    step_fence bigint,
+    message text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT rejected_reports_pkey PRIMARY KEY (rejected_report_id)
+);
+CREATE INDEX rejected_reports_by_step ON tasker.rejected_reports USING btree (task_uuid, step_uuid);
+COMMENT ON TABLE tasker.rejected_reports IS 'Reports that came from an attempt which no longer held the lease. They changed nothing.';
+
+CREATE TABLE tasker.schema_migrations (
+    version integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT schema_migrations_pkey PRIMARY KEY (version)
+);
+COMMENT ON TABLE tasker.schema_migrations IS 'Migrations that were applied, and as version 0 the checksum of all of the schema.';
+
+CREATE TABLE tasker.staleness_thresholds (
+    only_row boolean DEFAULT true NOT NULL,
+    waiting_for_dependencies_minutes integer DEFAULT 60 NOT NULL,
+    waiting_for_retry_minutes integer DEFAULT 30 NOT NULL,
+    steps_in_process_minutes integer DEFAULT 30 NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    error_recovery_minutes integer DEFAULT 60 NOT NULL,
+    applied_at timestamp with time zone,
+    CONSTRAINT staleness_recovery_is_positive CHECK ((error_recovery_minutes > 0)),
+    CONSTRAINT staleness_thresholds_are_positive CHECK (((waiting_for_dependencies_minutes > 0) AND (waiting_for_retry_minutes > 0) AND (steps_in_process_minutes > 0))),
+    CONSTRAINT staleness_thresholds_is_one_row CHECK (only_row),
+    CONSTRAINT staleness_thresholds_pkey PRIMARY KEY (only_row)
+);
+COMMENT ON TABLE tasker.staleness_thresholds IS 'The server''s staleness thresholds, from its configuration. A template''s own thresholds win.';
+COMMENT ON COLUMN tasker.staleness_thresholds.error_recovery_minutes IS 'How long a task may stand in error without an investigation.';
+COMMENT ON COLUMN tasker.staleness_thresholds.applied_at IS 'The updated_at whose thresholds every watched task has. Another one: a server is about to apply them.';
+
+CREATE TABLE tasker.task_settle_paths (
+    rest_from text NOT NULL,
+    rest_to text NOT NULL,
+    ordinal integer NOT NULL,
+    event text NOT NULL,
+    from_state text NOT NULL,
+    to_state text NOT NULL,
+    CONSTRAINT task_settle_paths_pkey PRIMARY KEY (rest_from, rest_to, ordinal)
+);
+COMMENT ON TABLE tasker.task_settle_paths IS 'The history rows that lead from one resting state of a task to another: a copy of the lifecycle table, kept equal by a test.';
+
+CREATE TABLE tasker.task_templates (
+    template_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    version text NOT NULL,
+    description text DEFAULT ''::text NOT NULL,
+    configuration jsonb NOT NULL,
+    source text NOT NULL,
+    checksum text NOT NULL,
+    max_waiting_for_dependencies_minutes integer,
+    max_waiting_for_retry_minutes integer,
+    max_steps_in_process_minutes integer,
+    max_duration_minutes integer,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT task_templates_pkey PRIMARY KEY (template_uuid),
+    CONSTRAINT task_template_version_is_unique UNIQUE (namespace, name, version)
+);
+COMMENT ON TABLE tasker.task_templates IS 'Templates, one row a version. A version that a task uses never changes.';
+COMMENT ON COLUMN tasker.task_templates.configuration IS 'The template as it is understood.';
+COMMENT ON COLUMN tasker.task_templates.source IS 'The document as it was registered.';
+
+CREATE TABLE tasker.task_transitions (
+    task_uuid uuid NOT NULL,
+    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    from_state text NOT NULL,
+    to_state text NOT NULL,
+    event text NOT NULL,
+    actor text,
+    reason text,
+    detail jsonb,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT task_transitions_pkey PRIMARY KEY (task_uuid, transition_id)
+);
+COMMENT ON TABLE tasker.task_transitions IS 'History of the tasks: append-only, contiguous and legal for each task, starting from pending.';
+
+CREATE TABLE tasker.tasks (
+    task_uuid uuid NOT NULL,
+    template_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    version text NOT NULL,
+    state text NOT NULL,
+    state_since timestamp with time zone NOT NULL,
+    warn_at timestamp with time zone,
+    stale_at timestamp with time zone,
+    ends_at timestamp with time zone,
+    priority integer DEFAULT 0 NOT NULL,
+    context jsonb NOT NULL,
+    initiator text DEFAULT ''::text NOT NULL,
+    source_system text DEFAULT ''::text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    tags text[] DEFAULT '{}'::text[] NOT NULL,
+    correlation_id text NOT NULL,
+    parent_correlation_id text DEFAULT ''::text NOT NULL,
+    idempotency_key text,
+    request_digest bytea,
+    recreated_from uuid,
+    start_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    completed_at timestamp with time zone,
+    attend_by timestamp with time zone,
+    context_bytes integer,
+    CONSTRAINT task_context_is_an_object CHECK ((jsonb_typeof(context) = 'object'::text)),
+    CONSTRAINT task_rests_only_where_it_may CHECK ((state = ANY (ARRAY['pending'::text, 'steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text, 'complete'::text, 'error'::text, 'cancelled'::text]))),
+    CONSTRAINT task_watched_has_deadlines CHECK (((state = ANY (ARRAY['steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text])) = ((stale_at IS NOT NULL) AND (warn_at IS NOT NULL)))),
+    CONSTRAINT tasks_pkey PRIMARY KEY (task_uuid),
+    CONSTRAINT tasks_template_uuid_fkey FOREIGN KEY (template_uuid) REFERENCES tasker.task_templates(template_uuid)
+) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE UNIQUE INDEX task_idempotency_key_is_unique ON tasker.tasks USING btree (namespace, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+CREATE INDEX tasks_by_duration ON tasker.tasks USING btree (ends_at) WHERE ((ends_at IS NOT NULL) AND (stale_at IS NOT NULL));
+CREATE INDEX tasks_by_state ON tasker.tasks USING btree (state, task_uuid DESC);
+CREATE INDEX tasks_by_threshold ON tasker.tasks USING btree (((EXTRACT(epoch FROM (stale_at - state_since)))::double precision), state_since, task_uuid) WHERE (stale_at IS NOT NULL);
+CREATE INDEX tasks_of_template ON tasker.tasks USING btree (template_uuid, task_uuid DESC);
+CREATE INDEX tasks_to_start ON tasker.tasks USING btree (start_at) WHERE (state = 'pending'::text);
+CREATE INDEX tasks_unattended ON tasker.tasks USING btree (attend_by) WHERE (attend_by IS NOT NULL);
+CREATE TRIGGER task_in_error_is_watched BEFORE UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((old.state <> new.state) AND (('error'::text = old.state) OR ('error'::text = new.state)))) EXECUTE FUNCTION tasker.watch_task_in_error();
+CREATE TRIGGER task_made_in_error_is_watched BEFORE INSERT ON tasker.tasks FOR EACH ROW WHEN ((new.state = 'error'::text)) EXECUTE FUNCTION tasker.watch_task_in_error();
+COMMENT ON TABLE tasker.tasks IS 'One row a task: a run of a template.';
+COMMENT ON COLUMN tasker.tasks.state_since IS 'When the task entered its state, or last made progress in it (to about a second).';
+COMMENT ON COLUMN tasker.tasks.warn_at IS 'Instant from which the staleness monitor warns: 80 % of the threshold.';
+COMMENT ON COLUMN tasker.tasks.stale_at IS 'Instant from which the task counts as stale: state_since and the threshold of its state. Null in states that nobody watches.';
+COMMENT ON COLUMN tasker.tasks.ends_at IS 'Instant at which max_duration_minutes of the template is over. Null when it has none.';
+COMMENT ON COLUMN tasker.tasks.attend_by IS 'Instant from which a task in error needs an investigation if it has none. Null when it has one, or is not in error.';
+COMMENT ON COLUMN tasker.tasks.context_bytes IS 'Size of the context as it is read back. Null: not measured.';
+
+CREATE TABLE tasker.tasks_dlq (
+    dlq_entry_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid,
+    original_state character varying(50) NOT NULL,
+    dlq_reason tasker.dlq_reason NOT NULL,
+    detail_code text NOT NULL,
+    detected_by text NOT NULL,
+    dlq_timestamp timestamp with time zone DEFAULT now() NOT NULL,
+    priority_at timestamp with time zone NOT NULL,
+    task_snapshot jsonb NOT NULL,
+    resolution_status tasker.dlq_resolution_status DEFAULT 'pending'::tasker.dlq_resolution_status NOT NULL,
+    resolution_notes text,
+    resolved_at timestamp with time zone,
+    resolved_by character varying(255),
+    metadata jsonb,
+    recovered_at timestamp with time zone,
+    predecessor_uuid uuid,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    namespace text NOT NULL,
+    task_name text NOT NULL,
+    step_name text,
+    error_pattern text,
+    case_key uuid NOT NULL,
+    time_in_state_minutes numeric,
+    CONSTRAINT entry_ended_has_time_and_person CHECK ((((resolution_status = 'pending'::tasker.dlq_resolution_status) = (resolved_at IS NULL)) AND ((resolution_status = 'pending'::tasker.dlq_resolution_status) OR ((resolved_by IS NOT NULL) AND (btrim(resolution_notes) <> ''::text))))),
+    CONSTRAINT tasks_dlq_pkey PRIMARY KEY (dlq_entry_uuid),
+    CONSTRAINT tasks_dlq_predecessor_uuid_fkey FOREIGN KEY (predecessor_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid),
+    CONSTRAINT tasks_dlq_task_uuid_fkey FOREIGN KEY (task_uuid) REFERENCES tasker.tasks(task_uuid)
+);
+CREATE UNIQUE INDEX idx_dlq_unique_pending_task ON tasker.tasks_dlq USING btree (task_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_by_end ON tasker.tasks_dlq USING btree (resolved_at) WHERE (resolution_status <> 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_by_status ON tasker.tasks_dlq USING btree (resolution_status, dlq_timestamp DESC, dlq_entry_uuid DESC);
+CREATE INDEX tasks_dlq_by_task ON tasker.tasks_dlq USING btree (task_uuid, dlq_timestamp DESC);
+CREATE INDEX tasks_dlq_by_time ON tasker.tasks_dlq USING btree (dlq_timestamp DESC, dlq_entry_uuid DESC);
+CREATE INDEX tasks_dlq_ended_by_case ON tasker.tasks_dlq USING btree (case_key, resolved_at DESC) WHERE (resolution_status <> 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_pending_by_case ON tasker.tasks_dlq USING btree (dlq_reason, case_key, dlq_timestamp) INCLUDE (recovered_at) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_queue ON tasker.tasks_dlq USING btree (((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
+CREATE TRIGGER entries_are_never_removed BEFORE TRUNCATE ON tasker.tasks_dlq FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER entry_case_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN ((((((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
+CREATE TRIGGER entry_ended_is_added_up AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status <> 'pending'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.add_to_dlq_totals();
+CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status <> old.resolution_status) OR (new.resolved_at IS DISTINCT FROM old.resolved_at)))) EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER entry_ended_task_is_watched AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status = 'manually_resolved'::tasker.dlq_resolution_status) OR ((new.resolution_status = 'cancelled'::tasker.dlq_resolution_status) AND (new.dlq_reason = 'manual_dlq'::tasker.dlq_reason))))) EXECUTE FUNCTION tasker.watch_task_again();
+CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR (old.step_uuid IS DISTINCT FROM new.step_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.priority_at IS DISTINCT FROM new.priority_at) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
+CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER entry_made_ended_is_added_up AFTER INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN ((new.resolution_status <> 'pending'::tasker.dlq_resolution_status)) EXECUTE FUNCTION tasker.add_to_dlq_totals();
+CREATE TRIGGER entry_time_is_noted BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.note_time_in_state();
+COMMENT ON TABLE tasker.tasks_dlq IS 'Investigations: why a task is stuck, as evidence that never changes, and who looked into it.';
+COMMENT ON COLUMN tasker.tasks_dlq.priority_at IS 'dlq_timestamp less the base priority of the reason in minutes: the order of the triage queue, which never changes because age grows equally for all.';
+COMMENT ON COLUMN tasker.tasks_dlq.recovered_at IS 'When the task went on by itself although the entry is open.';
+COMMENT ON COLUMN tasker.tasks_dlq.error_pattern IS 'The message of the step''s error when the entry was opened, without ids and numbers; null when no step failed.';
+COMMENT ON COLUMN tasker.tasks_dlq.case_key IS 'The same for investigations of the same failure: namespace, template, reason, step and error.';
+COMMENT ON COLUMN tasker.tasks_dlq.time_in_state_minutes IS 'What the snapshot says of it. Null: nothing, it is hidden, or the entry is of an earlier version.';
+
+CREATE TABLE tasker.tasks_dlq_history (
+    history_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    dlq_entry_uuid uuid NOT NULL,
+    event text NOT NULL,
+    actor text NOT NULL,
+    from_status tasker.dlq_resolution_status,
+    to_status tasker.dlq_resolution_status NOT NULL,
+    notes text,
+    metadata jsonb,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT tasks_dlq_history_pkey PRIMARY KEY (history_id),
+    CONSTRAINT tasks_dlq_history_dlq_entry_uuid_fkey FOREIGN KEY (dlq_entry_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid)
+);
+CREATE INDEX tasks_dlq_history_by_entry ON tasker.tasks_dlq_history USING btree (dlq_entry_uuid, history_id);
+CREATE TRIGGER history_is_never_removed BEFORE TRUNCATE ON tasker.tasks_dlq_history FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER history_is_told AFTER INSERT ON tasker.tasks_dlq_history REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION tasker.tell_of_investigation();
+CREATE TRIGGER history_never_changes BEFORE DELETE OR UPDATE ON tasker.tasks_dlq_history FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
+COMMENT ON TABLE tasker.tasks_dlq_history IS 'Every change of an investigation: who, when, from, to. Append-only.';
+
+CREATE TABLE tasker.workers (
+    worker_uuid uuid NOT NULL,
+    name text NOT NULL,
+    namespaces text[] NOT NULL,
+    handlers text[] NOT NULL,
+    version text DEFAULT ''::text NOT NULL,
+    max_concurrency integer NOT NULL,
+    heartbeat_interval interval NOT NULL,
+    lease interval NOT NULL,
+    registered_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
+    left_at timestamp with time zone,
+    draining_since timestamp with time zone,
+    CONSTRAINT workers_pkey PRIMARY KEY (worker_uuid)
+);
+CREATE INDEX workers_by_heartbeat ON tasker.workers USING btree (last_heartbeat_at DESC);
+COMMENT ON TABLE tasker.workers IS 'The workers that registered, with what they were promised and the last sign of life of each.';
+COMMENT ON COLUMN tasker.workers.draining_since IS 'From when on the worker gets no new work: it finishes what it holds and leaves.';
+
+CREATE TABLE tasker.workflow_step_transitions (
+    task_uuid uuid NOT NULL,
+    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    step_uuid uuid NOT NULL,
+    from_state text NOT NULL,
+    to_state text NOT NULL,
+    event text NOT NULL,
+    attempt integer NOT NULL,
+    worker_uuid uuid,
+    actor text,
+    reason text,
+    detail jsonb,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT workflow_step_transitions_pkey PRIMARY KEY (task_uuid, transition_id)
+);
+COMMENT ON TABLE tasker.workflow_step_transitions IS 'History of the steps: append-only, contiguous and legal for each step, starting from pending. A failure''s error is in detail.';
+
+CREATE TABLE tasker.workflow_steps (
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    name text NOT NULL,
+    step_type text NOT NULL,
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    priority integer NOT NULL,
+    state text NOT NULL,
+    state_since timestamp with time zone NOT NULL,
+    parent_uuids uuid[] NOT NULL,
+    child_uuids uuid[] NOT NULL,
+    parents_open integer NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    max_attempts integer NOT NULL,
+    retryable boolean NOT NULL,
+    backoff text NOT NULL,
+    backoff_base_ms integer NOT NULL,
+    max_backoff_ms integer NOT NULL,
+    backoff_jitter boolean NOT NULL,
+    timeout_ms bigint,
+    fence bigint DEFAULT 0 NOT NULL,
+    reported_fence bigint,
+    report_digest bytea,
+    kept_report jsonb,
+    worker_uuid uuid,
+    lease_expires_at timestamp with time zone,
+    timeout_at timestamp with time zone,
+    next_retry_at timestamp with time zone,
+    last_attempted_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    completed_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    results jsonb,
+    error jsonb,
+    queue_ttl_ms bigint,
+    expires_at timestamp with time zone,
+    queue_expiries integer DEFAULT 0 NOT NULL,
+    awaits_worker_since timestamp with time zone,
+    results_bytes integer,
+    inputs_bytes bigint,
+    CONSTRAINT step_has_what_its_state_needs CHECK (
+CASE state
+    WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
+    WHEN 'in_progress'::text THEN ((lease_expires_at IS NOT NULL) AND (num_nonnulls(expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
+    WHEN 'enqueued'::text THEN ((expires_at IS NOT NULL) AND (num_nonnulls(lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
+    WHEN 'error'::text THEN ((num_nonnulls(expires_at, lease_expires_at, kept_report) = 0) AND (num_nonnulls(next_retry_at, awaits_worker_since) <= 1))
+    WHEN 'enqueued_for_orchestration'::text THEN ((kept_report IS NOT NULL) AND (num_nonnulls(expires_at, lease_expires_at, next_retry_at, awaits_worker_since) = 0))
+    WHEN 'pending'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
+    WHEN 'cancelled'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
+    WHEN 'resolved_manually'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
+    ELSE false
+END),
+    CONSTRAINT step_parents_open_is_a_count CHECK (((parents_open >= 0) AND (parents_open <= cardinality(parent_uuids)))),
+    CONSTRAINT step_settings_are_known CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
+    CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
+) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
+CREATE INDEX steps_by_expiry ON tasker.workflow_steps USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+CREATE INDEX steps_by_lease ON tasker.workflow_steps USING btree (lease_expires_at) WHERE (lease_expires_at IS NOT NULL);
+CREATE INDEX steps_kept ON tasker.workflow_steps USING btree (state_since) WHERE (state = 'enqueued_for_orchestration'::text);
+CREATE INDEX steps_to_claim ON tasker.workflow_steps USING btree (namespace, handler, priority DESC, state_since) WHERE (state = 'enqueued'::text);
+CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
+COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
+COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete or resolved by hand.';
+COMMENT ON COLUMN tasker.workflow_steps.fence IS 'Goes up with every claim and whenever a lease is taken away; a report must name the current one.';
+COMMENT ON COLUMN tasker.workflow_steps.reported_fence IS 'The fence of the last report that counted, so that the same report sent again is recognised.';
+COMMENT ON COLUMN tasker.workflow_steps.kept_report IS 'A report that was accepted but whose follow-up failed; it is tried again.';
+COMMENT ON COLUMN tasker.workflow_steps.next_retry_at IS 'Instant from which a failed step may be enqueued again. Null in state error means: failed for good.';
+COMMENT ON COLUMN tasker.workflow_steps.queue_ttl_ms IS 'How long the step may wait in the queue, in milliseconds. Null: as the server says.';
+COMMENT ON COLUMN tasker.workflow_steps.expires_at IS 'Instant from which an enqueued step counts as taken by no worker in time.';
+COMMENT ON COLUMN tasker.workflow_steps.queue_expiries IS 'How often in a row it was taken by no worker in time although one was alive.';
+COMMENT ON COLUMN tasker.workflow_steps.awaits_worker_since IS 'When it was taken by no worker in time. It goes back into the queue by itself once a worker for it lives.';
+COMMENT ON COLUMN tasker.workflow_steps.results_bytes IS 'Size of the result (results -> ''result'') as it is read back. Null: not measured, or there is none.';
+COMMENT ON COLUMN tasker.workflow_steps.inputs_bytes IS 'Size of what the step is handed out with: the context of its task and the results of those of its parents that are done. Null: not measured.';
+
+-- views/v_dlq_dashboard.sql
+CREATE VIEW tasker.v_dlq_dashboard (
+    dlq_reason tasker.dlq_reason,
+    total_entries bigint,
+    pending bigint,
+    manually_resolved bigint,
+    permanent_failures bigint,
+    cancelled bigint,
+    oldest_entry timestamp with time zone,
+    newest_entry timestamp with time zone,
+    avg_resolution_time_minutes numeric
+);
+
+-- views/v_dlq_investigation_queue.sql
+CREATE VIEW tasker.v_dlq_investigation_queue (
+    dlq_entry_uuid uuid,
+    task_uuid uuid,
+    step_uuid uuid,
+    original_state character varying(50),
+    dlq_reason tasker.dlq_reason,
+    detail_code text,
+    dlq_timestamp timestamp with time zone,
+    minutes_in_dlq numeric,
+    namespace_name text,
+    task_name text,
+    current_state text,
+    time_in_state_minutes numeric,
+    priority_score numeric,
+    recovered_at timestamp with time zone,
+    step_name text,
+    error_pattern text,
+    case_key uuid,
+    assignee text
+);
+
+-- views/v_task_staleness_monitoring.sql
+CREATE VIEW tasker.v_task_staleness_monitoring (
+    task_uuid uuid,
+    namespace_name text,
+    task_name text,
+    current_state text,
+    time_in_state_minutes numeric,
+    task_age_minutes numeric,
+    staleness_threshold_minutes numeric,
+    health_status text,
+    priority integer
+);
+
+-- views/v_task_state_analysis.sql
+CREATE VIEW tasker.v_task_state_analysis (
+    task_uuid uuid,
+    correlation_id text,
+    namespace_name text,
+    task_name text,
+    task_version text,
+    current_state text,
+    state_entered_at timestamp with time zone,
+    time_in_state_minutes numeric,
+    task_age_minutes numeric,
+    staleness_threshold_minutes numeric,
+    warn_at timestamp with time zone,
+    stale_at timestamp with time zone,
+    ends_at timestamp with time zone,
+    priority integer
+);
+
+CREATE OR REPLACE FUNCTION tasker.add_to_dlq_totals()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO tasker.dlq_totals AS t (dlq_reason, resolution_status, entries, open_seconds, oldest_entry, newest_entry)
+    VALUES (NEW.dlq_reason, NEW.resolution_status, 1, extract(epoch FROM NEW.resolved_at - NEW.dlq_timestamp), NEW.dlq_timestamp, NEW.dlq_timestamp)
+    ON CONFLICT (dlq_reason, resolution_status) DO UPDATE
+    SET entries = t.entries + 1,
+        open_seconds = t.open_seconds + excluded.open_seconds,
+        oldest_entry = least(t.oldest_entry, excluded.oldest_entry),
+        newest_entry = greatest(t.newest_entry, excluded.newest_entry);
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.audit_only_grows()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'the audit log only grows' USING ERRCODE = 'integrity_constraint_violation';
+END
+$function$
+;
+
+-- functions/case_key.sql
+CREATE FUNCTION tasker.case_key(p_namespace text, p_task_name text, p_reason tasker.dlq_reason, p_detail_code text, p_step_name text, p_error_pattern text) RETURNS uuid IMMUTABLE;
+
+-- functions/create_dlq_entries.sql
+CREATE FUNCTION tasker.create_dlq_entries(p_tasks uuid[], p_reasons tasker.dlq_reason[], p_details text[], p_detected_by text, p_states text[], p_since timestamp with time zone[], p_steps uuid[], p_actor text, p_notes text, p_metadata jsonb[]) RETURNS TABLE(task_uuid uuid, dlq_entry_uuid uuid);
+
+-- functions/create_dlq_entry.sql
+CREATE FUNCTION tasker.create_dlq_entry(p_task_uuid uuid, p_reason tasker.dlq_reason, p_detail_code text, p_detected_by text, p_original_state text, p_state_since timestamp with time zone DEFAULT NULL::timestamp with time zone, p_step_uuid uuid DEFAULT NULL::uuid, p_actor text DEFAULT 'tasker'::text, p_notes text DEFAULT NULL::text, p_metadata jsonb DEFAULT NULL::jsonb) RETURNS uuid;
+
+-- functions/defer_work.sql
+CREATE FUNCTION tasker.defer_work(p_kind text, p_task uuid, p_step uuid, p_error text) RETURNS timestamp with time zone;
+
+-- functions/detect_and_transition_stale_tasks.sql
+CREATE FUNCTION tasker.detect_and_transition_stale_tasks(p_dry_run boolean DEFAULT true, p_batch_size integer DEFAULT 100, p_skip integer DEFAULT 0) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, time_in_state_minutes numeric, staleness_threshold_minutes numeric, action_taken text, moved_to_dlq boolean, transition_success boolean, dlq_reason tasker.dlq_reason, dlq_entry_uuid uuid);
+
+-- functions/dlq_base_priority.sql
+CREATE FUNCTION tasker.dlq_base_priority(p_reason tasker.dlq_reason) RETURNS integer IMMUTABLE;
+
+-- functions/dlq_events.sql
+CREATE FUNCTION tasker.dlq_events(p_changes bigint[]) RETURNS TABLE(history_id bigint, event text, task_uuid uuid, dlq_entry_uuid uuid, data jsonb, changed_at timestamp with time zone) STABLE;
+
+-- functions/dlq_evidence.sql
+CREATE FUNCTION tasker.dlq_evidence(p_tasks uuid[], p_original_states text[], p_since timestamp with time zone[], p_steps uuid[], p_detected_by text, p_at timestamp with time zone, p_failed text DEFAULT NULL::text) RETURNS TABLE(task_uuid uuid, snapshot jsonb) STABLE;
+
+-- functions/dlq_severity.sql
+CREATE FUNCTION tasker.dlq_severity(p_reason tasker.dlq_reason, p_detail_code text) RETURNS text IMMUTABLE;
+
+-- functions/document_pattern.sql
+CREATE FUNCTION tasker.document_pattern(p_words text[]) RETURNS text IMMUTABLE;
+
+-- functions/entry_documents.sql
+CREATE FUNCTION tasker.entry_documents(p_entries uuid[], p_budget bigint) RETURNS TABLE(dlq_entry_uuid uuid, task_snapshot jsonb, metadata jsonb, resolution_notes text) STABLE;
+
+-- functions/error_pattern.sql
+CREATE FUNCTION tasker.error_pattern(p_message text) RETURNS text IMMUTABLE;
+
+-- functions/follow_settled_tasks.sql
+CREATE FUNCTION tasker.follow_settled_tasks(p_tasks uuid[], p_from text[], p_to text[], p_by_operator boolean) RETURNS integer;
+
+-- functions/get_due_tasks_for_dlq.sql
+CREATE FUNCTION tasker.get_due_tasks_for_dlq(p_limit integer DEFAULT 100) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, state_since timestamp with time zone, time_in_state_minutes numeric, threshold_minutes numeric, detail_code text, dlq_reason tasker.dlq_reason) STABLE;
+
+-- functions/get_stale_tasks_for_dlq.sql
+CREATE FUNCTION tasker.get_stale_tasks_for_dlq(p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT clock_timestamp()) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, state_since timestamp with time zone, time_in_state_minutes numeric, threshold_minutes numeric, task_age_minutes numeric, detail_code text) STABLE;
+
+-- functions/get_step_readiness_status.sql
+CREATE FUNCTION tasker.get_step_readiness_status(p_task_uuid uuid, p_step_uuids uuid[] DEFAULT NULL::uuid[], p_now timestamp with time zone DEFAULT clock_timestamp()) RETURNS TABLE(step_uuid uuid, task_uuid uuid, name text, current_state text, dependencies_satisfied boolean, retry_eligible boolean, ready_for_execution boolean, total_parents integer, completed_parents integer, attempts integer, max_attempts integer, last_attempted_at timestamp with time zone, last_failure_at timestamp with time zone, next_retry_at timestamp with time zone) STABLE;
+
+-- functions/get_task_staleness.sql
+CREATE FUNCTION tasker.get_task_staleness(p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT clock_timestamp()) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, time_in_state_minutes double precision, task_age_minutes double precision, staleness_threshold_minutes double precision, health_status text, priority integer) STABLE;
+
+-- functions/get_unattended_tasks_for_dlq.sql
+CREATE FUNCTION tasker.get_unattended_tasks_for_dlq(p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT clock_timestamp()) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, state_since timestamp with time zone, time_in_state_minutes numeric, threshold_minutes numeric, dlq_reason tasker.dlq_reason) STABLE;
+
+-- functions/insert_dlq_entries.sql
+CREATE FUNCTION tasker.insert_dlq_entries(p_places bigint[], p_tasks uuid[], p_reasons tasker.dlq_reason[], p_details text[], p_detected_by text, p_states text[], p_since timestamp with time zone[], p_steps uuid[], p_actor text, p_notes text, p_metadata jsonb[], p_at timestamp with time zone, p_failed text) RETURNS TABLE(places bigint[], entries uuid[]);
+
+-- functions/is_hidden_key.sql
+CREATE FUNCTION tasker.is_hidden_key(p_key text, p_pattern text) RETURNS boolean IMMUTABLE;
+
+-- functions/key_words.sql
+CREATE FUNCTION tasker.key_words(p_key text) RETURNS text IMMUTABLE;
+
+-- functions/max_snapshot_bytes.sql
+CREATE FUNCTION tasker.max_snapshot_bytes() RETURNS integer IMMUTABLE;
+
+-- functions/measure_inputs.sql
+CREATE FUNCTION tasker.measure_inputs(p_tasks uuid[], p_steps uuid[], p_max_context bigint, p_time interval) RETURNS integer;
+
+CREATE OR REPLACE FUNCTION tasker.note_time_in_state()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF jsonb_typeof(NEW.task_snapshot -> 'time_in_state_minutes') = 'number' THEN
+        NEW.time_in_state_minutes := (NEW.task_snapshot ->> 'time_in_state_minutes')::numeric;
+    END IF;
+    RETURN NEW;
+END
+$function$
+;
+
+-- functions/omission.sql
+CREATE FUNCTION tasker.omission(p_doc jsonb, p_path text) RETURNS jsonb IMMUTABLE;
+
+-- functions/plain_text.sql
+CREATE FUNCTION tasker.plain_text(p_text text) RETURNS text IMMUTABLE;
+
+-- functions/redact_document.sql
+CREATE FUNCTION tasker.redact_document(p_doc jsonb) RETURNS jsonb STABLE;
+
+-- functions/redact_error.sql
+CREATE FUNCTION tasker.redact_error(p_error jsonb) RETURNS jsonb STABLE;
+
+-- functions/redact_keys.sql
+CREATE FUNCTION tasker.redact_keys(p_doc jsonb, p_words text[], p_pattern text, p_most integer DEFAULT NULL::integer, p_level integer DEFAULT 0, p_patterns text[] DEFAULT NULL::text[]) RETURNS jsonb IMMUTABLE;
+
+-- functions/redact_note.sql
+CREATE FUNCTION tasker.redact_note(p_text text) RETURNS text STABLE;
+
+-- functions/redact_path.sql
+CREATE FUNCTION tasker.redact_path(p_doc jsonb, p_path jsonb) RETURNS jsonb IMMUTABLE;
+
+-- functions/redact_snapshot.sql
+CREATE FUNCTION tasker.redact_snapshot(p_snapshot jsonb) RETURNS jsonb STABLE;
+
+-- functions/redact_text.sql
+CREATE FUNCTION tasker.redact_text(p_text text, p_patterns text[]) RETURNS text IMMUTABLE;
+
+CREATE OR REPLACE FUNCTION tasker.refuse_change_of_evidence()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'the evidence of investigation % never changes', OLD.dlq_entry_uuid
+        USING ERRCODE = 'integrity_constraint_violation';
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.refuse_change_of_record()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION '% on tasker.% is refused: the record of an investigation never changes', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'integrity_constraint_violation';
+END
+$function$
+;
+
+-- functions/retry_rest.sql
+CREATE FUNCTION tasker.retry_rest(p_state text, p_template tasker.task_templates, p_rest interval) RETURNS interval IMMUTABLE;
+
+-- functions/snapshot_cuts.sql
+CREATE FUNCTION tasker.snapshot_cuts(p_tasks uuid[]) RETURNS jsonb STABLE;
+
+-- functions/snapshot_keys.sql
+CREATE FUNCTION tasker.snapshot_keys() RETURNS text[] IMMUTABLE;
+
+-- functions/staleness_threshold.sql
+CREATE FUNCTION tasker.staleness_threshold(p_state text, p_template tasker.task_templates, p_server tasker.staleness_thresholds) RETURNS interval IMMUTABLE;
+
+-- functions/step_documents.sql
+CREATE FUNCTION tasker.step_documents(p_task uuid, p_budget bigint) RETURNS TABLE(step_uuid uuid, results jsonb, error jsonb) STABLE;
+
+-- functions/step_retry_at.sql
+CREATE FUNCTION tasker.step_retry_at(p_failed_at timestamp with time zone, p_attempts integer, p_backoff text, p_base_ms integer, p_cap_ms integer, p_jitter double precision DEFAULT 0) RETURNS timestamp with time zone IMMUTABLE;
+
+-- functions/sweep_tasks.sql
+CREATE FUNCTION tasker.sweep_tasks(p_tasks uuid[], p_states text[], p_since timestamp with time zone[], p_minutes numeric[], p_thresholds numeric[], p_details text[], p_reasons tasker.dlq_reason[], p_sweep uuid) RETURNS TABLE(task_uuid uuid, transitioned boolean, dlq_entry_uuid uuid);
+
+-- functions/task_resting_state.sql
+CREATE FUNCTION tasker.task_resting_state(p_total bigint, p_done bigint, p_active bigint, p_retrying bigint, p_failed bigint) RETURNS text IMMUTABLE;
+
+-- functions/task_snapshot.sql
+CREATE FUNCTION tasker.task_snapshot(p_task_uuid uuid, p_original_state text, p_state_since timestamp with time zone, p_detected_by text, p_at timestamp with time zone) RETURNS jsonb STABLE;
+
+-- functions/task_snapshot_cuts.sql
+CREATE FUNCTION tasker.task_snapshot_cuts(p_task uuid, p_most integer DEFAULT tasker.max_snapshot_bytes(), p_spell integer DEFAULT 67108864) RETURNS jsonb STABLE;
+
+-- functions/task_snapshots.sql
+CREATE FUNCTION tasker.task_snapshots(p_tasks uuid[], p_original_states text[], p_since timestamp with time zone[], p_detected_by text, p_at timestamp with time zone, p_cuts jsonb DEFAULT NULL::jsonb) RETURNS TABLE(task_uuid uuid, snapshot jsonb, plain boolean) STABLE;
+
+CREATE OR REPLACE FUNCTION tasker.tell_of_investigation()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data, created_at)
+    SELECT
+        'dlq.entry.' || CASE WHEN e.event IN ('created', 'recovered', 'resolved') THEN e.event ELSE 'updated' END,
+        e.task_uuid, e.dlq_entry_uuid, e.data, e.changed_at
+    FROM tasker.dlq_events((SELECT array_agg(a.history_id) FROM added a)) e
+    ORDER BY e.history_id;
+    RETURN NULL;
+END
+$function$
+;
+
+-- functions/thresholds_in_use.sql
+CREATE FUNCTION tasker.thresholds_in_use() RETURNS SETOF double precision STABLE;
+
+-- functions/transition_stale_task_to_error.sql
+CREATE FUNCTION tasker.transition_stale_task_to_error(p_task_uuid uuid, p_current_state text, p_state_since timestamp with time zone, p_reason text) RETURNS boolean;
+
+-- functions/transition_stale_tasks_to_error.sql
+CREATE FUNCTION tasker.transition_stale_tasks_to_error(p_tasks uuid[], p_states text[], p_since timestamp with time zone[], p_reasons text[], p_attended boolean DEFAULT false) RETURNS SETOF uuid;
+
+CREATE OR REPLACE FUNCTION tasker.uuid_generate_v7()
+ RETURNS uuid
+ LANGUAGE sql
+ PARALLEL SAFE
+AS $function$
+    SELECT encode(
+        set_bit(
+            set_bit(
+                overlay(uuid_send(gen_random_uuid())
+                    PLACING substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+                    FROM 1 FOR 6),
+                52, 1),
+            53, 1),
+        'hex')::uuid
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.watch_task_again()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE tasker.tasks t
+    SET attend_by = clock_timestamp() + make_interval(mins => st.error_recovery_minutes)
+    FROM tasker.staleness_thresholds st
+    WHERE t.task_uuid = NEW.task_uuid AND t.state = 'error' AND t.attend_by IS NULL AND st.only_row;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.watch_task_in_error()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.state <> 'error' OR NEW.attend_by = 'infinity' THEN
+        NEW.attend_by := NULL;
+        RETURN NEW;
+    END IF;
+    NEW.attend_by := CASE WHEN NOT EXISTS (
+        SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = NEW.task_uuid AND d.resolution_status = 'pending'
+    ) THEN clock_timestamp() + (
+        SELECT make_interval(mins => st.error_recovery_minutes) FROM tasker.staleness_thresholds st WHERE st.only_row
+    ) END;
+    RETURN NEW;
+END
+$function$
+;
