@@ -126,7 +126,7 @@ func (s *server) addDeferred(ctx context.Context, all map[string]apiv1.HealthCom
 	words := make([]string, len(list))
 	since := list[0].Oldest
 	for i, d := range list {
-		words[i] = fmt.Sprintf("%s: %d", d.Kind, d.Rows)
+		words[i] = fmt.Sprintf("%s: %d, such as %q", d.Kind, d.Rows, d.Error)
 		if d.Oldest.Before(since) {
 			since = d.Oldest
 		}
@@ -134,7 +134,7 @@ func (s *server) addDeferred(ctx context.Context, all map[string]apiv1.HealthCom
 	since = since.UTC()
 	all["deferred_work"] = apiv1.HealthComponent{
 		Status: "degraded", FailingSince: &since,
-		LastError: "work on single tasks or steps failed and is tried again later (" + strings.Join(words, ", ") +
+		LastError: "work on single tasks or steps failed and is tried again later (" + strings.Join(words, "; ") +
 			"); the table tasker.deferred_work says which and why",
 	}
 }

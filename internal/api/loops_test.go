@@ -48,7 +48,7 @@ func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
 	if _, err := db.DeferWork(t.Context(), postgres.RetrySteps, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: tasker.NewID()}, Err: fmt.Errorf("broken")}}); err != nil {
 		t.Fatal(err)
 	}
-	get(http.StatusOK, `"deferred_work":{"status":"degraded"`, "retry: 1", "tasker.deferred_work")
+	get(http.StatusOK, `"deferred_work":{"status":"degraded"`, `retry: 1, such as \"broken`, "tasker.deferred_work")
 	statuses[0].Late, statuses[0].Failures = true, 3
 	get(http.StatusServiceUnavailable, `"loops":{"status":"unhealthy"`, `"retry steps":{"status":"late"`)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -26,11 +27,16 @@ import (
 // anything.
 func (h *house) counted() func() map[string]string {
 	h.Helper()
+	return h.countedAndLogged(io.Discard)
+}
+
+func (h *house) countedAndLogged(log io.Writer) func() map[string]string {
+	h.Helper()
 	reader := sdk.NewManualReader()
 	m, err := metrics.New(sdk.NewMeterProvider(sdk.WithReader(reader)), h.db.OpenEntries, slog.New(slog.DiscardHandler))
 	h.must(err)
 	h.db.OnOpened(m.EntryCreated)
-	h.dlq = dlq.New(h.db, dlq.Options{Metrics: m})
+	h.dlq = dlq.New(h.db, dlq.Options{Metrics: m, Log: slog.New(slog.NewTextHandler(log, nil))})
 	return func() map[string]string {
 		h.Helper()
 		var all metricdata.ResourceMetrics
@@ -108,6 +114,7 @@ func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 		"dlq.entries_created.total manual_dlq shop":                                           "1",
 		"dlq.entries_created.total staleness_timeout shop":                                    "1",
 		"staleness.tasks_detected.total staleness_timeout shop steps_in_process":              "2",
+		"staleness.tasks_failed.total P0001":                                                  "1",
 		"staleness.tasks_transitioned_to_error.total staleness_timeout shop steps_in_process": "1",
 		"staleness.detection_runs.total success":                                              "1",
 		"staleness.detection.duration":                                                        "1",
@@ -208,6 +215,33 @@ func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
 }
 
 // Each run says in the log what it found, by reason, also when that is nothing.
+// Why no investigation could be opened is in the server's log, in its readiness and in
+// its metrics; who has no access to the log of PostgreSQL need not look there.
+func TestARunSaysWhyItFailedAtATask(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var said bytes.Buffer
+	read := h.countedAndLogged(&said)
+	failing := h.create()
+	h.stand(failing, time.Hour)
+	h.stand(h.create(), time.Hour)
+	h.poison("NEW.task_uuid = '%s'", failing)
+	h.sweep(1)
+	if want := "level=ERROR msg=\"the sweep could not open an investigation; it is retried later\" task_uuid=" + failing.String(); !strings.Contains(said.String(), want) {
+		t.Errorf("no %s in\n%s", want, &said)
+	}
+	if want := "action=transition_failed sqlstate=P0001 err=broken\n"; !strings.Contains(said.String(), want) {
+		t.Errorf("no %s in\n%s", want, &said)
+	}
+	if got := read()["staleness.tasks_failed.total P0001"]; got != "1" {
+		t.Errorf("counted %s", got)
+	}
+	list, err := h.db.DeferredCounts(t.Context(), 10)
+	if err != nil || len(list) != 1 || list[0].Kind != "sweep" || list[0].Error != "broken (SQLSTATE P0001)" {
+		t.Errorf("set aside: %+v, %v", list, err)
+	}
+}
+
 func TestEachRunLogsWhatItFound(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

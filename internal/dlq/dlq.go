@@ -140,8 +140,7 @@ func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	}
 }
 
-// sweepFailed is what the sweep says of a task at which something went wrong; the
-// log of PostgreSQL has more.
+// sweepFailed is the action of the sweep for a task at which something went wrong.
 const sweepFailed = "transition_failed"
 
 // Sweep makes one batch: stale tasks go to error and get an investigation, and so
@@ -169,7 +168,7 @@ func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 		log := s.log.With("task_uuid", t.TaskUUID, "namespace", t.NamespaceName, "task", t.TaskName,
 			"state", t.CurrentState, "minutes", t.TimeInStateMinutes, "dlq_reason", t.DlqReason, "action", t.ActionTaken)
 		if t.ActionTaken == sweepFailed {
-			log.ErrorContext(ctx, "the sweep could not open an investigation; see the log of PostgreSQL")
+			log.ErrorContext(ctx, "the sweep could not open an investigation; it is retried later", "sqlstate", t.ErrorCode, "err", t.ErrorMessage)
 		} else {
 			log.WarnContext(ctx, "the sweep found a task that needs a human")
 		}
@@ -190,6 +189,7 @@ func stale(swept []postgres.Swept) []metrics.Stale {
 	for i, t := range swept {
 		out[i] = metrics.Stale{
 			Reason: t.DlqReason, Namespace: t.NamespaceName, State: tasker.TaskState(t.CurrentState), Transitioned: t.TransitionSuccess,
+			Failed: t.ActionTaken == sweepFailed, ErrorCode: t.ErrorCode,
 		}
 	}
 	return out

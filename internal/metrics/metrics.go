@@ -41,6 +41,7 @@ type Metrics struct {
 	created      metric.Int64Counter
 	detected     metric.Int64Counter
 	transitioned metric.Int64Counter
+	failed       metric.Int64Counter
 	runs         metric.Int64Counter
 	duration     metric.Float64Histogram
 	inQueue      metric.Float64Histogram
@@ -70,6 +71,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 		{&m.created, "tasker.dlq.entries_created.total", "Investigations opened by this server."},
 		{&m.detected, "tasker.staleness.tasks_detected.total", "Stale tasks that this server's sweep found, by the state they stood in."},
 		{&m.transitioned, "tasker.staleness.tasks_transitioned_to_error.total", "Stale tasks that this server's sweep moved to error."},
+		{&m.failed, "tasker.staleness.tasks_failed.total", "Stale tasks for which this server's sweep could not open an investigation, by the SQLSTATE of what failed."},
 		{&m.runs, "tasker.staleness.detection_runs.total", "Runs of this server's sweep, by outcome."},
 		{&m.dispatch.expired, "tasker.dispatch.expired.total", "Steps that this server failed because no worker took them in time."},
 	})
@@ -205,6 +207,8 @@ type Stale struct {
 	Namespace    string
 	State        tasker.TaskState
 	Transitioned bool // to error
+	Failed       bool
+	ErrorCode    string // SQLSTATE, if it failed
 }
 
 // Swept counts a run of the sweep that took so long and found these tasks, or
@@ -224,6 +228,9 @@ func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, 
 		m.detected.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
 		if f.Transitioned {
 			m.transitioned.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
+		}
+		if f.Failed {
+			m.failed.Add(ctx, 1, metric.WithAttributes(attribute.String("error_code", f.ErrorCode)))
 		}
 	}
 }

@@ -122,13 +122,14 @@ func (p *place) want(want map[string]string) {
 // The names, types and units are those of the specification.
 func TestNames(t *testing.T) {
 	p := newPlace(t)
-	p.Swept(t.Context(), time.Second, nil, nil)
+	p.Swept(t.Context(), time.Second, []metrics.Stale{{Failed: true, ErrorCode: "57014"}}, nil)
 	p.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
 	_, kinds := p.collect()
 	want := map[string]string{
 		"tasker.dlq.entries_created.total":                   "counter true",
 		"tasker.staleness.tasks_detected.total":              "counter true",
 		"tasker.staleness.tasks_transitioned_to_error.total": "counter true",
+		"tasker.staleness.tasks_failed.total":                "counter true",
 		"tasker.staleness.detection_runs.total":              "counter true",
 		"tasker.staleness.detection.duration":                "histogram ms",
 		"tasker.dlq.time_in_queue":                           "histogram h",
@@ -148,7 +149,7 @@ func TestCounting(t *testing.T) {
 	p.EntryCreated(ctx, tasker.MaxRetriesExceeded, "shop")
 	p.Swept(ctx, 1500*time.Millisecond, []metrics.Stale{
 		{Reason: tasker.StalenessTimeout, Namespace: "shop", State: tasker.TaskWaitingForRetry, Transitioned: true},
-		{Reason: tasker.StalenessTimeout, Namespace: "shop", State: tasker.TaskWaitingForRetry},
+		{Reason: tasker.StalenessTimeout, Namespace: "shop", State: tasker.TaskWaitingForRetry, Failed: true, ErrorCode: "57014"},
 	}, nil)
 	p.Swept(ctx, time.Second, nil, errors.New("no database"))
 	p.Resolved(ctx, tasker.StalenessTimeout, tasker.EntryManuallyResolved, 90*time.Minute)
@@ -156,6 +157,7 @@ func TestCounting(t *testing.T) {
 		"tasker.dlq.entries_created.total max_retries_exceeded shop":                                  "2",
 		"tasker.staleness.tasks_detected.total staleness_timeout shop waiting_for_retry":              "2",
 		"tasker.staleness.tasks_transitioned_to_error.total staleness_timeout shop waiting_for_retry": "1",
+		"tasker.staleness.tasks_failed.total 57014":                                                   "1",
 		"tasker.staleness.detection_runs.total success":                                               "1",
 		"tasker.staleness.detection_runs.total failure":                                               "1",
 		"tasker.staleness.detection.duration":                                                         "2: 2500",

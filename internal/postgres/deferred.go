@@ -114,13 +114,14 @@ type DeferredCount struct {
 	Kind   string
 	Rows   int64
 	Oldest time.Time
+	Error  string // of one of them, without secrets
 }
 
 // DeferredCounts counts what is set aside, by kind, up to limit rows.
 func (db *DB) DeferredCounts(ctx context.Context, limit int) ([]DeferredCount, error) {
 	list, err := collect[DeferredCount](ctx, db.pool, `
-		SELECT d.kind, count(*) AS rows, min(d.first_failed_at) AS oldest
-		FROM (SELECT kind, first_failed_at FROM tasker.deferred_work ORDER BY kind LIMIT $1) d
+		SELECT d.kind, count(*) AS rows, min(d.first_failed_at) AS oldest, tasker.redact_note(min(d.error)) AS error
+		FROM (SELECT kind, first_failed_at, left(last_error, 300) AS error FROM tasker.deferred_work ORDER BY kind LIMIT $1) d
 		GROUP BY d.kind
 		ORDER BY d.kind`, limit)
 	if err != nil {

@@ -34,6 +34,8 @@ type Swept struct {
 	TransitionSuccess  bool
 	StalenessThreshold float64
 	DlqReason          tasker.Reason
+	ErrorCode          string // SQLSTATE, if it failed at the task
+	ErrorMessage       string
 }
 
 // SweepStale makes one batch of the staleness sweep, or says what it would do. It
@@ -45,7 +47,7 @@ func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]S
 		rows, err = collect[Swept](ctx, db.pool, `
 			SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, action_taken,
 				moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold,
-				dlq_reason::text
+				dlq_reason::text, coalesce(error_code, '') AS error_code, coalesce(error_message, '') AS error_message
 			FROM tasker.detect_and_transition_stale_tasks($1, $2, $3)`, dryRun, batch, skip)
 		return err
 	})

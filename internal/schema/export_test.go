@@ -50,6 +50,15 @@ func (p Program) Migrations() map[string]string {
 	return all
 }
 
+// Files returns all SQL of the program by the names of its files.
+func (p Program) Files() map[string]string {
+	all := p.Migrations()
+	for _, f := range p.source.objects {
+		all[f.path] = f.sql
+	}
+	return all
+}
+
 // Functions returns the names of the functions that have a file of their own.
 func (p Program) Functions() []string {
 	var names []string

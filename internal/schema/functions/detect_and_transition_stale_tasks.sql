@@ -4,7 +4,8 @@
 -- the next batch, and a task at which something fails does not stop the others:
 -- when there were such tasks it is looked beyond the batch, so that many of them
 -- cannot hide the rest. It is set aside (deferred_work) and tried again after a delay
--- that doubles each time, so that it does not take the time of every batch. Should the
+-- that doubles each time, so that it does not take the time of every batch; the row of
+-- the task says what failed. Should the
 -- time of the statement end in the middle of a task, what was done before stays done,
 -- and the task is set aside if it was tried by itself. A batch ends before its time does, so that large tasks do
 -- not stop it: what is left comes with the next. Any number may run at once; those
@@ -24,7 +25,9 @@ CREATE OR REPLACE FUNCTION tasker.detect_and_transition_stale_tasks(
     moved_to_dlq                boolean,
     transition_success          boolean,
     dlq_reason                  tasker.dlq_reason,
-    dlq_entry_uuid              uuid
+    dlq_entry_uuid              uuid,
+    error_code                  text, -- SQLSTATE of what failed at the task
+    error_message               text
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
@@ -60,7 +63,7 @@ BEGIN
         RETURN QUERY
         SELECT s.task_uuid, s.namespace_name, s.task_name, s.current_state, s.time_in_state_minutes, s.threshold_minutes,
             CASE WHEN s.current_state = 'error' THEN 'would_move_to_dlq_only' ELSE 'would_transition_to_dlq_and_error' END,
-            false, false, s.dlq_reason, NULL::uuid
+            false, false, s.dlq_reason, NULL::uuid, NULL::text, NULL::text
         FROM tasker.get_due_tasks_for_dlq(p_batch_size + p_skip) s
         LIMIT p_batch_size OFFSET p_skip;
         RETURN;
@@ -100,7 +103,7 @@ BEGIN
                             WHEN m.transitioned THEN 'transitioned_to_error_only'
                             ELSE 'transition_failed'
                         END,
-                        m.dlq_entry_uuid IS NOT NULL, m.transitioned, c.reason, m.dlq_entry_uuid
+                        m.dlq_entry_uuid IS NOT NULL, m.transitioned, c.reason, m.dlq_entry_uuid, NULL::text, NULL::text
                     FROM tasker.sweep_tasks(_part.tasks, _part.states, _part.since, _part.minutes, _part.thresholds,
                         _part.details, _part.reasons, _sweep) m
                     JOIN unnest(_part.tasks, _part.states, _part.minutes, _part.thresholds, _part.reasons)
@@ -127,7 +130,7 @@ BEGIN
                     _failed := _failed || _due.tasks[_from];
                     RETURN QUERY
                     SELECT t.task_uuid, t.namespace, t.name, _due.states[_from], _due.minutes[_from], _due.thresholds[_from],
-                        'transition_failed', false, false, _due.reasons[_from], NULL::uuid
+                        'transition_failed', false, false, _due.reasons[_from], NULL::uuid, SQLSTATE, left(SQLERRM, 1000)
                     FROM tasker.tasks t
                     WHERE t.task_uuid = _due.tasks[_from];
                     _from := _from + 1;

@@ -61,6 +61,15 @@ CREATE INDEX dispatch_outbox_by_step ON tasker.dispatch_outbox USING btree (step
 COMMENT ON TABLE tasker.dispatch_outbox IS 'Steps to be announced through the message broker, written in the transaction that enqueues them and removed once the broker has confirmed.';
 COMMENT ON COLUMN tasker.dispatch_outbox.due_at IS 'Not to be announced before this instant: after a try that failed, and for a step that came to a worker without its handler.';
 
+CREATE TABLE tasker.dlq_base_priorities (
+    dlq_reason tasker.dlq_reason NOT NULL,
+    minutes integer NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT dlq_base_priority_is_not_negative CHECK ((minutes >= 0)),
+    CONSTRAINT dlq_base_priorities_pkey PRIMARY KEY (dlq_reason)
+);
+COMMENT ON TABLE tasker.dlq_base_priorities IS 'Base priorities of the reasons, from the server''s configuration: minutes of age that a reason is worth in the investigation queue.';
+
 CREATE TABLE tasker.dlq_totals (
     dlq_reason tasker.dlq_reason NOT NULL,
     resolution_status tasker.dlq_resolution_status NOT NULL,
@@ -346,6 +355,8 @@ CREATE TABLE tasker.tasks_dlq (
     error_pattern text,
     case_key uuid NOT NULL,
     time_in_state_minutes numeric,
+    original_reason tasker.dlq_reason,
+    original_detail_code text,
     CONSTRAINT entry_ended_has_time_and_person CHECK ((((resolution_status = 'pending'::tasker.dlq_resolution_status) = (resolved_at IS NULL)) AND ((resolution_status = 'pending'::tasker.dlq_resolution_status) OR ((resolved_by IS NOT NULL) AND (btrim(resolution_notes) <> ''::text))))),
     CONSTRAINT tasks_dlq_pkey PRIMARY KEY (dlq_entry_uuid),
     CONSTRAINT tasks_dlq_predecessor_uuid_fkey FOREIGN KEY (predecessor_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid),
@@ -360,20 +371,21 @@ CREATE INDEX tasks_dlq_ended_by_case ON tasker.tasks_dlq USING btree (case_key, 
 CREATE INDEX tasks_dlq_pending_by_case ON tasker.tasks_dlq USING btree (dlq_reason, case_key, dlq_timestamp) INCLUDE (recovered_at) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_queue ON tasker.tasks_dlq USING btree (((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE TRIGGER entries_are_never_removed BEFORE TRUNCATE ON tasker.tasks_dlq FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
-CREATE TRIGGER entry_case_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN ((((((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
 CREATE TRIGGER entry_ended_is_added_up AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status <> 'pending'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.add_to_dlq_totals();
 CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status <> old.resolution_status) OR (new.resolved_at IS DISTINCT FROM old.resolved_at)))) EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_task_is_watched AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status = 'manually_resolved'::tasker.dlq_resolution_status) OR ((new.resolution_status = 'cancelled'::tasker.dlq_resolution_status) AND (new.dlq_reason = 'manual_dlq'::tasker.dlq_reason))))) EXECUTE FUNCTION tasker.watch_task_again();
-CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR (old.step_uuid IS DISTINCT FROM new.step_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.priority_at IS DISTINCT FROM new.priority_at) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
+CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at) OR ((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR ((((((((((old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code)) OR (old.step_uuid IS DISTINCT FROM new.step_uuid)) OR (old.priority_at IS DISTINCT FROM new.priority_at)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key)) OR (old.original_reason IS DISTINCT FROM new.original_reason)) OR (old.original_detail_code IS DISTINCT FROM new.original_detail_code)) AND ((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.dlq_reason = old.dlq_reason) OR (new.priority_at >= old.priority_at) OR (new.original_reason IS DISTINCT FROM COALESCE(old.original_reason, old.dlq_reason)) OR (new.original_detail_code IS DISTINCT FROM COALESCE(old.original_detail_code, old.detail_code)))))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
 CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_made_ended_is_added_up AFTER INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN ((new.resolution_status <> 'pending'::tasker.dlq_resolution_status)) EXECUTE FUNCTION tasker.add_to_dlq_totals();
 CREATE TRIGGER entry_time_is_noted BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.note_time_in_state();
-COMMENT ON TABLE tasker.tasks_dlq IS 'Investigations: why a task is stuck, as evidence that never changes, and who looked into it.';
-COMMENT ON COLUMN tasker.tasks_dlq.priority_at IS 'dlq_timestamp less the base priority of the reason in minutes: the order of the triage queue, which never changes because age grows equally for all.';
+COMMENT ON TABLE tasker.tasks_dlq IS 'Investigations: why a task is stuck, as evidence, and who looked into it. Only a weightier reason replaces the reason of an open one.';
+COMMENT ON COLUMN tasker.tasks_dlq.priority_at IS 'dlq_timestamp less the base priority of the reason in minutes: the order of the investigation queue, which time does not change because age grows equally for all.';
 COMMENT ON COLUMN tasker.tasks_dlq.recovered_at IS 'When the task went on by itself although the entry is open.';
 COMMENT ON COLUMN tasker.tasks_dlq.error_pattern IS 'The message of the step''s error when the entry was opened, without ids and numbers; null when no step failed.';
 COMMENT ON COLUMN tasker.tasks_dlq.case_key IS 'The same for investigations of the same failure: namespace, template, reason, step and error.';
 COMMENT ON COLUMN tasker.tasks_dlq.time_in_state_minutes IS 'What the snapshot says of it. Null: nothing, it is hidden, or the entry is of an earlier version.';
+COMMENT ON COLUMN tasker.tasks_dlq.original_reason IS 'The reason it was opened for, when a weightier one has replaced that since; null otherwise.';
+COMMENT ON COLUMN tasker.tasks_dlq.original_detail_code IS 'The detail code it was opened for, when a weightier reason has replaced that since; null otherwise.';
 
 CREATE TABLE tasker.tasks_dlq_history (
     history_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -613,16 +625,19 @@ CREATE FUNCTION tasker.create_dlq_entry(p_task_uuid uuid, p_reason tasker.dlq_re
 CREATE FUNCTION tasker.defer_work(p_kind text, p_task uuid, p_step uuid, p_error text) RETURNS timestamp with time zone;
 
 -- functions/detect_and_transition_stale_tasks.sql
-CREATE FUNCTION tasker.detect_and_transition_stale_tasks(p_dry_run boolean DEFAULT true, p_batch_size integer DEFAULT 100, p_skip integer DEFAULT 0) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, time_in_state_minutes numeric, staleness_threshold_minutes numeric, action_taken text, moved_to_dlq boolean, transition_success boolean, dlq_reason tasker.dlq_reason, dlq_entry_uuid uuid);
+CREATE FUNCTION tasker.detect_and_transition_stale_tasks(p_dry_run boolean DEFAULT true, p_batch_size integer DEFAULT 100, p_skip integer DEFAULT 0) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, time_in_state_minutes numeric, staleness_threshold_minutes numeric, action_taken text, moved_to_dlq boolean, transition_success boolean, dlq_reason tasker.dlq_reason, dlq_entry_uuid uuid, error_code text, error_message text);
 
 -- functions/dlq_base_priority.sql
-CREATE FUNCTION tasker.dlq_base_priority(p_reason tasker.dlq_reason) RETURNS integer IMMUTABLE;
+CREATE FUNCTION tasker.dlq_base_priority(p_reason tasker.dlq_reason) RETURNS integer STABLE;
 
 -- functions/dlq_events.sql
 CREATE FUNCTION tasker.dlq_events(p_changes bigint[]) RETURNS TABLE(history_id bigint, event text, task_uuid uuid, dlq_entry_uuid uuid, data jsonb, changed_at timestamp with time zone) STABLE;
 
 -- functions/dlq_evidence.sql
 CREATE FUNCTION tasker.dlq_evidence(p_tasks uuid[], p_original_states text[], p_since timestamp with time zone[], p_steps uuid[], p_detected_by text, p_at timestamp with time zone, p_failed text DEFAULT NULL::text) RETURNS TABLE(task_uuid uuid, snapshot jsonb) STABLE;
+
+-- functions/dlq_failed_step.sql
+CREATE FUNCTION tasker.dlq_failed_step(p_task uuid, p_step uuid) RETURNS TABLE(step_name text, error_pattern text) STABLE;
 
 -- functions/dlq_severity.sql
 CREATE FUNCTION tasker.dlq_severity(p_reason tasker.dlq_reason, p_detail_code text) RETURNS text IMMUTABLE;
@@ -687,6 +702,9 @@ CREATE FUNCTION tasker.omission(p_doc jsonb, p_path text) RETURNS jsonb IMMUTABL
 
 -- functions/plain_text.sql
 CREATE FUNCTION tasker.plain_text(p_text text) RETURNS text IMMUTABLE;
+
+-- functions/raise_dlq_entries.sql
+CREATE FUNCTION tasker.raise_dlq_entries(p_tasks uuid[], p_reasons tasker.dlq_reason[], p_details text[], p_steps uuid[], p_opened bigint[], p_actor text, p_at timestamp with time zone) RETURNS void;
 
 -- functions/redact_document.sql
 CREATE FUNCTION tasker.redact_document(p_doc jsonb) RETURNS jsonb STABLE;
