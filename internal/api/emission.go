@@ -2,17 +2,15 @@ package api
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/emission"
 )
 
 const (
 	emissionLimit = 100    // listed by default, of audit events too
-	maxReEmitted  = 10_000 // events in one request
 	maxCounted    = 10_000 // of what a sink has before it
 	maxPosition   = 1 << 53
 )
@@ -129,73 +127,38 @@ func (s *server) reEmit(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	from, to, err := s.rangeOf(x, req)
+	r, err := reEmission(req)
 	if err != nil {
 		return err
 	}
-	sinks, err := s.sinksOf(x, req.Sinks)
+	r.Key = x.requestKey()
+	sent, err := emission.ReEmit(x.ctx, s.db, r)
 	if err != nil {
 		return err
 	}
-	part, err := s.db.Stretch(x.ctx, from, to, maxReEmitted)
-	if err != nil {
-		return err
-	}
-	out := apiv1.ReEmitted{Events: part.Events, Sinks: sinks, NextFromPosition: part.Next}
-	if part.Events > 0 {
-		// An event of the range that becomes visible only now is sent as well.
-		by := postgres.Operator{Actor: strings.TrimSpace(req.Actor), Reason: strings.TrimSpace(req.Reason)}
-		once := postgres.OperatorRequest{Key: x.requestKey(), Action: "dlq.re_emit", Said: []any{sinks, from, to, by}}
-		if out.Emissions, err = s.db.ReEmit(x.ctx, postgres.ReEmission{Sinks: sinks, Of: postgres.Span{From: from, To: part.Last}, By: by, Once: once}, 2*maxReEmitted); err != nil {
-			return err
-		}
-	}
-	return x.answer(http.StatusOK, out)
+	return x.answer(http.StatusOK, apiv1.ReEmitted{
+		Events: sent.Events, Emissions: sent.Emissions, Sinks: sent.Sinks, NextFromPosition: sent.Next,
+	})
 }
 
-// rangeOf returns the positions that a request names.
-func (s *server) rangeOf(x *request, req apiv1.ReEmit) (from, to int64, err error) {
-	if req.EventUUID != nil {
-		if req.FromPosition != nil || req.ToPosition != nil {
-			return 0, 0, tasker.Errorf(tasker.Invalid, "the body names an event and positions: give event_uuid, or from_position and to_position")
-		}
+// reEmission reads what a request names: an event, or positions.
+func reEmission(req apiv1.ReEmit) (r emission.ReEmission, err error) {
+	r = emission.ReEmission{Sinks: req.Sinks, Actor: req.Actor, Reason: req.Reason}
+	switch {
+	case req.EventUUID != nil && (req.FromPosition != nil || req.ToPosition != nil):
+		return r, tasker.Errorf(tasker.Invalid, "the body names an event and positions: give event_uuid, or from_position and to_position")
+	case req.EventUUID != nil:
 		id, err := parseID(*req.EventUUID)
 		if err != nil {
-			return 0, 0, tasker.Errorf(tasker.Invalid, "event_uuid %v", err)
+			return r, tasker.Errorf(tasker.Invalid, "event_uuid %v", err)
 		}
-		e, err := s.db.Event(x.ctx, id)
-		return e.Position, e.Position, err
+		r.Event = &id
+	case req.FromPosition == nil || req.ToPosition == nil:
+		return r, tasker.Errorf(tasker.Invalid, "the body does not say what to send again: give event_uuid, or from_position and to_position")
+	default:
+		r.From, r.To = *req.FromPosition, *req.ToPosition
 	}
-	if req.FromPosition == nil || req.ToPosition == nil {
-		return 0, 0, tasker.Errorf(tasker.Invalid, "the body does not say what to send again: give event_uuid, or from_position and to_position")
-	}
-	if *req.FromPosition > *req.ToPosition {
-		return 0, 0, tasker.Errorf(tasker.Invalid, "from_position %d is after to_position %d", *req.FromPosition, *req.ToPosition).
-			WithDetails([]tasker.Fault{{Path: "from_position", Message: "is after to_position"}})
-	}
-	return *req.FromPosition, *req.ToPosition, nil
-}
-
-// sinksOf returns the sinks that a request names, all if it names none.
-func (s *server) sinksOf(x *request, named []string) ([]string, error) {
-	known, err := s.db.Sinks(x.ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(known) == 0 {
-		return nil, tasker.Errorf(tasker.Conflict, "events are sent nowhere: no server was configured with a sink yet (emission.sinks)")
-	}
-	if len(named) == 0 {
-		return known, nil
-	}
-	for _, name := range named {
-		if !slices.Contains(known, name) {
-			return nil, tasker.Errorf(tasker.Invalid, "there is no sink %q; there are %s", shorten(name), strings.Join(known, ", ")).
-				WithDetails([]tasker.Fault{{Path: "sinks", Message: "must be some of " + strings.Join(known, ", ")}})
-		}
-	}
-	slices.Sort(named)
-	return slices.Compact(named), nil
+	return r, nil
 }
 
 func (s *server) listSinks(x *request) error {

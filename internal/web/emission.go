@@ -7,7 +7,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/emission"
 )
 
 // maxCounted is how many events of a sink are counted.
@@ -122,14 +122,14 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.DB.Sinks(req.Context())
-	if err != nil {
+	names, err := emission.Sinks(req.Context(), s.DB)
+	if err != nil && tasker.CodeOf(err) != tasker.Conflict {
 		return nil, err
 	}
 	f := form{page: "re-emit", title: "Send event " + e.Topic + " again", nav: "Emissions", Button: "Send again", Back: Root + "/emissions/" + e.UUID.String()}
 	p := &reEmitForm{server: s, form: req.formOf(f), emissionPage: e}
-	if len(names) == 0 {
-		p.Refused = "Events are sent nowhere: no server was configured with a sink yet (emission.sinks)."
+	if err != nil {
+		p.Refused = sentence(err.Error()) + "."
 	}
 	actor, reason := p.placeholders()
 	ctl := []string{"dlq", "re-emit", e.UUID.String(), "--reason", reason, "--actor", actor}
@@ -166,19 +166,13 @@ func (p *reEmitForm) do(req *request) (*view, error) {
 	if err := p.check(req, maxReason); err != nil {
 		return nil, err
 	}
-	sinks := slices.Compact(slices.Sorted(slices.Values(req.PostForm["sinks"])))
-	if len(sinks) == 0 {
+	if len(req.PostForm["sinks"]) == 0 { // which means all to a program, and was perhaps forgotten by a person
 		return nil, tasker.Errorf(tasker.Invalid, "choose at least one sink")
 	}
-	for _, name := range sinks {
-		if !slices.ContainsFunc(p.Sinks, func(c chosenSink) bool { return c.Name == name }) {
-			return nil, tasker.Errorf(tasker.Invalid, "there is no sink %q", clip(name, 40))
-		}
-	}
-	_, err := p.DB.ReEmit(req.Context(), postgres.ReEmission{
-		Sinks: sinks, Of: postgres.Span{From: p.Position, To: p.Position}, By: postgres.Operator{Actor: p.Actor, Reason: p.Reason},
-	}, 1)
-	return &view{next: p.Back, note: "The event will be sent again, to " + strings.Join(sinks, ", ") + "."}, err
+	sent, err := emission.ReEmit(req.Context(), p.DB, emission.ReEmission{
+		Event: &p.UUID, Sinks: req.PostForm["sinks"], Actor: p.Actor, Reason: p.Reason,
+	})
+	return &view{next: p.Back, note: "The event will be sent again, to " + strings.Join(sent.Sinks, ", ") + "."}, err
 }
 
 // auditPage is what happened to Tasker itself, the newest first.
