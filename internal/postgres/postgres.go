@@ -45,8 +45,8 @@ type Options struct {
 	Announce         bool          // put what is enqueued into the outbox of the message broker
 }
 
-// DefaultQueueTTL is how long a step may wait in the queue (seed 004, "Worker
-// Queue TTL").
+// DefaultQueueTTL bounds the wait of a step in the queue unless the configuration or a
+// template says otherwise.
 const DefaultQueueTTL = 5 * time.Minute
 
 // queue is what every statement needs that puts steps into the queue.

@@ -122,6 +122,21 @@ func TestEverythingHasAComment(t *testing.T) {
 	}
 }
 
+// A comment must be understood by those who have only the database.
+func TestNoCommentRefersToAnotherDocument(t *testing.T) {
+	t.Parallel()
+	got := migrated(t).texts(`SELECT description FROM pg_description
+		WHERE description ~* '\mseeds?\M|design\.md'
+			AND (classoid, objoid) IN (
+				SELECT 'pg_class'::regclass::oid, oid FROM pg_class WHERE relnamespace = 'tasker'::regnamespace
+				UNION ALL SELECT 'pg_proc'::regclass::oid, oid FROM pg_proc WHERE pronamespace = 'tasker'::regnamespace
+				UNION ALL SELECT 'pg_type'::regclass::oid, oid FROM pg_type WHERE typnamespace = 'tasker'::regnamespace
+			)`)
+	if len(got) > 0 {
+		t.Errorf("comments refer to documents that are not here: %q", got)
+	}
+}
+
 func TestFunctions(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)

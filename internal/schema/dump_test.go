@@ -26,7 +26,8 @@ WITH tables AS (
 	GROUP BY a.attrelid
 ), parts AS (
 	SELECT '1' AS part, t.typname::text AS name, format(E'CREATE TYPE tasker.%s AS ENUM (%s);', t.typname,
-		(SELECT string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid)) AS text
+		(SELECT string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid))
+		|| coalesce(format(E'\nCOMMENT ON TYPE tasker.%s IS %L;', t.typname, obj_description(t.oid, 'pg_type')), '') AS text
 	FROM pg_type t
 	WHERE t.typnamespace = 'tasker'::regnamespace AND t.typtype = 'e'
 	UNION ALL

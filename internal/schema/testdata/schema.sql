@@ -1,8 +1,10 @@
 -- Written by a test from the migrated database: see docs/database-roles.md.
 
 CREATE TYPE tasker.dlq_reason AS ENUM ('staleness_timeout', 'max_retries_exceeded', 'dependency_cycle_detected', 'worker_unavailable', 'manual_dlq');
+COMMENT ON TYPE tasker.dlq_reason IS 'Why a task needs an operator; the detail code of an investigation says more.';
 
 CREATE TYPE tasker.dlq_resolution_status AS ENUM ('pending', 'manually_resolved', 'permanently_failed', 'cancelled');
+COMMENT ON TYPE tasker.dlq_resolution_status IS 'Where an investigation stands: pending, or how it ended.';
 
 CREATE TABLE tasker.audit_events (
     audit_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
