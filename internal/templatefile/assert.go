@@ -8,6 +8,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"tasker.example/tasker/internal/payload"
 )
 
 const (
@@ -203,7 +205,7 @@ func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
 
 // compare judges a number by the bounds of the schema.
 func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
-	_, digits, exponent := decimal(v)
+	_, digits, exponent := payload.Decimal(string(v))
 	size := len(digits) + max(exponent, -exponent)
 	a.meter.charge(1 + size/numberCost)
 	n, ok := new(big.Rat).SetString(string(v))

@@ -5,7 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
+
+	"tasker.example/tasker/internal/payload"
 )
 
 // maxCanonical is more than the text of any document: each byte of it makes a few.
@@ -36,12 +37,8 @@ func (c *canonicalizer) value(v any) bool {
 	case string:
 		return c.write(`"`, strconv.Itoa(len(v)), ":", v)
 	case json.Number:
-		negative, digits, exponent := decimal(v)
-		sign := "+"
-		if negative {
-			sign = "-"
-		}
-		return c.write(sign, digits, "e", strconv.Itoa(exponent))
+		sign, digits, exponent := payload.Decimal(string(v))
+		return c.write("+", sign, digits, "e", strconv.Itoa(exponent))
 	case []any:
 		if !c.write("[", strconv.Itoa(len(v)), ":") {
 			return false
@@ -88,29 +85,8 @@ func (c *canonicalizer) write(parts ...string) bool {
 	return true
 }
 
-// decimal takes a number apart: its digits without zeros at either end, and the
-// power of ten that the last of them stands for. Zero has no digits.
-func decimal(n json.Number) (negative bool, digits string, exponent int) {
-	text := string(n)
-	text, negative = strings.CutPrefix(text, "-")
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		// Documents with exponents that do not fit have been refused before.
-		exponent, _ = strconv.Atoi(strings.TrimPrefix(text[i+1:], "+"))
-		text = text[:i]
-	}
-	whole, fraction, _ := strings.Cut(text, ".")
-	digits = strings.TrimLeft(whole+fraction, "0")
-	exponent -= len(fraction)
-	short := strings.TrimRight(digits, "0")
-	exponent += len(digits) - len(short)
-	if short == "" {
-		return false, "", 0
-	}
-	return negative, short, exponent
-}
-
 // isInteger reports whether a number has no fraction.
 func isInteger(n json.Number) bool {
-	_, _, exponent := decimal(n)
+	_, _, exponent := payload.Decimal(string(n))
 	return exponent >= 0
 }

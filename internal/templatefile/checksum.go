@@ -1,16 +1,14 @@
 package templatefile
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"io"
 	"slices"
 	"strconv"
-	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // Checksum returns the SHA-256 of the meaning of a template, in hex. Two
@@ -50,69 +48,24 @@ func meaning(t tasker.Template) []byte {
 	return raw
 }
 
-// canonical spells a JSON document in one way: keys sorted, no space, each
+// canonical writes a JSON document in one way: keys sorted, no space, each
 // number as its digits. What is not JSON becomes a JSON string of itself.
 func canonical(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil || !atEnd(d) {
-		return appendString(nil, string(doc))
-	}
-	raw, err := json.Marshal(canonicalNumbers(v))
+	raw, err := payload.CanonicalBy(doc, canonicalNumber)
 	if err != nil {
 		return appendString(nil, string(doc))
 	}
 	return raw
 }
 
-func atEnd(d *json.Decoder) bool {
-	_, err := d.Token()
-	return err == io.EOF
-}
-
-func canonicalNumbers(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, member := range v {
-			v[key] = canonicalNumbers(member)
-		}
-	case []any:
-		for i, item := range v {
-			v[i] = canonicalNumbers(item)
-		}
-	case json.Number:
-		return canonicalNumber(v)
-	}
-	return v
-}
-
-// canonicalNumber spells 100, 100.0 and 1e2 as 1e2, whatever their size.
-func canonicalNumber(n json.Number) json.Number {
-	text := strings.ToLower(n.String())
-	mantissa, exponent, _ := strings.Cut(text, "e")
-	power := 0
-	if exponent != "" {
-		p, err := strconv.Atoi(exponent)
-		if err != nil {
-			return n // beyond all limits; no other spelling of it will come
-		}
-		power = p
-	}
-	sign := ""
-	if strings.HasPrefix(mantissa, "-") {
-		sign, mantissa = "-", mantissa[1:]
-	}
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	power -= len(fraction)
-	digits := strings.TrimLeft(whole+fraction, "0")
+// canonicalNumber writes 100, 100.0 and 1e2 as 1e2, whatever their size.
+func canonicalNumber(text string) string {
+	sign, digits, exponent := payload.Decimal(text)
 	if digits == "" {
 		return "0"
 	}
-	short := strings.TrimRight(digits, "0")
-	power += len(digits) - len(short)
-	return json.Number(sign + short + "e" + strconv.Itoa(power))
+	return sign + digits + "e" + strconv.Itoa(exponent)
 }

@@ -90,7 +90,7 @@ func TestChecksumOfWhatIsNotJSON(t *testing.T) {
 }
 
 func TestCanonicalNumber(t *testing.T) {
-	for in, want := range map[json.Number]json.Number{
+	for in, want := range map[string]string{
 		"0": "0", "-0": "0", "0.000": "0", "0e5": "0", "1": "1e0", "-1.0": "-1e0", "100": "1e2", "1E+2": "1e2", "100.10": "1001e-1",
 		"0.01": "1e-2", "9007199254740993": "9007199254740993e0", "9007199254740992": "9007199254740992e0",
 	} {

@@ -78,8 +78,8 @@ func TestTheSchemaHasTheFieldsOfATemplate(t *testing.T) {
 
 // The schema has the limits and defaults of the Go code.
 func TestTheSchemaHasTheLimitsOfATemplate(t *testing.T) {
-	if most := documentSchema.Properties["steps"].MaxItems; most == nil || *most != tasker.MaxSteps {
-		t.Errorf("steps: %v, want %d", most, tasker.MaxSteps)
+	if most := *documentSchema.Properties["steps"].MaxItems; most != tasker.MaxSteps {
+		t.Errorf("%d steps, want %d", most, tasker.MaxSteps)
 	}
 	parsed := mustParse(t, "namespace_name: n\nname: t\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]\n")
 	var b strings.Builder
@@ -87,7 +87,7 @@ func TestTheSchemaHasTheLimitsOfATemplate(t *testing.T) {
 	b.WriteString((*schemaParts[documentSchema.Location+"/$defs/step"].Properties["type"].Default).(string) + ", retry: {")
 	retry := schemaParts[documentSchema.Location+"/$defs/retry"].Properties
 	for _, name := range jsonNames(reflect.TypeFor[tasker.Retry]()) {
-		if retry[name].Default == nil {
+		if retry[name] == nil || retry[name].Default == nil {
 			t.Fatalf("retry.%s has no default in the schema", name)
 		}
 		b.WriteString(name + ": " + fmt.Sprint(*retry[name].Default) + ", ")
