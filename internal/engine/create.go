@@ -162,8 +162,8 @@ func (c *creation) holder(ctx context.Context, key [2]string) (tasker.ID, []byte
 	return c.engine.db.TaskByKey(ctx, key[0], key[1])
 }
 
-func sameRequest(r tasker.NewTask, context any, holder tasker.ID, held []byte) (Created, error) {
-	same, err := asksForTheSame(r, context, held)
+func sameRequest(r tasker.NewTask, decoded any, holder tasker.ID, held []byte) (Created, error) {
+	same, err := asksForTheSame(r, decoded, held)
 	if err != nil {
 		return Created{}, err
 	}

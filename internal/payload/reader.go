@@ -155,13 +155,13 @@ func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
 // Decode returns a document as Go values, with each number as [json.Number], and the
 // bytes of it as [Measure] does. It judges the document on the way and does not
 // decode more of it than the limits allow.
-func Decode(doc json.RawMessage, l Limits) (value any, bytes int, err error) {
+func Decode(doc json.RawMessage, l Limits) (value any, size int, err error) {
 	r := NewReader(doc, l, 1)
 	value = r.decode()
-	if bytes, err = r.measured(); err != nil {
-		return nil, bytes, err
+	if size, err = r.measured(); err != nil {
+		return nil, size, err
 	}
-	return value, bytes, nil
+	return value, size, nil
 }
 
 func (r *Reader) decode() any {

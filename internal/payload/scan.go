@@ -34,20 +34,18 @@ type place struct {
 
 // value reads the value that begins here, with all that is in it.
 func (s *scanner) value() bool {
-	switch s.kind() {
-	case Object:
+	kind := s.kind()
+	switch {
+	case kind == Object:
 		return s.object(func(string) bool { return s.value() })
-	case Array:
+	case kind == Array:
 		return s.array(func(int) bool { return s.value() })
-	}
-	if !s.count() {
+	case !s.count():
 		return false
-	}
-	switch s.kind() {
-	case String:
+	case kind == String:
 		_, ok := s.str()
 		return ok
-	case Number:
+	case kind == Number:
 		return s.number()
 	}
 	for _, word := range [...]string{"true", "false", "null"} {

@@ -47,8 +47,8 @@ func properties(t *testing.T, location string) []string {
 
 func jsonNames(goType reflect.Type) []string {
 	var names []string
-	for i := range goType.NumField() {
-		name, _, _ := strings.Cut(goType.Field(i).Tag.Get("json"), ",")
+	for field := range goType.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		names = append(names, name)
 	}
 	slices.Sort(names)
