@@ -75,7 +75,9 @@ func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 	case payload.Array:
 		c.array(s, r, path)
 	case payload.String:
-		c.text(s, r.Text(), path)
+		if wrong := misfit(s, r.Text()); wrong != "" {
+			c.fault(path, "%s", wrong)
+		}
 	case payload.Number:
 		c.number(s, json.Number(r.Value()), path)
 	default: // of the others the kind says all
@@ -153,24 +155,26 @@ func (c *checker) array(s *huma.Schema, r *payload.Reader, path string) {
 	}
 }
 
-func (c *checker) text(s *huma.Schema, text, path string) {
+// misfit says why a text of a body or a query does not fit its schema.
+func misfit(s *huma.Schema, text string) string {
 	length := utf8.RuneCountInString(text)
 	switch {
 	case s.MinLength != nil && strings.TrimSpace(text) == "":
-		c.fault(path, "is empty")
+		return "is empty"
 	case s.MaxLength != nil && length > *s.MaxLength:
-		c.fault(path, "has %d characters; %d is the limit", length, *s.MaxLength)
+		return fmt.Sprintf("has %d characters; %d is the limit", length, *s.MaxLength)
 	case s.Enum != nil && !slices.Contains(s.Enum, any(text)):
-		c.fault(path, "must be one of %s, not %q", oneOf(s.Enum), shorten(text))
+		return fmt.Sprintf("must be one of %s, not %q", oneOf(s.Enum), shorten(text))
 	case s.Format == "uuid":
 		if _, err := parseID(text); err != nil {
-			c.fault(path, "%v, not %q", err, shorten(text))
+			return fmt.Sprintf("%v, not %q", err, shorten(text))
 		}
 	case s.Format == "date-time":
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			c.fault(path, "must be a time such as 2026-01-31T12:00:00Z, not %q", shorten(text))
+			return fmt.Sprintf("must be a time such as 2026-01-31T12:00:00Z, not %q", shorten(text))
 		}
 	}
+	return ""
 }
 
 func (c *checker) number(s *huma.Schema, number json.Number, path string) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -114,17 +115,7 @@ func (p param) fault(value string) string {
 			return fmt.Sprintf("must be true or false, not %q", shorten(value))
 		}
 	default:
-		if p.schema.Enum != nil && !slices.Contains(p.schema.Enum, any(value)) {
-			return fmt.Sprintf("must be one of %s, not %q", oneOf(p.schema.Enum), shorten(value))
-		}
-		if p.schema.Format == "uuid" {
-			if _, err := parseID(value); err != nil {
-				return fmt.Sprintf("must be a UUID, not %q", shorten(value))
-			}
-		}
-		if p.schema.MaxLength != nil {
-			return textFault(value, *p.schema.MaxLength)
-		}
+		return cmp.Or(textFault(value, len(value)), misfit(p.schema, value))
 	}
 	return ""
 }
