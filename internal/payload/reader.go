@@ -98,6 +98,12 @@ func (r *Reader) Kind() Kind {
 	return r.s.kind()
 }
 
+// Offset returns where the next value begins, and KeyOffset where its key does.
+func (r *Reader) Offset() int { return r.s.at }
+
+// KeyOffset returns where the last key that was read begins.
+func (r *Reader) KeyOffset() int { return r.s.keyAt }
+
 // Value reads the next value and returns its text.
 func (r *Reader) Value() json.RawMessage {
 	begin := r.s.at

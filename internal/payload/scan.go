@@ -23,6 +23,7 @@ type scanner struct {
 	values  int
 	size    int // bytes of what was read so far, as the database writes it
 	path    []place
+	keyAt   int // where the last key begins
 }
 
 // A place is one step on the way to a value: a key, or an index when key is unset.
@@ -92,7 +93,7 @@ func (s *scanner) object(member func(key string) bool) bool {
 	}
 	var names names
 	for {
-		keyAt := s.at
+		s.keyAt = s.at
 		if s.at == len(s.text) || s.text[s.at] != '"' {
 			return s.unexpected("a key in double quotes is missing")
 		}
@@ -102,10 +103,10 @@ func (s *scanner) object(member func(key string) bool) bool {
 		}
 		s.path = append(s.path, place{key: key})
 		if s.keys++; s.keys > s.limits.Keys {
-			return s.stop(keyAt, fmt.Sprintf("more than %d keys in the document", s.limits.Keys))
+			return s.stop(s.keyAt, fmt.Sprintf("more than %d keys in the document", s.limits.Keys))
 		}
 		if !names.add(key) {
-			s.note(keyAt, "the key is there twice")
+			s.note(s.keyAt, "the key is there twice")
 		}
 		if s.space(); !s.take(':') {
 			return s.unexpected("a colon is missing after the key")

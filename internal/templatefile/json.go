@@ -1,9 +1,6 @@
 package templatefile
 
 import (
-	"bytes"
-	"encoding/json"
-	"strconv"
 	"strings"
 
 	"tasker.example/tasker"
@@ -19,88 +16,79 @@ var documentLimits = payload.Limits{Bytes: tasker.MaxTemplateBytes, Depth: maxDe
 // through the YAML reader: not all JSON is YAML (pairs of \u escapes, long
 // keys), and not all that the YAML reader accepts is JSON.
 func jsonTree(doc []byte, found *faults) *yaml.Node {
-	list, wellFormed := payload.Faults(doc, documentLimits, maxFaults)
+	b := treeBuilder{doc: doc, reader: payload.NewReader(doc, documentLimits, maxFaults), line: 1}
+	root := b.value()
+	list, wellFormed := b.reader.End()
 	for _, fault := range list {
 		found.add(fault)
 	}
 	if !wellFormed {
 		return nil
 	}
-	b := treeBuilder{doc: doc, tokens: json.NewDecoder(bytes.NewReader(doc)), line: 1}
-	b.tokens.UseNumber()
-	return b.value(b.next())
+	return root
 }
 
-// A treeBuilder makes nodes of the tokens of a document that is known to be JSON.
+// A treeBuilder makes nodes of the values of a document.
 type treeBuilder struct {
 	doc    []byte
-	tokens *json.Decoder
+	reader *payload.Reader
 	line   int // of the offset below
 	start  int // offset where that line begins
 	seen   int // offset up to which lines are counted
 }
 
-// next returns the next token with the place where it begins.
-func (b *treeBuilder) next() (json.Token, *yaml.Node) {
-	at := int(b.tokens.InputOffset())
-	for at < len(b.doc) && strings.IndexByte(" \t\r\n,:", b.doc[at]) >= 0 {
-		at++
-	}
+// scalar returns a node for what begins at an offset. Offsets only rise.
+func (b *treeBuilder) scalar(at int, tag, text string) *yaml.Node {
 	for ; b.seen < at; b.seen++ {
 		if b.doc[b.seen] == '\n' {
 			b.line, b.start = b.line+1, b.seen+1
 		}
 	}
-	token, err := b.tokens.Token()
-	if err != nil { // unreachable: package payload has read the document before
-		token = nil
-	}
-	return token, &yaml.Node{Line: b.line, Column: at - b.start + 1}
-}
-
-func (b *treeBuilder) value(token json.Token, n *yaml.Node) *yaml.Node {
-	n.Kind = yaml.ScalarNode
-	switch t := token.(type) {
-	case json.Delim:
-		if t == '{' {
-			b.object(n)
-		} else {
-			b.list(n)
-		}
-	case string:
-		n.Tag, n.Value, n.Style = "!!str", t, yaml.DoubleQuotedStyle
-	case json.Number:
-		n.Tag, n.Value = "!!int", t.String()
-		if strings.ContainsAny(n.Value, ".eE") {
-			n.Tag = "!!float"
-		}
-	case bool:
-		n.Tag, n.Value = "!!bool", strconv.FormatBool(t)
-	default:
-		n.Tag, n.Value = "!!null", "null"
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text, Line: b.line, Column: at - b.start + 1}
+	if tag == "!!str" {
+		n.Style = yaml.DoubleQuotedStyle
 	}
 	return n
 }
 
-// object keeps the first of repeated keys; package payload has noted the others.
-func (b *treeBuilder) object(n *yaml.Node) {
-	n.Kind, n.Tag = yaml.MappingNode, "!!map"
-	seen := map[string]bool{}
-	for b.tokens.More() {
-		key := b.value(b.next())
-		child := b.value(b.next())
-		if !seen[key.Value] {
-			seen[key.Value] = true
-			n.Content = append(n.Content, key, child)
+func (b *treeBuilder) value() *yaml.Node {
+	at := b.reader.Offset()
+	switch b.reader.Kind() {
+	case payload.Object:
+		return b.object(at)
+	case payload.Array:
+		n := b.scalar(at, "!!seq", "")
+		n.Kind = yaml.SequenceNode
+		b.reader.Array(func(int) { n.Content = append(n.Content, b.value()) })
+		return n
+	case payload.String:
+		return b.scalar(at, "!!str", b.reader.Text())
+	case payload.Number:
+		n := b.scalar(at, "!!int", string(b.reader.Value()))
+		if strings.ContainsAny(n.Value, ".eE") {
+			n.Tag = "!!float"
 		}
+		return n
+	case payload.Boolean:
+		return b.scalar(at, "!!bool", string(b.reader.Value()))
+	default:
+		b.reader.Value()
+		return b.scalar(at, "!!null", "null")
 	}
-	b.next()
 }
 
-func (b *treeBuilder) list(n *yaml.Node) {
-	n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
-	for b.tokens.More() {
-		n.Content = append(n.Content, b.value(b.next()))
-	}
-	b.next()
+// object keeps the first of repeated keys; package payload notes the others.
+func (b *treeBuilder) object(at int) *yaml.Node {
+	n := b.scalar(at, "!!map", "")
+	n.Kind = yaml.MappingNode
+	seen := map[string]bool{}
+	b.reader.Object(func(name string) {
+		key := b.scalar(b.reader.KeyOffset(), "!!str", name)
+		child := b.value()
+		if !seen[name] {
+			seen[name] = true
+			n.Content = append(n.Content, key, child)
+		}
+	})
+	return n
 }
