@@ -312,6 +312,39 @@ func TestAStaleTaskWhoseWorkerDeliversGoesOn(t *testing.T) {
 	}
 }
 
+// A worker whose step takes longer than the threshold, and that cannot be heard for a
+// while because the servers are away, finds its task where it was when they are back.
+func TestALongStepOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	_, _, err := h.engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "long", Version: "1.0.0", Steps: []tasker.StepTemplate{
+		{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry(), TimeoutSeconds: 7200},
+	}}, "")
+	h.must(err)
+	c, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "long"}})
+	h.must(err)
+	task, a := c[0].TaskUUID, h.claim()
+	h.stand(task, time.Hour)
+	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() - interval '10 minutes' WHERE task_uuid = $1`, task)
+	n, err := h.dlq.Sweep(t.Context()) // the first pass of a server that has just started
+	h.must(err)
+	if n != 0 || h.state(task) != tasker.TaskStepsInProcess {
+		t.Fatalf("the sweep moved %d tasks; the task is %s", n, h.state(task))
+	}
+	beat, err := h.engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{a.Lease()})
+	h.must(err)
+	if len(beat.Lost) != 0 {
+		t.Fatalf("the lease is lost: %+v", beat)
+	}
+	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	if s := h.state(task); s != tasker.TaskComplete {
+		t.Errorf("the task is %s", s)
+	}
+	if _, err := h.db.EntryOfTask(t.Context(), task); tasker.CodeOf(err) != tasker.NotFound {
+		t.Errorf("it has an investigation: %v", err)
+	}
+}
+
 // setThresholds starts with other thresholds and applies them at once.
 func (h *house) setThresholds(th postgres.Thresholds) {
 	h.Helper()

@@ -32,8 +32,15 @@ func TestAStepWithinItsTimeoutIsNoStandstill(t *testing.T) {
 	}{
 		"within its timeout, under a live lease": {`timeout_at = now() + interval '1 hour'`, false},
 		"without a timeout":                      {`timeout_at = NULL`, true},
-		"past its timeout":                       {`timeout_at = now() - interval '1 second'`, true},
-		"its lease has run out":                  {`timeout_at = now() + interval '1 hour', lease_expires_at = now() - interval '1 second'`, true},
+		// After an outage workers get a moment to be heard of again, and the sweep runs at once.
+		"its lease ran out in an outage": {`timeout_at = now() + interval '1 hour', lease_expires_at = now() - interval '20 minutes'`, false},
+		"its timeout is about to end it": {`timeout_at = now() - interval '59 seconds'`, false},
+		"past its timeout":               {`timeout_at = now() - interval '61 seconds'`, true},
+		"it cannot be taken back": {
+			`timeout_at = now() + interval '1 hour', lease_expires_at = now() - interval '20 minutes';
+			INSERT INTO tasker.deferred_work (kind, task_uuid, step_uuid, last_error, retry_at)
+			SELECT 'reclaim', task_uuid, step_uuid, 'broken', now() FROM tasker.workflow_steps`, true,
+		},
 		"the template has a limit of its own": {
 			`timeout_at = now() + interval '1 hour'; UPDATE tasker.task_templates SET max_steps_in_process_minutes = 30`, true,
 		},
@@ -46,6 +53,12 @@ func TestAStepWithinItsTimeoutIsNoStandstill(t *testing.T) {
 			p := migrated(t)
 			p.standing()
 			p.exec(`UPDATE tasker.workflow_steps SET ` + tt.change)
+			if name != "the whole duration is over" { // which is not the monitor's concern
+				want := map[bool]string{true: "stale stale", false: "healthy healthy"}[tt.stale]
+				if got := p.text(`SELECT v.health_status || ' ' || m.health_status FROM tasker.v_task_staleness_monitoring v, tasker.get_task_staleness() m`); got != want {
+					t.Errorf("the monitor says %s, want %s", got, want)
+				}
+			}
 			if got := len(p.texts(sweepOnce)); got != 0 != tt.stale {
 				t.Errorf("the sweep finds %d tasks", got)
 			}

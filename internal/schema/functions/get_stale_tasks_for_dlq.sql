@@ -3,9 +3,8 @@
 -- investigation. Who recovered and stands still again is found again; who
 -- went on although its duration is over, or may, is known already. It reads one
 -- index range for each threshold in use and one for durations: its cost grows with
--- what is due. A step that is being worked on under a live lease, within its own
--- timeout, is no standstill: the timeout ends it. That lengthens the server's
--- threshold and not a limit that the template itself sets, nor max_duration. A task at
+-- what is due. A step that is being worked on within its own timeout is no standstill
+-- (steps_within_timeout), unless max_duration is over. A task at
 -- which the sweep has failed is left out until it is to be tried again
 -- (deferred_work). Planned once a session, for any limit: to plan it takes as long as to
 -- run it.
@@ -50,13 +49,7 @@ BEGIN
                       AND t.state_since <= p_now - make_interval(secs => h.seconds)
                       AND d.task_uuid IS NULL
                       -- OFFSET 0 keeps the planner from joining: these are asked of the few that are due.
-                      AND NOT EXISTS (
-                          SELECT FROM tasker.workflow_steps w
-                          WHERE t.state = 'steps_in_process' AND w.task_uuid = t.task_uuid AND w.state = 'in_progress'
-                            AND w.lease_expires_at > p_now AND w.timeout_at > p_now
-                            AND (SELECT tt.max_steps_in_process_minutes IS NULL FROM tasker.task_templates tt WHERE tt.template_uuid = t.template_uuid)
-                          OFFSET 0
-                      )
+                      AND NOT EXISTS (SELECT FROM tasker.steps_within_timeout(t.task_uuid, t.template_uuid, p_now) OFFSET 0)
                       AND NOT EXISTS (
                           SELECT FROM tasker.deferred_work f WHERE f.kind = 'sweep' AND f.task_uuid = t.task_uuid AND f.retry_at > p_now OFFSET 0
                       )

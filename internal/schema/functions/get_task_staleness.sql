@@ -1,8 +1,10 @@
 -- get_task_staleness is the head of the staleness monitor: stale tasks, then
 -- those past 80 % of their threshold, then healthy ones; within each, the longest
--- in its state first. Each class of each threshold is one index range in that
+-- in its state first. A task with a step that is worked on within its own timeout is
+-- healthy, because the sweep leaves it alone. Each class of each threshold is one index range in that
 -- order, so nothing but the head is read, and a class only when those before it
--- have not filled the page.
+-- have not filled the page; for the healthy ones all are read again that are past 80 %,
+-- which have not.
 CREATE OR REPLACE FUNCTION tasker.get_task_staleness(
     p_limit integer DEFAULT 100,
     p_now   timestamptz DEFAULT clock_timestamp()
@@ -43,7 +45,12 @@ BEGIN
             WHERE t.stale_at IS NOT NULL
               AND extract(epoch FROM t.stale_at - t.state_since)::double precision = h.seconds
               AND t.state_since <= coalesce(p_now - make_interval(secs => h.seconds * _class.from_share), 'infinity')
-              AND t.state_since > coalesce(p_now - make_interval(secs => h.seconds * _class.to_share), '-infinity')
+              AND t.state_since > coalesce(CASE WHEN _class.health <> 'healthy' THEN p_now - make_interval(secs => h.seconds * _class.to_share) END, '-infinity')
+              AND CASE
+                  WHEN _class.health <> 'healthy' THEN NOT EXISTS (SELECT FROM tasker.steps_within_timeout(t.task_uuid, t.template_uuid, p_now) OFFSET 0)
+                  ELSE t.state_since > p_now - make_interval(secs => h.seconds * _class.to_share)
+                      OR EXISTS (SELECT FROM tasker.steps_within_timeout(t.task_uuid, t.template_uuid, p_now) OFFSET 0)
+              END
             ORDER BY t.state_since, t.task_uuid
             LIMIT _left
         ) s

@@ -8,11 +8,12 @@ SELECT
     round(extract(epoch FROM clock_timestamp() - t.created_at) / 60, 3) AS task_age_minutes,
     round(extract(epoch FROM t.stale_at - t.state_since) / 60, 3) AS staleness_threshold_minutes,
     CASE
+        WHEN t.warn_at > clock_timestamp() THEN 'healthy'
+        WHEN EXISTS (SELECT FROM tasker.steps_within_timeout(t.task_uuid, t.template_uuid, clock_timestamp())) THEN 'healthy'
         WHEN t.stale_at <= clock_timestamp() THEN 'stale'
-        WHEN t.warn_at <= clock_timestamp() THEN 'warning'
-        ELSE 'healthy'
+        ELSE 'warning'
     END AS health_status,
     t.priority
 FROM tasker.tasks t
 WHERE t.stale_at IS NOT NULL;
-COMMENT ON VIEW tasker.v_task_staleness_monitoring IS 'How near each watched task is to its staleness threshold: healthy, warning from 80 %, stale from 100 %.';
+COMMENT ON VIEW tasker.v_task_staleness_monitoring IS 'How near each watched task is to its staleness threshold: healthy, warning from 80 %, stale from 100 %. A task with a step that is worked on within its own timeout is healthy.';

@@ -1,0 +1,19 @@
+-- steps_within_timeout returns the running steps of a task that keep it from standing
+-- still: those within their own timeout, which ends them. It does not matter whether
+-- the lease has run out: that is for the loop that takes steps back, and after an
+-- outage it waits until workers could be heard of. A step that this loop could not take
+-- back does not count; the minute after a timeout is for the loop that ends it. A limit
+-- that the template itself sets holds whatever runs. Not STRICT and without SET, so
+-- that it becomes part of the statement that asks.
+CREATE OR REPLACE FUNCTION tasker.steps_within_timeout(p_task uuid, p_template uuid, p_now timestamptz) RETURNS SETOF uuid
+LANGUAGE sql STABLE
+AS $$
+    SELECT w.step_uuid
+    FROM tasker.workflow_steps w
+    WHERE w.task_uuid = p_task AND w.state = 'in_progress' AND w.timeout_at > p_now - interval '1 minute'
+      AND (SELECT tt.max_steps_in_process_minutes IS NULL FROM tasker.task_templates tt WHERE tt.template_uuid = p_template)
+      AND NOT EXISTS (
+          SELECT FROM tasker.deferred_work f WHERE f.kind = 'reclaim' AND f.task_uuid = w.task_uuid AND f.step_uuid = w.step_uuid
+      )
+$$;
+COMMENT ON FUNCTION tasker.steps_within_timeout(uuid, uuid, timestamptz) IS 'Running steps of a task that are within their own timeout, so that the task is not stale.';
