@@ -10,13 +10,14 @@ import (
 	"tasker.example/tasker/internal/web"
 )
 
-// enlist registers a worker.
+// enlist registers a worker, which is alive for as long as a test may take.
 func (h *harness) enlist(name string, handlers ...string) tasker.ID {
 	h.Helper()
 	r, err := h.Engine.RegisterWorker(h.Context(), tasker.WorkerSpec{
 		Name: name, Namespaces: []string{enginetest.Namespace}, Handlers: handlers, Version: "1.4.2", MaxConcurrency: 8,
 	})
 	h.Must(err)
+	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes' WHERE worker_uuid = $1`, r.WorkerUUID)
 	return r.WorkerUUID
 }
 
