@@ -192,9 +192,9 @@ func withRole(database, role string) string {
 		panic(err) // connect has parsed it
 	}
 	q := u.Query()
-	if q.Del("role"); role != "" {
-		q.Set("role", role)
+	if q.Del("options"); role != "" {
+		q.Set("options", "-c role="+role) // which psql understands as well
 	}
-	u.RawQuery = q.Encode()
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
 	return u.String()
 }

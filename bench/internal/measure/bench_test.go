@@ -19,7 +19,7 @@ func TestReportIsComplete(t *testing.T) {
 	dir := t.TempDir()
 	const runs = 2
 	report, err := Run(t.Context(), Options{
-		DatabaseURL: db.URL, Runs: runs, Tasks: 300, Workflows: 50, Single: 3, BrokerURL: mqtest.URL(t), Out: t.Output(),
+		DatabaseURL: db.AdminURL, Runs: runs, Tasks: 300, Workflows: 50, Single: 3, BrokerURL: mqtest.URL(t), Out: t.Output(),
 		CPUProfile: filepath.Join(dir, "cpu"), MemProfile: filepath.Join(dir, "mem"),
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func TestReportIsComplete(t *testing.T) {
 }
 
 func TestWithoutABrokerTheReportSaysWhatIsMissing(t *testing.T) {
-	report, err := Run(t.Context(), Options{DatabaseURL: pgtest.New(t).URL, Only: regexp.MustCompile(`^transports$`), Out: t.Output()})
+	report, err := Run(t.Context(), Options{DatabaseURL: pgtest.New(t).AdminURL, Only: regexp.MustCompile(`^transports$`), Out: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ var budget = map[string]float64{
 // Four steps in a row, a hundred times. Not parallel: WAL is counted by the server.
 func TestAStepKeepsWithinItsBudget(t *testing.T) {
 	report, err := Run(t.Context(), Options{
-		DatabaseURL: pgtest.New(t).URL, Runs: 1, Workflows: 100, Only: regexp.MustCompile("^cost$"), Out: t.Output(),
+		DatabaseURL: pgtest.New(t).AdminURL, Runs: 1, Workflows: 100, Only: regexp.MustCompile("^cost$"), Out: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)

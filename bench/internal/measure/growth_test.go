@@ -12,7 +12,7 @@ import (
 // at the smallest size, is ours.
 func TestGrowthReportIsComplete(t *testing.T) {
 	t.Parallel()
-	report, err := Growth(t.Context(), Options{DatabaseURL: pgtest.New(t).URL, Runs: 1, Tasks: 1_000, Out: t.Output()}, GrowthOptions{
+	report, err := Growth(t.Context(), Options{DatabaseURL: pgtest.New(t).AdminURL, Runs: 1, Tasks: 1_000, Out: t.Output()}, GrowthOptions{
 		Steps: []int{4, 13}, TotalSteps: 26, Payloads: []int{1_000, 300_000}, Backlog: []int{100, 1_000}, Waiting: []int{1, 5}, Namespaces: 5,
 		Hold: 10 * time.Millisecond,
 	})

@@ -17,7 +17,7 @@ func TestScaleReportIsCompleteAndFlat(t *testing.T) {
 	db := pgtest.New(t)
 	sizes := []int{1_000, 5_000} // fewer share their pages, which hides what a page costs
 	report, err := Run(t.Context(), Options{
-		DatabaseURL: db.URL, Sizes: sizes, Due: 50, Pending: 300, Ended: 1_000, Runs: 1, Plans: true, Out: t.Output(),
+		DatabaseURL: db.AdminURL, Sizes: sizes, Due: 50, Pending: 300, Ended: 1_000, Runs: 1, Plans: true, Out: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestScaleReportIsCompleteAndFlat(t *testing.T) {
 func TestHistoryCostsNoPages(t *testing.T) {
 	t.Parallel()
 	report, err := Run(t.Context(), Options{
-		DatabaseURL: pgtest.New(t).URL, Sizes: []int{1_000}, Due: 50, Pending: 300, Ended: 50, History: 10, Runs: 1, Out: t.Output(),
+		DatabaseURL: pgtest.New(t).AdminURL, Sizes: []int{1_000}, Due: 50, Pending: 300, Ended: 50, History: 10, Runs: 1, Out: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)
