@@ -12,12 +12,12 @@ import (
 )
 
 // register stores a template of steps that have one attempt each.
-func (h *house) register(name string, life tasker.Lifecycle, steps ...tasker.StepTemplate) {
+func (h *harness) register(name string, life tasker.Lifecycle, steps ...tasker.StepTemplate) {
 	h.Helper()
-	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{
+	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{
 		Namespace: "shop", Name: name, Version: "1.0.0", Lifecycle: life, Steps: steps,
 	}, "")
-	h.must(err)
+	h.Must(err)
 }
 
 func oneAttempt(name string, after ...string) tasker.StepTemplate {
@@ -28,18 +28,18 @@ func oneAttempt(name string, after ...string) tasker.StepTemplate {
 	}
 }
 
-func (h *house) createOf(name string) tasker.ID {
+func (h *harness) createOf(name string) tasker.ID {
 	h.Helper()
-	c, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: name}})
-	h.must(err)
+	c, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: name}})
+	h.Must(err)
 	return c[0].TaskUUID
 }
 
 // events returns what the history of an investigation tells.
-func (h *house) events(entry tasker.ID) []string {
+func (h *harness) events(entry tasker.ID) []string {
 	h.Helper()
-	e, err := h.db.Entry(h.Context(), entry)
-	h.must(err)
+	e, err := h.DB.Entry(h.Context(), entry)
+	h.Must(err)
 	var list []string
 	for _, x := range e.History {
 		list = append(list, x.Event)
@@ -47,10 +47,10 @@ func (h *house) events(entry tasker.ID) []string {
 	return list
 }
 
-func (h *house) sweep(want int) {
+func (h *harness) sweep(want int) {
 	h.Helper()
-	n, err := h.dlq.Sweep(h.Context())
-	h.must(err)
+	n, err := h.DLQ.Sweep(h.Context())
+	h.Must(err)
 	if n != want {
 		h.Fatalf("the sweep moved %d tasks, want %d", n, want)
 	}
@@ -60,35 +60,35 @@ func (h *house) sweep(want int) {
 // that one is about it again, and no longer last in the queue.
 func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 	t.Parallel()
-	for name, stick := range map[string]func(*house, tasker.ID){
-		"it stands still": func(h *house, task tasker.ID) {
+	for name, stick := range map[string]func(*harness, tasker.ID){
+		"it stands still": func(h *harness, task tasker.ID) {
 			h.claim()
 			h.stand(task, time.Hour)
 			h.sweep(1)
 		},
-		"a step fails": func(h *house, _ tasker.ID) {
+		"a step fails": func(h *harness, _ tasker.ID) {
 			h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
 			task := h.createOf("chain")
 			a := h.claim()
 			h.stand(task, time.Hour)
 			h.sweep(1)
 			h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
-			first, err := h.db.EntryOfTask(t.Context(), task)
-			h.must(err)
-			if first.RecoveredAt == nil || h.state(task) != tasker.TaskStepsInProcess {
-				t.Fatalf("recovered at %v, task is %s", first.RecoveredAt, h.state(task))
+			first, err := h.DB.EntryOfTask(t.Context(), task)
+			h.Must(err)
+			if first.RecoveredAt == nil || h.State(task) != tasker.TaskStepsInProcess {
+				t.Fatalf("recovered at %v, task is %s", first.RecoveredAt, h.State(task))
 			}
 			stick(h, task)
-			got, err := h.db.EntryOfTask(t.Context(), task)
-			h.must(err)
-			if got.UUID != first.UUID || got.RecoveredAt != nil || h.state(task) != tasker.TaskError {
-				t.Errorf("investigation %s of %s recovered at %v; task is %s", got.UUID, first.UUID, got.RecoveredAt, h.state(task))
+			got, err := h.DB.EntryOfTask(t.Context(), task)
+			h.Must(err)
+			if got.UUID != first.UUID || got.RecoveredAt != nil || h.State(task) != tasker.TaskError {
+				t.Errorf("investigation %s of %s recovered at %v; task is %s", got.UUID, first.UUID, got.RecoveredAt, h.State(task))
 			}
 			want := []string{"created", "recovered", "stuck_again"}
 			if name == "a step fails" {
@@ -97,8 +97,8 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 			if diff := cmp.Diff(want, h.events(first.UUID)); diff != "" {
 				t.Error(diff)
 			}
-			queue, _, err := h.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 10})
-			h.must(err)
+			queue, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 10})
+			h.Must(err)
 			if len(queue) != 1 || queue[0].RecoveredAt != nil {
 				t.Errorf("the queue is %+v", queue)
 			}
@@ -124,14 +124,14 @@ func TestALongRestIsNoStandstill(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			step := oneAttempt("one")
 			step.Retry.MaxAttempts = 3
 			h.register("resting", tt.life, step)
 			task := h.createOf("resting")
 			h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "later", Retryable: true, RetryAfter: tt.rest}})
 			threshold := func() (got string) {
-				h.must(h.admin().QueryRow(t.Context(), `
+				h.Must(h.Admin().QueryRow(t.Context(), `
 					SELECT round(extract(epoch FROM stale_at - state_since) / 60, 3)::text FROM tasker.tasks WHERE task_uuid = $1 AND state = 'waiting_for_retry'`,
 					task).Scan(&got))
 				return got
@@ -148,7 +148,7 @@ func TestALongRestIsNoStandstill(t *testing.T) {
 			if got := threshold(); got != tt.want {
 				t.Errorf("once set anew, the threshold is %s minutes, want %s", got, tt.want)
 			}
-			h.exec(`UPDATE tasker.tasks SET state_since = state_since - (stale_at - clock_timestamp()),
+			h.Exec(`UPDATE tasker.tasks SET state_since = state_since - (stale_at - clock_timestamp()),
 				warn_at = warn_at - (stale_at - clock_timestamp()), stale_at = clock_timestamp()`)
 			h.sweep(1)
 		})
@@ -158,65 +158,65 @@ func TestALongRestIsNoStandstill(t *testing.T) {
 // What may yet go on by itself is not written off: nobody would look at it.
 func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	off := tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")}
 	running := h.create()
-	open, err := h.dlq.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.must(err)
-	_, _, err = h.dlq.Update(t.Context(), open.UUID, off)
-	h.wantCode(err, tasker.Conflict, "steps_in_process", "1 steps on their way", "cancel it first")
+	open, err := h.DLQ.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), open.UUID, off)
+	h.WantCode(err, tasker.Conflict, "steps_in_process", "1 steps on their way", "cancel it first")
 
 	h.stand(running, time.Hour)
-	_, _, err = h.dlq.Update(t.Context(), open.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n"), ResolvedBy: new("ann")})
-	h.must(err)
+	_, _, err = h.DLQ.Update(t.Context(), open.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("n"), ResolvedBy: new("ann")})
+	h.Must(err)
 	h.sweep(1)
-	stale, err := h.db.EntryOfTask(t.Context(), running)
-	h.must(err)
-	_, _, err = h.dlq.Update(t.Context(), stale.UUID, off)
-	h.wantCode(err, tasker.Conflict, "is error with 1 steps on their way")
-	h.must(h.engine.CancelTask(t.Context(), running, "ann", "gone"))
-	_, _, err = h.dlq.Update(t.Context(), stale.UUID, off)
-	h.must(err)
-	_, err = h.dlq.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.wantCode(err, tasker.Conflict, "written off")
+	stale, err := h.DB.EntryOfTask(t.Context(), running)
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), stale.UUID, off)
+	h.WantCode(err, tasker.Conflict, "is error with 1 steps on their way")
+	h.Must(h.Engine.CancelTask(t.Context(), running, "ann", "gone"))
+	_, _, err = h.DLQ.Update(t.Context(), stale.UUID, off)
+	h.Must(err)
+	_, err = h.DLQ.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.WantCode(err, tasker.Conflict, "written off")
 }
 
 // Nor does an answer from outside bring back what was written off.
 func TestWhatIsWrittenOffTakesNoAnswerFromOutside(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	ask := oneAttempt("ask")
 	ask.Type, ask.Handler = tasker.ExternalStep, tasker.Handler{}
 	h.register("asks", tasker.Lifecycle{}, ask)
 	task := h.createOf("asks")
 	h.stand(task, 2*time.Hour)
 	h.sweep(1)
-	e, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
-	_, _, err = h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")})
-	h.must(err)
-	steps, err := h.db.Steps(t.Context(), task)
-	h.must(err)
-	_, err = h.engine.CompleteExternal(t.Context(), task, steps[0].UUID, tasker.Outcome{Success: true}, "bank")
-	h.wantCode(err, tasker.Conflict, "written off")
+	e, err := h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")})
+	h.Must(err)
+	steps, err := h.DB.Steps(t.Context(), task)
+	h.Must(err)
+	_, err = h.Engine.CompleteExternal(t.Context(), task, steps[0].UUID, tasker.Outcome{Success: true}, "bank")
+	h.WantCode(err, tasker.Conflict, "written off")
 }
 
 // An investigation of one branch is open when the last of the others ends: the
 // task comes to error, and the sweep has nothing to do there.
 func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register("fork", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two"))
 	task := h.createOf("fork")
 	one, two := h.claim(), h.claim()
 	h.report(tasker.Outcome{Lease: one.Lease(), Failure: &tasker.Failure{Message: "no"}})
 	h.report(tasker.Outcome{Lease: two.Lease(), Success: true, Result: json.RawMessage(`1`)})
-	if s := h.state(task); s != tasker.TaskError {
+	if s := h.State(task); s != tasker.TaskError {
 		t.Fatalf("task is %s", s)
 	}
-	h.exec(`UPDATE tasker.tasks SET attend_by = attend_by - interval '2 hours'`)
-	swept, err := h.db.SweepStale(t.Context(), false, 10, 0)
-	h.must(err)
+	h.Exec(`UPDATE tasker.tasks SET attend_by = attend_by - interval '2 hours'`)
+	swept, err := h.DB.SweepStale(t.Context(), false, 10, 0)
+	h.Must(err)
 	if len(swept) != 0 {
 		t.Errorf("the sweep finds %+v", swept)
 	}
@@ -226,12 +226,12 @@ func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
 // it went on.
 func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
 	task := h.createOf("chain")
 	lost := h.claim()
-	_, err := h.engine.OperateStep(t.Context(), task, lost.StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", Interrupt: true})
-	h.must(err)
+	_, err := h.Engine.OperateStep(t.Context(), task, lost.StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", Interrupt: true})
+	h.Must(err)
 	for _, before := range []tasker.TaskState{tasker.TaskStepsInProcess, tasker.TaskError} {
 		if before == tasker.TaskError {
 			h.sweep(1)
@@ -239,12 +239,12 @@ func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
 		h.stand(task, 31*time.Minute)
 		var since, after time.Time
 		read := `SELECT state_since FROM tasker.tasks WHERE task_uuid = $1`
-		h.must(h.admin().QueryRow(t.Context(), read, task).Scan(&since))
-		r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: lost.Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)
-		h.must(err)
-		h.must(h.admin().QueryRow(t.Context(), read, task).Scan(&after))
-		if len(r.Rejected) != 1 || h.state(task) != before || !after.Equal(since) {
-			t.Errorf("in %s: receipt %+v; the task is %s since %s, was since %s", before, r, h.state(task), after, since)
+		h.Must(h.Admin().QueryRow(t.Context(), read, task).Scan(&since))
+		r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: lost.Lease(), Success: true, Result: json.RawMessage(`1`)}}, 0)
+		h.Must(err)
+		h.Must(h.Admin().QueryRow(t.Context(), read, task).Scan(&after))
+		if len(r.Rejected) != 1 || h.State(task) != before || !after.Equal(since) {
+			t.Errorf("in %s: receipt %+v; the task is %s since %s, was since %s", before, r, h.State(task), after, since)
 		}
 	}
 }

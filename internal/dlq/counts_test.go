@@ -23,24 +23,24 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// counted gives a house metrics and returns what reads those that have counted
+// counted gives a harness metrics and returns what reads those that have counted
 // anything.
-func (h *house) counted() func() map[string]string {
+func (h *harness) counted() func() map[string]string {
 	h.Helper()
 	return h.countedAndLogged(io.Discard)
 }
 
-func (h *house) countedAndLogged(log io.Writer) func() map[string]string {
+func (h *harness) countedAndLogged(log io.Writer) func() map[string]string {
 	h.Helper()
 	reader := sdk.NewManualReader()
-	m, err := metrics.New(sdk.NewMeterProvider(sdk.WithReader(reader)), h.db.OpenEntries, slog.New(slog.DiscardHandler))
-	h.must(err)
-	h.db.OnOpened(m.EntryCreated)
-	h.dlq = dlq.New(h.db, dlq.Options{Metrics: m, Log: slog.New(slog.NewTextHandler(log, nil))})
+	m, err := metrics.New(sdk.NewMeterProvider(sdk.WithReader(reader)), h.DB.OpenEntries, slog.New(slog.DiscardHandler))
+	h.Must(err)
+	h.DB.OnOpened(m.EntryCreated)
+	h.DLQ = dlq.New(h.DB, dlq.Options{Metrics: m, Log: slog.New(slog.NewTextHandler(log, nil))})
 	return func() map[string]string {
 		h.Helper()
 		var all metricdata.ResourceMetrics
-		h.must(reader.Collect(context.WithoutCancel(h.Context()), &all))
+		h.Must(reader.Collect(context.WithoutCancel(h.Context()), &all))
 		got := map[string]string{}
 		for _, m := range all.ScopeMetrics[0].Metrics {
 			name := strings.TrimPrefix(m.Name, "tasker.")
@@ -74,27 +74,27 @@ func labelled(name string, attributes attribute.Set) string {
 // when it is in the database.
 func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	read := h.counted()
 	first := h.failed() // inline
 	stale, poisoned, byHand := h.create(), h.create(), h.create()
-	_, err := h.dlq.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.must(err)
-	_, err = h.dlq.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.wantCode(err, tasker.Conflict)
+	_, err := h.DLQ.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.Must(err)
+	_, err = h.DLQ.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.WantCode(err, tasker.Conflict)
 	h.stand(stale, 31*time.Minute)
 	h.stand(poisoned, 31*time.Minute)
 	h.poison("NEW.task_uuid = '%s'", poisoned)
-	n, err := h.dlq.Sweep(t.Context())
-	h.must(err)
+	n, err := h.DLQ.Sweep(t.Context())
+	h.Must(err)
 	if n != 1 {
 		t.Errorf("swept %d", n)
 	}
-	_, _, err = h.dlq.Update(t.Context(), first.UUID, resolution())
-	h.must(err)
-	_, _, err = h.dlq.Update(t.Context(), first.UUID, resolution()) // the same again
-	h.must(err)
-	err = h.db.InTx(t.Context(), func(tx *postgres.Tx) error { // one that does not come to be
+	_, _, err = h.DLQ.Update(t.Context(), first.UUID, resolution())
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), first.UUID, resolution()) // the same again
+	h.Must(err)
+	err = h.DB.InTx(t.Context(), func(tx *postgres.Tx) error { // one that does not come to be
 		if err := tx.LockTasks(t.Context(), []tasker.ID{first.TaskUUID}); err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func resolution() tasker.EntryUpdate {
 // The gauge says what the database says: from the start, in every server.
 func TestTheGaugeIsRightAfterARestartAndInEveryServer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.failed()
 	h.failed()
 	one := h.counted()
@@ -150,11 +150,11 @@ func TestTheGaugeIsRightAfterARestartAndInEveryServer(t *testing.T) {
 
 func TestASweepThatFailsIsCounted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	read := h.counted()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := h.dlq.Sweep(ctx); err == nil {
+	if _, err := h.DLQ.Sweep(ctx); err == nil {
 		t.Fatal("a sweep that could not ask the database succeeded")
 	}
 	if got := read(); got["staleness.detection_runs.total failure"] != "1" || got["staleness.detection_runs.total success"] != "" {
@@ -167,23 +167,23 @@ func TestASweepThatFailsIsCounted(t *testing.T) {
 func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
 	t.Parallel()
 	const tasks, sweepers = 5000, 4
-	h := newHouse(t)
+	h := newHarness(t)
 	read := h.counted()
 	list := make([]tasker.NewTask, 1000)
 	for i := range list {
 		list[i] = tasker.NewTask{Namespace: "shop", Name: "single"}
 	}
 	for range tasks / len(list) {
-		_, err := h.engine.CreateTasks(t.Context(), list)
-		h.must(err)
+		_, err := h.Engine.CreateTasks(t.Context(), list)
+		h.Must(err)
 	}
-	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '1 hour', warn_at = warn_at - interval '1 hour',
+	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '1 hour', warn_at = warn_at - interval '1 hour',
 		stale_at = stale_at - interval '1 hour', created_at = created_at - interval '1 hour'`)
 	var group sync.WaitGroup
 	for range sweepers {
 		group.Go(func() {
 			for {
-				n, err := h.dlq.Sweep(t.Context())
+				n, err := h.DLQ.Sweep(t.Context())
 				if err != nil {
 					t.Error(err)
 					return
@@ -196,7 +196,7 @@ func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
 	}
 	group.Wait()
 	var entries, distinct, inError int
-	h.must(h.admin().QueryRow(t.Context(), `
+	h.Must(h.Admin().QueryRow(t.Context(), `
 		SELECT count(*), count(DISTINCT d.task_uuid), count(*) FILTER (WHERE t.state = 'error')
 		FROM tasker.tasks_dlq d JOIN tasker.tasks t USING (task_uuid)`).Scan(&entries, &distinct, &inError))
 	if entries != tasks || distinct != tasks || inError != tasks {
@@ -219,7 +219,7 @@ func TestFourSweepersOnFiveThousandDueTasks(t *testing.T) {
 // its metrics; who has no access to the log of PostgreSQL need not look there.
 func TestARunSaysWhyItFailedAtATask(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	var said bytes.Buffer
 	read := h.countedAndLogged(&said)
 	failing := h.create()
@@ -236,7 +236,7 @@ func TestARunSaysWhyItFailedAtATask(t *testing.T) {
 	if got := read()["staleness.tasks_failed.total P0001"]; got != "1" {
 		t.Errorf("counted %s", got)
 	}
-	list, err := h.db.DeferredCounts(t.Context(), 10)
+	list, err := h.DB.DeferredCounts(t.Context(), 10)
 	if err != nil || len(list) != 1 || list[0].Kind != "sweep" || list[0].Error != "broken (SQLSTATE P0001)" {
 		t.Errorf("set aside: %+v, %v", list, err)
 	}
@@ -244,9 +244,9 @@ func TestARunSaysWhyItFailedAtATask(t *testing.T) {
 
 func TestEachRunLogsWhatItFound(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	var said bytes.Buffer
-	h.dlq = dlq.New(h.db, dlq.Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	h.DLQ = dlq.New(h.DB, dlq.Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
 	h.sweep(0)
 	if !strings.Contains(said.String(), `level=INFO msg="staleness sweep" tasks=0 took=`) {
 		t.Errorf("a run that found nothing says %s", &said)
@@ -256,13 +256,13 @@ func TestEachRunLogsWhatItFound(t *testing.T) {
 	h.stand(stale, time.Hour)
 	h.stand(h.create(), time.Hour)
 	failed := h.create()
-	h.exec(`UPDATE tasker.tasks SET state = 'error', warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, failed)
-	h.exec(`UPDATE tasker.tasks SET attend_by = now() WHERE task_uuid = $1`, failed)
-	h.exec(`UPDATE tasker.workflow_steps SET state = 'error', expires_at = NULL WHERE task_uuid = $1`, failed)
-	h.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+	h.Exec(`UPDATE tasker.tasks SET state = 'error', warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, failed)
+	h.Exec(`UPDATE tasker.tasks SET attend_by = now() WHERE task_uuid = $1`, failed)
+	h.Exec(`UPDATE tasker.workflow_steps SET state = 'error', expires_at = NULL WHERE task_uuid = $1`, failed)
+	h.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
 		SELECT task_uuid, from_state, to_state, event, now() FROM tasker.task_settle_paths, tasker.tasks
 		WHERE (rest_from, rest_to, task_uuid) = ('steps_in_process', 'error', $1) ORDER BY ordinal`, failed)
-	h.exec(`INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+	h.Exec(`INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
 		SELECT task_uuid, step_uuid, m.was, m.state, m.event, 1, now()
 		FROM tasker.workflow_steps, (VALUES ('enqueued', 'in_progress', 'claim'), ('in_progress', 'error', 'fail')) AS m (was, state, event)
 		WHERE task_uuid = $1`, failed)

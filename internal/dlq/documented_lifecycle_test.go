@@ -18,34 +18,34 @@ import (
 // on rows it made; here a worker executes the steps, the sweep is the service's,
 // and what is stuck goes on.
 
-// newLifecycle makes a house with the template and a worker for its steps. The
+// newLifecycle makes a harness with the template and a worker for its steps. The
 // second step may wait for a system outside, because only for that does a task
 // of ours wait for dependencies.
 func newLifecycle(t *testing.T, second tasker.StepType) *documented {
 	t.Helper()
 	d := newDocumented(t)
 	source, err := os.ReadFile("../templatefile/testdata/specification/test_template.yaml")
-	d.must(err)
+	d.Must(err)
 	template, _, err := templatefile.Parse(source)
-	d.must(err)
+	d.Must(err)
 	if second == tasker.ExternalStep {
 		template.Steps[1].Type, template.Steps[1].Handler, template.Steps[1].TimeoutSeconds = second, tasker.Handler{}, 0
 	}
-	d.engine = engine.New(d.db, engine.Options{Environment: "test"})
-	_, _, err = d.engine.RegisterTemplate(t.Context(), template, string(source))
-	d.must(err)
-	r, err := d.engine.RegisterWorker(t.Context(), tasker.WorkerSpec{
+	d.Engine = engine.New(d.DB, engine.Options{Environment: "test"})
+	_, _, err = d.Engine.RegisterTemplate(t.Context(), template, string(source))
+	d.Must(err)
+	r, err := d.Engine.RegisterWorker(t.Context(), tasker.WorkerSpec{
 		Name: "w", Namespaces: []string{"dlq_test"}, Handlers: []string{"dlq_step_1", "dlq_step_2"},
 	})
-	d.must(err)
+	d.Must(err)
 	d.worker = r.WorkerUUID
 	return d
 }
 
 func (d *documented) begin() tasker.ID {
 	d.Helper()
-	c, err := d.engine.CreateTasks(d.Context(), []tasker.NewTask{{Namespace: "dlq_test", Name: "dlq_staleness_test"}})
-	d.must(err)
+	c, err := d.Engine.CreateTasks(d.Context(), []tasker.NewTask{{Namespace: "dlq_test", Name: "dlq_staleness_test"}})
+	d.Must(err)
 	return c[0].TaskUUID
 }
 
@@ -67,7 +67,7 @@ func (d *documented) next(name string) tasker.Assignment {
 
 func (d *documented) wantState(task tasker.ID, want tasker.TaskState) {
 	d.Helper()
-	if s := d.state(task); s != want {
+	if s := d.State(task); s != want {
 		d.Fatalf("the task is %s, want %s", s, want)
 	}
 }
@@ -75,8 +75,8 @@ func (d *documented) wantState(task tasker.ID, want tasker.TaskState) {
 // sweep makes one pass of the service, which is to find so many tasks.
 func (d *documented) sweep(want int) {
 	d.Helper()
-	n, err := d.dlq.Sweep(d.Context())
-	d.must(err)
+	n, err := d.DLQ.Sweep(d.Context())
+	d.Must(err)
 	if n != want {
 		d.Fatalf("the sweep found %d tasks, want %d", n, want)
 	}
@@ -87,8 +87,8 @@ func (d *documented) sweep(want int) {
 func (d *documented) swept(task tasker.ID, from tasker.TaskState) tasker.Entry {
 	d.Helper()
 	d.wantState(task, tasker.TaskError)
-	e, err := d.db.EntryOfTask(d.Context(), task)
-	d.must(err)
+	e, err := d.DB.EntryOfTask(d.Context(), task)
+	d.Must(err)
 	if e.Reason != tasker.StalenessTimeout || e.DetailCode != string(from) || e.OriginalState != from ||
 		e.ResolutionStatus != tasker.EntryPending || e.DetectedBy != tasker.DetectedSweep || e.RecoveredAt != nil {
 		d.Errorf("entry %+v", e)
@@ -98,7 +98,7 @@ func (d *documented) swept(task tasker.ID, from tasker.TaskState) tasker.Entry {
 		Threshold float64 `json:"threshold_minutes"`
 		Steps     []any   `json:"steps"`
 	}
-	d.must(json.Unmarshal(e.Snapshot, &shot))
+	d.Must(json.Unmarshal(e.Snapshot, &shot))
 	d.wantStood(shot.Minutes, 3)
 	if shot.Threshold != 2 || len(shot.Steps) != 2 {
 		d.Errorf("the snapshot has a threshold of %v minutes and %d steps", shot.Threshold, len(shot.Steps))
@@ -116,16 +116,16 @@ func (d *documented) swept(task tasker.ID, from tasker.TaskState) tasker.Entry {
 
 func (d *documented) queue() []tasker.InvestigationQueueEntry {
 	d.Helper()
-	queue, _, err := d.db.InvestigationQueue(d.Context(), tasker.InvestigationFilter{Limit: 100})
-	d.must(err)
+	queue, _, err := d.DB.InvestigationQueue(d.Context(), tasker.InvestigationFilter{Limit: 100})
+	d.Must(err)
 	return queue
 }
 
 // wantStats checks the counts of stale tasks, the only reason there is.
 func (d *documented) wantStats(pending, resolved int64) {
 	d.Helper()
-	stats, err := d.db.EntryStats(d.Context())
-	d.must(err)
+	stats, err := d.DB.EntryStats(d.Context())
+	d.Must(err)
 	if len(stats) != 1 || stats[0].Reason != tasker.StalenessTimeout || stats[0].Total != pending+resolved ||
 		stats[0].Pending != pending || stats[0].ManuallyResolved != resolved {
 		d.Errorf("stats %+v, want %d pending and %d resolved", stats, pending, resolved)
@@ -136,8 +136,8 @@ func (d *documented) wantStats(pending, resolved int64) {
 // task went on by itself.
 func (d *documented) wantRecovered(entry tasker.ID) {
 	d.Helper()
-	e, err := d.db.Entry(d.Context(), entry)
-	d.must(err)
+	e, err := d.DB.Entry(d.Context(), entry)
+	d.Must(err)
 	if e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
 		d.Errorf("recovered at %v, %s", e.RecoveredAt, e.ResolutionStatus)
 	}
@@ -156,14 +156,14 @@ func TestDLQLifecycleWaitingForDependenciesStaleness(t *testing.T) {
 	d.sweep(0)
 
 	// What was missing comes after all.
-	steps, err := d.db.Steps(t.Context(), task)
-	d.must(err)
+	steps, err := d.DB.Steps(t.Context(), task)
+	d.Must(err)
 	for _, s := range steps {
 		if s.Name != "dlq_step_2" {
 			continue
 		}
-		_, err = d.engine.CompleteExternal(t.Context(), task, s.UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`1`)}, "bank")
-		d.must(err)
+		_, err = d.Engine.CompleteExternal(t.Context(), task, s.UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`1`)}, "bank")
+		d.Must(err)
 	}
 	d.wantState(task, tasker.TaskComplete)
 	d.wantRecovered(e.UUID)
@@ -210,8 +210,8 @@ func TestDLQLifecycleProactiveMonitoring(t *testing.T) {
 	}
 	monitor := func() (got []line) {
 		t.Helper()
-		lines, err := d.db.Staleness(t.Context(), 100)
-		d.must(err)
+		lines, err := d.DB.Staleness(t.Context(), 100)
+		d.Must(err)
 		for _, l := range lines {
 			got = append(got, line{l.TaskUUID, l.Health})
 			if l.ThresholdMinutes != 2 || (l.TimeInStateMinutes/l.ThresholdMinutes > 1) != (l.Health == tasker.Stale) {
@@ -250,18 +250,18 @@ func TestDLQInvestigationWorkflow(t *testing.T) {
 	e := d.swept(task, stepsInProcess)
 
 	// The investigator takes the step away from it, and the task goes on.
-	_, _, err := d.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("the worker hangs"), Actor: "ann"})
-	d.must(err)
-	_, err = d.engine.OperateStep(t.Context(), task, held.StepUUID, tasker.Operation{
+	_, _, err := d.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("the worker hangs"), Actor: "ann"})
+	d.Must(err)
+	_, err = d.Engine.OperateStep(t.Context(), task, held.StepUUID, tasker.Operation{
 		Action: tasker.CompleteManually, Actor: "ann", Reason: "done by hand", Result: json.RawMessage(`1`), Interrupt: true,
 	})
-	d.must(err)
+	d.Must(err)
 	d.deliver(d.next("dlq_step_2"))
 	d.wantState(task, tasker.TaskComplete)
-	got, warnings, err := d.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{
+	got, warnings, err := d.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
 		Status: new(tasker.EntryManuallyResolved), Notes: new("restarted the worker"), ResolvedBy: new("ann"),
 	})
-	d.must(err)
+	d.Must(err)
 	if got.ResolutionStatus != tasker.EntryManuallyResolved || *got.ResolutionNotes != "restarted the worker" || *got.ResolvedBy != "ann" ||
 		got.ResolvedAt == nil || got.CurrentTaskState != tasker.TaskComplete {
 		t.Errorf("entry %+v", got)

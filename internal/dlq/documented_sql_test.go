@@ -13,10 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/dlq"
-	"tasker.example/tasker/internal/engine"
-	"tasker.example/tasker/internal/pgtest"
-	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // The tests of the SQL functions and views that the specification lists, under their
@@ -29,9 +26,9 @@ const (
 	stepsInProcess         = tasker.TaskStepsInProcess
 )
 
-// A documented is a house whose tasks can be put into each watched state.
+// A documented is a harness whose tasks can be put into each watched state.
 type documented struct {
-	*house
+	*harness
 	flaky tasker.ID // a worker whose steps always fail
 }
 
@@ -44,7 +41,7 @@ const documentedTests = 22
 var documentedRun struct {
 	sync.Mutex
 	begun time.Time
-	ended map[string]bool // by name: a test may make two houses
+	ended map[string]bool // by name: a test may make two harnesses
 }
 
 func clockIn() {
@@ -68,23 +65,14 @@ func clockOut(t *testing.T) {
 	}
 }
 
-// newDocumented makes a house. When the test has ended, the database violates no
+// newDocumented makes a harness. When the test has ended, the database violates no
 // invariant.
 func newDocumented(t *testing.T) *documented {
 	t.Helper()
-	d := pgtest.New(t)
 	clockIn()
 	t.Cleanup(func() { clockOut(t) })
-	d.CheckAtEnd(t)
-	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	h := &documented{house: &house{T: t, db: db, engine: engine.New(db, engine.Options{}), dlq: dlq.New(db, dlq.Options{})}}
-	r, err := h.engine.RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "flaky", Namespaces: []string{"shop"}, Handlers: []string{"flaky"}})
-	h.must(err)
-	h.flaky = r.WorkerUUID
+	h := &documented{harness: &harness{Harness: enginetest.New(t)}}
+	h.flaky = h.RegisterWorker("flaky")
 	return h
 }
 
@@ -110,36 +98,36 @@ func (d *documented) putWith(own tasker.Lifecycle, state tasker.TaskState, minut
 	if own != (tasker.Lifecycle{}) {
 		name += "_own"
 	}
-	_, _, err := d.engine.RegisterTemplate(d.Context(), tasker.Template{
+	_, _, err := d.Engine.RegisterTemplate(d.Context(), tasker.Template{
 		Namespace: "shop", Name: name, Version: "1.0.0", Lifecycle: own, Steps: []tasker.StepTemplate{step},
 	}, "")
-	d.must(err)
-	c, err := d.engine.CreateTasks(d.Context(), []tasker.NewTask{{Namespace: "shop", Name: name}})
-	d.must(err)
+	d.Must(err)
+	c, err := d.Engine.CreateTasks(d.Context(), []tasker.NewTask{{Namespace: "shop", Name: name}})
+	d.Must(err)
 	task := c[0].TaskUUID
 	if state == waitingForRetry {
 		d.fail(d.flaky)
 	}
-	if s := d.state(task); s != state {
+	if s := d.State(task); s != state {
 		d.Fatalf("the task is %s, want %s", s, state)
 	}
 	d.stand(task, time.Duration(minutes)*time.Minute)
-	d.exec(`UPDATE tasker.tasks SET created_at = created_at - interval '60 minutes' WHERE task_uuid = $1`, task)
+	d.Exec(`UPDATE tasker.tasks SET created_at = created_at - interval '60 minutes' WHERE task_uuid = $1`, task)
 	return task
 }
 
 // fail lets a worker fail the next step so that it is tried again.
 func (d *documented) fail(worker tasker.ID) {
 	d.Helper()
-	list, err := d.engine.Claim(d.Context(), worker, 1, 0)
-	d.must(err)
+	list, err := d.Engine.Claim(d.Context(), worker, 1, 0)
+	d.Must(err)
 	if len(list) != 1 {
 		d.Fatalf("claimed %d steps", len(list))
 	}
-	r, err := d.engine.Report(d.Context(), worker, []tasker.Outcome{{
+	r, err := d.Engine.Report(d.Context(), worker, []tasker.Outcome{{
 		Lease: list[0].Lease(), Failure: &tasker.Failure{Message: "later", Retryable: true},
 	}}, 0)
-	d.must(err)
+	d.Must(err)
 	if len(r.Accepted) != 1 {
 		d.Fatalf("receipt %+v", r)
 	}
@@ -149,7 +137,7 @@ func (d *documented) fail(worker tasker.ID) {
 func (d *documented) open(task tasker.ID, reason tasker.Reason, code string) *tasker.ID {
 	d.Helper()
 	var id *tasker.ID
-	d.must(d.admin().QueryRow(d.Context(), `
+	d.Must(d.Admin().QueryRow(d.Context(), `
 		SELECT tasker.create_dlq_entry(t.task_uuid, $2::text::tasker.dlq_reason, $3, 'sweep', t.state)
 		FROM tasker.tasks t WHERE t.task_uuid = $1`, task, string(reason), code).Scan(&id))
 	return id
@@ -163,25 +151,25 @@ func (d *documented) openAged(task tasker.ID, reason tasker.Reason, code string,
 	if id == nil {
 		d.Fatal("an investigation is open already")
 	}
-	d.exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
-	d.exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = dlq_timestamp - make_interval(mins => $2),
+	d.Exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
+	d.Exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = dlq_timestamp - make_interval(mins => $2),
 		priority_at = priority_at - make_interval(mins => $2), created_at = created_at - make_interval(mins => $2)
 		WHERE dlq_entry_uuid = $1`, *id, minutes)
-	d.exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+	d.Exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
 	return *id
 }
 
 func (d *documented) end(entry tasker.ID, status tasker.ResolutionStatus) tasker.Entry {
 	d.Helper()
-	e, _, err := d.dlq.Update(d.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: new("seen"), ResolvedBy: new("ann")})
-	d.must(err)
+	e, _, err := d.DLQ.Update(d.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: new("seen"), ResolvedBy: new("ann")})
+	d.Must(err)
 	return e
 }
 
 func (d *documented) count(sql string, args ...any) int {
 	d.Helper()
 	var n int
-	d.must(d.admin().QueryRow(d.Context(), sql, args...).Scan(&n))
+	d.Must(d.Admin().QueryRow(d.Context(), sql, args...).Scan(&n))
 	return n
 }
 
@@ -209,13 +197,13 @@ type detected struct {
 // come from the configuration tables, so that nobody can call it with others.
 func (d *documented) detect(dry bool, batch int) []detected {
 	d.Helper()
-	rows, err := d.admin().Query(d.Context(), `
+	rows, err := d.Admin().Query(d.Context(), `
 		SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8,
 			staleness_threshold_minutes::float8, action_taken, moved_to_dlq, transition_success, dlq_reason::text, dlq_entry_uuid
 		FROM tasker.detect_and_transition_stale_tasks($1, $2)`, dry, batch)
-	d.must(err)
+	d.Must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[detected])
-	d.must(err)
+	d.Must(err)
 	return list
 }
 
@@ -232,7 +220,7 @@ func (d *documented) wantStood(minutes float64, want int) {
 func (d *documented) threshold(task tasker.ID, state string) *float64 {
 	d.Helper()
 	var minutes *float64
-	d.must(d.admin().QueryRow(d.Context(), `
+	d.Must(d.Admin().QueryRow(d.Context(), `
 		SELECT (extract(epoch FROM tasker.staleness_threshold($2, tt, st)) / 60)::float8
 		FROM tasker.tasks t
 		JOIN tasker.task_templates tt USING (template_uuid)
@@ -307,8 +295,8 @@ func TestCreateDLQEntry(t *testing.T) {
 	if n := d.count(`SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1 AND task_uuid = $2`, *id, task); n != 1 || d.entries() != 1 {
 		t.Errorf("%d entries have the id, %d are there", n, d.entries())
 	}
-	e, err := d.db.Entry(t.Context(), *id)
-	d.must(err)
+	e, err := d.DB.Entry(t.Context(), *id)
+	d.Must(err)
 	if e.Reason != tasker.StalenessTimeout || e.OriginalState != waitingForDependencies || e.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("entry %+v", e)
 	}
@@ -334,8 +322,8 @@ func TestTransitionStaleTaskToError(t *testing.T) {
 	t.Parallel()
 	d := newDocumented(t)
 	id := d.put(waitingForDependencies, 120)
-	task, err := d.db.Task(t.Context(), id)
-	d.must(err)
+	task, err := d.DB.Task(t.Context(), id)
+	d.Must(err)
 	for _, try := range []struct {
 		what  string
 		state tasker.TaskState
@@ -348,17 +336,17 @@ func TestTransitionStaleTaskToError(t *testing.T) {
 		{"the state, once more", waitingForDependencies, task.StateSince, false},
 	} {
 		var moved bool
-		d.must(d.admin().QueryRow(t.Context(), `SELECT tasker.transition_stale_task_to_error($1, $2, $3, 'stood still')`,
+		d.Must(d.Admin().QueryRow(t.Context(), `SELECT tasker.transition_stale_task_to_error($1, $2, $3, 'stood still')`,
 			id, string(try.state), try.since).Scan(&moved))
 		if moved != try.moves {
 			t.Errorf("seen in %s: moved %v, want %v", try.what, moved, try.moves)
 		}
 	}
-	if s := d.state(id); s != tasker.TaskError {
+	if s := d.State(id); s != tasker.TaskError {
 		t.Errorf("the task is %s", s)
 	}
-	history, _, err := d.db.TaskTransitions(t.Context(), id, 100, 0)
-	d.must(err)
+	history, _, err := d.DB.TaskTransitions(t.Context(), id, 100, 0)
+	d.Must(err)
 	last := history[len(history)-1]
 	if last.From != "waiting_for_dependencies" || last.To != "error" || last.Event != "declare_stale" || last.Reason != "stood still" {
 		t.Errorf("the history ends with %+v", last)
@@ -369,10 +357,10 @@ func TestTransitionStaleTaskToError(t *testing.T) {
 // stale is what get_stale_tasks_for_dlq finds.
 func (d *documented) stale() []tasker.ID {
 	d.Helper()
-	rows, err := d.admin().Query(d.Context(), `SELECT task_uuid FROM tasker.get_stale_tasks_for_dlq(100)`)
-	d.must(err)
+	rows, err := d.Admin().Query(d.Context(), `SELECT task_uuid FROM tasker.get_stale_tasks_for_dlq(100)`)
+	d.Must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
-	d.must(err)
+	d.Must(err)
 	return list
 }
 
@@ -415,8 +403,8 @@ func TestDetectAndTransitionStaleTasksDryRun(t *testing.T) {
 	if diff := cmp.Diff(want, got[0]); diff != "" {
 		t.Error(diff)
 	}
-	if d.entries() != 0 || d.state(task) != waitingForDependencies {
-		t.Errorf("%d entries, the task is %s", d.entries(), d.state(task))
+	if d.entries() != 0 || d.State(task) != waitingForDependencies {
+		t.Errorf("%d entries, the task is %s", d.entries(), d.State(task))
 	}
 }
 
@@ -428,8 +416,8 @@ func TestDetectAndTransitionStaleTasksRealExecution(t *testing.T) {
 	if len(got) != 1 {
 		t.Fatalf("detected %+v", got)
 	}
-	e, err := d.db.EntryOfTask(t.Context(), task)
-	d.must(err)
+	e, err := d.DB.EntryOfTask(t.Context(), task)
+	d.Must(err)
 	d.wantStood(got[0].Minutes, 120)
 	want := detected{
 		Task: task, Namespace: "shop", Name: "waiting_for_dependencies", State: "waiting_for_dependencies", Minutes: got[0].Minutes,
@@ -438,8 +426,8 @@ func TestDetectAndTransitionStaleTasksRealExecution(t *testing.T) {
 	if diff := cmp.Diff(want, got[0]); diff != "" {
 		t.Error(diff)
 	}
-	if e.ResolutionStatus != tasker.EntryPending || d.entries() != 1 || d.state(task) != tasker.TaskError {
-		t.Errorf("entry is %s, one of %d; the task is %s", e.ResolutionStatus, d.entries(), d.state(task))
+	if e.ResolutionStatus != tasker.EntryPending || d.entries() != 1 || d.State(task) != tasker.TaskError {
+		t.Errorf("entry is %s, one of %d; the task is %s", e.ResolutionStatus, d.entries(), d.State(task))
 	}
 }
 
@@ -484,19 +472,19 @@ func (d *documented) oneOfEach() map[tasker.ID]string {
 	d.Helper()
 	stale, failing, raced := d.put(waitingForDependencies, 120), d.put(stepsInProcess, 120), d.put(stepsInProcess, 120)
 	forgotten := d.put(stepsInProcess, 0)
-	d.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+	d.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
 		VALUES ($1, 'steps_in_process', 'error', 'declare_stale', now())`, forgotten) // by hand, in psql
-	d.exec(`UPDATE tasker.tasks SET state = 'error', state_since = now(), warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, forgotten)
-	d.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '61 minutes', attend_by = attend_by - interval '61 minutes'
+	d.Exec(`UPDATE tasker.tasks SET state = 'error', state_since = now(), warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, forgotten)
+	d.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '61 minutes', attend_by = attend_by - interval '61 minutes'
 		WHERE task_uuid = $1`, forgotten)
 
 	// One cannot have an entry; of the other, somebody opens one just then.
-	d.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	d.exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW
+	d.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	d.Exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW
 		WHEN (NEW.task_uuid = '%s') EXECUTE FUNCTION public.refuse()`, failing))
-	d.exec(`CREATE FUNCTION public.be_faster() RETURNS trigger LANGUAGE plpgsql AS $$
+	d.Exec(`CREATE FUNCTION public.be_faster() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN PERFORM tasker.create_dlq_entry(NEW.task_uuid, 'manual_dlq', 'operator_request', 'operator', OLD.state); RETURN NULL; END $$`)
-	d.exec(fmt.Sprintf(`CREATE TRIGGER faster AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW
+	d.Exec(fmt.Sprintf(`CREATE TRIGGER faster AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW
 		WHEN (NEW.task_uuid = '%s') EXECUTE FUNCTION public.be_faster()`, raced))
 	return map[tasker.ID]string{
 		stale: "transitioned_to_dlq_and_error", forgotten: "moved_to_dlq_only", raced: "transitioned_to_error_only", failing: "transition_failed",
@@ -553,12 +541,12 @@ func TestStalenessActionHelpers(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if n, err := d.dlq.Sweep(t.Context()); err != nil || n != 0 {
+	if n, err := d.DLQ.Sweep(t.Context()); err != nil || n != 0 {
 		t.Errorf("the task that failed again counts: %d, %v", n, err)
 	}
 	other := newDocumented(t)
 	other.oneOfEach()
-	if n, err := other.dlq.Sweep(t.Context()); err != nil || n != 3 {
+	if n, err := other.DLQ.Sweep(t.Context()); err != nil || n != 3 {
 		t.Errorf("%d of the four count, %v", n, err)
 	}
 }
@@ -572,8 +560,8 @@ func TestDLQStatsViewIntegration(t *testing.T) {
 	}
 	at := func(id tasker.ID) *time.Time {
 		t.Helper()
-		e, err := d.db.Entry(t.Context(), id)
-		d.must(err)
+		e, err := d.DB.Entry(t.Context(), id)
+		d.Must(err)
 		return &e.At
 	}
 	took := func(e tasker.Entry) *float64 { return new(e.ResolvedAt.Sub(e.At).Minutes()) }
@@ -585,13 +573,13 @@ func TestDLQStatsViewIntegration(t *testing.T) {
 	worker := open(tasker.WorkerUnavailable, tasker.NoWorkers)
 	resolved := d.end(stale[2], tasker.EntryManuallyResolved)
 	cancelled := d.end(retries[1], tasker.EntryCancelled)
-	e, err := d.db.Entry(t.Context(), worker)
-	d.must(err)
-	d.must(d.engine.CancelTask(t.Context(), e.TaskUUID, "ann", "nobody will come")) // what may go on is not written off
+	e, err := d.DB.Entry(t.Context(), worker)
+	d.Must(err)
+	d.Must(d.Engine.CancelTask(t.Context(), e.TaskUUID, "ann", "nobody will come")) // what may go on is not written off
 	failed := d.end(worker, tasker.EntryPermanentlyFailed)
 
-	got, err := d.db.EntryStats(t.Context())
-	d.must(err)
+	got, err := d.DB.EntryStats(t.Context())
+	d.Must(err)
 	want := []tasker.EntryStats{
 		{
 			Reason: tasker.StalenessTimeout, Total: 3, Pending: 2, ManuallyResolved: 1,
@@ -638,8 +626,8 @@ func TestInvestigationQueueViewIntegration(t *testing.T) {
 		{stale, tasker.StalenessTimeout}, {worker, tasker.WorkerUnavailable},
 	}
 	scores := []struct{ base, age int }{{1000, 120}, {500, 180}, {500, 30}, {100, 90}, {50, 60}}
-	queue, _, err := d.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 100})
-	d.must(err)
+	queue, _, err := d.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 100})
+	d.Must(err)
 	var got []line
 	for i, q := range queue {
 		got = append(got, line{q.EntryUUID, q.Reason})
@@ -657,8 +645,8 @@ func TestInvestigationQueueViewIntegration(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	top, _, err := d.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 3})
-	d.must(err)
+	top, _, err := d.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 3})
+	d.Must(err)
 	got = nil
 	for _, q := range top {
 		got = append(got, line{q.EntryUUID, q.Reason})
@@ -683,8 +671,8 @@ func TestStalenessMonitoringViewIntegration(t *testing.T) {
 	stale := []line{{d.put(waitingForDependencies, 90), tasker.Stale, 60}, {d.put(stepsInProcess, 60), tasker.Stale, 30}, {d.put(waitingForRetry, 45), tasker.Stale, 30}}
 	want := slices.Concat(stale, warning, healthy)
 
-	lines, err := d.db.Staleness(t.Context(), 100)
-	d.must(err)
+	lines, err := d.DB.Staleness(t.Context(), 100)
+	d.Must(err)
 	var got []line
 	for _, l := range lines {
 		got = append(got, line{l.TaskUUID, l.Health, l.ThresholdMinutes})
@@ -703,8 +691,8 @@ func TestStalenessMonitoringViewIntegration(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	first, err := d.db.Staleness(t.Context(), 5)
-	d.must(err)
+	first, err := d.DB.Staleness(t.Context(), 5)
+	d.Must(err)
 	got = nil
 	for _, l := range first {
 		got = append(got, line{l.TaskUUID, l.Health, l.ThresholdMinutes})
@@ -714,13 +702,13 @@ func TestStalenessMonitoringViewIntegration(t *testing.T) {
 	}
 
 	// The view, for those who read it in psql, says the same.
-	rows, err := d.admin().Query(t.Context(), `
+	rows, err := d.Admin().Query(t.Context(), `
 		SELECT task_uuid, health_status, staleness_threshold_minutes::float8
 		FROM tasker.v_task_staleness_monitoring
 		ORDER BY array_position(ARRAY['stale', 'warning', 'healthy'], health_status), time_in_state_minutes DESC`)
-	d.must(err)
+	d.Must(err)
 	view, err := pgx.CollectRows(rows, pgx.RowToStructByPos[line])
-	d.must(err)
+	d.Must(err)
 	if diff := cmp.Diff(want, view); diff != "" {
 		t.Errorf("the view: %s", diff)
 	}
@@ -734,7 +722,7 @@ func TestPendingInvestigationsGaugeQuery(t *testing.T) {
 		if n := d.count(`SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`); n != want {
 			t.Errorf("%d are pending, want %d", n, want)
 		}
-		if n, _, err := d.db.OpenEntries(t.Context()); err != nil || n != int64(want) {
+		if n, _, err := d.DB.OpenEntries(t.Context()); err != nil || n != int64(want) {
 			t.Errorf("the gauge shows %d, want %d, %v", n, want, err)
 		}
 	}

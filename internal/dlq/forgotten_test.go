@@ -17,19 +17,19 @@ import (
 // These are stories at whose end a task could stand in error with nobody who
 // looks at it.
 
-func (h *house) end(task tasker.ID, status tasker.ResolutionStatus) {
+func (h *harness) end(task tasker.ID, status tasker.ResolutionStatus) {
 	h.Helper()
-	e, err := h.db.EntryOfTask(h.Context(), task)
-	h.must(err)
-	_, _, err = h.dlq.Update(h.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
-	h.must(err)
+	e, err := h.DB.EntryOfTask(h.Context(), task)
+	h.Must(err)
+	_, _, err = h.DLQ.Update(h.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
+	h.Must(err)
 }
 
 // claims takes all that is enqueued, by the names of the steps.
-func (h *house) claims() map[string]tasker.Assignment {
+func (h *harness) claims() map[string]tasker.Assignment {
 	h.Helper()
-	list, err := h.engine.Claim(h.Context(), h.worker, 100, 0)
-	h.must(err)
+	list, err := h.Engine.Claim(h.Context(), h.worker, 100, 0)
+	h.Must(err)
 	out := map[string]tasker.Assignment{}
 	for _, a := range list {
 		out[a.Name] = a
@@ -37,38 +37,38 @@ func (h *house) claims() map[string]tasker.Assignment {
 	return out
 }
 
-func (h *house) fail(a tasker.Assignment, retryable bool) {
+func (h *harness) fail(a tasker.Assignment, retryable bool) {
 	h.Helper()
 	h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "no " + a.Name, Retryable: retryable}})
 }
 
-func (h *house) succeed(a tasker.Assignment) {
+func (h *harness) succeed(a tasker.Assignment) {
 	h.Helper()
 	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
 }
 
 // watched checks that a task stands in error with nobody who looks into it, and
 // that the sweep finds it when the recovery window is over.
-func (h *house) watched(task tasker.ID) {
+func (h *harness) watched(task tasker.ID) {
 	h.Helper()
-	if s := h.state(task); s != tasker.TaskError {
+	if s := h.State(task); s != tasker.TaskError {
 		h.Fatalf("task is %s", s)
 	}
-	h.exec(`UPDATE tasker.tasks SET attend_by = attend_by - interval '61 minutes' WHERE task_uuid = $1`, task)
+	h.Exec(`UPDATE tasker.tasks SET attend_by = attend_by - interval '61 minutes' WHERE task_uuid = $1`, task)
 	h.sweep(1)
 }
 
 func TestAnInvestigationThatEndsLeavesATaskInErrorToTheSweep(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	e := h.failed()
 	h.end(e.TaskUUID, tasker.EntryManuallyResolved) // which it is not
 	h.watched(e.TaskUUID)
 
 	byHand := h.failed().TaskUUID
 	h.end(byHand, tasker.EntryManuallyResolved)
-	_, err := h.dlq.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "a mistake"})
-	h.must(err)
+	_, err := h.DLQ.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "a mistake"})
+	h.Must(err)
 	h.end(byHand, tasker.EntryCancelled)
 	h.watched(byHand)
 }
@@ -76,7 +76,7 @@ func TestAnInvestigationThatEndsLeavesATaskInErrorToTheSweep(t *testing.T) {
 func TestAFailureAfterTheInvestigationOfAStaleTaskIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	for _, status := range []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryCancelled} {
-		h := newHouse(t)
+		h := newHarness(t)
 		step := oneAttempt("one")
 		step.Retry.MaxAttempts = 3
 		h.register("patient", tasker.Lifecycle{}, step)
@@ -92,7 +92,7 @@ func TestAFailureAfterTheInvestigationOfAStaleTaskIsNotForgotten(t *testing.T) {
 
 func TestARecoveredTaskThatComesToErrorWithoutAFailure(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c", "a"))
 	task := h.createOf("fork")
 	held := h.claims()
@@ -101,22 +101,22 @@ func TestARecoveredTaskThatComesToErrorWithoutAFailure(t *testing.T) {
 	h.stand(task, time.Hour)
 	h.sweep(1)
 	h.succeed(held["a"])
-	e, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
 	if e.RecoveredAt == nil {
 		t.Fatal("the task has not recovered")
 	}
 	h.succeed(h.claims()["c"])
-	e, err = h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
-	if got := h.events(e.UUID); h.state(task) != tasker.TaskError || e.RecoveredAt != nil || got[len(got)-1] != "stuck_again" {
-		t.Errorf("task is %s, recovered at %v, history %v", h.state(task), e.RecoveredAt, got)
+	e, err = h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
+	if got := h.events(e.UUID); h.State(task) != tasker.TaskError || e.RecoveredAt != nil || got[len(got)-1] != "stuck_again" {
+		t.Errorf("task is %s, recovered at %v, history %v", h.State(task), e.RecoveredAt, got)
 	}
 }
 
 func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register("wide", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c"), oneAttempt("d"))
 	task := h.createOf("wide")
 	held := h.claims()
@@ -124,16 +124,16 @@ func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) 
 		h.fail(held[name], false)
 	}
 	h.end(task, tasker.EntryManuallyResolved)
-	second, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
+	second, err := h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
 	if *second.StepUUID != held["c"].StepUUID || len(h.events(second.UUID)) != 2 {
 		t.Errorf("the second is about %s: %v", second.StepUUID, h.events(second.UUID))
 	}
-	_, err = h.engine.OperateStep(t.Context(), task, held["c"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
-	h.must(err)
+	_, err = h.Engine.OperateStep(t.Context(), task, held["c"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	h.Must(err)
 	h.end(task, tasker.EntryManuallyResolved)
-	third, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
+	third, err := h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
 	if third.ResolutionStatus != tasker.EntryPending || *third.StepUUID != held["b"].StepUUID {
 		t.Errorf("the third is %s, about %s", third.ResolutionStatus, third.StepUUID)
 	}
@@ -144,15 +144,15 @@ func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) 
 func TestPathsHoldOutsideOfTheSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, path := range [][]string{{"steps", "*", "error"}, {"steps", "*", "failures", "*", "error", "message"}} {
-		h := newHouse(t)
-		h.must(h.db.SetRedaction(t.Context(), postgres.Redaction{KeyPattern: "^(pin)$", Document: "pin", Paths: [][]string{path}}))
+		h := newHarness(t)
+		h.Must(h.DB.SetRedaction(t.Context(), postgres.Redaction{KeyPattern: "^(pin)$", Document: "pin", Paths: [][]string{path}}))
 		h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"))
 		task := h.createOf("fork")
 		for _, a := range h.claims() {
 			h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "card 4111 is refused"}})
 		}
 		var told string
-		h.must(h.admin().QueryRow(t.Context(), `
+		h.Must(h.Admin().QueryRow(t.Context(), `
 			SELECT concat((SELECT string_agg(concat(notes, metadata), '') FROM tasker.tasks_dlq_history),
 				(SELECT string_agg(data::text, '') FROM tasker.outbox)) FROM tasker.tasks WHERE task_uuid = $1`, task).Scan(&told))
 		if strings.Contains(told, "4111") || !strings.Contains(told, "step_failed") {
@@ -165,7 +165,7 @@ func TestPathsHoldOutsideOfTheSnapshot(t *testing.T) {
 // shown, it becomes an investigation.
 func TestLargeResultsWithSecretsDoNotKeepATaskFromItsInvestigation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	steps := []tasker.StepTemplate{oneAttempt("last")}
 	for i := range 20 {
 		steps = append(steps, oneAttempt(fmt.Sprint("s", i)))
@@ -180,8 +180,8 @@ func TestLargeResultsWithSecretsDoNotKeepATaskFromItsInvestigation(t *testing.T)
 		}
 	}
 	h.fail(held["last"], false)
-	e, err := h.db.EntryOfTask(t.Context(), task)
-	h.must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), task)
+	h.Must(err)
 	if text := string(e.Snapshot); strings.Contains(text, "s3cret") || !strings.Contains(text, "characters with a key that must not be shown") {
 		t.Errorf("the snapshot of %d bytes", len(text))
 	}
@@ -190,17 +190,17 @@ func TestLargeResultsWithSecretsDoNotKeepATaskFromItsInvestigation(t *testing.T)
 // A batch that takes longer than a statement may is made smaller.
 func TestASlowBatchIsMadeSmaller(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for range 8 {
 		h.stand(h.create(), time.Hour)
 	}
-	slow, err := postgres.Open(t.Context(), h.db.Pool().Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
-	h.must(err)
+	slow, err := postgres.Open(t.Context(), h.DB.Pool().Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
+	h.Must(err)
 	defer slow.Close()
-	h.exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$`)
-	h.exec(`CREATE TRIGGER slow BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION public.dawdle()`)
+	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$`)
+	h.Exec(`CREATE TRIGGER slow BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION public.dawdle()`)
 	n, err := dlq.New(slow, dlq.Options{BatchSize: 8}).Sweep(t.Context())
-	h.must(err)
+	h.Must(err)
 	if n < 1 || n > 3 {
 		t.Errorf("a batch of %d", n)
 	}
@@ -209,21 +209,21 @@ func TestASlowBatchIsMadeSmaller(t *testing.T) {
 // One attempt whose follow-up fails does not keep the others that ran out.
 func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	poisoned, sound := h.create(), h.create()
 	h.claims()
 	h.poison("NEW.task_uuid = '%s'", poisoned)
-	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
-	_, err := h.engine.Tick(t.Context())
-	h.must(err)
-	if p, s := h.state(poisoned), h.state(sound); p != tasker.TaskStepsInProcess || s != tasker.TaskError {
+	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
+	_, err := h.Engine.Tick(t.Context())
+	h.Must(err)
+	if p, s := h.State(poisoned), h.State(sound); p != tasker.TaskStepsInProcess || s != tasker.TaskError {
 		t.Errorf("the poisoned task is %s, the sound one %s", p, s)
 	}
 	h.heal()
-	h.exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`)
-	_, err = h.engine.RetryDeferred(t.Context())
-	h.must(err)
-	if p := h.state(poisoned); p != tasker.TaskError {
+	h.Exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`)
+	_, err = h.Engine.RetryDeferred(t.Context())
+	h.Must(err)
+	if p := h.State(poisoned); p != tasker.TaskError {
 		t.Errorf("once fixed it is %s", p)
 	}
 }
@@ -231,22 +231,22 @@ func TestOneLostAttemptDoesNotKeepTheOthers(t *testing.T) {
 // Sweepers that come to the same task in error do not complain of each other.
 func TestManySweepsOfUnattendedTasks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	const tasks = 400
 	for range tasks {
 		h.fail(func() tasker.Assignment { h.create(); return h.claim() }(), false)
 	}
-	h.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved', resolved_at = clock_timestamp(), resolved_by = 'ann', resolution_notes = 'n'`)
-	h.exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status)
+	h.Exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved', resolved_at = clock_timestamp(), resolved_by = 'ann', resolution_notes = 'n'`)
+	h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status)
 		SELECT dlq_entry_uuid, 'resolved', 'ann', 'pending', 'manually_resolved' FROM tasker.tasks_dlq`)
-	h.exec(`UPDATE tasker.tasks SET attend_by = clock_timestamp()`)
+	h.Exec(`UPDATE tasker.tasks SET attend_by = clock_timestamp()`)
 	var complaints strings.Builder
 	var mu sync.Mutex
 	log := slog.New(slog.NewTextHandler(locked{&mu, &complaints}, &slog.HandlerOptions{Level: slog.LevelError}))
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			for s := dlq.New(h.db, dlq.Options{Log: log}); ; {
+			for s := dlq.New(h.DB, dlq.Options{Log: log}); ; {
 				n, err := s.Sweep(t.Context())
 				if err != nil || n == 0 {
 					if err != nil {
@@ -259,7 +259,7 @@ func TestManySweepsOfUnattendedTasks(t *testing.T) {
 	}
 	group.Wait()
 	var open int
-	h.must(h.admin().QueryRow(t.Context(), `SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`).Scan(&open))
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`).Scan(&open))
 	if open != tasks || complaints.Len() > 0 {
 		t.Errorf("%d investigations of %d tasks; complaints: %.300s", open, tasks, complaints.String())
 	}
@@ -281,7 +281,7 @@ func (l locked) Write(p []byte) (int, error) {
 // looks into it, and when whoever did lets it run.
 func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.register("long", tasker.Lifecycle{MaxDurationMinutes: 10}, oneAttempt("one"), oneAttempt("two", "one"))
 	task := h.createOf("long")
 	a := h.claim()
@@ -289,7 +289,7 @@ func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 	h.sweep(1)
 	h.succeed(a)
 	h.sweep(0)
-	if s := h.state(task); s != tasker.TaskStepsInProcess {
+	if s := h.State(task); s != tasker.TaskStepsInProcess {
 		t.Errorf("task is %s", s)
 	}
 	h.end(task, tasker.EntryManuallyResolved)
@@ -307,25 +307,25 @@ func TestAnEndedInvestigationLeavesNoFailureUnattended(t *testing.T) {
 		for _, asRead := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, as read %v", status, asRead), func(t *testing.T) {
 				t.Parallel()
-				h := newHouse(t)
+				h := newHarness(t)
 				e := h.failed()
 				before := e.UpdatedAt
-				_, err := h.engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
-				h.must(err)
+				_, err := h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+				h.Must(err)
 				h.fail(h.claim(), false)
 				u := tasker.EntryUpdate{Status: &status, Notes: new("known"), ResolvedBy: new("ann")}
 				if asRead {
 					u.Unchanged = &before
-					_, _, err = h.dlq.Update(t.Context(), e.UUID, u)
-					h.wantCode(err, tasker.Conflict, "was changed at")
-					now, err := h.db.Entry(t.Context(), e.UUID)
-					h.must(err)
+					_, _, err = h.DLQ.Update(t.Context(), e.UUID, u)
+					h.WantCode(err, tasker.Conflict, "was changed at")
+					now, err := h.DB.Entry(t.Context(), e.UUID)
+					h.Must(err)
 					u.Unchanged = &now.UpdatedAt
 				}
-				_, warn, err := h.dlq.Update(t.Context(), e.UUID, u)
-				h.must(err)
-				next, err := h.db.EntryOfTask(t.Context(), e.TaskUUID)
-				h.must(err)
+				_, warn, err := h.DLQ.Update(t.Context(), e.UUID, u)
+				h.Must(err)
+				next, err := h.DB.EntryOfTask(t.Context(), e.TaskUUID)
+				h.Must(err)
 				if next.UUID == e.UUID || next.ResolutionStatus != tasker.EntryPending || next.PredecessorUUID == nil || *next.PredecessorUUID != e.UUID {
 					t.Errorf("the newest investigation is %+v", next)
 				}
@@ -342,10 +342,10 @@ func TestWarningsOfATaskThatStaysInError(t *testing.T) {
 	for status, words := range map[tasker.ResolutionStatus]string{
 		tasker.EntryManuallyResolved: "there will be a new one", tasker.EntryCancelled: "nothing is tried again by itself", tasker.EntryPermanentlyFailed: "",
 	} {
-		h := newHouse(t)
+		h := newHarness(t)
 		e := h.failed()
-		_, warn, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
-		h.must(err)
+		_, warn, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
+		h.Must(err)
 		if words == "" && len(warn) > 0 || words != "" && (len(warn) != 1 || !strings.Contains(warn[0], words)) {
 			t.Errorf("%s warns %q", status, warn)
 		}
@@ -356,10 +356,10 @@ func TestWarningsOfATaskThatStaysInError(t *testing.T) {
 // thresholds do not move them.
 func TestAnotherRecoveryWindow(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.end(h.failed().TaskUUID, tasker.EntryManuallyResolved)
 	read := func() (at time.Time) {
-		h.must(h.admin().QueryRow(t.Context(), `SELECT attend_by FROM tasker.tasks`).Scan(&at))
+		h.Must(h.Admin().QueryRow(t.Context(), `SELECT attend_by FROM tasker.tasks`).Scan(&at))
 		return at
 	}
 	was := read()
@@ -378,7 +378,7 @@ func TestAnotherRecoveryWindow(t *testing.T) {
 // The longer of two rests holds as soon as the shorter one is settled by hand.
 func TestTheRestThatIsLeftHolds(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	steps := []tasker.StepTemplate{oneAttempt("soon"), oneAttempt("late")}
 	for i := range steps {
 		steps[i].Retry.MaxAttempts = 2
@@ -389,10 +389,10 @@ func TestTheRestThatIsLeftHolds(t *testing.T) {
 	for name, rest := range map[string]time.Duration{"soon": 0, "late": 10 * time.Hour} {
 		h.report(tasker.Outcome{Lease: held[name].Lease(), Failure: &tasker.Failure{Message: "no", Retryable: true, RetryAfter: rest}})
 	}
-	_, err := h.engine.OperateStep(t.Context(), task, held["soon"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
-	h.must(err)
+	_, err := h.Engine.OperateStep(t.Context(), task, held["soon"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	h.Must(err)
 	var minutes float64
-	h.must(h.admin().QueryRow(t.Context(), `SELECT extract(epoch FROM stale_at - state_since) / 60 FROM tasker.tasks`).Scan(&minutes))
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT extract(epoch FROM stale_at - state_since) / 60 FROM tasker.tasks`).Scan(&minutes))
 	if minutes != 30+1024 {
 		t.Errorf("the task may stand for %g minutes", minutes)
 	}

@@ -20,6 +20,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -72,7 +73,7 @@ func (w *world) told(story []event) string {
 // A world is a database and the engine on it; one after another, sequences of
 // events happen in it.
 type world struct {
-	*house
+	*harness
 	url       string
 	complains bytes.Buffer         // what the sweep says went wrong
 	snapshots map[tasker.ID]string // of every investigation, when it was first seen
@@ -82,18 +83,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	d := pgtest.New(t)
-	db, err := postgres.Open(t.Context(), d.URL, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
 	w := &world{url: d.URL, snapshots: map[tasker.ID]string{}}
-	h := &house{T: t, db: db, engine: engine.New(db, engine.Options{Lease: modelLease}), dlq: dlq.New(db, dlq.Options{
-		Log: slog.New(slog.NewTextHandler(&w.complains, &slog.HandlerOptions{Level: slog.LevelError})),
-	})}
-	r, err := h.engine.RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{"shop"}, Handlers: []string{"run"}})
-	h.must(err)
-	h.worker = r.WorkerUUID
+	h := &harness{Harness: enginetest.At(t, d.URL, postgres.Options{})}
+	h.Engine = engine.New(h.DB, engine.Options{Lease: modelLease})
+	h.DLQ = dlq.New(h.DB, dlq.Options{Log: slog.New(slog.NewTextHandler(&w.complains, &slog.HandlerOptions{Level: slog.LevelError}))})
+	h.worker = h.RegisterWorker("run")
 	for name, shape := range modelShapes {
 		var steps []tasker.StepTemplate
 		for _, s := range shape {
@@ -110,7 +104,7 @@ func newWorld(t *testing.T) *world {
 		}
 		h.register(name, tasker.Lifecycle{}, steps...)
 	}
-	w.house = h
+	w.harness = h
 	return w
 }
 
@@ -190,7 +184,7 @@ func (s *sequence) tell(format string, args ...any) { fmt.Fprintf(&s.tale, forma
 // clear removes what happened before, past the triggers that forbid it.
 func (w *world) clear() {
 	w.Helper()
-	w.exec(`
+	w.Exec(`
 		DO $$
 		BEGIN
 			SET LOCAL session_replication_role = replica;
@@ -229,7 +223,7 @@ func (s *sequence) pass(d time.Duration) {
 	for _, t := range s.model.tasks {
 		tasks = append(tasks, t.id)
 	}
-	_, err := s.admin().Exec(s.Context(), `
+	_, err := s.Admin().Exec(s.Context(), `
 		WITH t AS (
 			UPDATE tasker.tasks SET state_since = state_since - $1::interval, warn_at = warn_at - $1::interval, stale_at = stale_at - $1::interval,
 				attend_by = attend_by - $1::interval, created_at = created_at - $1::interval
@@ -247,10 +241,10 @@ func (s *sequence) create() {
 	}
 	shape := oneOf(s, slices.Sorted(maps.Keys(modelShapes))...)
 	s.tell("%s: create %s", s.model.now, shape)
-	c, err := s.engine.CreateTasks(s.Context(), []tasker.NewTask{{Namespace: "shop", Name: shape}})
+	c, err := s.Engine.CreateTasks(s.Context(), []tasker.NewTask{{Namespace: "shop", Name: shape}})
 	s.ok(err)
 	t := s.model.create(c[0].TaskUUID, shape)
-	list, err := s.db.Steps(s.Context(), t.id)
+	list, err := s.DB.Steps(s.Context(), t.id)
 	s.ok(err)
 	for _, step := range list {
 		i := slices.IndexFunc(t.steps, func(m *modelStep) bool { return m.name == step.Name })
@@ -266,7 +260,7 @@ func (s *sequence) claim() {
 			enqueued++
 		}
 	}
-	list, err := s.engine.Claim(s.Context(), s.worker, 1, 0)
+	list, err := s.Engine.Claim(s.Context(), s.worker, 1, 0)
 	s.ok(err)
 	if len(list) != min(enqueued, 1) {
 		s.partf("%d steps are enqueued, and %d were handed out", enqueued, len(list))
@@ -320,7 +314,7 @@ func (s *sequence) report() {
 	}
 	s.tell("%s: report %s, which counts: %v; success %v, %+v", s.model.now, h.Name, counts, o.Success, o.Failure)
 	for range oneOf(s, 1, 1, 1, 2) {
-		receipt, err := s.engine.Report(s.Context(), s.worker, []tasker.Outcome{o}, 0)
+		receipt, err := s.Engine.Report(s.Context(), s.worker, []tasker.Outcome{o}, 0)
 		s.ok(err)
 		if counts != (len(receipt.Accepted) == 1) {
 			s.partf("the report counts: %v; the receipt is %+v", counts, receipt)
@@ -334,7 +328,7 @@ func (s *sequence) release() {
 	}
 	h, at, counts := s.take()
 	s.tell("%s: release %s, which counts: %v", s.model.now, h.Name, counts)
-	released, _, err := s.engine.Release(s.Context(), s.worker, []tasker.Lease{h.Lease()})
+	released, _, err := s.Engine.Release(s.Context(), s.worker, []tasker.Lease{h.Lease()})
 	s.ok(err)
 	if counts != (len(released) == 1) {
 		s.partf("the lease counts: %v; %d were given back", counts, len(released))
@@ -361,7 +355,7 @@ func (s *sequence) operate() {
 	if op.Action == tasker.CompleteManually {
 		op.Result = json.RawMessage(`2`)
 	}
-	_, err := s.engine.OperateStep(s.Context(), t.id, t.steps[i].id, op)
+	_, err := s.Engine.OperateStep(s.Context(), t.id, t.steps[i].id, op)
 	allowed := s.model.operate(t, i, op.Action, op.Interrupt)
 	if s.agree(allowed, err); !allowed && err == nil {
 		s.partf("%s was done, although step %s is %s", op.Action, t.steps[i].name, t.steps[i].state)
@@ -375,14 +369,14 @@ func (s *sequence) answer() {
 	if !o.Success {
 		o.Failure = &tasker.Failure{Message: "refused"}
 	}
-	_, err := s.engine.CompleteExternal(s.Context(), t.id, t.steps[i].id, o, "bank")
+	_, err := s.Engine.CompleteExternal(s.Context(), t.id, t.steps[i].id, o, "bank")
 	s.agree(s.model.answer(t, i, o.Success), err)
 }
 
 func (s *sequence) cancel() {
 	t := s.anyTask()
 	s.tell("%s: cancel", s.model.now)
-	err := s.engine.CancelTask(s.Context(), t.id, "ann", "r")
+	err := s.Engine.CancelTask(s.Context(), t.id, "ann", "r")
 	s.agree(s.model.cancel(t), err)
 }
 
@@ -393,16 +387,16 @@ func (s *sequence) end() {
 	}
 	status := oneOf(s, tasker.EntryManuallyResolved, tasker.EntryManuallyResolved, tasker.EntryCancelled, tasker.EntryPermanentlyFailed)
 	s.tell("%s: end as %s", s.model.now, status)
-	e, err := s.db.EntryOfTask(s.Context(), t.id)
+	e, err := s.DB.EntryOfTask(s.Context(), t.id)
 	s.ok(err)
-	_, _, err = s.dlq.Update(s.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
+	_, _, err = s.DLQ.Update(s.Context(), e.UUID, tasker.EntryUpdate{Status: &status, Notes: new("n"), ResolvedBy: new("ann")})
 	s.agree(s.model.end(t, status), err)
 }
 
 func (s *sequence) openByHand() {
 	t := s.anyTask()
 	s.tell("%s: open by hand", s.model.now)
-	_, err := s.dlq.Open(s.Context(), t.id, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	_, err := s.DLQ.Open(s.Context(), t.id, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	s.agree(s.model.openByHand(t), err)
 }
 
@@ -410,14 +404,14 @@ func (s *sequence) advance() {
 	minutes := oneOf(s, 1, 4, 6, 11, 24, 31, 47, 61)
 	s.tell("%s: %d minutes pass", s.model.now, minutes)
 	s.pass(time.Duration(minutes) * time.Minute)
-	_, err := s.engine.Tick(s.Context())
+	_, err := s.Engine.Tick(s.Context())
 	s.ok(err)
 	s.model.tick()
 }
 
 func (s *sequence) sweep() {
 	s.tell("%s: sweep", s.model.now)
-	n, err := s.dlq.Sweep(s.Context())
+	n, err := s.DLQ.Sweep(s.Context())
 	s.ok(err)
 	if want := s.model.sweep(); n != want {
 		s.partf("the sweep moved %d tasks, the model %d", n, want)
@@ -431,10 +425,10 @@ func (s *sequence) sweep() {
 func (s *sequence) compare() {
 	var b strings.Builder
 	for i, t := range s.model.tasks {
-		task, err := s.db.Task(s.Context(), t.id)
+		task, err := s.DB.Task(s.Context(), t.id)
 		s.ok(err)
 		fmt.Fprintf(&b, "task %d %s", i, task.State)
-		list, err := s.db.Steps(s.Context(), t.id)
+		list, err := s.DB.Steps(s.Context(), t.id)
 		s.ok(err)
 		for _, m := range t.steps {
 			step := list[slices.IndexFunc(list, func(step tasker.Step) bool { return step.UUID == m.id })]
@@ -457,7 +451,7 @@ func (s *sequence) compare() {
 // entries spells the investigations of a task, and checks that their evidence is
 // as it was.
 func (s *sequence) entries(t *modelTask, b *strings.Builder) {
-	rows, err := s.admin().Query(s.Context(), `
+	rows, err := s.Admin().Query(s.Context(), `
 		SELECT dlq_entry_uuid, dlq_reason::text, detail_code, resolution_status::text, recovered_at IS NOT NULL, task_snapshot::text
 		FROM tasker.tasks_dlq WHERE task_uuid = $1 ORDER BY dlq_timestamp`, t.id)
 	s.ok(err)

@@ -15,20 +15,20 @@ import (
 // makes the investigation as urgent as any other of a failed step, on every surface.
 func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.pair(1)
 	charge := h.claim()
-	opened, err := h.dlq.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.must(err)
+	opened, err := h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.Must(err)
 	other := h.pair(1)
-	_, err = h.dlq.Open(t.Context(), other, tasker.EntryOpening{Actor: "ann", Reason: "odd, too"})
-	h.must(err)
+	_, err = h.DLQ.Open(t.Context(), other, tasker.EntryOpening{Actor: "ann", Reason: "odd, too"})
+	h.Must(err)
 	h.opened(h.entry(other).UUID, 5, opened.UUID)
 	h.wantQueue(h.entry(other).UUID, opened.UUID)
 	h.report(tasker.Outcome{Lease: charge.Lease(), Failure: &tasker.Failure{Message: "no money 4711"}})
 
-	e, err := h.db.Entry(t.Context(), opened.UUID)
-	h.must(err)
+	e, err := h.DB.Entry(t.Context(), opened.UUID)
+	h.Must(err)
 	if e.Reason != tasker.MaxRetriesExceeded || e.DetailCode != tasker.PermanentFailure || e.StepUUID == nil || *e.StepUUID != charge.StepUUID {
 		t.Errorf("the investigation is about %s %s, step %v", e.Reason, e.DetailCode, e.StepUUID)
 	}
@@ -42,8 +42,8 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 		t.Errorf("the queue begins with %+v", first)
 	}
 	h.wantPending(map[tasker.Reason]int64{tasker.MaxRetriesExceeded: 1, tasker.ManualDLQ: 1})
-	mark, err := h.db.Task(t.Context(), task)
-	h.must(err)
+	mark, err := h.DB.Task(t.Context(), task)
+	h.Must(err)
 	if mark.DeadLetter.Reason != "max_retries_exceeded" {
 		t.Errorf("mark %+v", mark.DeadLetter)
 	}
@@ -54,13 +54,13 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 
 	// It is in the same case as a task that failed in the same way.
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no money 1"}}) // of other
-	alike, err := h.db.RelatedEntries(t.Context(), e.UUID, 10)
-	h.must(err)
+	alike, err := h.DB.RelatedEntries(t.Context(), e.UUID, 10)
+	h.Must(err)
 	if alike.Open != 1 {
 		t.Errorf("%d investigations of the same case", alike.Open)
 	}
-	_, _, err = h.dlq.Update(t.Context(), e.UUID, resolution())
-	h.must(err)
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, resolution())
+	h.Must(err)
 	for _, s := range h.stats() {
 		if s.Reason == tasker.MaxRetriesExceeded && s.ManuallyResolved != 1 {
 			t.Errorf("statistics %+v", s)
@@ -69,7 +69,7 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 }
 
 // wantPending checks that statistics and gauge count the open investigations alike.
-func (h *house) wantPending(want map[tasker.Reason]int64) {
+func (h *harness) wantPending(want map[tasker.Reason]int64) {
 	h.Helper()
 	got := map[tasker.Reason]int64{}
 	var all int64
@@ -82,18 +82,18 @@ func (h *house) wantPending(want map[tasker.Reason]int64) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		h.Error(diff)
 	}
-	open, _, err := h.db.OpenEntries(h.Context())
-	h.must(err)
+	open, _, err := h.DB.OpenEntries(h.Context())
+	h.Must(err)
 	if open != all {
 		h.Errorf("the gauge says %d, the statistics %d", open, all)
 	}
 }
 
-func (h *house) wantRaisedEvent(entry tasker.ID, from, to string, priority int) {
+func (h *harness) wantRaisedEvent(entry tasker.ID, from, to string, priority int) {
 	h.Helper()
 	var topic string
 	var data json.RawMessage
-	h.must(h.admin().QueryRow(h.Context(),
+	h.Must(h.Admin().QueryRow(h.Context(),
 		`SELECT topic, data FROM tasker.outbox WHERE dlq_entry_uuid = $1 ORDER BY position DESC LIMIT 1`, entry).Scan(&topic, &data))
 	type cause struct {
 		Reason string `json:"dlq_reason"`
@@ -106,7 +106,7 @@ func (h *house) wantRaisedEvent(entry tasker.ID, from, to string, priority int) 
 			Metadata struct{ From, To cause }
 		}
 	}
-	h.must(json.Unmarshal(data, &told))
+	h.Must(json.Unmarshal(data, &told))
 	if topic != "dlq.entry.updated" || told.Reason != to || told.Priority != priority || told.Change.Event != "raised" ||
 		told.Change.Metadata.From.Reason != from || told.Change.Metadata.To.Reason != to {
 		h.Errorf("%s %s", topic, data)
@@ -116,7 +116,7 @@ func (h *house) wantRaisedEvent(entry tasker.ID, from, to string, priority int) 
 // Of each two reasons the weightier one counts, whichever comes first.
 func TestTheWeightierOfTwoReasonsCounts(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	code := map[tasker.Reason]tasker.Cause{}
 	for _, c := range tasker.Causes() {
 		code[c.Reason] = c
@@ -125,11 +125,11 @@ func TestTheWeightierOfTwoReasonsCounts(t *testing.T) {
 		for _, second := range tasker.Reasons() {
 			task := h.create()
 			for i, reason := range []tasker.Reason{first, second} {
-				h.exec(`SELECT tasker.create_dlq_entry(task_uuid, $2::text::tasker.dlq_reason, $3, 'inline', 'steps_in_process', p_step_uuid => step_uuid, p_actor => $4)
+				h.Exec(`SELECT tasker.create_dlq_entry(task_uuid, $2::text::tasker.dlq_reason, $3, 'inline', 'steps_in_process', p_step_uuid => step_uuid, p_actor => $4)
 					FROM tasker.workflow_steps WHERE task_uuid = $1`, task, string(reason), code[reason].Code, fmt.Sprint("number ", i))
 			}
-			e, err := h.db.Entry(t.Context(), h.entry(task).UUID)
-			h.must(err)
+			e, err := h.DB.Entry(t.Context(), h.entry(task).UUID)
+			h.Must(err)
 			want, original, events := first, tasker.Reason(""), []string{"created", "step_failed"}
 			if code[second].BasePriority > code[first].BasePriority {
 				want, original, events = second, first, append(events, "raised")
@@ -140,8 +140,8 @@ func TestTheWeightierOfTwoReasonsCounts(t *testing.T) {
 			if diff := cmp.Diff(events, h.events(e.UUID)); diff != "" {
 				t.Errorf("%s, then %s: %s", first, second, diff)
 			}
-			h.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'x', resolution_notes = 'x' WHERE dlq_entry_uuid = $1`, e.UUID)
-			h.exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status) VALUES ($1, 'resolved', 'x', 'pending', 'cancelled')`, e.UUID)
+			h.Exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'x', resolution_notes = 'x' WHERE dlq_entry_uuid = $1`, e.UUID)
+			h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status) VALUES ($1, 'resolved', 'x', 'pending', 'cancelled')`, e.UUID)
 		}
 	}
 }
@@ -150,13 +150,13 @@ func TestTheWeightierOfTwoReasonsCounts(t *testing.T) {
 // raised by what is weightier than that.
 func TestTheWeightsAreConfigured(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	before := h.failed()
 	set := func(reason tasker.Reason, minutes int, want bool) {
 		t.Helper()
 		of := tasker.DefaultBasePriorities()
 		of[reason] = minutes
-		changed, err := h.db.SetBasePriorities(t.Context(), of)
+		changed, err := h.DB.SetBasePriorities(t.Context(), of)
 		if err != nil || changed != want {
 			t.Errorf("changed: %v, %v", changed, err)
 		}
@@ -164,8 +164,8 @@ func TestTheWeightsAreConfigured(t *testing.T) {
 	set(tasker.ManualDLQ, 700, true)
 	set(tasker.ManualDLQ, 700, false)
 	task := h.pair(1)
-	manual, err := h.dlq.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.must(err)
+	manual, err := h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.Must(err)
 	h.wantQueue(manual.UUID, before.UUID)
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
 	if e := h.entry(task); e.Reason != tasker.ManualDLQ {

@@ -15,50 +15,50 @@ import (
 
 // pair registers a template of two steps, each after the other, and makes a task
 // of it.
-func (h *house) pair(attempts int) tasker.ID {
+func (h *harness) pair(attempts int) tasker.ID {
 	h.Helper()
 	retry := tasker.DefaultRetry()
 	retry.MaxAttempts = attempts
 	run := tasker.Handler{Callable: "run"}
-	_, _, err := h.engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "pair", Version: "1.0.0", Steps: []tasker.StepTemplate{
+	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: "shop", Name: "pair", Version: "1.0.0", Steps: []tasker.StepTemplate{
 		{Name: "charge", Type: tasker.StandardStep, Handler: run, Retry: retry},
 		{Name: "ship", Type: tasker.StandardStep, Handler: run, Retry: retry, Dependencies: []string{"charge"}},
 	}}, "")
-	h.must(err)
-	c, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "pair"}})
-	h.must(err)
+	h.Must(err)
+	c, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "pair"}})
+	h.Must(err)
 	return c[0].TaskUUID
 }
 
 // opened makes it so that an investigation was opened some minutes before another
 // one. Evidence never changes, so its guard is off for a moment.
-func (h *house) opened(entry tasker.ID, minutes int, before tasker.ID) {
+func (h *harness) opened(entry tasker.ID, minutes int, before tasker.ID) {
 	h.Helper()
-	h.exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
-	h.exec(`
+	h.Exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
+	h.Exec(`
 		UPDATE tasker.tasks_dlq d
 		SET dlq_timestamp = o.dlq_timestamp - make_interval(mins => $2), created_at = o.dlq_timestamp - make_interval(mins => $2),
 			priority_at = d.priority_at - d.dlq_timestamp + o.dlq_timestamp - make_interval(mins => $2)
 		FROM tasker.tasks_dlq o
 		WHERE d.dlq_entry_uuid = $1 AND o.dlq_entry_uuid = $3`, entry, minutes, before)
-	h.exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+	h.Exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
 }
 
-func (h *house) entry(task tasker.ID) tasker.Entry {
+func (h *harness) entry(task tasker.ID) tasker.Entry {
 	h.Helper()
-	e, err := h.db.EntryOfTask(h.Context(), task)
-	h.must(err)
+	e, err := h.DB.EntryOfTask(h.Context(), task)
+	h.Must(err)
 	return e
 }
 
-func (h *house) queue() []tasker.InvestigationQueueEntry {
+func (h *harness) queue() []tasker.InvestigationQueueEntry {
 	h.Helper()
-	list, _, err := h.db.InvestigationQueue(h.Context(), tasker.InvestigationFilter{Limit: 100})
-	h.must(err)
+	list, _, err := h.DB.InvestigationQueue(h.Context(), tasker.InvestigationFilter{Limit: 100})
+	h.Must(err)
 	return list
 }
 
-func (h *house) wantQueue(want ...tasker.ID) {
+func (h *harness) wantQueue(want ...tasker.ID) {
 	h.Helper()
 	var got []tasker.ID
 	for _, q := range h.queue() {
@@ -73,7 +73,7 @@ func (h *house) wantQueue(want ...tasker.ID) {
 // what ran last, how long the task stood and how long it may.
 func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	half := h.pair(3)
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Success: true})
 	idle := h.create()
@@ -85,13 +85,13 @@ func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
 	for _, task := range []tasker.ID{half, idle, untouched} {
 		h.stand(task, 45*time.Minute)
 	}
-	h.exec(`UPDATE tasker.tasks SET stale_at = state_since + interval '20 minutes', warn_at = state_since + interval '16 minutes' WHERE task_uuid = $1`, idle)
-	if n, err := h.dlq.Sweep(t.Context()); err != nil || n != 3 {
+	h.Exec(`UPDATE tasker.tasks SET stale_at = state_since + interval '20 minutes', warn_at = state_since + interval '16 minutes' WHERE task_uuid = $1`, idle)
+	if n, err := h.DLQ.Sweep(t.Context()); err != nil || n != 3 {
 		t.Fatalf("swept %d, %v", n, err)
 	}
 	later := h.create()
 	h.stand(later, 45*time.Minute)
-	if n, err := h.dlq.Sweep(t.Context()); err != nil || n != 1 {
+	if n, err := h.DLQ.Sweep(t.Context()); err != nil || n != 1 {
 		t.Fatalf("the second sweep finds %d, %v", n, err)
 	}
 
@@ -106,16 +106,16 @@ func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
 		t.Helper()
 		e := h.entry(task)
 		var keys map[string]json.RawMessage
-		h.must(json.Unmarshal(e.Metadata, &keys))
+		h.Must(json.Unmarshal(e.Metadata, &keys))
 		if len(keys) != 5 {
 			t.Errorf("metadata %s", e.Metadata)
 		}
 		var s seen
-		h.must(json.Unmarshal(e.Metadata, &s))
+		h.Must(json.Unmarshal(e.Metadata, &s))
 		var snapshot struct {
 			Minutes float64 `json:"time_in_state_minutes"`
 		}
-		h.must(json.Unmarshal(e.Snapshot, &snapshot))
+		h.Must(json.Unmarshal(e.Snapshot, &snapshot))
 		if s.Minutes < 45 || s.Minutes > snapshot.Minutes { // which is taken a moment later
 			t.Errorf("stood for %v minutes, says the sweep, for %v the snapshot", s.Minutes, snapshot.Minutes)
 		}
@@ -145,12 +145,12 @@ func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
 // Who is told of a step that failed for good learns which, how often, and why.
 func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.pair(2)
 	for _, message := range []string{"no money", "still no money"} {
-		h.exec(`UPDATE tasker.workflow_steps SET next_retry_at = clock_timestamp() WHERE next_retry_at IS NOT NULL`)
-		_, err := h.engine.Tick(t.Context())
-		h.must(err)
+		h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = clock_timestamp() WHERE next_retry_at IS NOT NULL`)
+		_, err := h.Engine.Tick(t.Context())
+		h.Must(err)
 		h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: message, Type: "declined", Retryable: true}})
 	}
 	e := h.entry(task)
@@ -167,8 +167,8 @@ func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
 	}
 	var topic string
 	var data json.RawMessage
-	h.must(h.admin().QueryRow(t.Context(), `SELECT topic, data FROM tasker.outbox`).Scan(&topic, &data))
-	h.must(json.Unmarshal(data, &told))
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT topic, data FROM tasker.outbox`).Scan(&topic, &data))
+	h.Must(json.Unmarshal(data, &told))
 	if topic != "dlq.entry.created" || told.Analytics != "STEP_DEAD_LETTERED" || told.Entry != e.UUID || told.Task != task ||
 		told.StepUUID == nil || *told.StepUUID != *e.StepUUID || told.Reason != "max_retries_exceeded" || told.Detector != "inline" || told.Severity != "high" || told.Priority != 500 {
 		t.Errorf("%s %+v", topic, told)
@@ -185,16 +185,16 @@ func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
 // and however long it waits.
 func TestARecoveredTaskComesLast(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	recovered := h.create()
 	a := h.claim()
 	h.stand(recovered, time.Hour)
-	_, err := h.dlq.Sweep(t.Context())
-	h.must(err)
+	_, err := h.DLQ.Sweep(t.Context())
+	h.Must(err)
 	waits := h.create()
 	h.claim()
-	manual, err := h.dlq.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.must(err)
+	manual, err := h.DLQ.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.Must(err)
 	swept := h.entry(recovered)
 	h.opened(swept.UUID, 600, manual.UUID)
 	h.wantQueue(swept.UUID, manual.UUID)
@@ -206,7 +206,7 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 		queue[1].PriorityScore < queue[0].PriorityScore+600 {
 		t.Errorf("queue %+v", queue)
 	}
-	if first, _, err := h.db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1}); err != nil || len(first) != 1 || first[0].EntryUUID != manual.UUID {
+	if first, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1}); err != nil || len(first) != 1 || first[0].EntryUUID != manual.UUID {
 		t.Errorf("the first is %+v, %v", first, err)
 	}
 }
@@ -215,11 +215,11 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 // after 490 minutes.
 func TestAgeOutweighsTheReason(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	failed := h.failed()
 	waits := h.create()
-	manual, err := h.dlq.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
-	h.must(err)
+	manual, err := h.DLQ.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	h.Must(err)
 	h.wantQueue(failed.UUID, manual.UUID)
 	h.opened(manual.UUID, 489, failed.UUID)
 	h.wantQueue(failed.UUID, manual.UUID)
@@ -237,21 +237,21 @@ func TestAgeOutweighsTheReason(t *testing.T) {
 // columns. Queue and statistics are made of evidence, and stay as they are.
 func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	odd := json.RawMessage(`{"time_in_state_minutes": "x", "threshold_minutes": [], "priority_score": "high", "minutes_in_dlq": null,
 		"dlq_timestamp": "never", "sweep_id": 7, "step_uuid": "none", "detail_code": "y"}`)
 	stale := h.create()
 	h.claim()
 	h.stand(stale, 45*time.Minute)
-	_, err := h.dlq.Sweep(t.Context())
-	h.must(err)
+	_, err := h.DLQ.Sweep(t.Context())
+	h.Must(err)
 	waits := h.create()
 	h.claim()
-	_, err = h.dlq.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd", Metadata: odd})
-	h.must(err)
+	_, err = h.DLQ.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd", Metadata: odd})
+	h.Must(err)
 	ended := h.failed()
-	_, _, err = h.dlq.Update(t.Context(), ended.UUID, resolution())
-	h.must(err)
+	_, _, err = h.DLQ.Update(t.Context(), ended.UUID, resolution())
+	h.Must(err)
 	h.failed()
 
 	alike := cmpopts.IgnoreFields(tasker.InvestigationQueueEntry{}, "MinutesInDLQ", "PriorityScore") // which grow
@@ -259,16 +259,16 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	if len(before) != 3 || len(statistics) != 3 {
 		t.Fatalf("%d in the queue, %d reasons", len(before), len(statistics))
 	}
-	all, err := h.db.Entries(t.Context(), tasker.EntryFilter{Limit: 10})
-	h.must(err)
+	all, err := h.DB.Entries(t.Context(), tasker.EntryFilter{Limit: 10})
+	h.Must(err)
 	if len(all) != 4 {
 		t.Fatalf("%d entries", len(all))
 	}
 	for _, e := range all { // the ended one, too
-		got, _, err := h.dlq.Update(t.Context(), e.UUID, tasker.EntryUpdate{Metadata: odd, Actor: "ann"})
-		h.must(err)
+		got, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Metadata: odd, Actor: "ann"})
+		h.Must(err)
 		var m map[string]any
-		h.must(json.Unmarshal(got.Metadata, &m))
+		h.Must(json.Unmarshal(got.Metadata, &m))
 		if m["time_in_state_minutes"] != "x" || m["sweep_id"] != 7.0 {
 			t.Errorf("metadata %s", got.Metadata)
 		}
@@ -288,15 +288,15 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	if diff := cmp.Diff(statistics, h.stats()); diff != "" {
 		t.Error(diff)
 	}
-	if n, err := h.dlq.Sweep(t.Context()); err != nil || n != 0 {
+	if n, err := h.DLQ.Sweep(t.Context()); err != nil || n != 0 {
 		t.Errorf("the sweep finds %d, %v", n, err)
 	}
 }
 
-func (h *house) stats() []tasker.EntryStats {
+func (h *harness) stats() []tasker.EntryStats {
 	h.Helper()
-	list, err := h.db.EntryStats(h.Context())
-	h.must(err)
+	list, err := h.DB.EntryStats(h.Context())
+	h.Must(err)
 	return list
 }
 
@@ -309,7 +309,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 	} {
 		t.Run(string(status), func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			e := h.failed()
 			plain := h.create() // is never marked
 			marked := tasker.DeadLetter{DeadLettered: true, At: &e.At, Reason: "max_retries_exceeded", EntryUUID: &e.UUID, Status: tasker.EntryPending}
@@ -317,8 +317,8 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 
 			u := resolution()
 			u.Status = &status
-			_, _, err := h.dlq.Update(t.Context(), e.UUID, u)
-			h.must(err)
+			_, _, err := h.DLQ.Update(t.Context(), e.UUID, u)
+			h.Must(err)
 			want := tasker.DeadLetter{}
 			if stays {
 				want = marked
@@ -329,8 +329,8 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			if stays {
 				return // for good: nobody looks into it again
 			}
-			next, err := h.dlq.Open(t.Context(), e.TaskUUID, tasker.EntryOpening{Actor: "ann", Reason: "look again"})
-			h.must(err)
+			next, err := h.DLQ.Open(t.Context(), e.TaskUUID, tasker.EntryOpening{Actor: "ann", Reason: "look again"})
+			h.Must(err)
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{
 				e.TaskUUID: {DeadLettered: true, At: &next.At, Reason: "manual_dlq", EntryUUID: &next.UUID, Status: tasker.EntryPending}, plain: {},
 			})
@@ -340,12 +340,12 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 
 // wantMarks checks the marks of all tasks: of each, in the list, and in the list
 // of those with and without.
-func (h *house) wantMarks(want map[tasker.ID]tasker.DeadLetter) {
+func (h *harness) wantMarks(want map[tasker.ID]tasker.DeadLetter) {
 	h.Helper()
 	marks := func(f tasker.TaskFilter) map[tasker.ID]tasker.DeadLetter {
 		f.Limit = 10
-		list, _, err := h.db.Tasks(h.Context(), f)
-		h.must(err)
+		list, _, err := h.DB.Tasks(h.Context(), f)
+		h.Must(err)
 		out := map[tasker.ID]tasker.DeadLetter{}
 		for _, t := range list {
 			out[t.UUID] = t.DeadLetter
@@ -357,8 +357,8 @@ func (h *house) wantMarks(want map[tasker.ID]tasker.DeadLetter) {
 	}
 	with, without := map[tasker.ID]tasker.DeadLetter{}, map[tasker.ID]tasker.DeadLetter{}
 	for id, mark := range want {
-		one, err := h.db.Task(h.Context(), id)
-		h.must(err)
+		one, err := h.DB.Task(h.Context(), id)
+		h.Must(err)
 		if diff := cmp.Diff(mark, one.DeadLetter); diff != "" {
 			h.Errorf("task %s: %s", id, diff)
 		}
@@ -378,12 +378,12 @@ func (h *house) wantMarks(want map[tasker.ID]tasker.DeadLetter) {
 
 func TestASweepThatIsSwitchedOff(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	if loops := dlq.New(h.db, dlq.Options{SweepEvery: -1}).Loops(); len(loops) != 1 || loops[0].Name != "staleness thresholds" {
+	h := newHarness(t)
+	if loops := dlq.New(h.DB, dlq.Options{SweepEvery: -1}).Loops(); len(loops) != 1 || loops[0].Name != "staleness thresholds" {
 		t.Errorf("%d loops", len(loops))
 	}
 	for every, want := range map[time.Duration]time.Duration{0: dlq.DefaultSweepEvery, time.Second: time.Second} {
-		loops := dlq.New(h.db, dlq.Options{SweepEvery: every}).Loops()
+		loops := dlq.New(h.DB, dlq.Options{SweepEvery: every}).Loops()
 		if len(loops) != 2 || loops[0].Every != want {
 			t.Errorf("loops of %s: %+v", every, loops)
 		}

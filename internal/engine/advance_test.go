@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 func TestAChainRunsToItsEnd(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", step("one"), step("two", "one"), step("three", "two"))
-	task := h.createWith(tasker.NewTask{Namespace: space, Name: "chain", Context: json.RawMessage(`{"order": 7}`), CorrelationID: "c-1"})
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"), enginetest.Step("three", "two"))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "chain", Context: json.RawMessage(`{"order": 7}`), CorrelationID: "c-1"})
 	h.wantState(task, tasker.TaskStepsInProcess)
 
 	a := h.claimOne("one")
@@ -34,8 +35,8 @@ func TestAChainRunsToItsEnd(t *testing.T) {
 	if got := h.history(task); got != want {
 		t.Errorf("history %s\nwant    %s", got, want)
 	}
-	done, err := h.db.Task(t.Context(), task)
-	h.must(err)
+	done, err := h.DB.Task(t.Context(), task)
+	h.Must(err)
 	if done.CompletedAt == nil || done.Counts.Completed != 3 || done.DeadLetter.DeadLettered {
 		t.Errorf("task %+v", done)
 	}
@@ -43,9 +44,9 @@ func TestAChainRunsToItsEnd(t *testing.T) {
 
 func TestADiamondFansOutAndIn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("diamond", step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
-	task := h.create("diamond")
+	h := newHarness(t)
+	h.Template("diamond", enginetest.Step("a"), enginetest.Step("b", "a"), enginetest.Step("c", "a"), enginetest.Step("d", "b", "c"))
+	task := h.Create("diamond")
 	h.accepted(success(h.claimOne("a"), `1`))
 	both := h.claim()
 	if got := names(both); len(got) != 2 || got[0] != "b" || got[1] != "c" {
@@ -66,9 +67,9 @@ func TestADiamondFansOutAndIn(t *testing.T) {
 
 func TestBothParentsInOneReport(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("join", step("b"), step("c"), step("d", "b", "c"), step("e", "b", "c"))
-	task := h.create("join")
+	h := newHarness(t)
+	h.Template("join", enginetest.Step("b"), enginetest.Step("c"), enginetest.Step("d", "b", "c"), enginetest.Step("e", "b", "c"))
+	task := h.Create("join")
 	both := h.claim()
 	h.accepted(success(both[0], `2`), success(both[1], `3`))
 	if got := names(h.claim()); len(got) != 2 {
@@ -79,11 +80,11 @@ func TestBothParentsInOneReport(t *testing.T) {
 
 func TestReportHandsOutTheNextWork(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", step("one"), step("two", "one"))
-	h.create("chain")
-	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{success(h.claimOne("one"), `1`)}, 5)
-	h.must(err)
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
+	h.Create("chain")
+	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(h.claimOne("one"), `1`)}, 5)
+	h.Must(err)
 	if len(r.Next) != 1 || r.Next[0].Name != "two" {
 		t.Fatalf("next %v", names(r.Next))
 	}
@@ -91,18 +92,18 @@ func TestReportHandsOutTheNextWork(t *testing.T) {
 
 func TestClaimWaitsForWork(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
 	ctx := within(t, time.Minute)
 	got := make(chan []tasker.Assignment)
 	go func() {
-		list, err := h.engine.Claim(ctx, h.worker, 1, time.Minute)
+		list, err := h.Engine.Claim(ctx, h.worker, 1, time.Minute)
 		if err != nil {
 			t.Error(err)
 		}
 		got <- list
 	}()
-	h.create("single")
+	h.Create("single")
 	if list := <-got; len(list) != 1 {
 		t.Fatalf("claimed %v", names(list))
 	}
@@ -110,13 +111,13 @@ func TestClaimWaitsForWork(t *testing.T) {
 
 func TestUrgentWorkComesFirst(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	h.create("single")
-	urgent := h.createWith(tasker.NewTask{Namespace: space, Name: "single", Priority: 5})
-	h.create("single")
-	list, err := h.engine.Claim(t.Context(), h.worker, 1, 0)
-	h.must(err)
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single")
+	urgent := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Priority: 5})
+	h.Create("single")
+	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
+	h.Must(err)
 	if list[0].TaskUUID != urgent {
 		t.Error("the task of higher priority was not first")
 	}
@@ -124,17 +125,17 @@ func TestUrgentWorkComesFirst(t *testing.T) {
 
 func TestAClaimIsOnlyForItsHandlersAndNamespaces(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single")
 	for _, w := range []tasker.WorkerSpec{
-		{Name: "w", Namespaces: []string{space}, Handlers: []string{"other"}},
+		{Name: "w", Namespaces: []string{enginetest.Namespace}, Handlers: []string{"other"}},
 		{Name: "w", Namespaces: []string{"elsewhere"}, Handlers: []string{"run"}},
 	} {
-		r, err := h.engine.RegisterWorker(t.Context(), w)
-		h.must(err)
-		list, err := h.engine.Claim(t.Context(), r.WorkerUUID, 10, 0)
-		h.must(err)
+		r, err := h.Engine.RegisterWorker(t.Context(), w)
+		h.Must(err)
+		list, err := h.Engine.Claim(t.Context(), r.WorkerUUID, 10, 0)
+		h.Must(err)
 		if len(list) != 0 {
 			t.Errorf("%+v was handed %v", w, names(list))
 		}
@@ -144,15 +145,15 @@ func TestAClaimIsOnlyForItsHandlersAndNamespaces(t *testing.T) {
 
 func TestStartTime(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.createWith(tasker.NewTask{Namespace: space, Name: "single", StartAt: time.Now().Add(time.Hour)})
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", StartAt: time.Now().Add(time.Hour)})
 	h.tick()
 	h.wantState(task, tasker.TaskPending)
 	if list := h.claim(); len(list) != 0 {
 		t.Fatal("a step ran before the start time")
 	}
-	h.exec(`UPDATE tasker.tasks SET start_at = clock_timestamp()`)
+	h.Exec(`UPDATE tasker.tasks SET start_at = clock_timestamp()`)
 	h.tick()
 	h.wantState(task, tasker.TaskStepsInProcess)
 	h.drain()
@@ -164,70 +165,70 @@ func TestStartTime(t *testing.T) {
 
 func TestExternalStepWaitsForItsCompletion(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("approval", step("ask"), external("approve", "ask"), step("act", "approve"))
-	task := h.create("approval")
+	h := newHarness(t)
+	h.Template("approval", enginetest.Step("ask"), external("approve", "ask"), enginetest.Step("act", "approve"))
+	task := h.Create("approval")
 	approve := h.step(task, "approve").UUID
 	ok := tasker.Outcome{Success: true, Result: json.RawMessage(`{"approved": true}`)}
-	_, err := h.engine.CompleteExternal(t.Context(), task, approve, ok, "portal")
-	h.wantCode(err, tasker.Conflict, "still waits for 1 of its 1 dependencies")
+	_, err := h.Engine.CompleteExternal(t.Context(), task, approve, ok, "portal")
+	h.WantCode(err, tasker.Conflict, "still waits for 1 of its 1 dependencies")
 
 	h.accepted(success(h.claimOne("ask"), `1`))
 	h.wantState(task, tasker.TaskWaitingForDependencies)
 	for range 2 { // the second time changes nothing
-		s, err := h.engine.CompleteExternal(t.Context(), task, approve, ok, "portal")
-		h.must(err)
+		s, err := h.Engine.CompleteExternal(t.Context(), task, approve, ok, "portal")
+		h.Must(err)
 		if s.State != tasker.StepComplete {
 			t.Fatalf("step is %s", s.State)
 		}
 	}
-	_, err = h.engine.CompleteExternal(t.Context(), task, approve, tasker.Outcome{Success: true, Result: json.RawMessage(`2`)}, "portal")
-	h.wantCode(err, tasker.Conflict, "is complete already")
+	_, err = h.Engine.CompleteExternal(t.Context(), task, approve, tasker.Outcome{Success: true, Result: json.RawMessage(`2`)}, "portal")
+	h.WantCode(err, tasker.Conflict, "is complete already")
 	a := h.claimOne("act")
 	if got := string(a.DependencyResults["approve"]); got != `{"approved": true}` {
 		t.Errorf("act receives %s", got)
 	}
-	_, err = h.engine.CompleteExternal(t.Context(), task, a.StepUUID, ok, "portal")
-	h.wantCode(err, tasker.Conflict, "is not external")
+	_, err = h.Engine.CompleteExternal(t.Context(), task, a.StepUUID, ok, "portal")
+	h.WantCode(err, tasker.Conflict, "is not external")
 	h.accepted(success(a, `1`))
 	h.wantState(task, tasker.TaskComplete)
 }
 
 func TestAnExternalStepThatWasResetTakesTheSameOutcomeAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("approval", external("approve"), step("act", "approve"))
-	task := h.create("approval")
+	h := newHarness(t)
+	h.Template("approval", external("approve"), enginetest.Step("act", "approve"))
+	task := h.Create("approval")
 	id := h.step(task, "approve").UUID
 	no := tasker.Outcome{Failure: &tasker.Failure{Message: "declined"}}
 	for range 2 {
-		s, err := h.engine.CompleteExternal(t.Context(), task, id, no, "portal")
-		h.must(err)
+		s, err := h.Engine.CompleteExternal(t.Context(), task, id, no, "portal")
+		h.Must(err)
 		if s.State != tasker.StepError {
 			t.Fatalf("step is %s", s.State)
 		}
 		h.wantState(task, tasker.TaskError)
-		_, err = h.engine.OperateStep(t.Context(), task, id, operation(tasker.ResetForRetry))
-		h.must(err)
+		_, err = h.Engine.OperateStep(t.Context(), task, id, operation(tasker.ResetForRetry))
+		h.Must(err)
 		h.wantState(task, tasker.TaskWaitingForDependencies)
 	}
-	_, err := h.engine.CompleteExternal(t.Context(), task, id, tasker.Outcome{Success: true, Result: json.RawMessage(`1`)}, "portal")
-	h.must(err)
+	_, err := h.Engine.CompleteExternal(t.Context(), task, id, tasker.Outcome{Success: true, Result: json.RawMessage(`1`)}, "portal")
+	h.Must(err)
 	h.drain()
 	h.wantState(task, tasker.TaskComplete)
 }
 
 func TestExternalFailureOpensAnInvestigation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("approval", external("approve"))
-	task := h.create("approval")
+	h := newHarness(t)
+	h.Template("approval", external("approve"))
+	task := h.Create("approval")
 	h.wantState(task, tasker.TaskWaitingForDependencies)
 	no := tasker.Outcome{Failure: &tasker.Failure{Message: "declined", Retryable: true}}
-	_, err := h.engine.CompleteExternal(t.Context(), task, h.step(task, "approve").UUID, no, "portal")
-	h.must(err)
+	_, err := h.Engine.CompleteExternal(t.Context(), task, h.step(task, "approve").UUID, no, "portal")
+	h.Must(err)
 	h.wantState(task, tasker.TaskError)
-	if e := h.entry(task); e.DetailCode != "external_failure" || e.OriginalState != tasker.TaskWaitingForDependencies {
+	if e := h.Entry(task); e.DetailCode != "external_failure" || e.OriginalState != tasker.TaskWaitingForDependencies {
 		t.Errorf("entry %s from %s", e.DetailCode, e.OriginalState)
 	}
 }

@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
-func (h *house) rejectedReports() int {
+func (h *harness) rejectedReports() int {
 	h.Helper()
 	var n int
-	h.must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&n))
+	h.Must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.rejected_reports`).Scan(&n))
 	return n
 }
 
 // onlyRejected expects a receipt that refuses one report and accepts none.
-func (h *house) onlyRejected(r tasker.Receipt, code tasker.Code, words string) {
+func (h *harness) onlyRejected(r tasker.Receipt, code tasker.Code, words string) {
 	h.Helper()
 	if len(r.Accepted) != 0 || len(r.Rejected) != 1 || r.Rejected[0].Code != code || !strings.Contains(r.Rejected[0].Message, words) {
 		h.Fatalf("receipt %+v, want one rejection %s that says %q", r, code, words)
@@ -27,16 +28,16 @@ func (h *house) onlyRejected(r tasker.Receipt, code tasker.Code, words string) {
 // stale report is known: it is answered all the same, and later on record.
 func TestEachOutcomeIsAnsweredWhenItsStandingCannotBeRead(t *testing.T) {
 	t.Parallel()
-	h, cutter := newCutHouse(t)
-	h.template("single", step("one"))
-	h.create("single")
+	h, cutter := newCutHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single")
 	stale := h.claimOne("one")
-	_, _, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
-	h.must(err)
+	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
+	h.Must(err)
 	const marks = "s.reported_fence, s.report_digest"
 	cutter.Cut(100, marks, false)
-	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{success(stale, `1`)}, 5)
-	h.must(err)
+	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(stale, `1`)}, 5)
+	h.Must(err)
 	if len(r.Next) != 1 {
 		t.Errorf("%d steps were handed out, want 1", len(r.Next))
 	}
@@ -54,15 +55,15 @@ func TestEachOutcomeIsAnsweredWhenItsStandingCannotBeRead(t *testing.T) {
 
 func TestARefusalIsOnRecordBeforeItIsAnswered(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single")
 	stale := h.claimOne("one")
-	_, _, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
-	h.must(err)
+	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
+	h.Must(err)
 	h.fails(`INSERT ON tasker.rejected_reports FOR EACH ROW`)
 	h.onlyRejected(h.report(success(stale, `1`)), tasker.Unavailable, "send it again")
-	h.exec(`DROP TRIGGER broken ON tasker.rejected_reports`)
+	h.Exec(`DROP TRIGGER broken ON tasker.rejected_reports`)
 	h.onlyRejected(h.report(success(stale, `1`)), tasker.StaleLease, "the lease is lost")
 	if n := h.rejectedReports(); n != 1 {
 		t.Errorf("%d refusals are on record, want 1", n)
@@ -88,9 +89,9 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
-			h.template("single", attempts(3, step("one")))
-			task := h.create("single")
+			h := newHarness(t)
+			h.Template("single", attempts(3, enginetest.Step("one")))
+			task := h.Create("single")
 			a := h.claimOne("one")
 			bad := success(a, tt.result)
 			bad.Metadata = json.RawMessage(tt.metadata)
@@ -101,11 +102,11 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 			h.wantStep(task, "one", tasker.StepError, 1) // a retry would return the same
 			h.wantState(task, tasker.TaskError)
 			var f tasker.StepFailure
-			h.must(json.Unmarshal(h.step(task, "one").Error, &f))
+			h.Must(json.Unmarshal(h.step(task, "one").Error, &f))
 			if f.Type != tasker.InvalidResult || !strings.Contains(f.Message, tt.words) || f.Retryable {
 				t.Errorf("the failure is %+v", f)
 			}
-			if e := h.entry(task); !strings.Contains(string(e.Snapshot), tasker.InvalidResult) {
+			if e := h.Entry(task); !strings.Contains(string(e.Snapshot), tasker.InvalidResult) {
 				t.Errorf("the snapshot does not tell the reason: %s", e.Snapshot)
 			}
 			if again := h.report(bad); len(again.Rejected) != 1 || again.Rejected[0] != first.Rejected[0] {
@@ -116,7 +117,7 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 			h.onlyRejected(h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
 				Message: "the engine refused the result: " + first.Rejected[0].Message, Type: tasker.InvalidResult,
 			}}), tasker.StaleLease, "another outcome")
-			h.must(h.engine.CancelTask(t.Context(), task, "ann", "seen"))
+			h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "seen"))
 		})
 	}
 }
@@ -124,12 +125,12 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 // Under a lease that is lost, a result that cannot be stored fails nothing.
 func TestAnUnstorableResultOfALostLease(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	a := h.claimOne("one")
-	_, _, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
-	h.must(err)
+	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
+	h.Must(err)
 	h.onlyRejected(h.report(success(a, `"\u0000"`)), tasker.StaleLease, "the lease is lost")
 	h.wantStep(task, "one", tasker.StepEnqueued, 1)
 	h.drain()

@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // keyed is a request under an idempotency key.
 func keyed(context string) tasker.NewTask {
-	return tasker.NewTask{Namespace: space, Name: "single", IdempotencyKey: "k", Context: json.RawMessage(context)}
+	return tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: "k", Context: json.RawMessage(context)}
 }
 
 // again sends a request under a key that is taken and returns what came of it.
-func (h *house) again(r tasker.NewTask) (tasker.ID, error) {
+func (h *harness) again(r tasker.NewTask) (tasker.ID, error) {
 	h.Helper()
-	created, err := h.engine.CreateTasks(h.Context(), []tasker.NewTask{r})
+	created, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{r})
 	if err != nil {
 		return tasker.ID{}, err
 	}
@@ -30,16 +31,16 @@ func (h *house) again(r tasker.NewTask) (tasker.ID, error) {
 
 func TestAKeyTellsNumbersApartThatAFloatDoesNot(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	first := h.createWith(keyed(`{"account": 9007199254740992}`))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	first := h.CreateWith(keyed(`{"account": 9007199254740992}`))
 	for _, other := range []string{`{"account": 9007199254740993}`, `{"account": 9007199254740992.0001}`, `{"account": "9007199254740992"}`} {
 		_, err := h.again(keyed(other))
-		h.wantCode(err, tasker.Conflict, first.String())
+		h.WantCode(err, tasker.Conflict, first.String())
 	}
 	for _, same := range []string{`{"account": 9007199254740992.0}`, `{"account":9.007199254740992e15}`} {
 		got, err := h.again(keyed(same))
-		h.must(err)
+		h.Must(err)
 		if got != first {
 			t.Errorf("%s led to task %s, want %s", same, got, first)
 		}
@@ -50,13 +51,13 @@ func TestAKeyTellsNumbersApartThatAFloatDoesNot(t *testing.T) {
 // What is left out and what is spelled out at its default are one request.
 func TestDefaultsAreTheSameSpelledOutOrNot(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	first := h.createWith(keyed(`{}`))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	first := h.CreateWith(keyed(`{}`))
 	spelled := keyed("")
 	spelled.Tags = []string{}
 	got, err := h.again(spelled)
-	h.must(err)
+	h.Must(err)
 	if got != first {
 		t.Errorf("led to task %s, want %s", got, first)
 	}
@@ -66,10 +67,10 @@ func TestDefaultsAreTheSameSpelledOutOrNot(t *testing.T) {
 // Every field of a request counts, so that none that is added is forgotten.
 func TestEveryFieldOfARequestCounts(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	h.template("single2", step("one"))
-	first := h.createWith(keyed(`{}`))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Template("single2", enginetest.Step("one"))
+	first := h.CreateWith(keyed(`{}`))
 	values := map[string]any{
 		"Name": "single2", "Version": "1.0.0", "Context": json.RawMessage(`{"a":1}`), "Initiator": "x", "SourceSystem": "x", "Reason": "x",
 		"Priority": 1, "Tags": []string{"x"}, "CorrelationID": "x", "ParentCorrelationID": "x", "StartAt": time.Now().Add(time.Hour),
@@ -97,21 +98,21 @@ func TestEveryFieldOfARequestCounts(t *testing.T) {
 // Digests that earlier versions stored are recognised: these bytes never change.
 func TestDigestsOfEarlierVersionsAreRecognised(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
 	full := tasker.NewTask{
-		Namespace: space, Name: "single", Version: "1.0.0", Context: json.RawMessage(`{"b": [1.50, true, null], "a": "é<"}`), Initiator: "i",
+		Namespace: enginetest.Namespace, Name: "single", Version: "1.0.0", Context: json.RawMessage(`{"b": [1.50, true, null], "a": "é<"}`), Initiator: "i",
 		SourceSystem: "s", Reason: "r", Priority: 7, Tags: []string{"x", "y"}, CorrelationID: "c", ParentCorrelationID: "p", IdempotencyKey: "k",
 		StartAt: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("", 3600)),
 	}
-	first := h.createWith(full)
+	first := h.CreateWith(full)
 	for name, stored := range map[string]string{
 		"1": "3c1834aa33fad1999e890086f8b17ed9cac9bb1d6346257a00214a5b162c9864",
 		"2": "024234910d561f815146ef2062fb9ccaf607488f1a588060b597df673686550af9",
 	} {
 		sum, err := hex.DecodeString(stored)
-		h.must(err)
-		h.exec(`UPDATE tasker.tasks SET request_digest = $1`, sum)
+		h.Must(err)
+		h.Exec(`UPDATE tasker.tasks SET request_digest = $1`, sum)
 		got, err := h.again(full)
 		if err != nil || got != first {
 			t.Errorf("version %s: %s, %v", name, got, err)
@@ -119,7 +120,7 @@ func TestDigestsOfEarlierVersionsAreRecognised(t *testing.T) {
 		other := full
 		other.Priority = 8
 		_, err = h.again(other)
-		h.wantCode(err, tasker.Conflict, first.String())
+		h.WantCode(err, tasker.Conflict, first.String())
 	}
-	h.must(h.engine.CancelTask(t.Context(), first, "ann", "seen"))
+	h.Must(h.Engine.CancelTask(t.Context(), first, "ann", "seen"))
 }

@@ -7,26 +7,27 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // standing is a worker as the list has it.
-func (h *house) standing(id tasker.ID) tasker.Worker {
+func (h *harness) standing(id tasker.ID) tasker.Worker {
 	h.Helper()
-	w, err := h.db.WorkerWithHealth(h.Context(), id)
-	h.must(err)
+	w, err := h.DB.WorkerWithHealth(h.Context(), id)
+	h.Must(err)
 	return w
 }
 
-func (h *house) drainWorker(id tasker.ID) {
+func (h *harness) drainWorker(id tasker.ID) {
 	h.Helper()
-	h.must(h.engine.DrainWorker(h.Context(), id))
+	h.Must(h.Engine.DrainWorker(h.Context(), id))
 }
 
 func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", step("one"), step("two", "one"))
-	first := h.create("chain")
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
+	first := h.Create("chain")
 	held := h.claimOne("one")
 	h.drainWorker(h.worker)
 	if w := h.standing(h.worker); w.Health != tasker.WorkerDraining || w.DrainingSince == nil || w.InFlight != 1 {
@@ -34,35 +35,35 @@ func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
 	}
 
 	// What it holds it may keep, and report; nothing comes with the answer.
-	beat, err := h.engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{held.Lease()})
-	h.must(err)
+	beat, err := h.Engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{held.Lease()})
+	h.Must(err)
 	if !beat.Drain || len(beat.Extended) != 1 {
 		t.Errorf("beat %+v", beat)
 	}
-	h.create("chain")
-	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{success(held, `1`)}, 5)
-	h.must(err)
+	h.Create("chain")
+	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(held, `1`)}, 5)
+	h.Must(err)
 	if len(r.Accepted) != 1 || len(r.Next) != 0 {
 		t.Errorf("receipt %+v", r)
 	}
-	r, err = h.engine.Report(t.Context(), h.worker, nil, 5)
-	h.must(err)
+	r, err = h.Engine.Report(t.Context(), h.worker, nil, 5)
+	h.Must(err)
 	if len(r.Next) != 0 {
 		t.Errorf("receipt %+v", r)
 	}
 
 	// A claim waits, as if there were nothing, in this process and in others: in one
 	// that has never heard of the worker, and in one that knew it before.
-	stranger := engine.New(h.db, engine.Options{})
-	for name, e := range map[string]*engine.Engine{"here": h.engine, "a stranger": stranger} {
+	stranger := engine.New(h.DB, engine.Options{})
+	for name, e := range map[string]*engine.Engine{"here": h.Engine, "a stranger": stranger} {
 		asked := time.Now()
 		list, err := e.Claim(t.Context(), h.worker, 5, 300*time.Millisecond)
-		h.must(err)
+		h.Must(err)
 		if waited := time.Since(asked); len(list) != 0 || waited < 300*time.Millisecond {
 			t.Errorf("%s: claimed %+v after %v", name, list, waited)
 		}
 	}
-	other := h.register("run")
+	other := h.RegisterWorker("run")
 	if list, err := stranger.Claim(t.Context(), other, 1, 0); err != nil || len(list) != 1 {
 		t.Fatalf("another worker claimed %+v, %v", list, err)
 	}
@@ -74,9 +75,9 @@ func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
 		t.Errorf("beat %+v, %v", beat, err)
 	}
 
-	third := h.register("run")
-	list, err := h.engine.Claim(t.Context(), third, 5, 0)
-	h.must(err)
+	third := h.RegisterWorker("run")
+	list, err := h.Engine.Claim(t.Context(), third, 5, 0)
+	h.Must(err)
 	if len(list) != 1 || list[0].TaskUUID != first || list[0].Name != "two" {
 		t.Errorf("a worker that does not drain claimed %+v", list)
 	}
@@ -85,8 +86,8 @@ func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
 // A claim that waits when the drain begins gets nothing of what comes later.
 func TestADrainReachesAClaimThatWaits(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
 	ctx, hangUp := context.WithCancel(t.Context())
 	type answer struct {
 		list []tasker.Assignment
@@ -94,14 +95,14 @@ func TestADrainReachesAClaimThatWaits(t *testing.T) {
 	}
 	got := make(chan answer, 1)
 	go func() {
-		list, err := engine.New(h.db, engine.Options{}).Claim(ctx, h.worker, 5, time.Minute)
+		list, err := engine.New(h.DB, engine.Options{}).Claim(ctx, h.worker, 5, time.Minute)
 		got <- answer{list, err}
 	}()
 	h.drainWorker(h.worker)
-	h.create("single")
-	other := h.register("run")
-	list, err := h.engine.Claim(t.Context(), other, 1, 30*time.Second)
-	h.must(err)
+	h.Create("single")
+	other := h.RegisterWorker("run")
+	list, err := h.Engine.Claim(t.Context(), other, 1, 30*time.Second)
+	h.Must(err)
 	hangUp()
 	if a := <-got; len(list) != 1 || len(a.list) != 0 {
 		t.Errorf("the other worker got %+v, the draining one %+v, %v", list, a.list, a.err)
@@ -110,46 +111,46 @@ func TestADrainReachesAClaimThatWaits(t *testing.T) {
 
 func TestWhatADrainingWorkerGivesBackGoesToOthers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single")
 	held := h.claimOne("one")
-	other := h.register("run")
+	other := h.RegisterWorker("run")
 	h.drainWorker(h.worker)
-	released, lost, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{held.Lease()})
-	h.must(err)
+	released, lost, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{held.Lease()})
+	h.Must(err)
 	if len(released) != 1 || len(lost) != 0 {
 		t.Errorf("released %v, lost %v", released, lost)
 	}
-	if list, err := h.engine.Claim(t.Context(), h.worker, 1, 0); err != nil || len(list) != 0 {
+	if list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0); err != nil || len(list) != 0 {
 		t.Errorf("the draining worker took it again: %+v, %v", list, err)
 	}
-	if list, err := h.engine.Claim(t.Context(), other, 1, 0); err != nil || len(list) != 1 || list[0].Attempt != 1 {
+	if list, err := h.Engine.Claim(t.Context(), other, 1, 0); err != nil || len(list) != 1 || list[0].Attempt != 1 {
 		t.Errorf("the other worker got %+v, %v", list, err)
 	}
 }
 
 func TestWhoCanBeDrained(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.wantCode(h.engine.DrainWorker(t.Context(), tasker.NewID()), tasker.NotFound, "not registered")
+	h := newHarness(t)
+	h.WantCode(h.Engine.DrainWorker(t.Context(), tasker.NewID()), tasker.NotFound, "not registered")
 	h.drainWorker(h.worker)
 	since := h.standing(h.worker).DrainingSince
 	h.drainWorker(h.worker)
 	if again := h.standing(h.worker).DrainingSince; since == nil || again == nil || !again.Equal(*since) {
 		t.Errorf("draining since %v, and told again since %v", since, again)
 	}
-	h.must(h.engine.LeaveWorker(t.Context(), h.worker))
-	h.wantCode(h.engine.DrainWorker(t.Context(), h.worker), tasker.NotFound, "not registered")
+	h.Must(h.Engine.LeaveWorker(t.Context(), h.worker))
+	h.WantCode(h.Engine.DrainWorker(t.Context(), h.worker), tasker.NotFound, "not registered")
 	if w := h.standing(h.worker); w.Health != tasker.WorkerGone {
 		t.Errorf("a worker that has left is %s", w.Health)
 	}
-	_, err := h.db.WorkerWithHealth(t.Context(), tasker.NewID())
-	h.wantCode(err, tasker.NotFound)
+	_, err := h.DB.WorkerWithHealth(t.Context(), tasker.NewID())
+	h.WantCode(err, tasker.NotFound)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.engine.DrainWorker(ctx, h.worker); err == nil || tasker.CodeOf(err) == tasker.NotFound {
+	if err := h.Engine.DrainWorker(ctx, h.worker); err == nil || tasker.CodeOf(err) == tasker.NotFound {
 		t.Errorf("no database to ask: %v", err)
 	}
 }
@@ -157,19 +158,19 @@ func TestWhoCanBeDrained(t *testing.T) {
 // How long it has been silent counts for more than that it drains.
 func TestHealthOfADrainingWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.drainWorker(h.worker)
-	h.exec(`UPDATE tasker.workers SET lease = '5 minutes'`)
+	h.Exec(`UPDATE tasker.workers SET lease = '5 minutes'`)
 	for _, tt := range []struct {
 		silent string
 		want   tasker.WorkerHealth
 	}{{"0", tasker.WorkerDraining}, {"25 s", tasker.WorkerDraining}, {"1 minute", tasker.WorkerStale}, {"6 minutes", tasker.WorkerGone}} {
-		h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - $1::text::interval`, tt.silent)
+		h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - $1::text::interval`, tt.silent)
 		if w := h.standing(h.worker); w.Health != tt.want {
 			t.Errorf("silent for %s it is %s, want %s", tt.silent, w.Health, tt.want)
 		}
-		list, _, err := h.db.Workers(t.Context(), 10, 0)
-		h.must(err)
+		list, _, err := h.DB.Workers(t.Context(), 10, 0)
+		h.Must(err)
 		if len(list) != 1 || list[0].Health != tt.want {
 			t.Errorf("silent for %s the list says %+v", tt.silent, list)
 		}

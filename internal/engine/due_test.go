@@ -9,12 +9,13 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
 // until waits, not for ever.
-func (h *house) until(what string, done func() bool) {
+func (h *harness) until(what string, done func() bool) {
 	h.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); loop.Sleep(h.Context(), 20*time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -26,17 +27,17 @@ func (h *house) until(what string, done func() bool) {
 // Timers that would rest for an hour are woken for what is due, and for nothing else.
 func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.engine = engine.New(h.db, engine.Options{Lease: 3 * time.Second, ReturnGrace: -1, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	h.template("one", step("s"))
+	h := newHarness(t)
+	h.Engine = engine.New(h.DB, engine.Options{Lease: 3 * time.Second, ReturnGrace: -1, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	h.Template("one", enginetest.Step("s"))
 	ctx, stop := context.WithCancel(t.Context())
 	g := loop.NewGroup(ctx)
 	t.Cleanup(func() {
 		stop()
-		h.must(g.Wait())
+		h.Must(g.Wait())
 	})
 	passes := map[string]func() int64{}
-	for _, l := range h.engine.Loops() {
+	for _, l := range h.Engine.Loops() {
 		if slices.Contains([]string{"start tasks", "retry steps", "reclaim leases", "kept reports", "queue limits"}, l.Name) {
 			l.Every = time.Hour
 			passes[l.Name] = func() int64 { return l.Status().Passes }
@@ -46,24 +47,24 @@ func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 	for name, n := range passes {
 		h.until(name+" has looked", func() bool { return n() == 1 })
 	}
-	later := h.createWith(tasker.NewTask{Namespace: space, Name: "one", StartAt: time.Now().Add(300 * time.Millisecond)})
+	later := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(300 * time.Millisecond)})
 	h.until("the task has started", func() bool { return h.step(later, "s").State == tasker.StepEnqueued })
-	h.exec(`UPDATE tasker.workflow_steps SET expires_at = now() + interval '300 milliseconds' WHERE state = 'enqueued'`)
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = now() + interval '300 milliseconds' WHERE state = 'enqueued'`)
 	h.until("the step has expired", func() bool { return h.step(later, "s").State == tasker.StepError })
 
-	again := h.create("one")
+	again := h.Create("one")
 	a := h.claim()[0]
 	h.accepted(failure(a, true))
-	h.exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() + interval '300 milliseconds' WHERE next_retry_at IS NOT NULL AND task_uuid = $1`, again)
+	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() + interval '300 milliseconds' WHERE next_retry_at IS NOT NULL AND task_uuid = $1`, again)
 	h.until("the step is tried again", func() bool { return h.step(again, "s").State == tasker.StepEnqueued })
 	h.claim()
-	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() + interval '300 milliseconds' WHERE task_uuid = $1`, again)
+	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() + interval '300 milliseconds' WHERE task_uuid = $1`, again)
 	h.until("the lease is taken back", func() bool { return h.step(again, "s").State != tasker.StepInProgress })
 	if n := passes["kept reports"](); n != 1 {
 		t.Errorf("the timer of kept reports looked %d times, and nothing was due", n)
 	}
-	due, err := h.db.DueKinds(t.Context(), 0)
-	h.must(err)
+	due, err := h.DB.DueKinds(t.Context(), 0)
+	h.Must(err)
 	if slices.Contains(due, postgres.FollowUpReport) {
 		t.Errorf("due: %v", due)
 	}
@@ -73,19 +74,19 @@ func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 // do does not fill the log.
 func TestATimerThatFailsIsNotWoken(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("one", step("s"))
-	h.createWith(tasker.NewTask{Namespace: space, Name: "one", StartAt: time.Now().Add(time.Hour)})
-	h.exec(`ALTER TABLE tasker.deferred_work RENAME TO deferred_work_away`)
-	h.exec(`UPDATE tasker.tasks SET start_at = now()`)
+	h := newHarness(t)
+	h.Template("one", enginetest.Step("s"))
+	h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
+	h.Exec(`ALTER TABLE tasker.deferred_work RENAME TO deferred_work_away`)
+	h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
 	ctx, stop := context.WithCancel(t.Context())
 	g := loop.NewGroup(ctx)
 	t.Cleanup(func() {
 		stop()
-		h.must(g.Wait())
+		h.Must(g.Wait())
 	})
 	var watch, starts *loop.Loop
-	for _, l := range h.engine.Loops() {
+	for _, l := range h.Engine.Loops() {
 		switch l.Name {
 		case "due work":
 			watch = l

@@ -14,34 +14,35 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
 // expire lets the limits of all that is enqueued pass, and does what is due.
-func (h *house) expire() int {
+func (h *harness) expire() int {
 	h.Helper()
-	h.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '5 minutes', expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
-	n, err := h.engine.ExpireSteps(h.Context())
-	h.must(err)
+	h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '5 minutes', expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+	n, err := h.Engine.ExpireSteps(h.Context())
+	h.Must(err)
 	return n
 }
 
-func (h *house) redispatch() {
+func (h *harness) redispatch() {
 	h.Helper()
-	_, err := h.engine.Redispatch(h.Context())
-	h.must(err)
+	_, err := h.Engine.Redispatch(h.Context())
+	h.Must(err)
 }
 
-func (h *house) leave() {
+func (h *harness) leave() {
 	h.Helper()
-	h.must(h.engine.LeaveWorker(h.Context(), h.worker))
+	h.Must(h.Engine.LeaveWorker(h.Context(), h.worker))
 }
 
 // comeBack registers the worker again and returns after what waited for it is in the queue.
-func (h *house) comeBack() {
+func (h *harness) comeBack() {
 	h.Helper()
-	h.worker = h.register("run")
+	h.worker = h.RegisterWorker("run")
 	h.redispatch()
 }
 
@@ -70,11 +71,11 @@ func evidenceOf(t *testing.T, e tasker.Entry) dispatchEvidence {
 
 func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("pair", step("first"), step("second", "first"))
+	h := newHarness(t)
+	h.Template("pair", enginetest.Step("first"), enginetest.Step("second", "first"))
 	h.leave()
-	task := h.create("pair")
-	if n, err := h.engine.ExpireSteps(t.Context()); n != 0 || err != nil {
+	task := h.Create("pair")
+	if n, err := h.Engine.ExpireSteps(t.Context()); n != 0 || err != nil {
 		t.Fatalf("%d steps expired before their time, %v", n, err)
 	}
 	if n := h.expire(); n != 1 {
@@ -90,13 +91,13 @@ func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 		!strings.HasSuffix(failure.Message, " s; none for handler run of namespace shop is alive") {
 		t.Errorf("the step says %+v", failure)
 	}
-	e := h.entry(task)
+	e := h.Entry(task)
 	d := evidenceOf(t, e).Dispatch
 	if e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.DetectedBy != tasker.DetectedSweep ||
 		e.OriginalState != tasker.TaskStepsInProcess || e.StepUUID == nil || *e.StepUUID != h.step(task, "first").UUID {
 		t.Errorf("the investigation is %+v", e)
 	}
-	if d.Transport != "postgres" || d.Namespace != space || d.Handler != "run" || d.LiveWorkers != 0 || d.Expiries != 0 || !d.Returns ||
+	if d.Transport != "postgres" || d.Namespace != enginetest.Namespace || d.Handler != "run" || d.LiveWorkers != 0 || d.Expiries != 0 || !d.Returns ||
 		d.TTL != d.ExpiresAt.Sub(d.QueuedAt).Milliseconds() || d.TTL < 300_000 {
 		t.Errorf("the evidence is %+v", d)
 	}
@@ -106,14 +107,14 @@ func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 	h.comeBack()
 	h.wantState(task, tasker.TaskStepsInProcess)
 	h.wantStep(task, "first", tasker.StepEnqueued, 1)
-	if e := h.entry(task); e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
+	if e := h.Entry(task); e.RecoveredAt == nil || e.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("the investigation is %+v", e)
 	}
 	h.accepted(success(h.claimOne("first"), `1`))
 	h.accepted(success(h.claimOne("second"), `2`))
 	h.wantState(task, tasker.TaskComplete)
-	list, _, err := h.db.StepTransitions(t.Context(), task, h.step(task, "first").UUID, 100, 0)
-	h.must(err)
+	list, _, err := h.DB.StepTransitions(t.Context(), task, h.step(task, "first").UUID, 100, 0)
+	h.Must(err)
 	var events []string
 	for _, x := range list {
 		events = append(events, fmt.Sprint(x.Event, *x.Attempt))
@@ -125,9 +126,9 @@ func TestAStepThatNoWorkerTakesFailsAndGoesOnWhenOneIsThere(t *testing.T) {
 
 func TestAnExpiryUsesNoAttempt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("once", attempts(1, step("only")))
-	task := h.create("once")
+	h := newHarness(t)
+	h.Template("once", attempts(1, enginetest.Step("only")))
+	task := h.Create("once")
 	h.leave()
 	for range 2 * engine.DefaultMaxQueueExpiries { // nobody is there: that is not the step's fault, however often
 		h.expire()
@@ -135,31 +136,31 @@ func TestAnExpiryUsesNoAttempt(t *testing.T) {
 		h.leave()
 	}
 	h.wantStep(task, "only", tasker.StepEnqueued, 1)
-	h.worker = h.register("run")
+	h.worker = h.RegisterWorker("run")
 	h.accepted(success(h.claimOne("only"), `1`))
 	h.wantState(task, tasker.TaskComplete)
 }
 
 func TestAStepThatLiveWorkersDoNotTakeComesBackOnlySoOften(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("slow", step("only"))
-	task := h.create("slow")
+	h := newHarness(t)
+	h.Template("slow", enginetest.Step("only"))
+	task := h.Create("slow")
 	for n := 1; n <= engine.DefaultMaxQueueExpiries; n++ {
 		h.expire()
 		h.wantState(task, tasker.TaskError)
-		e := h.entry(task)
+		e := h.Entry(task)
 		if e.DetailCode != tasker.DispatchExpired || e.RecoveredAt != nil {
 			t.Fatalf("after %d expiries the investigation is %+v", n, e)
 		}
 		h.redispatch()
 	}
 	h.wantState(task, tasker.TaskError) // the last time it stayed
-	if e := h.entry(task); evidenceOf(t, e).Dispatch.LiveWorkers != 1 {
+	if e := h.Entry(task); evidenceOf(t, e).Dispatch.LiveWorkers != 1 {
 		t.Errorf("evidence is %s", e.Metadata)
 	}
-	_, err := h.engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "op", Reason: "more workers"})
-	h.must(err)
+	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "op", Reason: "more workers"})
+	h.Must(err)
 	h.wantStep(task, "only", tasker.StepEnqueued, 1)
 	h.expire()
 	h.redispatch()
@@ -174,62 +175,62 @@ func TestAStepThatLiveWorkersDoNotTakeComesBackOnlySoOften(t *testing.T) {
 
 func TestOnlyWhatALiveWorkerCanDoComesBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	other := step("other")
+	h := newHarness(t)
+	other := enginetest.Step("other")
 	other.Handler.Callable = "other"
-	h.template("both", step("mine"), other)
+	h.Template("both", enginetest.Step("mine"), other)
 	h.leave()
-	task := h.create("both")
+	task := h.Create("both")
 	h.expire()
 	h.comeBack()
 	h.wantStep(task, "mine", tasker.StepEnqueued, 1)
 	h.wantStep(task, "other", tasker.StepError, 0)
-	if e := h.entry(task); e.RecoveredAt != nil {
+	if e := h.Entry(task); e.RecoveredAt != nil {
 		t.Error("the investigation is recovered although a step of it is not")
 	}
 	h.accepted(success(h.claimOne("mine"), `1`))
 	h.wantState(task, tasker.TaskError)
-	h.must(h.engine.LeaveWorker(t.Context(), h.worker))
-	h.worker = h.register("other")
+	h.Must(h.Engine.LeaveWorker(t.Context(), h.worker))
+	h.worker = h.RegisterWorker("other")
 	h.redispatch()
 	h.accepted(success(h.claimOne("other"), `1`))
 	h.wantState(task, tasker.TaskComplete)
-	if e := h.entry(task); e.RecoveredAt == nil {
+	if e := h.Entry(task); e.RecoveredAt == nil {
 		t.Error("the investigation is not recovered")
 	}
 }
 
 func TestAnExpiryWhileTheTaskGoesOnIsRecoveredToo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	other := step("other")
+	h := newHarness(t)
+	other := enginetest.Step("other")
 	other.Handler.Callable = "other"
-	h.template("both", step("mine"), other)
-	task := h.create("both")
+	h.Template("both", enginetest.Step("mine"), other)
+	task := h.Create("both")
 	held := h.claimOne("mine")
 	h.expire()
 	h.wantState(task, tasker.TaskStepsInProcess)
-	if e := h.entry(task); e.DetailCode != tasker.NoWorkers || e.OriginalState != tasker.TaskStepsInProcess {
+	if e := h.Entry(task); e.DetailCode != tasker.NoWorkers || e.OriginalState != tasker.TaskStepsInProcess {
 		t.Errorf("the investigation is %+v", e)
 	}
-	b := h.register("other")
+	b := h.RegisterWorker("other")
 	h.redispatch()
-	if e := h.entry(task); e.RecoveredAt == nil {
+	if e := h.Entry(task); e.RecoveredAt == nil {
 		t.Error("the investigation is not recovered")
 	}
-	list, err := h.engine.Claim(t.Context(), b, 1, 0)
-	h.must(err)
-	_, err = h.engine.Report(t.Context(), b, []tasker.Outcome{success(list[0], `1`)}, 0)
-	h.must(err)
+	list, err := h.Engine.Claim(t.Context(), b, 1, 0)
+	h.Must(err)
+	_, err = h.Engine.Report(t.Context(), b, []tasker.Outcome{success(list[0], `1`)}, 0)
+	h.Must(err)
 	h.accepted(success(held, `1`))
 	h.wantState(task, tasker.TaskComplete)
 }
 
 func TestOtherFailuresDoNotComeBackWithAWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("fails", attempts(1, step("only")))
-	task := h.create("fails")
+	h := newHarness(t)
+	h.Template("fails", attempts(1, enginetest.Step("only")))
+	task := h.Create("fails")
 	h.accepted(failure(h.claimOne("only"), true))
 	h.wantState(task, tasker.TaskError)
 	h.leave()
@@ -239,19 +240,19 @@ func TestOtherFailuresDoNotComeBackWithAWorker(t *testing.T) {
 
 func TestWhatEndedOrWasTakenAwayDoesNotComeBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
 	h.leave()
-	cancelled, resolved, completed := h.create("only"), h.create("only"), h.create("only")
-	queued := h.create("only")
-	h.must(h.engine.CancelTask(t.Context(), queued, "op", "not needed"))
+	cancelled, resolved, completed := h.Create("only"), h.Create("only"), h.Create("only")
+	queued := h.Create("only")
+	h.Must(h.Engine.CancelTask(t.Context(), queued, "op", "not needed"))
 	h.expire()
-	h.must(h.engine.CancelTask(t.Context(), cancelled, "op", "not needed"))
+	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "op", "not needed"))
 	operate := func(task tasker.ID, op tasker.Operation) {
 		t.Helper()
 		op.Actor, op.Reason = "op", "because"
-		_, err := h.engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, op)
-		h.must(err)
+		_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, op)
+		h.Must(err)
 	}
 	operate(resolved, tasker.Operation{Action: tasker.ResolveManually})
 	operate(completed, tasker.Operation{Action: tasker.CompleteManually, Result: json.RawMessage(`1`)})
@@ -267,29 +268,29 @@ func TestWhatEndedOrWasTakenAwayDoesNotComeBack(t *testing.T) {
 
 func TestLimitsOfStepAndTemplateComeBeforeTheServers(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	own := step("own")
+	h := newHarness(t)
+	own := enginetest.Step("own")
 	own.WorkerQueueTTLMS = 7000
-	after := step("after", "own")
+	after := enginetest.Step("after", "own")
 	after.WorkerQueueTTLMS = 8000
-	_, _, err := h.engine.RegisterTemplate(t.Context(), tasker.Template{
-		Namespace: space, Name: "limits", Version: "1.0.0", Steps: []tasker.StepTemplate{own, step("plain"), after},
+	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: enginetest.Namespace, Name: "limits", Version: "1.0.0", Steps: []tasker.StepTemplate{own, enginetest.Step("plain"), after},
 		Lifecycle: tasker.Lifecycle{WorkerQueueTTLMS: 60_000},
 	}, "")
-	h.must(err)
-	h.template("default", step("only"))
+	h.Must(err)
+	h.Template("default", enginetest.Step("only"))
 	limit := func(task tasker.ID, name string, want time.Duration) {
 		t.Helper()
 		var got time.Duration
-		h.must(h.pool.QueryRow(t.Context(), `SELECT expires_at - state_since FROM tasker.workflow_steps WHERE task_uuid = $1 AND name = $2`, task, name).Scan(&got))
+		h.Must(h.pool.QueryRow(t.Context(), `SELECT expires_at - state_since FROM tasker.workflow_steps WHERE task_uuid = $1 AND name = $2`, task, name).Scan(&got))
 		if got != want {
 			t.Errorf("step %s may wait for %s, want %s", name, got, want)
 		}
 	}
-	task := h.create("limits")
+	task := h.Create("limits")
 	limit(task, "own", 7*time.Second)
 	limit(task, "plain", time.Minute)
-	limit(h.create("default"), "only", postgres.DefaultQueueTTL)
+	limit(h.Create("default"), "only", postgres.DefaultQueueTTL)
 	for _, a := range h.claim() {
 		if a.Name == "own" {
 			h.accepted(success(a, `1`))
@@ -297,8 +298,8 @@ func TestLimitsOfStepAndTemplateComeBeforeTheServers(t *testing.T) {
 			continue
 		}
 		if a.TaskUUID == task { // given back, it has the whole time again
-			_, _, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
-			h.must(err)
+			_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})
+			h.Must(err)
 			limit(task, "plain", time.Minute)
 		}
 	}
@@ -306,13 +307,13 @@ func TestLimitsOfStepAndTemplateComeBeforeTheServers(t *testing.T) {
 
 func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
-	h.create("only")
-	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
+	h.Create("only")
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
 	due := func(grace time.Duration) int {
-		list, err := h.db.ExpiredSteps(t.Context(), grace, 10)
-		h.must(err)
+		list, err := h.DB.ExpiredSteps(t.Context(), grace, 10)
+		h.Must(err)
 		return len(list)
 	}
 	if now, later := due(0), due(time.Minute); now != 1 || later != 0 {
@@ -320,7 +321,7 @@ func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
 	}
 	// The broker does not know a shorter limit of the step, so nobody waits for it.
 	for limit, want := range map[time.Duration]int{postgres.DefaultQueueTTL + time.Second: 0, postgres.DefaultQueueTTL: 0, postgres.DefaultQueueTTL - time.Millisecond: 1} {
-		h.exec(`UPDATE tasker.workflow_steps SET queue_ttl_ms = $1`, limit.Milliseconds())
+		h.Exec(`UPDATE tasker.workflow_steps SET queue_ttl_ms = $1`, limit.Milliseconds())
 		if n := due(time.Minute); n != want {
 			t.Errorf("with a limit of %s of its own %d are due within the grace, want %d", limit, n, want)
 		}
@@ -329,19 +330,19 @@ func TestTheGraceOfTheSweepIsForTheBroker(t *testing.T) {
 
 func TestWorkersGetAMomentWhenNobodyCouldTakeWork(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
-	task := h.create("only")
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
+	task := h.Create("only")
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e := engine.New(h.db, engine.Options{Now: func() time.Time { return now }})
+	e := engine.New(h.DB, engine.Options{Now: func() time.Time { return now }})
 	i := slices.IndexFunc(e.Loops(), func(l *loop.Loop) bool { return l.Name == "queue limits" })
 	limits := e.Loops()[i]
 	pass := func() {
 		t.Helper()
 		_, err := limits.Pass(t.Context())
-		h.must(err)
+		h.Must(err)
 	}
-	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp()`)
 	pass() // the server has just started
 	now = now.Add(engine.DefaultLease - time.Second)
 	pass()
@@ -350,8 +351,8 @@ func TestWorkersGetAMomentWhenNobodyCouldTakeWork(t *testing.T) {
 	pass()
 	h.wantStep(task, "only", tasker.StepError, 0)
 
-	second := h.create("only")
-	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE state = 'enqueued'`)
+	second := h.Create("only")
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE state = 'enqueued'`)
 	now = now.Add(2 * engine.DefaultLease) // it could not look for a while
 	pass()
 	h.wantStep(second, "only", tasker.StepEnqueued, 1)
@@ -362,10 +363,10 @@ func TestWorkersGetAMomentWhenNobodyCouldTakeWork(t *testing.T) {
 
 func TestAutoRecoverCanBeSwitchedOff(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for off, want := range map[bool]int{false: 1, true: 0} {
 		n := 0
-		for _, l := range engine.New(h.db, engine.Options{NoAutoRecover: off}).Loops() {
+		for _, l := range engine.New(h.DB, engine.Options{NoAutoRecover: off}).Loops() {
 			if l.Name == "redispatch" {
 				n++
 			}
@@ -378,23 +379,23 @@ func TestAutoRecoverCanBeSwitchedOff(t *testing.T) {
 
 func TestADrainingOrGoneWorkerIsNoneThatLives(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
-	task := h.create("only")
-	h.exec(`UPDATE tasker.workers SET draining_since = now()`)
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
+	task := h.Create("only")
+	h.Exec(`UPDATE tasker.workers SET draining_since = now()`)
 	if list := h.claim(); len(list) != 0 {
 		t.Errorf("a draining worker got %v", names(list))
 	}
 	h.expire()
-	if e := h.entry(task); e.DetailCode != tasker.NoWorkers {
+	if e := h.Entry(task); e.DetailCode != tasker.NoWorkers {
 		t.Errorf("found as %s", e.DetailCode)
 	}
 	h.redispatch()
 	h.wantStep(task, "only", tasker.StepError, 0)
-	h.exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now() - 4 * heartbeat_interval`)
+	h.Exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now() - 4 * heartbeat_interval`)
 	h.redispatch()
 	h.wantStep(task, "only", tasker.StepError, 0)
-	h.exec(`UPDATE tasker.workers SET last_heartbeat_at = now()`)
+	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now()`)
 	h.redispatch()
 	h.wantStep(task, "only", tasker.StepEnqueued, 1)
 }
@@ -402,8 +403,8 @@ func TestADrainingOrGoneWorkerIsNoneThatLives(t *testing.T) {
 // Expiry races a claim for the same steps: one side wins each of them.
 func TestExpiryRacesAClaim(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
 	races := 2000
 	if testing.Short() {
 		races = 200
@@ -412,16 +413,16 @@ func TestExpiryRacesAClaim(t *testing.T) {
 	for left := races; left > 0; left -= 100 {
 		requests := make([]tasker.NewTask, 100)
 		for i := range requests {
-			requests[i] = tasker.NewTask{Namespace: space, Name: "only"}
+			requests[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "only"}
 		}
-		_, err := h.engine.CreateTasks(t.Context(), requests)
-		h.must(err)
-		h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+		_, err := h.Engine.CreateTasks(t.Context(), requests)
+		h.Must(err)
+		h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
 		claimed += h.race()
 	}
 	var expired, histories int
-	h.must(h.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'error') FROM tasker.workflow_steps`).Scan(&expired))
-	h.must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event IN ('claim', 'expire')`).Scan(&histories))
+	h.Must(h.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'error') FROM tasker.workflow_steps`).Scan(&expired))
+	h.Must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event IN ('claim', 'expire')`).Scan(&histories))
 	if claimed+expired != races || histories != races {
 		t.Errorf("%d claimed and %d expired of %d, with %d rows of history", claimed, expired, races, histories)
 	}
@@ -432,11 +433,11 @@ func TestExpiryRacesAClaim(t *testing.T) {
 }
 
 // race claims and expires all that is enqueued at once, and counts the claims.
-func (h *house) race() (claimed int) {
+func (h *harness) race() (claimed int) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		for {
-			list, err := h.engine.Claim(context.WithoutCancel(h.Context()), h.worker, 7, 0)
+			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.worker, 7, 0)
 			if err != nil || len(list) == 0 {
 				return
 			}
@@ -445,7 +446,7 @@ func (h *house) race() (claimed int) {
 	})
 	both.Go(func() {
 		for {
-			n, err := h.engine.ExpireSteps(context.WithoutCancel(h.Context()))
+			n, err := h.Engine.ExpireSteps(context.WithoutCancel(h.Context()))
 			if err != nil || n == 0 {
 				return
 			}
@@ -458,33 +459,33 @@ func (h *house) race() (claimed int) {
 // Steps that no worker took are told of once each, with who found them and why.
 func TestWhoCountsExpiriesIsTold(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	var mu sync.Mutex
 	told := map[string]int{}
-	h.engine = engine.New(h.db, engine.Options{Expired: func(_ context.Context, namespace, detectedBy, detailCode string) {
+	h.Engine = engine.New(h.DB, engine.Options{Expired: func(_ context.Context, namespace, detectedBy, detailCode string) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[strings.Join([]string{namespace, detectedBy, detailCode}, " ")]++
 	}})
-	h.template("one", step("first"))
-	h.create("one")
+	h.Template("one", enginetest.Step("first"))
+	h.Create("one")
 	h.expire()
 	h.leave()
-	h.create("one")
+	h.Create("one")
 	h.expire()
-	letter := h.create("one")
-	h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE task_uuid = $1`, letter)
+	letter := h.Create("one")
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE task_uuid = $1`, letter)
 	found := engine.DeadLetter{StepRef: tasker.StepRef{TaskUUID: letter, StepUUID: h.step(letter, "first").UUID}, Evidence: json.RawMessage(`{}`)}
 	for range 2 {
-		_, err := h.engine.DeadLetters(t.Context(), []engine.DeadLetter{found})
-		h.must(err)
+		_, err := h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{found})
+		h.Must(err)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	want := map[string]int{
-		space + " sweep " + tasker.DispatchExpired: 1,
-		space + " sweep " + tasker.NoWorkers:       1,
-		space + " broker " + tasker.NoWorkers:      1,
+		enginetest.Namespace + " sweep " + tasker.DispatchExpired: 1,
+		enginetest.Namespace + " sweep " + tasker.NoWorkers:       1,
+		enginetest.Namespace + " broker " + tasker.NoWorkers:      1,
 	}
 	if !maps.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)
@@ -493,30 +494,30 @@ func TestWhoCountsExpiriesIsTold(t *testing.T) {
 
 func TestAnInvestigationThatEndsDoesNotChangeWhatItWasAbout(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
 	h.leave()
-	resolved, cancelled := h.create("only"), h.create("only")
+	resolved, cancelled := h.Create("only"), h.Create("only")
 	h.expire()
-	service := dlq.New(h.db, dlq.Options{})
+	service := dlq.New(h.DB, dlq.Options{})
 	end := func(task tasker.ID, status tasker.ResolutionStatus) {
 		t.Helper()
 		notes, who := "known", "op"
-		_, _, err := service.Update(t.Context(), h.entry(task).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &who})
-		h.must(err)
+		_, _, err := service.Update(t.Context(), h.Entry(task).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &who})
+		h.Must(err)
 	}
 	end(resolved, tasker.EntryManuallyResolved)
 	end(cancelled, tasker.EntryCancelled)
-	h.exec(`UPDATE tasker.tasks SET attend_by = now() WHERE attend_by IS NOT NULL`)
+	h.Exec(`UPDATE tasker.tasks SET attend_by = now() WHERE attend_by IS NOT NULL`)
 	_, err := service.Sweep(t.Context())
-	h.must(err)
-	if e := h.entry(resolved); e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.ResolutionStatus != tasker.EntryPending {
+	h.Must(err)
+	if e := h.Entry(resolved); e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("found again as %s %s, %s", e.Reason, e.DetailCode, e.ResolutionStatus)
 	}
 	h.comeBack()
 	h.accepted(success(h.claimOne("only"), `1`))
 	h.wantState(resolved, tasker.TaskComplete)
-	if e := h.entry(resolved); e.RecoveredAt == nil {
+	if e := h.Entry(resolved); e.RecoveredAt == nil {
 		t.Error("the investigation is not recovered")
 	}
 	h.wantState(cancelled, tasker.TaskError) // left as it was

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 func TestFailuresAreRetriedUntilNoneIsLeft(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("two", attempts(2, step("one")), step("two", "one"))
-	task := h.create("two")
+	h := newHarness(t)
+	h.Template("two", attempts(2, enginetest.Step("one")), enginetest.Step("two", "one"))
+	task := h.Create("two")
 	h.accepted(failure(h.claimOne("one"), true))
 	h.wantState(task, tasker.TaskWaitingForRetry)
 	h.wantStep(task, "one", tasker.StepError, 1)
@@ -33,13 +34,13 @@ func TestFailuresAreRetriedUntilNoneIsLeft(t *testing.T) {
 	if got := h.history(task); got != want {
 		t.Errorf("history %s\nwant    %s", got, want)
 	}
-	e := h.entry(task)
+	e := h.Entry(task)
 	if e.Reason != tasker.MaxRetriesExceeded || e.DetailCode != "retries_exhausted" || e.DetectedBy != "inline" ||
 		e.OriginalState != tasker.TaskStepsInProcess || e.ResolutionStatus != tasker.EntryPending || *e.StepUUID != h.step(task, "one").UUID {
 		t.Errorf("entry %+v", e)
 	}
-	d, err := h.db.Task(t.Context(), task)
-	h.must(err)
+	d, err := h.DB.Task(t.Context(), task)
+	h.Must(err)
 	if !d.DeadLetter.DeadLettered || d.DeadLetter.Reason != "max_retries_exceeded" || *d.DeadLetter.EntryUUID != e.UUID {
 		t.Errorf("mark of the task %+v", d.DeadLetter)
 	}
@@ -50,9 +51,9 @@ func TestFailuresAreRetriedUntilNoneIsLeft(t *testing.T) {
 // The snapshot is all an investigator has if the rest is gone.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("two", attempts(2, step("one")), step("two", "one"))
-	task := h.createWith(tasker.NewTask{Namespace: space, Name: "two", Context: json.RawMessage(`{"order": 7}`), Initiator: "cron"})
+	h := newHarness(t)
+	h.Template("two", attempts(2, enginetest.Step("one")), enginetest.Step("two", "one"))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "two", Context: json.RawMessage(`{"order": 7}`), Initiator: "cron"})
 	h.accepted(failure(h.claimOne("one"), true))
 	h.pass()
 	h.accepted(failure(h.claimOne("one"), true))
@@ -79,7 +80,7 @@ func TestSnapshot(t *testing.T) {
 			To string `json:"to_state"`
 		}
 	}
-	h.must(json.Unmarshal(h.entry(task).Snapshot, &s))
+	h.Must(json.Unmarshal(h.Entry(task).Snapshot, &s))
 	if s.CurrentState != "error" || s.OriginalState != "steps_in_process" || s.Threshold != 30 {
 		t.Errorf("states %s %s, threshold %v", s.CurrentState, s.OriginalState, s.Threshold)
 	}
@@ -100,23 +101,23 @@ func TestSnapshot(t *testing.T) {
 
 func TestPermanentFailureIsNotRetried(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), false))
 	h.wantState(task, tasker.TaskError)
-	if e := h.entry(task); e.DetailCode != "permanent_failure" {
+	if e := h.Entry(task); e.DetailCode != "permanent_failure" {
 		t.Errorf("detail code %s", e.DetailCode)
 	}
 }
 
 func TestAStepThatMayNotBeRetried(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	s := step("one")
+	h := newHarness(t)
+	s := enginetest.Step("one")
 	s.Retry.Retryable = false
-	h.template("single", s)
-	task := h.create("single")
+	h.Template("single", s)
+	task := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), true))
 	h.wantStep(task, "one", tasker.StepError, 1)
 	h.wantState(task, tasker.TaskError)
@@ -124,9 +125,9 @@ func TestAStepThatMayNotBeRetried(t *testing.T) {
 
 func TestRetryAfterIsTheLeastRest(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	o := failure(h.claimOne("one"), true)
 	o.Failure.RetryAfter = time.Hour
 	h.accepted(o)
@@ -138,16 +139,16 @@ func TestRetryAfterIsTheLeastRest(t *testing.T) {
 
 func TestTheOtherBranchRunsOnAndTheInvestigationIsOpenAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("fork", attempts(1, step("bad")), step("good"), step("more", "good"), step("join", "bad", "more"))
-	task := h.create("fork")
+	h := newHarness(t)
+	h.Template("fork", attempts(1, enginetest.Step("bad")), enginetest.Step("good"), enginetest.Step("more", "good"), enginetest.Step("join", "bad", "more"))
+	task := h.Create("fork")
 	list := h.claim()
 	if list[0].Name != "bad" {
 		list[0], list[1] = list[1], list[0]
 	}
 	h.accepted(failure(list[0], true))
 	h.wantState(task, tasker.TaskStepsInProcess)
-	if e := h.entry(task); e.OriginalState != tasker.TaskStepsInProcess || e.CurrentTaskState != tasker.TaskStepsInProcess {
+	if e := h.Entry(task); e.OriginalState != tasker.TaskStepsInProcess || e.CurrentTaskState != tasker.TaskStepsInProcess {
 		t.Errorf("entry from %s, now %s", e.OriginalState, e.CurrentTaskState)
 	}
 	h.accepted(success(list[1], `1`))
@@ -161,19 +162,19 @@ func TestTheOtherBranchRunsOnAndTheInvestigationIsOpenAtOnce(t *testing.T) {
 
 func TestTwoStepsFailingOpenOneInvestigation(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("pair", attempts(1, step("a")), attempts(1, step("b")))
-	task := h.create("pair")
+	h := newHarness(t)
+	h.Template("pair", attempts(1, enginetest.Step("a")), attempts(1, enginetest.Step("b")))
+	task := h.Create("pair")
 	list := h.claim()
 	h.accepted(failure(list[0], true), failure(list[1], true))
 	h.wantState(task, tasker.TaskError)
-	all, err := h.db.Entries(t.Context(), tasker.EntryFilter{Limit: 10})
-	h.must(err)
+	all, err := h.DB.Entries(t.Context(), tasker.EntryFilter{Limit: 10})
+	h.Must(err)
 	if len(all) != 1 {
 		t.Fatalf("%d investigations, want 1", len(all))
 	}
-	e, err := h.db.Entry(t.Context(), all[0].UUID)
-	h.must(err)
+	e, err := h.DB.Entry(t.Context(), all[0].UUID)
+	h.Must(err)
 	if len(e.History) != 2 || e.History[1].Event != "step_failed" {
 		t.Errorf("the second failure is not in the history: %+v", e.History)
 	}
@@ -181,14 +182,14 @@ func TestTwoStepsFailingOpenOneInvestigation(t *testing.T) {
 
 func TestALostWorkerCostsAnAttempt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(2, step("one")))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", attempts(2, enginetest.Step("one")))
+	task := h.Create("single")
 	lost := h.claimOne("one")
 	h.pass()
 	s := h.step(task, "one")
 	var f tasker.StepFailure
-	h.must(json.Unmarshal(s.Error, &f))
+	h.Must(json.Unmarshal(s.Error, &f))
 	if s.State != tasker.StepError || f.Type != tasker.WorkerLost || f.WorkerUUID != h.worker.String() || f.Attempt != 1 {
 		t.Fatalf("step %s, failure %+v", s.State, f)
 	}
@@ -198,7 +199,7 @@ func TestALostWorkerCostsAnAttempt(t *testing.T) {
 		t.Fatalf("receipt %+v", r)
 	}
 	var kept int
-	h.must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.rejected_reports WHERE step_uuid = $1`, s.UUID).Scan(&kept))
+	h.Must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.rejected_reports WHERE step_uuid = $1`, s.UUID).Scan(&kept))
 	if kept != 1 {
 		t.Errorf("%d rejected reports, want 1", kept)
 	}
@@ -208,18 +209,18 @@ func TestALostWorkerCostsAnAttempt(t *testing.T) {
 	h.claimOne("one")
 	h.pass()
 	h.wantState(task, tasker.TaskError)
-	if e := h.entry(task); e.DetailCode != tasker.WorkerLost {
+	if e := h.Entry(task); e.DetailCode != tasker.WorkerLost {
 		t.Errorf("detail code %s", e.DetailCode)
 	}
 }
 
 func TestALateResultBeforeTheReaperCounts(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	a := h.claimOne("one")
-	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp() - interval '1 minute'`)
+	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp() - interval '1 minute'`)
 	h.accepted(success(a, `1`))
 	h.tick()
 	h.wantState(task, tasker.TaskComplete)
@@ -227,54 +228,54 @@ func TestALateResultBeforeTheReaperCounts(t *testing.T) {
 
 func TestAnAttemptThatRunsTooLong(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	s := attempts(1, step("one"))
+	h := newHarness(t)
+	s := attempts(1, enginetest.Step("one"))
 	s.TimeoutSeconds = 3
-	h.template("single", s)
-	task := h.create("single")
+	h.Template("single", s)
+	task := h.Create("single")
 	a := h.claimOne("one")
 	if a.Deadline == nil || a.LeaseExpiresAt.After(*a.Deadline) {
 		t.Fatalf("deadline %v, lease until %v", a.Deadline, a.LeaseExpiresAt)
 	}
 	// Signs of life do not move the deadline.
-	beat, err := h.engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{a.Lease()})
-	h.must(err)
+	beat, err := h.Engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{a.Lease()})
+	h.Must(err)
 	if len(beat.Extended) != 1 || beat.Extended[0].ExpiresAt.After(*a.Deadline) {
 		t.Fatalf("beat %+v", beat)
 	}
-	h.exec(`UPDATE tasker.workflow_steps SET timeout_at = clock_timestamp(), lease_expires_at = clock_timestamp()`)
+	h.Exec(`UPDATE tasker.workflow_steps SET timeout_at = clock_timestamp(), lease_expires_at = clock_timestamp()`)
 	h.tick()
 	h.wantState(task, tasker.TaskError)
-	if e := h.entry(task); e.DetailCode != tasker.StepTimeout {
+	if e := h.Entry(task); e.DetailCode != tasker.StepTimeout {
 		t.Errorf("detail code %s", e.DetailCode)
 	}
 }
 
 func TestHeartbeatSaysWhatIsLost(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("pair", step("a"), step("b"))
-	h.create("pair")
+	h := newHarness(t)
+	h.Template("pair", enginetest.Step("a"), enginetest.Step("b"))
+	h.Create("pair")
 	list := h.claim()
 	stolen := list[1].Lease()
 	stolen.Fence--
-	beat, err := h.engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{list[0].Lease(), stolen})
-	h.must(err)
+	beat, err := h.Engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{list[0].Lease(), stolen})
+	h.Must(err)
 	if len(beat.Extended) != 1 || len(beat.Lost) != 1 || beat.Lost[0] != stolen.StepUUID {
 		t.Errorf("beat %+v", beat)
 	}
-	_, err = h.engine.Heartbeat(t.Context(), tasker.NewID(), nil)
-	h.wantCode(err, tasker.NotFound, "register again")
+	_, err = h.Engine.Heartbeat(t.Context(), tasker.NewID(), nil)
+	h.WantCode(err, tasker.NotFound, "register again")
 }
 
 func TestReleaseUsesNoAttempt(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	a := h.claimOne("one")
-	released, lost, err := h.engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease(), {TaskUUID: task, StepUUID: tasker.NewID()}})
-	h.must(err)
+	released, lost, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease(), {TaskUUID: task, StepUUID: tasker.NewID()}})
+	h.Must(err)
 	if len(released) != 1 || len(lost) != 1 {
 		t.Errorf("released %v, lost %v", released, lost)
 	}
@@ -291,9 +292,9 @@ func TestReleaseUsesNoAttempt(t *testing.T) {
 
 func TestTheSameReportAgainIsAcceptedAndNotAppliedTwice(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", attempts(1, step("one")), step("two", "one"))
-	task := h.create("chain")
+	h := newHarness(t)
+	h.Template("chain", attempts(1, enginetest.Step("one")), enginetest.Step("two", "one"))
+	task := h.Create("chain")
 	a := h.claimOne("one")
 	h.accepted(success(a, `1`))
 	before := h.step(task, "one")
@@ -306,7 +307,7 @@ func TestTheSameReportAgainIsAcceptedAndNotAppliedTwice(t *testing.T) {
 		t.Error("the step has changed")
 	}
 	h.drain()
-	failing := h.create("chain")
+	failing := h.Create("chain")
 	a = h.claimOne("one")
 	h.accepted(failure(a, false))
 	h.accepted(failure(a, false))
@@ -315,13 +316,13 @@ func TestTheSameReportAgainIsAcceptedAndNotAppliedTwice(t *testing.T) {
 
 func TestReportsThatCannotCount(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	a := h.claimOne("one")
-	other := h.register("run")
-	r, err := h.engine.Report(t.Context(), other, []tasker.Outcome{success(a, `1`)}, 0)
-	h.must(err)
+	other := h.RegisterWorker("run")
+	r, err := h.Engine.Report(t.Context(), other, []tasker.Outcome{success(a, `1`)}, 0)
+	h.Must(err)
 	if len(r.Rejected) != 1 || !strings.Contains(r.Rejected[0].Message, "another worker") {
 		t.Errorf("receipt %+v", r)
 	}
@@ -338,22 +339,22 @@ func TestReportsThatCannotCount(t *testing.T) {
 	}
 	h.wantStep(task, "one", tasker.StepInProgress, 1)
 	h.accepted(success(a, `1`))
-	_, err = h.engine.Report(t.Context(), tasker.NewID(), []tasker.Outcome{success(a, `1`)}, 0)
-	h.wantCode(err, tasker.NotFound)
+	_, err = h.Engine.Report(t.Context(), tasker.NewID(), []tasker.Outcome{success(a, `1`)}, 0)
+	h.WantCode(err, tasker.NotFound)
 }
 
 func TestAFailureIsTakenWhateverItLooksLike(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	o := failure(h.claimOne("one"), true)
 	o.Failure.Message = "sound\a nul\x00 broken\xff " + strings.Repeat("x", 20_000)
 	o.Failure.Type = ""
 	o.Failure.Context = json.RawMessage(`{"a": "\u0000"}`)
 	h.accepted(o)
 	var f tasker.StepFailure
-	h.must(json.Unmarshal(h.step(task, "one").Error, &f))
+	h.Must(json.Unmarshal(h.step(task, "one").Error, &f))
 	if !strings.HasPrefix(f.Message, "sound nul broken") || len(f.Message) > 8<<10 || f.Type != "error" || !strings.Contains(string(f.Context), "dropped") {
 		t.Errorf("failure %.60s… (%d bytes), type %s, context %s", f.Message, len(f.Message), f.Type, f.Context)
 	}
@@ -362,16 +363,16 @@ func TestAFailureIsTakenWhateverItLooksLike(t *testing.T) {
 // A trigger stands in for whatever can break the follow-up of a result.
 func TestAResultWhoseFollowUpFailsIsKeptAndTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", step("one"), step("two", "one"))
-	task := h.create("chain")
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
+	task := h.Create("chain")
 	a := h.claimOne("one")
 	h.fails("UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state = 'complete')")
 	h.accepted(success(a, `{"n": 1}`))
 	h.wantStep(task, "one", tasker.StepEnqueuedForOrchestration, 1)
 	h.wantState(task, tasker.TaskStepsInProcess)
-	h.exec(`DROP TRIGGER broken ON tasker.workflow_steps`)
-	h.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute' WHERE state = 'enqueued_for_orchestration'`)
+	h.Exec(`DROP TRIGGER broken ON tasker.workflow_steps`)
+	h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute' WHERE state = 'enqueued_for_orchestration'`)
 	h.tick()
 	if got := string(h.claimOne("two").DependencyResults["one"]); got != `{"n": 1}` {
 		t.Errorf("two receives %s", got)

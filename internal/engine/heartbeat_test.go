@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // A report of many outcomes may hold the rows of their steps for long. The
@@ -15,20 +16,20 @@ import (
 func TestAHeartbeatDoesNotWaitForAReport(t *testing.T) {
 	t.Parallel()
 	const failing = 700
-	h := newHouse(t)
+	h := newHarness(t)
 	var steps []tasker.StepTemplate
 	for i := range failing {
-		steps = append(steps, step(fmt.Sprintf("s%d", i)))
+		steps = append(steps, enginetest.Step(fmt.Sprintf("s%d", i)))
 	}
-	h.template("big", steps...)
-	h.template("single", step("bystander"))
-	task, other := h.create("big"), h.create("single")
-	claimed, err := h.engine.Claim(t.Context(), h.worker, failing+1, 0)
-	h.must(err)
+	h.Template("big", steps...)
+	h.Template("single", enginetest.Step("bystander"))
+	task, other := h.Create("big"), h.Create("single")
+	claimed, err := h.Engine.Claim(t.Context(), h.worker, failing+1, 0)
+	h.Must(err)
 	if len(claimed) != failing+1 {
 		t.Fatalf("claimed %d steps", len(claimed))
 	}
-	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = lease_expires_at - interval '20 seconds'`)
+	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = lease_expires_at - interval '20 seconds'`)
 	leases := make([]tasker.Lease, len(claimed))
 	for i, a := range claimed {
 		leases[i] = a.Lease()
@@ -38,13 +39,13 @@ func TestAHeartbeatDoesNotWaitForAReport(t *testing.T) {
 	leases[lost].Fence-- // it went to another
 
 	report, err := h.pool.Begin(t.Context())
-	h.must(err)
+	h.Must(err)
 	defer func() { _ = report.Rollback(t.Context()) }()
 	_, err = report.Exec(t.Context(), `SELECT FROM tasker.workflow_steps WHERE task_uuid = $1 FOR NO KEY UPDATE`, task)
-	h.must(err)
+	h.Must(err)
 
-	beat, err := h.engine.Heartbeat(within(t, 4*time.Second), h.worker, leases) // less than a lock is waited for
-	h.must(err)
+	beat, err := h.Engine.Heartbeat(within(t, 4*time.Second), h.worker, leases) // less than a lock is waited for
+	h.Must(err)
 	if len(beat.Lost) != 1 || beat.Lost[0] != leases[lost].StepUUID {
 		t.Errorf("%d leases are lost, want the one of %s", len(beat.Lost), leases[lost].StepUUID)
 	}
@@ -59,9 +60,9 @@ func TestAHeartbeatDoesNotWaitForAReport(t *testing.T) {
 	if got := extended(); len(beat.Extended) != failing || len(got) != 1 || got[0] != bystander {
 		t.Errorf("%d leases are held, of which %v are longer; want %d and %v", len(beat.Extended), got, failing, bystander)
 	}
-	h.must(report.Rollback(t.Context()))
-	beat, err = h.engine.Heartbeat(t.Context(), h.worker, leases)
-	h.must(err)
+	h.Must(report.Rollback(t.Context()))
+	beat, err = h.Engine.Heartbeat(t.Context(), h.worker, leases)
+	h.Must(err)
 	if got := extended(); len(got) != failing || len(beat.Lost) != 1 {
 		t.Errorf("afterwards %d leases are longer and %d lost, want %d and 1", len(got), len(beat.Lost), failing)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // A worker may write its report anew for each try. What says the same is accepted
@@ -40,9 +41,9 @@ func TestTheSameReportIsRecognisedByItsValue(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
-			h.template("single", step("one"))
-			h.create("single")
+			h := newHarness(t)
+			h.Template("single", enginetest.Step("one"))
+			h.Create("single")
 			lease := h.claimOne("one").Lease()
 			tt.first.Lease, tt.again.Lease = lease, lease
 			h.accepted(tt.first)
@@ -58,13 +59,13 @@ func TestTheSameReportIsRecognisedByItsValue(t *testing.T) {
 // digest that it kept: of the text.
 func TestAReportTakenByAnOlderVersionIsRecognised(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	a := h.claimOne("one")
 	h.accepted(success(a, `{"n": 1}`))
 	text := sha256.Sum256([]byte(`succeed{"success":true,"result":{"n":1}}`))
-	h.exec(`UPDATE tasker.workflow_steps SET report_digest = $1 WHERE task_uuid = $2`, text[:], task)
+	h.Exec(`UPDATE tasker.workflow_steps SET report_digest = $1 WHERE task_uuid = $2`, text[:], task)
 	h.accepted(success(a, `{"n": 1}`))
 	if r := h.report(success(a, `{"n": 2}`)); len(r.Rejected) != 1 {
 		t.Errorf("another result: %+v", r)

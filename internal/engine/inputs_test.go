@@ -14,19 +14,20 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // text returns a JSON string of n bytes.
 func text(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
 
 // largeTasks creates tasks of one step with a context of about 900 KiB each.
-func (h *house) largeTasks(n int) {
+func (h *harness) largeTasks(n int) {
 	h.Helper()
-	h.template("single", step("one"))
+	h.Template("single", enginetest.Step("one"))
 	// One string may have 256 KiB.
 	doc := fmt.Sprintf(`{"a": [%s]}`, strings.TrimSuffix(strings.Repeat(text(180<<10)+", ", 5), ", "))
 	for range n {
-		h.createWith(tasker.NewTask{Namespace: space, Name: "single", Context: json.RawMessage(doc)})
+		h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Context: json.RawMessage(doc)})
 	}
 }
 
@@ -41,7 +42,7 @@ func inputBytes(list []tasker.Assignment) (n int) {
 	return n
 }
 
-func (h *house) wantBounded(list []tasker.Assignment) {
+func (h *harness) wantBounded(list []tasker.Assignment) {
 	h.Helper()
 	if n := inputBytes(list); len(list) == 0 || n > tasker.MaxClaimBytes || n < tasker.MaxClaimBytes-tasker.MaxDocumentBytes {
 		h.Errorf("%d steps with %d bytes were handed out; want as many as fit into %d", len(list), n, tasker.MaxClaimBytes)
@@ -51,20 +52,20 @@ func (h *house) wantBounded(list []tasker.Assignment) {
 // Each way to get work is bounded in bytes, and leaves the rest in the queue.
 func TestWhatIsHandedOutIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.largeTasks(40)
 	first := h.claim()
 	h.wantBounded(first)
-	r, err := h.engine.Report(t.Context(), h.worker, []tasker.Outcome{success(first[0], `1`)}, 100)
-	h.must(err)
+	r, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{success(first[0], `1`)}, 100)
+	h.Must(err)
 	h.wantBounded(r.Next)
 	waiting := h.waiting()
-	named, err := h.engine.TakeSteps(t.Context(), h.worker, waiting)
-	h.must(err)
+	named, err := h.Engine.TakeSteps(t.Context(), h.worker, waiting)
+	h.Must(err)
 	h.wantBounded(named)
-	several := h.register("run", "walk")
-	last, err := h.engine.Claim(t.Context(), several, 100, 0)
-	h.must(err)
+	several := h.RegisterWorker("run", "walk")
+	last, err := h.Engine.Claim(t.Context(), several, 100, 0)
+	h.Must(err)
 	h.wantBounded(last)
 	if left := len(waiting) - len(named) - len(last); h.count("workflow_steps WHERE state = 'enqueued'") != left {
 		t.Errorf("%d steps are left, want %d", h.count("workflow_steps WHERE state = 'enqueued'"), left)
@@ -73,16 +74,16 @@ func TestWhatIsHandedOutIsBoundedInBytes(t *testing.T) {
 
 // fanIn makes a task of so many parents and a child, whose parents are done with a
 // result of about 979 KiB each, put there as this version stores it.
-func (h *house) fanIn(parents int) (task tasker.ID) {
+func (h *harness) fanIn(parents int) (task tasker.ID) {
 	h.Helper()
 	var steps []tasker.StepTemplate
 	var all []string
 	for i := range parents {
 		all = append(all, fmt.Sprintf("p%03d", i))
-		steps = append(steps, step(all[i]))
+		steps = append(steps, enginetest.Step(all[i]))
 	}
-	h.template("fan in", append(steps, step("child", all...))...)
-	task = h.create("fan in")
+	h.Template("fan in", append(steps, enginetest.Step("child", all...))...)
+	task = h.Create("fan in")
 	for list := h.claim(); len(list) > 0; list = h.claim() {
 		var outcomes []tasker.Outcome
 		for _, a := range list {
@@ -91,18 +92,18 @@ func (h *house) fanIn(parents int) (task tasker.ID) {
 			}
 		}
 		if len(outcomes) == 0 {
-			_, _, err := h.engine.Release(h.Context(), h.worker, []tasker.Lease{list[0].Lease()})
-			h.must(err)
+			_, _, err := h.Engine.Release(h.Context(), h.worker, []tasker.Lease{list[0].Lease()})
+			h.Must(err)
 			break
 		}
 		h.accepted(outcomes...)
 	}
-	h.exec(`
+	h.Exec(`
 		UPDATE tasker.workflow_steps p
 		SET results = jsonb_build_object('success', true, 'result', d.doc), results_bytes = octet_length(d.doc::text)
 		FROM (SELECT jsonb_agg(repeat('x', 1000)) AS doc FROM generate_series(1, 1000)) d
 		WHERE p.task_uuid = $1 AND p.name <> 'child'`, task)
-	h.exec(`
+	h.Exec(`
 		UPDATE tasker.workflow_steps c
 		SET inputs_bytes = c.inputs_bytes + (SELECT sum(p.results_bytes) - count(*) FROM tasker.workflow_steps p WHERE p.task_uuid = c.task_uuid)
 		WHERE c.task_uuid = $1 AND c.name = 'child'`, task)
@@ -111,7 +112,7 @@ func (h *house) fanIn(parents int) (task tasker.ID) {
 
 // wantReferences checks an assignment with that many large parents: the first come
 // along, in the order of the template, the others can be read.
-func (h *house) wantReferences(a tasker.Assignment, parents int) {
+func (h *harness) wantReferences(a tasker.Assignment, parents int) {
 	h.Helper()
 	const each = 1000*1004 - 2 + 2 // strings of 1000, quoted, with ", " between them, in brackets
 	inline := tasker.MaxInlineInputBytes / each
@@ -124,8 +125,8 @@ func (h *house) wantReferences(a tasker.Assignment, parents int) {
 		}
 	}
 	ref := a.DependencyRefs[fmt.Sprintf("p%03d", parents-1)]
-	doc, err := h.engine.StepResult(h.Context(), a.TaskUUID, ref.StepUUID)
-	h.must(err)
+	doc, err := h.Engine.StepResult(h.Context(), a.TaskUUID, ref.StepUUID)
+	h.Must(err)
 	if len(doc) != each || ref.Bytes != each {
 		h.Errorf("the result has %d bytes, its reference says %d, want %d", len(doc), ref.Bytes, each)
 	}
@@ -137,17 +138,17 @@ var parents = flag.Int("parents", 60, "results of 979 KiB that one step depends 
 // A step with large inputs runs, and so does what waits behind it.
 func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.fanIn(*parents)
-	h.template("single", step("one"))
-	behind := h.create("single")
+	h.Template("single", enginetest.Step("one"))
+	behind := h.Create("single")
 	for _, c := range []struct{ name, sql string }{
 		{"of this version", `SELECT 1`},
 		{"parents that an older version concluded", `UPDATE tasker.workflow_steps SET results_bytes = NULL WHERE name IN ('p000', 'p001', 'p005')`},
 		{"of an older version", `UPDATE tasker.workflow_steps SET results_bytes = NULL, inputs_bytes = NULL`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h.exec(c.sql)
+			h.Exec(c.sql)
 			start := time.Now()
 			var child, other *tasker.Assignment
 			var held []tasker.Lease
@@ -171,8 +172,8 @@ func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 			}
 			t.Logf("the child of %d parents and the step behind it were handed out after %s", *parents, time.Since(start))
 			h.wantReferences(*child, *parents)
-			_, _, err := h.engine.Release(t.Context(), h.worker, held)
-			h.must(err)
+			_, _, err := h.Engine.Release(t.Context(), h.worker, held)
+			h.Must(err)
 		})
 	}
 }
@@ -180,16 +181,16 @@ func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 // The sizes that a report adds up are those that a claim would measure.
 func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("diamond", step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
-	task := h.createWith(tasker.NewTask{Namespace: space, Name: "diamond", Context: json.RawMessage(`{"n":1e5,"s":"\u00e4"}`)})
+	h := newHarness(t)
+	h.Template("diamond", enginetest.Step("a"), enginetest.Step("b", "a"), enginetest.Step("c", "a"), enginetest.Step("d", "b", "c"))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "diamond", Context: json.RawMessage(`{"n":1e5,"s":"\u00e4"}`)})
 	for list := h.claim(); len(list) > 0; list = h.claim() {
 		for _, a := range list {
 			if a.Name == "b" { // by hand, on the way
-				_, err := h.engine.OperateStep(t.Context(), task, a.StepUUID, tasker.Operation{
+				_, err := h.Engine.OperateStep(t.Context(), task, a.StepUUID, tasker.Operation{
 					Action: tasker.CompleteManually, Actor: "eve", Reason: "known", Result: json.RawMessage(`[1e3,{"x":true}]`), Interrupt: true,
 				})
-				h.must(err)
+				h.Must(err)
 				continue
 			}
 			h.accepted(success(a, fmt.Sprintf(`{"by":%q,"list":[1,2,3],"n":2.50e2}`, a.Name)))
@@ -204,9 +205,9 @@ func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 		   OR s.results_bytes IS DISTINCT FROM octet_length((s.results -> 'result')::text)
 		   OR s.inputs_bytes IS DISTINCT FROM t.context_bytes + coalesce((
 		      SELECT sum(p.results_bytes) FROM tasker.workflow_steps p WHERE p.step_uuid = ANY (s.parent_uuids)), 0)`)
-	h.must(err)
+	h.Must(err)
 	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	h.must(err)
+	h.Must(err)
 	if len(wrong) > 0 {
 		t.Errorf("wrong sizes: %v", wrong)
 	}
@@ -214,16 +215,16 @@ func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 
 // refused checks that a task has an investigation of a step that no worker could be
 // given, and that the step is not handed out again.
-func (h *house) refused(task tasker.ID, step string, words ...string) {
+func (h *harness) refused(task tasker.ID, step string, words ...string) {
 	h.Helper()
 	h.wantState(task, tasker.TaskError)
-	s, e := h.step(task, step), h.entry(task)
+	s, e := h.step(task, step), h.Entry(task)
 	if s.State != tasker.StepError || s.NextRetryAt != nil || e.Reason != tasker.MaxRetriesExceeded || e.DetailCode != tasker.InputTooLarge ||
 		e.StepUUID == nil || *e.StepUUID != s.UUID {
 		h.Errorf("step %s, retried at %v; investigation %s %s of %v", s.State, s.NextRetryAt, e.Reason, e.DetailCode, e.StepUUID)
 	}
 	var f tasker.StepFailure
-	h.must(json.Unmarshal(s.Error, &f))
+	h.Must(json.Unmarshal(s.Error, &f))
 	for _, w := range append(words, "bytes") {
 		if f.Type != tasker.InputTooLarge || f.Retryable || !strings.Contains(f.Message, w) {
 			h.Errorf("error %+v does not say %q", f, w)
@@ -236,16 +237,16 @@ func (h *house) refused(task tasker.ID, step string, words ...string) {
 // of the server, nor what waits behind them.
 func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
 	var bad []tasker.ID
 	for range 10 {
-		bad = append(bad, h.create("single"))
+		bad = append(bad, h.Create("single"))
 	}
-	h.exec(`UPDATE tasker.tasks SET context_bytes = NULL, context = jsonb_build_object('a', (SELECT jsonb_agg(1e308) FROM generate_series(1, 30000)))`)
-	h.exec(`UPDATE tasker.workflow_steps SET inputs_bytes = NULL`)
-	h.engine = engine.New(h.db, engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	behind := h.create("single")
+	h.Exec(`UPDATE tasker.tasks SET context_bytes = NULL, context = jsonb_build_object('a', (SELECT jsonb_agg(1e308) FROM generate_series(1, 30000)))`)
+	h.Exec(`UPDATE tasker.workflow_steps SET inputs_bytes = NULL`)
+	h.Engine = engine.New(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	behind := h.Create("single")
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -259,7 +260,7 @@ func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	}
 	for deadline := time.Now().Add(2 * time.Minute); h.count("workflow_steps WHERE state = 'enqueued'") > 0 && time.Now().Before(deadline); {
 		h.tick()
-		h.exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`) // a slow machine defers some
+		h.Exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`) // a slow machine defers some
 		for _, a := range h.claim() {
 			if a.TaskUUID != behind { // its lease may have run out
 				t.Errorf("claimed %s of task %s", a.Name, a.TaskUUID)
@@ -278,35 +279,35 @@ func TestContextsThatNoClaimCanCarry(t *testing.T) {
 }
 
 // overfill makes the inputs of a task's step larger than any worker can be given.
-func (h *house) overfill(task tasker.ID) {
+func (h *harness) overfill(task tasker.ID) {
 	h.Helper()
-	h.exec(`UPDATE tasker.workflow_steps SET inputs_bytes = $2 WHERE task_uuid = $1 AND state = 'enqueued'`, task, tasker.MaxInputBytes+1)
+	h.Exec(`UPDATE tasker.workflow_steps SET inputs_bytes = $2 WHERE task_uuid = $1 AND state = 'enqueued'`, task, tasker.MaxInputBytes+1)
 }
 
 func TestResultsThatNoWorkerCanBeGiven(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", step("one"), step("two", "one"))
-	h.template("single", step("one"))
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
+	h.Template("single", enginetest.Step("one"))
 	for name, work := range map[string]func() []tasker.Assignment{
 		"claim": h.claim,
 		"take": func() []tasker.Assignment {
-			list, err := h.engine.TakeSteps(t.Context(), h.worker, h.waiting())
-			h.must(err)
+			list, err := h.Engine.TakeSteps(t.Context(), h.worker, h.waiting())
+			h.Must(err)
 			return list
 		},
 		"claim of several": func() []tasker.Assignment {
-			list, err := h.engine.Claim(t.Context(), h.register("run", "walk"), 100, 0)
-			h.must(err)
+			list, err := h.Engine.Claim(t.Context(), h.RegisterWorker("run", "walk"), 100, 0)
+			h.Must(err)
 			return list
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			task := h.create("chain")
+			task := h.Create("chain")
 			h.accepted(success(h.claimOne("one"), `1`))
-			h.exec(`UPDATE tasker.workflow_steps SET results_bytes = 2000000000 WHERE task_uuid = $1 AND name = 'one'`, task)
+			h.Exec(`UPDATE tasker.workflow_steps SET results_bytes = 2000000000 WHERE task_uuid = $1 AND name = 'one'`, task)
 			h.overfill(task)
-			behind := h.create("single")
+			behind := h.Create("single")
 			list := work()
 			if len(list) != 1 || list[0].TaskUUID != behind {
 				t.Errorf("claimed %v, want only the step behind", names(list))
@@ -314,26 +315,26 @@ func TestResultsThatNoWorkerCanBeGiven(t *testing.T) {
 			h.tick()
 			h.refused(task, "two", "2000000000", fmt.Sprint(tasker.MaxInputBytes))
 			// An operator's reset does not bring it back into anybody's way for good.
-			_, err := h.engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "eve", Reason: "again"})
-			h.must(err)
-			h.engine = engine.New(h.db, engine.Options{}) // another server
+			_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "eve", Reason: "again"})
+			h.Must(err)
+			h.Engine = engine.New(h.DB, engine.Options{}) // another server
 			if list := h.claim(); len(list) > 0 {
 				t.Errorf("claimed %v", names(list))
 			}
 			h.tick()
 			h.wantState(task, tasker.TaskError)
-			h.must(h.engine.CancelTask(t.Context(), behind, "eve", "done"))
+			h.Must(h.Engine.CancelTask(t.Context(), behind, "eve", "done"))
 		})
 	}
 }
 
 // waiting returns what is enqueued.
-func (h *house) waiting() []tasker.StepRef {
+func (h *harness) waiting() []tasker.StepRef {
 	h.Helper()
 	rows, err := h.pool.Query(h.Context(), `SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE state = 'enqueued'`)
-	h.must(err)
+	h.Must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[tasker.StepRef])
-	h.must(err)
+	h.Must(err)
 	return list
 }
 
@@ -341,18 +342,18 @@ func (h *house) waiting() []tasker.StepRef {
 // there are more of them than a claim looks at.
 func TestWhatCannotBeFailedIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
 	var bad []tasker.ID
 	for range 5 {
-		bad = append(bad, h.create("single"))
+		bad = append(bad, h.Create("single"))
 		h.overfill(bad[len(bad)-1])
 	}
 	h.fails("INSERT ON tasker.tasks_dlq FOR EACH ROW")
-	behind := h.create("single")
+	behind := h.Create("single")
 	for range 2 {
-		list, err := h.engine.Claim(t.Context(), h.worker, 1, 0)
-		h.must(err)
+		list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
+		h.Must(err)
 		if len(list) == 1 && list[0].TaskUUID == behind {
 			break
 		}
@@ -365,10 +366,10 @@ func TestWhatCannotBeFailedIsLeftAlone(t *testing.T) {
 	if n := h.count("deferred_work WHERE kind = 'reject_inputs'"); n == 0 {
 		t.Error("nothing says that the steps could not be failed")
 	}
-	h.exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
-	h.exec(`UPDATE tasker.deferred_work SET retry_at = now()`)
-	_, err := h.engine.RetryDeferred(t.Context())
-	h.must(err)
+	h.Exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
+	h.Exec(`UPDATE tasker.deferred_work SET retry_at = now()`)
+	_, err := h.Engine.RetryDeferred(t.Context())
+	h.Must(err)
 	h.tick()
 	for _, task := range bad {
 		h.refused(task, "one")
@@ -379,36 +380,36 @@ func TestWhatCannotBeFailedIsLeftAlone(t *testing.T) {
 // steps that were claimed with it are handed out.
 func TestAStepWithoutATemplateKeepsNoOtherBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("broken", step("one"))
-	h.template("single", step("one"))
-	bad, good := h.create("broken"), h.create("single")
+	h := newHarness(t)
+	h.Template("broken", enginetest.Step("one"))
+	h.Template("single", enginetest.Step("one"))
+	bad, good := h.Create("broken"), h.Create("single")
 	var kept string
-	h.must(h.pool.QueryRow(t.Context(), `SELECT configuration FROM tasker.task_templates WHERE name = 'broken'`).Scan(&kept))
-	h.exec(`UPDATE tasker.task_templates SET configuration = '[]' WHERE name = 'broken'`)
-	h.engine = engine.New(h.db, engine.Options{})
+	h.Must(h.pool.QueryRow(t.Context(), `SELECT configuration FROM tasker.task_templates WHERE name = 'broken'`).Scan(&kept))
+	h.Exec(`UPDATE tasker.task_templates SET configuration = '[]' WHERE name = 'broken'`)
+	h.Engine = engine.New(h.DB, engine.Options{})
 	list := h.claim()
 	if len(list) != 1 || list[0].TaskUUID != good {
 		t.Fatalf("claimed %v", names(list))
 	}
 	h.wantStep(bad, "one", tasker.StepEnqueued, 1)
-	if _, err := h.engine.Claim(t.Context(), h.worker, 10, 0); err == nil {
+	if _, err := h.Engine.Claim(t.Context(), h.worker, 10, 0); err == nil {
 		t.Error("a claim that can hand out nothing does not say why")
 	}
 	h.wantStep(bad, "one", tasker.StepEnqueued, 1)
-	h.exec(`UPDATE tasker.task_templates SET configuration = $1 WHERE name = 'broken'`, kept)
+	h.Exec(`UPDATE tasker.task_templates SET configuration = $1 WHERE name = 'broken'`, kept)
 	h.claimOne("one")
 }
 
 // Initializations are part of an answer, too.
 func TestInitializationsAreBounded(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	s := step("one")
+	h := newHarness(t)
+	s := enginetest.Step("one")
 	s.Handler.Initialization = json.RawMessage(fmt.Sprintf(`{"a": %s}`, text(200<<10)))
-	h.template("single", s)
+	h.Template("single", s)
 	for range 60 {
-		h.create("single")
+		h.Create("single")
 	}
 	list := h.claim()
 	if n := len(list) * (200 << 10); len(list) == 0 || n > tasker.MaxAnswerBytes-tasker.MaxClaimBytes {
@@ -421,25 +422,25 @@ func TestInitializationsAreBounded(t *testing.T) {
 
 func TestStepResult(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", step("one"), step("two", "one"))
-	task := h.create("chain")
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
+	task := h.Create("chain")
 	one, two := h.step(task, "one").UUID, h.step(task, "two").UUID
-	_, err := h.engine.StepResult(t.Context(), task, one)
-	h.wantCode(err, tasker.NotFound, "one", "no result")
+	_, err := h.Engine.StepResult(t.Context(), task, one)
+	h.WantCode(err, tasker.NotFound, "one", "no result")
 	h.accepted(success(h.claimOne("one"), `[1,2]`))
-	doc, err := h.engine.StepResult(t.Context(), task, one)
-	h.must(err)
+	doc, err := h.Engine.StepResult(t.Context(), task, one)
+	h.Must(err)
 	if string(doc) != `[1, 2]` {
 		t.Errorf("the result is %s", doc)
 	}
-	_, err = h.engine.StepResult(t.Context(), task, two)
-	h.wantCode(err, tasker.NotFound)
-	_, err = h.engine.StepResult(t.Context(), tasker.NewID(), one)
-	h.wantCode(err, tasker.NotFound)
-	_, err = h.engine.StepResult(t.Context(), task, tasker.NewID())
-	h.wantCode(err, tasker.NotFound)
-	h.exec(`UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000))) WHERE step_uuid = $1`, one)
-	_, err = h.engine.StepResult(t.Context(), task, one)
-	h.wantCode(err, tasker.TooLarge, fmt.Sprint(tasker.MaxAnswerBytes))
+	_, err = h.Engine.StepResult(t.Context(), task, two)
+	h.WantCode(err, tasker.NotFound)
+	_, err = h.Engine.StepResult(t.Context(), tasker.NewID(), one)
+	h.WantCode(err, tasker.NotFound)
+	_, err = h.Engine.StepResult(t.Context(), task, tasker.NewID())
+	h.WantCode(err, tasker.NotFound)
+	h.Exec(`UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000))) WHERE step_uuid = $1`, one)
+	_, err = h.Engine.StepResult(t.Context(), task, one)
+	h.WantCode(err, tasker.TooLarge, fmt.Sprint(tasker.MaxAnswerBytes))
 }

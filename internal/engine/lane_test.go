@@ -8,6 +8,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -15,13 +16,13 @@ import (
 // is handed out and reported.
 func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("run"))
-	h.create("single")
-	h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("run"))
+	h.Create("single")
+	h.Create("single")
 	lease := h.claim()[0].Lease()
 	db, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{MaxConns: 20})
-	h.must(err)
+	h.Must(err)
 	t.Cleanup(db.Close)
 	e := engine.New(db, engine.Options{})
 	shares := map[postgres.Lane]int{postgres.General: 6, postgres.Heartbeats: 2, postgres.Work: 8, postgres.Timers: 4}
@@ -52,7 +53,7 @@ func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 				for range share {
 					holding.Add(1)
 					done.Go(func() {
-						h.must(db.InTx(postgres.Use(t.Context(), lane), func(*postgres.Tx) error {
+						h.Must(db.InTx(postgres.Use(t.Context(), lane), func(*postgres.Tx) error {
 							holding.Done()
 							<-release
 							return nil

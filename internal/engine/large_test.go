@@ -11,40 +11,41 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// large writes a task of many steps into the house.
-func (h *house) large(b pgtest.BigTask) tasker.ID {
+// large writes a task of many steps into the harness.
+func (h *harness) large(b pgtest.BigTask) tasker.ID {
 	h.Helper()
 	id, err := pgtest.InsertBigTask(h.Context(), h.pool, b)
-	h.must(err)
+	h.Must(err)
 	return id
 }
 
 // lastAttempts has the worker hold the steps of a task that are in progress, each with
 // its last attempt, and returns their failures as it would report them.
-func (h *house) lastAttempts(task tasker.ID) []tasker.Outcome {
+func (h *harness) lastAttempts(task tasker.ID) []tasker.Outcome {
 	h.Helper()
-	h.exec(`UPDATE tasker.workflow_steps SET worker_uuid = $2, fence = 1, max_attempts = 1, lease_expires_at = now() + interval '1 hour'
+	h.Exec(`UPDATE tasker.workflow_steps SET worker_uuid = $2, fence = 1, max_attempts = 1, lease_expires_at = now() + interval '1 hour'
 		WHERE task_uuid = $1 AND state = 'in_progress'`, task, h.worker)
 	rows, err := h.pool.Query(h.Context(), `SELECT step_uuid FROM tasker.workflow_steps WHERE task_uuid = $1 AND state = 'in_progress' ORDER BY name`, task)
-	h.must(err)
+	h.Must(err)
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tasker.Outcome, error) {
 		o := tasker.Outcome{Lease: tasker.Lease{TaskUUID: task, Fence: 1}, Failure: &tasker.Failure{
 			Message: "the service is down", Type: "unavailable", Context: json.RawMessage(`{"status":503}`),
 		}}
 		return o, row.Scan(&o.StepUUID)
 	})
-	h.must(err)
+	h.Must(err)
 	return list
 }
 
 // investigation is the newest investigation of a task, with its history.
-func (h *house) investigation(task tasker.ID) tasker.Entry {
+func (h *harness) investigation(task tasker.ID) tasker.Entry {
 	h.Helper()
-	e, err := h.db.Entry(h.Context(), h.entry(task).UUID)
-	h.must(err)
+	e, err := h.DB.Entry(h.Context(), h.Entry(task).UUID)
+	h.Must(err)
 	return e
 }
 
@@ -59,12 +60,12 @@ func TestManyLastFailuresInOneReport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
-			b.Namespace = space
+			h := newHarness(t)
+			b.Namespace = enginetest.Namespace
 			task := h.large(b)
-			h.exec(`ANALYZE`)
+			h.Exec(`ANALYZE`)
 			if b.Failed > 0 {
-				h.exec(`SELECT tasker.create_dlq_entry($1, 'manual_dlq', 'operator_request', 'operator', 'steps_in_process')`, task)
+				h.Exec(`SELECT tasker.create_dlq_entry($1, 'manual_dlq', 'operator_request', 'operator', 'steps_in_process')`, task)
 			}
 			outcomes := h.lastAttempts(task)
 			began := time.Now()
@@ -84,7 +85,7 @@ func TestManyLastFailuresInOneReport(t *testing.T) {
 				t.Errorf("the history has %v, want %v", told, want)
 			}
 			var events int
-			h.must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.outbox WHERE task_uuid = $1`, task).Scan(&events))
+			h.Must(h.pool.QueryRow(t.Context(), `SELECT count(*) FROM tasker.outbox WHERE task_uuid = $1`, task).Scan(&events))
 			if events != len(e.History) {
 				t.Errorf("%d events tell of %d lines of history", events, len(e.History))
 			}
@@ -96,28 +97,28 @@ func TestManyLastFailuresInOneReport(t *testing.T) {
 // investigation, and take no lease from whoever works on another task meanwhile.
 func TestSevenHundredStepsFailTogether(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	task := h.large(pgtest.BigTask{Namespace: space, Steps: 700, Rest: tasker.StepInProgress})
-	h.exec(`ANALYZE`)
-	h.template("other", step("s"))
-	bystander := h.create("other")
+	h := newHarness(t)
+	task := h.large(pgtest.BigTask{Namespace: enginetest.Namespace, Steps: 700, Rest: tasker.StepInProgress})
+	h.Exec(`ANALYZE`)
+	h.Template("other", enginetest.Step("s"))
+	bystander := h.Create("other")
 	lease := h.claim()[0].Lease()
 	before := h.step(bystander, "s").LeaseExpiresAt
 	done := make(chan error, 1)
 	outcomes := h.lastAttempts(task)
 	began := time.Now()
 	go func() {
-		_, err := h.engine.Report(context.WithoutCancel(t.Context()), h.worker, outcomes, 0)
+		_, err := h.Engine.Report(context.WithoutCancel(t.Context()), h.worker, outcomes, 0)
 		done <- err
 	}()
 	for running := true; running; {
-		beat, err := h.engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{lease})
+		beat, err := h.Engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{lease})
 		if err != nil || len(beat.Extended) != 1 {
 			t.Fatalf("the heartbeat of the bystander: %+v, %v", beat, err)
 		}
 		select {
 		case err := <-done:
-			h.must(err)
+			h.Must(err)
 			running = false
 		case <-time.After(20 * time.Millisecond):
 		}
@@ -125,7 +126,7 @@ func TestSevenHundredStepsFailTogether(t *testing.T) {
 	t.Logf("a report of 700 last failures takes %s", time.Since(began))
 	h.wantState(task, tasker.TaskError)
 	var lines int
-	h.must(h.pool.QueryRow(t.Context(), `
+	h.Must(h.pool.QueryRow(t.Context(), `
 		SELECT count(*) FROM tasker.tasks_dlq_history h JOIN tasker.tasks_dlq d USING (dlq_entry_uuid) WHERE d.task_uuid = $1`, task).Scan(&lines))
 	if lines != 700 {
 		t.Errorf("the history has %d lines, want 700", lines)
@@ -146,8 +147,8 @@ func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
-			b := pgtest.BigTask{Namespace: space, Steps: 20, Complete: 19, Rest: tasker.StepInProgress, Result: result}
+			h := newHarness(t)
+			b := pgtest.BigTask{Namespace: enginetest.Namespace, Steps: 20, Complete: 19, Rest: tasker.StepInProgress, Result: result}
 			if strings.HasPrefix(result, "to_jsonb") {
 				b.Steps, b.Complete = 300, 299
 			}
@@ -155,11 +156,11 @@ func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
 			h.accepted(h.lastAttempts(task)...)
 			h.wantState(task, tasker.TaskError)
 			var snapshot map[string]json.RawMessage
-			h.must(json.Unmarshal(h.entry(task).Snapshot, &snapshot))
+			h.Must(json.Unmarshal(h.Entry(task).Snapshot, &snapshot))
 			if why, failed := snapshot["snapshot_failed"]; failed {
 				t.Errorf("the snapshot failed: %s", why)
 			}
-			if n := len(h.entry(task).Snapshot); n > tasker.MaxSnapshotBytes {
+			if n := len(h.Entry(task).Snapshot); n > tasker.MaxSnapshotBytes {
 				t.Errorf("the snapshot has %d bytes", n)
 			}
 		})

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // broken returns a task of three steps whose second has failed for good.
-func (h *house) broken() tasker.ID {
+func (h *harness) broken() tasker.ID {
 	h.Helper()
-	h.template("chain", step("one"), attempts(2, step("two", "one")), step("three", "two"))
-	task := h.create("chain")
+	h.Template("chain", enginetest.Step("one"), attempts(2, enginetest.Step("two", "one")), enginetest.Step("three", "two"))
+	task := h.Create("chain")
 	h.accepted(success(h.claimOne("one"), `1`))
 	h.accepted(failure(h.claimOne("two"), true))
 	h.pass()
@@ -45,11 +46,11 @@ func TestRepairs(t *testing.T) {
 	} {
 		t.Run(string(tt.action), func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newHarness(t)
 			task := h.broken()
 			before := h.history(task)
-			left, err := h.engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, operation(tt.action))
-			h.must(err)
+			left, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, operation(tt.action))
+			h.Must(err)
 			if left.State != tt.state || (tt.runs && left.Attempts != 0) {
 				t.Errorf("the action left the step %s after %d attempts", left.State, left.Attempts)
 			}
@@ -68,8 +69,8 @@ func TestRepairs(t *testing.T) {
 			if got := h.history(task); got != want {
 				t.Errorf("history %s\nwant    %s", got, want)
 			}
-			list, _, err := h.db.StepTransitions(t.Context(), task, left.UUID, 100, 0)
-			h.must(err)
+			list, _, err := h.DB.StepTransitions(t.Context(), task, left.UUID, 100, 0)
+			h.Must(err)
 			x := list[len(list)-1]
 			if tt.runs {
 				x = list[len(list)-4] // before enqueued, claimed, done
@@ -77,7 +78,7 @@ func TestRepairs(t *testing.T) {
 			if x.Event != string(tt.action) || x.Actor != "ann@example.org" || x.Reason != "gateway is back" {
 				t.Errorf("history of the step has %+v", x)
 			}
-			if e := h.entry(task); e.ResolutionStatus != tasker.EntryPending || e.CurrentTaskState != tasker.TaskComplete {
+			if e := h.Entry(task); e.ResolutionStatus != tasker.EntryPending || e.CurrentTaskState != tasker.TaskComplete {
 				t.Errorf("entry is %s, task %s", e.ResolutionStatus, e.CurrentTaskState)
 			}
 		})
@@ -86,7 +87,7 @@ func TestRepairs(t *testing.T) {
 
 func TestActionsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.broken()
 	two := h.step(task, "two").UUID
 	for _, tt := range []struct {
@@ -106,29 +107,29 @@ func TestActionsThatAreRefused(t *testing.T) {
 		{"a broken result", two, tasker.Operation{Action: tasker.CompleteManually, Actor: "a", Reason: "r", Result: json.RawMessage(`{`)}, tasker.Invalid, "result: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := h.engine.OperateStep(t.Context(), task, tt.step, tt.op)
-			h.wantCode(err, tt.code, tt.says)
+			_, err := h.Engine.OperateStep(t.Context(), task, tt.step, tt.op)
+			h.WantCode(err, tt.code, tt.says)
 		})
 	}
-	_, err := h.engine.OperateStep(t.Context(), tasker.NewID(), two, operation(tasker.ResetForRetry))
-	h.wantCode(err, tasker.NotFound, "no task")
+	_, err := h.Engine.OperateStep(t.Context(), tasker.NewID(), two, operation(tasker.ResetForRetry))
+	h.WantCode(err, tasker.NotFound, "no task")
 	h.wantState(task, tasker.TaskError)
 }
 
 func TestAStepInProgressMustBeInterrupted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	a := h.claimOne("one")
 	op := operation(tasker.ResetForRetry)
-	_, err := h.engine.OperateStep(t.Context(), task, a.StepUUID, op)
-	h.wantCode(err, tasker.Conflict, "is in_progress", "say interrupt")
+	_, err := h.Engine.OperateStep(t.Context(), task, a.StepUUID, op)
+	h.WantCode(err, tasker.Conflict, "is in_progress", "say interrupt")
 	op.Interrupt = true
-	_, err = h.engine.OperateStep(t.Context(), task, a.StepUUID, op)
-	h.must(err)
-	beat, err := h.engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{a.Lease()})
-	h.must(err)
+	_, err = h.Engine.OperateStep(t.Context(), task, a.StepUUID, op)
+	h.Must(err)
+	beat, err := h.Engine.Heartbeat(t.Context(), h.worker, []tasker.Lease{a.Lease()})
+	h.Must(err)
 	if len(beat.Lost) != 1 {
 		t.Errorf("beat %+v", beat)
 	}
@@ -142,30 +143,30 @@ func TestAStepInProgressMustBeInterrupted(t *testing.T) {
 // The second operator learns of the first even when they want something else.
 func TestAStepThatWasResetMustBeInterrupted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.broken()
 	two := h.step(task, "two").UUID
-	_, err := h.engine.OperateStep(t.Context(), task, two, operation(tasker.ResetForRetry))
-	h.must(err)
+	_, err := h.Engine.OperateStep(t.Context(), task, two, operation(tasker.ResetForRetry))
+	h.Must(err)
 	op := operation(tasker.CompleteManually)
-	_, err = h.engine.OperateStep(t.Context(), task, two, op)
-	h.wantCode(err, tasker.Conflict, "is enqueued and goes on by itself", "say interrupt")
+	_, err = h.Engine.OperateStep(t.Context(), task, two, op)
+	h.WantCode(err, tasker.Conflict, "is enqueued and goes on by itself", "say interrupt")
 	op.Interrupt = true
-	_, err = h.engine.OperateStep(t.Context(), task, two, op)
-	h.must(err)
+	_, err = h.Engine.OperateStep(t.Context(), task, two, op)
+	h.Must(err)
 	h.drain()
 	h.wantState(task, tasker.TaskComplete)
 }
 
 func TestOfTwoOperatorsOneWins(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.broken()
 	two := h.step(task, "two").UUID
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
-		wg.Go(func() { _, errs[i] = h.engine.OperateStep(t.Context(), task, two, operation(tasker.CompleteManually)) })
+		wg.Go(func() { _, errs[i] = h.Engine.OperateStep(t.Context(), task, two, operation(tasker.CompleteManually)) })
 	}
 	wg.Wait()
 	won := 0
@@ -183,11 +184,11 @@ func TestOfTwoOperatorsOneWins(t *testing.T) {
 
 func TestAPendingStepSettledAheadIsNotRun(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", step("one"), step("two", "one"), step("three", "two"))
-	task := h.create("chain")
-	_, err := h.engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, operation(tasker.ResolveManually))
-	h.must(err)
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"), enginetest.Step("three", "two"))
+	task := h.Create("chain")
+	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, operation(tasker.ResolveManually))
+	h.Must(err)
 	h.wantState(task, tasker.TaskStepsInProcess)
 	list := h.claim()
 	if got := strings.Join(names(list), " "); got != "one three" {
@@ -199,13 +200,13 @@ func TestAPendingStepSettledAheadIsNotRun(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("fork", step("a"), step("b"), step("c", "a", "b"))
-	task := h.create("fork")
+	h := newHarness(t)
+	h.Template("fork", enginetest.Step("a"), enginetest.Step("b"), enginetest.Step("c", "a", "b"))
+	task := h.Create("fork")
 	list := h.claim()
 	h.accepted(success(list[0], `1`))
 	for range 2 { // the second time changes nothing
-		h.must(h.engine.CancelTask(t.Context(), task, "ann", "not needed"))
+		h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not needed"))
 	}
 	h.wantState(task, tasker.TaskCancelled)
 	h.wantStep(task, list[0].Name, tasker.StepComplete, 1)
@@ -214,25 +215,25 @@ func TestCancel(t *testing.T) {
 	if r := h.report(success(list[1], `1`)); len(r.Rejected) != 1 {
 		t.Errorf("receipt %+v", r)
 	}
-	_, err := h.engine.OperateStep(t.Context(), task, list[1].StepUUID, operation(tasker.ResetForRetry))
-	h.wantCode(err, tasker.Conflict, "is cancelled")
-	done := h.create("fork")
+	_, err := h.Engine.OperateStep(t.Context(), task, list[1].StepUUID, operation(tasker.ResetForRetry))
+	h.WantCode(err, tasker.Conflict, "is cancelled")
+	done := h.Create("fork")
 	h.drain()
-	h.wantCode(h.engine.CancelTask(t.Context(), done, "", ""), tasker.Conflict, "complete and cannot be cancelled")
-	h.wantCode(h.engine.CancelTask(t.Context(), tasker.NewID(), "", ""), tasker.NotFound)
+	h.WantCode(h.Engine.CancelTask(t.Context(), done, "", ""), tasker.Conflict, "complete and cannot be cancelled")
+	h.WantCode(h.Engine.CancelTask(t.Context(), tasker.NewID(), "", ""), tasker.NotFound)
 }
 
 func TestCancelInEveryState(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	failed := h.broken()
-	h.template("outside", external("wait"))
-	outside := h.create("outside")
-	h.template("single", step("one"))
-	retrying := h.create("single")
+	h.Template("outside", external("wait"))
+	outside := h.Create("outside")
+	h.Template("single", enginetest.Step("one"))
+	retrying := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), true))
 	for _, task := range []tasker.ID{failed, outside, retrying} {
-		h.must(h.engine.CancelTask(t.Context(), task, "ann", "enough"))
+		h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "enough"))
 		h.wantState(task, tasker.TaskCancelled)
 	}
 	h.pass()

@@ -11,6 +11,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // randomSteps makes a graph of up to 12 steps in which each depends on some of
@@ -24,7 +25,7 @@ func randomSteps(r *rand.Rand) []tasker.StepTemplate {
 				before = append(before, list[j].Name)
 			}
 		}
-		list[i] = attempts(1+r.IntN(3), step(fmt.Sprintf("s%d", i), before...))
+		list[i] = attempts(1+r.IntN(3), enginetest.Step(fmt.Sprintf("s%d", i), before...))
 		list[i].Retry.BaseMS = 0
 	}
 	return list
@@ -33,7 +34,7 @@ func randomSteps(r *rand.Rand) []tasker.StepTemplate {
 // chaos is several engines and workers that do whatever workers do: succeed,
 // fail, fall silent, give back, report twice, report late.
 type chaos struct {
-	*house
+	*harness
 	engines []*engine.Engine
 	seed    uint64
 	atOnce  int                                // steps of one claim, at most
@@ -43,7 +44,7 @@ type chaos struct {
 func (c *chaos) work(ctx context.Context, n int) {
 	r := rand.New(rand.NewPCG(c.seed, uint64(n)))
 	e := c.engines[n%len(c.engines)]
-	reg, err := e.RegisterWorker(ctx, tasker.WorkerSpec{Name: fmt.Sprint("w", n), Namespaces: []string{space}, Handlers: []string{"run"}})
+	reg, err := e.RegisterWorker(ctx, tasker.WorkerSpec{Name: fmt.Sprint("w", n), Namespaces: []string{enginetest.Namespace}, Handlers: []string{"run"}})
 	if err != nil {
 		c.Error(err)
 		return
@@ -90,20 +91,20 @@ func (c *chaos) work(ctx context.Context, n int) {
 // is sound; that is checked when the test has ended.
 func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	seed := uint64(rand.Int64())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := &chaos{
-		house: h, seed: seed, atOnce: 10, result: func(*rand.Rand) json.RawMessage { return json.RawMessage(`"done"`) },
-		engines: []*engine.Engine{h.engine, engine.New(h.db, engine.Options{})},
+		harness: h, seed: seed, atOnce: 10, result: func(*rand.Rand) json.RawMessage { return json.RawMessage(`"done"`) },
+		engines: []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{})},
 	}
 	const templates, tasks = 12, 120
 	for i := range templates {
-		h.template(fmt.Sprint("random", i), randomSteps(r)...)
+		h.Template(fmt.Sprint("random", i), randomSteps(r)...)
 	}
 	for i := range tasks {
-		h.create(fmt.Sprint("random", i%templates))
+		h.Create(fmt.Sprint("random", i%templates))
 	}
 	c.run()
 }
@@ -111,7 +112,7 @@ func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
 // run lets workers work and time pass until every task has ended or become an
 // investigation.
 func (c *chaos) run() {
-	h, t := c.house, c.T
+	h, t := c.harness, c.T
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for n := range 4 {
@@ -119,7 +120,7 @@ func (c *chaos) run() {
 	}
 	// Time passes: leases run out and rests are over, from two engines at once.
 	for round := 0; h.open() > 0; round++ {
-		h.exec(`
+		h.Exec(`
 			WITH free AS (
 				SELECT task_uuid, step_uuid
 				FROM tasker.workflow_steps
@@ -130,7 +131,7 @@ func (c *chaos) run() {
 			SET lease_expires_at = clock_timestamp()
 			FROM free f
 			WHERE s.task_uuid = f.task_uuid AND s.step_uuid = f.step_uuid`)
-		h.exec(`
+		h.Exec(`
 			WITH waiting AS (
 				SELECT task_uuid, step_uuid
 				FROM tasker.workflow_steps
@@ -166,10 +167,10 @@ func (c *chaos) run() {
 }
 
 // open counts the tasks that have neither ended nor become an investigation.
-func (h *house) open() int {
+func (h *harness) open() int {
 	h.Helper()
 	var n int
-	h.must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.tasks t WHERE t.state NOT IN ('complete', 'error') OR EXISTS (
+	h.Must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.tasks t WHERE t.state NOT IN ('complete', 'error') OR EXISTS (
 		SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = t.task_uuid AND s.awaits_worker_since IS NOT NULL)`).Scan(&n))
 	return n
 }

@@ -6,54 +6,55 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // The same reset, sent again, takes nothing away from the attempt that it led to.
 func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	h.claimOne("one")
 	step := h.step(task, "one").UUID
 	reset := tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "key-1"}
-	_, err := h.engine.OperateStep(t.Context(), task, step, reset)
-	h.must(err)
+	_, err := h.Engine.OperateStep(t.Context(), task, step, reset)
+	h.Must(err)
 	held := h.claimOne("one")
-	again, err := h.engine.OperateStep(t.Context(), task, step, reset)
-	h.must(err)
+	again, err := h.Engine.OperateStep(t.Context(), task, step, reset)
+	h.Must(err)
 	if again.State != tasker.StepInProgress || again.Attempts != 1 {
 		t.Errorf("answered with a step that is %s in attempt %d", again.State, again.Attempts)
 	}
 	other := reset
 	other.Reason = "something else"
-	_, err = h.engine.OperateStep(t.Context(), task, step, other)
-	h.wantCode(err, tasker.Conflict, `"key-1" belongs to another request`)
+	_, err = h.Engine.OperateStep(t.Context(), task, step, other)
+	h.WantCode(err, tasker.Conflict, `"key-1" belongs to another request`)
 	h.accepted(success(held, `1`))
 
 	// Without a key, each request is a new one; a refused one leaves its key free.
 	reset.RequestKey = "key-2"
-	_, err = h.engine.OperateStep(t.Context(), task, step, reset)
-	h.wantCode(err, tasker.Conflict, "nothing can be done to its steps any more")
-	next := h.create("single")
+	_, err = h.Engine.OperateStep(t.Context(), task, step, reset)
+	h.WantCode(err, tasker.Conflict, "nothing can be done to its steps any more")
+	next := h.Create("single")
 	reset.RequestKey = "key-2"
 	h.claimOne("one")
-	_, err = h.engine.OperateStep(t.Context(), next, h.step(next, "one").UUID, reset)
-	h.must(err)
+	_, err = h.Engine.OperateStep(t.Context(), next, h.step(next, "one").UUID, reset)
+	h.Must(err)
 	h.drain()
 }
 
 func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", step("one"))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	task := h.Create("single")
 	h.claimOne("one")
 	step := h.step(task, "one").UUID
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			_, err := h.engine.OperateStep(t.Context(), task, step,
+			_, err := h.Engine.OperateStep(t.Context(), task, step,
 				tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "k"})
 			if err != nil {
 				t.Error(err)
@@ -61,8 +62,8 @@ func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	list, _, err := h.db.StepTransitions(t.Context(), task, step, 100, 0)
-	h.must(err)
+	list, _, err := h.DB.StepTransitions(t.Context(), task, step, 100, 0)
+	h.Must(err)
 	resets := 0
 	for _, x := range list {
 		if x.Event == "reset_for_retry" {
@@ -79,9 +80,9 @@ func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
 // the audit log; the history of the step says which attempt a reset ended.
 func TestRepairsAreOnRecord(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(2, step("one")))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", attempts(2, enginetest.Step("one")))
+	task := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), true))
 	h.pass()
 	h.accepted(failure(h.claimOne("one"), true))
@@ -90,17 +91,17 @@ func TestRepairsAreOnRecord(t *testing.T) {
 	operate := func(op tasker.Operation) {
 		t.Helper()
 		op.Actor = "ann"
-		_, err := h.engine.OperateStep(t.Context(), task, step, op)
-		h.must(err)
+		_, err := h.Engine.OperateStep(t.Context(), task, step, op)
+		h.Must(err)
 	}
 	operate(tasker.Operation{Action: tasker.ResetForRetry, Reason: "the bank is back"})
 	h.claimOne("one")
 	operate(tasker.Operation{Action: tasker.ResetForRetry, Reason: "it hangs", Interrupt: true})
-	h.must(h.engine.CancelTask(t.Context(), task, "bob", "no use"))
-	h.must(h.engine.CancelTask(t.Context(), task, "bob", "no use")) // again, it is nothing new
+	h.Must(h.Engine.CancelTask(t.Context(), task, "bob", "no use"))
+	h.Must(h.Engine.CancelTask(t.Context(), task, "bob", "no use")) // again, it is nothing new
 
-	e, err := h.db.Entry(t.Context(), h.entry(task).UUID)
-	h.must(err)
+	e, err := h.DB.Entry(t.Context(), h.Entry(task).UUID)
+	h.Must(err)
 	type row struct{ Event, Actor, Notes string }
 	var got []row
 	for _, c := range e.History[1:] {
@@ -118,8 +119,8 @@ func TestRepairsAreOnRecord(t *testing.T) {
 			t.Errorf("history %+v, want %+v", got[i], want[i])
 		}
 	}
-	audit, _, err := h.db.AuditEvents(t.Context(), "", 0, 10)
-	h.must(err)
+	audit, _, err := h.DB.AuditEvents(t.Context(), "", 0, 10)
+	h.Must(err)
 	if len(audit) != 3 || audit[0].Action != "task.cancelled" || audit[1].Action != "step.reset" || audit[1].Actor != "ann" || audit[1].Subject != step.String() {
 		t.Fatalf("audit log %+v", audit)
 	}
@@ -128,12 +129,12 @@ func TestRepairsAreOnRecord(t *testing.T) {
 		Interrupt bool   `json:"interrupt"`
 		TaskUUID  string `json:"task_uuid"`
 	}
-	h.must(json.Unmarshal(audit[1].Data, &said))
+	h.Must(json.Unmarshal(audit[1].Data, &said))
 	if said.Reason != "it hangs" || !said.Interrupt || said.TaskUUID != task.String() {
 		t.Errorf("audit log says %s", audit[1].Data)
 	}
-	list, _, err := h.db.StepTransitions(t.Context(), task, step, 100, 0)
-	h.must(err)
+	list, _, err := h.DB.StepTransitions(t.Context(), task, step, 100, 0)
+	h.Must(err)
 	var ended []int
 	for _, x := range list {
 		if x.Event == "reset_for_retry" {

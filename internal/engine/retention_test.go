@@ -9,6 +9,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -17,32 +18,32 @@ import (
 // ended just now, and what was ever investigated stays.
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(1, step("one")))
+	h := newHarness(t)
+	h.Template("single", attempts(1, enginetest.Step("one")))
 	finish := func() tasker.ID {
-		task := h.create("single")
+		task := h.Create("single")
 		h.accepted(success(h.claimOne("one"), `1`))
 		return task
 	}
 	old, young := finish(), finish()
-	cancelled := h.create("single")
-	h.must(h.engine.CancelTask(t.Context(), cancelled, "ann", "r"))
-	failed := h.create("single")
+	cancelled := h.Create("single")
+	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "ann", "r"))
+	failed := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), false))
-	running := h.create("single")
+	running := h.Create("single")
 	a := h.claimOne("one")
-	fixed := h.create("single")
+	fixed := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), false))
-	_, err := h.engine.OperateStep(t.Context(), fixed, h.step(fixed, "one").UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
-	h.must(err)
+	_, err := h.Engine.OperateStep(t.Context(), fixed, h.step(fixed, "one").UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	h.Must(err)
 	const day = 24 * time.Hour
-	h.exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '25 hours' WHERE task_uuid <> $1`, young)
+	h.Exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '25 hours' WHERE task_uuid <> $1`, young)
 
 	// A task's age is told by its id as well, which cannot be changed: the id of
 	// today is old enough when an hour is.
 	for range 2 {
 		for _, state := range []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled} {
-			if _, err := h.db.PruneTasks(t.Context(), state, tasker.ID{}, day, postgres.PruneBounds{Tasks: 100, Steps: 1000}); err != nil {
+			if _, err := h.DB.PruneTasks(t.Context(), state, tasker.ID{}, day, postgres.PruneBounds{Tasks: 100, Steps: 1000}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -52,14 +53,14 @@ func TestRetention(t *testing.T) {
 	}
 	h.prune(time.Millisecond)
 	for id, stays := range map[tasker.ID]bool{old: false, young: false, cancelled: false, failed: true, running: true, fixed: true} {
-		_, err := h.db.Task(t.Context(), id)
+		_, err := h.DB.Task(t.Context(), id)
 		if gone := tasker.CodeOf(err) == tasker.NotFound; gone == stays {
 			t.Errorf("task %s: %v, should stay: %v", id, err, stays)
 		}
 	}
 	for _, table := range []string{"workflow_steps", "task_transitions", "workflow_step_transitions"} {
 		var left int
-		h.must(h.pool.QueryRow(t.Context(), `SELECT count(DISTINCT task_uuid) FROM tasker.`+table).Scan(&left))
+		h.Must(h.pool.QueryRow(t.Context(), `SELECT count(DISTINCT task_uuid) FROM tasker.`+table).Scan(&left))
 		if left != 3 {
 			t.Errorf("%s is about %d tasks, want 3", table, left)
 		}
@@ -69,43 +70,43 @@ func TestRetention(t *testing.T) {
 
 // prune runs the loops of an engine that keeps finished tasks for so long, until
 // nothing is left to do.
-func (h *house) prune(keep time.Duration) {
+func (h *harness) prune(keep time.Duration) {
 	h.Helper()
-	for _, l := range engine.New(h.db, engine.Options{Retention: keep}).Loops() {
+	for _, l := range engine.New(h.DB, engine.Options{Retention: keep}).Loops() {
 		if !strings.HasPrefix(l.Name, "retention") {
 			continue
 		}
 		for next := loop.AtOnce; next == loop.AtOnce; {
 			var err error
 			next, err = l.Pass(h.Context())
-			h.must(err)
+			h.Must(err)
 		}
 	}
 }
 
-func (h *house) count(table string) (n int) {
+func (h *harness) count(table string) (n int) {
 	h.Helper()
-	h.must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.`+table).Scan(&n))
+	h.Must(h.pool.QueryRow(h.Context(), `SELECT count(*) FROM tasker.`+table).Scan(&n))
 	return n
 }
 
 // A batch full of tasks that stay does not hide those after them.
 func TestRetentionGoesOnAfterWhatStays(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(1, step("one")))
+	h := newHarness(t)
+	h.Template("single", attempts(1, enginetest.Step("one")))
 	var kept, gone int
 	for i := range 6 {
-		task := h.create("single")
-		h.must(h.engine.CancelTask(t.Context(), task, "ann", "r"))
+		task := h.Create("single")
+		h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "r"))
 		if i < 4 {
-			h.exec(`SELECT tasker.create_dlq_entry($1, 'manual_dlq', 'operator_request', 'operator', 'cancelled')`, task)
+			h.Exec(`SELECT tasker.create_dlq_entry($1, 'manual_dlq', 'operator_request', 'operator', 'cancelled')`, task)
 		}
 	}
 	after := tasker.ID{}
 	for {
-		p, err := h.db.PruneTasks(t.Context(), tasker.TaskCancelled, after, -time.Minute, postgres.PruneBounds{Tasks: 2, Steps: 1000}) // what was made just now counts
-		h.must(err)
+		p, err := h.DB.PruneTasks(t.Context(), tasker.TaskCancelled, after, -time.Minute, postgres.PruneBounds{Tasks: 2, Steps: 1000}) // what was made just now counts
+		h.Must(err)
 		gone += p.Removed
 		kept += p.Seen - p.Removed
 		if !p.More {
@@ -120,8 +121,8 @@ func TestRetentionGoesOnAfterWhatStays(t *testing.T) {
 
 func TestNothingIsRemovedUnlessAskedFor(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	if slices.ContainsFunc(h.engine.Loops(), func(l *loop.Loop) bool { return strings.HasPrefix(l.Name, "retention") }) {
+	h := newHarness(t)
+	if slices.ContainsFunc(h.Engine.Loops(), func(l *loop.Loop) bool { return strings.HasPrefix(l.Name, "retention") }) {
 		t.Error("an engine without a retention has loops for it")
 	}
 }
@@ -130,27 +131,27 @@ func TestNothingIsRemovedUnlessAskedFor(t *testing.T) {
 // cannot be removed keeps none behind it.
 func TestATaskThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("pair", step("one"), step("two"))
+	h := newHarness(t)
+	h.Template("pair", enginetest.Step("one"), enginetest.Step("two"))
 	var tasks []tasker.ID
 	for range 8 {
-		task := h.create("pair")
-		h.must(h.engine.CancelTask(t.Context(), task, "ann", "r"))
+		task := h.Create("pair")
+		h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "r"))
 		tasks = append(tasks, task)
 	}
-	p, err := h.db.PruneTasks(t.Context(), tasker.TaskCancelled, tasker.ID{}, -time.Minute, postgres.PruneBounds{Tasks: 100, Steps: 3})
-	h.must(err)
+	p, err := h.DB.PruneTasks(t.Context(), tasker.TaskCancelled, tasker.ID{}, -time.Minute, postgres.PruneBounds{Tasks: 100, Steps: 3})
+	h.Must(err)
 	if p.Removed != 2 || !p.More || *p.Last != tasks[1] {
 		t.Errorf("a batch of 3 steps removed %d tasks up to %v, more: %v", p.Removed, p.Last, p.More)
 	}
-	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE DELETE ON tasker.tasks FOR EACH ROW WHEN (OLD.task_uuid = '%s') EXECUTE FUNCTION public.refuse()`, tasks[4]))
-	h.exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '1 hour', task_uuid = task_uuid`)
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE DELETE ON tasker.tasks FOR EACH ROW WHEN (OLD.task_uuid = '%s') EXECUTE FUNCTION public.refuse()`, tasks[4]))
+	h.Exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '1 hour', task_uuid = task_uuid`)
 	h.prune(time.Nanosecond)
 	if n := h.count("tasks"); n != 1 {
 		t.Errorf("%d tasks are left, want the one that cannot be removed", n)
 	}
-	h.exec(`DROP TRIGGER broken ON tasker.tasks`)
+	h.Exec(`DROP TRIGGER broken ON tasker.tasks`)
 	h.prune(time.Nanosecond)
 	if n := h.count("tasks"); n != 0 {
 		t.Errorf("%d tasks are left", n)

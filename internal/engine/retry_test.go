@@ -8,18 +8,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
 // due makes it so that the rests of failed steps are over, and does nothing more.
-func (h *house) due() {
+func (h *harness) due() {
 	h.Helper()
-	h.exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() WHERE next_retry_at IS NOT NULL`)
+	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() WHERE next_retry_at IS NOT NULL`)
 }
 
 // readiness is what a step says of whether it can run.
 type readiness struct{ Dependencies, Retry, Ready bool }
 
-func (h *house) wantReadiness(task tasker.ID, name string, want readiness) {
+func (h *harness) wantReadiness(task tasker.ID, name string, want readiness) {
 	h.Helper()
 	s := h.step(task, name)
 	if diff := cmp.Diff(want, readiness{s.DependenciesSatisfied, s.RetryEligible, s.ReadyForExecution}); diff != "" {
@@ -30,9 +31,9 @@ func (h *house) wantReadiness(task tasker.ID, name string, want readiness) {
 // The flags say what the next tick will do, before it has done it.
 func TestReadinessOfAStepWhoseRetryIsDue(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("chain", attempts(2, step("one")), step("two", "one"))
-	task := h.create("chain")
+	h := newHarness(t)
+	h.Template("chain", attempts(2, enginetest.Step("one")), enginetest.Step("two", "one"))
+	task := h.Create("chain")
 	h.wantReadiness(task, "one", readiness{Dependencies: true}) // enqueued already
 	h.wantReadiness(task, "two", readiness{})
 	h.accepted(failure(h.claimOne("one"), true))
@@ -52,17 +53,17 @@ func TestReadinessOfAStepWhoseRetryIsDue(t *testing.T) {
 // not begin: the flags do not promise it.
 func TestReadinessOfATaskThatGoesNowhere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(2, step("one")))
-	c, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "single", StartAt: time.Now().Add(time.Hour)}})
-	h.must(err)
+	h := newHarness(t)
+	h.Template("single", attempts(2, enginetest.Step("one")))
+	c, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single", StartAt: time.Now().Add(time.Hour)}})
+	h.Must(err)
 	h.wantReadiness(c[0].TaskUUID, "one", readiness{Dependencies: true})
 
-	task := h.create("single")
+	task := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), true))
-	h.exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', warn_at = warn_at - interval '2 hours',
+	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', warn_at = warn_at - interval '2 hours',
 		stale_at = stale_at - interval '2 hours' WHERE task_uuid = $1`, task)
-	h.exec(`SELECT tasker.detect_and_transition_stale_tasks(false, 10)`)
+	h.Exec(`SELECT tasker.detect_and_transition_stale_tasks(false, 10)`)
 	h.due()
 	h.wantReadiness(task, "one", readiness{Dependencies: true})
 	h.tick()
@@ -73,9 +74,9 @@ func TestReadinessOfATaskThatGoesNowhere(t *testing.T) {
 // before does not count any more.
 func TestAResetOfAStepThatWaitsForItsRetry(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(2, step("one")))
-	task := h.create("single")
+	h := newHarness(t)
+	h.Template("single", attempts(2, enginetest.Step("one")))
+	task := h.Create("single")
 	o := failure(h.claimOne("one"), true)
 	o.Failure.RetryAfter = time.Hour
 	h.accepted(o)
@@ -84,8 +85,8 @@ func TestAResetOfAStepThatWaitsForItsRetry(t *testing.T) {
 	if before.NextRetryAt == nil {
 		t.Fatal("the step does not wait for a retry")
 	}
-	left, err := h.engine.OperateStep(t.Context(), task, before.UUID, operation(tasker.ResetForRetry))
-	h.must(err)
+	left, err := h.Engine.OperateStep(t.Context(), task, before.UUID, operation(tasker.ResetForRetry))
+	h.Must(err)
 	if left.State != tasker.StepPending || left.Attempts != 0 || left.NextRetryAt != nil || left.RetryEligible || !left.ReadyForExecution {
 		t.Errorf("the action left the step %s after %d attempts, retry at %v, eligible %v, ready %v",
 			left.State, left.Attempts, left.NextRetryAt, left.RetryEligible, left.ReadyForExecution)
@@ -95,8 +96,8 @@ func TestAResetOfAStepThatWaitsForItsRetry(t *testing.T) {
 	if s := h.step(task, "one"); s.NextRetryAt != nil {
 		t.Errorf("the step that is enqueued would be retried at %v", s.NextRetryAt)
 	}
-	list, _, err := h.db.StepTransitions(t.Context(), task, before.UUID, 100, 0)
-	h.must(err)
+	list, _, err := h.DB.StepTransitions(t.Context(), task, before.UUID, 100, 0)
+	h.Must(err)
 	var moves []string
 	for _, x := range list[len(list)-2:] {
 		moves = append(moves, x.From+" "+x.Event+" "+x.To)
@@ -121,9 +122,9 @@ func TestAResetOfAStepThatWaitsForItsRetry(t *testing.T) {
 // A task need not wait for a retry for one of its steps to be retried.
 func TestARetryFallsDueWhileASiblingRuns(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("pair", attempts(2, step("flaky")), step("slow"))
-	task := h.create("pair")
+	h := newHarness(t)
+	h.Template("pair", attempts(2, enginetest.Step("flaky")), enginetest.Step("slow"))
+	task := h.Create("pair")
 	held := map[string]tasker.Assignment{}
 	for _, a := range h.claim() {
 		held[a.Name] = a
@@ -154,15 +155,15 @@ func TestARetryFallsDueWhileASiblingRuns(t *testing.T) {
 // result alone, as from a handler.
 func TestTheMetadataOfAManualResultIsKept(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	task := h.broken()
 	op := operation(tasker.CompleteManually)
 	op.Metadata = json.RawMessage(`{"ticket": "OPS-1", "seen": {"by": ["ann"]}}`)
-	left, err := h.engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, op)
-	h.must(err)
+	left, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, op)
+	h.Must(err)
 	for name, doc := range map[string]json.RawMessage{"the answer": left.Results, "the step": h.step(task, "two").Results} {
 		var got map[string]any
-		h.must(json.Unmarshal(doc, &got))
+		h.Must(json.Unmarshal(doc, &got))
 		want := map[string]any{
 			"success": true, "result": map[string]any{"payment": 42.0},
 			"metadata": map[string]any{"ticket": "OPS-1", "seen": map[string]any{"by": []any{"ann"}}},
@@ -180,10 +181,10 @@ func TestTheMetadataOfAManualResultIsKept(t *testing.T) {
 // retried; and it says when, and how urgent the task was.
 func TestTheSnapshotHasEveryFailure(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("single", attempts(3, step("one")))
-	task := h.createWith(tasker.NewTask{Namespace: space, Name: "single", Priority: 5})
-	h.exec(`UPDATE tasker.tasks SET created_at = created_at - interval '90 minutes'`)
+	h := newHarness(t)
+	h.Template("single", attempts(3, enginetest.Step("one")))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Priority: 5})
+	h.Exec(`UPDATE tasker.tasks SET created_at = created_at - interval '90 minutes'`)
 	o := failure(h.claimOne("one"), true)
 	o.Failure.Message = "first"
 	h.accepted(o)
@@ -195,7 +196,7 @@ func TestTheSnapshotHasEveryFailure(t *testing.T) {
 	o.Failure.Message = "last"
 	h.accepted(o)
 
-	e := h.entry(task)
+	e := h.Entry(task)
 	var s struct {
 		Namespace  string
 		Age        float64 `json:"task_age_minutes"`
@@ -212,8 +213,8 @@ func TestTheSnapshotHasEveryFailure(t *testing.T) {
 			}
 		}
 	}
-	h.must(json.Unmarshal(e.Snapshot, &s))
-	if s.Namespace != space || s.Age < 90 || s.Age > 95 || s.Priority != 5 || !s.DetectedAt.Equal(e.At) || s.DetectedBy != "inline" {
+	h.Must(json.Unmarshal(e.Snapshot, &s))
+	if s.Namespace != enginetest.Namespace || s.Age < 90 || s.Age > 95 || s.Priority != 5 || !s.DetectedAt.Equal(e.At) || s.DetectedBy != "inline" {
 		t.Errorf("the snapshot of %s, opened at %s, says %+v", task, e.At, s)
 	}
 	type failed struct {

@@ -9,6 +9,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
@@ -38,15 +39,15 @@ func FuzzDocumentRoundTrip(f *testing.F) {
 		if payload.Check(doc, payload.Limits{}) != nil || payload.Check(wrapped, payload.Limits{}) != nil {
 			return
 		}
-		h := &house{T: t, db: db, engine: engine.New(db, engine.Options{}), pool: pool}
-		h.worker = h.register("run")
-		h.template("chain", step("first"), step("second", "first"))
-		task := h.createWith(tasker.NewTask{Namespace: space, Name: "chain", Context: wrapped})
+		h := &harness{Harness: &enginetest.Harness{T: t, URL: d.URL, Space: enginetest.Namespace, DB: db, Engine: engine.New(db, engine.Options{})}, pool: pool}
+		h.worker = h.RegisterWorker("run")
+		h.Template("chain", enginetest.Step("first"), enginetest.Step("second", "first"))
+		task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "chain", Context: wrapped})
 		stored, err := db.Task(t.Context(), task)
-		h.must(err)
+		h.Must(err)
 		same(t, "context", wrapped, stored.Context)
-		again := h.createWith(tasker.NewTask{Namespace: space, Name: "chain", Context: stored.Context, RecreatedFrom: task})
-		h.must(h.engine.CancelTask(t.Context(), again, "test", "one is enough"))
+		again := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "chain", Context: stored.Context, RecreatedFrom: task})
+		h.Must(h.Engine.CancelTask(t.Context(), again, "test", "one is enough"))
 
 		first := h.claimOne("first")
 		same(t, "context in the claim", wrapped, first.Context)

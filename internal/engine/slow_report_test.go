@@ -8,28 +8,29 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/postgres"
 )
 
 // slow makes every change of the task's steps take too long that the condition on NEW
 // describes.
-func (h *house) slow(task tasker.ID, condition string) {
+func (h *harness) slow(task tasker.ID, condition string) {
 	h.Helper()
 	impatient, err := postgres.Open(h.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
-	h.must(err)
+	h.Must(err)
 	h.Cleanup(impatient.Close)
-	h.engine = engine.New(impatient, engine.Options{})
-	h.exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
-	h.exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s' AND %s) EXECUTE FUNCTION public.dawdle()`,
+	h.Engine = engine.New(impatient, engine.Options{})
+	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
+	h.Exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s' AND %s) EXECUTE FUNCTION public.dawdle()`,
 		task, condition))
 }
 
 // One outcome whose follow-up always takes too long is kept, and the others are taken.
 func TestAnOutcomeThatTakesTooLongHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("one", step("one"))
-	slow, sound := h.create("one"), h.create("one")
+	h := newHarness(t)
+	h.Template("one", enginetest.Step("one"))
+	slow, sound := h.Create("one"), h.Create("one")
 	var outcomes []tasker.Outcome
 	for _, a := range h.claim() {
 		outcomes = append(outcomes, success(a, `1`))
@@ -38,8 +39,8 @@ func TestAnOutcomeThatTakesTooLongHoldsUpNoOther(t *testing.T) {
 	h.accepted(outcomes...)
 	h.wantState(sound, tasker.TaskComplete)
 	h.wantStep(slow, "one", tasker.StepEnqueuedForOrchestration, 1)
-	h.exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
-	h.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute' WHERE state = 'enqueued_for_orchestration'`)
+	h.Exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
+	h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute' WHERE state = 'enqueued_for_orchestration'`)
 	h.tick()
 	h.wantState(slow, tasker.TaskComplete)
 }
@@ -47,9 +48,9 @@ func TestAnOutcomeThatTakesTooLongHoldsUpNoOther(t *testing.T) {
 // One that cannot even be kept is answered as not decided, and the others are taken.
 func TestAnOutcomeThatCannotBeKeptIsAskedForAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("one", step("one"))
-	slow, sound := h.create("one"), h.create("one")
+	h := newHarness(t)
+	h.Template("one", enginetest.Step("one"))
+	slow, sound := h.Create("one"), h.Create("one")
 	var outcomes []tasker.Outcome
 	for _, a := range h.claim() {
 		outcomes = append(outcomes, success(a, `1`))
@@ -61,7 +62,7 @@ func TestAnOutcomeThatCannotBeKeptIsAskedForAgain(t *testing.T) {
 		t.Errorf("accepted %v, rejected %v; want %s accepted, and the other asked for again", r.Accepted, r.Rejected, want)
 	}
 	h.wantState(sound, tasker.TaskComplete)
-	h.exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
+	h.Exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
 	h.accepted(outcomes...)
 	h.wantState(slow, tasker.TaskComplete)
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 )
 
-func (h *house) tasks() []tasker.Task {
+func (h *harness) tasks() []tasker.Task {
 	h.Helper()
-	list, _, err := h.db.Tasks(h.Context(), tasker.TaskFilter{Limit: 1000})
-	h.must(err)
+	list, _, err := h.DB.Tasks(h.Context(), tasker.TaskFilter{Limit: 1000})
+	h.Must(err)
 	return list
 }
 
@@ -42,14 +43,14 @@ func TestACommitWithoutAnAnswerCreatesOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, cutter := newCutHouse(t)
-			h.template("single", step("one"))
-			r := tasker.NewTask{Namespace: space, Name: "single", IdempotencyKey: tt.key}
-			h.create("single") // statements are prepared
+			h, cutter := newCutHarness(t)
+			h.Template("single", enginetest.Step("one"))
+			r := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: tt.key}
+			h.Create("single") // statements are prepared
 			h.drain()
 			cutter.Cut(tt.cuts, "commit\x00", tt.reach)
-			created, err := h.engine.CreateTasks(within(t, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
-			h.must(err)
+			created, err := h.Engine.CreateTasks(within(t, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
+			h.Must(err)
 			if n := cutter.Count(); n != tt.cuts {
 				t.Fatalf("%d connections were broken, want %d", n, tt.cuts)
 			}
@@ -75,15 +76,15 @@ func TestACommitWithoutAnAnswerCreatesOnce(t *testing.T) {
 // A request whose time ends before that is known names what it may have created.
 func TestARequestThatGivesUpNamesItsTasks(t *testing.T) {
 	t.Parallel()
-	h, cutter := newCutHouse(t)
-	h.template("single", step("one"))
-	h.create("single")
+	h, cutter := newCutHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single")
 	h.drain()
 	cutter.Cut(1000, "commit\x00", false)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := h.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: space, Name: "single"}}, 5))
-	h.wantCode(err, tasker.Unavailable, "may have created task", "and 2 more", "GET /v1/tasks/")
+	_, err := h.Engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single"}}, 5))
+	h.WantCode(err, tasker.Unavailable, "may have created task", "and 2 more", "GET /v1/tasks/")
 	var known *tasker.Error
 	if !errors.As(err, &known) {
 		t.Fatal(err)
@@ -101,24 +102,24 @@ func TestARequestThatGivesUpNamesItsTasks(t *testing.T) {
 // What is answered of a task that cannot be read is what can be read.
 func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("mixed", step("a"), step("b", "a"), external("c"), external("d", "b", "c"))
-	first := h.create("mixed")
+	h := newHarness(t)
+	h.Template("mixed", enginetest.Step("a"), enginetest.Step("b", "a"), external("c"), external("d", "b", "c"))
+	first := h.Create("mixed")
 	for _, r := range []tasker.NewTask{
-		{Namespace: space, Name: "mixed"},
+		{Namespace: enginetest.Namespace, Name: "mixed"},
 		{
-			Namespace: space, Name: "mixed", Version: "1.0.0", Context: json.RawMessage(`{"a": 1}`), Initiator: "i", SourceSystem: "s", Reason: "r", Priority: 7,
+			Namespace: enginetest.Namespace, Name: "mixed", Version: "1.0.0", Context: json.RawMessage(`{"a": 1}`), Initiator: "i", SourceSystem: "s", Reason: "r", Priority: 7,
 			Tags: []string{"x"}, CorrelationID: "c", ParentCorrelationID: "p", IdempotencyKey: "k", RecreatedFrom: first,
 		},
-		{Namespace: space, Name: "mixed", StartAt: time.Now().Add(time.Hour)},
+		{Namespace: enginetest.Namespace, Name: "mixed", StartAt: time.Now().Add(time.Hour)},
 	} {
-		created, err := h.engine.CreateTasks(t.Context(), []tasker.NewTask{r})
-		h.must(err)
+		created, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})
+		h.Must(err)
 		gotTask, gotSteps := created[0].Inserted()
-		task, err := h.db.Task(t.Context(), created[0].TaskUUID)
-		h.must(err)
-		steps, err := h.db.Steps(t.Context(), task.UUID)
-		h.must(err)
+		task, err := h.DB.Task(t.Context(), created[0].TaskUUID)
+		h.Must(err)
+		steps, err := h.DB.Steps(t.Context(), task.UUID)
+		h.Must(err)
 		if diff := cmp.Diff(task, gotTask, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("task (-read +inserted):\n%s", diff)
 		}
@@ -127,6 +128,6 @@ func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
 		}
 	}
 	for _, s := range h.tasks() {
-		h.must(h.engine.CancelTask(t.Context(), s.UUID, "ann", "seen"))
+		h.Must(h.Engine.CancelTask(t.Context(), s.UUID, "ann", "seen"))
 	}
 }

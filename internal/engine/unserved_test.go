@@ -9,31 +9,32 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
 // waited makes it so that all enqueued steps have waited for a while.
-func (h *house) waited(d time.Duration) {
+func (h *harness) waited(d time.Duration) {
 	h.Helper()
-	h.exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() - $1::interval, expires_at = clock_timestamp() - $1::interval + interval '5 minutes' WHERE state = 'enqueued'`, d)
+	h.Exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() - $1::interval, expires_at = clock_timestamp() - $1::interval + interval '5 minutes' WHERE state = 'enqueued'`, d)
 }
 
-func (h *house) expireUnserved() int {
+func (h *harness) expireUnserved() int {
 	h.Helper()
-	n, err := h.engine.ExpireUnserved(h.Context())
-	h.must(err)
+	n, err := h.Engine.ExpireUnserved(h.Context())
+	h.Must(err)
 	return n
 }
 
 // With nobody alive for a step the investigation is opened after a minute, and says so.
 func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
 	h.leave()
-	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	task := h.create("only")
+	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	task := h.Create("only")
 	h.waited(59 * time.Second)
 	if n := h.expireUnserved(); n != 0 {
 		t.Fatalf("%d steps failed within the minute", n)
@@ -45,11 +46,11 @@ func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
 	h.wantState(task, tasker.TaskError)
 	h.wantStep(task, "only", tasker.StepError, 0)
 	var failure tasker.StepFailure
-	h.must(json.Unmarshal(h.step(task, "only").Error, &failure))
+	h.Must(json.Unmarshal(h.step(task, "only").Error, &failure))
 	if want := "no worker is alive: for 60 s there was none for handler run of namespace shop"; failure.Type != tasker.QueueExpiry || failure.Message != want {
 		t.Errorf("the step says %+v", failure)
 	}
-	e := h.entry(task)
+	e := h.Entry(task)
 	if e.Reason != tasker.WorkerUnavailable || e.DetailCode != tasker.NoWorkers || e.DetectedBy != tasker.DetectedSweep ||
 		e.StepUUID == nil || *e.StepUUID != h.step(task, "only").UUID {
 		t.Errorf("the investigation is %+v", e)
@@ -63,13 +64,13 @@ func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
 			Returns     bool      `json:"returns_when_a_worker_lives"`
 		}
 	}
-	h.must(json.Unmarshal(e.Metadata, &evidence))
+	h.Must(json.Unmarshal(e.Metadata, &evidence))
 	if d := evidence.Dispatch; d.LiveWorkers == nil || *d.LiveWorkers != 0 || d.NoWorkerFor != 60_000 || d.TTL != 300_000 || !d.ExpiresAt.After(e.At) || !d.Returns {
 		t.Errorf("evidence %s", e.Metadata)
 	}
 	h.comeBack()
 	h.wantStep(task, "only", tasker.StepEnqueued, 1)
-	if e := h.entry(task); e.RecoveredAt == nil {
+	if e := h.Entry(task); e.RecoveredAt == nil {
 		t.Error("the investigation is not recovered")
 	}
 	h.accepted(success(h.claimOne("only"), `1`))
@@ -98,11 +99,11 @@ func TestWorkersMayRestartWithinAMinute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
-			h.template("only", step("only"))
-			task := h.create("only")
+			h := newHarness(t)
+			h.Template("only", enginetest.Step("only"))
+			task := h.Create("only")
 			h.waited(4 * time.Minute)
-			h.exec(`UPDATE tasker.workers ` + tt.workers)
+			h.Exec(`UPDATE tasker.workers ` + tt.workers)
 			if n := h.expireUnserved(); n != tt.want {
 				t.Errorf("%d steps failed, want %d", n, tt.want)
 			}
@@ -117,20 +118,20 @@ func TestWorkersMayRestartWithinAMinute(t *testing.T) {
 // A worker that appears after a step was found, and before it is failed, keeps it.
 func TestAWorkerThatAppearsInTimeKeepsTheStep(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
 	h.leave()
-	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	task := h.create("only")
+	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	task := h.Create("only")
 	h.waited(2 * time.Minute)
 	after := time.Minute
-	found, err := h.db.UnservedSteps(t.Context(), after, 10)
-	h.must(err)
+	found, err := h.DB.UnservedSteps(t.Context(), after, 10)
+	h.Must(err)
 	if len(found) != 1 {
 		t.Fatalf("found %v", found)
 	}
-	h.worker = h.register("run")
-	h.must(h.db.InTx(t.Context(), func(tx *postgres.Tx) error {
+	h.worker = h.RegisterWorker("run")
+	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) error {
 		expired, err := tx.ExpireSteps(t.Context(), found, 3, &after)
 		if len(expired) != 0 {
 			t.Errorf("expired %+v", expired)
@@ -144,33 +145,33 @@ func TestAWorkerThatAppearsInTimeKeepsTheStep(t *testing.T) {
 // longest first.
 func TestUnservedStepsOfAllQueuesAreFound(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	h.leave()
-	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	h.worker = h.register("served")
+	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	h.worker = h.RegisterWorker("served")
 	for _, handler := range []string{"a", "b", "served"} {
-		s := step("only")
+		s := enginetest.Step("only")
 		s.Handler.Callable = handler
-		h.template(handler, s)
+		h.Template(handler, s)
 		for priority := range 3 {
-			h.createWith(tasker.NewTask{Namespace: space, Name: handler, Priority: priority - 1})
+			h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: handler, Priority: priority - 1})
 		}
 	}
-	h.exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() - interval '2 minutes' + make_interval(secs => priority)`)
-	h.exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() WHERE handler = 'b' AND priority = 0`)
-	found, err := h.db.UnservedSteps(t.Context(), time.Minute, 100)
-	h.must(err)
+	h.Exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() - interval '2 minutes' + make_interval(secs => priority)`)
+	h.Exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() WHERE handler = 'b' AND priority = 0`)
+	found, err := h.DB.UnservedSteps(t.Context(), time.Minute, 100)
+	h.Must(err)
 	var got []string
 	for _, f := range found {
 		var s string
-		h.must(h.db.Pool().QueryRow(t.Context(), `SELECT handler || priority FROM tasker.workflow_steps WHERE step_uuid = $1`, f.StepUUID).Scan(&s))
+		h.Must(h.DB.Pool().QueryRow(t.Context(), `SELECT handler || priority FROM tasker.workflow_steps WHERE step_uuid = $1`, f.StepUUID).Scan(&s))
 		got = append(got, s)
 	}
 	slices.Sort(got[:2])
 	if want := "[a-1 b-1 a0"; len(got) != 5 || fmt.Sprint(got)[:len(want)] != want {
 		t.Errorf("found %v", got)
 	}
-	if first, err := h.db.UnservedSteps(t.Context(), time.Minute, 2); err != nil || len(first) != 2 {
+	if first, err := h.DB.UnservedSteps(t.Context(), time.Minute, 2); err != nil || len(first) != 2 {
 		t.Errorf("the first two: %v, %v", first, err)
 	}
 	if n := h.expireUnserved(); n != 5 {
@@ -181,14 +182,14 @@ func TestUnservedStepsOfAllQueuesAreFound(t *testing.T) {
 // After a start, and after an outage, workers first get a moment to come back.
 func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("only", step("only"))
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
 	h.leave()
-	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	task := h.create("only")
+	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	task := h.Create("only")
 	h.waited(4 * time.Minute)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	loops := engine.New(h.db, engine.Options{Now: func() time.Time { return now }}).Loops()
+	loops := engine.New(h.DB, engine.Options{Now: func() time.Time { return now }}).Loops()
 	i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queues without workers" })
 	if every := loops[i].Every; every != 5*time.Second {
 		t.Errorf("it looks every %s", every)
@@ -196,7 +197,7 @@ func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
 	pass := func() {
 		t.Helper()
 		_, err := loops[i].Pass(t.Context())
-		h.must(err)
+		h.Must(err)
 	}
 	pass() // the server has just started
 	now = now.Add(engine.DefaultLease - time.Second)
@@ -206,7 +207,7 @@ func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
 	pass()
 	h.wantStep(task, "only", tasker.StepError, 0)
 
-	second := h.create("only")
+	second := h.Create("only")
 	h.waited(4 * time.Minute)
 	now = now.Add(2 * engine.DefaultLease) // it could not look for a while
 	pass()
@@ -218,10 +219,10 @@ func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
 
 func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	for after, want := range map[time.Duration]time.Duration{-1: 0, 0: 5 * time.Second, 3 * time.Second: 500 * time.Millisecond, time.Second: 250 * time.Millisecond} {
 		var every time.Duration
-		for _, l := range engine.New(h.db, engine.Options{NoWorkerAfter: after}).Loops() {
+		for _, l := range engine.New(h.DB, engine.Options{NoWorkerAfter: after}).Loops() {
 			if l.Name == "queues without workers" {
 				every = l.Every
 			}
@@ -230,12 +231,12 @@ func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
 			t.Errorf("for %s: every %s, want %s", after, every, want)
 		}
 	}
-	h.template("only", step("only"))
+	h.Template("only", enginetest.Step("only"))
 	h.leave()
-	h.create("only")
-	h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	h.Create("only")
+	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
 	h.waited(4 * time.Minute)
-	if n, err := engine.New(h.db, engine.Options{NoWorkerAfter: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
+	if n, err := engine.New(h.DB, engine.Options{NoWorkerAfter: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d failed, %v", n, err)
 	}
 }

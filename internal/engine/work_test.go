@@ -10,110 +10,111 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
 // poison makes every change fail that the condition on NEW describes.
-func (h *house) poison(change, condition string) {
+func (h *harness) poison(change, condition string) {
 	h.Helper()
-	h.exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION public.refuse()`, change, condition))
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(fmt.Sprintf(`CREATE TRIGGER broken BEFORE %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION public.refuse()`, change, condition))
 }
 
-func (h *house) heal() {
+func (h *harness) heal() {
 	h.Helper()
-	h.exec(`DROP FUNCTION public.refuse CASCADE`)
+	h.Exec(`DROP FUNCTION public.refuse CASCADE`)
 }
 
 // deferred returns the kinds of what is set aside of a task, with the failures.
-func (h *house) deferred(task tasker.ID) string {
+func (h *harness) deferred(task tasker.ID) string {
 	h.Helper()
 	var list string
-	h.must(h.pool.QueryRow(h.Context(), `
+	h.Must(h.pool.QueryRow(h.Context(), `
 		SELECT coalesce(string_agg(kind || ' ' || failures, ', '), '') FROM tasker.deferred_work WHERE task_uuid = $1`, task).Scan(&list))
 	return list
 }
 
 // retryDeferred has the delay pass of what is set aside, and tries it again.
-func (h *house) retryDeferred() {
+func (h *harness) retryDeferred() {
 	h.Helper()
-	h.exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp() - interval '1 second'`)
-	_, err := h.engine.RetryDeferred(h.Context())
-	h.must(err)
+	h.Exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp() - interval '1 second'`)
+	_, err := h.Engine.RetryDeferred(h.Context())
+	h.Must(err)
 }
 
 // poisonings are the ways to make one task of several impossible to move, by the kind
 // of work: the template is one step with two attempts.
 var poisonings = []struct {
 	kind   string
-	change string               // that fails, of the poisoned task
-	due    func(h *house)       // makes the work due
-	pass   func(h *house) error // does what is due
+	change string                 // that fails, of the poisoned task
+	due    func(h *harness)       // makes the work due
+	pass   func(h *harness) error // does what is due
 	want   tasker.StepState
 }{
 	{
 		kind: postgres.StartTask, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepEnqueued,
-		due: func(h *house) {
-			h.exec(`UPDATE tasker.tasks SET start_at = now()`)
+		due: func(h *harness) {
+			h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
 		},
 	},
 	{
 		kind: postgres.RetrySteps, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepEnqueued,
-		due: func(h *house) {
+		due: func(h *harness) {
 			for _, a := range h.claim() {
 				h.accepted(failure(a, true))
 			}
-			h.exec(`UPDATE tasker.workflow_steps SET next_retry_at = clock_timestamp() WHERE next_retry_at IS NOT NULL`)
+			h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = clock_timestamp() WHERE next_retry_at IS NOT NULL`)
 		},
 	},
 	{
 		kind: postgres.ReclaimLease, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepError,
-		due: func(h *house) {
+		due: func(h *harness) {
 			h.claim()
-			h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
+			h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
 		},
 	},
 	{
 		kind: postgres.FollowUpReport, change: "UPDATE ON tasker.workflow_steps", pass: ticks, want: tasker.StepComplete,
-		due: func(h *house) {
+		due: func(h *harness) {
 			list := h.claim()
 			h.poison("UPDATE ON tasker.workflow_steps", "NEW.state = 'complete'")
 			for _, a := range list {
 				h.accepted(success(a, `1`))
 			}
 			h.heal()
-			h.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute'`)
+			h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute'`)
 		},
 	},
 	{
 		kind: postgres.ExpireStep, change: "INSERT ON tasker.tasks_dlq", want: tasker.StepError,
-		due: func(h *house) {
-			h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+		due: func(h *harness) {
+			h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
 		},
-		pass: func(h *house) error { _, err := h.engine.ExpireSteps(h.Context()); return err },
+		pass: func(h *harness) error { _, err := h.Engine.ExpireSteps(h.Context()); return err },
 	},
 	{
 		kind: postgres.ExpireUnserved, change: "INSERT ON tasker.tasks_dlq", want: tasker.StepError,
-		due: func(h *house) {
-			h.exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+		due: func(h *harness) {
+			h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
 			h.waited(2 * time.Minute)
 		},
-		pass: func(h *house) error { _, err := h.engine.ExpireUnserved(h.Context()); return err },
+		pass: func(h *harness) error { _, err := h.Engine.ExpireUnserved(h.Context()); return err },
 	},
 	{
 		kind: postgres.RedispatchTask, change: "UPDATE ON tasker.workflow_steps", want: tasker.StepEnqueued,
-		due: func(h *house) {
-			h.exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
-			_, err := h.engine.ExpireSteps(h.Context())
-			h.must(err)
+		due: func(h *harness) {
+			h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+			_, err := h.Engine.ExpireSteps(h.Context())
+			h.Must(err)
 		},
-		pass: func(h *house) error { _, err := h.engine.Redispatch(h.Context()); return err },
+		pass: func(h *harness) error { _, err := h.Engine.Redispatch(h.Context()); return err },
 	},
 }
 
-func ticks(h *house) error {
-	_, err := h.engine.Tick(h.Context())
+func ticks(h *harness) error {
+	_, err := h.Engine.Tick(h.Context())
 	return err
 }
 
@@ -125,18 +126,18 @@ func TestARowThatCannotBeMovedDelaysNoOther(t *testing.T) {
 	for _, tt := range poisonings {
 		t.Run(tt.kind, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
-			h.engine = engine.New(h.db, engine.Options{ReturnGrace: -1})
-			h.template("one", attempts(2, step("one")))
-			task := tasker.NewTask{Namespace: space, Name: "one"}
+			h := newHarness(t)
+			h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+			h.Template("one", attempts(2, enginetest.Step("one")))
+			task := tasker.NewTask{Namespace: enginetest.Namespace, Name: "one"}
 			if tt.kind == postgres.StartTask {
 				task.StartAt = time.Now().Add(time.Hour)
 			}
-			poisoned, sound := h.createWith(task), []tasker.ID{h.createWith(task), h.createWith(task)}
+			poisoned, sound := h.CreateWith(task), []tasker.ID{h.CreateWith(task), h.CreateWith(task)}
 			tt.due(h)
 			h.poison(tt.change, fmt.Sprintf("NEW.task_uuid = '%s'", poisoned))
 			before := h.step(poisoned, "one").State
-			h.must(tt.pass(h))
+			h.Must(tt.pass(h))
 			for _, task := range sound {
 				if s := h.step(task, "one"); s.State != tt.want {
 					t.Errorf("a sound step is %s, want %s", s.State, tt.want)
@@ -148,7 +149,7 @@ func TestARowThatCannotBeMovedDelaysNoOther(t *testing.T) {
 			if got := h.deferred(poisoned); got != tt.kind+" 1" {
 				t.Errorf("set aside is %q", got)
 			}
-			h.must(tt.pass(h))
+			h.Must(tt.pass(h))
 			if got := h.deferred(poisoned); got != tt.kind+" 1" {
 				t.Errorf("after another pass set aside is %q: it was tried again at once", got)
 			}
@@ -171,19 +172,19 @@ func TestARowThatCannotBeMovedDelaysNoOther(t *testing.T) {
 // As many rows that cannot be moved as one pass looks at do not hide those behind.
 func TestABatchOfRowsThatCannotBeMovedHidesNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.template("one", attempts(2, step("one")))
+	h := newHarness(t)
+	h.Template("one", attempts(2, enginetest.Step("one")))
 	soon := make([]tasker.NewTask, 501)
 	for i := range soon {
-		soon[i] = tasker.NewTask{Namespace: space, Name: "one", StartAt: time.Now().Add(time.Hour)}
+		soon[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)}
 	}
-	created, err := h.engine.CreateTasks(t.Context(), soon)
-	h.must(err)
+	created, err := h.Engine.CreateTasks(t.Context(), soon)
+	h.Must(err)
 	last := created[500].TaskUUID
-	h.exec(`UPDATE tasker.tasks SET start_at = now() - CASE WHEN task_uuid = $1 THEN interval '1 second' ELSE interval '1 hour' END`, last)
+	h.Exec(`UPDATE tasker.tasks SET start_at = now() - CASE WHEN task_uuid = $1 THEN interval '1 second' ELSE interval '1 hour' END`, last)
 	h.poison("UPDATE ON tasker.workflow_steps", fmt.Sprintf("NEW.task_uuid <> '%s'", last))
 	deadline := time.Now().Add(time.Minute)
-	for h.state(last) == tasker.TaskPending {
+	for h.State(last) == tasker.TaskPending {
 		if time.Now().After(deadline) {
 			t.Fatal("the task behind 500 that cannot be started is not started")
 		}
@@ -194,23 +195,23 @@ func TestABatchOfRowsThatCannotBeMovedHidesNoOther(t *testing.T) {
 // A row that takes too long is cut off and set aside as one that fails is.
 func TestARowThatTakesTooLongDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	impatient, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
-	h.must(err)
+	h.Must(err)
 	t.Cleanup(impatient.Close)
-	h.engine = engine.New(impatient, engine.Options{})
-	h.template("one", attempts(2, step("one")))
-	slow, sound := h.create("one"), h.create("one")
+	h.Engine = engine.New(impatient, engine.Options{})
+	h.Template("one", attempts(2, enginetest.Step("one")))
+	slow, sound := h.Create("one"), h.Create("one")
 	h.claim()
-	h.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
-	h.exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
-	h.exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s') EXECUTE FUNCTION public.dawdle()`, slow))
+	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp()`)
+	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
+	h.Exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s') EXECUTE FUNCTION public.dawdle()`, slow))
 	h.tick()
 	h.wantStep(sound, "one", tasker.StepError, 1)
 	if got := h.deferred(slow); got != postgres.ReclaimLease+" 1" {
 		t.Errorf("set aside is %q", got)
 	}
-	h.exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
+	h.Exec(`DROP TRIGGER slow ON tasker.workflow_steps`)
 	h.retryDeferred()
 	h.wantStep(slow, "one", tasker.StepError, 1)
 }
@@ -219,12 +220,12 @@ func TestARowThatTakesTooLongDelaysNoOther(t *testing.T) {
 // find it, and is not the failure of a pass.
 func TestARowThatIsSetAsideIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHarness(t)
 	var log strings.Builder
-	h.engine = engine.New(h.db, engine.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	h.template("one", attempts(2, step("one")))
-	task := h.createWith(tasker.NewTask{Namespace: space, Name: "one", StartAt: time.Now().Add(time.Hour)})
-	h.exec(`UPDATE tasker.tasks SET start_at = now()`)
+	h.Engine = engine.New(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	h.Template("one", attempts(2, enginetest.Step("one")))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
+	h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
 	h.poison("UPDATE ON tasker.workflow_steps", "true")
 	for range 5 {
 		h.tick()
@@ -234,18 +235,18 @@ func TestARowThatIsSetAsideIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// A timed house is one whose tasks are retried by the real loops.
-type timedHouse struct {
-	*house
+// A timed harness is one whose tasks are retried by the real loops.
+type timedHarness struct {
+	*harness
 	tasks []tasker.ID
 }
 
 // run runs the loops of the engine until the test ends.
-func (h *house) run() {
+func (h *harness) run() {
 	h.Helper()
 	ctx, stop := context.WithCancel(h.Context())
 	g := loop.NewGroup(ctx)
-	for _, l := range h.engine.Loops() {
+	for _, l := range h.Engine.Loops() {
 		g.Go(l.Name, l.Run)
 	}
 	h.Cleanup(func() {
@@ -257,10 +258,10 @@ func (h *house) run() {
 }
 
 // delays returns how long after their time tasks were started, sorted.
-func (h *timedHouse) delays() []float64 {
+func (h *timedHarness) delays() []float64 {
 	h.Helper()
 	var list []float64
-	h.must(h.pool.QueryRow(h.Context(), `
+	h.Must(h.pool.QueryRow(h.Context(), `
 		SELECT coalesce(array_agg(d ORDER BY d), '{}')
 		FROM (
 			SELECT extract(epoch FROM x.created_at - t.start_at)::float8 AS d
@@ -279,50 +280,50 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 	}
 	t.Parallel()
 	const tasks, over = 200, 6 * time.Second
-	var houses [2]*timedHouse // without such rows, and with
-	for i := range houses {
-		h := &timedHouse{house: newHouse(t)}
-		h.engine = engine.New(h.db, engine.Options{ReturnGrace: -1})
-		h.template("one", attempts(2, step("one")))
-		houses[i] = h
+	var harnesses [2]*timedHarness // without such rows, and with
+	for i := range harnesses {
+		h := &timedHarness{harness: newHarness(t)}
+		h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+		h.Template("one", attempts(2, enginetest.Step("one")))
+		harnesses[i] = h
 	}
-	bad := houses[1]
+	bad := harnesses[1]
 	var poisoned []string
 	add := func(id tasker.ID) { poisoned = append(poisoned, "'"+id.String()+"'") }
 	for range 2 { // kept reports, expired leases, retries
-		add(bad.create("one"))
+		add(bad.Create("one"))
 	}
 	list := bad.claim()
 	bad.poison("UPDATE ON tasker.workflow_steps", "NEW.state = 'complete'")
 	bad.accepted(success(list[0], `1`))
 	bad.heal()
 	for range 2 {
-		add(bad.create("one"))
+		add(bad.Create("one"))
 	}
 	retried := bad.claim()
 	bad.accepted(failure(retried[0], true))
-	bad.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() WHERE lease_expires_at IS NOT NULL`)
-	bad.exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() WHERE next_retry_at IS NOT NULL`)
-	bad.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute'`)
-	start := bad.createWith(tasker.NewTask{Namespace: space, Name: "one", StartAt: time.Now().Add(time.Hour)})
-	bad.exec(`UPDATE tasker.tasks SET start_at = now() WHERE task_uuid = $1`, start)
+	bad.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() WHERE lease_expires_at IS NOT NULL`)
+	bad.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() WHERE next_retry_at IS NOT NULL`)
+	bad.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute'`)
+	start := bad.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
+	bad.Exec(`UPDATE tasker.tasks SET start_at = now() WHERE task_uuid = $1`, start)
 	add(start)
 	bad.poison("UPDATE ON tasker.workflow_steps", "NEW.task_uuid IN ("+strings.Join(poisoned, ", ")+")")
-	for _, h := range houses {
+	for _, h := range harnesses {
 		soon := make([]tasker.NewTask, tasks)
 		for i := range soon {
 			at := time.Now().Add(2*time.Second + over*time.Duration(i)/tasks)
-			soon[i] = tasker.NewTask{Namespace: space, Name: "one", StartAt: at}
+			soon[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: at}
 		}
-		created, err := h.engine.CreateTasks(t.Context(), soon)
-		h.must(err)
+		created, err := h.Engine.CreateTasks(t.Context(), soon)
+		h.Must(err)
 		for _, c := range created {
 			h.tasks = append(h.tasks, c.TaskUUID)
 		}
 		h.run()
 	}
 	deadline := time.Now().Add(2 * time.Minute)
-	for _, h := range houses {
+	for _, h := range harnesses {
 		for len(h.delays()) < tasks {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d of %d tasks were started", len(h.delays()), tasks)
@@ -331,7 +332,7 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 		}
 	}
 	p99 := func(list []float64) float64 { return list[len(list)*99/100] }
-	without, with := p99(houses[0].delays()), p99(houses[1].delays())
+	without, with := p99(harnesses[0].delays()), p99(harnesses[1].delays())
 	t.Logf("p99 of the delay: %.0f ms without, %.0f ms with rows that cannot be moved", 1000*without, 1000*with)
 	if with > 1.2*without+0.25 { // the quarter of a second is for a machine that is busy
 		t.Errorf("p99 of the delay is %.0f ms, without rows that cannot be moved %.0f ms", 1000*with, 1000*without)
