@@ -28,7 +28,7 @@ BEGIN
         RETURN p_snapshot;
     EXCEPTION WHEN OTHERS THEN
         RAISE WARNING 'redaction of the snapshot of task %: %', p_snapshot ->> 'task_uuid', SQLERRM;
-        RETURN (p_snapshot - ARRAY['task', 'template', 'steps', 'transitions']) -- what is known to the house stays
+        RETURN (p_snapshot - ARRAY['task', 'template', 'steps', 'transitions']) -- what Tasker itself wrote stays
             || jsonb_build_object('redaction_failed', SQLERRM);
     END;
 END

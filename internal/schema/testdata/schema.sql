@@ -769,6 +769,9 @@ CREATE FUNCTION tasker.step_documents(p_task uuid, p_budget bigint) RETURNS TABL
 -- functions/step_retry_at.sql
 CREATE FUNCTION tasker.step_retry_at(p_failed_at timestamp with time zone, p_attempts integer, p_backoff text, p_base_ms integer, p_cap_ms integer, p_jitter double precision DEFAULT 0) RETURNS timestamp with time zone IMMUTABLE;
 
+-- functions/steps_within_timeout.sql
+CREATE FUNCTION tasker.steps_within_timeout(p_task uuid, p_template uuid, p_now timestamp with time zone) RETURNS SETOF uuid STABLE;
+
 -- functions/sweep_tasks.sql
 CREATE FUNCTION tasker.sweep_tasks(p_tasks uuid[], p_states text[], p_since timestamp with time zone[], p_minutes numeric[], p_thresholds numeric[], p_details text[], p_reasons tasker.dlq_reason[], p_sweep uuid) RETURNS TABLE(task_uuid uuid, transitioned boolean, dlq_entry_uuid uuid);
 
