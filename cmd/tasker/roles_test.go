@@ -55,7 +55,7 @@ func TestOneUserMigratesAndAnotherServes(t *testing.T) {
 	execute(t, database, `GRANT `+prefix+`_server TO `+serve)
 	p := launch(t, "serve", "--listen", "127.0.0.1:0", "--database-url", as(serve))
 	client := http.Client{Timeout: patience}
-	answer, err := client.Get(p.ready() + "/health/ready") //nolint:noctx // the process ends with the test
+	answer, err := client.Get(p.ready() + "/health/ready")
 	if err != nil {
 		t.Fatal(err)
 	}
