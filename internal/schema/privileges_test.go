@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"flag"
+	"fmt"
 	"net/url"
 	"os"
 	"slices"
@@ -332,6 +333,42 @@ func TestMembersOfTheMigrateRoleTakeTurns(t *testing.T) {
 	one.up(schema.Embedded().Through(15))
 	other.up(schema.Embedded())
 	if err := schema.Check(t.Context(), p.as(pgtest.ServerRole).conn); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where nobody is a superuser, the owner of a database who may create roles can do it.
+func TestTheOwnerOfADatabaseCreatesTheRoles(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	owner := p.login()
+	name := owner.text(`SELECT current_user::text`)
+	p.exec(`ALTER ROLE ` + name + ` CREATEROLE; DO $$ BEGIN EXECUTE format('ALTER DATABASE %I OWNER TO ` + name + `', current_database()); END $$`)
+	prefix := strings.ReplaceAll(name, "login", "by")
+	sql, err := schema.RolesSQL(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		roles := fmt.Sprintf("%[1]s_migrate, %[1]s_server, %[1]s_reader", prefix)
+		ctx := context.WithoutCancel(t.Context())
+		conn, err := pgx.Connect(ctx, p.url)
+		if err == nil {
+			_, err = conn.Exec(ctx, `DROP OWNED BY `+roles+` CASCADE; DROP ROLE `+roles+`; DO $$ BEGIN EXECUTE format('ALTER DATABASE %I OWNER TO CURRENT_USER', current_database()); END $$`, pgx.QueryExecModeSimpleProtocol)
+			err = errors.Join(err, conn.Close(ctx))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for range 2 {
+		owner.exec(sql)
+	}
+	owner.up(schema.Embedded())
+	if got := owner.text(`SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = 'tasker.tasks'::regclass`); got != prefix+"_migrate" {
+		t.Errorf("the tables belong to %s", got)
+	}
+	if err := schema.Check(t.Context(), p.as(prefix+"_server").conn); err != nil {
 		t.Error(err)
 	}
 }

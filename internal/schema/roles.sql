@@ -21,7 +21,7 @@ BEGIN
         END IF;
         EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), _role);
     END LOOP;
-    IF NOT _superuser AND NOT pg_has_role(current_user, 'PREFIX_migrate', 'MEMBER') THEN
+    IF NOT _superuser THEN -- who creates a role may not act as it yet, and must, to give it the schema
         EXECUTE format('GRANT PREFIX_migrate TO %I', current_user);
     END IF;
 
