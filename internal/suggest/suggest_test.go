@@ -5,7 +5,7 @@ import "testing"
 func TestNearest(t *testing.T) {
 	known := []string{"name", "version", "max_attempts", "depends_on", "ALL"}
 	for word, want := range map[string]string{
-		"hame": "name", "verison": "version", "max_attempt": "max_attempts", "depends-on": "depends_on", "all": "ALL",
+		"hame": "name", "verzion": "version", "max_attempt": "max_attempts", "depends-on": "depends_on", "all": "ALL",
 		"colour": "", "": "", "anme": "name", "xabe": "name", "xyzw": "", "MAX_ATTEMPTS": "max_attempts",
 	} {
 		if got := Nearest(word, known, 3); got != want {
