@@ -104,6 +104,17 @@ func TestReaderOfAMalformedDocument(t *testing.T) {
 	}
 }
 
+// TestReaderOfWhatIsNotUTF8: nothing of it is read.
+func TestReaderOfWhatIsNotUTF8(t *testing.T) {
+	r := NewReader([]byte("[\"a\xff\", 1]"), Limits{}, 10)
+	if kind, value := r.Kind(), r.Value(); kind != "" || value != nil {
+		t.Errorf("read %q, %q", kind, value)
+	}
+	if faults, wellFormed := r.End(); wellFormed || len(faults) != 1 {
+		t.Errorf("%v, %v", faults, wellFormed)
+	}
+}
+
 // TestTolerantReaderJudgesOnlyTheForm: what a strict reader refuses in a document that is
 // JSON, it takes.
 func TestTolerantReaderJudgesOnlyTheForm(t *testing.T) {
