@@ -93,6 +93,14 @@ func mayComeUp(err error) bool {
 
 // prepare brings into the database what the configuration and the files say.
 func (s *starter) prepare(ctx context.Context, db *postgres.DB, e *engine.Engine) error {
+	if err := s.prepareSettings(ctx, db); err != nil {
+		return err
+	}
+	return s.registerTemplates(ctx, e)
+}
+
+// prepareSettings stores what functions of the database read of the configuration.
+func (s *starter) prepareSettings(ctx context.Context, db *postgres.DB) error {
 	o := s.Options
 	t := o.Config.StalenessDetection.Thresholds
 	changed := false
@@ -122,14 +130,16 @@ func (s *starter) prepare(ctx context.Context, db *postgres.DB, e *engine.Engine
 			"they hold for investigations from now on; all servers of a database should have the same ones")
 	}
 	hidden := o.Config.Redaction.Rules()
-	err = s.try(ctx, func() error {
+	return s.try(ctx, func() error {
 		return db.SetRedaction(ctx, postgres.Redaction{
 			KeyPattern: hidden.Pattern(), Document: hidden.Document(), TextPatterns: hidden.Texts(), Paths: hidden.Paths(),
 		})
 	})
-	if err != nil {
-		return err
-	}
+}
+
+// registerTemplates registers the templates of the configured directory.
+func (s *starter) registerTemplates(ctx context.Context, e *engine.Engine) error {
+	o := s.Options
 	if o.Config.Server.Templates == "" {
 		return nil
 	}

@@ -138,12 +138,12 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expirin
 		return nil, err
 	}
 	for _, x := range expired {
-		what := "worker queue TTL expired"
+		attributes := []any{"task_uuid", x.TaskUUID, "step_uuid", x.StepUUID, "namespace", x.Namespace, "handler", x.Handler, "live_workers", x.Workers}
 		if x.Unserved {
-			what = "no worker is alive for a step"
+			e.log.WarnContext(ctx, "no worker is alive for a step", attributes...)
+		} else {
+			e.log.WarnContext(ctx, "worker queue TTL expired", attributes...)
 		}
-		e.log.WarnContext(ctx, what, "task_uuid", x.TaskUUID, "step_uuid", x.StepUUID,
-			"namespace", x.Namespace, "handler", x.Handler, "live_workers", x.Workers)
 		e.expired(ctx, x.Namespace, detector(how.evidence[x.StepRef]), expiryCode(x))
 	}
 	return expired, nil
