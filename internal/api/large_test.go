@@ -24,13 +24,6 @@ func omission(t *testing.T, doc json.RawMessage) (tasker.Omission, bool) {
 	return o, true
 }
 
-func (h *harness) exec(sql string, args ...any) {
-	h.Helper()
-	if _, err := h.Admin().Exec(h.Context(), sql, args...); err != nil {
-		h.Fatal(err)
-	}
-}
-
 // wide is a template of one step with many behind it.
 func wide(steps int) string {
 	var b strings.Builder
