@@ -193,8 +193,8 @@ func withRole(database, role string) string {
 	}
 	q := u.Query()
 	if q.Del("options"); role != "" {
-		q.Set("options", "-c role="+role) // which psql understands as well
+		q.Set("options", "-crole="+role) // which psql understands as well, and which has no space to be encoded
 	}
-	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
+	u.RawQuery = q.Encode()
 	return u.String()
 }
