@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -104,4 +105,88 @@ func (s *server) staleness(x *request) error {
 		return err
 	}
 	return x.answer(http.StatusOK, convert(list, apiv1.FromStalenessLine))
+}
+
+// queuesLimit is how many queues are listed by default.
+const queuesLimit = 100
+
+func (s *server) listQueues(x *request) error {
+	list, err := s.db.Queues(x.ctx, x.text("namespace"), x.int("limit"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, convert(list, apiv1.FromQueue))
+}
+
+// maxIntervals bounds a list of counts over time.
+const maxIntervals = 1000
+
+// investigationParams select open investigations, as tasker.InvestigationFilter does.
+func investigationParams() []param {
+	return []param{
+		choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
+		textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
+		idParam("case_key", "Only those of this case."),
+		choiceParam("current_state", "Only those whose task is in this state now.", tasker.TaskStates()),
+		intParam("min_age_minutes", "Only those that were opened at least so long ago.", 0, maxAgeMinutes, 0),
+		textParam("text", "Only those with this text in namespace, template, step, error pattern or assignee, or six or more digits of an id.", 200),
+		boolParam("recovered", "Only those whose task went on by itself, or only the others."),
+		limitParam(triageLimit), offsetParam(),
+	}
+}
+
+const maxAgeMinutes = 10 * 365 * 24 * 60
+
+// queueFilter reads the parameters of investigationParams.
+func (x *request) investigationFilter() tasker.InvestigationFilter {
+	return tasker.InvestigationFilter{
+		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
+		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Age: time.Duration(x.int("min_age_minutes")) * time.Minute,
+		Case: x.uuid("case_key"), Limit: x.int("limit"), Offset: x.int("offset"),
+	}
+}
+
+func (s *server) queue(x *request) error {
+	list, _, err := s.db.InvestigationQueue(x.ctx, x.investigationFilter())
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, convert(list, apiv1.FromInvestigationQueueEntry))
+}
+
+func (s *server) cases(x *request) error {
+	f := x.investigationFilter()
+	list, more, err := s.db.Cases(x.ctx, f)
+	if err != nil {
+		return err
+	}
+	totals, err := s.db.CaseTotals(x.ctx, f)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromCases(convert(list, apiv1.FromCase), more, totals))
+}
+
+func (s *server) relatedEntries(x *request) error {
+	id, err := x.id("dlq_entry_uuid")
+	if err != nil {
+		return err
+	}
+	related, err := s.db.RelatedEntries(x.ctx, id, x.int("limit"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromRelated(related))
+}
+
+// entryCounts counts in whole intervals: the first begins at a multiple of their width,
+// so that a repeated request counts the same intervals.
+func (s *server) entryCounts(x *request) error {
+	width := time.Duration(x.int("interval_minutes")) * time.Minute
+	back := time.Duration(x.int("intervals")-1) * width
+	list, err := s.db.EntryCounts(x.ctx, time.Now().Truncate(width).Add(-back), width)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, convert(list, apiv1.FromEntryCount))
 }

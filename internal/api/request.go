@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"math/big"
 	"mime"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/payload"
 )
 
@@ -179,4 +183,198 @@ func given(doc json.RawMessage) json.RawMessage {
 		return nil
 	}
 	return doc
+}
+
+// A refusal is an error for which HTTP has a narrower status than its code has.
+type refusal struct {
+	status int
+	error
+}
+
+// Unwrap returns the error that is refused.
+func (r refusal) Unwrap() error { return r.error }
+
+const (
+	retryAfterSeconds = 1
+	// statusClientGone is logged where nobody was left to answer, as others do.
+	statusClientGone = 499
+)
+
+// respondError answers with an error, in the one shape that errors have. What is
+// no [tasker.Error] is for the log only.
+func respondError(w http.ResponseWriter, r *http.Request, err error) {
+	code := tasker.CodeOf(err)
+	if code == tasker.Internal && r.Context().Err() != nil {
+		return // the client hung up, and that is all that went wrong
+	}
+	status := apiv1.Status(code)
+	if status == http.StatusInternalServerError {
+		code = tasker.Internal
+	}
+	if narrower, ok := errors.AsType[refusal](err); ok {
+		status = narrower.status
+	}
+	body := apiv1.ErrorBody{Code: string(code)}
+	var known *tasker.Error
+	if errors.As(err, &known) && code != tasker.Internal {
+		body.Message, body.Details = known.Message, known.Details
+	} else {
+		id := requestLogOf(r.Context()).requestID
+		body.Message = fmt.Sprintf("internal error; the server's log has more under request_id %s", id)
+		body.Details = map[string]string{"request_id": id}
+	}
+	if code == tasker.Unavailable {
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+	}
+	if err := respond(w, status, apiv1.Error{Error: body}); err != nil {
+		// Only details that are no JSON can bring us here.
+		requestLogOf(r.Context()).err = errors.Join(requestLogOf(r.Context()).err, err)
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+// respond answers with a JSON document.
+func respond(w http.ResponseWriter, status int, body any) error {
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(body); err != nil {
+		return fmt.Errorf("encode the response: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(doc.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(doc.Bytes()) // when the client is gone, there is nobody to tell
+	return nil
+}
+
+// answer sends the document of a request that went well.
+func (x *request) answer(status int, body any) error {
+	return respond(x.w, status, body)
+}
+
+// convert converts each element of a list; the result is never null.
+func convert[T, U any](list []T, one func(T) U) []U {
+	out := make([]U, len(list))
+	for i, v := range list {
+		out[i] = one(v)
+	}
+	return out
+}
+
+// pageOf describes the part of a list that an answer holds.
+func (x *request) pageOf(count int, more bool) apiv1.Pagination {
+	return apiv1.Pagination{Limit: x.int("limit"), Offset: x.int("offset"), Count: count, HasMore: more}
+}
+
+// maxMalformed is how much of an error that nobody understands is kept.
+const maxMalformed = 8 << 10
+
+// malformedError is the type of a failure whose error is not as the protocol says.
+const malformedError = "malformed_error"
+
+// readFailure makes the best of the error of a failure: a report of what went wrong
+// must not be lost for its form. What decides whether and when to try again is
+// either understood or left to the step's policy; doubt says what was not.
+func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
+	if given(doc) == nil {
+		return failureOf(apiv1.ResultError{}), ""
+	}
+	if message, ok := text(doc); ok {
+		return &tasker.Failure{Message: message, Type: malformedError, Retryable: true}, ""
+	}
+	if payload.KindOf(doc) != payload.Object {
+		return malformed(apiv1.ResultError{}, doc), ""
+	}
+	var e apiv1.ResultError
+	wellFormed, said := true, map[string]string{}
+	for _, m := range readMembers(payload.NewTolerantReader(doc)) {
+		wrong, ok := "", false
+		switch m.key {
+		case "message":
+			e.Message, ok = text(m.value)
+			wellFormed = wellFormed && ok
+		case "type":
+			e.Type, ok = text(m.value)
+			wellFormed = wellFormed && (ok || given(m.value) == nil)
+		case "context":
+			e.Context = given(m.value)
+		case "retryable":
+			e.Retryable, wrong = readRetryable(m.value)
+		case "retry_after_ms":
+			e.RetryAfterMS, wrong = readRetryAfter(m.value)
+		}
+		if _, twice := said[m.key]; twice && (m.key == "retryable" || m.key == "retry_after_ms") {
+			wrong = "the key is there twice"
+		}
+		said[m.key] = wrong
+		if wrong != "" && doubt == "" {
+			doubt = ".error." + m.key + ": " + wrong
+		}
+	}
+	if said["retryable"] != "" {
+		e.Retryable = nil
+	}
+	if said["retry_after_ms"] != "" {
+		e.RetryAfterMS = 0
+	}
+	if !wellFormed || doubt != "" {
+		return malformed(e, doc), doubt
+	}
+	return failureOf(e), ""
+}
+
+// malformed keeps the document of an error as the evidence of a failure.
+func malformed(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
+	f := failureOf(e)
+	f.Type = malformedError
+	f.Context = payload.CleanJSON(doc, payload.Limits{})
+	if f.Message == "" {
+		f.Message = payload.CleanText(string(doc), maxMalformed)
+	}
+	return f
+}
+
+func readRetryable(doc json.RawMessage) (*bool, string) {
+	if given(doc) == nil {
+		return nil, ""
+	}
+	yes := string(doc) == "true"
+	if !yes && string(doc) != "false" {
+		return nil, "must be true or false, not " + string(payload.KindOf(doc))
+	}
+	return &yes, ""
+}
+
+func readRetryAfter(doc json.RawMessage) (int64, string) {
+	if given(doc) == nil {
+		return 0, ""
+	}
+	text := string(doc)
+	if payload.KindOf(doc) != payload.Number {
+		return 0, "must be a number, not " + string(payload.KindOf(doc))
+	}
+	if payload.NumberFault(text, payload.Limits{}) != "" {
+		return 0, "must be a whole number of milliseconds, at most 9223372036854775807"
+	}
+	ms, ok := new(big.Rat).SetString(text)
+	switch {
+	case !ok || !ms.IsInt() || !ms.Num().IsInt64():
+		return 0, "must be a whole number of milliseconds, at most 9223372036854775807, not " + shorten(text)
+	case strings.HasPrefix(text, "-") && ms.Sign() < 0:
+		return 0, "must be at least 0, not " + shorten(text)
+	}
+	return ms.Num().Int64(), ""
+}
+
+// maxRetryAfter bounds how long a failure may make a step rest.
+const maxRetryAfter = 365 * 24 * time.Hour
+
+func failureOf(e apiv1.ResultError) *tasker.Failure {
+	retryAfter := min(max(e.RetryAfterMS, 0), int64(math.MaxInt64/time.Millisecond))
+	return &tasker.Failure{
+		Message: e.Message, Type: e.Type, Retryable: e.Retryable == nil || *e.Retryable,
+		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: given(e.Context),
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,13 +20,17 @@ const root = "../.."
 
 // The limits of the style guide that no linter counts.
 const (
+	maxFiles = 15  // of a package, without its tests
 	maxLines = 500 // of a file
 	maxDepth = 3   // of one control statement in another
 )
 
-// longFiles and deepFunctions may exceed their limit, for the reason given.
+// largePackages, longFiles and deepFunctions may exceed their limit, for the reason given.
 // A function is named as in its file: path:Name.
 var (
+	largePackages = map[string]string{
+		"internal/postgres": "all SQL of the server, a file for each noun: two packages would share the transaction, the rows and the locks",
+	}
 	longFiles     = map[string]string{}
 	deepFunctions = map[string]string{}
 )
@@ -33,6 +38,25 @@ var (
 // machinePath is the start of an absolute path that exists on one machine only.
 // It is no match for itself, so this file is read like all others.
 var machinePath = regexp.MustCompile(`(^|[^\w.-])/(work|root)/`)
+
+func TestPackagesAreSmall(t *testing.T) {
+	files := map[string]int{}
+	eachFile(t, func(name string, content []byte) {
+		if isOurCode(name, content) {
+			files[path.Dir(name)]++
+		}
+	})
+	for dir, n := range files {
+		if n > maxFiles && largePackages[dir] == "" {
+			t.Errorf("%s has %d files, more than %d: divide it, or join files that are about one thing", dir, n, maxFiles)
+		}
+	}
+	for dir, why := range largePackages {
+		if files[dir] <= maxFiles {
+			t.Errorf("%s has %d files and needs no exception (%s)", dir, files[dir], why)
+		}
+	}
+}
 
 func TestFilesAreShort(t *testing.T) {
 	eachFile(t, func(name string, content []byte) {

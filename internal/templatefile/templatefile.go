@@ -15,11 +15,16 @@
 package templatefile
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"slices"
-
-	"tasker.example/tasker"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 )
 
 // Parse reads a YAML document; JSON is read as the YAML that it is. The error
@@ -53,4 +58,63 @@ func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault,
 	}
 	slices.SortStableFunc(found.warnings, byPlace)
 	return t, found.warnings, nil
+}
+
+// Checksum returns the SHA-256 of the meaning of a template, in hex. Two
+// documents that mean the same have the same one, however they are spelled: the
+// order of keys and of one step's dependencies, defaults written or left out,
+// YAML or JSON, 1.0 or 1.
+//
+// It has no error: raw JSON in a template that was not parsed, and that is not
+// JSON, counts as the text that it is.
+func Checksum(t tasker.Template) string {
+	sum := sha256.Sum256(meaning(t))
+	return hex.EncodeToString(sum[:])
+}
+
+// meaning writes a template as JSON in the one spelling that all others share.
+func meaning(t tasker.Template) []byte {
+	t.Metadata = nil // it has no effect, and versions that do not know it have stored the same template without it
+	t.InputSchema = canonical(t.InputSchema)
+	t.Steps = slices.Clone(t.Steps)
+	for i, s := range t.Steps {
+		t.Steps[i].Dependencies = slices.Sorted(slices.Values(s.Dependencies))
+		t.Steps[i].Handler.Initialization = canonical(s.Handler.Initialization)
+	}
+	environments := make(map[string]tasker.Override, len(t.Environments))
+	for name, o := range t.Environments {
+		o.Steps = slices.Clone(o.Steps)
+		for i, s := range o.Steps {
+			o.Steps[i].Initialization = canonical(s.Initialization)
+		}
+		environments[name] = o
+	}
+	t.Environments = environments
+	raw, err := json.Marshal(t)
+	if err != nil { // unreachable: all raw JSON in it has just been written by canonical
+		panic("templatefile: a template that has no JSON: " + err.Error())
+	}
+	return raw
+}
+
+// canonical writes a JSON document in one way: keys sorted, no space, each
+// number as its digits. What is not JSON becomes a JSON string of itself.
+func canonical(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return nil
+	}
+	raw, err := payload.CanonicalBy(doc, canonicalNumber)
+	if err != nil {
+		return appendString(nil, string(doc))
+	}
+	return raw
+}
+
+// canonicalNumber writes 100, 100.0 and 1e2 as 1e2, whatever their size.
+func canonicalNumber(text string) string {
+	sign, digits, exponent := payload.Decimal(text)
+	if digits == "" {
+		return "0"
+	}
+	return sign + digits + "e" + strconv.Itoa(exponent)
 }
