@@ -216,7 +216,11 @@ func TestAStreamOutlivesTheTimeouts(t *testing.T) {
 		t.Errorf("%d blocks in a second", still)
 	}
 	h.note(entry, 1, 1)
-	if topic, e := f.event(); topic != "dlq.entry.updated" || e.Subject != entry {
+	topic, e := f.event()
+	if topic == "dlq.entry.created" { // it was kept back when the stream began, by an older transaction of another test
+		topic, e = f.event()
+	}
+	if topic != "dlq.entry.updated" || e.Subject != entry {
 		t.Errorf("%s %+v", topic, e)
 	}
 	f.cancel()

@@ -359,10 +359,10 @@ type requestFacts struct {
 }
 
 // digest tells requests apart by their values: the order of keys in the context
-// and the notation of its numbers make no difference, every digit does. It changes
-// the decoded context.
-func digest(r tasker.NewTask, context any) ([]byte, error) {
-	canonical, err := payload.CanonicalValue(context)
+// and the notation of its numbers make no difference, every digit does. value is the
+// decoded context, which it changes.
+func digest(r tasker.NewTask, value any) ([]byte, error) {
+	canonical, err := payload.CanonicalValue(value)
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
 	}
@@ -398,12 +398,12 @@ func digest1(r tasker.NewTask) ([]byte, error) {
 	if err := json.Unmarshal(r.Context, &doc); err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
 	}
-	context, err := json.Marshal(doc)
+	value, err := json.Marshal(doc)
 	if err != nil {
 		return nil, fmt.Errorf("digest of request: %w", err)
 	}
 	all, err := json.Marshal(requestFacts1{
-		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: context, Initiator: r.Initiator,
+		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: value, Initiator: r.Initiator,
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
 		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
 	})
@@ -416,12 +416,12 @@ func digest1(r tasker.NewTask) ([]byte, error) {
 
 // asksForTheSame reports whether r is the request whose digest is held, by the
 // version under which that was made.
-func asksForTheSame(r tasker.NewTask, context any, held []byte) (same bool, err error) {
+func asksForTheSame(r tasker.NewTask, value any, held []byte) (same bool, err error) {
 	var sum []byte
 	if len(held) == sha256.Size {
 		sum, err = digest1(r)
 	} else {
-		sum, err = digest(r, context)
+		sum, err = digest(r, value)
 	}
 	return bytes.Equal(sum, held), err
 }
