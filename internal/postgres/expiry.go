@@ -38,30 +38,12 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 	return db.dueSteps(ctx, expiredSteps, limit, grace, db.queue.ttlMS)
 }
 
-// The pairs of namespace and handler of which steps wait are found as in selectQueues,
-// and so are the priorities of those pairs that no worker serves: what this costs grows
-// with these, and not with the steps.
+// The priorities of the pairs that no worker serves are found by jumping from one to the
+// next, as the pairs are: what this costs grows with these, and not with the steps.
 const unservedSteps = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT now() - $2::interval AS since),
-pairs AS (
-    (
-        SELECT s.namespace, s.handler
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued'
-        ORDER BY s.namespace, s.handler
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT n.namespace, n.handler
-    FROM pairs q
-    CROSS JOIN LATERAL (
-        SELECT s.namespace, s.handler
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND (s.namespace, s.handler) > (q.namespace, q.handler)
-        ORDER BY s.namespace, s.handler
-        LIMIT 1
-    ) n
-),
+asked AS (SELECT ''::text AS namespace),
+` + enqueuedPairs + `,
 groups AS MATERIALIZED (
     SELECT DISTINCT w.namespaces, w.handlers
     FROM clock c
@@ -70,7 +52,7 @@ groups AS MATERIALIZED (
 ),
 unserved AS MATERIALIZED (
     SELECT p.namespace, p.handler
-    FROM pairs p
+    FROM enqueued p
     WHERE NOT EXISTS (SELECT FROM groups g WHERE p.namespace = ANY (g.namespaces) AND p.handler = ANY (g.handlers))
 ),
 heads AS (

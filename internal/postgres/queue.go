@@ -10,18 +10,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// The pairs of namespace and handler are found by jumping from one to the next in
-// the index, so that what this costs grows with them and not with the steps. Within
-// a pair the oldest step is found by jumping from priority to priority. Only pairs
-// that are shown are counted, up to a limit.
+// enqueuedPairs is a part of a recursive WITH: the pairs of namespace and handler of
+// which steps are enqueued, in the namespace of the part asked, or in all if that is empty.
+// They are found by jumping from one to the next in the index, so that what this costs
+// grows with them and not with the steps.
 //
 // Text is never below the empty one, which so begins a namespace, or everything.
-const selectQueues = `
-WITH RECURSIVE enqueued AS (
+const enqueuedPairs = `enqueued AS (
     (
         SELECT s.namespace, s.handler
         FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND (s.namespace, s.handler) >= ($1::text, '')
+        WHERE s.state = 'enqueued' AND (s.namespace, s.handler) >= ((SELECT a.namespace FROM asked a), '')
         ORDER BY s.namespace, s.handler
         LIMIT 1
     )
@@ -35,8 +34,15 @@ WITH RECURSIVE enqueued AS (
         ORDER BY s.namespace, s.handler
         LIMIT 1
     ) n
-    WHERE $1::text IN ('', q.namespace)
-),
+    WHERE (SELECT a.namespace FROM asked a) IN ('', q.namespace)
+)`
+
+// Within a pair the oldest step is found by jumping from priority to priority. Only
+// pairs that are shown are counted, up to a limit. Those that wait for a worker to be
+// alive are found as those that are enqueued.
+const selectQueues = `
+WITH RECURSIVE asked AS (SELECT $1::text AS namespace),
+` + enqueuedPairs + `,
 awaiting AS (
     (
         SELECT s.namespace, s.handler
