@@ -124,7 +124,7 @@ func (e *Engine) newWorks() []work {
 		},
 		{kind: postgres.RejectInputs, chunk: rejectChunk, find: e.aside.toReject, do: e.rejectInputs},
 		{
-			kind: postgres.ExpireStep, chunk: expiryChunk,
+			kind: postgres.ExpireStep, chunk: expiryChunk, graced: true,
 			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 				return e.db.ExpiredSteps(ctx, e.sweepGrace(), limit)
 			},
@@ -134,7 +134,7 @@ func (e *Engine) newWorks() []work {
 			},
 		},
 		{
-			kind: postgres.ExpireUnserved, chunk: expiryChunk,
+			kind: postgres.ExpireUnserved, chunk: expiryChunk, graced: true,
 			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 				if e.noWorker == nil {
 					return nil, nil

@@ -20,6 +20,24 @@ func (h *harness) waited(d time.Duration) {
 	h.Exec(`UPDATE tasker.workflow_steps SET state_since = clock_timestamp() - $1::interval, expires_at = clock_timestamp() - $1::interval + interval '5 minutes' WHERE state = 'enqueued'`, d)
 }
 
+// leaveLongAgo has the worker leave, as of an hour ago.
+func (h *harness) leaveLongAgo() {
+	h.Helper()
+	h.leave()
+	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+}
+
+// unserved creates a task whose only step has waited for a time in which no worker was
+// alive.
+func (h *harness) unserved(waited time.Duration) tasker.ID {
+	h.Helper()
+	h.Template("only", enginetest.Step("only"))
+	h.leaveLongAgo()
+	task := h.Create("only")
+	h.waited(waited)
+	return task
+}
+
 func (h *harness) expireUnserved() int {
 	h.Helper()
 	n, err := h.Engine.ExpireUnserved(h.Context())
@@ -31,11 +49,7 @@ func (h *harness) expireUnserved() int {
 func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("only", enginetest.Step("only"))
-	h.leave()
-	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	task := h.Create("only")
-	h.waited(59 * time.Second)
+	task := h.unserved(59 * time.Second)
 	if n := h.expireUnserved(); n != 0 {
 		t.Fatalf("%d steps failed within the minute", n)
 	}
@@ -119,11 +133,7 @@ func TestWorkersMayRestartWithinAMinute(t *testing.T) {
 func TestAWorkerThatAppearsInTimeKeepsTheStep(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("only", enginetest.Step("only"))
-	h.leave()
-	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	task := h.Create("only")
-	h.waited(2 * time.Minute)
+	task := h.unserved(2 * time.Minute)
 	after := time.Minute
 	found, err := h.DB.UnservedSteps(t.Context(), after, 10)
 	h.Must(err)
@@ -146,8 +156,7 @@ func TestAWorkerThatAppearsInTimeKeepsTheStep(t *testing.T) {
 func TestUnservedStepsOfAllQueuesAreFound(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.leave()
-	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
+	h.leaveLongAgo()
 	h.worker = h.RegisterWorker("served")
 	for _, handler := range []string{"a", "b", "served"} {
 		s := enginetest.Step("only")
@@ -183,11 +192,7 @@ func TestUnservedStepsOfAllQueuesAreFound(t *testing.T) {
 func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("only", enginetest.Step("only"))
-	h.leave()
-	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	task := h.Create("only")
-	h.waited(4 * time.Minute)
+	task := h.unserved(4 * time.Minute)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	loops := engine.New(h.DB, engine.Options{Now: func() time.Time { return now }}).Loops()
 	i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queues without workers" })
@@ -231,12 +236,33 @@ func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
 			t.Errorf("for %s: every %s, want %s", after, every, want)
 		}
 	}
-	h.Template("only", enginetest.Step("only"))
-	h.leave()
-	h.Create("only")
-	h.Exec(`UPDATE tasker.workers SET left_at = now() - interval '1 hour'`)
-	h.waited(4 * time.Minute)
+	h.unserved(4 * time.Minute)
 	if n, err := engine.New(h.DB, engine.Options{NoWorkerAfter: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d failed, %v", n, err)
+	}
+}
+
+// What was set aside waits for workers to come back, as what is found anew does.
+func TestStepsThatWereSetAsideWaitForTheGraceAsWell(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{postgres.ExpireStep, postgres.ExpireUnserved} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			task := h.unserved(6 * time.Minute) // its limit is over as well
+			h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, step_uuid, failures, first_failed_at, retry_at, last_error)
+				SELECT $1, task_uuid, step_uuid, 1, now(), now(), 'broken' FROM tasker.workflow_steps`, kind)
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			h.Engine = engine.New(h.DB, engine.Options{Now: func() time.Time { return now }})
+			loops := h.Engine.Loops()
+			i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queue limits" })
+			_, err := loops[i].Pass(t.Context()) // the server has just started: it asks whether the database is there
+			h.Must(err)
+			h.retryDeferred()
+			h.wantStep(task, "only", tasker.StepEnqueued, 1)
+			now = now.Add(engine.DefaultLease)
+			h.retryDeferred()
+			h.wantStep(task, "only", tasker.StepError, 0)
+		})
 	}
 }

@@ -29,6 +29,9 @@ type work struct {
 	kind  string // of what is set aside
 	chunk int    // rows in one transaction
 
+	// graced work rests while workers that could take nothing get a moment to come back.
+	graced bool
+
 	// find returns what is due and not set aside, up to limit.
 	find func(ctx context.Context, limit int) ([]tasker.StepRef, error)
 
@@ -137,8 +140,8 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	kinds := make(map[string]work, len(e.works))
 	var names []string
 	for _, w := range e.works {
-		if (w.kind == postgres.ExpireStep || w.kind == postgres.ExpireUnserved) && !e.grace.over(e.now()) {
-			continue // workers still get a moment to come back
+		if w.graced && !e.grace.over(e.now()) {
+			continue
 		}
 		kinds[w.kind] = w
 		names = append(names, w.kind)
