@@ -41,19 +41,16 @@ type Conclusion struct {
 // attempt. A child cannot be among the concluded steps: it was not enqueued
 // before its last parent was done. Steps are taken in key order, as heartbeats
 // take them, which hold no task.
-const concludeSteps = `
+//
+// $1 how long a step may wait for a worker, $2 whether steps are announced; then the
+// conclusions.
+var concludeSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
     SELECT u.*, CASE WHEN u.to_state = 'pending' THEN (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS ended_attempt
-    FROM unnest(
-        $1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bool[], $9::bigint[],
-        $10::uuid[], $11::bytea[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $19::int[]
-    ) WITH ORDINALITY AS u (
-        task_uuid, step_uuid, from_state, fence, event, to_state, body, retryable, retry_after_ms,
-        worker_uuid, digest, expired, raise_fence, actor, reason, keep_report, result_size, ordinal
-    )
+    FROM ` + conclusionColumns.unnest("u", 3) + `
     ORDER BY task_uuid, step_uuid
 ),
 moved AS (
@@ -83,7 +80,7 @@ moved AS (
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, s.error, u.ordinal, u.from_state, u.event, u.actor, u.reason, u.ended_attempt,
+        s.next_retry_at, s.error, u.place, u.from_state, u.event, u.actor, u.reason, u.ended_attempt,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
 child AS (
@@ -102,7 +99,7 @@ freed AS (
         attempts = s.attempts + CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 1 ELSE 0 END,
         expires_at = CASE
             WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done
-            THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $17)
+            THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $1)
             ELSE s.expires_at
         END,
         updated_at = c.at
@@ -129,11 +126,11 @@ log AS (
 ),
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT f.task_uuid, f.step_uuid, f.namespace FROM freed f WHERE $18 AND f.enqueued ORDER BY f.task_uuid, f.step_uuid
+    SELECT f.task_uuid, f.step_uuid, f.namespace FROM freed f WHERE $2 AND f.enqueued ORDER BY f.task_uuid, f.step_uuid
 )
 SELECT
-    coalesce((SELECT array_agg(ordinal - 1 ORDER BY ordinal) FROM moved), '{}') AS moved,
-    coalesce((SELECT array_agg(ordinal - 1 ORDER BY ordinal) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
+    coalesce((SELECT array_agg(place ORDER BY place) FROM moved), '{}') AS moved,
+    coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
     coalesce((SELECT array_agg(step_uuid) FROM freed WHERE enqueued), '{}') AS enqueued,
     coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces`
 
@@ -216,29 +213,45 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	return concluded, claimed, nil
 }
 
-func conclusionArgs(list []Conclusion, q queue) []any {
-	n := len(list)
-	var (
-		tasks, steps               = make([]tasker.ID, n), make([]tasker.ID, n)
-		from, event, to            = make([]string, n), make([]string, n), make([]string, n)
-		body, keep                 = make([]*string, n), make([]*string, n)
-		actor, reason              = make([]string, n), make([]string, n)
-		fence, after               = make([]int64, n), make([]int64, n)
-		retryable, expired, raised = make([]bool, n), make([]bool, n), make([]bool, n)
-		worker                     = make([]pgtype.UUID, n) // pointers would be spelled as text
-		digest                     = make([][]byte, n)
-		size                       = make([]int32, n)
-	)
-	for i, c := range list {
-		tasks[i], steps[i], from[i], fence[i] = c.TaskUUID, c.StepUUID, string(c.From), c.Fence
-		event[i], to[i], body[i], keep[i] = string(c.Event), string(c.To), docOrNil(c.Body), docOrNil(c.KeepReport)
-		retryable[i], after[i], digest[i], size[i] = c.Retryable, c.RetryAfter, c.Digest, int32(c.ResultSize)
-		if c.Worker != nil {
-			worker[i] = pgtype.UUID{Bytes: *c.Worker, Valid: true}
+// A placedConclusion is a conclusion with its place in the list.
+type placedConclusion struct {
+	place int
+	*Conclusion
+}
+
+// conclusionColumns are a conclusion as concludeSteps takes it.
+var conclusionColumns = columns[placedConclusion]{
+	col("place int", func(c *placedConclusion) int32 { return int32(c.place) }),
+	col("task_uuid uuid", func(c *placedConclusion) tasker.ID { return c.TaskUUID }),
+	col("step_uuid uuid", func(c *placedConclusion) tasker.ID { return c.StepUUID }),
+	col("from_state text", func(c *placedConclusion) string { return string(c.From) }),
+	col("fence bigint", func(c *placedConclusion) int64 { return c.Fence }),
+	col("event text", func(c *placedConclusion) string { return string(c.Event) }),
+	col("to_state text", func(c *placedConclusion) string { return string(c.To) }),
+	col("body text", func(c *placedConclusion) *string { return docOrNil(c.Body) }),
+	col("result_size int", func(c *placedConclusion) int32 { return int32(c.ResultSize) }),
+	col("retryable bool", func(c *placedConclusion) bool { return c.Retryable }),
+	col("retry_after_ms bigint", func(c *placedConclusion) int64 { return c.RetryAfter }),
+	col("worker_uuid uuid", func(c *placedConclusion) pgtype.UUID { // a pointer would be spelled as text
+		if c.Worker == nil {
+			return pgtype.UUID{}
 		}
-		expired[i], raised[i], actor[i], reason[i] = c.Expired, c.RaiseFence, c.Actor, c.Reason
+		return pgtype.UUID{Bytes: *c.Worker, Valid: true}
+	}),
+	col("digest bytea", func(c *placedConclusion) []byte { return c.Digest }),
+	col("expired bool", func(c *placedConclusion) bool { return c.Expired }),
+	col("raise_fence bool", func(c *placedConclusion) bool { return c.RaiseFence }),
+	col("actor text", func(c *placedConclusion) string { return c.Actor }),
+	col("reason text", func(c *placedConclusion) string { return c.Reason }),
+	col("keep_report text", func(c *placedConclusion) *string { return docOrNil(c.KeepReport) }),
+}
+
+func conclusionArgs(list []Conclusion, q queue) []any {
+	placed := make([]placedConclusion, len(list))
+	for i := range list {
+		placed[i] = placedConclusion{i, &list[i]}
 	}
-	return []any{tasks, steps, from, fence, event, to, body, retryable, after, worker, digest, expired, raised, actor, reason, keep, q.ttlMS, q.announce, size}
+	return append([]any{q.ttlMS, q.announce}, conclusionColumns.arrays(placed)...)
 }
 
 // TasksOf returns the tasks that conclusions are about, each once.

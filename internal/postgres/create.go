@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,10 @@ type CreatedStep struct {
 
 // One statement stores any number of tasks with their steps and their history,
 // by the database's clock. The paths are those of lifecycle.SettlePath.
-const insertTasks = `
+//
+// $1 why a task is rejected, $2 how long a step may wait for a worker, $3 whether steps
+// are announced; then the tasks, then the steps.
+var insertTasks = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 task AS (
     INSERT INTO tasker.tasks (
@@ -54,13 +58,7 @@ task AS (
         coalesce(u.start_at, c.at) + make_interval(mins => tt.max_duration_minutes),
         u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
         u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, c.at, c.at, u.context_bytes
-    FROM unnest(
-        $1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-        $10::text[], $11::text[], $12::text[], $13::bytea[], $14::uuid[], $15::timestamptz[], $37::int[]
-    ) AS u (
-        task_uuid, template_uuid, state, priority, context, initiator, source_system, reason, tags,
-        correlation_id, parent_correlation_id, idempotency_key, request_digest, recreated_from, start_at, context_bytes
-    )
+    FROM ` + newTaskColumns.unnest("u", 4) + `
     JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid
     JOIN tasker.staleness_thresholds st ON st.only_row
     CROSS JOIN clock c
@@ -77,14 +75,8 @@ step AS (
         u.parents::uuid[], u.children::uuid[], cardinality(u.parents::uuid[]),
         CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
         u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
-        CASE WHEN u.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $35) END, c.at, c.at, u.context_bytes
-    FROM unnest(
-        $16::uuid[], $17::uuid[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[],
-        $24::int[], $25::bool[], $26::text[], $27::int[], $28::int[], $29::bool[], $30::int[], $31::text[], $32::int[], $34::bigint[], $38::int[]
-    ) AS u (
-        task_uuid, step_uuid, name, step_type, handler, state, parents, children,
-        max_attempts, retryable, backoff, base_ms, cap_ms, jitter, timeout_s, namespace, priority, ttl_ms, context_bytes
-    )
+        CASE WHEN u.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $2) END, c.at, c.at, u.context_bytes
+    FROM ` + newStepColumns.unnest("u", 4+len(newTaskColumns)) + `
     CROSS JOIN clock c
     RETURNING task_uuid, step_uuid, namespace, state, attempts
 ),
@@ -99,7 +91,7 @@ task_log AS (
 ),
 reject_log AS (
     INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
-    SELECT t.task_uuid, p.from_state, p.to_state, p.event, $33, c.at
+    SELECT t.task_uuid, p.from_state, p.to_state, p.event, $1, c.at
     FROM task t
     CROSS JOIN (VALUES (1, 'pending', 'initializing', 'initialize'), (2, 'initializing', 'error', 'reject'))
         AS p (ordinal, from_state, to_state, event)
@@ -117,7 +109,7 @@ step_log AS (
 ),
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT s.task_uuid, s.step_uuid, s.namespace FROM step s WHERE $36 AND s.state = 'enqueued' ORDER BY s.task_uuid, s.step_uuid
+    SELECT s.task_uuid, s.step_uuid, s.namespace FROM step s WHERE $3 AND s.state = 'enqueued' ORDER BY s.task_uuid, s.step_uuid
 )
 SELECT (SELECT count(*) FROM task) AS stored, c.at FROM clock c`
 
@@ -126,12 +118,8 @@ SELECT (SELECT count(*) FROM task) AS stored, c.at FROM clock c`
 // already is [ErrKeyTaken]; a template that was replaced in between is
 // [ErrTemplateGone]; a task that is there already is [ErrTaskStored].
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []CreatedTask) (at time.Time, err error) {
-	var a taskArrays
-	for _, t := range tasks {
-		a.add(t)
-	}
 	var stored int
-	err = tx.QueryRow(ctx, insertTasks, a.args(tx.queue)...).Scan(&stored, &at)
+	err = tx.QueryRow(ctx, insertTasks, insertArgs(tasks, tx.queue)...).Scan(&stored, &at)
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.ConstraintName == "tasks_pkey":
@@ -157,83 +145,70 @@ var ErrKeyTaken = errors.New("idempotency key is taken")
 // ErrTemplateGone says that the template was replaced while a task was made from it.
 var ErrTemplateGone = errors.New("template was replaced")
 
-// taskArrays is tasks and steps column by column, as unnest wants them.
-type taskArrays struct {
-	id, template                                                  []tasker.ID
-	state, context, initiator, source, reason, tags, corr, parent []string
-	key                                                           []string
-	priority                                                      []int32
-	digest                                                        [][]byte
-	recreated                                                     []*tasker.ID
-	start                                                         []*time.Time
-	stepTask, step                                                []tasker.ID
-	name, kind, handler, stepState, parents, children, backoff    []string
-	maxAttempts, base, limit, timeout                             []int32
-	retryable, jitter                                             []bool
-	namespace                                                     []string
-	stepPriority                                                  []int32
-	ttl                                                           []int64
-	rejectReason                                                  string
-	contextSize, stepContextSize                                  []int32
+// newTaskColumns are a task as insertTasks takes it.
+var newTaskColumns = columns[CreatedTask]{
+	col("task_uuid uuid", func(t *CreatedTask) tasker.ID { return t.UUID }),
+	col("template_uuid uuid", func(t *CreatedTask) tasker.ID { return t.Template.UUID }),
+	col("state text", func(t *CreatedTask) string { return string(t.State) }),
+	col("priority int", func(t *CreatedTask) int32 { return int32(t.Request.Priority) }),
+	col("context text", func(t *CreatedTask) string { return string(t.Request.Context) }),
+	col("initiator text", func(t *CreatedTask) string { return t.Request.Initiator }),
+	col("source_system text", func(t *CreatedTask) string { return t.Request.SourceSystem }),
+	col("reason text", func(t *CreatedTask) string { return t.Request.Reason }),
+	col("tags text", func(t *CreatedTask) string { return textArray(t.Request.Tags) }),
+	col("correlation_id text", func(t *CreatedTask) string { return t.Correlation }),
+	col("parent_correlation_id text", func(t *CreatedTask) string { return t.Request.ParentCorrelationID }),
+	col("idempotency_key text", func(t *CreatedTask) string { return t.Request.IdempotencyKey }),
+	col("request_digest bytea", func(t *CreatedTask) []byte { return t.Digest }),
+	col("recreated_from uuid", func(t *CreatedTask) *tasker.ID { return idOrNil(t.Request.RecreatedFrom) }),
+	col("start_at timestamptz", func(t *CreatedTask) *time.Time { return timeOrNil(t.Request.StartAt) }),
+	col("context_bytes int", func(t *CreatedTask) int32 { return int32(t.ContextSize) }),
 }
 
-func (a *taskArrays) add(t CreatedTask) {
-	r := t.Request
-	a.id = append(a.id, t.UUID)
-	a.template = append(a.template, t.Template.UUID)
-	a.state = append(a.state, string(t.State))
-	a.context = append(a.context, string(r.Context))
-	a.initiator = append(a.initiator, r.Initiator)
-	a.source = append(a.source, r.SourceSystem)
-	a.reason = append(a.reason, r.Reason)
-	a.tags = append(a.tags, textArray(r.Tags))
-	a.corr = append(a.corr, t.Correlation)
-	a.parent = append(a.parent, r.ParentCorrelationID)
-	a.key = append(a.key, r.IdempotencyKey)
-	a.priority = append(a.priority, int32(r.Priority))
-	a.contextSize = append(a.contextSize, int32(t.ContextSize))
-	a.digest = append(a.digest, t.Digest)
-	a.recreated = append(a.recreated, idOrNil(r.RecreatedFrom))
-	a.start = append(a.start, timeOrNil(r.StartAt))
-	if t.Rejected {
-		a.rejectReason = t.RejectReason
-	}
-	for _, s := range t.Steps {
-		a.addStep(t, s)
-	}
+// A taskStep is a step beside its task.
+type taskStep struct {
+	task *CreatedTask
+	*CreatedStep
 }
 
-func (a *taskArrays) addStep(t CreatedTask, s CreatedStep) {
-	a.stepTask = append(a.stepTask, t.UUID)
-	a.namespace = append(a.namespace, t.Template.Namespace)
-	a.stepPriority = append(a.stepPriority, int32(t.Request.Priority))
-	a.stepContextSize = append(a.stepContextSize, int32(t.ContextSize))
-	a.step = append(a.step, s.UUID)
-	a.name = append(a.name, s.Name)
-	a.kind = append(a.kind, string(s.Type))
-	a.handler = append(a.handler, s.Handler.Callable)
-	a.stepState = append(a.stepState, string(s.State))
-	a.parents = append(a.parents, idArray(s.Parents))
-	a.children = append(a.children, idArray(s.Children))
-	a.maxAttempts = append(a.maxAttempts, int32(s.Retry.MaxAttempts))
-	a.retryable = append(a.retryable, s.Retry.Retryable)
-	a.backoff = append(a.backoff, string(s.Retry.Backoff))
-	a.base = append(a.base, int32(s.Retry.BaseMS))
-	a.limit = append(a.limit, int32(s.Retry.MaxBackoffMS))
-	a.jitter = append(a.jitter, s.Retry.Jitter)
-	a.timeout = append(a.timeout, int32(s.TimeoutSeconds))
-	a.ttl = append(a.ttl, cmp.Or(s.WorkerQueueTTLMS, t.Template.Lifecycle.WorkerQueueTTLMS))
+// newStepColumns are a step as insertTasks takes it.
+var newStepColumns = columns[taskStep]{
+	col("task_uuid uuid", func(s *taskStep) tasker.ID { return s.task.UUID }),
+	col("step_uuid uuid", func(s *taskStep) tasker.ID { return s.UUID }),
+	col("name text", func(s *taskStep) string { return s.Name }),
+	col("step_type text", func(s *taskStep) string { return string(s.Type) }),
+	col("namespace text", func(s *taskStep) string { return s.task.Template.Namespace }),
+	col("handler text", func(s *taskStep) string { return s.Handler.Callable }),
+	col("priority int", func(s *taskStep) int32 { return int32(s.task.Request.Priority) }),
+	col("state text", func(s *taskStep) string { return string(s.State) }),
+	col("parents text", func(s *taskStep) string { return idArray(s.Parents) }),
+	col("children text", func(s *taskStep) string { return idArray(s.Children) }),
+	col("max_attempts int", func(s *taskStep) int32 { return int32(s.Retry.MaxAttempts) }),
+	col("retryable bool", func(s *taskStep) bool { return s.Retry.Retryable }),
+	col("backoff text", func(s *taskStep) string { return string(s.Retry.Backoff) }),
+	col("base_ms int", func(s *taskStep) int32 { return int32(s.Retry.BaseMS) }),
+	col("cap_ms int", func(s *taskStep) int32 { return int32(s.Retry.MaxBackoffMS) }),
+	col("jitter bool", func(s *taskStep) bool { return s.Retry.Jitter }),
+	col("timeout_s int", func(s *taskStep) int32 { return int32(s.TimeoutSeconds) }),
+	col("ttl_ms bigint", func(s *taskStep) int64 {
+		return cmp.Or(s.WorkerQueueTTLMS, s.task.Template.Lifecycle.WorkerQueueTTLMS)
+	}),
+	col("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize) }),
 }
 
-func (a *taskArrays) args(q queue) []any {
-	return []any{
-		a.id, a.template, a.state, a.priority, a.context, a.initiator, a.source, a.reason, a.tags,
-		a.corr, a.parent, a.key, a.digest, a.recreated, a.start,
-		a.stepTask, a.step, a.name, a.kind, a.handler, a.stepState, a.parents, a.children,
-		a.maxAttempts, a.retryable, a.backoff, a.base, a.limit, a.jitter, a.timeout,
-		a.namespace, a.stepPriority, a.rejectReason, a.ttl, q.ttlMS, q.announce,
-		a.contextSize, a.stepContextSize,
+func insertArgs(tasks []CreatedTask, q queue) []any {
+	rejected := ""
+	steps := make([]taskStep, 0, len(tasks))
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Rejected {
+			rejected = t.RejectReason
+		}
+		for n := range t.Steps {
+			steps = append(steps, taskStep{t, &t.Steps[n]})
+		}
 	}
+	return slices.Concat([]any{rejected, q.ttlMS, q.announce}, newTaskColumns.arrays(tasks), newStepColumns.arrays(steps))
 }
 
 // idArray spells ids as a PostgreSQL array literal: arrays of differing length

@@ -245,21 +245,31 @@ type Emitted struct {
 	Due       time.Time // of the event that was sent; zero matches any
 }
 
+// emittedColumns are an [Emitted] as settleEmissions takes it.
+var emittedColumns = columns[Emitted]{
+	col("position bigint", func(e *Emitted) int64 { return e.Position }),
+	col("attempts int", func(e *Emitted) int32 { return int32(e.Attempts) }),
+	col("published bool", func(e *Emitted) bool { return e.Published }),
+	col("refused bool", func(e *Emitted) bool { return e.Refused }),
+	col("rest_ms bigint", func(e *Emitted) int64 { return e.Rest.Milliseconds() }),
+	col("error text", func(e *Emitted) string { return e.Error }),
+	col("due timestamptz", func(e *Emitted) *time.Time { return timeOrNil(e.Due) }),
+}
+
 // The state is asked for so that no index of what is pending serves: see its migration.
 // An event that was asked for again while it was being sent has another due time: it
 // stays pending.
-const settleEmissions = `
+var settleEmissions = `
 UPDATE tasker.emissions e
 SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), last_error = nullif(u.error, ''),
     refusals = e.refusals + CASE WHEN u.refused THEN 1 ELSE 0 END,
-    state = CASE WHEN u.published THEN 'published' WHEN u.refused AND e.refusals + 1 >= $8 THEN 'set_aside' ELSE 'pending' END,
+    state = CASE WHEN u.published THEN 'published' WHEN u.refused AND e.refusals + 1 >= $2 THEN 'set_aside' ELSE 'pending' END,
     published_at = CASE WHEN u.published THEN clock_timestamp() ELSE e.published_at END,
     next_attempt_at = clock_timestamp() + CASE
         WHEN u.published THEN interval '0'
         ELSE least(greatest(interval '1 millisecond' * u.rest_ms, interval '1 second' * power(2, least(e.attempts / greatest(u.attempts, 1), 6)) * (0.8 + 0.4 * random())), interval '1 hour')
     END
-FROM unnest($2::bigint[], $3::int[], $4::bool[], $5::bool[], $6::bigint[], $7::text[], $9::timestamptz[])
-    AS u (position, attempts, published, refused, rest_ms, error, due)
+FROM ` + emittedColumns.unnest("u", 3) + `
 WHERE e.sink = $1 AND e.position = u.position AND e.state || '' = 'pending' AND e.next_attempt_at = coalesce(u.due, e.next_attempt_at)
 RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
 
@@ -269,16 +279,7 @@ RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
 // set aside.
 func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) }) // rows are locked in this order
-	n := len(list)
-	positions, attempts, published, refused := make([]int64, n), make([]int32, n), make([]bool, n), make([]bool, n)
-	rests, errors, due := make([]int64, n), make([]string, n), make([]*time.Time, n)
-	for i, e := range list {
-		positions[i], attempts[i], published[i], refused[i] = e.Position, int32(e.Attempts), e.Published, e.Refused
-		rests[i], errors[i] = e.Rest.Milliseconds(), e.Error
-		if !e.Due.IsZero() {
-			due[i] = &e.Due
-		}
-	}
+	args := append([]any{sink, refusals}, emittedColumns.arrays(list)...)
 	type row struct {
 		Position      int64
 		SetAside      bool
@@ -286,7 +287,7 @@ func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, 
 	}
 	var rows []row
 	err = retry(ctx, func() error {
-		rows, err = collect[row](ctx, db.pool, settleEmissions, sink, positions, attempts, published, refused, rests, errors, refusals, due)
+		rows, err = collect[row](ctx, db.pool, settleEmissions, args...)
 		return err
 	})
 	if err != nil {

@@ -99,8 +99,8 @@ func settled(n int) string {
 	for i := range positions {
 		positions[i] = strconv.Itoa(20_001 + i)
 	}
-	return fmt.Sprintf(`'webhook', '{%s}', array_fill(1, ARRAY[%d]), array_fill(true, ARRAY[%d]),
-		array_fill(false, ARRAY[%d]), array_fill(0::bigint, ARRAY[%d]), array_fill(''::text, ARRAY[%d]), 5, array_fill(NULL::timestamptz, ARRAY[%d])`, strings.Join(positions, ","), n, n, n, n, n, n)
+	return fmt.Sprintf(`'webhook', 5, '{%s}', array_fill(1, ARRAY[%d]), array_fill(true, ARRAY[%d]),
+		array_fill(false, ARRAY[%d]), array_fill(0::bigint, ARRAY[%d]), array_fill(''::text, ARRAY[%d]), array_fill(NULL::timestamptz, ARRAY[%d])`, strings.Join(positions, ","), n, n, n, n, n, n)
 }
 
 // Whoever has the right to send writes nothing while there is nothing to send, also

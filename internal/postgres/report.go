@@ -85,21 +85,26 @@ type RejectedReport struct {
 	Message    string
 }
 
+// rejectedColumns are a [RejectedReport] as recordRejected takes it.
+var rejectedColumns = columns[RejectedReport]{
+	col("task_uuid uuid", func(r *RejectedReport) tasker.ID { return r.TaskUUID }),
+	col("step_uuid uuid", func(r *RejectedReport) tasker.ID { return r.StepUUID }),
+	col("worker_uuid uuid", func(r *RejectedReport) tasker.ID { return r.WorkerUUID }),
+	col("fence bigint", func(r *RejectedReport) int64 { return r.Fence }),
+	col("success bool", func(r *RejectedReport) bool { return r.Success }),
+	col("step_state text", func(r *RejectedReport) string { return r.Mark.State }),
+	col("step_fence bigint", func(r *RejectedReport) int64 { return r.Mark.Fence }),
+	col("message text", func(r *RejectedReport) string { return r.Message }),
+}
+
+var recordRejected = `
+INSERT INTO tasker.rejected_reports (task_uuid, step_uuid, worker_uuid, fence, success, step_state, step_fence, message)
+SELECT r.task_uuid, r.step_uuid, r.worker_uuid, r.fence, r.success, r.step_state, r.step_fence, r.message
+FROM ` + rejectedColumns.unnest("r", 1)
+
 // RecordRejected keeps rejected reports for the audit.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
-	n := len(list)
-	tasks, steps, workers := make([]tasker.ID, n), make([]tasker.ID, n), make([]tasker.ID, n)
-	fences, now := make([]int64, n), make([]int64, n)
-	success, states, messages := make([]bool, n), make([]string, n), make([]string, n)
-	for i, r := range list {
-		tasks[i], steps[i], workers[i], fences[i], success[i] = r.TaskUUID, r.StepUUID, r.WorkerUUID, r.Fence, r.Success
-		states[i], now[i], messages[i] = r.Mark.State, r.Mark.Fence, r.Message
-	}
-	_, err := db.pool.Exec(ctx, `
-		INSERT INTO tasker.rejected_reports (task_uuid, step_uuid, worker_uuid, fence, success, step_state, step_fence, message)
-		SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[], $7::bigint[], $8::text[])`,
-		tasks, steps, workers, fences, success, states, now, messages)
-	if err != nil {
+	if _, err := db.pool.Exec(ctx, recordRejected, rejectedColumns.arrays(list)...); err != nil {
 		return fmt.Errorf("record rejected reports: %w", err)
 	}
 	return nil

@@ -23,7 +23,8 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "selectEntry": selectEntry,
+	"takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "concludeSteps": concludeSteps,
+	"settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
 }
