@@ -72,11 +72,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer m.stop(ctx)
+	var relay *emission.Relay // before any loop runs
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
 		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(),
-		Expired:       m.Expired, Log: o.Log,
+		Expired:       m.Expired, Events: func() { relay.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
 	every := c.StalenessDetection.DetectionInterval()
@@ -90,8 +91,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := s.prepare(ctx, db, e); err != nil {
 		return err
 	}
-	relay, err := newRelay(o, db, m.Metrics)
-	if err != nil {
+	if relay, err = newRelay(o, db, m.Metrics); err != nil {
 		return err
 	}
 	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}

@@ -36,7 +36,8 @@ type Options struct {
 	Topics       map[string]Retry // by topic
 	StoreTimeout time.Duration    // of one operation on the database; 0 means 2 s
 	EmitTimeout  time.Duration    // of one try; 0 means 5 s
-	LookEvery    time.Duration    // for new events; 0 means 500 ms
+	LookEvery    time.Duration    // for events, while there are some or were lately; 0 means 500 ms
+	IdleEvery    time.Duration    // for events, while there are none and nothing wakes the relay; 0 means ten times LookEvery
 	PerSecond    int              // events that go to one sink at most; 0 means no limit
 	Refusals     int              // after which an event is set aside; 0 means 5
 	Concurrency  int              // tasks whose events are sent to one sink at once; 0 means 8
@@ -65,7 +66,8 @@ func (uncounted) EventSetAside(context.Context, string, string)          {}
 // Relay sends events.
 type Relay struct {
 	Options
-	id tasker.ID
+	id    tasker.ID
+	lines []*line
 }
 
 // New returns a relay that does nothing before Run.
@@ -73,6 +75,7 @@ func New(o Options) *Relay {
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, 2*time.Second)
 	o.EmitTimeout = cmp.Or(o.EmitTimeout, 5*time.Second)
 	o.LookEvery = cmp.Or(o.LookEvery, 500*time.Millisecond)
+	o.IdleEvery = cmp.Or(o.IdleEvery, 10*o.LookEvery)
 	o.Refusals = cmp.Or(o.Refusals, 5)
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	if o.Counts == nil {
@@ -84,7 +87,21 @@ func New(o Options) *Relay {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Relay{Options: o, id: tasker.NewID()}
+	r := &Relay{Options: o, id: tasker.NewID()}
+	for _, s := range r.Sinks {
+		r.lines = append(r.lines, &line{Relay: r, sink: s, log: r.Log.With("sink", s.Name()), wake: make(chan struct{}, 1)})
+	}
+	return r
+}
+
+// Wake has the relay look for events now. It does not wait.
+func (r *Relay) Wake() {
+	for _, l := range r.lines {
+		select {
+		case l.wake <- struct{}{}:
+		default: // it is going to look
+		}
+	}
 }
 
 // Run sends events until ctx ends. Any number of relays may run on one database:
@@ -95,9 +112,8 @@ func (r *Relay) Run(ctx context.Context) error {
 		return nil
 	}
 	g := loop.NewGroup(ctx)
-	for _, s := range r.Sinks {
-		l := &line{Relay: r, sink: s, log: r.Log.With("sink", s.Name())}
-		g.Go("send events to "+s.Name(), l.run)
+	for _, l := range r.lines {
+		g.Go("send events to "+l.sink.Name(), l.run)
 	}
 	return g.Wait()
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/sink"
 )
@@ -31,6 +30,7 @@ type line struct {
 
 	sink sink.Sink
 	log  *slog.Logger
+	wake chan struct{} // has a value when there may be new events
 
 	known    bool // the sink has its row
 	holds    bool
@@ -38,6 +38,7 @@ type line struct {
 	sent     int       // since the last report
 	next     time.Time // by the rate, nothing is sent before it
 	reported time.Time
+	busy     time.Time // when there were events last
 }
 
 // run looks for events until ctx ends.
@@ -48,7 +49,7 @@ func (l *line) run(ctx context.Context) error {
 			l.log.WarnContext(ctx, "events could not be looked for; trying again", "err", err)
 			rest = firstRest
 		}
-		loop.Sleep(ctx, rest)
+		l.sleep(ctx, rest)
 	}
 	if l.holds {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
@@ -58,6 +59,29 @@ func (l *line) run(ctx context.Context) error {
 		}
 	}
 	return l.sink.Close()
+}
+
+// sleep waits for a while, or until there may be new events.
+func (l *line) sleep(ctx context.Context, rest time.Duration) {
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-l.wake:
+	case <-timer.C:
+	}
+}
+
+// idle is for how long to rest when there is nothing to send now.
+func (l *line) idle(held *postgres.Held) time.Duration {
+	now := l.Now()
+	if held.NewEvents || held.Pending {
+		l.busy = now
+	}
+	if now.Sub(l.busy) < l.IdleEvery {
+		return l.LookEvery
+	}
+	return l.IdleEvery
 }
 
 // pass sends what is due, a batch, and returns how long to rest.
@@ -80,7 +104,7 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	}
 	events, err := l.due(ctx, limit)
 	if err != nil || len(events) == 0 {
-		return l.LookEvery, err
+		return l.idle(held), err
 	}
 	out, err := l.sendHolding(ctx, events)
 	l.pace(out)

@@ -122,6 +122,7 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Nex
 	if err != nil {
 		return nil, nil, err
 	}
+	e.dueMayHaveChanged()
 	taken := make(map[tasker.ID]bool, len(claimed.Steps))
 	for _, c := range claimed.Steps {
 		taken[c.StepUUID] = true

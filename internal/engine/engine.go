@@ -17,6 +17,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tasker.example/tasker"
@@ -52,7 +53,9 @@ type Options struct {
 	QueueOf           func(namespace string) string // the broker's queue of a namespace
 	SweepGrace        func() time.Duration          // what the broker gets to tell of steps that no worker took, before the sweep looks; nil means none
 	Enqueued          func()                        // is called after steps were enqueued; must not wait
+	Events            func()                        // is called when events of investigations may have come; must not wait
 	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
+	DueRest           time.Duration                 // most rest between two looks for what is due; 0 means 5 s
 	Now               func() time.Time              // what waits in this process is told by; time.Now by default
 }
 
@@ -73,6 +76,7 @@ type Engine struct {
 	queueOf     func(namespace string) string
 	sweepGrace  func() time.Duration
 	enqueued    func()
+	events      func()
 	expired     Expired
 	grace       grace
 	leaseGrace  leaseGrace
@@ -84,6 +88,12 @@ type Engine struct {
 	instance  tasker.ID // tells our own notifications from those of others
 	templates *cache[tasker.ID, *graph]
 	workers   *cache[tasker.ID, *member]
+
+	listening atomic.Bool // notifications of other processes arrive
+
+	dueRest   time.Duration
+	due       atomic.Pointer[dueWatch] // of the loops; nil before there are any
+	fruitless map[string]*atomic.Int32 // by kind of work, the passes in a row that found nothing
 
 	works    []work
 	retrying sync.Mutex
@@ -104,6 +114,9 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.Enqueued == nil {
 		o.Enqueued = func() {}
 	}
+	if o.Events == nil {
+		o.Events = func() {}
+	}
 	if o.Expired == nil {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
@@ -111,10 +124,10 @@ func New(db *postgres.DB, o Options) *Engine {
 		now: o.Now,
 		db:  db, environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
-		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, expired: o.Expired,
-		lease:     cmp.Or(o.Lease, DefaultLease),
+		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, expired: o.Expired,
+		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
-		aside:     aside{until: map[tasker.ID]time.Time{}},
+		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		notifier:  newNotifier(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),
@@ -125,6 +138,11 @@ func New(db *postgres.DB, o Options) *Engine {
 	}
 	e.leaseGrace = leaseGrace{outage: max(e.lease/heartbeatsOfALease, leastOutage), lasts: e.lease, heard: e.now()}
 	e.works = e.newWorks()
+	e.fruitless = map[string]*atomic.Int32{postgres.RetryDeferred: {}}
+	for _, w := range e.works {
+		e.fruitless[w.kind] = &atomic.Int32{}
+	}
+	db.OnCommit(e.dueMayHaveChanged)
 	return e
 }
 

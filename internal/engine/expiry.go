@@ -28,11 +28,11 @@ const (
 func (e *Engine) queueLoops(watch *dueWatch) []*loop.Loop {
 	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerRest, e.graced(e.ExpireSteps)), postgres.ExpireStep)}
 	if e.noWorker != nil {
-		every := min(max(*e.noWorker/noWorkerLooks, timerEvery), noWorkerEvery)
-		list = append(list, e.loop("queues without workers", every, e.graced(e.ExpireUnserved)))
+		pace := min(max(*e.noWorker/noWorkerLooks, lookRest), noWorkerEvery)
+		list = append(list, watch.paced(e.loop("queues without workers", timerRest, e.graced(e.ExpireUnserved)), postgres.ExpireUnserved, pace))
 	}
 	if e.autoRecover {
-		list = append(list, e.loop("redispatch", redispatchEvery, e.Redispatch))
+		list = append(list, watch.paced(e.loop("redispatch", timerRest, e.Redispatch), postgres.RedispatchTask, redispatchEvery))
 	}
 	return list
 }
@@ -59,6 +59,13 @@ func (g *grace) over(now time.Time) bool {
 	return !now.Before(g.ends)
 }
 
+// left is for how long workers are still given.
+func (g *grace) left(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.ends.Sub(now), 0)
+}
+
 // answered notes that the database did.
 func (g *grace) answered(now time.Time) {
 	g.mu.Lock()
@@ -75,7 +82,7 @@ func (e *Engine) graced(expire func(context.Context) (int, error)) func(context.
 			if err == nil {
 				e.grace.answered(e.now())
 			}
-			return 0, err
+			return e.grace.left(e.now()), err
 		}
 		n, err := expire(ctx)
 		if n >= expiryBatch {
@@ -308,6 +315,13 @@ func (g *leaseGrace) over(now time.Time) bool {
 	return true
 }
 
+// left is for how long a grace that is under way still lasts.
+func (g *leaseGrace) left(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.ends.Sub(now), 0)
+}
+
 // passed notes the end of a pass, which is not an outage however long it took.
 func (g *leaseGrace) passed(now time.Time) {
 	g.mu.Lock()
@@ -324,7 +338,7 @@ func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) 
 			return 0, err
 		}
 		if !e.leaseGrace.over(e.now()) {
-			return 0, nil
+			return e.leaseGrace.left(e.now()), nil
 		}
 		next, err := pass(ctx)
 		if err == nil {

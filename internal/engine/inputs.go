@@ -165,6 +165,7 @@ type aside struct {
 	mu     sync.Mutex
 	until  map[tasker.ID]time.Time
 	reject []tasker.StepRef // to be failed
+	wake   chan struct{}    // has a value when there may be some to be failed
 }
 
 // leave has claims leave steps alone.
@@ -183,6 +184,12 @@ func (a *aside) rejected(now time.Time, steps []tasker.StepRef) {
 	for _, s := range steps {
 		if a.put(now, s) {
 			a.reject = append(a.reject, s)
+		}
+	}
+	if len(a.reject) > 0 {
+		select {
+		case a.wake <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -63,11 +62,27 @@ func (n *notifier) wake(namespaces []string) {
 	defer n.mu.Unlock()
 	for _, namespace := range namespaces {
 		for w := range n.waiting[namespace] {
-			select {
-			case w.notified <- struct{}{}:
-			default: // it is awake
-			}
+			w.wake()
 		}
+	}
+}
+
+// wakeAll wakes all waiters of this process.
+func (n *notifier) wakeAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, waiters := range n.waiting {
+		for w := range waiters {
+			w.wake()
+		}
+	}
+}
+
+// wake has the waiter look.
+func (w *waiter) wake() {
+	select {
+	case w.notified <- struct{}{}:
+	default: // it is awake
 	}
 }
 
@@ -100,6 +115,7 @@ func (e *Engine) notify(namespaces []string) {
 	e.notifier.wake(namespaces)
 	e.notifier.notifyOthers(namespaces)
 	if len(namespaces) > 0 {
+		e.dueMayHaveChanged()
 		e.enqueued()
 	}
 }
@@ -131,12 +147,16 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 		case <-e.notifier.send:
 		}
 		sending, cancel := context.WithTimeout(ctx, sendDeadline)
-		err := e.db.Notify(sending, channel, messages(e.instance.String(), e.notifier.takeUnsent()))
+		unsent := e.notifier.takeUnsent()
+		err := e.db.Notify(sending, channel, messages(e.instance.String(), unsent))
 		cancel()
+		rest := notifyEvery
 		if err != nil && ctx.Err() == nil {
-			e.log.WarnContext(ctx, "cannot notify other processes of work; they find it when they poll", "err", err)
+			e.log.WarnContext(ctx, "cannot notify other processes of work; trying again, and they find it when they look", "err", err)
+			e.notifier.notifyOthers(unsent)
+			rest = relisten
 		}
-		if !loop.Sleep(ctx, notifyEvery) {
+		if !loop.Sleep(ctx, rest) {
 			return nil
 		}
 	}
@@ -172,23 +192,14 @@ func (e *Engine) receiveNotifications(ctx context.Context) error {
 
 // receive listens until its connection breaks.
 func (e *Engine) receive(ctx context.Context) error {
-	pooled, err := e.db.Pool().Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	conn := pooled.Hijack() // a connection that listens must not go back to the pool
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		return err
-	}
-	for {
-		notification, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return errors.Join(err, ctx.Err())
+	defer e.listening.Store(false)
+	return e.db.Listen(ctx, []string{channel, dueChannel}, func() { e.listening.Store(true) }, func(name, message string) {
+		if name == dueChannel {
+			e.toldOfDue(message)
+			return
 		}
-		words := strings.Fields(notification.Payload)
-		if len(words) > 1 && words[0] != e.instance.String() {
+		if words := strings.Fields(message); len(words) > 1 && words[0] != e.instance.String() {
 			e.notifier.wake(words[1:])
 		}
-	}
+	})
 }

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	timerEvery    = 250 * time.Millisecond // what is due is looked for
 	timerBatch    = 500
 	timerDeadline = 30 * time.Second
 	keptRest      = 2 * time.Second // between two tries of a kept report
@@ -35,21 +34,26 @@ const (
 // own loop, so that one that is slow or fails delays no other, and is safe to run in
 // any number of processes.
 func (e *Engine) Loops() []*loop.Loop {
-	watch := &dueWatch{db: e.db}
+	watch := newDueWatch(e)
 	loops := append(e.pruners(), e.queueLoops(watch)...)
 	for _, t := range e.timers() {
 		switch t.kind {
 		case postgres.RejectInputs: // it asks this process only
-			loops = append(loops, e.loop(t.name, timerEvery, t.pass))
+			l := e.loop(t.name, timerRest, t.pass)
+			l.Wake = e.aside.wake
+			loops = append(loops, l)
 			continue
 		case postgres.ReclaimLease:
 			t.pass = e.reclaimPass(t.pass)
 		}
 		loops = append(loops, watch.timer(e.loop(t.name, timerRest, t.pass), t.kind))
 	}
+	looks := e.loop("due work", watch.rest(), watch.pass)
+	looks.Wake, looks.Retry = watch.wake, lookRest
+	e.due.Store(watch)
 	return append(loops,
-		e.loop("due work", timerEvery, watch.pass),
-		e.loop("deferred work", deferredEvery, e.RetryDeferred),
+		looks,
+		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 	)
 }
@@ -113,7 +117,7 @@ func (e *Engine) newWorks() []work {
 		},
 		{
 			kind: postgres.RetrySteps, chunk: moveChunk,
-			find: ofTasks(e.findRetries), do: e.moving((*postgres.Tx).RetryDue),
+			find: ofTasks(e.findRetries), more: e.moreRetries, do: e.moving((*postgres.Tx).RetryDue),
 		},
 		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
@@ -191,6 +195,13 @@ func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error
 	tasks, mark, err := e.db.TasksWithDueRetries(ctx, e.retried, limit)
 	e.retried = mark
 	return tasks, err
+}
+
+// moreRetries reports whether the next look for retries goes on where the last one ended.
+func (e *Engine) moreRetries() bool {
+	e.retrying.Lock()
+	defer e.retrying.Unlock()
+	return e.retried.Begun()
 }
 
 // enqueuing is a way to enqueue steps of tasks; it returns their namespaces.
@@ -276,45 +287,78 @@ func (e *Engine) forgetWorkers(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// timerRest is how long a timer rests that nothing wakes.
-const timerRest = time.Second
+const (
+	pruneEvery = 10 * time.Minute
+	pruneTasks = 500
+	pruneSteps = 2000             // each with some rows of history
+	pruneTime  = 10 * time.Second // of one batch
+	pruneFor   = 10 * time.Second // after which a pass begins no other
+)
 
-// A dueWatch asks for all timers at once whether anything is due, and wakes those for
-// which it is. Most of the time nothing is, and one small query in place of one for
-// each timer is what a server at rest costs. Timers look by themselves as well, less
-// often, so that none depends on it.
-type dueWatch struct {
-	db     *postgres.DB
-	timers []watched
+// A pruner removes finished tasks that are old, a batch a pass. Any number may
+// run at once: each takes what no other holds.
+type pruner struct {
+	*Engine
+	state tasker.TaskState
+	after tasker.ID            // where the last batch ended
+	most  postgres.PruneBounds // of the next
 }
 
-// A watched is the loop of a timer, with the kind of its work and what wakes it.
-type watched struct {
-	*loop.Loop
-	kind string
-	wake chan struct{}
+// pruners return the loops of the retention; none when all is kept.
+func (e *Engine) pruners() []*loop.Loop {
+	if e.retention <= 0 {
+		return nil
+	}
+	var loops []*loop.Loop
+	for _, s := range []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled} {
+		p := &pruner{Engine: e, state: s, most: usualPrune}
+		loops = append(loops, spare(e.loop("retention of "+string(s)+" tasks", pruneEvery, p.pass)))
+	}
+	return loops
 }
 
-// timer returns the loop of a timer that the watch wakes.
-func (d *dueWatch) timer(l *loop.Loop, kind string) *loop.Loop {
-	wake := make(chan struct{}, 1)
-	l.Wake = wake
-	d.timers = append(d.timers, watched{l, kind, wake})
-	return l
-}
+// usualPrune is how much a batch removes, unless one failed.
+var usualPrune = postgres.PruneBounds{Tasks: pruneTasks, Steps: pruneSteps}
 
-// pass wakes the timers for which something is due. One that fails rests as long as
-// its failures ask for.
-func (d *dueWatch) pass(ctx context.Context) (time.Duration, error) {
-	due, err := d.db.DueKinds(ctx, keptRest)
-	for _, t := range d.timers {
-		if t.Failures() > 0 || !slices.Contains(due, t.kind) {
-			continue
+// pass removes a batch. One that fails is halved, until it is one task, which is
+// stepped over: it keeps those behind it from nothing.
+func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
+	for {
+		limited, cancel := context.WithTimeout(ctx, pruneTime)
+		done, err := p.db.PruneTasks(limited, p.state, p.after, p.retention, p.most)
+		cancel()
+		switch {
+		case err != nil && (ctx.Err() != nil || postgres.IsAway(err)):
+			return 0, err
+		case err != nil && p.most.Tasks > 1:
+			p.most = postgres.PruneBounds{Tasks: (p.most.Tasks + 1) / 2, Steps: p.most.Steps/2 + 1}
+		case err != nil:
+			last, skipErr := p.db.NextToPrune(ctx, p.state, p.after)
+			if skipErr != nil || last == nil {
+				return 0, errors.Join(err, skipErr)
+			}
+			p.log.ErrorContext(ctx, "a finished task cannot be removed and is stepped over", "task_uuid", *last, "err", err)
+			p.after = *last
+		default:
+			return p.did(ctx, done), nil
 		}
-		select {
-		case t.wake <- struct{}{}:
-		default: // it is awake
+		if time.Since(begun) > pruneFor {
+			return 0, nil // it goes on with the smaller batch
 		}
 	}
-	return 0, err
+}
+
+// did notes what a batch did, and says when to go on.
+func (p *pruner) did(ctx context.Context, done postgres.Pruned) time.Duration {
+	p.most = postgres.PruneBounds{Tasks: min(2*p.most.Tasks, pruneTasks), Steps: min(2*p.most.Steps, pruneSteps)}
+	if done.Removed > 0 {
+		p.log.InfoContext(ctx, "removed finished tasks", "state", p.state, "tasks", done.Removed)
+	}
+	if !done.More {
+		p.after = tasker.ID{} // from the beginning, next time
+		return 0
+	}
+	p.after = *done.Last
+	return loop.AtOnce
 }

@@ -35,6 +35,9 @@ type work struct {
 	// find returns what is due and not set aside, up to limit.
 	find func(ctx context.Context, limit int) ([]tasker.StepRef, error)
 
+	// more reports whether find has not looked at all that is due; nil: it always does.
+	more func() bool
+
 	// do does the work on those of the rows that still need it. The context is the
 	// chunk's.
 	do func(ctx context.Context, rows []tasker.StepRef) error
@@ -51,6 +54,11 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	found := len(due)
+	if w.more != nil && w.more() {
+		found++
+	}
+	e.found(w.kind, found)
 	begun := time.Now()
 	for chunk := range slices.Chunk(due, w.chunk) {
 		if time.Since(begun) > passTime || ctx.Err() != nil {
@@ -109,6 +117,7 @@ func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Fa
 	if err != nil {
 		return err
 	}
+	e.dueMayHaveChanged()
 	why := make(map[tasker.StepRef]error, len(failed))
 	for _, f := range failed {
 		why[f.StepRef] = f.Err
@@ -129,7 +138,6 @@ func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Fa
 }
 
 const (
-	deferredEvery = time.Second
 	deferredBatch = 10
 	deferredHold  = time.Minute // more than a batch takes
 )
@@ -150,6 +158,7 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	e.found(postgres.RetryDeferred, len(list))
 	for _, d := range list {
 		err := limited(ctx, rowTime, []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
 		switch {

@@ -165,7 +165,8 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 }
 
 const (
-	pollEvery     = time.Second // how often a claim looks by itself while it waits
+	pollEvery     = time.Second      // how often a waiting claim looks by itself while nothing else would wake it
+	claimRest     = 10 * time.Second // the same while notifications arrive and the watch looks
 	claimDeadline = 20 * time.Second
 	maxClaim      = 1000
 )
@@ -192,7 +193,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 			return nil, ctx.Err()
 		}
 		steps, err := e.claim(ctx, worker, m, limit)
-		rest := min(time.Until(deadline), pollEvery)
+		rest := min(time.Until(deadline), e.pollRest())
 		if err != nil || len(steps) > 0 || rest <= 0 {
 			return steps, err
 		}
@@ -206,6 +207,15 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	}
 }
 
+// pollRest is how long a waiting claim rests before it looks by itself. The watch looks
+// for all of them.
+func (e *Engine) pollRest() time.Duration {
+	if e.listening.Load() && e.due.Load().alive() {
+		return claimRest
+	}
+	return pollEvery
+}
+
 // claim takes what there is now.
 func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) ([]tasker.Assignment, error) {
 	if m.drain.Load() {
@@ -216,6 +226,9 @@ func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit i
 	claimed, err := e.take(ctx, e.claimant(worker, m), limit)
 	if err != nil {
 		return nil, err
+	}
+	if len(claimed) > 0 {
+		e.dueMayHaveChanged()
 	}
 	return e.assignments(ctx, worker, claimed)
 }

@@ -23,6 +23,10 @@ type Loop struct {
 	// servers started together do not ask the database together for ever.
 	Every time.Duration
 
+	// Retry is the rest after a pass that failed; it doubles with each failure in a row,
+	// up to a few seconds. Zero means Every.
+	Retry time.Duration
+
 	// Timeout is how long one pass may take. Zero means as long as it needs:
 	// then stopping, too, may take that long.
 	Timeout time.Duration
@@ -106,7 +110,11 @@ func (l *Loop) Status() Status {
 	if t := l.good.Load(); t != nil {
 		s.LastGood, since = *t, t
 	}
-	s.Late = since != nil && l.Timeout > 0 && time.Since(*since) > 3*(l.Every+l.Timeout)
+	rest := l.Every
+	if s.Failures > 0 && l.Retry > 0 {
+		rest = min(rest, max(l.Retry, longestRest))
+	}
+	s.Late = since != nil && l.Timeout > 0 && time.Since(*since) > 3*(rest+l.Timeout)
 	return s
 }
 
@@ -163,8 +171,11 @@ const longestRest = 5 * time.Second
 // rest is varied: a pass that names an instant means it. A loop that fails rests
 // longer each time, so that an outage does not fill the log.
 func (l *Loop) rest(next time.Duration) time.Duration {
-	usual := l.Every
-	for n := l.Failures(); n > 1 && usual < longestRest; n-- {
+	usual, failures := l.Every, l.Failures()
+	if failures > 0 && l.Retry > 0 {
+		usual = min(usual, l.Retry)
+	}
+	for n := failures; n > 1 && usual < longestRest; n-- {
 		usual = min(2*usual, longestRest)
 	}
 	usual = time.Duration(float64(usual) * (0.9 + 0.2*rand.Float64()))

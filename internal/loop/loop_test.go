@@ -313,6 +313,18 @@ func TestALoopThatFailsRestsLongerEachTime(t *testing.T) {
 	}
 }
 
+// A loop that rests for long when all is well tries again soon when a pass fails.
+func TestALoopWithARetryRestsLessAfterAFailure(t *testing.T) {
+	t.Parallel()
+	l := Loop{Every: usual, Retry: time.Second}
+	for n, want := range []time.Duration{usual, time.Second, 2 * time.Second, 4 * time.Second, longestRest, longestRest} {
+		l.failures.Store(int64(n))
+		if rest := l.rest(0); rest < want*9/10 || rest > want*11/10 {
+			t.Errorf("after %d failures it rests %v, want about %v", n, rest, want)
+		}
+	}
+}
+
 // A loop is late when it has made no good pass for three times as long as one may take.
 func TestALoopThatMakesNoGoodPassIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

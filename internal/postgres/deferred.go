@@ -30,6 +30,9 @@ const (
 	RedispatchTask = "redispatch"
 )
 
+// RetryDeferred is the kind of what is due of [Deferred] work itself.
+const RetryDeferred = "deferred"
+
 // A Failed is a row whose work failed, and why.
 type Failed struct {
 	tasker.StepRef

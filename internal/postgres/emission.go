@@ -86,7 +86,10 @@ SELECT h.failing_since IS NOT NULL AS failing, greatest(h.next_try_at - clock_ti
           AND (o.written_in < pg_snapshot_xmin(pg_current_snapshot()) OR h.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, h.opened_in))
         ORDER BY o.written_in, o.position
         LIMIT 1
-    ) IS NOT NULL AS new_events
+    ) IS NOT NULL AS new_events,
+    (
+        SELECT e.position FROM tasker.emissions e WHERE e.sink = $1 AND e.state = 'pending' AND e.position > 0 ORDER BY e.position LIMIT 1
+    ) IS NOT NULL AS pending
 FROM (SELECT * FROM kept UNION ALL SELECT * FROM taken) h`
 
 // Held is a sink that is ours to send to.
@@ -94,6 +97,7 @@ type Held struct {
 	Failing   bool
 	Rest      *time.Duration // before it is to be tried again
 	NewEvents bool           // there are events to put on its list
+	Pending   bool           // there are events on its list, which may rest
 }
 
 // HoldSink takes or keeps the right to send to a sink for a while. It returns nil

@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +36,8 @@ type DB struct {
 	pool   *pools
 	queue  queue
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
+
+	commits atomic.Pointer[[]func()]
 }
 
 // Options bounds what a DB takes of the server.
@@ -43,6 +47,8 @@ type Options struct {
 	ApplicationName  string        // as pg_stat_activity shows it; "" means tasker
 	QueueTTL         time.Duration // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
 	Announce         bool          // put what is enqueued into the outbox of the message broker
+
+	Tracer pgx.QueryTracer // sees each statement; nil: nobody does
 }
 
 // DefaultQueueTTL bounds the wait of a step in the queue unless the configuration or a
@@ -73,6 +79,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		o.ApplicationName = "tasker"
 	}
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	if o.Tracer != nil {
+		cfg.ConnConfig.Tracer = o.Tracer
+	}
 	params := cfg.ConnConfig.RuntimeParams
 	params["application_name"] = o.ApplicationName
 	params["search_path"] = "tasker"
@@ -113,6 +122,30 @@ func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespa
 	db.opened = f
 }
 
+// OnCommit has f called after each transaction of [DB.InTx] that was committed. It must
+// not wait.
+func (db *DB) OnCommit(f func()) {
+	for {
+		before := db.commits.Load()
+		var list []func()
+		if before != nil {
+			list = *before
+		}
+		list = append(slices.Clone(list), f)
+		if db.commits.CompareAndSwap(before, &list) {
+			return
+		}
+	}
+}
+
+func (db *DB) committed() {
+	if list := db.commits.Load(); list != nil {
+		for _, f := range *list {
+			f()
+		}
+	}
+}
+
 // planning is for a database that is a queue, whose statistics are wrong most of
 // the time: a moment ago all steps were enqueued, now none is. Every statement
 // here goes from a few rows to others by key, through an index; what the planner
@@ -143,14 +176,6 @@ func (db *DB) Reset() { db.pool.Reset() }
 // Ping reports whether the database answers.
 func (db *DB) Ping(ctx context.Context) error { return db.pool.Ping(ctx) }
 
-// Notify sends notifications to whoever listens to the channel.
-func (db *DB) Notify(ctx context.Context, channel string, messages []string) error {
-	if _, err := db.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages); err != nil {
-		return fmt.Errorf("notify: %w", err)
-	}
-	return nil
-}
-
 // Pool is the connections for requests.
 func (db *DB) Pool() *pgxpool.Pool { return db.pool.of[General] }
 
@@ -179,6 +204,7 @@ func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 		})
 	})
 	if err == nil {
+		db.committed()
 		for _, o := range done.opened {
 			db.opened(ctx, o.reason, o.namespace)
 		}

@@ -54,6 +54,9 @@ func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]S
 	if err != nil {
 		return nil, fmt.Errorf("sweep for stale tasks: %w", err)
 	}
+	if len(rows) > 0 {
+		db.committed()
+	}
 	for _, r := range rows {
 		if r.MovedToDlq {
 			db.opened(ctx, r.DlqReason, r.NamespaceName)

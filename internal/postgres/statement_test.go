@@ -23,7 +23,7 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "concludeSteps": concludeSteps,
+	"lookForDue": lookForDue, "takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "concludeSteps": concludeSteps,
 	"settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
@@ -91,6 +91,13 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, 1); err != nil {
 				return fmt.Errorf("claim %d: %w", i, err)
 			}
+		}
+		return nil
+	},
+	"DB.Listen": func(ctx context.Context, db *DB) error {
+		ctx, stop := context.WithCancel(ctx)
+		if err := db.Listen(ctx, []string{"a", "b"}, stop, func(string, string) {}); !errors.Is(err, context.Canceled) {
+			return err
 		}
 		return nil
 	},

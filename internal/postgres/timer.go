@@ -123,6 +123,9 @@ type RetryMark struct {
 	taskUUID, stepUUID tasker.ID
 }
 
+// Begun reports whether some of what is due since a while was looked at, and not all.
+func (m RetryMark) Begun() bool { return m.nextRetryAt != nil }
+
 const tasksToStart = `
 SELECT t.task_uuid
 FROM tasker.tasks t
@@ -162,32 +165,77 @@ func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.I
 	return list, nil
 }
 
-// Rows that were set aside, and retries of tasks in error, are due here: the query of
-// the kind tells. Each part reads the first row of an index; asked whether there is any
+// A look asks each kind of work for two instants: whether the first has come, and the
+// first that is to come. Rows that were set aside, and retries of tasks in error, are due
+// as long as they are there: the query of the kind leaves them out, and what is to come
+// shows behind them. Each part reads the first row of an index; asked whether there is any
 // such row, the planner may search a table for one.
-const dueKinds = `
-SELECT array_remove(ARRAY[
-    CASE WHEN (SELECT t.start_at FROM tasker.tasks t WHERE t.state = 'pending' ORDER BY t.start_at LIMIT 1) <= now()
-        THEN '` + StartTask + `' END,
-    CASE WHEN (SELECT s.next_retry_at FROM tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL ORDER BY s.next_retry_at LIMIT 1) <= now()
-        THEN '` + RetrySteps + `' END,
-    CASE WHEN (SELECT s.lease_expires_at FROM tasker.workflow_steps s WHERE s.lease_expires_at IS NOT NULL ORDER BY s.lease_expires_at LIMIT 1) <= now()
-        THEN '` + ReclaimLease + `' END,
-    CASE WHEN (
-            SELECT s.state_since FROM tasker.workflow_steps s WHERE s.state = 'enqueued_for_orchestration' ORDER BY s.state_since LIMIT 1
-        ) <= now() - $1::interval
-        THEN '` + FollowUpReport + `' END,
-    CASE WHEN (SELECT s.expires_at FROM tasker.workflow_steps s WHERE s.expires_at IS NOT NULL ORDER BY s.expires_at LIMIT 1) <= now()
-        THEN '` + ExpireStep + `' END
-], NULL)`
+//
+// Steps that are enqueued or wait for a worker to be alive are due as long as they are
+// there: nobody knows when their workers come or go.
+var lookForDue = `
+SELECT current_setting('transaction_read_only') = 'on' AS read_only,
+    coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, k.kind, coalesce(k.due, false) AS due,
+    extract(epoch FROM least(k.next, now() + interval '1 hour') - now())::float8 AS wait
+FROM (VALUES
+    ('` + StartTask + `', ` + dueAndNext("t.start_at", "now()", "tasker.tasks t WHERE t.state = 'pending'") + `),
+    ('` + RetrySteps + `', ` + dueAndNext("s.next_retry_at", "now()", "tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL") + `),
+    ('` + ReclaimLease + `', ` + dueAndNext("s.lease_expires_at", "now()", "tasker.workflow_steps s WHERE s.lease_expires_at IS NOT NULL") + `),
+    ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", "tasker.workflow_steps s WHERE s.state = 'enqueued_for_orchestration'") + `),
+    ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.workflow_steps s WHERE s.expires_at IS NOT NULL") + `),
+    ('` + RetryDeferred + `', ` + dueAndNext("d.retry_at", "now()", "tasker.deferred_work d WHERE true") + `),
+    ('` + ExpireUnserved + `', (SELECT s.expires_at FROM tasker.workflow_steps s WHERE s.expires_at IS NOT NULL ORDER BY s.expires_at LIMIT 1) IS NOT NULL, NULL),
+    ('` + RedispatchTask + `', (
+        SELECT s.awaits_worker_since FROM tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL ORDER BY s.namespace, s.handler, s.awaits_worker_since LIMIT 1
+    ) IS NOT NULL, NULL)
+) AS k (kind, due, next)`
 
-// DueKinds returns the kinds of work of which something may be due: to start, retry,
-// reclaim or expire, or reports kept for longer than an age.
-func (db *DB) DueKinds(ctx context.Context, kept time.Duration) (kinds []string, err error) {
-	if err = db.pool.QueryRow(ctx, dueKinds, kept).Scan(&kinds); err != nil {
-		return nil, fmt.Errorf("look for work that is due: %w", err)
+// dueAndNext are two columns of a look: whether the first instant of rows has come by an
+// instant, and the first one after that, by the clock of now().
+func dueAndNext(instant, by, rows string) string {
+	return "(SELECT " + instant + " FROM " + rows + " ORDER BY " + instant + " LIMIT 1) <= " + by +
+		", (SELECT " + instant + " FROM " + rows + " AND " + instant + " > " + by + " ORDER BY " + instant + " LIMIT 1) + (now() - " + by + ")"
+}
+
+// A DueKind says when work of a kind is due.
+type DueKind struct {
+	Kind string
+	Due  bool           // now, or always while its cause is there
+	Next *time.Duration // until the first that is not due yet; nil: none, or not within the hour
+}
+
+// A Look is what a look for work that is due has found.
+type Look struct {
+	ReadOnly  bool  // the database takes no writes now
+	LastEvent int64 // the highest position in the outbox of events; 0: there is none
+	Kinds     []DueKind
+}
+
+// LookForDue returns for each kind of work whether something is due, and when the next
+// is; reports are due when they are kept for longer than an age.
+func (db *DB) LookForDue(ctx context.Context, kept time.Duration) (Look, error) {
+	type row struct {
+		ReadOnly  bool
+		LastEvent int64
+		Kind      string
+		Due       bool
+		Wait      float64
 	}
-	return kinds, nil
+	rows, err := collect[row](ctx, db.pool, lookForDue, kept)
+	if err != nil {
+		return Look{}, fmt.Errorf("look for work that is due: %w", err)
+	}
+	var look Look
+	for _, r := range rows {
+		k := DueKind{Kind: r.Kind, Due: r.Due}
+		if r.Wait < time.Hour.Seconds() {
+			wait := time.Duration(r.Wait * float64(time.Second))
+			k.Next = &wait
+		}
+		look.ReadOnly, look.LastEvent = r.ReadOnly, r.LastEvent
+		look.Kinds = append(look.Kinds, k)
+	}
+	return look, nil
 }
 
 // An ExpiredLease is an attempt whose worker fell silent, or that ran too long.

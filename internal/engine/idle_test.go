@@ -1,0 +1,212 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// statements records what the database was asked.
+type statements struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, fmt.Sprint(q.SQL, q.Args))
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// take returns what was recorded, and begins anew.
+func (s *statements) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.list
+	s.list = nil
+	return list
+}
+
+// runs runs the loops of an engine, which listens, until the test ends or stop is called.
+// By itself no timer looks.
+func runs(t *testing.T, e *engine.Engine) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	g := loop.NewGroup(ctx)
+	for _, l := range e.Loops() {
+		if l.Name != "due work" {
+			l.Every = time.Hour
+		}
+		g.Go(l.Name, l.Run)
+	}
+	g.Go("listen", e.Listen)
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := g.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// restful is an engine that by itself looks for what is due once an hour.
+func restful(db *postgres.DB) *engine.Engine {
+	return engine.New(db, engine.Options{Lease: 24 * time.Hour, ReturnGrace: -1, DueRest: time.Hour})
+}
+
+// While nothing happens, an engine with a waiting worker asks the database next to
+// nothing, and writes nothing.
+func TestAnIdleEngineHardlyAsks(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	seen := &statements{}
+	h := withWorker(enginetest.At(t, d.URL, postgres.Options{Tracer: seen}))
+	h.Engine = restful(h.DB)
+	runs(t, h.Engine)
+	ctx, stop := context.WithCancel(t.Context())
+	claimed := make(chan error, 1)
+	go func() {
+		_, err := h.Engine.Claim(ctx, h.worker, 10, time.Minute)
+		claimed <- err
+	}()
+	defer func() { stop(); <-claimed }()
+	// A start makes each loop look once; then one look answers for all of them.
+	h.until("the engine is at rest", func() bool {
+		loop.Sleep(t.Context(), 500*time.Millisecond)
+		return len(seen.take()) == 0
+	})
+	loop.Sleep(t.Context(), 3*time.Second) // in which it used to ask forty times
+	if list := seen.take(); len(list) > 0 {
+		t.Errorf("at rest it asks %d times: %s", len(list), strings.Join(list, "\n"))
+	}
+}
+
+// What is due soon is known in each process: one that is not there any more when it is
+// due has notified the others.
+func TestAnInstantThatAnotherProcessHasMadeIsMet(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", enginetest.Step("s"))
+	h.Engine = restful(h.DB)
+	runs(t, h.Engine)
+	seen := &statements{}
+	other := engine.New(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReturnGrace: -1})
+	stop := runs(t, other)
+	idle := func() bool {
+		loop.Sleep(t.Context(), 300*time.Millisecond)
+		return len(seen.take()) == 0
+	}
+	h.until("the other process is at rest", idle)
+	created, err := other.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(4 * time.Second)}})
+	h.Must(err)
+	h.until("it has notified others", func() bool {
+		for _, sql := range seen.take() {
+			if strings.Contains(sql, "tasker_due") {
+				return true
+			}
+		}
+		return false
+	})
+	stop()
+	h.until("the task has started", func() bool { return h.step(created[0].TaskUUID, "s").State == tasker.StepEnqueued })
+}
+
+// An instant of which nobody was notified, such as one written by a server of an earlier
+// version that has ended, is met by the next look; so is what such a server enqueued.
+func TestALostNotificationDelaysNothingForLong(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", enginetest.Step("s"))
+	db := enginetest.Open(t, h.URL, postgres.Options{})
+	silent := h.Engine // it neither looks nor notifies
+	h.Engine = engine.New(db, engine.Options{ReturnGrace: -1, DueRest: 300 * time.Millisecond})
+	runs(t, h.Engine)
+	begun := time.Now()
+	claimed := make(chan []tasker.Assignment, 1)
+	go func() {
+		list, err := h.Engine.Claim(t.Context(), h.worker, 1, time.Minute)
+		if err != nil {
+			t.Error(err)
+		}
+		claimed <- list
+	}()
+	_, err := silent.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Second)}})
+	h.Must(err)
+	if list := <-claimed; len(list) != 1 {
+		t.Errorf("claimed %d steps after %s", len(list), time.Since(begun))
+	}
+	go func() {
+		list, err := h.Engine.Claim(t.Context(), h.worker, 1, time.Minute)
+		if err != nil {
+			t.Error(err)
+		}
+		claimed <- list
+	}()
+	h.until("it waits", func() bool { return len(claimed) == 0 })
+	_, err = silent.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "one"}})
+	h.Must(err)
+	if list := <-claimed; len(list) != 1 {
+		t.Errorf("claimed %d steps after %s", len(list), time.Since(begun))
+	}
+}
+
+// That nothing was due for a while, and so nothing was asked of the database but now and
+// then, does not count as an outage after which workers get more time.
+func TestARestIsNoOutage(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h.Engine = engine.New(h.DB, engine.Options{Now: func() time.Time { return now }})
+	h.Template("one", enginetest.Step("s"))
+	task := h.Create("one")
+	h.claimOne("s")
+	pass := map[string]func(context.Context) (time.Duration, error){}
+	for _, l := range h.Engine.Loops() {
+		pass[l.Name] = l.Pass
+	}
+	for range 3 * engine.DefaultLease / (5 * time.Second) {
+		now = now.Add(5 * time.Second)
+		h.Must(h.DB.InTx(t.Context(), func(*postgres.Tx) error { return nil })) // has it look soon
+		for {
+			next, err := pass["due work"](t.Context())
+			h.Must(err)
+			if next > 250*time.Millisecond {
+				break
+			}
+			loop.Sleep(t.Context(), next)
+		}
+	}
+	now = now.Add(5 * time.Second)
+	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now(), expires_at = NULL`)
+	_, err := pass["reclaim leases"](t.Context())
+	h.Must(err)
+	if s := h.step(task, "s"); s.State == tasker.StepInProgress {
+		t.Error("the lease that has run out is still held")
+	}
+	late := h.Create("one")
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = now() WHERE state = 'enqueued'`)
+	_, err = pass["queue limits"](t.Context())
+	h.Must(err)
+	if s := h.step(late, "s"); s.State != tasker.StepError {
+		t.Errorf("the step that no worker took in time is %s", s.State)
+	}
+}

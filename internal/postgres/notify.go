@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Notify sends notifications to whoever listens to the channel.
+func (db *DB) Notify(ctx context.Context, channel string, messages []string) error {
+	if _, err := db.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages); err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	return nil
+}
+
+const (
+	quietFor = 30 * time.Second // without a notification, until the connection is tested
+	testTime = 5 * time.Second
+)
+
+// Listen calls begun once it listens to the channels, and f for each notification, until
+// ctx ends or its connection breaks, which is the error.
+func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f func(channel, message string)) error {
+	pooled, err := db.Pool().Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := pooled.Hijack() // a connection that listens must not go back to the pool
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	for _, channel := range channels {
+		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return err
+		}
+	}
+	begun()
+	for {
+		n, err := waitForNotification(ctx, conn)
+		if err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		if n != nil {
+			f(n.Channel, n.Payload)
+		}
+	}
+}
+
+// waitForNotification waits for a while; nil means that none came, and that the connection
+// still works.
+func waitForNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	quiet, cancel := context.WithTimeout(ctx, quietFor)
+	defer cancel()
+	n, err := conn.WaitForNotification(quiet)
+	if err == nil || quiet.Err() == nil || ctx.Err() != nil {
+		return n, err
+	}
+	limited, cancel := context.WithTimeout(ctx, testTime)
+	defer cancel()
+	return nil, conn.Ping(limited)
+}
