@@ -55,6 +55,17 @@ const (
 	// investigation, all changes of it together.
 	MaxEntryNoteBytes = 1 << 20
 
+	// MaxSharedCreates bounds the requests to create tasks that share a transaction.
+	MaxSharedCreates = 128
+
+	// MaxSharedCreateBytes bounds what they store together: their contexts, and 1 KiB
+	// for each step.
+	MaxSharedCreateBytes = 1 << 20
+
+	// MaxSmallCreateBytes bounds such a request. A larger one has a transaction of its
+	// own, so that small ones do not wait for it.
+	MaxSmallCreateBytes = 64 << 10
+
 	// MaxFailureBytes bounds what is kept of the context of a failure.
 	MaxFailureBytes = 64 << 10
 )

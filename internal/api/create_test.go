@@ -4,15 +4,16 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A task that was created is answered as created, even if the database cannot be
-// read any more: who is told otherwise would create it again.
-func TestWhatWasCreatedIsAnsweredThoughItCannotBeRead(t *testing.T) {
+// A new task is answered as it was stored, which is as it would be read.
+func TestANewTaskIsAnsweredWithoutReadingIt(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	cutter := pgtest.NewCutter(t, d.URL)
@@ -20,12 +21,33 @@ func TestWhatWasCreatedIsAnsweredThoughItCannotBeRead(t *testing.T) {
 	h.register(chain)
 	cutter.Cut(100, "get_step_readiness_status($1", false)
 	got := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
-		"namespace": "shop", "name": "order", "context": map[string]any{"order": 7}, "tags": []string{"a"},
+		"namespace": "shop", "name": "order", "context": map[string]any{"order": 7, "b": []any{1e2}}, "tags": []string{"a"},
+	})
+	if n := cutter.Count(); n != 0 {
+		t.Errorf("it was read %d times", n)
+	}
+	cutter.Cut(0, "", false)
+	if diff := cmp.Diff(want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+got.TaskUUID, nil), got); diff != "" {
+		t.Errorf("(-read +answered):\n%s", diff)
+	}
+}
+
+// A task that was created is answered as created, even if there is more to say of it and
+// the database cannot be read: a caller that gets an error would create it again.
+func TestWhatWasCreatedIsAnsweredThoughItCannotBeRead(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	cutter := pgtest.NewCutter(t, d.URL)
+	h := serve(t, enginetest.At(t, cutter.URL, postgres.Options{}))
+	h.Template("loop", enginetest.Step("a", "b"), enginetest.Step("b", "a"))
+	cutter.Cut(100, "get_step_readiness_status($1", false)
+	got := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+		"namespace": enginetest.Namespace, "name": "loop", "context": map[string]any{"order": 7}, "tags": []string{"a"},
 	})
 	if cutter.Count() == 0 {
 		t.Fatal("no connection was broken")
 	}
-	if got.Status != "steps_in_process" || len(got.Steps) != 2 || got.Steps[0].CurrentState != "enqueued" || string(got.Context) != `{"order":7}` {
+	if got.Status != "error" || len(got.Steps) != 2 || got.Steps[0].CurrentState != "pending" || string(got.Context) != `{"order":7}` {
 		t.Errorf("answered %+v", got)
 	}
 	cutter.Cut(0, "", false)

@@ -33,10 +33,14 @@ func (s *server) createTask(x *request) error {
 	return s.answerCreated(x, status, created[0])
 }
 
-// answerCreated answers with the task that a request led to. What was created is
-// said even if it cannot be read any more: whoever is told otherwise creates it
-// again.
+// answerCreated answers with the task that a request led to. A new one is read only if
+// that tells more than what was stored, and what was created is said even if it cannot be
+// read: a caller that gets an error creates it again.
 func (s *server) answerCreated(x *request, status int, c engine.Created) error {
+	if c.IsWhole() {
+		t, steps := c.Inserted()
+		return x.answer(status, apiv1.FromTask(t, steps))
+	}
 	t, steps, err := s.readTask(x, c.TaskUUID)
 	if err != nil && c.New {
 		s.log.WarnContext(x.ctx, "a new task cannot be read; answering with what was stored", "task_uuid", c.TaskUUID, "err", err)

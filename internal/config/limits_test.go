@@ -31,6 +31,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxFailureBytes": tasker.MaxFailureBytes, "MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes,
 		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
 		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps,
+		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 	}
 	for name, value := range values {
 		if said[name] != fmt.Sprint(value) {

@@ -31,7 +31,6 @@ type Created struct {
 	New      bool
 
 	stored *postgres.CreatedTask // of a new one
-	at     time.Time
 }
 
 // CreateTasks makes tasks, all or none. When there are several, an error names
@@ -42,17 +41,20 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	}
 	const tries = 5 // each lost to another who created the same key, or replaced the template
 	for n := 1; ; n++ {
-		created, err := e.createTasks(ctx, requests)
-		if (errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)) && n < tries {
+		created, err := e.createTasks(ctx, requests, len(requests) > 1 || n > 1)
+		again := errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone) || errors.Is(err, errOldTemplate)
+		if again && n < tries {
 			continue
 		}
 		return created, err
 	}
 }
 
-func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
+// createTasks is one try. A fresh one reads every template; else one that is remembered
+// will do, and storing the task fails if it is not the newest any more.
+func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
 	c := creation{
-		engine: e, byKey: map[[2]string]postgres.CreatedTask{}, templates: map[[3]string]*graph{}, checks: templatefile.NewBudget(),
+		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, checks: templatefile.NewBudget(),
 	}
 	out := make([]Created, len(requests))
 	for i, r := range requests {
@@ -66,9 +68,6 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	}
 	if err := c.save(ctx); err != nil {
 		return nil, err
-	}
-	for i := range out {
-		out[i].at = c.at
 	}
 	e.notify(c.namespaces())
 	return out, nil
@@ -109,13 +108,17 @@ func within(part string, err error) error {
 
 // A creation collects the tasks of one call.
 type creation struct {
-	at        time.Time // when the tasks were stored
 	engine    *Engine
-	tasks     []postgres.CreatedTask
-	steps     int                                // of all of them
-	byKey     map[[2]string]postgres.CreatedTask // in this call, by namespace and key
+	fresh     bool // read every template
+	tasks     []*postgres.CreatedTask
+	steps     int                                 // of all of them
+	byKey     map[[2]string]*postgres.CreatedTask // in this call, by namespace and key
 	templates map[[3]string]*graph
 	checks    *templatefile.Budget // of all contexts together
+
+	// What the last try to store them found.
+	unknown bool // they may be stored
+	refused bool // another try would fail with the same error
 }
 
 // add plans the task of one request, unless its key has one already.
@@ -153,7 +156,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 		c.byKey[key] = t
 	}
 	c.tasks = append(c.tasks, t)
-	return Created{TaskUUID: t.UUID, New: true, stored: &t}, nil
+	return Created{TaskUUID: t.UUID, New: true, stored: t}, nil
 }
 
 // holder returns the task that has a key, in the database or in this call.
@@ -178,25 +181,29 @@ func sameRequest(r tasker.NewTask, decoded any, holder tasker.ID, held []byte) (
 }
 
 // plan lays out a task and its steps.
-func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (postgres.CreatedTask, error) {
-	g, err := c.template(ctx, r)
+func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
+	g, remembered, err := c.template(ctx, r)
 	if err != nil {
-		return postgres.CreatedTask{}, err
+		return nil, err
 	}
-	if err := g.input.Check(ctx, c.checks, decoded); err != nil {
-		return postgres.CreatedTask{}, within("context", err)
+	switch err := g.input.Check(ctx, c.checks, decoded); {
+	case err != nil && remembered:
+		return nil, errOldTemplate
+	case err != nil:
+		return nil, within("context", err)
 	}
 	if r.RecreatedFrom != (tasker.ID{}) {
 		if _, err := c.engine.db.Task(ctx, r.RecreatedFrom); err != nil {
 			if tasker.CodeOf(err) == tasker.NotFound {
 				err = tasker.Errorf(tasker.Invalid, "recreated_from: no task %s", r.RecreatedFrom)
 			}
-			return postgres.CreatedTask{}, err
+			return nil, err
 		}
 	}
 	started := r.StartAt.IsZero() && g.cycle == nil
-	t := postgres.CreatedTask{
+	t := &postgres.CreatedTask{
 		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.steps(started), Correlation: r.CorrelationID,
+		Newest: remembered && r.Version == "",
 	}
 	if t.Correlation == "" {
 		t.Correlation = tasker.NewID().String()
@@ -215,27 +222,35 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (pos
 	return t, nil
 }
 
-func (c *creation) template(ctx context.Context, r tasker.NewTask) (*graph, error) {
+// errOldTemplate says that a request does not fit a template that is remembered; there may
+// be a newer one.
+var errOldTemplate = errors.New("template is remembered")
+
+// template returns the template of a request, and whether it is one that was read before.
+func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, remembered bool, err error) {
 	key := [3]string{r.Namespace, r.Name, r.Version}
 	if g, ok := c.templates[key]; ok {
-		return g, nil
+		return g, false, nil
+	}
+	if g, ok := c.engine.byName.get(key); ok && !c.fresh {
+		return g, true, nil
 	}
 	t, err := c.engine.db.Template(ctx, r.Namespace, r.Name, r.Version)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	g, err := c.engine.graphOf(t)
+	g, err = c.engine.graphOf(t)
 	if err != nil {
-		return nil, fmt.Errorf("template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
+		return nil, false, fmt.Errorf("template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
 	}
 	c.templates[key] = g
-	return g, nil
+	c.engine.byName.put(key, g)
+	return g, false, nil
 }
 
-// store writes the tasks, and the investigations of those that can never run.
-func (c *creation) store(ctx context.Context, tx *postgres.Tx) error {
-	var err error
-	if c.at, err = tx.InsertTasks(ctx, c.tasks); err != nil {
+// reject stores the tasks with the investigations of those that can never run.
+func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
+	if err := tx.InsertTasks(ctx, c.tasks, postgres.Insertion{Contexts: true}); err != nil {
 		return err
 	}
 	for _, t := range c.tasks {

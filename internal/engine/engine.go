@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/batch"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -87,6 +88,8 @@ type Engine struct {
 	notifier  *notifier
 	instance  tasker.ID // tells our own notifications from those of others
 	templates *cache[tasker.ID, *graph]
+	byName    *cache[[3]string, *graph] // by namespace, name and version as asked for: the newest if that is empty
+	creations *batch.Writer[*creation]
 	workers   *cache[tasker.ID, *member]
 
 	listening atomic.Bool // notifications of other processes arrive
@@ -131,6 +134,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		notifier:  newNotifier(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID, *graph](1000),
+		byName:    newCache[[3]string, *graph](1000),
 		workers:   newCache[tasker.ID, *member](10_000),
 	}
 	if after := cmp.Or(o.NoWorkerAfter, DefaultNoWorkerAfter); after > 0 {
@@ -143,6 +147,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		e.fruitless[w.kind] = &atomic.Int32{}
 	}
 	db.OnCommit(e.dueMayHaveChanged)
+	e.creations = e.newSharedWriter()
 	return e
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/batch"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -20,37 +22,123 @@ const (
 	askAtLeast = 5 * time.Second // also when the request's time is over
 )
 
-// save stores the tasks in a transaction. When the answer to the commit is lost it
-// stores the very same rows again: their ids were made before, so that the tasks
-// are created once, whatever became of the first try.
+// Small creations that arrive while others are being written share a transaction.
+const (
+	sharedWriters  = 2
+	stepBytes      = 1 << 10                // what a step counts
+	sharedLockWait = 250 * time.Millisecond // for another transaction
+	sharedTimeout  = 5 * time.Second
+)
+
+// newSharedWriter returns what writes small creations.
+func (e *Engine) newSharedWriter() *batch.Writer[*creation] {
+	return &batch.Writer[*creation]{
+		Write: e.storeShared, Size: (*creation).size, Writers: sharedWriters,
+		MaxItems: tasker.MaxSharedCreates, MaxSize: tasker.MaxSharedCreateBytes,
+	}
+}
+
+// size is about how many bytes the tasks take.
+func (c *creation) size() int {
+	n := c.steps * stepBytes
+	for _, t := range c.tasks {
+		n += len(t.Request.Context)
+	}
+	return n
+}
+
+// storeShared stores the tasks of several creations, all or none. If it fails each of
+// them tries by itself, so one that cannot be stored costs the others no more than that.
+func (e *Engine) storeShared(ctx context.Context, list []*creation) error {
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	defer cancel()
+	tasks := make([]*postgres.CreatedTask, 0, len(list))
+	for _, c := range list {
+		tasks = append(tasks, c.tasks...)
+		c.unknown = true // should this panic
+	}
+	unknown, err := e.db.StoreTasks(ctx, tasks, postgres.Insertion{LockTimeout: sharedLockWait, Contexts: true})
+	for _, c := range list {
+		c.unknown, c.refused = unknown, len(list) == 1 && refused(err)
+	}
+	return err
+}
+
+// refused reports whether an error of a creation by itself would be the same again.
+func refused(err error) bool {
+	return errors.Is(err, postgres.ErrTaskStored) || errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
+}
+
+// share stores the tasks together with those of others, or by themselves if that fails.
+func (c *creation) share(ctx context.Context) error {
+	written, err := c.engine.creations.Do(ctx, c)
+	if err == nil || !written || c.unknown || c.refused || postgres.IsAway(err) {
+		return err
+	}
+	return c.store(ctx)
+}
+
+// store stores the tasks by themselves, with the investigations of those that can never
+// run, and notes whether an error leaves open if they are stored.
+func (c *creation) store(ctx context.Context) (err error) {
+	if !c.rejected() {
+		c.unknown, err = c.engine.db.StoreTasks(ctx, c.tasks, postgres.Insertion{Contexts: len(c.tasks) == 1, Repeat: true})
+		return err
+	}
+	committing := false
+	err = c.engine.db.InTx(ctx, func(tx *postgres.Tx) error {
+		committing = false
+		err := c.reject(ctx, tx)
+		committing = err == nil
+		return err
+	})
+	c.unknown = committing && postgres.OutcomeUnknown(err)
+	return err
+}
+
+// save stores the tasks. When the answer to the commit is lost it stores the very same
+// rows again: their ids were made before, so that the tasks are created once, whatever
+// became of the first try.
 func (c *creation) save(ctx context.Context) error {
-	unknown := false
+	try, unknown := c.store, false
+	if c.size() <= tasker.MaxSmallCreateBytes && !c.rejected() {
+		try = c.share
+	}
 	for rest := firstAsk; ; rest = min(2*rest, longestAsk) {
-		committing := false
-		err := c.engine.db.InTx(ctx, func(tx *postgres.Tx) error {
-			committing = false
-			err := c.store(ctx, tx)
-			committing = err == nil
-			return err
-		})
+		err := try(ctx)
+		try = c.store
 		switch {
 		case err == nil:
 			return nil
 		case unknown && errors.Is(err, postgres.ErrTaskStored):
 			return nil // the first commit took effect
-		case committing && postgres.OutcomeUnknown(err):
+		case c.unknown:
 			if !unknown && ctx.Err() != nil {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), askAtLeast)
 				defer cancel() //nolint:gocritic // once: unknown is true from here on
 			}
 			unknown = true
+			c.acceptOlderTemplates()
 		case !unknown, definite(err):
 			return err
 		}
 		if !loop.Sleep(ctx, rest) {
 			return c.maybeCreated(err)
 		}
+	}
+}
+
+// rejected reports whether there is a task that can never run.
+func (c *creation) rejected() bool {
+	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Rejected })
+}
+
+// acceptOlderTemplates is called before tasks are stored again that may be stored already:
+// a template that is not the newest any more would hide that they are.
+func (c *creation) acceptOlderTemplates() {
+	for _, t := range c.tasks {
+		t.Newest = false
 	}
 }
 
@@ -80,16 +168,24 @@ func (c *creation) maybeCreated(err error) error {
 	}
 }
 
-// Inserted returns a new task and its steps as they were stored, for an answer when
-// they cannot be read.
+// IsWhole reports whether [Created.Inserted] is all that there is to say of a new task, so
+// that it need not be read.
+func (c Created) IsWhole() bool {
+	return c.New && !c.stored.Rejected && len(c.stored.StoredContext) > 0
+}
+
+// Inserted returns a new task and its steps as they were stored.
 func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 	s := c.stored
 	r := s.Request
+	if len(s.StoredContext) > 0 {
+		r.Context = s.StoredContext
+	}
 	t := tasker.Task{
 		UUID: s.UUID, TemplateUUID: s.Template.UUID, Namespace: s.Template.Namespace, Name: s.Template.Name, Version: s.Template.Version,
-		State: s.State, StateSince: c.at, Priority: r.Priority, Context: r.Context, Initiator: r.Initiator, SourceSystem: r.SourceSystem,
+		State: s.State, StateSince: s.CreatedAt, Priority: r.Priority, Context: r.Context, Initiator: r.Initiator, SourceSystem: r.SourceSystem,
 		Reason: r.Reason, Tags: r.Tags, CorrelationID: s.Correlation, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
-		CreatedAt: c.at, UpdatedAt: c.at, Counts: tasker.StepCounts{Total: len(s.Steps)},
+		CreatedAt: s.CreatedAt, UpdatedAt: s.CreatedAt, Counts: tasker.StepCounts{Total: len(s.Steps)},
 	}
 	if r.RecreatedFrom != (tasker.ID{}) {
 		t.RecreatedFrom = &r.RecreatedFrom
@@ -99,15 +195,15 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 		t.StartAt = &start
 	}
 	if s.Rejected {
-		t.DeadLetter = tasker.DeadLetter{DeadLettered: true, At: &c.at, Reason: string(tasker.DependencyCycleDetected), Status: tasker.EntryPending}
+		t.DeadLetter = tasker.DeadLetter{DeadLettered: true, At: &s.CreatedAt, Reason: string(tasker.DependencyCycleDetected), Status: tasker.EntryPending}
 	}
 	steps := make([]tasker.Step, len(s.Steps))
 	for i, x := range s.Steps {
 		steps[i] = tasker.Step{
-			UUID: x.UUID, TaskUUID: s.UUID, Name: x.Name, Type: x.Type, Handler: x.Handler.Callable, State: x.State, StateSince: c.at,
+			UUID: x.UUID, TaskUUID: s.UUID, Name: x.Name, Type: x.Type, Handler: x.Handler.Callable, State: x.State, StateSince: s.CreatedAt,
 			DependenciesSatisfied: len(x.Parents) == 0, ReadyForExecution: len(x.Parents) == 0 && x.State == tasker.StepPending && s.State != tasker.TaskPending,
 			TotalParents: len(x.Parents), MaxAttempts: x.Retry.MaxAttempts, Retryable: x.Retry.Retryable, Parents: x.Parents,
-			CreatedAt: c.at, UpdatedAt: c.at,
+			CreatedAt: s.CreatedAt, UpdatedAt: s.CreatedAt,
 		}
 		if x.State == tasker.StepEnqueued {
 			steps[i].Attempts = 1

@@ -23,6 +23,10 @@ func (h *harness) tasks() []tasker.Task {
 	return list
 }
 
+// cutHere is in the message that stores a task and commits: a test breaks the connection
+// at it.
+const cutHere = "the connection breaks here"
+
 // The connection breaks at the commit: before PostgreSQL has it, after it has, and
 // both in turn. One request is one task.
 func TestACommitWithoutAnAnswerCreatesOnce(t *testing.T) {
@@ -45,10 +49,10 @@ func TestACommitWithoutAnAnswerCreatesOnce(t *testing.T) {
 			t.Parallel()
 			h, cutter := newCutHarness(t)
 			h.Template("single", enginetest.Step("one"))
-			r := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: tt.key}
+			r := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: tt.key, SourceSystem: cutHere}
 			h.Create("single") // statements are prepared
 			h.drain()
-			cutter.Cut(tt.cuts, "commit\x00", tt.reach)
+			cutter.Cut(tt.cuts, cutHere, tt.reach)
 			created, err := h.Engine.CreateTasks(within(t, 30*time.Second), slices.Repeat([]tasker.NewTask{r}, tt.count))
 			h.Must(err)
 			if n := cutter.Count(); n != tt.cuts {
@@ -80,10 +84,10 @@ func TestARequestThatGivesUpNamesItsTasks(t *testing.T) {
 	h.Template("single", enginetest.Step("one"))
 	h.Create("single")
 	h.drain()
-	cutter.Cut(1000, "commit\x00", false)
+	cutter.Cut(1000, cutHere, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := h.Engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single"}}, 5))
+	_, err := h.Engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single", SourceSystem: cutHere}}, 5))
 	h.WantCode(err, tasker.Unavailable, "may have created task", "and 2 more", "GET /v1/tasks/")
 	var known *tasker.Error
 	if !errors.As(err, &known) {
@@ -108,7 +112,7 @@ func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
 	for _, r := range []tasker.NewTask{
 		{Namespace: enginetest.Namespace, Name: "mixed"},
 		{
-			Namespace: enginetest.Namespace, Name: "mixed", Version: "1.0.0", Context: json.RawMessage(`{"a": 1}`), Initiator: "i", SourceSystem: "s", Reason: "r", Priority: 7,
+			Namespace: enginetest.Namespace, Name: "mixed", Version: "1.0.0", Context: json.RawMessage(`{"b":[1e2], "a":"\u00e4"}`), Initiator: "i", SourceSystem: "s", Reason: "r", Priority: 7,
 			Tags: []string{"x"}, CorrelationID: "c", ParentCorrelationID: "p", IdempotencyKey: "k", RecreatedFrom: first,
 		},
 		{Namespace: enginetest.Namespace, Name: "mixed", StartAt: time.Now().Add(time.Hour)},
@@ -116,6 +120,9 @@ func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
 		created, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{r})
 		h.Must(err)
 		gotTask, gotSteps := created[0].Inserted()
+		if !created[0].IsWhole() {
+			t.Error("what was inserted is not whole")
+		}
 		task, err := h.DB.Task(t.Context(), created[0].TaskUUID)
 		h.Must(err)
 		steps, err := h.DB.Steps(t.Context(), task.UUID)

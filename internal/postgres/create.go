@@ -3,15 +3,18 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 // A CreatedTask is a task ready to be stored, with the state in which it comes
@@ -25,8 +28,13 @@ type CreatedTask struct {
 	ContextSize  int    // as it is read back
 	Steps        []CreatedStep
 	Correlation  string
+	Newest       bool // the template must be the newest of its name still
 	Rejected     bool // its graph has a cycle, so it goes to error at once
 	RejectReason string
+
+	// What storing it fills in.
+	CreatedAt     time.Time
+	StoredContext json.RawMessage // as it is read back, if that was asked for
 }
 
 // A CreatedStep is a step ready to be stored.
@@ -38,103 +46,198 @@ type CreatedStep struct {
 	Children []tasker.ID
 }
 
-// One statement stores any number of tasks with their steps and their history,
-// by the database's clock. The paths are those of lifecycle.SettlePath.
-//
-// $1 why a task is rejected, $2 how long a step may wait for a worker, $3 whether steps
-// are announced; then the tasks, then the steps.
-var insertTasks = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-task AS (
-    INSERT INTO tasker.tasks (
-        task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
-        priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
-        idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes
-    )
-    SELECT
-        u.task_uuid, u.template_uuid, tt.namespace, tt.name, tt.version, u.state, c.at,
-        c.at + 0.8 * tasker.staleness_threshold(u.state, tt, st),
-        c.at + tasker.staleness_threshold(u.state, tt, st),
-        coalesce(u.start_at, c.at) + make_interval(mins => tt.max_duration_minutes),
-        u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
-        u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, c.at, c.at, u.context_bytes
-    FROM ` + newTaskColumns.unnest("u", 4) + `
-    JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid
-    JOIN tasker.staleness_thresholds st ON st.only_row
-    CROSS JOIN clock c
-    RETURNING task_uuid, namespace, state, priority
-),
-step AS (
-    INSERT INTO tasker.workflow_steps (
-        task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
-        parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-        max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes
-    )
-    SELECT
-        u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, c.at,
-        u.parents::uuid[], u.children::uuid[], cardinality(u.parents::uuid[]),
-        CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
-        u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
-        CASE WHEN u.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $2) END, c.at, c.at, u.context_bytes
-    FROM ` + newStepColumns.unnest("u", 4+len(newTaskColumns)) + `
-    CROSS JOIN clock c
-    RETURNING task_uuid, step_uuid, namespace, state, attempts
-),
-task_log AS (
-    INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
-    SELECT t.task_uuid, p.from_state, p.to_state, p.event, c.at
-    FROM task t
-    JOIN tasker.task_settle_paths p ON p.rest_from = 'pending' AND p.rest_to = t.state
-    CROSS JOIN clock c
-    WHERE t.state <> 'error'
-    ORDER BY t.task_uuid, p.ordinal
-),
-reject_log AS (
-    INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
-    SELECT t.task_uuid, p.from_state, p.to_state, p.event, $1, c.at
-    FROM task t
-    CROSS JOIN (VALUES (1, 'pending', 'initializing', 'initialize'), (2, 'initializing', 'error', 'reject'))
-        AS p (ordinal, from_state, to_state, event)
-    CROSS JOIN clock c
-    WHERE t.state = 'error'
-    ORDER BY t.task_uuid, p.ordinal
-),
-step_log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT s.task_uuid, s.step_uuid, 'pending', 'enqueued', 'enqueue', s.attempts, c.at
-    FROM step s
-    CROSS JOIN clock c
-    WHERE s.state = 'enqueued'
-    ORDER BY s.task_uuid, s.step_uuid
-),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT s.task_uuid, s.step_uuid, s.namespace FROM step s WHERE $3 AND s.state = 'enqueued' ORDER BY s.task_uuid, s.step_uuid
-)
-SELECT (SELECT count(*) FROM task) AS stored, c.at FROM clock c`
+// A few short statements that travel together store tasks with their steps and their
+// history. One statement with a part for each table would take longer to start than a few
+// tasks take to be stored. now() is the same instant in all of them.
 
-// InsertTasks stores tasks with their steps and returns the time that they bear;
-// after an error the caller rolls back. An idempotency key that another task holds
-// already is [ErrKeyTaken]; a template that was replaced in between is
-// [ErrTemplateGone]; a task that is there already is [ErrTaskStored].
-func (tx *Tx) InsertTasks(ctx context.Context, tasks []CreatedTask) (at time.Time, err error) {
-	var stored int
-	err = tx.QueryRow(ctx, insertTasks, insertArgs(tasks, tx.queue)...).Scan(&stored, &at)
+// $1 is how long to wait for a lock, $2 whether contexts are returned; then the tasks. A
+// template that was replaced, or is not the newest although it must be, is NULL, which
+// fails the transaction.
+var insertTasks = `
+INSERT INTO tasker.tasks (
+    task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
+    priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
+    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes
+)
+SELECT
+    u.task_uuid, tt.template_uuid, tt.namespace, tt.name, tt.version, u.state, now(),
+    now() + 0.8 * tasker.staleness_threshold(u.state, tt, st),
+    now() + tasker.staleness_threshold(u.state, tt, st),
+    coalesce(u.start_at, now()) + make_interval(mins => tt.max_duration_minutes),
+    u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
+    u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(), u.context_bytes
+FROM set_config('lock_timeout', $1, true)
+CROSS JOIN ` + newTaskColumns.unnest("u", 3) + `
+JOIN tasker.staleness_thresholds st ON st.only_row
+LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid AND NOT (u.newest AND EXISTS (
+    SELECT FROM tasker.task_templates n
+    WHERE n.namespace = tt.namespace AND n.name = tt.name AND (n.created_at, n.template_uuid) > (tt.created_at, tt.template_uuid)
+))
+RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
+
+// $1 is how long a step may wait for a worker; then the steps.
+var insertSteps = `
+INSERT INTO tasker.workflow_steps (
+    task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
+    parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
+    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes
+)
+SELECT
+    u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, now(),
+    u.parents::uuid[], u.children::uuid[], u.parents_open, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
+    u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
+    CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
+    now(), now(), u.context_bytes
+FROM ` + newStepColumns.unnest("u", 2)
+
+var insertTaskMoves = `
+INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
+SELECT u.task_uuid, u.from_state, u.to_state, u.event, u.reason, now()
+FROM ` + taskMoveColumns.unnest("u", 1)
+
+// The steps that can run at once are the only ones that have moved.
+var insertStepMoves = `
+INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+SELECT u.task_uuid, u.step_uuid, 'pending', 'enqueued', 'enqueue', 1, now()
+FROM ` + enqueuedColumns.unnest("u", 1)
+
+var announceNew = `
+INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+SELECT u.task_uuid, u.step_uuid, u.namespace
+FROM ` + enqueuedColumns.unnest("u", 1)
+
+// An Insertion says how tasks are stored.
+type Insertion struct {
+	LockTimeout time.Duration // how long to wait for another transaction; 0 means 5 s
+	Contexts    bool          // return the contexts as they are read back
+	Repeat      bool          // store again after a lost race
+}
+
+// StoreTasks stores tasks with their steps in a transaction of one round trip and fills in
+// when they were created. Its errors are those of [Tx.InsertTasks]. After an error no task
+// is stored or, if unknown is true, all may be.
+func (db *DB) StoreTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) (unknown bool, err error) {
+	if !how.Repeat {
+		return db.storeTasks(ctx, tasks, how)
+	}
+	err = retry(ctx, func() (err error) {
+		unknown, err = db.storeTasks(ctx, tasks, how)
+		return err
+	})
+	return unknown, err
+}
+
+func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) (unknown bool, err error) {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return false, translate(err)
+	}
+	defer conn.Release()
+	err = readInsertion(conn.SendBatch(ctx, insertion(tasks, how, db.queue)), tasks)
+	if unknown = OutcomeUnknown(err) && !pgconn.SafeToRetry(err); err == nil || unknown {
+		db.committed()
+	}
+	return unknown, insertionError(err)
+}
+
+// InsertTasks stores tasks with their steps and fills in when they were created; after an
+// error the caller rolls back. An idempotency key that another task has already is
+// [ErrKeyTaken]; a template that was replaced in between, or is not the newest although it
+// must be, is [ErrTemplateGone]; a task that is there already is [ErrTaskStored].
+func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) error {
+	return insertionError(readInsertion(tx.SendBatch(ctx, insertion(tasks, how, tx.queue)), tasks))
+}
+
+// insertion returns the statements that store tasks.
+func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
+	var batch pgx.Batch
+	var steps, enqueued []taskStep
+	var moves []taskMove
+	for _, t := range tasks {
+		for n := range t.Steps {
+			s := taskStep{t, &t.Steps[n]}
+			steps = append(steps, s)
+			if s.State == tasker.StepEnqueued {
+				enqueued = append(enqueued, s)
+			}
+		}
+		path := creationPaths[t.State]
+		if t.Rejected {
+			path = rejectionPath
+		}
+		for _, edge := range path {
+			moves = append(moves, taskMove{t, edge})
+		}
+	}
+	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
+	batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
+	batch.Queue(insertSteps, append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
+	if len(moves) > 0 {
+		batch.Queue(insertTaskMoves, taskMoveColumns.arrays(moves)...)
+	}
+	if len(enqueued) > 0 {
+		batch.Queue(insertStepMoves, enqueuedColumns.arrays(enqueued)...)
+		if q.announce {
+			batch.Queue(announceNew, enqueuedColumns.arrays(enqueued)...)
+		}
+	}
+	return &batch
+}
+
+// insertedRow is what insertTasks returns.
+type insertedRow struct {
+	TaskUUID  tasker.ID
+	CreatedAt time.Time
+	Context   json.RawMessage
+}
+
+// readInsertion reads the results of an insertion. An implicit transaction is committed
+// when it returns nil.
+func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
+	stored, err := insertedRows(results)
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	rows := make(map[tasker.ID]insertedRow, len(stored))
+	for _, r := range stored {
+		rows[r.TaskUUID] = r
+	}
+	for _, t := range tasks {
+		t.CreatedAt, t.StoredContext = rows[t.UUID].CreatedAt, rows[t.UUID].Context
+	}
+	return nil
+}
+
+func insertedRows(results pgx.BatchResults) ([]insertedRow, error) {
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	return readRows(rows, pgx.RowToStructByName[insertedRow])
+}
+
+// insertionError says what a refusal is about.
+func insertionError(err error) error {
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg) && pg.ConstraintName == "tasks_pkey":
-		return at, ErrTaskStored
-	case errors.As(err, &pg) && pg.ConstraintName == "task_idempotency_key_is_unique":
-		return at, ErrKeyTaken
-	case errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey":
-		return at, ErrTemplateGone
-	case err != nil:
-		return at, fmt.Errorf("insert tasks: %w", err)
-	case stored < len(tasks):
-		return at, ErrTemplateGone
+	case err == nil:
+		return nil
+	case !errors.As(err, &pg):
+	case pg.ConstraintName == "tasks_pkey":
+		return ErrTaskStored
+	case pg.ConstraintName == "task_idempotency_key_is_unique":
+		return ErrKeyTaken
+	case pg.ConstraintName == "tasks_template_uuid_fkey", pg.Code == notNull && pg.ColumnName == "template_uuid":
+		return ErrTemplateGone
 	}
-	return at, nil
+	return fmt.Errorf("insert tasks: %w", translate(err))
 }
+
+// notNull is the code of a NULL that a column does not take.
+const notNull = "23502"
 
 // ErrTaskStored says that a task of the same id exists: it is the same task.
 var ErrTaskStored = errors.New("task is stored already")
@@ -146,23 +249,24 @@ var ErrKeyTaken = errors.New("idempotency key is taken")
 var ErrTemplateGone = errors.New("template was replaced")
 
 // newTaskColumns are a task as insertTasks takes it.
-var newTaskColumns = columns[CreatedTask]{
-	col("task_uuid uuid", func(t *CreatedTask) tasker.ID { return t.UUID }),
-	col("template_uuid uuid", func(t *CreatedTask) tasker.ID { return t.Template.UUID }),
-	col("state text", func(t *CreatedTask) string { return string(t.State) }),
-	col("priority int", func(t *CreatedTask) int32 { return int32(t.Request.Priority) }),
-	col("context text", func(t *CreatedTask) string { return string(t.Request.Context) }),
-	col("initiator text", func(t *CreatedTask) string { return t.Request.Initiator }),
-	col("source_system text", func(t *CreatedTask) string { return t.Request.SourceSystem }),
-	col("reason text", func(t *CreatedTask) string { return t.Request.Reason }),
-	col("tags text", func(t *CreatedTask) string { return textArray(t.Request.Tags) }),
-	col("correlation_id text", func(t *CreatedTask) string { return t.Correlation }),
-	col("parent_correlation_id text", func(t *CreatedTask) string { return t.Request.ParentCorrelationID }),
-	col("idempotency_key text", func(t *CreatedTask) string { return t.Request.IdempotencyKey }),
-	col("request_digest bytea", func(t *CreatedTask) []byte { return t.Digest }),
-	col("recreated_from uuid", func(t *CreatedTask) *tasker.ID { return idOrNil(t.Request.RecreatedFrom) }),
-	col("start_at timestamptz", func(t *CreatedTask) *time.Time { return timeOrNil(t.Request.StartAt) }),
-	col("context_bytes int", func(t *CreatedTask) int32 { return int32(t.ContextSize) }),
+var newTaskColumns = columns[*CreatedTask]{
+	col("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
+	col("template_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Template.UUID }),
+	col("newest bool", func(t **CreatedTask) bool { return (*t).Newest }),
+	col("state text", func(t **CreatedTask) string { return string((*t).State) }),
+	col("priority int", func(t **CreatedTask) int32 { return int32((*t).Request.Priority) }),
+	col("context text", func(t **CreatedTask) string { return string((*t).Request.Context) }),
+	col("initiator text", func(t **CreatedTask) string { return (*t).Request.Initiator }),
+	col("source_system text", func(t **CreatedTask) string { return (*t).Request.SourceSystem }),
+	col("reason text", func(t **CreatedTask) string { return (*t).Request.Reason }),
+	col("tags text", func(t **CreatedTask) string { return textArray((*t).Request.Tags) }),
+	col("correlation_id text", func(t **CreatedTask) string { return (*t).Correlation }),
+	col("parent_correlation_id text", func(t **CreatedTask) string { return (*t).Request.ParentCorrelationID }),
+	col("idempotency_key text", func(t **CreatedTask) string { return (*t).Request.IdempotencyKey }),
+	col("request_digest bytea", func(t **CreatedTask) []byte { return (*t).Digest }),
+	col("recreated_from uuid", func(t **CreatedTask) pgtype.UUID { return idOrNull((*t).Request.RecreatedFrom) }),
+	col("start_at timestamptz", func(t **CreatedTask) *time.Time { return timeOrNil((*t).Request.StartAt) }),
+	col("context_bytes int", func(t **CreatedTask) int32 { return int32((*t).ContextSize) }),
 }
 
 // A taskStep is a step beside its task.
@@ -171,7 +275,7 @@ type taskStep struct {
 	*CreatedStep
 }
 
-// newStepColumns are a step as insertTasks takes it.
+// newStepColumns are a step as insertSteps takes it.
 var newStepColumns = columns[taskStep]{
 	col("task_uuid uuid", func(s *taskStep) tasker.ID { return s.task.UUID }),
 	col("step_uuid uuid", func(s *taskStep) tasker.ID { return s.UUID }),
@@ -183,6 +287,7 @@ var newStepColumns = columns[taskStep]{
 	col("state text", func(s *taskStep) string { return string(s.State) }),
 	col("parents text", func(s *taskStep) string { return idArray(s.Parents) }),
 	col("children text", func(s *taskStep) string { return idArray(s.Children) }),
+	col("parents_open int", func(s *taskStep) int32 { return int32(len(s.Parents)) }),
 	col("max_attempts int", func(s *taskStep) int32 { return int32(s.Retry.MaxAttempts) }),
 	col("retryable bool", func(s *taskStep) bool { return s.Retry.Retryable }),
 	col("backoff text", func(s *taskStep) string { return string(s.Retry.Backoff) }),
@@ -196,19 +301,41 @@ var newStepColumns = columns[taskStep]{
 	col("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize) }),
 }
 
-func insertArgs(tasks []CreatedTask, q queue) []any {
-	rejected := ""
-	steps := make([]taskStep, 0, len(tasks))
-	for i := range tasks {
-		t := &tasks[i]
-		if t.Rejected {
-			rejected = t.RejectReason
-		}
-		for n := range t.Steps {
-			steps = append(steps, taskStep{t, &t.Steps[n]})
-		}
+// enqueuedColumns are a step that can run at once.
+var enqueuedColumns = columns[taskStep]{
+	col("task_uuid uuid", func(s *taskStep) tasker.ID { return s.task.UUID }),
+	col("step_uuid uuid", func(s *taskStep) tasker.ID { return s.UUID }),
+	col("namespace text", func(s *taskStep) string { return s.task.Template.Namespace }),
+}
+
+// A taskMove is a row of the history of a new task.
+type taskMove struct {
+	task *CreatedTask
+	edge lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]
+}
+
+// taskMoveColumns are a move as insertTaskMoves takes it.
+var taskMoveColumns = columns[taskMove]{
+	col("task_uuid uuid", func(m *taskMove) tasker.ID { return m.task.UUID }),
+	col("from_state text", func(m *taskMove) string { return string(m.edge.From) }),
+	col("to_state text", func(m *taskMove) string { return string(m.edge.To) }),
+	col("event text", func(m *taskMove) string { return string(m.edge.Event) }),
+	col("reason text", func(m *taskMove) *string { return textOrNil(m.task.RejectReason) }),
+}
+
+// creationPaths are the moves of a new task to the state in which it is stored.
+var creationPaths = func() map[tasker.TaskState][]lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent] {
+	paths := map[tasker.TaskState][]lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{}
+	for _, state := range lifecycle.Resting() {
+		paths[state] = lifecycle.SettlePath(tasker.TaskPending, state)
 	}
-	return slices.Concat([]any{rejected, q.ttlMS, q.announce}, newTaskColumns.arrays(tasks), newStepColumns.arrays(steps))
+	return paths
+}()
+
+// rejectionPath are the moves of a new task whose graph has a cycle.
+var rejectionPath = []lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{
+	{From: tasker.TaskPending, Event: lifecycle.Initialize, To: tasker.TaskInitializing},
+	{From: tasker.TaskInitializing, Event: lifecycle.Reject, To: tasker.TaskError},
 }
 
 // idArray spells ids as a PostgreSQL array literal: arrays of differing length
@@ -234,11 +361,16 @@ func textArray(words []string) string {
 	return "{" + strings.Join(quoted, ",") + "}"
 }
 
-func idOrNil(id tasker.ID) *tasker.ID {
-	if id == (tasker.ID{}) {
+// idOrNull returns NULL for the zero id. A pointer to an id would be spelled as text.
+func idOrNull(id tasker.ID) pgtype.UUID {
+	return pgtype.UUID{Bytes: id, Valid: id != tasker.ID{}}
+}
+
+func textOrNil(s string) *string {
+	if s == "" {
 		return nil
 	}
-	return &id
+	return &s
 }
 
 func timeOrNil(t time.Time) *time.Time {

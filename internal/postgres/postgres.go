@@ -55,6 +55,9 @@ type Options struct {
 // template says otherwise.
 const DefaultQueueTTL = 5 * time.Minute
 
+// lockTimeout is how long a statement waits for a row that another transaction holds.
+const lockTimeout = 5 * time.Second
+
 // queue is what every statement needs that puts steps into the queue.
 type queue struct {
 	ttlMS    int64
@@ -87,7 +90,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params["search_path"] = "tasker"
 	params["timezone"] = "UTC"
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
-	params["lock_timeout"] = "5000"
+	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
 	params["idle_in_transaction_session_timeout"] = "15000"
 	maps.Copy(params, planning)
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
@@ -122,8 +125,8 @@ func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespa
 	db.opened = f
 }
 
-// OnCommit has f called after each transaction of [DB.InTx] that was committed. It must
-// not wait.
+// OnCommit has f called after each transaction of [DB.InTx] and [DB.StoreTasks] that was
+// committed. It must not wait.
 func (db *DB) OnCommit(f func()) {
 	for {
 		before := db.commits.Load()

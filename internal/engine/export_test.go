@@ -1,0 +1,26 @@
+package engine
+
+import (
+	"context"
+
+	"tasker.example/tasker"
+)
+
+// GateCreations has one write of small creations at a time, and calls gate before each.
+func (e *Engine) GateCreations(gate func(tasks []tasker.NewTask)) {
+	write := e.creations.Write
+	e.creations.Writers = 1
+	e.creations.Write = func(ctx context.Context, list []*creation) error {
+		var tasks []tasker.NewTask
+		for _, c := range list {
+			for _, t := range c.tasks {
+				tasks = append(tasks, t.Request)
+			}
+		}
+		gate(tasks)
+		return write(ctx, list)
+	}
+}
+
+// WaitingCreations returns how many creations wait for others to be written.
+func (e *Engine) WaitingCreations() int { return e.creations.Waiting() }
