@@ -262,6 +262,11 @@ func TestACreationThatWaitsForALockHoldsUpNoOther(t *testing.T) {
 	h := newHarness(t)
 	h.Template("single", enginetest.Step("one"))
 	h.Template("locked", enginetest.Step("one"))
+	h.Exec(`CREATE TABLE public.waits (name text, ms text)`)
+	h.Exec(`GRANT INSERT ON public.waits TO PUBLIC`)
+	h.Exec(`CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		INSERT INTO public.waits VALUES (NEW.name, current_setting('lock_timeout')); RETURN NULL; END $$`)
+	h.Exec(`CREATE TRIGGER noted AFTER INSERT ON tasker.tasks FOR EACH ROW EXECUTE FUNCTION public.note()`)
 	c := newCrowd(h)
 	tx, err := h.pool.Begin(t.Context())
 	h.Must(err)
@@ -285,6 +290,11 @@ func TestACreationThatWaitsForALockHoldsUpNoOther(t *testing.T) {
 	}
 	h.Must(tx.Rollback(t.Context()))
 	h.Must(<-waited)
+	for wait, name := range map[string]string{"250ms": "single", "5s": "locked"} { // of a shared write, and of one by itself
+		if n := h.Count(`SELECT count(*) FROM public.waits WHERE name = $1 AND ms = $2`, name, wait); n != 1 {
+			t.Errorf("%d tasks of %s were stored that would have waited %s, want 1", n, name, wait)
+		}
+	}
 	h.drain()
 }
 
