@@ -227,13 +227,14 @@ func TestABatchOfCreationsIsBounded(t *testing.T) {
 		}
 	}
 	large := json.RawMessage(`{"v": "` + strings.Repeat("x", 60<<10) + `"}`)
-	for range 20 {
+	for range 30 {
 		c.create(t.Context(), tasker.NewTask{Name: "single", Context: large}, failed)
 	}
+	c.await(30)
 	for range 150 {
 		c.create(t.Context(), tasker.NewTask{Name: "single"}, failed)
 	}
-	c.await(170)
+	c.await(180)
 	// One that is too large to share does not wait for them.
 	alone := make(chan error)
 	c.create(t.Context(), tasker.NewTask{Name: "single", Context: json.RawMessage(`{"v": "` + strings.Repeat("x", 70<<10) + `"}`)},
