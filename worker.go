@@ -17,6 +17,7 @@ type Registration struct {
 	WorkerUUID        ID
 	HeartbeatInterval time.Duration
 	LeaseDuration     time.Duration
+	ClaimIsHeartbeat  bool      // a claim keeps a worker alive that holds nothing, if it claims as often as a heartbeat is due
 	Dispatch          *Dispatch // the message broker that announces steps; nil means that there is none
 }
 

@@ -22,6 +22,7 @@ type RegisteredWorker struct {
 	WorkerUUID          string `json:"worker_uuid"`
 	HeartbeatIntervalMS int64  `json:"heartbeat_interval_ms"`
 	LeaseMS             int64  `json:"lease_ms"`
+	ClaimIsHeartbeat    bool   `json:"claim_is_heartbeat,omitempty" doc:"A worker that holds nothing need not send heartbeats while it claims as often. Missing: it must."`
 
 	Dispatch *Dispatch `json:"dispatch,omitempty" doc:"The message broker that announces steps. Missing: there is none."`
 }

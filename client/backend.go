@@ -34,6 +34,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 		WorkerUUID:        id,
 		HeartbeatInterval: time.Duration(answer.HeartbeatIntervalMS) * time.Millisecond,
 		LeaseDuration:     time.Duration(answer.LeaseMS) * time.Millisecond,
+		ClaimIsHeartbeat:  answer.ClaimIsHeartbeat,
 		Dispatch:          answer.Dispatch.ToDispatch(),
 	}, err
 }

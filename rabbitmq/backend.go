@@ -58,12 +58,14 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.consumer != nil {
+		r.ClaimIsHeartbeat = false
 		return r, nil // it was forgotten, and has come back
 	}
 	if r.Dispatch == nil {
 		b.log.WarnContext(ctx, "the server announces no steps through a message broker; the worker asks for work itself")
 		return r, nil
 	}
+	r.ClaimIsHeartbeat = false // most claims ask the broker only
 	b.consumer, err = b.connect(w, *r.Dispatch)
 	if err != nil {
 		_ = b.Server.LeaveWorker(ctx, r.WorkerUUID)

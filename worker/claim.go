@@ -29,16 +29,19 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 			continue
 		}
 		asked := time.Now()
-		list, err := s.backend.Claim(ctx, id, slots, pollWait)
+		wait := s.asking(asked)
+		list, err := s.backend.Claim(ctx, id, slots, wait)
 		s.start(list, slots, asked)
 		if err == nil {
 			b.reset()
 			most.grow()
-			if len(list) == 0 && time.Since(asked) < pollWait/2 {
+			if len(list) == 0 && time.Since(asked) < wait/2 {
+				s.askWhy()
 				loop.Sleep(ctx, firstRest) // it did not wait: a server that is going down
 			}
 			continue
 		}
+		s.unheard()
 		if ctx.Err() != nil {
 			return
 		}
@@ -53,6 +56,44 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// asking returns how long a claim waits that is sent now. One that counts as a heartbeat
+// is over before the next is due.
+func (s *shift) asking(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.claimsCount() {
+		return pollWait
+	}
+	s.asked = now
+	return min(pollWait, s.registration.HeartbeatInterval*9/10)
+}
+
+// leastClaim is the interval of heartbeats below which claims do not stand for them: they
+// would ask too often.
+const leastClaim = 2 * time.Second
+
+// claimsCount reports whether claims stand for heartbeats. The caller holds the mutex.
+func (s *shift) claimsCount() bool {
+	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= leastClaim
+}
+
+// askWhy sends a heartbeat after a claim that was answered early: its answer says whether
+// the worker has to drain.
+func (s *shift) askWhy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.claimsCount() {
+		wake(s.renew)
+	}
+}
+
+// unheard notes that the last claim may not have arrived.
+func (s *shift) unheard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = time.Time{}
 }
 
 // reserve takes free slots for a claim, most of them at most; none when the worker

@@ -33,6 +33,8 @@ type fake struct {
 	results  map[tasker.ID]json.RawMessage // of steps
 	drained  map[tasker.ID]bool            // workers
 	hangs    bool                          // when told of a drain
+	counts   bool                          // a claim is a heartbeat
+	signs    []time.Time                   // claims and heartbeats
 
 	reportTakes time.Duration
 	fail        func(call string) error                 // before anything happens
@@ -70,6 +72,9 @@ func (f *fake) begin(call string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, call)
+	if call == "claim" || call == "heartbeat" {
+		f.signs = append(f.signs, time.Now())
+	}
 	if f.fail != nil {
 		return f.fail(call)
 	}
@@ -97,7 +102,7 @@ func (f *fake) RegisterWorker(_ context.Context, _ tasker.WorkerSpec) (tasker.Re
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: 10 * time.Second, LeaseDuration: 30 * time.Second}
+	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, ClaimIsHeartbeat: f.counts}
 	f.known[r.WorkerUUID] = true
 	return r, nil
 }
@@ -109,9 +114,10 @@ func (f *fake) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Dur
 	timeout := time.After(wait)
 	for {
 		f.mu.Lock()
+		drained := f.counts && f.drained[id]
 		err, list, changed := f.worker(id), f.take(id, limit), f.changed
 		f.mu.Unlock()
-		if err != nil || len(list) > 0 {
+		if err != nil || len(list) > 0 || drained {
 			return list, err
 		}
 		select {
@@ -286,6 +292,8 @@ func (f *fake) tellAllToDrain() {
 	for id := range f.known {
 		f.drained[id] = true
 	}
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // running is a worker under way in a bubble.

@@ -11,7 +11,8 @@ import (
 )
 
 // heartbeat extends the leases of all that we hold, as often as the backend wants
-// it, until ctx ends. A worker that holds nothing is heard of all the same.
+// it, until ctx ends. A worker that holds nothing sends heartbeats all the same, unless
+// its claims count as such, and then a few.
 func (s *shift) heartbeat(ctx context.Context) {
 	var b backoff
 	for s.pause(ctx) {
@@ -26,16 +27,39 @@ func (s *shift) heartbeat(ctx context.Context) {
 	}
 }
 
+// heartbeatEvery is how many intervals lie between two heartbeats of a worker whose
+// claims count as such: they tell it to drain where a claim, at an older server, does not.
+const heartbeatEvery = 3
+
 // pause waits for the next heartbeat, and returns false when ctx ended before.
 func (s *shift) pause(ctx context.Context) bool {
+	begun := time.Now()
 	timer := time.NewTimer(s.interval())
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-s.renew:
+	for {
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			if rest := s.claimCounts(begun); rest > 0 {
+				timer.Reset(rest)
+				continue
+			}
+		case <-s.renew:
+		}
+		return ctx.Err() == nil
 	}
-	return ctx.Err() == nil
+}
+
+// claimCounts returns for how long the last claim stands for a heartbeat, when the last of
+// these was sent before begun.
+func (s *shift) claimCounts(begun time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.attempts) > 0 {
+		return 0
+	}
+	interval := s.registration.HeartbeatInterval
+	return min(time.Until(s.asked.Add(interval)), time.Until(begun.Add(heartbeatEvery*interval)))
 }
 
 func (s *shift) interval() time.Duration {

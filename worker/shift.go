@@ -57,6 +57,7 @@ type shift struct {
 	lone         lane           // the same, of those that are sent alone
 	unstarted    []tasker.Lease // to be given back
 	reserved     int            // slots for which claims are under way
+	asked        time.Time      // when the last claim was sent that counts as a heartbeat; zero: none did
 	running      int            // handlers
 	draining     bool
 
@@ -99,6 +100,7 @@ func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 				WorkerUUID:        r.WorkerUUID,
 				HeartbeatInterval: cmp.Or(max(r.HeartbeatInterval, 0), defaultInterval),
 				LeaseDuration:     cmp.Or(max(r.LeaseDuration, 0), defaultLease),
+				ClaimIsHeartbeat:  r.ClaimIsHeartbeat,
 			}
 			s.mu.Unlock()
 			s.log.InfoContext(ctx, "worker registered", "worker_uuid", r.WorkerUUID, "handlers", len(s.handlers))

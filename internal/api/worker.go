@@ -40,7 +40,8 @@ func (s *server) registerWorker(x *request) error {
 	}
 	return x.answer(http.StatusCreated, apiv1.RegisteredWorker{
 		WorkerUUID: r.WorkerUUID.String(), HeartbeatIntervalMS: r.HeartbeatInterval.Milliseconds(), LeaseMS: r.LeaseDuration.Milliseconds(),
-		Dispatch: apiv1.FromDispatch(r.Dispatch),
+		ClaimIsHeartbeat: r.ClaimIsHeartbeat,
+		Dispatch:         apiv1.FromDispatch(r.Dispatch),
 	})
 }
 

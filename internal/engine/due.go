@@ -86,7 +86,7 @@ func (d *dueWatch) paced(l *loop.Loop, kind string, pace time.Duration) *loop.Lo
 
 func (d *dueWatch) watch(t *watched) *loop.Loop {
 	t.wake = make(chan struct{}, 1)
-	t.Loop.Wake, t.Loop.Every, t.Loop.Retry = t.wake, timerRest, timerRetry
+	t.Wake, t.Every, t.Retry = t.wake, timerRest, timerRetry
 	d.timers = append(d.timers, t)
 	return t.Loop
 }
@@ -176,7 +176,7 @@ func (d *dueWatch) pass(ctx context.Context) (time.Duration, error) {
 	case changed:
 		d.tell(ctx, now, rest)
 	}
-	return max(d.next.Sub(time.Now()), loop.AtOnce), nil
+	return max(time.Until(d.next), loop.AtOnce), nil
 }
 
 // look asks the database, and notes that it answers and takes writes, or not.

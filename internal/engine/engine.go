@@ -81,6 +81,7 @@ type Engine struct {
 	expired     Expired
 	grace       grace
 	leaseGrace  leaseGrace
+	alive       alive
 	aside       aside
 	log         *slog.Logger
 	now         func() time.Time
@@ -130,6 +131,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, expired: o.Expired,
 		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
+		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
 		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		notifier:  newNotifier(), instance: tasker.NewID(),

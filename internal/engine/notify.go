@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/loop"
 )
 
@@ -23,6 +24,7 @@ type notifier struct {
 // A waiter is a claim that waits for work in some namespaces.
 type waiter struct {
 	notifier   *notifier
+	worker     tasker.ID
 	namespaces []string
 	notified   chan struct{} // has a value when there may be work
 }
@@ -32,10 +34,10 @@ func newNotifier() *notifier {
 }
 
 // wait registers a waiter. The caller stops it.
-func (n *notifier) wait(namespaces []string) *waiter {
+func (n *notifier) wait(worker tasker.ID, namespaces []string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	w := &waiter{notifier: n, namespaces: namespaces, notified: make(chan struct{}, 1)}
+	w := &waiter{notifier: n, worker: worker, namespaces: namespaces, notified: make(chan struct{}, 1)}
 	for _, namespace := range namespaces {
 		if n.waiting[namespace] == nil {
 			n.waiting[namespace] = map[*waiter]struct{}{}
@@ -74,6 +76,19 @@ func (n *notifier) wakeAll() {
 	for _, waiters := range n.waiting {
 		for w := range waiters {
 			w.wake()
+		}
+	}
+}
+
+// wakeWorker wakes the waiters of a worker.
+func (n *notifier) wakeWorker(worker tasker.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, waiters := range n.waiting {
+		for w := range waiters {
+			if w.worker == worker {
+				w.wake()
+			}
 		}
 	}
 }

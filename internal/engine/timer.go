@@ -51,8 +51,10 @@ func (e *Engine) Loops() []*loop.Loop {
 	looks := e.loop("due work", watch.rest(), watch.pass)
 	looks.Wake, looks.Retry = watch.wake, lookRest
 	e.due.Store(watch)
+	living := e.loop("worker signs of life", timerRest, e.storeAlive)
+	living.Wake, living.Retry = e.alive.wake, timerRetry
 	return append(loops,
-		looks,
+		looks, living,
 		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 	)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ type member struct {
 	spec  tasker.WorkerSpec
 	heard atomic.Int64 // when the database last heard of it from us, in Unix ns
 	drain atomic.Bool  // it gets no new work, for ever
+	gone  atomic.Bool  // it is not registered any more
 }
 
 // Limits of what a worker says of itself.
@@ -31,7 +33,7 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 	if err := checkWorker(w); err != nil {
 		return tasker.Registration{}, err
 	}
-	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.heartbeat, LeaseDuration: e.lease}
+	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.heartbeat, LeaseDuration: e.lease, ClaimIsHeartbeat: true}
 	if e.dispatch != nil {
 		d := *e.dispatch
 		for _, n := range w.Namespaces {
@@ -94,6 +96,7 @@ func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 		return err
 	}
 	e.drains(id)
+	e.notifier.wakeWorker(id)
 	return nil
 }
 
@@ -120,6 +123,9 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	if time.Duration(now-heard) < e.heartbeat/2 || !m.heard.CompareAndSwap(heard, now) {
 		return m, nil
 	}
+	if e.alive.note(id, time.Now()) {
+		return m, nil // it is stored together with others
+	}
 	_, drains, err := e.db.ExtendLeases(ctx, id, e.lease, nil)
 	if err != nil {
 		e.forget(id, err)
@@ -138,6 +144,89 @@ func (e *Engine) forget(id tasker.ID, err error) {
 	}
 }
 
+// alive are workers that were heard of, until that is stored: of all together in one
+// statement.
+type alive struct {
+	mu     sync.Mutex
+	noted  map[tasker.ID]bool
+	since  time.Time     // when the first of them was noted
+	passed time.Time     // the last pass of the loop that stores them
+	wake   chan struct{} // of the loop
+}
+
+const (
+	storeRest = time.Second     // between two statements that store which workers are alive
+	storeLate = 2 * time.Second // after which the loop is not waited for
+)
+
+// note has the loop store that a worker is alive; false says that the caller must,
+// because the loop does not run.
+func (a *alive) note(id tasker.ID, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.noted) == 0 {
+		a.since = now
+	}
+	if now.Sub(a.passed) > 2*timerRest || now.Sub(a.since) > storeLate {
+		delete(a.noted, id)
+		return false
+	}
+	a.noted[id] = true
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take returns the workers to store now, or how long to wait for more of them.
+func (a *alive) take(now time.Time, every time.Duration) (ids []tasker.ID, rest time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if rest = a.passed.Add(every).Sub(now); rest > 0 && len(a.noted) > 0 {
+		return nil, rest
+	}
+	a.passed = now
+	for id := range a.noted {
+		ids = append(ids, id)
+	}
+	clear(a.noted)
+	return ids, 0
+}
+
+// storeAlive stores which workers are alive that have claimed lately. Claims that wait are
+// answered if their worker has to drain, or is not registered any more.
+func (e *Engine) storeAlive(ctx context.Context) (time.Duration, error) {
+	ids, rest := e.alive.take(time.Now(), min(storeRest, e.heartbeat/4))
+	if len(ids) == 0 {
+		return rest, nil
+	}
+	heard, err := e.db.HearWorkers(ctx, ids)
+	if err != nil {
+		for _, id := range ids {
+			if m, ok := e.workers.get(id); ok {
+				m.heard.Store(0) // its next claim says so again
+			}
+		}
+		return 0, err
+	}
+	for _, id := range ids {
+		drains, known := heard[id]
+		m, ok := e.workers.get(id)
+		switch {
+		case !ok:
+			continue
+		case !known:
+			e.workers.drop(id)
+			m.gone.Store(true)
+		case !drains || m.drain.Swap(true):
+			continue
+		}
+		e.notifier.wakeWorker(id)
+	}
+	return 0, nil
+}
+
 // Heartbeat extends the leases that the worker still holds. Those it does not
 // hold any more are lost: their work must stop. The answer also says whether the
 // worker has to drain.
@@ -147,6 +236,9 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 	if err != nil {
 		e.forget(worker, err)
 		return tasker.Beat{}, err
+	}
+	if m, ok := e.workers.get(worker); ok {
+		m.heard.Store(time.Now().UnixNano())
 	}
 	if drains {
 		e.drains(worker)
@@ -171,9 +263,13 @@ const (
 	maxClaim      = 1000
 )
 
+// drainRest is how long a claim of a worker that drains waits at most: one that asks
+// again at once would not rest.
+const drainRest = time.Second
+
 // Claim hands up to limit steps to a worker, and waits for work up to wait when
 // there is none. It returns nothing when none came. For a worker that drains none
-// will come: it waits all the same, for one that asks again at once would not rest.
+// will come: it is answered early, and asks why by a heartbeat.
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	if limit < 1 {
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
@@ -185,12 +281,21 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	}
 	limit = min(limit, maxClaim)
 	// Listening comes before looking, or what comes in between is missed.
-	waiter := e.notifier.wait(m.spec.Namespaces)
+	waiter := e.notifier.wait(worker, m.spec.Namespaces)
 	defer waiter.stop()
 	deadline := time.Now().Add(wait)
-	for {
-		if ctx.Err() != nil {
+	if m.drain.Load() {
+		deadline = time.Now().Add(min(wait, drainRest))
+	}
+	for drained := m.drain.Load(); ; {
+		switch {
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case m.gone.Load():
+			_, err := e.member(ctx, worker)
+			return nil, err
+		case m.drain.Load() && !drained:
+			return nil, nil
 		}
 		steps, err := e.claim(ctx, worker, m, limit)
 		rest := min(time.Until(deadline), e.pollRest())

@@ -63,6 +63,43 @@ func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 	return nil
 }
 
+// Servers lock the workers in one order.
+const hearWorkers = `
+WITH known AS MATERIALIZED (
+    SELECT w.worker_uuid
+    FROM tasker.workers w
+    WHERE w.worker_uuid = ANY ($1) AND w.left_at IS NULL
+    ORDER BY w.worker_uuid
+    FOR NO KEY UPDATE
+)
+UPDATE tasker.workers w
+SET last_heartbeat_at = clock_timestamp()
+FROM known k
+WHERE w.worker_uuid = k.worker_uuid
+RETURNING w.worker_uuid, w.draining_since IS NOT NULL AS drains`
+
+// HearWorkers notes that workers live, and says of those that are registered whether they
+// drain.
+func (db *DB) HearWorkers(ctx context.Context, ids []tasker.ID) (drains map[tasker.ID]bool, err error) {
+	type row struct {
+		WorkerUUID tasker.ID
+		Drains     bool
+	}
+	var rows []row
+	err = retry(ctx, func() (err error) {
+		rows, err = collect[row](ctx, db.pool, hearWorkers, ids)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("note which workers live: %w", err)
+	}
+	drains = make(map[tasker.ID]bool, len(rows))
+	for _, r := range rows {
+		drains[r.WorkerUUID] = r.Drains
+	}
+	return drains, nil
+}
+
 // ForgetWorkers deletes workers that have been silent for longer than age, and
 // returns how many.
 func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, error) {
