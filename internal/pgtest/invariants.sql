@@ -157,3 +157,27 @@ WHERE NOT EXISTS (
     SELECT FROM unnest($7::text[], $8::text[]) AS c (reason, code)
     WHERE (c.reason, c.code) = (d.dlq_reason::text, d.detail_code)
 )
+UNION ALL
+SELECT 'enqueued step is not in ready_steps', s.task_uuid, s.step_uuid::text
+FROM tasker.workflow_steps s
+WHERE s.state = 'enqueued' AND NOT EXISTS (
+    SELECT FROM tasker.ready_steps r
+    WHERE (r.namespace, r.handler, r.priority, r.state_since, r.step_uuid, r.task_uuid, r.expires_at)
+        = (s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at)
+      AND (r.queue_ttl_ms, r.inputs_bytes) IS NOT DISTINCT FROM (s.queue_ttl_ms, s.inputs_bytes)
+)
+UNION ALL
+SELECT 'ready_steps has a step that is not enqueued', r.task_uuid, r.step_uuid::text
+FROM tasker.ready_steps r
+WHERE NOT EXISTS (
+    SELECT FROM tasker.workflow_steps s
+    WHERE (s.task_uuid, s.step_uuid, s.state, s.state_since) = (r.task_uuid, r.step_uuid, 'enqueued', r.state_since)
+)
+UNION ALL
+SELECT 'lease that nobody would take back', s.task_uuid, format('%s: until %s', s.step_uuid, s.lease_expires_at)
+FROM tasker.workflow_steps s
+WHERE s.state = 'in_progress' AND NOT EXISTS (
+    SELECT FROM tasker.claims c
+    WHERE s.step_uuid = ANY (c.steps) AND s.task_uuid = ANY (c.tasks) AND c.claimed_at = coalesce(s.last_attempted_at, s.state_since)
+      AND c.look_at <= greatest(s.lease_expires_at, now() + interval '31 seconds')
+)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,11 @@ func col[T, V any](definition string, value func(row *T) V) columnOf[T] {
 		}
 		return values
 	}}
+}
+
+// only returns the columns of these names.
+func (c columns[T]) only(names ...string) columns[T] {
+	return slices.DeleteFunc(slices.Clone(c), func(column columnOf[T]) bool { return !slices.Contains(names, column.name) })
 }
 
 // unnest returns, for a FROM clause, the rows under a name. Their arrays are the

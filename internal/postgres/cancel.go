@@ -15,11 +15,16 @@ import (
 const cancelSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 open AS MATERIALIZED (
-    SELECT s.step_uuid, s.state
+    SELECT s.step_uuid, s.state, s.namespace, s.handler, s.priority, s.state_since
     FROM tasker.workflow_steps s
     WHERE s.task_uuid = $1 AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled')
     ORDER BY s.step_uuid
     FOR NO KEY UPDATE
+),
+unqueued AS (
+    DELETE FROM tasker.ready_steps r
+    USING (SELECT * FROM open o WHERE o.state = 'enqueued') s
+    WHERE ` + readyKey + `
 ),
 moved AS (
     UPDATE tasker.workflow_steps s
@@ -57,6 +62,9 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 		}
 		if _, err := lifecycle.Task.Next(state, lifecycle.CancelTask); err != nil {
 			return tasker.Errorf(tasker.Conflict, "task %s is %s and cannot be cancelled", task, state)
+		}
+		if err := tx.lockEnqueuedOf(ctx, task); err != nil {
+			return err
 		}
 		if _, err := tx.Exec(ctx, cancelSteps, task, by.Actor, by.Reason); err != nil {
 			return fmt.Errorf("cancel steps: %w", err)

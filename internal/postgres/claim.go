@@ -12,7 +12,7 @@ import (
 )
 
 // The queues of a worker are the pairs of its namespaces and handlers. Each is one
-// range of the index steps_to_claim.
+// range of the index ready_steps_to_claim.
 //
 // A worker with one queue locks as many of its steps as could be handed out; those
 // that another claim holds are passed over, so claims never wait.
@@ -22,8 +22,7 @@ import (
 // claim locks more than it hands out. If others held so many of them that too few are
 // left, the claim looks further.
 //
-// What is picked is locked, so the update need not ask for the state again: asking
-// would have it read all that is enqueued.
+// The state is compared in a way that keeps the planner from reading all that is enqueued.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to leave alone,
 // $7 the bytes left to hand out, and, if there are several queues, $8 how many steps
@@ -36,9 +35,9 @@ locked AS MATERIALIZED (
     FROM unnest($1::text[]) AS n (namespace)
     CROSS JOIN unnest($2::text[]) AS h (handler)
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = n.namespace AND s.handler = h.handler AND s.step_uuid <> ALL ($6::uuid[])
+        SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
+        FROM tasker.ready_steps s
+        WHERE s.namespace = n.namespace AND s.handler = h.handler AND s.step_uuid <> ALL ($6::uuid[])
         ORDER BY s.priority DESC, s.state_since
         LIMIT $3
         FOR NO KEY UPDATE SKIP LOCKED
@@ -70,15 +69,15 @@ queues AS (
 const waitingQueues = `
 waiting AS (
     SELECT n.namespace, (
-        SELECT s.handler FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = n.namespace
+        SELECT s.handler FROM tasker.ready_steps s
+        WHERE s.namespace = n.namespace
         ORDER BY s.handler LIMIT 1
     ) AS handler
     FROM unnest($1::text[]) AS n (namespace)
     UNION ALL
     SELECT w.namespace, (
-        SELECT s.handler FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = w.namespace AND s.handler > w.handler
+        SELECT s.handler FROM tasker.ready_steps s
+        WHERE s.namespace = w.namespace AND s.handler > w.handler
         ORDER BY s.handler LIMIT 1
     )
     FROM waiting w
@@ -93,8 +92,8 @@ candidate AS MATERIALIZED (
     FROM queues q
     CROSS JOIN LATERAL (
         SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])
+        FROM tasker.ready_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])
         ORDER BY s.priority DESC, s.state_since
         LIMIT $8::int
     ) e
@@ -118,9 +117,9 @@ locked AS MATERIALIZED (
     SELECT e.*
     FROM wanted w
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = w.namespace AND s.handler = w.handler
+        SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
+        FROM tasker.ready_steps s
+        WHERE s.namespace = w.namespace AND s.handler = w.handler
           AND s.inputs_bytes <= ` + maxInputBytes + ` AND s.step_uuid <> ALL ($6::uuid[])
         ORDER BY s.priority DESC, s.state_since
         LIMIT w.steps
@@ -266,7 +265,7 @@ func (db *DB) ExtendLeases(
 
 // The attempt is not used: the counter stays, and goes up when a step is
 // enqueued for the first time or after a failure, not here.
-const releaseSteps = `
+var releaseSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 held AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.worker_uuid
@@ -285,8 +284,9 @@ released AS (
     FROM held h
     CROSS JOIN clock c
     WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
-    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
 ),
+` + ready("released") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM released WHERE $6

@@ -27,16 +27,24 @@ var (
 // step with more, or with parents that an older version concluded, each parent is
 // looked at, in the order of the template: those that fit come along, the others are
 // named.
+//
+// A row of ready_steps whose step is elsewhere is outdated: it is deleted all the same,
+// and the claim looks further.
 var leaseSteps = `
 picked AS (
-    SELECT l.task_uuid, l.step_uuid, l.bytes
+    SELECT l.*
     FROM (
-        SELECT task_uuid, step_uuid, b.bytes, sum(b.bytes) OVER (ORDER BY priority DESC, state_since, step_uuid ROWS UNBOUNDED PRECEDING) AS upto
+        SELECT ready_row, state_since, task_uuid, step_uuid, b.bytes, sum(b.bytes) OVER (ORDER BY priority DESC, state_since, step_uuid ROWS UNBOUNDED PRECEDING) AS upto
         FROM locked
         CROSS JOIN LATERAL (SELECT least(inputs_bytes, ` + maxStepBytes + `)::int AS bytes) b
         WHERE inputs_bytes <= ` + maxInputBytes + `
     ) l
     WHERE l.upto <= $7::bigint
+),
+taken AS (
+    DELETE FROM tasker.ready_steps r
+    USING picked p
+    WHERE r.ctid = p.ready_row
 ),
 claimed AS (
     UPDATE tasker.workflow_steps s
@@ -46,7 +54,7 @@ claimed AS (
         lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
     FROM picked p
     CROSS JOIN clock c
-    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid
+    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, p.bytes
 ),
@@ -54,6 +62,12 @@ log AS (
     INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
     SELECT task_uuid, step_uuid, 'enqueued', 'in_progress', 'claim', attempts, worker_uuid, state_since
     FROM claimed
+),
+watched AS (
+    INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
+    SELECT least(min(lease_expires_at), min(state_since) + interval '5 seconds'), min(state_since), array_agg(task_uuid), array_agg(step_uuid)
+    FROM claimed
+    HAVING count(*) > 0
 )
 SELECT
     'step' AS kind, h.bytes, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
@@ -82,7 +96,11 @@ FROM (
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
     ORDER BY s.priority DESC, s.step_uuid
     OFFSET 0
-) h`
+) h
+UNION ALL
+SELECT 'busy', 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
+FROM clock
+WHERE (SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)`
 
 // inTheWay adds the steps, among those that a claim has looked at, that it could not
 // hand out: those whose inputs are not measured, and those whose inputs are too large.
@@ -129,7 +147,7 @@ type ClaimResult struct {
 	TooLarge   []tasker.StepRef // they can never be handed out
 
 	bytes int  // of the inputs of the steps
-	busy  bool // others held what it wanted
+	busy  bool // others held what it wanted, or had moved it
 }
 
 // InTheWay reports whether there are steps that need something done before they can

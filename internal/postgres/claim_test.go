@@ -139,7 +139,7 @@ func TestEmptyQueuesCostNothing(t *testing.T) {
 		t.Errorf("claimed %d", n)
 	}
 	var scans int
-	if err := tx.QueryRow(t.Context(), `SELECT pg_stat_get_xact_numscans('tasker.steps_to_claim'::regclass)`).Scan(&scans); err != nil {
+	if err := tx.QueryRow(t.Context(), `SELECT pg_stat_get_xact_numscans('tasker.ready_steps_to_claim'::regclass)`).Scan(&scans); err != nil {
 		t.Fatal(err)
 	}
 	if scans > 250 {

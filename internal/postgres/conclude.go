@@ -49,7 +49,9 @@ WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
     SELECT u.*, CASE WHEN u.to_state = 'pending' THEN (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-    ) END AS ended_attempt
+    ) END AS ended_attempt, CASE WHEN u.from_state = 'enqueued' THEN (
+        SELECT s.state_since FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+    ) END AS queued_since
     FROM ` + conclusionColumns.unnest("u", 3) + `
     ORDER BY task_uuid, step_uuid
 ),
@@ -80,8 +82,14 @@ moved AS (
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, s.error, u.place, u.from_state, u.event, u.actor, u.reason, u.ended_attempt,
+        s.next_retry_at, s.error, u.place, u.from_state, u.event, u.actor, u.reason, u.ended_attempt, u.queued_since,
+        s.namespace, s.handler, s.priority,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
+),
+unqueued AS (
+    DELETE FROM tasker.ready_steps r
+    USING (SELECT m.namespace, m.handler, m.priority, m.queued_since AS state_since, m.step_uuid FROM moved m WHERE m.queued_since IS NOT NULL) s
+    WHERE ` + readyKey + `
 ),
 child AS (
     SELECT m.task_uuid, k.step_uuid, count(*) AS done,
@@ -106,8 +114,10 @@ freed AS (
     FROM child k
     CROSS JOIN clock c
     WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
-    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.state, s.state_since, s.attempts, s.state_since = c.at AS enqueued
+    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes,
+        s.attempts, s.state_since = c.at AS enqueued
 ),
+` + ready("freed WHERE enqueued") + `,
 log AS (
     INSERT INTO tasker.workflow_step_transitions
         (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at)
@@ -146,6 +156,17 @@ type Concluded struct {
 // enqueues what becomes ready by it. The caller holds the locks of the tasks and
 // settles them afterwards.
 func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
+	var queued []tasker.StepRef
+	for _, c := range list {
+		if c.From == tasker.StepEnqueued {
+			queued = append(queued, tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID})
+		}
+	}
+	if len(queued) > 0 {
+		if err := tx.LockEnqueued(ctx, queued); err != nil {
+			return Concluded{}, err
+		}
+	}
 	rows, err := collect[Concluded](ctx, tx, concludeSteps, conclusionArgs(list, tx.queue)...)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)

@@ -101,6 +101,13 @@ INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, 
 SELECT u.task_uuid, u.step_uuid, 'pending', 'enqueued', 'enqueue', 1, now()
 FROM ` + enqueuedColumns.unnest("u", 1)
 
+// $1 is how long a step may wait for a worker; then the steps.
+var insertReadySteps = `
+INSERT INTO tasker.ready_steps (` + readyColumns + `)
+SELECT u.namespace, u.handler, u.priority, now(), u.step_uuid, u.task_uuid,
+    now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1), nullif(u.ttl_ms, 0), u.context_bytes
+FROM ` + readyStepColumns.unnest("u", 2)
+
 var announceNew = `
 INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
 SELECT u.task_uuid, u.step_uuid, u.namespace
@@ -176,6 +183,7 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 		batch.Queue(insertTaskMoves, taskMoveColumns.arrays(moves)...)
 	}
 	if len(enqueued) > 0 {
+		batch.Queue(insertReadySteps, append([]any{q.ttlMS}, readyStepColumns.arrays(enqueued)...)...)
 		batch.Queue(insertStepMoves, enqueuedColumns.arrays(enqueued)...)
 		if q.announce {
 			batch.Queue(announceNew, enqueuedColumns.arrays(enqueued)...)
@@ -301,12 +309,11 @@ var newStepColumns = columns[taskStep]{
 	col("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize) }),
 }
 
-// enqueuedColumns are a step that can run at once.
-var enqueuedColumns = columns[taskStep]{
-	col("task_uuid uuid", func(s *taskStep) tasker.ID { return s.task.UUID }),
-	col("step_uuid uuid", func(s *taskStep) tasker.ID { return s.UUID }),
-	col("namespace text", func(s *taskStep) string { return s.task.Template.Namespace }),
-}
+// enqueuedColumns and readyStepColumns are a step that can run at once.
+var (
+	enqueuedColumns  = newStepColumns.only("task_uuid", "step_uuid", "namespace")
+	readyStepColumns = newStepColumns.only("task_uuid", "step_uuid", "namespace", "handler", "priority", "ttl_ms", "context_bytes")
+)
 
 // A taskMove is a row of the history of a new task.
 type taskMove struct {

@@ -17,11 +17,12 @@ locked AS MATERIALIZED (
     SELECT q.*
     FROM clock c
     CROSS JOIN unnest($3::uuid[], $8::uuid[]) AS d (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = c.enqueued
+        AND s.step_uuid <> ALL ($6::uuid[]) AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
-        FROM tasker.workflow_steps s
-        WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = c.enqueued AND s.step_uuid <> ALL ($6::uuid[])
-          AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
+        SELECT r.ctid AS ready_row, r.task_uuid, r.step_uuid, r.priority, r.state_since, r.inputs_bytes
+        FROM tasker.ready_steps r
+        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
     WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
@@ -138,9 +139,9 @@ func missing(list []Announcement, done []int64) []int64 {
 // Of each namespace one entry of the index of what is enqueued is read.
 const waitingNamespaces = `
 WITH RECURSIVE n AS (
-    (SELECT s.namespace FROM tasker.workflow_steps s WHERE s.state = 'enqueued' ORDER BY s.namespace LIMIT 1)
+    (SELECT s.namespace FROM tasker.ready_steps s ORDER BY s.namespace LIMIT 1)
     UNION ALL
-    SELECT (SELECT s.namespace FROM tasker.workflow_steps s WHERE s.state = 'enqueued' AND s.namespace > n.namespace ORDER BY s.namespace LIMIT 1)
+    SELECT (SELECT s.namespace FROM tasker.ready_steps s WHERE s.namespace > n.namespace ORDER BY s.namespace LIMIT 1)
     FROM n
     WHERE n.namespace IS NOT NULL
 )
@@ -158,8 +159,8 @@ func (db *DB) WaitingNamespaces(ctx context.Context) ([]string, error) {
 const announceLost = `
 WITH lost AS (
     SELECT s.task_uuid, s.step_uuid, s.namespace, s.state_since
-    FROM tasker.workflow_steps s
-    WHERE s.state = 'enqueued' AND s.namespace = $1 AND s.state_since < now() - $2::interval
+    FROM tasker.ready_steps s
+    WHERE s.namespace = $1 AND s.state_since < now() - $2::interval
       AND s.expires_at > now()
       AND NOT EXISTS (SELECT FROM tasker.dispatch_outbox o WHERE o.step_uuid = s.step_uuid)
     LIMIT $3

@@ -23,7 +23,7 @@ const aliveSince = `coalesce(least(w.left_at, w.draining_since), 'infinity') > c
 // tell of a step whose own limit is shorter.
 const expiredSteps = `
 SELECT s.task_uuid, s.step_uuid
-FROM tasker.workflow_steps s
+FROM tasker.ready_steps s
 WHERE s.expires_at <= now() AND (s.expires_at <= now() - $2::interval OR s.queue_ttl_ms < $3)
   AND NOT EXISTS (
       SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireStep + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
@@ -60,8 +60,8 @@ heads AS (
     FROM unserved u
     CROSS JOIN LATERAL (
         SELECT s.priority
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = u.namespace AND s.handler = u.handler
+        FROM tasker.ready_steps s
+        WHERE s.namespace = u.namespace AND s.handler = u.handler
         ORDER BY s.priority DESC
         LIMIT 1
     ) h
@@ -70,8 +70,8 @@ heads AS (
     FROM heads q
     CROSS JOIN LATERAL (
         SELECT s.priority
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = q.namespace AND s.handler = q.handler AND s.priority < q.priority
+        FROM tasker.ready_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.priority < q.priority
         ORDER BY s.priority DESC
         LIMIT 1
     ) n
@@ -80,8 +80,8 @@ SELECT x.task_uuid, x.step_uuid
 FROM heads h
 CROSS JOIN LATERAL (
     SELECT s.task_uuid, s.step_uuid, s.state_since
-    FROM tasker.workflow_steps s
-    WHERE s.state = 'enqueued' AND s.namespace = h.namespace AND s.handler = h.handler AND s.priority = h.priority
+    FROM tasker.ready_steps s
+    WHERE s.namespace = h.namespace AND s.handler = h.handler AND s.priority = h.priority
       AND s.state_since <= now() - $2::interval
       AND NOT EXISTS (
           SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireUnserved + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
@@ -107,7 +107,7 @@ func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int)
 const expireSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.state_since, s.expires_at
+    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.expires_at
     FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     CROSS JOIN clock c
@@ -117,6 +117,11 @@ due AS MATERIALIZED (
     ))
     ORDER BY s.task_uuid, s.step_uuid
     FOR NO KEY UPDATE OF s
+),
+unqueued AS (
+    DELETE FROM tasker.ready_steps r
+    USING due s
+    WHERE ` + readyKey + `
 ),
 served AS MATERIALIZED (
     SELECT p.namespace, p.handler, n.workers
@@ -177,6 +182,9 @@ type ExpiredStep struct {
 // locks of the tasks and settles them afterwards.
 func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
 	tasks, ids := refArrays(steps)
+	if err := tx.LockEnqueued(ctx, steps); err != nil {
+		return nil, err
+	}
 	rows, err := collect[ExpiredStep](ctx, tx, expireSteps, tasks, ids, most, unserved)
 	if err != nil {
 		return nil, fmt.Errorf("expire steps: %w", err)
@@ -226,7 +234,7 @@ func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID,
 // The investigation of a task is recovered when this was all that it was about:
 // also while other steps kept the task from coming to error. Asked with IS NOT NULL,
 // the planner would read all that waits, which it takes for nothing.
-const redispatch = `
+var redispatch = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
@@ -238,8 +246,9 @@ moved AS (
           SELECT FROM tasker.workers w
           WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + liveWorker + `
       )
-    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
 ),
+` + ready("moved") + `,
 log AS (
     INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'error', 'enqueued', 'redispatch', attempts, state_since

@@ -88,6 +88,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params := cfg.ConnConfig.RuntimeParams
 	params["application_name"] = o.ApplicationName
 	params["search_path"] = "tasker"
+	params["tasker.keeps_ready_steps"] = "on" // see the trigger follow_updated_step
 	params["timezone"] = "UTC"
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())

@@ -19,8 +19,8 @@ import (
 const enqueuedPairs = `enqueued AS (
     (
         SELECT s.namespace, s.handler
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND (s.namespace, s.handler) >= ((SELECT a.namespace FROM asked a), '')
+        FROM tasker.ready_steps s
+        WHERE (s.namespace, s.handler) >= ((SELECT a.namespace FROM asked a), '')
         ORDER BY s.namespace, s.handler
         LIMIT 1
     )
@@ -29,8 +29,8 @@ const enqueuedPairs = `enqueued AS (
     FROM enqueued q
     CROSS JOIN LATERAL (
         SELECT s.namespace, s.handler
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND (s.namespace, s.handler) > (q.namespace, q.handler)
+        FROM tasker.ready_steps s
+        WHERE (s.namespace, s.handler) > (q.namespace, q.handler)
         ORDER BY s.namespace, s.handler
         LIMIT 1
     ) n
@@ -82,8 +82,8 @@ shown AS MATERIALIZED (
         WITH RECURSIVE heads AS (
             (
                 SELECT s.priority, s.state_since, s.expires_at
-                FROM tasker.workflow_steps s
-                WHERE s.state = 'enqueued' AND s.namespace = p.namespace AND s.handler = p.handler
+                FROM tasker.ready_steps s
+                WHERE s.namespace = p.namespace AND s.handler = p.handler
                 ORDER BY s.priority DESC, s.state_since
                 LIMIT 1
             )
@@ -92,8 +92,8 @@ shown AS MATERIALIZED (
             FROM heads q
             CROSS JOIN LATERAL (
                 SELECT s.priority, s.state_since, s.expires_at
-                FROM tasker.workflow_steps s
-                WHERE s.state = 'enqueued' AND s.namespace = p.namespace AND s.handler = p.handler AND s.priority < q.priority
+                FROM tasker.ready_steps s
+                WHERE s.namespace = p.namespace AND s.handler = p.handler AND s.priority < q.priority
                 ORDER BY s.priority DESC, s.state_since
                 LIMIT 1
             ) n
@@ -117,8 +117,8 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS steps, min(x.expires_at) AS expires_at
     FROM (
         SELECT s.expires_at
-        FROM tasker.workflow_steps s
-        WHERE s.state = 'enqueued' AND s.namespace = q.namespace AND s.handler = q.handler
+        FROM tasker.ready_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler
         ORDER BY s.priority DESC, s.state_since
         LIMIT $3::bigint + 1
     ) x

@@ -176,7 +176,7 @@ func TestQueuesReadNoMoreThanTheyCount(t *testing.T) {
 	t.Parallel()
 	r := newWaitingRoom(t)
 	r.add(bunch{namespace: "a", handler: "x", steps: 2 * tasker.MaxQueueCount, ttl: 300})
-	r.exec("VACUUM ANALYZE tasker.workflow_steps")
+	r.exec("VACUUM ANALYZE tasker.ready_steps")
 	tx, err := r.db.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestQueuesReadNoMoreThanTheyCount(t *testing.T) {
 	read := func() (n int64) {
 		t.Helper()
 		if err := tx.QueryRow(t.Context(), `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables
-			WHERE relid = 'tasker.workflow_steps'::regclass`).Scan(&n); err != nil {
+			WHERE relid = 'tasker.ready_steps'::regclass`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n

@@ -61,6 +61,9 @@ func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int6
 // Mark locks a step of a task that the caller has locked, and returns where it
 // stands. The error is NotFound when the task has no such step.
 func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
+	if err := tx.LockEnqueued(ctx, []tasker.StepRef{{TaskUUID: task, StepUUID: step}}); err != nil {
+		return Mark{}, err
+	}
 	m, err := one[Mark](ctx, tx, `
 		SELECT task_uuid, step_uuid, state, fence, worker_uuid, reported_fence, report_digest
 		FROM tasker.workflow_steps

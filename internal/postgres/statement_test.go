@@ -23,8 +23,10 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
+	"enqueueReady": enqueueReady, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
+	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertSteps": insertSteps,
-	"insertTaskMoves": insertTaskMoves, "insertStepMoves": insertStepMoves, "announceNew": announceNew, "concludeSteps": concludeSteps,
+	"insertTaskMoves": insertTaskMoves, "insertStepMoves": insertStepMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
 	"settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,

@@ -9,7 +9,7 @@ import (
 )
 
 // Enqueueing uses an attempt. The caller holds the locks of the tasks.
-const enqueueReady = `
+var enqueueReady = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
@@ -17,8 +17,9 @@ moved AS (
         expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
     FROM clock c
     WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.parents_open = 0 AND s.step_type = 'standard'
-    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
 ),
+` + ready("moved") + `,
 log AS (
     INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
@@ -31,7 +32,7 @@ announced AS (
 )
 SELECT DISTINCT namespace FROM moved`
 
-const retryDue = `
+var retryDue = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
@@ -40,8 +41,9 @@ moved AS (
     FROM clock c, tasker.tasks t
     WHERE s.task_uuid = ANY ($1) AND s.state = 'error' AND s.next_retry_at <= c.at
       AND t.task_uuid = s.task_uuid AND t.state <> 'error'
-    RETURNING s.task_uuid, s.step_uuid, s.namespace, s.attempts, s.state_since
+    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
 ),
+` + ready("moved") + `,
 log AS (
     INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'error', 'enqueued', 'retry', attempts, state_since
@@ -180,15 +182,19 @@ SELECT current_setting('transaction_read_only') = 'on' AS read_only,
 FROM (VALUES
     ('` + StartTask + `', ` + dueAndNext("t.start_at", "now()", "tasker.tasks t WHERE t.state = 'pending'") + `),
     ('` + RetrySteps + `', ` + dueAndNext("s.next_retry_at", "now()", "tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL") + `),
-    ('` + ReclaimLease + `', ` + dueAndNext("s.lease_expires_at", "now()", "tasker.workflow_steps s WHERE s.lease_expires_at IS NOT NULL") + `),
-    ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", "tasker.workflow_steps s WHERE s.state = 'enqueued_for_orchestration'") + `),
-    ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.workflow_steps s WHERE s.expires_at IS NOT NULL") + `),
+    ('` + ReclaimLease + `', ` + dueAndNext("c.look_at", "now()", "tasker.claims c WHERE true") + `),
+    ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", someKept+" s WHERE true") + `),
+    ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.ready_steps s WHERE true") + `),
     ('` + RetryDeferred + `', ` + dueAndNext("d.retry_at", "now()", "tasker.deferred_work d WHERE true") + `),
-    ('` + ExpireUnserved + `', (SELECT s.expires_at FROM tasker.workflow_steps s WHERE s.expires_at IS NOT NULL ORDER BY s.expires_at LIMIT 1) IS NOT NULL, NULL),
+    ('` + ExpireUnserved + `', (SELECT s.expires_at FROM tasker.ready_steps s ORDER BY s.expires_at LIMIT 1) IS NOT NULL, NULL),
     ('` + RedispatchTask + `', (
         SELECT s.awaits_worker_since FROM tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL ORDER BY s.namespace, s.handler, s.awaits_worker_since LIMIT 1
     ) IS NOT NULL, NULL)
 ) AS k (kind, due, next)`
+
+// someKept are steps with kept reports, which are few: an index by their time would have
+// every update of a step write the row anew.
+const someKept = `(SELECT w.state_since FROM tasker.workflow_steps w WHERE w.kept_report IS NOT NULL ORDER BY w.task_uuid, w.step_uuid LIMIT 1000)`
 
 // dueAndNext are two columns of a look: whether the first instant of rows has come by an
 // instant, and the first one after that, by the clock of now().
@@ -249,19 +255,73 @@ type ExpiredLease struct {
 	TimeoutMS  int64
 }
 
-const stepsWithExpiredLease = `
-SELECT s.task_uuid, s.step_uuid
-FROM tasker.workflow_steps s
-WHERE s.lease_expires_at <= now()
-  AND NOT EXISTS (
-      SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ReclaimLease + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
-  )
-ORDER BY s.lease_expires_at
-LIMIT $1`
+// The rows of claims whose time has come are read, with the steps of which the lease
+// still runs. A row goes when there is none, and else comes again when the next of its
+// leases ends: after a second if one has ended, so that it is found again if nobody
+// takes it back, and later if it was set aside, which is tried again elsewhere.
+var stepsWithExpiredLease = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+due AS MATERIALIZED (
+    SELECT x.ctid AS row, x.tasks, x.steps, x.claimed_at
+    FROM tasker.claims x
+    WHERE x.look_at <= now()
+    ORDER BY x.look_at
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+),
+held AS MATERIALIZED (
+    SELECT d.row, d.claimed_at, s.task_uuid, s.step_uuid, s.lease_expires_at, s.lease_expires_at <= c.at AS expired, EXISTS (
+        SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ReclaimLease + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
+    ) AS aside
+    FROM due d
+    CROSS JOIN clock c
+    CROSS JOIN LATERAL unnest(d.tasks, d.steps) AS u (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+    WHERE ` + leasedSince("d.claimed_at") + `
+),
+ended AS (
+    DELETE FROM tasker.claims x USING due d WHERE x.ctid = d.row
+),
+again AS (
+    INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
+    SELECT min(CASE WHEN NOT h.expired THEN h.lease_expires_at ELSE c.at + CASE WHEN h.aside THEN interval '30 seconds' ELSE interval '1 second' END END),
+        h.claimed_at, array_agg(h.task_uuid), array_agg(h.step_uuid)
+    FROM held h
+    CROSS JOIN clock c
+    GROUP BY h.row, h.claimed_at
+),
+found AS (SELECT h.task_uuid, h.step_uuid FROM held h WHERE h.expired AND NOT h.aside ORDER BY h.lease_expires_at)
+SELECT (SELECT count(*) FROM due) AS looked,
+    coalesce((SELECT array_agg(task_uuid) FROM found), '{}') AS tasks, coalesce((SELECT array_agg(step_uuid) FROM found), '{}') AS steps`
 
-// StepsWithExpiredLease returns steps whose lease has run out, the longest ago first.
-func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stepsWithExpiredLease, limit)
+// leasedSince is true of a step s that is still leased by the claim made at a time.
+func leasedSince(claimedAt string) string {
+	return `s.lease_expires_at IS NOT NULL AND coalesce(s.last_attempted_at, s.state_since) = ` + claimedAt
+}
+
+// maxLooks bounds how often [DB.StepsWithExpiredLease] looks for more.
+const maxLooks = 50
+
+// StepsWithExpiredLease returns steps whose lease has expired: those of so many claims,
+// or of more claims if these have none. Each claim is looked at by one caller at a time.
+func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []tasker.StepRef, err error) {
+	type row struct {
+		Looked       int
+		Tasks, Steps []tasker.ID
+	}
+	for range maxLooks {
+		rows, err := collect[row](ctx, db.pool, stepsWithExpiredLease, limit)
+		if err != nil {
+			return nil, fmt.Errorf("look for expired leases: %w", err)
+		}
+		for i := range rows[0].Steps {
+			list = append(list, tasker.StepRef{TaskUUID: rows[0].Tasks[i], StepUUID: rows[0].Steps[i]})
+		}
+		if len(list) > 0 || rows[0].Looked < limit {
+			break
+		}
+	}
+	return list, nil
 }
 
 const expiredLeases = `
@@ -292,7 +352,7 @@ type KeptReport struct {
 const stepsWithKeptReport = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
-WHERE s.state = 'enqueued_for_orchestration' AND s.state_since <= now() - $2::interval
+WHERE s.kept_report IS NOT NULL AND s.state_since <= now() - $2::interval
   AND NOT EXISTS (
       SELECT FROM tasker.deferred_work w WHERE w.kind = '` + FollowUpReport + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
   )

@@ -110,8 +110,9 @@ func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, erro
 	return tag.RowsAffected(), nil
 }
 
-// Leased steps are few, and all in one partial index.
-const workersWithHealth = `
+// Leased steps are found by their claims, which are kept for some seconds after their
+// leases have ended.
+var workersWithHealth = `
 SELECT
     w.worker_uuid AS uuid, w.name, w.namespaces, w.handlers, w.version, w.max_concurrency, w.registered_at, w.last_heartbeat_at,
     w.draining_since, coalesce(n.held, 0) AS in_flight,
@@ -123,17 +124,19 @@ SELECT
     END AS health
 FROM tasker.workers w
 LEFT JOIN (
-    SELECT s.worker_uuid, count(*) AS held
-    FROM tasker.workflow_steps s
-    WHERE s.lease_expires_at IS NOT NULL
+    SELECT s.worker_uuid, count(DISTINCT s.step_uuid) AS held
+    FROM tasker.claims c
+    CROSS JOIN LATERAL unnest(c.tasks, c.steps) AS u (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+    WHERE ` + leasedSince("c.claimed_at") + `
     GROUP BY s.worker_uuid
 ) n ON n.worker_uuid = w.worker_uuid`
 
-const selectWorkers = workersWithHealth + `
+var selectWorkers = workersWithHealth + `
 ORDER BY w.last_heartbeat_at DESC, w.worker_uuid
 LIMIT $1 OFFSET $2`
 
-const selectWorker = workersWithHealth + `
+var selectWorker = workersWithHealth + `
 WHERE w.worker_uuid = $1`
 
 // Workers lists workers, those heard of last first, and says whether there are

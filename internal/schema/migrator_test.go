@@ -160,6 +160,57 @@ func TestUp(t *testing.T) {
 	p.refused(one, "newer")
 }
 
+// What the previous version needs goes when it is said to be gone, or with the upgrade
+// after that.
+func TestFinish(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	indexed := first.with(files{"migrations/0002_by_n.sql": "CREATE INDEX box_by_n ON tasker.box (n);"})
+	finishing := indexed.with(files{
+		"migrations/0003_colour.sql":       "ALTER TABLE tasker.box ADD colour text;",
+		"migrations/0004_without_by_n.sql": "-- tasker:finish\nDROP INDEX CONCURRENTLY IF EXISTS tasker.box_by_n;",
+		"migrations/0005_size.sql":         "ALTER TABLE tasker.box ADD size int;",
+	})
+	later := finishing.with(files{"migrations/0006_weight.sql": "ALTER TABLE tasker.box ADD weight int;"})
+	index := func() string { return p.text(`SELECT coalesce(to_regclass('tasker.box_by_n')::text, 'none')`) }
+
+	p.up(indexed.program(t))
+	if _, err := finishing.program(t).Finish(t.Context(), p.conn); !errors.Is(err, schema.ErrBehind) {
+		t.Errorf("a database that is behind is finished: %v", err)
+	}
+	if diff := cmp.Diff([]string{"migrations/0003_colour.sql", "migrations/0005_size.sql", "functions and views"}, p.up(finishing.program(t))); diff != "" {
+		t.Error(diff)
+	}
+	if again := p.up(finishing.program(t)); again != nil {
+		t.Errorf("a second time it applies %v", again)
+	}
+	if err := p.err(finishing.program(t)); err != nil || index() != "box_by_n" {
+		t.Errorf("before it is finished: %v, index %s", err, index())
+	}
+
+	upgraded := *p // the next version comes before anybody has finished this one
+	upgraded.conn = p.connect()
+	if diff := cmp.Diff([]string{"migrations/0004_without_by_n.sql", "migrations/0006_weight.sql", "functions and views"}, upgraded.up(later.program(t))); diff != "" || index() != "none" {
+		t.Errorf("%s, index %s", diff, index())
+	}
+
+	p.exec(`DROP SCHEMA tasker CASCADE`)
+	p.up(indexed.program(t))
+	p.up(finishing.program(t))
+	for _, want := range [][]string{{"migrations/0004_without_by_n.sql"}, nil} {
+		got, err := finishing.program(t).Finish(t.Context(), p.conn)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" || index() != "none" {
+			t.Errorf("finished: %v, %v, index %s", got, err, index())
+		}
+	}
+
+	p.exec(`DROP SCHEMA tasker CASCADE`)
+	if diff := cmp.Diff([]string{"migrations/0001_box.sql", "migrations/0002_by_n.sql", "migrations/0003_colour.sql", "migrations/0004_without_by_n.sql",
+		"migrations/0005_size.sql", "functions and views"}, p.up(finishing.program(t))); diff != "" {
+		t.Errorf("a new database has nothing of a previous version: %s", diff)
+	}
+}
+
 func TestOnlyAViewHasChanged(t *testing.T) {
 	t.Parallel()
 	p := empty(t)

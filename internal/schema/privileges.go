@@ -18,6 +18,7 @@ import (
 // retention of tasks removes it with them; nothing is ever truncated.
 var serverPrivileges = map[string]string{
 	"audit_events":              "SELECT INSERT",
+	"claims":                    "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"deferred_work":             "SELECT INSERT UPDATE DELETE",
 	"dispatch_canary":           "SELECT UPDATE",
 	"dispatch_outbox":           "SELECT INSERT UPDATE DELETE",
@@ -28,6 +29,7 @@ var serverPrivileges = map[string]string{
 	"lease_key":                 "SELECT UPDATE",
 	"operator_requests":         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"outbox":                    "SELECT INSERT UPDATE",
+	"ready_steps":               "SELECT INSERT UPDATE DELETE", // as claims
 	"redaction":                 "SELECT UPDATE",
 	"rejected_reports":          "SELECT INSERT DELETE",
 	"schema_migrations":         "SELECT",

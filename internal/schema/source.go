@@ -14,9 +14,12 @@ import (
 	"strings"
 )
 
-// noTransaction, as the first line of a migration, keeps it out of the
-// transaction.
-const noTransaction = "-- tasker:no-transaction"
+// The first line of a migration that runs outside a transaction, and of one that also
+// waits until no server of the previous version runs.
+const (
+	noTransaction = "-- tasker:no-transaction"
+	finishing     = "-- tasker:finish"
+)
 
 // A source is all SQL that one version of the program brings along.
 type source struct {
@@ -35,9 +38,14 @@ type file struct {
 }
 
 // alone reports whether the file must run outside a transaction.
-func (f file) alone() bool {
+func (f file) alone() bool { return f.firstLine() == noTransaction || f.finishes() }
+
+// finishes reports whether the file takes away what servers of the previous version need.
+func (f file) finishes() bool { return f.firstLine() == finishing }
+
+func (f file) firstLine() string {
 	first, _, _ := strings.Cut(f.sql, "\n")
-	return strings.TrimSpace(first) == noTransaction
+	return strings.TrimSpace(first)
 }
 
 var migrationName = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.sql$`)

@@ -28,6 +28,7 @@ type Migration struct {
 	Checksum  string     // of the file of this program; of the applied one if this program has none
 	AppliedAt *time.Time // nil: not yet
 	Edited    string     // the checksum it had when it was applied, if that is another one
+	Finishes  bool       // it waits until no server of the previous version runs
 }
 
 // A Report compares a database with this program.
@@ -43,15 +44,38 @@ type Report struct {
 	Ungranted []string // statements that give the roles exactly their privileges; none if they have them
 }
 
-// Pending returns the migrations that the database lacks.
-func (r Report) Pending() []Migration {
-	var pending []Migration
+// Pending returns the migrations that the database lacks, without [Report.Unfinished].
+func (r Report) Pending() []Migration { return r.lacking(false) }
+
+// Unfinished returns the migrations that the database lacks, and that wait until no
+// server of the previous version runs. A program needs none of them.
+func (r Report) Unfinished() []Migration { return r.lacking(true) }
+
+func (r Report) lacking(finishes bool) []Migration {
+	var list []Migration
 	for _, m := range r.Migrations {
-		if m.AppliedAt == nil {
-			pending = append(pending, m)
+		if m.AppliedAt == nil && m.Finishes == finishes {
+			list = append(list, m)
 		}
 	}
-	return pending
+	return list
+}
+
+// due returns the migrations that an upgrade applies. Those of an earlier upgrade that
+// was never finished are among them: only servers of that one can run by now.
+func (r Report) due() []Migration {
+	pending := r.Pending()
+	if len(pending) == 0 {
+		return nil
+	}
+	oldest, newest := pending[0].Version, pending[len(pending)-1].Version
+	var list []Migration
+	for _, m := range r.Migrations {
+		if m.AppliedAt == nil && m.Version <= newest && (!m.Finishes || m.Version < oldest) || m.AppliedAt == nil && r.Database == 0 {
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 // Err is nil if the database has the schema of this program. Otherwise it says
@@ -127,7 +151,7 @@ func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 		r.ObjectsAt, r.ObjectsCurrent = &a.AppliedAt, a.Checksum == s.checksum
 	}
 	for _, f := range s.migrations {
-		m := Migration{Version: f.version, Name: f.name, Checksum: f.checksum}
+		m := Migration{Version: f.version, Name: f.name, Checksum: f.checksum, Finishes: f.finishes()}
 		if a, ok := done[f.version]; ok {
 			m.AppliedAt = &a.AppliedAt
 			if a.Checksum != f.checksum {

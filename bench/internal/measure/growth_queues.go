@@ -31,14 +31,19 @@ tasks AS (
 		'{}', i.task_uuid, now(), now()
 	FROM ids i
 	JOIN tasker.task_templates t ON t.namespace = $3 AND t.name = $4
+),
+steps AS (
+	INSERT INTO tasker.workflow_steps (
+		task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids, parents_open,
+		attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, expires_at, created_at, updated_at
+	)
+	SELECT task_uuid, step_uuid, 'a', 'standard', namespace, handler, 0, 'enqueued', now() + n * interval '1 microsecond', '{}', '{}', 0,
+		1, 3, true, 'exponential', 1000, 60000, true, now() + interval '7 days', now(), now()
+	FROM ids
+	RETURNING namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at
 )
-INSERT INTO tasker.workflow_steps (
-	task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids, parents_open,
-	attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, expires_at, created_at, updated_at
-)
-SELECT task_uuid, step_uuid, 'a', 'standard', namespace, handler, 0, 'enqueued', now() + n * interval '1 microsecond', '{}', '{}', 0,
-	1, 3, true, 'exponential', 1000, 60000, true, now() + interval '7 days', now(), now()
-FROM ids`
+INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
+SELECT namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at FROM steps`
 
 // backlog leaves nothing but so many enqueued steps, spread over queues × queues
 // pairs of namespace and handler.
@@ -51,7 +56,7 @@ func (b *bench) backlog(ctx context.Context, steps, queues int) error {
 			return fmt.Errorf("fill the backlog: %w", err)
 		}
 	}
-	_, err := b.db.Pool().Exec(ctx, `VACUUM ANALYZE tasker.workflow_steps, tasker.tasks`, pgx.QueryExecModeSimpleProtocol)
+	_, err := b.db.Pool().Exec(ctx, `VACUUM ANALYZE tasker.workflow_steps, tasker.ready_steps, tasker.tasks`, pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 

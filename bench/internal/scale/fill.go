@@ -52,6 +52,9 @@ var storeLive = []string{
 		'{"order": 4711}', task_uuid, since, since
 	FROM fresh`,
 	storeSteps("'enqueued'"),
+	`INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
+	SELECT 'scale', 'work', 0, since, step_uuid, task_uuid, since + interval '7 days' FROM fresh
+	ON CONFLICT DO NOTHING`, // a connection that does not keep the table fires the trigger that does
 	storePath("pending", "steps_in_process"),
 	storeMove("pending", "enqueued", "enqueue"),
 }

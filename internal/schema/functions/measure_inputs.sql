@@ -18,18 +18,21 @@ DECLARE
     _count   integer := 0;
     _context bigint;
     _results bigint;
+    _bytes   bigint;
     _step    record;
     _parent  record;
 BEGIN
     FOR _step IN
-        SELECT s.task_uuid, s.step_uuid, s.parent_uuids
+        SELECT s.task_uuid, s.step_uuid, s.parent_uuids, e.namespace, e.handler, e.priority, e.state_since
         FROM unnest(p_tasks, p_steps) AS u (task_uuid, step_uuid)
+        JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
         CROSS JOIN LATERAL (
-            SELECT w.task_uuid, w.step_uuid, w.parent_uuids
-            FROM tasker.workflow_steps w
-            WHERE w.task_uuid = u.task_uuid AND w.step_uuid = u.step_uuid AND num_nulls(w.inputs_bytes) = 1
+            SELECT r.*
+            FROM tasker.ready_steps r
+            WHERE r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since
+              AND r.step_uuid = s.step_uuid AND r.task_uuid = s.task_uuid AND num_nulls(r.inputs_bytes) = 1
             FOR NO KEY UPDATE SKIP LOCKED
-        ) s
+        ) e
     LOOP
         FOR _parent IN
             SELECT p.step_uuid
@@ -58,7 +61,12 @@ BEGIN
         WHERE p.task_uuid = _step.task_uuid AND p.step_uuid = ANY (_step.parent_uuids) AND p.results IS NOT NULL;
         UPDATE tasker.workflow_steps s
         SET inputs_bytes = CASE WHEN _context > p_max_context THEN 1099511627776 ELSE _context + _results END
-        WHERE s.task_uuid = _step.task_uuid AND s.step_uuid = _step.step_uuid;
+        WHERE s.task_uuid = _step.task_uuid AND s.step_uuid = _step.step_uuid
+        RETURNING s.inputs_bytes INTO _bytes;
+        UPDATE tasker.ready_steps r
+        SET inputs_bytes = _bytes
+        WHERE r.namespace = _step.namespace AND r.handler = _step.handler AND r.priority = _step.priority AND r.state_since = _step.state_since
+          AND r.step_uuid = _step.step_uuid;
         _count := _count + 1;
     END LOOP;
     RETURN _count;

@@ -20,6 +20,19 @@ CREATE TRIGGER audit_is_never_emptied BEFORE TRUNCATE ON tasker.audit_events FOR
 CREATE TRIGGER audit_never_changes BEFORE DELETE OR UPDATE ON tasker.audit_events FOR EACH ROW EXECUTE FUNCTION tasker.audit_only_grows();
 COMMENT ON TABLE tasker.audit_events IS 'What happened to Tasker itself and who did it: events that could not be sent, and what operators did about it. It only grows.';
 
+CREATE TABLE tasker.claims (
+    look_at timestamp with time zone NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    tasks uuid[] NOT NULL,
+    steps uuid[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE INDEX claims_to_look_at ON tasker.claims USING btree (look_at);
+COMMENT ON TABLE tasker.claims IS 'A row for each claim of which a lease may still run: where expired leases are found. Lease and worker are in tasker.workflow_steps.';
+COMMENT ON COLUMN tasker.claims.look_at IS 'When to look at it: some seconds after the claim, when most steps have ended, and then when the first of its leases may have expired.';
+COMMENT ON COLUMN tasker.claims.claimed_at IS 'When the steps were claimed. A step that was claimed again belongs to another row.';
+COMMENT ON COLUMN tasker.claims.tasks IS 'The tasks of the steps, in the same order.';
+COMMENT ON COLUMN tasker.claims.steps IS 'The steps that were claimed.';
+
 CREATE TABLE tasker.deferred_work (
     kind text NOT NULL,
     task_uuid uuid NOT NULL,
@@ -175,6 +188,26 @@ CREATE INDEX outbox_by_transaction ON tasker.outbox USING btree (written_in, "po
 COMMENT ON TABLE tasker.outbox IS 'What became of investigations, in order, for those who want to be told: written in the transaction that it tells of.';
 COMMENT ON COLUMN tasker.outbox.event_uuid IS 'The event''s id wherever it is told; who gets it twice knows it by this.';
 COMMENT ON COLUMN tasker.outbox.written_in IS 'The transaction that wrote it. Positions become visible out of order; those of transactions before pg_snapshot_xmin(pg_current_snapshot()) are complete.';
+
+CREATE TABLE tasker.ready_steps (
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    priority integer NOT NULL,
+    state_since timestamp with time zone NOT NULL,
+    step_uuid uuid NOT NULL,
+    task_uuid uuid NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    queue_ttl_ms bigint,
+    inputs_bytes bigint
+) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE INDEX ready_steps_by_expiry ON tasker.ready_steps USING btree (expires_at);
+CREATE UNIQUE INDEX ready_steps_to_claim ON tasker.ready_steps USING btree (namespace, handler, priority DESC, state_since, step_uuid);
+COMMENT ON TABLE tasker.ready_steps IS 'A row for each enqueued step: where claims find it. The state is in tasker.workflow_steps.';
+COMMENT ON COLUMN tasker.ready_steps.priority IS 'That of the step.';
+COMMENT ON COLUMN tasker.ready_steps.state_since IS 'Since when the step is enqueued. If the step says otherwise, the row is outdated, and goes with the next claim.';
+COMMENT ON COLUMN tasker.ready_steps.expires_at IS 'When the step has waited for a worker too long.';
+COMMENT ON COLUMN tasker.ready_steps.queue_ttl_ms IS 'The step''s own limit of that. Null: the limit of the server.';
+COMMENT ON COLUMN tasker.ready_steps.inputs_bytes IS 'Size of what the step is handed out with. Null: not measured.';
 
 CREATE TABLE tasker.redaction (
     only_row boolean DEFAULT true NOT NULL,
@@ -501,13 +534,12 @@ END),
     CONSTRAINT step_parents_open_is_a_count CHECK (((parents_open >= 0) AND (parents_open <= cardinality(parent_uuids)))),
     CONSTRAINT step_settings_are_known CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
-) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
-CREATE INDEX steps_by_expiry ON tasker.workflow_steps USING btree (expires_at) WHERE (expires_at IS NOT NULL);
-CREATE INDEX steps_by_lease ON tasker.workflow_steps USING btree (lease_expires_at) WHERE (lease_expires_at IS NOT NULL);
-CREATE INDEX steps_kept ON tasker.workflow_steps USING btree (state_since) WHERE (state = 'enqueued_for_orchestration'::text);
-CREATE INDEX steps_to_claim ON tasker.workflow_steps USING btree (namespace, handler, priority DESC, state_since) WHERE (state = 'enqueued'::text);
 CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
+CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
+CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EACH ROW WHEN (((new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text])) AND (current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION tasker.follow_step();
+CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text) AND ((old.state = 'enqueued'::text) OR (new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text]))))) EXECUTE FUNCTION tasker.follow_step();
 COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
 COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete or resolved by hand.';
 COMMENT ON COLUMN tasker.workflow_steps.fence IS 'Goes up with every claim and whenever a lease is taken away; a report must name the current one.';
@@ -655,6 +687,34 @@ CREATE FUNCTION tasker.error_pattern(p_message text) RETURNS text IMMUTABLE;
 
 -- functions/follow_settled_tasks.sql
 CREATE FUNCTION tasker.follow_settled_tasks(p_tasks uuid[], p_from text[], p_to text[], p_by_operator boolean) RETURNS integer;
+
+CREATE OR REPLACE FUNCTION tasker.follow_step()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.state = 'enqueued' THEN
+        DELETE FROM tasker.ready_steps d
+        WHERE d.ctid IN (
+            SELECT r.ctid
+            FROM tasker.ready_steps r
+            WHERE r.namespace = OLD.namespace AND r.handler = OLD.handler AND r.priority = OLD.priority
+              AND r.state_since = OLD.state_since AND r.step_uuid = OLD.step_uuid
+            FOR UPDATE SKIP LOCKED
+        );
+    END IF;
+    IF NEW.state = 'enqueued' THEN
+        INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes)
+        VALUES (NEW.namespace, NEW.handler, NEW.priority, NEW.state_since, NEW.step_uuid, NEW.task_uuid, NEW.expires_at, NEW.queue_ttl_ms, NEW.inputs_bytes)
+        ON CONFLICT DO NOTHING;
+    ELSIF NEW.state = 'in_progress' AND (TG_OP = 'INSERT' OR OLD.state <> 'in_progress' OR NEW.lease_expires_at < OLD.lease_expires_at) THEN
+        INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
+        VALUES (NEW.lease_expires_at, coalesce(NEW.last_attempted_at, NEW.state_since), ARRAY[NEW.task_uuid], ARRAY[NEW.step_uuid]);
+    END IF;
+    RETURN NULL;
+END
+$function$
+;
 
 -- functions/get_due_tasks_for_dlq.sql
 CREATE FUNCTION tasker.get_due_tasks_for_dlq(p_limit integer DEFAULT 100) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, state_since timestamp with time zone, time_in_state_minutes numeric, threshold_minutes numeric, detail_code text, dlq_reason tasker.dlq_reason) STABLE;

@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker"
+)
+
+// A step that is enqueued has a row in tasker.ready_steps, where claims find it in the
+// order of urgency and delete it. The row of the step has its state: a claim that finds
+// it elsewhere hands out nothing.
+//
+// Whoever moves an enqueued step locks its row in ready_steps first, as claims do, and
+// the row of the step afterwards.
+const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
+
+// ready is a part of a WITH that makes the steps of another part ready, which returns
+// readyColumns.
+func ready(of string) string {
+	return `ready AS (
+    INSERT INTO tasker.ready_steps (` + readyColumns + `)
+    SELECT ` + readyColumns + ` FROM ` + of + `
+)`
+}
+
+// readyKey is true of the row r of ready_steps that a step s has if it is enqueued.
+const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
+
+const lockEnqueued = `
+SELECT e.step_uuid
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+CROSS JOIN LATERAL (
+    SELECT r.step_uuid
+    FROM tasker.ready_steps r
+    WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
+    FOR NO KEY UPDATE
+) e`
+
+// LockEnqueued holds those of the steps that are enqueued, so that none of them is
+// claimed. It waits for claims that are under way. Whoever locks the row of a step that
+// may be enqueued calls it before.
+func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
+	tasks, ids := refArrays(steps)
+	if _, err := tx.Exec(ctx, lockEnqueued, tasks, ids); err != nil {
+		return fmt.Errorf("lock enqueued steps: %w", err)
+	}
+	return nil
+}
+
+const lockEnqueuedOf = `
+SELECT e.step_uuid
+FROM tasker.workflow_steps s
+CROSS JOIN LATERAL (
+    SELECT r.step_uuid
+    FROM tasker.ready_steps r
+    WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
+    FOR NO KEY UPDATE
+) e
+WHERE s.task_uuid = $1 AND s.state || '' = 'enqueued'`
+
+// lockEnqueuedOf is [Tx.LockEnqueued] for all steps of a task.
+func (tx *Tx) lockEnqueuedOf(ctx context.Context, task tasker.ID) error {
+	if _, err := tx.Exec(ctx, lockEnqueuedOf, task); err != nil {
+		return fmt.Errorf("lock enqueued steps: %w", err)
+	}
+	return nil
+}
