@@ -142,7 +142,8 @@ SELECT
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved), '{}') AS moved,
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
     coalesce((SELECT array_agg(step_uuid) FROM freed WHERE enqueued), '{}') AS enqueued,
-    coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces`
+    coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces
+FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM freed WHERE enqueued), true)`
 
 // Concluded says what became of the conclusions, by their index.
 type Concluded struct {
@@ -194,7 +195,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
 		batch.Queue(concludeSteps, conclusionArgs(list, db.queue)...)
-		batch.Queue(settleTasks, tasks, false, "", "")
+		batch.Queue(settleReported, tasks, false, "", "")
 		if next != nil {
 			sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit)
 			batch.Queue(sql, args...)

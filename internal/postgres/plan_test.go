@@ -72,7 +72,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	}
 	for name, sql := range map[string]string{
 		"claimSteps": claimSteps, "claimOfSeveral": claimOfSeveral, "claimOfMany": claimOfMany, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
-		"settleTasks": settleTasks, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
+		"settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
 		"insertTaskMoves": insertTaskMoves, "insertStepMoves": insertStepMoves, "announceNew": announceNew,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithKeptReport": stepsWithKeptReport, "lookForDue": lookForDue,

@@ -45,7 +45,21 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // does not fall back to waiting for a retry by itself (design.md, section 5). What
 // that means for the investigations of tasks that were in error, or are now, is a
 // function's, which is called only where there are such tasks.
-const settleTasks = `
+var settleTasks = settle("true")
+
+// settleReported is settleTasks without the tasks that stay in process, because the
+// conclusions of this transaction made a step of theirs ready, and that made progress a
+// moment ago: their steps need not be counted.
+var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
+        AND t.task_uuid = ANY ((SELECT string_to_array(coalesce(current_setting('` + freedTasks + `', true), ''), ',')::uuid[])::uuid[]))`)
+
+// freedTasks is the setting in which concludeSteps leaves, for its transaction, the
+// tasks of the steps that it made ready.
+const freedTasks = "tasker.freed_tasks"
+
+// settle returns the statement for those of the tasks t for which a condition is true.
+func settle(condition string) string {
+	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
     SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests,
@@ -75,6 +89,7 @@ counted AS MATERIALIZED (
         SELECT tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold
     ) h
     WHERE t.task_uuid = ANY ($1) AND t.state NOT IN ('complete', 'cancelled') AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())
+      AND ` + condition + `
 ),
 moved AS (
     UPDATE tasker.tasks t
@@ -103,6 +118,7 @@ SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END
     HAVING count(*) > 0
 ) AS followed
 FROM counted n`
+}
 
 // A Settled is a task after its steps have changed: where it was, and where it
 // has come to rest.

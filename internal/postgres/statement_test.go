@@ -27,7 +27,7 @@ var composed = map[string]string{
 	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertStepMoves": insertStepMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
-	"settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
+	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
 }

@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+)
+
+// chain makes one task of so many steps in a row, of which the first is claimed, and
+// returns the conclusion of its success.
+func chain(t *testing.T, db *DB, steps int) Conclusion {
+	t.Helper()
+	worker := tasker.NewID()
+	execute(t, db, `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`)
+	execute(t, db, `INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease) VALUES ($1, 'w', '{a}', '{x}', '', 1, '10 s', '30 s')`, worker)
+	execute(t, db, `
+		INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, context_bytes, correlation_id, created_at, updated_at)
+		SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'steps_in_process', now(), now() + interval '1 hour', now() + interval '2 hours', '{}', 2, '', now(), now()
+		FROM tasker.task_templates`)
+	execute(t, db, `
+		WITH ids AS MATERIALIZED (SELECT array_agg(tasker.uuid_generate_v7()) AS of FROM generate_series(1, $1::int))
+		INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+			parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, lease_expires_at, fence, worker_uuid, created_at, updated_at, inputs_bytes)
+		SELECT t.task_uuid, i.of[n], 's' || n, 'standard', 'a', 'x', 0, CASE n WHEN 1 THEN 'in_progress' ELSE 'pending' END, now(),
+			array_remove(ARRAY[i.of[n - 1]], NULL), array_remove(ARRAY[i.of[n + 1]], NULL),
+			CASE n WHEN 1 THEN 0 ELSE 1 END, 1, 3, true, 'constant', 1, 1, false, CASE n WHEN 1 THEN now() + interval '1 hour' END, 1, $2, now(), now(), 2
+		FROM tasker.tasks t, ids i, generate_series(1, $1::int) n`, steps, worker)
+	first, err := one[tasker.StepRef](t.Context(), db.pool, `SELECT task_uuid, step_uuid FROM tasker.workflow_steps WHERE name = 's1'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Conclusion{
+		TaskUUID: first.TaskUUID, StepUUID: first.StepUUID, From: tasker.StepInProgress, Fence: 1,
+		Event: lifecycle.Succeed, To: tasker.StepComplete, Worker: &worker, ResultSize: 2, Body: []byte(`{"result": {}}`),
+	}
+}
+
+// What a report costs does not grow with the steps of its task, as long as it makes
+// another step ready.
+func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	c := chain(t, db, 300)
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	read := func() (n int) {
+		t.Helper()
+		if err := tx.QueryRow(t.Context(), `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables
+			WHERE relid = 'tasker.workflow_steps'::regclass`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	rows, err := collect[Concluded](t.Context(), tx, concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)...)
+	if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) != 1 {
+		t.Fatalf("concluded %+v, %v", rows, err)
+	}
+	before := read()
+	for sql, most := range map[string]int{settleReported: 5, settleTasks: 310} {
+		if _, err := collect[Settled](t.Context(), tx, sql, []tasker.ID{c.TaskUUID}, false, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		if n := read() - before; n > most {
+			t.Errorf("%d rows of steps were read to settle their task, want at most %d", n, most)
+		}
+		before = read()
+	}
+}
+
+// A report of a task that made no progress for a while moves its deadline, and one that
+// makes no other step ready moves it to where its steps are.
+func TestAReportSettlesItsTask(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		steps  int
+		before string
+		want   tasker.TaskState
+		moved  bool
+	}{
+		"a moment ago": {2, `now()`, tasker.TaskStepsInProcess, false},
+		"a while ago":  {2, `now() - interval '2 seconds'`, tasker.TaskStepsInProcess, true},
+		"its last":     {1, `now()`, tasker.TaskComplete, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openNew(t, Options{})
+			c := chain(t, db, tt.steps)
+			execute(t, db, `UPDATE tasker.tasks SET state_since = `+tt.before)
+			type state struct {
+				State tasker.TaskState
+				Since time.Time
+			}
+			is := func() state {
+				t.Helper()
+				s, err := one[state](t.Context(), db.pool, `SELECT state, state_since AS since FROM tasker.tasks`)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return *s
+			}
+			before := is()
+			if got, _, err := db.Report(t.Context(), []Conclusion{c}, nil); err != nil || len(got.Moved) != 1 {
+				t.Fatalf("concluded %+v, %v", got, err)
+			}
+			if after := is(); after.State != tt.want || after.Since.After(before.Since) != tt.moved {
+				t.Errorf("task is %s since %s, was %s since %s", after.State, after.Since, before.State, before.Since)
+			}
+		})
+	}
+}
+
+// What one transaction made ready is not taken for what another one did.
+func TestWhatATransactionMadeReadyIsForgottenWithIt(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	c := chain(t, db, 2)
+	conn, err := db.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	var ready, after string
+	err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		if _, err := collect[Concluded](t.Context(), tx, concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)...); err != nil {
+			return err
+		}
+		return tx.QueryRow(t.Context(), `SELECT current_setting('`+freedTasks+`')`).Scan(&ready)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.QueryRow(t.Context(), `SELECT current_setting('`+freedTasks+`', true)`).Scan(&after); err != nil || ready != c.TaskUUID.String() || after != "" {
+		t.Errorf("in the transaction %q, afterwards %q, %v", ready, after, err)
+	}
+}
