@@ -81,7 +81,7 @@ func (s *Service) Loops() []*loop.Loop {
 // Changed thresholds are applied when they have stayed the same for a while, in
 // batches, with a rest in between for those who work on the tasks.
 const (
-	thresholdEvery   = 10 * time.Second
+	thresholdEvery   = 30 * time.Second
 	thresholdSettled = 30 * time.Second
 	thresholdBatch   = 1000
 	thresholdRest    = 20 * time.Millisecond

@@ -37,7 +37,7 @@ type Options struct {
 	StoreTimeout time.Duration    // of one operation on the database; 0 means 2 s
 	EmitTimeout  time.Duration    // of one try; 0 means 5 s
 	LookEvery    time.Duration    // for events, while there are some or were lately; 0 means 500 ms
-	IdleEvery    time.Duration    // for events, while there are none and nothing wakes the relay; 0 means ten times LookEvery
+	IdleEvery    time.Duration    // for events, while there are none and nothing wakes the relay; 0 means sixty times LookEvery
 	PerSecond    int              // events that go to one sink at most; 0 means no limit
 	Refusals     int              // after which an event is set aside; 0 means 5
 	Concurrency  int              // tasks whose events are sent to one sink at once; 0 means 8
@@ -75,7 +75,7 @@ func New(o Options) *Relay {
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, 2*time.Second)
 	o.EmitTimeout = cmp.Or(o.EmitTimeout, 5*time.Second)
 	o.LookEvery = cmp.Or(o.LookEvery, 500*time.Millisecond)
-	o.IdleEvery = cmp.Or(o.IdleEvery, 10*o.LookEvery)
+	o.IdleEvery = cmp.Or(o.IdleEvery, 60*o.LookEvery)
 	o.Refusals = cmp.Or(o.Refusals, 5)
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	if o.Counts == nil {

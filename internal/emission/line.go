@@ -98,6 +98,9 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if rest := l.rest(held); rest > 0 {
 		return min(rest, l.LookEvery), nil
 	}
+	if !held.NewEvents && !held.Pending {
+		return l.idle(held), nil
+	}
 	limit := batchSize
 	if held.Failing {
 		limit = probes

@@ -307,6 +307,9 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case <-ctx.Done():
 		case <-waiter.notified:
 		case <-timer.C:
+			if len(waiter.notified) == 0 && !time.Now().Before(deadline) && e.pollRest() == claimRest {
+				return nil, nil // it would have been notified
+			}
 		}
 		timer.Stop()
 	}

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"net"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -141,6 +143,9 @@ func writable(cfg *pgxpool.Config) {
 		status := c.PgConn().ParameterStatus // PostgreSQL tells of a change by itself
 		return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on", nil
 	}
+	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
+		return needsPing(p.Conn.PgConn().Conn(), p.IdleDuration)
+	}
 	cfg.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Severity != "FATAL" && err.SeverityUnlocalized != "FATAL" && err.Code != readOnly
 	}
@@ -154,3 +159,17 @@ func writable(cfg *pgxpool.Config) {
 
 // readOnly is the code of a statement that would have to write and may not.
 const readOnly = "25006"
+
+// From then on a connection that was not used is tested first: by a look for what has
+// arrived, which costs nothing, and after long by a round trip.
+const (
+	idleAfter = time.Second
+	pingAfter = time.Minute
+)
+
+// needsPing reports whether a connection that was idle for so long is tested by a round
+// trip before it is used. PostgreSQL tells of a shutdown, and of a standby that takes its
+// place, by itself.
+func needsPing(c net.Conn, idle time.Duration) bool {
+	return idle > pingAfter || idle > idleAfter && !silent(c)
+}

@@ -103,3 +103,34 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 		t.Errorf("once it takes writes again: %v", err)
 	}
 }
+
+// A connection that was idle is used without a round trip to test it, unless something has
+// arrived on it, such as its end, or a look cannot tell.
+func TestAnIdleConnectionIsTestedWithoutARoundTrip(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{MaxConns: 1})
+	conn, err := db.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := conn.Conn().PgConn().Conn()
+	for idle, want := range map[time.Duration]bool{0: false, idleAfter / 2: false, 2 * idleAfter: false, 2 * pingAfter: true} {
+		if got := needsPing(socket, idle); got != want {
+			t.Errorf("after %v: pings %t, want %t", idle, got, want)
+		}
+	}
+	pid := conn.Conn().PgConn().PID()
+	conn.Release()
+	execute(t, db, `SELECT pg_terminate_backend($1)`, pid)
+	for deadline := time.Now().Add(time.Minute); !needsPing(socket, 2*idleAfter); {
+		if time.Now().After(deadline) {
+			t.Fatal("a connection that PostgreSQL has ended is used without a test")
+		}
+	}
+	if needsPing(socket, idleAfter/2) {
+		t.Error("a connection that was just used is tested")
+	}
+	if !needsPing(nil, 2*idleAfter) {
+		t.Error("what cannot be looked at is not tested")
+	}
+}

@@ -1,0 +1,33 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd
+
+package postgres
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// silent reports whether a connection is open and nothing has arrived on it: neither its
+// end nor a message.
+func silent(c net.Conn) bool {
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = secure.NetConn()
+	}
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	nothing := false
+	err = raw.Read(func(fd uintptr) bool {
+		var first [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		nothing = errors.Is(err, syscall.EAGAIN)
+		return true
+	})
+	return err == nil && nothing
+}
