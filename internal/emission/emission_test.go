@@ -68,9 +68,15 @@ func (h *harness) relay(db *postgres.DB, change func(*emission.Options), sinks .
 	if change != nil {
 		change(&o)
 	}
+	return h.runs(emission.New(o))
+}
+
+// runs runs a relay until it is stopped or the test has ended.
+func (h *harness) runs(r *emission.Relay) (stop func()) {
+	h.Helper()
 	ctx, cancel := context.WithCancel(h.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- emission.New(o).Run(ctx) }()
+	go func() { ended <- r.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -216,3 +216,29 @@ func TestARestIsNoOutage(t *testing.T) {
 		t.Errorf("the step that no worker took in time is %s", s.State)
 	}
 }
+
+// Whoever sends the events of investigations is woken in each process when there are some,
+// wherever they were written.
+func TestEventsAreNoticedInEachProcess(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", enginetest.Once(enginetest.Step("s")))
+	woken := make(chan struct{}, 100)
+	e := engine.New(h.DB, engine.Options{Lease: 24 * time.Hour, ReturnGrace: -1, DueRest: time.Hour, Events: func() { woken <- struct{}{} }})
+	runs(t, e)
+	seen := &statements{}
+	other := engine.New(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReturnGrace: -1})
+	runs(t, other)
+	h.until("the other process is at rest", func() bool {
+		loop.Sleep(t.Context(), 300*time.Millisecond)
+		return len(seen.take()) == 0
+	})
+	h.Engine = other
+	h.Create("one")
+	h.accepted(failure(h.claimOne("s"), false))
+	select {
+	case <-woken:
+	case <-time.After(time.Minute):
+		t.Error("the events of another process were not noticed")
+	}
+}
