@@ -111,17 +111,34 @@ func measure(db *postgres.DB, o Options) (*metrics.Metrics, error) {
 	return m, nil
 }
 
-func prepare(ctx context.Context, o Options) (err error) {
-	conn, err := pgx.Connect(ctx, o.DatabaseURL)
+func prepare(ctx context.Context, o Options) error {
+	return connected(ctx, o.DatabaseURL, func(conn *pgx.Conn) error {
+		if o.Migrate {
+			_, err := schema.Up(ctx, conn)
+			return err
+		}
+		return schema.Check(ctx, conn)
+	})
+}
+
+func connected(ctx context.Context, url string, do func(*pgx.Conn) error) (err error) {
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	if o.Migrate {
-		_, err = schema.Up(ctx, conn)
+	return do(conn)
+}
+
+// FinishUpgrade removes from a database what only the previous version needs, such as
+// indexes that this version does not use. Call it when no program of the previous version
+// works on the database any more. It is never urgent: the next upgrade does it otherwise.
+// A database whose schema is older than this package's is an error.
+func FinishUpgrade(ctx context.Context, databaseURL string) error {
+	return connected(ctx, databaseURL, func(conn *pgx.Conn) error {
+		_, err := schema.Finish(ctx, conn)
 		return err
-	}
-	return schema.Check(ctx, conn)
+	})
 }
 
 // Close closes the connections. Run must have returned.
