@@ -135,6 +135,7 @@ func growthCommand() *cobra.Command {
 	f.IntSliceVar(&g.Payloads, "payloads", []int{1_000, 10_000, 100_000, 1_000_000}, "bytes of a result, growing")
 	f.IntSliceVar(&g.Backlog, "backlog", []int{10_000, 1_000_000}, "enqueued steps, growing")
 	f.IntSliceVar(&g.Waiting, "waiting", []int{1, 1_000}, "workers that wait for work, growing")
+	f.IntSliceVar(&g.Servers, "servers", []int{1, 2, 4, 8}, "servers on the database, growing")
 	f.IntVar(&g.Namespaces, "namespaces", 100, "namespaces, with as many handlers in each")
 	f.DurationVar(&g.Hold, "hold", measure.DefaultHold, "how long a transaction is held open")
 	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")

@@ -23,7 +23,6 @@ import (
 	"tasker.example/tasker/bench/internal/private"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
-	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/schema"
 )
@@ -160,16 +159,7 @@ func open(ctx context.Context, o Options) (*bench, error) {
 		db.Close()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	group := loop.NewGroup(ctx)
-	group.Go("listen", b.engine.Listen)
-	for _, l := range b.engine.Loops() {
-		group.Go(l.Name, l.Run)
-	}
-	b.stop = func() error {
-		cancel()
-		return group.Wait()
-	}
+	b.stop = runLoops(ctx, b.engine)
 	return b, nil
 }
 

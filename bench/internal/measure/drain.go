@@ -86,16 +86,21 @@ func (b *bench) enqueue(ctx context.Context, p path, s shape, tasks int) error {
 	if err := p.create(ctx, s, tasks); err != nil {
 		return err
 	}
-	_, err := b.db.Pool().Exec(ctx, `ANALYZE tasker.workflow_steps, tasker.tasks`)
+	_, err := b.db.Pool().Exec(ctx, `ANALYZE tasker.workflow_steps, tasker.ready_steps, tasker.tasks`)
 	return err
 }
 
 // empty has workers complete everything, which is so many steps.
 func (b *bench) empty(ctx context.Context, p path, steps int) (took time.Duration, err error) {
+	return b.emptyBy(ctx, p, steps, drainWorkers, drainConcurrency)
+}
+
+// emptyBy has so many workers complete everything, each so many steps at once.
+func (b *bench) emptyBy(ctx context.Context, p path, steps, workers, concurrency int) (took time.Duration, err error) {
 	done := make(chan struct{})
 	var left atomic.Int64
 	left.Store(int64(steps))
-	c := workforce{workers: drainWorkers, concurrency: drainConcurrency, accepted: func(list []tasker.ID) {
+	c := workforce{workers: workers, concurrency: concurrency, accepted: func(list []tasker.ID) {
 		n := int64(len(list))
 		if now := left.Add(-n); now <= 0 && now+n > 0 {
 			close(done)

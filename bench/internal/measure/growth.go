@@ -17,6 +17,7 @@ type GrowthOptions struct {
 	Backlog    []int // enqueued steps, growing; 10 000 and 1 000 000 when empty
 	Waiting    []int // workers that wait for work, growing; 1 and 1 000 when empty
 	Namespaces int   // with as many handlers each; 100 when 0
+	Servers    []int // on the database, growing; 1, 2, 4 and 8 when empty
 
 	Hold time.Duration // how long a transaction is held open; 10 minutes when 0
 }
@@ -33,6 +34,7 @@ func (o *GrowthOptions) fill() {
 		{&o.Payloads, []int{1_000, 10_000, 100_000, 1_000_000}},
 		{&o.Backlog, []int{10_000, 1_000_000}},
 		{&o.Waiting, []int{1, 1_000}},
+		{&o.Servers, []int{1, 2, 4, 8}},
 	} {
 		if len(*v.option) == 0 {
 			*v.option = v.value
@@ -52,6 +54,7 @@ var growthGroups = []group{
 	{"backlog", (*bench).growingBacklog},
 	{"waiting workers", (*bench).growingFleet},
 	{"namespaces and handlers", (*bench).growingQueues},
+	{"servers", (*bench).growingServers},
 	{"open transaction", (*bench).openTransaction},
 }
 

@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/bench/internal/figures"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/worker"
 )
 
 // fillChunk is how many steps one statement of fillBacklog stores at most.
@@ -252,4 +257,92 @@ func (b *bench) openTransaction(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// The workers that are spread over the servers: as many places as drains have.
+const (
+	serverWorkers     = 16
+	serverConcurrency = drainWorkers * drainConcurrency / serverWorkers
+)
+
+// growingServers measures the drain of one-step tasks by the same workers, spread over
+// more and more servers on the database. A deadlock is an error.
+func (b *bench) growingServers(ctx context.Context) error {
+	name := func(n int) string {
+		return fmt.Sprintf("one-step tasks drained by %d workers, %d servers", serverWorkers, n)
+	}
+	deadlocks := func() (n int, err error) {
+		err = b.db.Pool().QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
+		return n, err
+	}
+	before, err := deadlocks()
+	if err != nil {
+		return err
+	}
+	for range b.Runs {
+		for _, n := range b.growth.Servers {
+			rate, err := b.manyServers(ctx, n)
+			if err != nil {
+				return err
+			}
+			b.note(figure{name: name(n), unit: "steps/s", baseline: grown(name, n, b.growth.Servers[0])}, rate)
+		}
+	}
+	after, err := deadlocks()
+	if err == nil && after > before {
+		err = fmt.Errorf("%d deadlocks", after-before)
+	}
+	return err
+}
+
+func (b *bench) manyServers(ctx context.Context, n int) (rate float64, err error) {
+	if err := b.fillQueue(ctx, b.direct(), single, b.Tasks); err != nil {
+		return 0, err
+	}
+	var servers []*engine.Engine
+	for range n {
+		e, stop, failed := b.startServer(ctx)
+		if failed != nil {
+			return 0, failed
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		servers = append(servers, e)
+	}
+	var next atomic.Int64
+	p := b.direct()
+	p.own = func() worker.Backend { return servers[int(next.Add(1))%n] }
+	took, err := b.emptyBy(ctx, p, b.Tasks, serverWorkers, serverConcurrency)
+	if err != nil {
+		return 0, err
+	}
+	return float64(b.Tasks) / took.Seconds(), nil
+}
+
+// startServer starts what a server is beside its HTTP API: an engine with connections,
+// timers and notifications of its own.
+func (b *bench) startServer(ctx context.Context) (*engine.Engine, func() error, error) {
+	db, err := postgres.Open(ctx, b.DatabaseURL, postgres.Options{ApplicationName: applicationName})
+	if err != nil {
+		return nil, nil, err
+	}
+	e := engine.New(db, engine.Options{Log: b.log})
+	stop := runLoops(ctx, e)
+	return e, func() error {
+		defer db.Close()
+		return stop()
+	}, nil
+}
+
+// runLoops has an engine do what it does by itself, until it is stopped.
+func runLoops(ctx context.Context, e *engine.Engine) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	group := loop.NewGroup(ctx)
+	group.Go("listen", e.Listen)
+	for _, l := range e.Loops() {
+		group.Go(l.Name, l.Run)
+	}
+	return func() error {
+		cancel()
+		return group.Wait()
+	}
 }

@@ -13,7 +13,7 @@ import (
 func TestGrowthReportIsComplete(t *testing.T) {
 	t.Parallel()
 	report, err := Growth(t.Context(), Options{DatabaseURL: pgtest.New(t).AdminURL, Runs: 1, Tasks: 1_000, Out: t.Output()}, GrowthOptions{
-		Steps: []int{4, 13}, TotalSteps: 26, Payloads: []int{1_000, 300_000}, Backlog: []int{100, 1_000}, Waiting: []int{1, 5}, Namespaces: 5,
+		Steps: []int{4, 13}, TotalSteps: 26, Payloads: []int{1_000, 300_000}, Backlog: []int{100, 1_000}, Waiting: []int{1, 5}, Namespaces: 5, Servers: []int{1, 3},
 		Hold: 10 * time.Millisecond,
 	})
 	if err != nil {
@@ -35,7 +35,7 @@ func TestGrowthReportIsComplete(t *testing.T) {
 	// Of each graph: create; and claim and report, three ways; a snapshot, two ways.
 	const ofGraph = 1 + 3*2 + 2
 	for name, want := range map[string]int{
-		"tasks": len(graphs) * ofGraph * 2, "payloads": 4, "backlog": 2, "waiting workers": 2, "namespaces and handlers": 2, "open transaction": 3,
+		"tasks": len(graphs) * ofGraph * 2, "payloads": 4, "backlog": 2, "waiting workers": 2, "namespaces and handlers": 2, "servers": 2, "open transaction": 3,
 	} {
 		if seen[name] != want {
 			t.Errorf("group %s has %d figures, want %d", name, seen[name], want)
