@@ -23,11 +23,12 @@ func silent(c net.Conn) bool {
 		return false
 	}
 	nothing := false
-	err = raw.Read(func(fd uintptr) bool {
+	// Not raw.Read: it waits for other readers, and pgx may have left one that waits for
+	// the next message.
+	err = raw.Control(func(fd uintptr) {
 		var first [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		nothing = errors.Is(err, syscall.EAGAIN)
-		return true
 	})
 	return err == nil && nothing
 }
