@@ -271,14 +271,6 @@ func (b *bench) growingServers(ctx context.Context) error {
 	name := func(n int) string {
 		return fmt.Sprintf("one-step tasks drained by %d workers, %d servers", serverWorkers, n)
 	}
-	deadlocks := func() (n int, err error) {
-		err = b.db.Pool().QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
-		return n, err
-	}
-	before, err := deadlocks()
-	if err != nil {
-		return err
-	}
 	for range b.Runs {
 		for _, n := range b.growth.Servers {
 			rate, err := b.manyServers(ctx, n)
@@ -288,15 +280,15 @@ func (b *bench) growingServers(ctx context.Context) error {
 			b.note(figure{name: name(n), unit: "steps/s", baseline: grown(name, n, b.growth.Servers[0])}, rate)
 		}
 	}
-	after, err := deadlocks()
-	if err == nil && after > before {
-		err = fmt.Errorf("%d deadlocks", after-before)
-	}
-	return err
+	return nil
 }
 
 func (b *bench) manyServers(ctx context.Context, n int) (rate float64, err error) {
 	if err := b.fillQueue(ctx, b.direct(), single, b.Tasks); err != nil {
+		return 0, err
+	}
+	before, err := b.deadlocks(ctx) // to empty the tables may be one
+	if err != nil {
 		return 0, err
 	}
 	var servers []*engine.Engine
@@ -315,7 +307,17 @@ func (b *bench) manyServers(ctx context.Context, n int) (rate float64, err error
 	if err != nil {
 		return 0, err
 	}
-	return float64(b.Tasks) / took.Seconds(), nil
+	after, err := b.deadlocks(ctx)
+	if err == nil && after > before {
+		err = fmt.Errorf("%d deadlocks", after-before)
+	}
+	return float64(b.Tasks) / took.Seconds(), err
+}
+
+// deadlocks returns how many PostgreSQL has found in the database.
+func (b *bench) deadlocks(ctx context.Context) (n int, err error) {
+	err = b.db.Pool().QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
+	return n, err
 }
 
 // startServer starts what a server is beside its HTTP API: an engine with connections,
