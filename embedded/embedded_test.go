@@ -114,7 +114,7 @@ func TestAnOldSchemaIsRefusedUnlessItMayBeMigrated(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "DROP SCHEMA tasker CASCADE"); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 	if _, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: url}); err == nil || !strings.Contains(err.Error(), "migrate up") {
 		t.Errorf("an empty database gives %v", err)
 	}

@@ -292,13 +292,18 @@ func (b *bench) manyServers(ctx context.Context, n int) (rate float64, err error
 		return 0, err
 	}
 	var servers []*engine.Engine
+	var stops []func() error
+	defer func() {
+		for _, stop := range stops {
+			err = errors.Join(err, stop())
+		}
+	}()
 	for range n {
 		e, stop, failed := b.startServer(ctx)
 		if failed != nil {
 			return 0, failed
 		}
-		defer func() { err = errors.Join(err, stop()) }()
-		servers = append(servers, e)
+		servers, stops = append(servers, e), append(stops, stop)
 	}
 	var next atomic.Int64
 	p := b.direct()
