@@ -284,7 +284,7 @@ released AS (
     FROM held h
     CROSS JOIN clock c
     WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
+    RETURNING ` + returnReady + `, s.attempts
 ),
 ` + ready("released") + `,
 announced AS (

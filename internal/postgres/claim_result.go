@@ -96,11 +96,16 @@ FROM (
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
     ORDER BY s.priority DESC, s.step_uuid
     OFFSET 0
-) h
+) h` + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
+
+// busy adds a row if a condition is true: there may be more to hand out.
+func busy(condition string) string {
+	return `
 UNION ALL
 SELECT 'busy', 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
 FROM clock
-WHERE (SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)`
+WHERE ` + condition
+}
 
 // inTheWay adds the steps, among those that a claim has looked at, that it could not
 // hand out: those whose inputs are not measured, and those whose inputs are too large.
@@ -115,11 +120,7 @@ WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes
 }
 
 // wantedMore adds a row if others held what a claim wanted.
-const wantedMore = `
-UNION ALL
-SELECT 'busy', 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
-FROM clock
-WHERE (SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)`
+var wantedMore = busy("(SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)")
 
 type claimRow struct {
 	Kind  string

@@ -114,7 +114,7 @@ freed AS (
     FROM child k
     CROSS JOIN clock c
     WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes,
+    RETURNING ` + returnReady + `,
         s.attempts, s.state_since = c.at AS enqueued
 ),
 ` + ready("freed WHERE enqueued") + `,

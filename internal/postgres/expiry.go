@@ -246,7 +246,7 @@ moved AS (
           SELECT FROM tasker.workers w
           WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + liveWorker + `
       )
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
+    RETURNING ` + returnReady + `, s.attempts
 ),
 ` + ready("moved") + `,
 log AS (

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"tasker.example/tasker"
 )
@@ -14,6 +15,9 @@ import (
 // Whoever moves an enqueued step locks its row in ready_steps first, as claims do, and
 // the row of the step afterwards.
 const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
+
+// returnReady returns readyColumns of a step s.
+var returnReady = "s." + strings.ReplaceAll(readyColumns, ", ", ", s.")
 
 // ready is a part of a WITH that makes the steps of another part ready, which returns
 // readyColumns.
@@ -27,16 +31,20 @@ func ready(of string) string {
 // readyKey is true of the row r of ready_steps that a step s has if it is enqueued.
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 
-const lockEnqueued = `
-SELECT e.step_uuid
-FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+// lockReady is a part of a FROM that locks the row in ready_steps of a step s, if it is
+// enqueued.
+const lockReady = `
 CROSS JOIN LATERAL (
     SELECT r.step_uuid
     FROM tasker.ready_steps r
     WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
     FOR NO KEY UPDATE
 ) e`
+
+const lockEnqueued = `
+SELECT e.step_uuid
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid` + lockReady
 
 // LockEnqueued holds those of the steps that are enqueued, so that none of them is
 // claimed. It waits for claims that are under way. Whoever locks the row of a step that
@@ -51,13 +59,7 @@ func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 
 const lockEnqueuedOf = `
 SELECT e.step_uuid
-FROM tasker.workflow_steps s
-CROSS JOIN LATERAL (
-    SELECT r.step_uuid
-    FROM tasker.ready_steps r
-    WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
-    FOR NO KEY UPDATE
-) e
+FROM tasker.workflow_steps s` + lockReady + `
 WHERE s.task_uuid = $1 AND s.state || '' = 'enqueued'`
 
 // lockEnqueuedOf is [Tx.LockEnqueued] for all steps of a task.

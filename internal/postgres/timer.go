@@ -17,7 +17,7 @@ moved AS (
         expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
     FROM clock c
     WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.parents_open = 0 AND s.step_type = 'standard'
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
+    RETURNING ` + returnReady + `, s.attempts
 ),
 ` + ready("moved") + `,
 log AS (
@@ -41,7 +41,7 @@ moved AS (
     FROM clock c, tasker.tasks t
     WHERE s.task_uuid = ANY ($1) AND s.state = 'error' AND s.next_retry_at <= c.at
       AND t.task_uuid = s.task_uuid AND t.state <> 'error'
-    RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes, s.attempts
+    RETURNING ` + returnReady + `, s.attempts
 ),
 ` + ready("moved") + `,
 log AS (
