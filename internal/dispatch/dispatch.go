@@ -63,10 +63,7 @@ func New(o Options) *Service {
 
 // Wake says that there is something to announce. It does not wait.
 func (s *Service) Wake() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	loop.Wake(s.wake)
 }
 
 // Run keeps the connection to the broker, announces and handles dead letters until

@@ -97,10 +97,7 @@ func New(o Options) *Relay {
 // Wake has the relay look for events now. It does not wait.
 func (r *Relay) Wake() {
 	for _, l := range r.lines {
-		select {
-		case l.wake <- struct{}{}:
-		default: // it is going to look
-		}
+		loop.Wake(l.wake)
 	}
 }
 

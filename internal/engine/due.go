@@ -119,10 +119,7 @@ func (d *dueWatch) lookBy(in time.Duration) {
 			break
 		}
 	}
-	select {
-	case d.wake <- struct{}{}:
-	default: // it is awake
-	}
+	loop.Wake(d.wake)
 }
 
 // dueMayHaveChanged says that a commit of this process may have brought something that
@@ -252,10 +249,7 @@ func (t *watched) rouse() {
 	if t.Failures() > 0 {
 		return
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default: // it is awake
-	}
+	loop.Wake(t.wake)
 }
 
 // found notes how many rows a pass of a kind found.

@@ -11,6 +11,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -187,10 +188,7 @@ func (a *aside) rejected(now time.Time, steps []tasker.StepRef) {
 		}
 	}
 	if len(a.reject) > 0 {
-		select {
-		case a.wake <- struct{}{}:
-		default:
-		}
+		loop.Wake(a.wake)
 	}
 }
 

@@ -95,10 +95,7 @@ func (n *notifier) wakeWorker(worker tasker.ID) {
 
 // wake has the waiter look.
 func (w *waiter) wake() {
-	select {
-	case w.notified <- struct{}{}:
-	default: // it is awake
-	}
+	loop.Wake(w.notified)
 }
 
 // notifyOthers has other processes notified too.
@@ -111,10 +108,7 @@ func (n *notifier) notifyOthers(namespaces []string) {
 	for _, namespace := range namespaces {
 		n.unsent[namespace] = struct{}{}
 	}
-	select {
-	case n.send <- struct{}{}:
-	default:
-	}
+	loop.Wake(n.send)
 }
 
 func (n *notifier) takeUnsent() []string {

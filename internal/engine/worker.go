@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -172,10 +173,7 @@ func (a *alive) note(id tasker.ID, now time.Time) bool {
 		return false
 	}
 	a.noted[id] = true
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	loop.Wake(a.wake)
 	return true
 }
 

@@ -16,3 +16,12 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+// Wake wakes whoever waits for c, which has room for one value. It does not wait: if the
+// value is there, they are awake.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
