@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test check lint soak large under-load release rename-module drill upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test check lint soak large under-load break release rename-module drill upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,10 @@ large: ## try what is large at full size, and what stands between worker and ser
 
 under-load: ## run all tests five times beside four busy loops for each core (hours)
 	scripts/under-load
+
+BREAK ?= .
+break: ## break each requirement of docs/specification.md (or those that match BREAK) and see a test fail (hours)
+	go test ./internal/architecture -count 1 -v -timeout 10h -run '^TestRequirementsThatAreBrokenFailATest$$' -args -break='$(BREAK)' | grep -vE '^=== '
 
 VERSION ?=
 OUT ?= $(CURDIR)/artifacts/proxy

@@ -22,30 +22,25 @@ func TestTheSpecificationNamesWhatExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := 0
 	for i, line := range strings.Split(string(text), "\n") {
-		tests := 0
 		for _, m := range quoted.FindAllStringSubmatch(line, -1) {
 			name := testName.FindStringSubmatch(m[1])
 			switch {
-			case name != nil && !hasTest(t, name[1], name[2]):
+			case name != nil && len(packagesWith(t, name[1], name[2])) == 0:
 				t.Errorf("%s:%d names %s, which does not exist: name the test that holds the requirement now", specification, i+1, m[1])
-			case name != nil:
-				tests++
-			case filePath.MatchString(m[1]) && !exists(m[1]):
+			case name == nil && filePath.MatchString(m[1]) && !exists(m[1]):
 				t.Errorf("%s:%d names %s, which does not exist", specification, i+1, m[1])
 			}
 		}
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| requirement ") {
-			continue
-		}
-		rows++
-		if tests == 0 {
-			t.Errorf("%s:%d is a requirement without a test: name one, or move it to the open ones: %s", specification, i+1, line)
+	}
+	rows := requirements(t)
+	for _, r := range rows {
+		if len(r.tests) == 0 {
+			t.Errorf("%s has a requirement without a test: name one, or move it to the open ones: %s", specification, r.name)
 		}
 	}
-	if rows < 100 {
-		t.Errorf("%s has %d requirements: its tables are not read", specification, rows)
+	if len(rows) < 100 {
+		t.Errorf("%s has %d requirements: its tables are not read", specification, len(rows))
 	}
 }
 
@@ -54,12 +49,13 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// hasTest reports whether a package has a test. The packages of internal are named
-// and of bench/internal are named
-// without it, and the one at the root by the name of the module.
-func hasTest(t *testing.T, pkg, name string) bool {
+// packagesWith returns the directories of the packages of a name that have a test. The
+// packages of internal and of bench/internal are named without it, and the one at the root
+// by the name of the module.
+func packagesWith(t *testing.T, pkg, name string) []string {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func ` + name + `\(`)
+	var dirs []string
 	for _, dir := range []string{"internal/" + pkg, pkg, "bench/internal/" + pkg, "."} {
 		if dir == "." && pkg != "tasker" {
 			continue
@@ -74,9 +70,10 @@ func hasTest(t *testing.T, pkg, name string) bool {
 				t.Fatal(err)
 			}
 			if declared.Match(text) {
-				return true
+				dirs = append(dirs, dir)
+				break
 			}
 		}
 	}
-	return false
+	return dirs
 }
