@@ -212,7 +212,7 @@ func (k *keyTest) makeOld(task tasker.ID, days int) {
 		if _, err := tx.Exec(k.Context(), `SET LOCAL session_replication_role = replica`); err != nil { // ids never change otherwise
 			return err
 		}
-		for _, table := range []string{"tasks", "task_transitions", "workflow_steps", "workflow_step_transitions"} {
+		for _, table := range []string{"tasks", "task_history", "workflow_steps", "step_history"} {
 			if _, err := tx.Exec(k.Context(), `UPDATE tasker.`+table+` SET task_uuid = $2 WHERE task_uuid = $1`, task, old); err != nil {
 				return err
 			}

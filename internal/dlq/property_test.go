@@ -188,7 +188,7 @@ func (w *world) clear() {
 		DO $$
 		BEGIN
 			SET LOCAL session_replication_role = replica;
-			TRUNCATE tasker.tasks, tasker.workflow_steps, tasker.ready_steps, tasker.claims, tasker.task_transitions, tasker.workflow_step_transitions,
+			TRUNCATE tasker.tasks, tasker.workflow_steps, tasker.ready_steps, tasker.claims, tasker.task_history, tasker.step_history,
 				tasker.rejected_reports, tasker.tasks_dlq, tasker.tasks_dlq_history, tasker.dlq_totals, tasker.emissions, tasker.outbox;
 		END
 		$$`)

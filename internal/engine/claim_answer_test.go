@@ -23,7 +23,7 @@ func TestAReportHandsOutWhatItMadeReady(t *testing.T) {
 	}
 	var transactions, moves int
 	h.Must(h.pool.QueryRow(t.Context(), `
-		SELECT count(DISTINCT xmin::text), count(*)
+		SELECT (SELECT count(DISTINCT s.xmin::text) FROM tasker.workflow_steps s WHERE s.task_uuid = $1), count(*)
 		FROM tasker.workflow_step_transitions
 		WHERE task_uuid = $1 AND (event = 'succeed' OR transition_id > (
 			SELECT transition_id FROM tasker.workflow_step_transitions WHERE task_uuid = $1 AND event = 'succeed'))`, task).Scan(&transactions, &moves))

@@ -69,7 +69,7 @@ stored AS (
     ORDER BY s.i
 ),
 moves AS (
-    INSERT INTO tasker.workflow_step_transitions
+    INSERT INTO tasker.step_history
         (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, detail, created_at)
     SELECT t.task_uuid, m.step_uuid, m.from_state, m.to_state, m.event, m.attempt,
         CASE WHEN m.event <> 'enqueue' THEN w.worker_uuid END,
@@ -95,7 +95,7 @@ moves AS (
     ORDER BY m.attempt, m.turn, m.i
 ),
 rested AS (
-    INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+    INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
     SELECT x.task_uuid, x.from_state, x.to_state, x.event, now()
     FROM (
         SELECT t.task_uuid, p.* , 1 AS part

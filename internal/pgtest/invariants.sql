@@ -181,3 +181,24 @@ WHERE s.state = 'in_progress' AND NOT EXISTS (
     WHERE s.step_uuid = ANY (c.steps) AND s.task_uuid = ANY (c.tasks) AND c.claimed_at = coalesce(s.last_attempted_at, s.state_since)
       AND c.look_at <= greatest(s.lease_expires_at, now() + interval '31 seconds')
 )
+UNION ALL
+SELECT 'step has unwritten moves that it has not made', s.task_uuid, format('%s: %s is %s', s.step_uuid, s.unwritten, s.state)
+FROM tasker.workflow_steps s
+WHERE s.unwritten > 0 AND (s.state, s.unwritten) NOT IN (('enqueued', 1), ('in_progress', 2), ('in_progress', 3))
+UNION ALL
+SELECT 'two moves have one id', x.task_uuid, format('%s: %s', x.step_uuid, x.transition_id)
+FROM tasker.workflow_step_transitions x
+GROUP BY x.task_uuid, x.step_uuid, x.transition_id
+HAVING count(*) > 1
+UNION ALL
+SELECT 'two moves have one id', x.task_uuid, x.transition_id::text
+FROM tasker.task_transitions x
+GROUP BY x.task_uuid, x.transition_id
+HAVING count(*) > 1
+UNION ALL
+SELECT 'step moved before its last move', x.task_uuid, format('%s: %s', x.step_uuid, x.event)
+FROM (
+    SELECT h.*, lag(h.created_at) OVER (PARTITION BY h.task_uuid, h.step_uuid ORDER BY h.transition_id) AS last_at
+    FROM tasker.workflow_step_transitions h
+) x
+WHERE x.created_at < x.last_at

@@ -35,7 +35,7 @@ moved AS (
     WHERE s.task_uuid = $1 AND s.step_uuid = o.step_uuid
     RETURNING s.step_uuid, o.state AS was, s.attempts, s.worker_uuid, s.state_since
 )
-INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at)
+INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at)
 SELECT $1, m.step_uuid, m.was, 'cancelled', 'cancel', m.attempts,
     CASE WHEN m.was = 'in_progress' THEN m.worker_uuid END, nullif($2, ''), nullif($3, ''), m.state_since
 FROM moved m
@@ -48,7 +48,7 @@ WITH moved AS (
     WHERE t.task_uuid = $1 AND t.state = $2
     RETURNING t.task_uuid, t.state_since
 )
-INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
+INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, created_at)
 SELECT m.task_uuid, $2, 'cancelled', 'cancel', nullif($3, ''), nullif($4, ''), m.state_since
 FROM moved m`
 

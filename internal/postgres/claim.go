@@ -292,7 +292,7 @@ announced AS (
     SELECT task_uuid, step_uuid, namespace FROM released WHERE $6
 ),
 log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
     SELECT task_uuid, step_uuid, 'in_progress', 'enqueued', 'release', attempts, $4, state_since
     FROM released
 )

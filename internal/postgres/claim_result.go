@@ -50,6 +50,9 @@ claimed AS (
     UPDATE tasker.workflow_steps s
     SET state = 'in_progress', state_since = c.at, updated_at = c.at, last_attempted_at = c.at,
         fence = s.fence + 1, worker_uuid = $4, expires_at = NULL, queue_expiries = 0,
+        unwritten = CASE WHEN s.unwritten = 1 THEN 3 ELSE 2 END,
+        moves_id = CASE WHEN s.unwritten = 1 THEN s.moves_id ELSE ` + nextMoves + ` END,
+        enqueued_at = CASE WHEN s.unwritten = 1 THEN s.state_since END,
         timeout_at = c.at + interval '1 millisecond' * s.timeout_ms,
         lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
     FROM picked p
@@ -57,11 +60,6 @@ claimed AS (
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, p.bytes
-),
-log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
-    SELECT task_uuid, step_uuid, 'enqueued', 'in_progress', 'claim', attempts, worker_uuid, state_since
-    FROM claimed
 ),
 watched AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)

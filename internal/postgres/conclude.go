@@ -40,7 +40,8 @@ type Conclusion struct {
 // A step whose last dependency is settled is enqueued at once, which uses an
 // attempt. A child cannot be among the concluded steps: it was not enqueued
 // before its last parent was done. Steps are taken in key order, as heartbeats
-// take them, which hold no task.
+// take them, which hold no task. The history gets the moves of the attempt with the one
+// that ends it.
 //
 // $1 how long a step may wait for a worker, $2 whether steps are announced; then the
 // conclusions.
@@ -75,14 +76,14 @@ moved AS (
         lease_expires_at = NULL, timeout_at = NULL, expires_at = NULL, awaits_worker_since = NULL,
         queue_expiries = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.queue_expiries END,
         reported_fence = CASE WHEN u.digest IS NULL THEN s.reported_fence ELSE s.fence END,
-        report_digest = coalesce(u.digest, s.report_digest)
+        report_digest = coalesce(u.digest, s.report_digest), unwritten = -greatest(s.unwritten, 0)
     FROM conclusion u
     CROSS JOIN clock c
     WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid AND s.state = u.from_state AND s.fence = u.fence
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, s.error, u.place, u.from_state, u.event, u.actor, u.reason, u.ended_attempt, u.queued_since,
+        s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.ended_attempt, u.queued_since,
         s.namespace, s.handler, s.priority,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
@@ -90,6 +91,18 @@ unqueued AS (
     DELETE FROM tasker.ready_steps r
     USING (SELECT m.namespace, m.handler, m.priority, m.queued_since AS state_since, m.step_uuid FROM moved m WHERE m.queued_since IS NOT NULL) s
     WHERE ` + readyKey + `
+),
+log AS (
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
+        moves_id, enqueued_at, claimed_at)
+    SELECT m.task_uuid, m.step_uuid, m.from_state, m.state, m.event, coalesce(m.ended_attempt, m.attempts), m.worker_uuid,
+        nullif(m.actor, ''), nullif(m.reason, ''), CASE WHEN m.state = 'error' THEN m.error END, m.state_since,
+        CASE WHEN m.unwritten < 0 THEN m.moves_id END,
+        CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
+        CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END
+    FROM moved m
+    ORDER BY m.task_uuid, m.step_uuid
+    RETURNING step_uuid
 ),
 child AS (
     SELECT m.task_uuid, k.step_uuid, count(*) AS done,
@@ -110,30 +123,17 @@ freed AS (
             THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $1)
             ELSE s.expires_at
         END,
+        unwritten = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 1 ELSE s.unwritten END,
+        moves_id = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN ` + nextMoves + ` ELSE s.moves_id END,
         updated_at = c.at
     FROM child k
     CROSS JOIN clock c
     WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
+      AND (SELECT count(*) FROM log) > 0 -- first: the history has what freed a step before its enqueue
     RETURNING ` + returnReady + `,
         s.attempts, s.state_since = c.at AS enqueued
 ),
 ` + ready("freed WHERE enqueued") + `,
-log AS (
-    INSERT INTO tasker.workflow_step_transitions
-        (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at)
-    SELECT l.task_uuid, l.step_uuid, l.from_state, l.to_state, l.event, l.attempt, l.worker_uuid,
-        nullif(l.actor, ''), nullif(l.reason, ''), l.detail, l.created_at
-    FROM (
-        SELECT 1 AS turn, m.task_uuid, m.step_uuid, m.from_state, m.state AS to_state, m.event, coalesce(m.ended_attempt, m.attempts) AS attempt, m.worker_uuid,
-            m.actor, m.reason, CASE WHEN m.state = 'error' THEN m.error END AS detail, m.state_since AS created_at
-        FROM moved m
-        UNION ALL
-        SELECT 2, f.task_uuid, f.step_uuid, 'pending', 'enqueued', 'enqueue', f.attempts, NULL, '', '', NULL, f.state_since
-        FROM freed f
-        WHERE f.enqueued
-    ) l
-    ORDER BY l.turn, l.task_uuid, l.step_uuid
-),
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT f.task_uuid, f.step_uuid, f.namespace FROM freed f WHERE $2 AND f.enqueued ORDER BY f.task_uuid, f.step_uuid

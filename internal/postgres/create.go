@@ -80,26 +80,20 @@ var insertSteps = `
 INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
     parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes
+    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id
 )
 SELECT
     u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, now(),
     u.parents::uuid[], u.children::uuid[], u.parents_open, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
     u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
     CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
-    now(), now(), u.context_bytes
+    now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END
 FROM ` + newStepColumns.unnest("u", 2)
 
 var insertTaskMoves = `
-INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
-SELECT u.task_uuid, u.from_state, u.to_state, u.event, u.reason, now()
+INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, reason, created_at)
+SELECT u.task_uuid, u.from_state, u.to_state, nullif(u.event, ''), u.reason, now()
 FROM ` + taskMoveColumns.unnest("u", 1)
-
-// The steps that can run at once are the only ones that have moved.
-var insertStepMoves = `
-INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-SELECT u.task_uuid, u.step_uuid, 'pending', 'enqueued', 'enqueue', 1, now()
-FROM ` + enqueuedColumns.unnest("u", 1)
 
 // $1 is how long a step may wait for a worker; then the steps.
 var insertReadySteps = `
@@ -168,13 +162,7 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 				enqueued = append(enqueued, s)
 			}
 		}
-		path := creationPaths[t.State]
-		if t.Rejected {
-			path = rejectionPath
-		}
-		for _, edge := range path {
-			moves = append(moves, taskMove{t, edge})
-		}
+		moves = append(moves, movesOf(t)...)
 	}
 	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
 	batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
@@ -184,7 +172,6 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	}
 	if len(enqueued) > 0 {
 		batch.Queue(insertReadySteps, append([]any{q.ttlMS}, readyStepColumns.arrays(enqueued)...)...)
-		batch.Queue(insertStepMoves, enqueuedColumns.arrays(enqueued)...)
 		if q.announce {
 			batch.Queue(announceNew, enqueuedColumns.arrays(enqueued)...)
 		}
@@ -315,7 +302,7 @@ var (
 	readyStepColumns = newStepColumns.only("task_uuid", "step_uuid", "namespace", "handler", "priority", "ttl_ms", "context_bytes")
 )
 
-// A taskMove is a row of the history of a new task.
+// A taskMove is a row of the history of a new task. Without an event it is the whole path.
 type taskMove struct {
 	task *CreatedTask
 	edge lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]
@@ -330,19 +317,19 @@ var taskMoveColumns = columns[taskMove]{
 	col("reason text", func(m *taskMove) *string { return textOrNil(m.task.RejectReason) }),
 }
 
-// creationPaths are the moves of a new task to the state in which it is stored.
-var creationPaths = func() map[tasker.TaskState][]lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent] {
-	paths := map[tasker.TaskState][]lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{}
-	for _, state := range lifecycle.Resting() {
-		paths[state] = lifecycle.SettlePath(tasker.TaskPending, state)
+// movesOf returns the history of a new task up to the state in which it is stored.
+func movesOf(t *CreatedTask) []taskMove {
+	switch {
+	case t.Rejected:
+		return []taskMove{
+			{t, lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{From: tasker.TaskPending, Event: lifecycle.Initialize, To: tasker.TaskInitializing}},
+			{t, lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{From: tasker.TaskInitializing, Event: lifecycle.Reject, To: tasker.TaskError}},
+		}
+	case t.State == tasker.TaskPending:
+		return nil
+	default:
+		return []taskMove{{t, lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{From: tasker.TaskPending, To: t.State}}}
 	}
-	return paths
-}()
-
-// rejectionPath are the moves of a new task whose graph has a cycle.
-var rejectionPath = []lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{
-	{From: tasker.TaskPending, Event: lifecycle.Initialize, To: tasker.TaskInitializing},
-	{From: tasker.TaskInitializing, Event: lifecycle.Reject, To: tasker.TaskError},
 }
 
 // idArray spells ids as a PostgreSQL array literal: arrays of differing length

@@ -156,7 +156,7 @@ moved AS (
         s.awaits_worker_since IS NOT NULL AS returns, d.namespace, d.handler, d.state_since AS queued_at, d.expires_at, d.expires_at > c.at AS unserved, v.workers
 ),
 log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, detail, created_at)
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, detail, created_at)
     SELECT task_uuid, step_uuid, 'enqueued', 'error', 'expire', attempt, error, at
     FROM moved
     ORDER BY task_uuid, step_uuid
@@ -250,7 +250,7 @@ moved AS (
 ),
 ` + ready("moved") + `,
 log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'error', 'enqueued', 'redispatch', attempts, state_since
     FROM moved
     ORDER BY task_uuid, step_uuid

@@ -56,9 +56,9 @@ SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0,
 FROM tasker.tasks;
 INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, resolution_status, resolution_notes, resolved_at, resolved_by, namespace, task_name, case_key)
 SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', 'cancelled', 'x', now(), 'x', namespace, name, template_uuid FROM tasker.tasks LIMIT 5000;
-INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
 SELECT task_uuid, 'pending', 'initializing', 'initialize', now() FROM tasker.tasks;
-INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
 SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', 1, now() FROM tasker.workflow_steps;
 ANALYZE;`
 
@@ -73,7 +73,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	for name, sql := range map[string]string{
 		"claimSteps": claimSteps, "claimOfSeveral": claimOfSeveral, "claimOfMany": claimOfMany, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
-		"insertTaskMoves": insertTaskMoves, "insertStepMoves": insertStepMoves, "announceNew": announceNew,
+		"insertTaskMoves": insertTaskMoves, "announceNew": announceNew,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithKeptReport": stepsWithKeptReport, "lookForDue": lookForDue,
 		"deferWork": deferWork, "takeDeferredWork": takeDeferredWork, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,

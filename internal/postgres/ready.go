@@ -16,6 +16,10 @@ import (
 // the row of the step afterwards.
 const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
 
+// nextMoves draws the transition_id of the enqueue of an attempt; that of its claim is the
+// next number. The history gets both with the row that ends the attempt.
+const nextMoves = `nextval('tasker.step_history_transition_id_seq')`
+
 // returnReady returns readyColumns of a step s.
 var returnReady = "s." + strings.ReplaceAll(readyColumns, ", ", ", s.")
 

@@ -102,11 +102,11 @@ moved AS (
     RETURNING t.task_uuid, n.was, t.state, n.since, t.state_since
 ),
 log AS (
-    INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
-    SELECT m.task_uuid, p.from_state, p.to_state, p.event, nullif($3, ''), nullif($4, ''), m.state_since
+    INSERT INTO tasker.task_history (task_uuid, from_state, to_state, actor, reason, created_at)
+    SELECT m.task_uuid, m.was, m.state, nullif($3, ''), nullif($4, ''), m.state_since
     FROM moved m
-    JOIN tasker.task_settle_paths p ON p.rest_from = m.was AND p.rest_to = m.state
-    ORDER BY m.task_uuid, p.ordinal
+    WHERE m.was <> m.state
+    ORDER BY m.task_uuid
 )
 SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END AS state, (
     SELECT tasker.follow_settled_tasks(array_agg(e.task_uuid), array_agg(e.was), array_agg(e.state), $2)

@@ -26,7 +26,7 @@ var composed = map[string]string{
 	"enqueueReady": enqueueReady, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertSteps": insertSteps,
-	"insertTaskMoves": insertTaskMoves, "insertStepMoves": insertStepMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
+	"insertTaskMoves": insertTaskMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
 	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,

@@ -21,7 +21,7 @@ moved AS (
 ),
 ` + ready("moved") + `,
 log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
     FROM moved
     ORDER BY task_uuid, step_uuid
@@ -45,7 +45,7 @@ moved AS (
 ),
 ` + ready("moved") + `,
 log AS (
-    INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'error', 'enqueued', 'retry', attempts, state_since
     FROM moved
     ORDER BY task_uuid, step_uuid

@@ -276,8 +276,13 @@ func TestViolationsAreFound(t *testing.T) {
 		"step is ready and nobody enqueued it": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
 			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
 			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,
-		"enqueued step is not in ready_steps":         enqueuedStep + `DELETE FROM tasker.ready_steps`,
-		"ready_steps has a step that is not enqueued": enqueuedStep + `SET tasker.keeps_ready_steps = 'on'; UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL`,
+		"enqueued step is not in ready_steps":           enqueuedStep + `DELETE FROM tasker.ready_steps`,
+		"ready_steps has a step that is not enqueued":   enqueuedStep + `SET tasker.keeps_ready_steps = 'on'; UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL`,
+		"step has unwritten moves that it has not made": enqueuedStep + `UPDATE tasker.workflow_steps SET unwritten = 3, moves_id = 1`,
+		"two moves have one id": `INSERT INTO tasker.task_history (task_uuid, transition_id, from_state, to_state, created_at) OVERRIDING SYSTEM VALUE
+			SELECT task_uuid, i, 'pending', 'steps_in_process', now() FROM tasker.tasks, generate_series(1, 2) i`,
+		"step moved before its last move": enqueuedStep + `INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at, moves_id, enqueued_at)
+			SELECT task_uuid, step_uuid, 'enqueued', 'error', 'expire', 1, now() - interval '1 minute', -1, now() FROM tasker.workflow_steps`,
 		"lease that nobody would take back": enqueuedStep + `UPDATE tasker.workflow_steps SET state = 'in_progress', expires_at = NULL, lease_expires_at = now();
 			UPDATE tasker.claims SET look_at = now() + interval '1 hour'`,
 		"investigation without the row that tells of its beginning": `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks; ALTER TABLE tasker.tasks_dlq_history DISABLE TRIGGER history_never_changes; DELETE FROM tasker.tasks_dlq_history`,

@@ -313,13 +313,15 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 				return err
 			}
 		}
-		if err := before.refuseStrays(ctx, tx); err != nil {
-			return err
-		}
 		if objects {
 			if err := m.createObjects(ctx, tx); err != nil {
 				return err
 			}
+		}
+		if err := m.refuseStrays(ctx, tx, before); err != nil {
+			return err
+		}
+		if objects {
 			if err := m.keepOld(ctx, tx, before); err != nil {
 				return err
 			}

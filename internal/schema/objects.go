@@ -138,15 +138,17 @@ func foreignDependents(err error) error {
 	return fmt.Errorf("drop the views and functions of the last version: %w", err)
 }
 
-// refuseStrays returns an error if a migration made a view, or a function that
-// no table needs: a later upgrade would drop it and nothing would bring it back.
-func (s *objectSet) refuseStrays(ctx context.Context, tx pgx.Tx) error {
+// refuseStrays returns an error if a migration made a view that has no file, or a
+// function that no table needs: a later upgrade would drop it and nothing would bring
+// it back. What has a file is made by it.
+func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before *objectSet) error {
 	now, err := findObjects(ctx, tx)
 	if err != nil {
 		return err
 	}
 	for _, o := range slices.Concat(now.views, now.routines) {
-		if !slices.ContainsFunc(slices.Concat(s.views, s.routines), func(b object) bool { return b.OID == o.OID }) {
+		isNew := !slices.ContainsFunc(slices.Concat(before.views, before.routines), func(b object) bool { return b.OID == o.OID })
+		if isNew && !m.source.hasObject("views/"+o.Plain+".sql") && !m.source.hasObject("functions/"+o.Plain+".sql") {
 			return fmt.Errorf("a migration made %s: a view, or a function that no table uses, belongs to views/ or functions/", o.Name)
 		}
 	}

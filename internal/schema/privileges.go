@@ -17,41 +17,44 @@ import (
 // run beside the migrated database. History has no UPDATE, and DELETE only where the
 // retention of tasks removes it with them; nothing is ever truncated.
 var serverPrivileges = map[string]string{
-	"audit_events":              "SELECT INSERT",
-	"claims":                    "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"deferred_work":             "SELECT INSERT UPDATE DELETE",
-	"dispatch_canary":           "SELECT UPDATE",
-	"dispatch_outbox":           "SELECT INSERT UPDATE DELETE",
-	"dlq_base_priorities":       "SELECT UPDATE",
-	"dlq_totals":                "SELECT INSERT UPDATE",
-	"emission_sinks":            "SELECT INSERT UPDATE",
-	"emissions":                 "SELECT INSERT UPDATE",
-	"lease_key":                 "SELECT UPDATE",
-	"operator_requests":         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"outbox":                    "SELECT INSERT UPDATE",
-	"ready_steps":               "SELECT INSERT UPDATE DELETE", // as claims
-	"redaction":                 "SELECT UPDATE",
-	"rejected_reports":          "SELECT INSERT DELETE",
-	"schema_migrations":         "SELECT",
-	"staleness_thresholds":      "SELECT UPDATE",
-	"task_settle_paths":         "SELECT",
-	"task_templates":            "SELECT INSERT UPDATE DELETE",
-	"task_transitions":          "SELECT INSERT DELETE",
-	"tasks":                     "SELECT INSERT UPDATE DELETE",
-	"tasks_dlq":                 "SELECT INSERT UPDATE",
-	"tasks_dlq_history":         "SELECT INSERT",
-	"workers":                   "SELECT INSERT UPDATE DELETE",
-	"workflow_step_transitions": "SELECT INSERT DELETE",
-	"workflow_steps":            "SELECT INSERT UPDATE DELETE",
+	"audit_events":                   "SELECT INSERT",
+	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
+	"dispatch_canary":                "SELECT UPDATE",
+	"dispatch_outbox":                "SELECT INSERT UPDATE DELETE",
+	"dlq_base_priorities":            "SELECT UPDATE",
+	"dlq_totals":                     "SELECT INSERT UPDATE",
+	"emission_sinks":                 "SELECT INSERT UPDATE",
+	"emissions":                      "SELECT INSERT UPDATE",
+	"lease_key":                      "SELECT UPDATE",
+	"operator_requests":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"outbox":                         "SELECT INSERT UPDATE",
+	"ready_steps":                    "SELECT INSERT UPDATE DELETE", // as claims
+	"redaction":                      "SELECT UPDATE",
+	"rejected_reports":               "SELECT INSERT DELETE",
+	"schema_migrations":              "SELECT",
+	"staleness_thresholds":           "SELECT UPDATE",
+	"step_history":                   "SELECT INSERT DELETE",
+	"step_history_transition_id_seq": "USAGE",
+	"task_settle_paths":              "SELECT",
+	"task_templates":                 "SELECT INSERT UPDATE DELETE",
+	"task_history":                   "SELECT INSERT DELETE",
+	"task_transitions":               "SELECT INSERT DELETE", // a view, which servers of the previous version write
+	"tasks":                          "SELECT INSERT UPDATE DELETE",
+	"tasks_dlq":                      "SELECT INSERT UPDATE",
+	"tasks_dlq_history":              "SELECT INSERT",
+	"workers":                        "SELECT INSERT UPDATE DELETE",
+	"workflow_step_transitions":      "SELECT INSERT DELETE", // as task_transitions
+	"workflow_steps":                 "SELECT INSERT UPDATE DELETE",
 }
 
 // hiddenFromReader lists what the reader must not read, as tables or columns, beside
 // all columns of the types json, jsonb and bytea, which hold what users send. It is
 // keys, what may contain what users send, and the free text of people.
 var hiddenFromReader = []string{
-	"lease_key", "operator_requests", "redaction",
+	"lease_key", "operator_requests", "redaction", "step_history_transition_id_seq",
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "rejected_reports.message",
-	"task_templates.source", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
+	"task_templates.source", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
 }
 
@@ -81,7 +84,7 @@ const findParts = `
 		a.atttypid NOT IN ('json'::regtype, 'jsonb'::regtype, 'bytea'::regtype)
 	FROM pg_class c
 	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-	WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
+	WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
 	UNION ALL
 	SELECT 'ROUTINE', format('tasker.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)), p.proname::text, '', false, p.provolatile <> 'v'
 	FROM pg_proc p
@@ -97,7 +100,7 @@ const findPrivileges = `
 		UNION ALL
 		SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), '', c.relowner, e.*
 		FROM pg_class c, aclexplode(c.relacl) e
-		WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
+		WHERE c.relnamespace = 'tasker'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
 		UNION ALL
 		SELECT 'TABLE', 'tasker.' || quote_ident(c.relname), a.attname, c.relowner, e.*
 		FROM pg_class c
@@ -131,7 +134,7 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 			if p.Open {
 				add(p, "", r.Reader, "EXECUTE")
 			}
-		case p.View:
+		case p.View && serverPrivileges[p.Name] == "":
 			add(p, "", r.Server, "SELECT")
 			add(p, "", r.Reader, "SELECT")
 		default:
@@ -239,7 +242,7 @@ func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 		SELECT array(
 			SELECT format('%s on %s', p, t)
 			FROM unnest($1::text[], $2::text[]) AS w (t, p)
-			WHERE NOT has_table_privilege('tasker.' || t, p)
+			WHERE NOT CASE p WHEN 'USAGE' THEN has_sequence_privilege('tasker.' || t, p) ELSE has_table_privilege('tasker.' || t, p) END
 			UNION ALL
 			SELECT format('EXECUTE on %s', p.proname)
 			FROM pg_proc p

@@ -36,7 +36,7 @@ func (p *place) open() string {
 func TestTheKeysOfASnapshotAreKnown(t *testing.T) {
 	t.Parallel()
 	p := stuck(t)
-	p.exec(`UPDATE tasker.workflow_step_transitions SET detail = NULL; UPDATE tasker.workflow_steps SET error = NULL`)
+	p.exec(`UPDATE tasker.step_history SET detail = NULL; UPDATE tasker.workflow_steps SET error = NULL`)
 	const keys = `
 		SELECT DISTINCT k COLLATE "C" AS key
 		FROM tasker.tasks
@@ -60,7 +60,7 @@ func TestTheKeysOfASnapshotAreKnown(t *testing.T) {
 func TestNoDocumentOfASnapshotIsForgotten(t *testing.T) {
 	t.Parallel()
 	p := stuck(t)
-	tables := []string{"tasks", "task_templates", "workflow_steps", "task_transitions", "workflow_step_transitions"}
+	tables := []string{"tasks", "task_templates", "workflow_steps", "task_history", "step_history"}
 	columns := p.texts(fmt.Sprintf(`
 		SELECT format('%%I.%%I', table_name, column_name) FROM information_schema.columns
 		WHERE table_schema = 'tasker' AND data_type = 'jsonb' AND table_name IN ('%s') AND column_name <> 'kept_report'
@@ -70,7 +70,7 @@ func TestNoDocumentOfASnapshotIsForgotten(t *testing.T) {
 	}
 	for _, c := range columns {
 		p.exec(`UPDATE tasker.tasks SET context = '{}'; UPDATE tasker.task_templates SET configuration = '{}';
-			UPDATE tasker.workflow_steps SET results = NULL, error = NULL; UPDATE tasker.workflow_step_transitions SET detail = NULL; UPDATE tasker.task_transitions SET detail = NULL`)
+			UPDATE tasker.workflow_steps SET results = NULL, error = NULL; UPDATE tasker.step_history SET detail = NULL; UPDATE tasker.task_history SET detail = NULL`)
 		table, column, _ := strings.Cut(c, ".")
 		p.exec(fmt.Sprintf(`UPDATE tasker.%s SET %s = '{"message": "m", "deep": [{"Pass-Word": "s3cret"}]}'`, table, column))
 		got := p.open()

@@ -70,7 +70,7 @@ func TestAStepWithinItsTimeoutIsNoStandstill(t *testing.T) {
 func (p *place) slow(task string) {
 	p.Helper()
 	p.exec(`CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
-	p.exec(`CREATE TRIGGER slow BEFORE INSERT ON tasker.task_transitions FOR EACH ROW WHEN (NEW.task_uuid = '` + task + `') EXECUTE FUNCTION public.wait()`)
+	p.exec(`CREATE TRIGGER slow BEFORE INSERT ON tasker.task_history FOR EACH ROW WHEN (NEW.task_uuid = '` + task + `') EXECUTE FUNCTION public.wait()`)
 	p.exec(`SET statement_timeout = '1s'`)
 }
 
@@ -94,7 +94,7 @@ func TestATaskThatTakesTheTimeOfTheSweepIsSetAside(t *testing.T) {
 	if got := p.text(`SELECT format('%s %s %s', kind, failures, last_error) FROM tasker.deferred_work`); got != "sweep 2 canceling statement due to statement timeout (SQLSTATE 57014)" {
 		t.Errorf("set aside: %s", got)
 	}
-	p.exec(`DROP TRIGGER slow ON tasker.task_transitions; UPDATE tasker.deferred_work SET retry_at = now()`)
+	p.exec(`DROP TRIGGER slow ON tasker.task_history; UPDATE tasker.deferred_work SET retry_at = now()`)
 	if diff := cmp.Diff([]string{task[30:] + " transitioned_to_dlq_and_error"}, p.texts(sweepOnce)); diff != "" {
 		t.Errorf("once it is fixed: %s", diff)
 	}

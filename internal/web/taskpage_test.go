@@ -344,8 +344,9 @@ func (st *stuck) longHistory(times int) {
 	for _, sql := range []string{
 		`UPDATE tasker.tasks SET created_at = created_at - interval '1 day'`,
 		`UPDATE tasker.workflow_steps SET created_at = created_at - interval '1 day'`,
-		`UPDATE tasker.task_transitions SET created_at = created_at - interval '1 day'`,
-		`UPDATE tasker.workflow_step_transitions SET created_at = created_at - interval '1 day'`,
+		`UPDATE tasker.task_history SET created_at = created_at - interval '1 day'`,
+		`UPDATE tasker.step_history SET created_at = created_at - interval '1 day',
+			enqueued_at = enqueued_at - interval '1 day', claimed_at = claimed_at - interval '1 day'`,
 	} {
 		st.Exec(sql)
 	}
@@ -527,8 +528,8 @@ func TestHostileTextOfATask(t *testing.T) {
 		`UPDATE tasker.tasks SET namespace = $1, name = $1, version = $1, initiator = $1, source_system = $1, reason = $1, tags = ARRAY[$1, $1],
 			correlation_id = $1, parent_correlation_id = $1, idempotency_key = $1`,
 		`UPDATE tasker.workflow_steps SET name = $1 || name, handler = $1, results = jsonb_build_object($1::text, $1::text)`,
-		`UPDATE tasker.task_transitions SET actor = $1, reason = $1, detail = jsonb_build_object($1::text, $1::text)`,
-		`UPDATE tasker.workflow_step_transitions SET actor = $1, reason = $1`,
+		`UPDATE tasker.task_history SET actor = $1, reason = $1, detail = jsonb_build_object($1::text, $1::text)`,
+		`UPDATE tasker.step_history SET actor = $1, reason = $1`,
 	} {
 		h.Exec(sql, hostile)
 	}

@@ -10,10 +10,10 @@ import (
 // What a step may cost at most. These are counted and not timed, so they are the
 // same on every machine; who needs more says why here.
 var budget = map[string]float64{
-	"rows inserted":        4.1,   // its moves: enqueued, claimed, done; its time in the queue; and a share of the task's
+	"rows inserted":        2.1,   // its moves; its time in the queue
 	"rows deleted":         1.1,   // its time in the queue
 	"rows updated":         3.1,   // claimed, done; its child enqueued, or its task settled; beside the task's progress
-	"WAL":                  2_700, // bytes
+	"WAL":                  2_400, // bytes
 	"database round trips": 1,     // a report takes the next work along; batches share one
 	"allocations":          250,   // of engine and worker
 }

@@ -18,8 +18,8 @@ SET synchronous_commit = off;
 SET jit = off;
 ALTER TABLE tasker.tasks SET (autovacuum_enabled = off);
 ALTER TABLE tasker.workflow_steps SET (autovacuum_enabled = off);
-ALTER TABLE tasker.task_transitions SET (autovacuum_enabled = off);
-ALTER TABLE tasker.workflow_step_transitions SET (autovacuum_enabled = off);
+ALTER TABLE tasker.task_history SET (autovacuum_enabled = off);
+ALTER TABLE tasker.step_history SET (autovacuum_enabled = off);
 ALTER TABLE tasker.tasks_dlq SET (autovacuum_enabled = off, toast.autovacuum_enabled = off);
 ALTER TABLE tasker.tasks_dlq_history SET (autovacuum_enabled = off);
 ALTER TABLE tasker.outbox SET (autovacuum_enabled = off);
@@ -108,7 +108,7 @@ func storeSteps(state string) string {
 }
 
 func storePath(from, to string) string {
-	return fmt.Sprintf(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+	return fmt.Sprintf(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
 	SELECT f.task_uuid, p.from_state, p.to_state, p.event, f.since
 	FROM fresh f
 	JOIN tasker.task_settle_paths p ON p.rest_from = '%s' AND p.rest_to = '%s'
@@ -116,7 +116,7 @@ func storePath(from, to string) string {
 }
 
 func storeMove(from, to, event string) string {
-	return fmt.Sprintf(`INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+	return fmt.Sprintf(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
 	SELECT task_uuid, step_uuid, '%s', '%s', '%s', 1, since FROM fresh`, from, to, event)
 }
 
@@ -280,7 +280,7 @@ func (s *scale) finish(ctx context.Context) error {
 
 // vacuum removes what a rolled back sweep leaves behind.
 func (s *scale) vacuum(ctx context.Context) error {
-	return s.exec(ctx, `VACUUM (INDEX_CLEANUP ON) tasker.tasks, tasker.task_transitions, tasker.tasks_dlq, tasker.tasks_dlq_history, tasker.outbox`)
+	return s.exec(ctx, `VACUUM (INDEX_CLEANUP ON) tasker.tasks, tasker.task_history, tasker.tasks_dlq, tasker.tasks_dlq_history, tasker.outbox`)
 }
 
 func (s *scale) exec(ctx context.Context, statements ...string) error {

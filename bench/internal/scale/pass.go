@@ -21,7 +21,7 @@ var takeBack = []string{
 	`DELETE FROM tasker.outbox o USING overdue v WHERE o.task_uuid = v.task_uuid`,
 	`DELETE FROM tasker.tasks_dlq_history h USING tasker.tasks_dlq d, overdue v WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND d.task_uuid = v.task_uuid`,
 	`DELETE FROM tasker.tasks_dlq d USING overdue v WHERE d.task_uuid = v.task_uuid`,
-	`DELETE FROM tasker.task_transitions h USING overdue v WHERE h.task_uuid = v.task_uuid AND h.event = 'declare_stale'`,
+	`DELETE FROM tasker.task_history h USING overdue v WHERE h.task_uuid = v.task_uuid AND h.event = 'declare_stale'`,
 	`UPDATE tasker.tasks t
 	SET state = 'steps_in_process', attend_by = NULL, state_since = m.since, warn_at = m.since + 0.8 * m.threshold, stale_at = m.since + m.threshold
 	FROM (

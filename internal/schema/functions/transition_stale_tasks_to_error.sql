@@ -22,7 +22,7 @@ BEGIN
         RETURNING t.task_uuid, c.state AS was, t.state_since, c.reason
     ),
     log AS (
-        INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, reason, created_at)
+        INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, reason, created_at)
         SELECT m.task_uuid, m.was, 'error', 'declare_stale', m.reason, m.state_since
         FROM moved m
         ORDER BY m.task_uuid

@@ -267,6 +267,44 @@ COMMENT ON TABLE tasker.staleness_thresholds IS 'The server''s staleness thresho
 COMMENT ON COLUMN tasker.staleness_thresholds.error_recovery_minutes IS 'How long a task may stand in error without an investigation.';
 COMMENT ON COLUMN tasker.staleness_thresholds.applied_at IS 'The updated_at whose thresholds every watched task has. Another one: a server is about to apply them.';
 
+CREATE TABLE tasker.step_history (
+    task_uuid uuid NOT NULL,
+    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    step_uuid uuid NOT NULL,
+    from_state text NOT NULL,
+    to_state text NOT NULL,
+    event text NOT NULL,
+    attempt integer NOT NULL,
+    worker_uuid uuid,
+    actor text,
+    reason text,
+    detail jsonb,
+    created_at timestamp with time zone NOT NULL,
+    moves_id bigint,
+    enqueued_at timestamp with time zone,
+    claimed_at timestamp with time zone,
+    CONSTRAINT step_history_pkey PRIMARY KEY (task_uuid, transition_id)
+);
+COMMENT ON TABLE tasker.step_history IS 'History of the steps, append-only: read it as tasker.workflow_step_transitions. A row is a move, and may have the enqueue and the claim before it. A failure''s error is in detail.';
+COMMENT ON COLUMN tasker.step_history.moves_id IS 'The transition_id of the enqueue that this row has; that of the claim is the next.';
+COMMENT ON COLUMN tasker.step_history.enqueued_at IS 'When the attempt was enqueued, if no other row has that.';
+COMMENT ON COLUMN tasker.step_history.claimed_at IS 'When it was claimed, if no other row has that.';
+
+CREATE TABLE tasker.task_history (
+    task_uuid uuid NOT NULL,
+    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    from_state text NOT NULL,
+    to_state text NOT NULL,
+    event text,
+    actor text,
+    reason text,
+    detail jsonb,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT task_history_pkey PRIMARY KEY (task_uuid, transition_id)
+);
+COMMENT ON TABLE tasker.task_history IS 'History of the tasks, append-only: read it as tasker.task_transitions.';
+COMMENT ON COLUMN tasker.task_history.event IS 'Null: the row is the whole path from from_state to to_state in tasker.task_settle_paths.';
+
 CREATE TABLE tasker.task_settle_paths (
     rest_from text NOT NULL,
     rest_to text NOT NULL,
@@ -298,20 +336,6 @@ CREATE TABLE tasker.task_templates (
 COMMENT ON TABLE tasker.task_templates IS 'Templates, one row a version. A version that a task uses never changes.';
 COMMENT ON COLUMN tasker.task_templates.configuration IS 'The template as it is understood.';
 COMMENT ON COLUMN tasker.task_templates.source IS 'The document as it was registered.';
-
-CREATE TABLE tasker.task_transitions (
-    task_uuid uuid NOT NULL,
-    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
-    from_state text NOT NULL,
-    to_state text NOT NULL,
-    event text NOT NULL,
-    actor text,
-    reason text,
-    detail jsonb,
-    created_at timestamp with time zone NOT NULL,
-    CONSTRAINT task_transitions_pkey PRIMARY KEY (task_uuid, transition_id)
-);
-COMMENT ON TABLE tasker.task_transitions IS 'History of the tasks: append-only, contiguous and legal for each task, starting from pending.';
 
 CREATE TABLE tasker.tasks (
     task_uuid uuid NOT NULL,
@@ -460,23 +484,6 @@ CREATE INDEX workers_by_heartbeat ON tasker.workers USING btree (last_heartbeat_
 COMMENT ON TABLE tasker.workers IS 'The workers that registered, with what they were promised and the last sign of life of each.';
 COMMENT ON COLUMN tasker.workers.draining_since IS 'From when on the worker gets no new work: it finishes what it holds and leaves.';
 
-CREATE TABLE tasker.workflow_step_transitions (
-    task_uuid uuid NOT NULL,
-    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
-    step_uuid uuid NOT NULL,
-    from_state text NOT NULL,
-    to_state text NOT NULL,
-    event text NOT NULL,
-    attempt integer NOT NULL,
-    worker_uuid uuid,
-    actor text,
-    reason text,
-    detail jsonb,
-    created_at timestamp with time zone NOT NULL,
-    CONSTRAINT workflow_step_transitions_pkey PRIMARY KEY (task_uuid, transition_id)
-);
-COMMENT ON TABLE tasker.workflow_step_transitions IS 'History of the steps: append-only, contiguous and legal for each step, starting from pending. A failure''s error is in detail.';
-
 CREATE TABLE tasker.workflow_steps (
     task_uuid uuid NOT NULL,
     step_uuid uuid NOT NULL,
@@ -519,6 +526,9 @@ CREATE TABLE tasker.workflow_steps (
     awaits_worker_since timestamp with time zone,
     results_bytes integer,
     inputs_bytes bigint,
+    unwritten smallint DEFAULT 0 NOT NULL,
+    moves_id bigint,
+    enqueued_at timestamp with time zone,
     CONSTRAINT step_has_what_its_state_needs CHECK (
 CASE state
     WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
@@ -540,6 +550,7 @@ CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at,
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
 CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EACH ROW WHEN (((new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text])) AND (current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text) AND ((old.state = 'enqueued'::text) OR (new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text]))))) EXECUTE FUNCTION tasker.follow_step();
+CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.unwritten > 0) AND (new.unwritten = old.unwritten) AND (new.state <> old.state))) EXECUTE FUNCTION tasker.write_moves();
 COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
 COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete or resolved by hand.';
 COMMENT ON COLUMN tasker.workflow_steps.fence IS 'Goes up with every claim and whenever a lease is taken away; a report must name the current one.';
@@ -552,6 +563,22 @@ COMMENT ON COLUMN tasker.workflow_steps.queue_expiries IS 'How often in a row it
 COMMENT ON COLUMN tasker.workflow_steps.awaits_worker_since IS 'When it was taken by no worker in time. It goes back into the queue by itself once a worker for it lives.';
 COMMENT ON COLUMN tasker.workflow_steps.results_bytes IS 'Size of the result (results -> ''result'') as it is read back. Null: not measured, or there is none.';
 COMMENT ON COLUMN tasker.workflow_steps.inputs_bytes IS 'Size of what the step is handed out with: the context of its task and the results of those of its parents that are done. Null: not measured.';
+COMMENT ON COLUMN tasker.workflow_steps.unwritten IS 'Which moves of the attempt that is under way the history does not have yet: 1 enqueue, 2 claim, 3 both. Negative: those that came with the row that ended it.';
+COMMENT ON COLUMN tasker.workflow_steps.moves_id IS 'The transition_id of that enqueue; that of the claim is the next.';
+COMMENT ON COLUMN tasker.workflow_steps.enqueued_at IS 'When that enqueue was, of a step that is claimed. While it is enqueued it is state_since.';
+
+-- views/task_transitions.sql
+CREATE VIEW tasker.task_transitions (
+    task_uuid uuid,
+    transition_id bigint,
+    from_state text,
+    to_state text,
+    event text,
+    actor text,
+    reason text,
+    detail jsonb,
+    created_at timestamp with time zone
+);
 
 -- views/v_dlq_dashboard.sql
 CREATE VIEW tasker.v_dlq_dashboard (
@@ -617,6 +644,22 @@ CREATE VIEW tasker.v_task_state_analysis (
     stale_at timestamp with time zone,
     ends_at timestamp with time zone,
     priority integer
+);
+
+-- views/workflow_step_transitions.sql
+CREATE VIEW tasker.workflow_step_transitions (
+    task_uuid uuid,
+    transition_id bigint,
+    step_uuid uuid,
+    from_state text,
+    to_state text,
+    event text,
+    attempt integer,
+    worker_uuid uuid,
+    actor text,
+    reason text,
+    detail jsonb,
+    created_at timestamp with time zone
 );
 
 CREATE OR REPLACE FUNCTION tasker.add_to_dlq_totals()
@@ -917,6 +960,59 @@ BEGIN
     ) THEN clock_timestamp() + (
         SELECT make_interval(mins => st.error_recovery_minutes) FROM tasker.staleness_thresholds st WHERE st.only_row
     ) END;
+    RETURN NEW;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.write_moves()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO tasker.step_history (task_uuid, transition_id, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
+    OVERRIDING SYSTEM VALUE
+    SELECT OLD.task_uuid, m.transition_id, OLD.step_uuid, m.from_state, m.to_state, m.event, OLD.attempts, m.worker_uuid, m.created_at
+    FROM (VALUES
+        (1, OLD.moves_id, 'pending', 'enqueued', 'enqueue', NULL, CASE WHEN OLD.unwritten = 1 THEN OLD.state_since ELSE OLD.enqueued_at END),
+        (2, OLD.moves_id + 1, 'enqueued', 'in_progress', 'claim', OLD.worker_uuid, OLD.last_attempted_at)
+    ) AS m (bit, transition_id, from_state, to_state, event, worker_uuid, created_at)
+    WHERE OLD.unwritten & m.bit <> 0;
+    UPDATE tasker.workflow_steps s SET unwritten = 0 WHERE s.task_uuid = NEW.task_uuid AND s.step_uuid = NEW.step_uuid;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.write_step_history()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM tasker.step_history h WHERE h.task_uuid = OLD.task_uuid AND h.transition_id = OLD.transition_id;
+        RETURN OLD;
+    END IF;
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at)
+    VALUES (NEW.task_uuid, NEW.step_uuid, NEW.from_state, NEW.to_state, NEW.event, NEW.attempt, NEW.worker_uuid, NEW.actor, NEW.reason, NEW.detail, NEW.created_at)
+    RETURNING transition_id INTO NEW.transition_id;
+    RETURN NEW;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.write_task_history()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM tasker.task_history h WHERE h.task_uuid = OLD.task_uuid AND h.transition_id = OLD.transition_id;
+        RETURN OLD;
+    END IF;
+    INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, detail, created_at)
+    VALUES (NEW.task_uuid, NEW.from_state, NEW.to_state, NEW.event, NEW.actor, NEW.reason, NEW.detail, NEW.created_at)
+    RETURNING transition_id INTO NEW.transition_id;
     RETURN NEW;
 END
 $function$
