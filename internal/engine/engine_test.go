@@ -114,6 +114,32 @@ func (h *harness) accepted(outcomes ...tasker.Outcome) {
 	}
 }
 
+// acceptedInTime reports outcomes that must all be accepted, as a worker does: what is
+// unavailable is sent again. What was kept because the follow-up took too long is done.
+func (h *harness) acceptedInTime(outcomes ...tasker.Outcome) {
+	h.Helper()
+	r := h.report(outcomes...)
+	for range 20 {
+		if len(r.Rejected) == 0 || r.Rejected[0].Code != tasker.Unavailable {
+			break
+		}
+		r = h.report(outcomes...)
+	}
+	if len(r.Accepted) != len(outcomes) || len(r.Rejected) != 0 {
+		h.Fatalf("accepted %v, rejected %v", r.Accepted, r.Rejected)
+	}
+	h.finishKept()
+}
+
+// finishKept lets the loops do what was kept of accepted reports.
+func (h *harness) finishKept() {
+	h.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); h.count("workflow_steps WHERE state = 'enqueued_for_orchestration'") > 0 && time.Now().Before(deadline); {
+		h.Exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`)
+		h.tick()
+	}
+}
+
 // pass lets all rests and leases run out, then does what is due.
 func (h *harness) pass() {
 	h.Helper()

@@ -69,7 +69,7 @@ func TestManyLastFailuresInOneReport(t *testing.T) {
 			}
 			outcomes := h.lastAttempts(task)
 			began := time.Now()
-			h.accepted(outcomes...)
+			h.acceptedInTime(outcomes...)
 			t.Logf("a report of %d last failures of a task of %d steps takes %s", len(outcomes), b.Steps, time.Since(began))
 			h.wantState(task, tasker.TaskError)
 			e := h.investigation(task)
@@ -124,6 +124,7 @@ func TestSevenHundredStepsFailTogether(t *testing.T) {
 		}
 	}
 	t.Logf("a report of 700 last failures takes %s", time.Since(began))
+	h.finishKept()
 	h.wantState(task, tasker.TaskError)
 	var lines int
 	h.Must(h.pool.QueryRow(t.Context(), `
@@ -153,7 +154,7 @@ func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
 				b.Steps, b.Complete = 300, 299
 			}
 			task := h.large(b)
-			h.accepted(h.lastAttempts(task)...)
+			h.acceptedInTime(h.lastAttempts(task)...)
 			h.wantState(task, tasker.TaskError)
 			var snapshot map[string]json.RawMessage
 			h.Must(json.Unmarshal(h.Entry(task).Snapshot, &snapshot))
