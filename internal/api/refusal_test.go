@@ -151,6 +151,7 @@ func TestBadInput(t *testing.T) {
 
 		// Paths, methods, content types
 		{"an unknown path", "GET", "/v1/nothing", nil, nil, 404, "NOT_FOUND", "/v1/nothing"},
+		{"a requeue of a task", "POST", stuckTask + "/requeue", `{}`, nil, 404, "NOT_FOUND", "no such path"},
 		{"a slash too many", "GET", "/v1/tasks/", nil, nil, 404, "NOT_FOUND", "no such path"},
 		{"two slashes", "GET", "/v1//tasks", nil, nil, 404, "NOT_FOUND", "no such path"},
 		{"the root", "GET", "/", nil, nil, 404, "NOT_FOUND", "openapi.json"},

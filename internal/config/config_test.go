@@ -88,6 +88,11 @@ steps_in_process_minutes = 90
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got, specified := Default().StalenessDetection, (StalenessDetection{
+		Enabled: true, BatchSize: 100, DetectionIntervalSeconds: 300, Thresholds: Thresholds{60, 30, 30, 60},
+	}); got != specified {
+		t.Errorf("the defaults are %+v, specified are %+v", got, specified)
+	}
 	want := Default()
 	want.StalenessDetection = StalenessDetection{BatchSize: 50, DetectionIntervalSeconds: 60, Thresholds: Thresholds{120, 45, 90, 60}}
 	if diff := cmp.Diff(want, c); diff != "" {

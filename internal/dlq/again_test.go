@@ -222,6 +222,22 @@ func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
 	}
 }
 
+// A task that makes progress is stale only when it has stood for its whole threshold
+// since then.
+func TestProgressBeginsTheTimeAnew(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
+	task := h.createOf("chain")
+	a := h.claim()
+	h.stand(task, 29*time.Minute)
+	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
+	h.stand(task, 29*time.Minute)
+	h.sweep(0)
+	h.stand(task, time.Minute)
+	h.sweep(1)
+}
+
 // A worker that reports what it no longer holds does not make a task look as if
 // it went on.
 func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {

@@ -3,6 +3,7 @@ package dlq_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,16 @@ func (h *harness) stand(task tasker.ID, d time.Duration) {
 		stale_at = stale_at - $2::interval, ends_at = ends_at - $2::interval, created_at = created_at - $2::interval WHERE task_uuid = $1`, task, d)
 }
 
+// work returns a task and its steps as they are. When the sweep is to look at it is no
+// part of that.
+func (h *harness) work(task tasker.ID) (text string) {
+	h.Helper()
+	h.Must(h.Admin().QueryRow(h.Context(), `
+		SELECT concat(to_jsonb(t) - 'attend_by', (SELECT jsonb_agg(s ORDER BY s.step_uuid) FROM tasker.workflow_steps s WHERE s.task_uuid = t.task_uuid))
+		FROM tasker.tasks t WHERE t.task_uuid = $1`, task).Scan(&text))
+	return text
+}
+
 func TestTheSweepFindsWhatStandsStill(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -139,17 +150,23 @@ func TestManySweepsAtOnceOpenOneInvestigationEach(t *testing.T) {
 	for range 30 {
 		h.stand(h.create(), time.Hour)
 	}
+	var complaints strings.Builder // of tasks that two sweeps took
+	var mu sync.Mutex
+	log := slog.New(slog.NewTextHandler(locked{&mu, &complaints}, &slog.HandlerOptions{Level: slog.LevelError}))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 3 {
-				if _, err := h.DLQ.Sweep(t.Context()); err != nil {
+				if _, err := dlq.New(h.DB, dlq.Options{Log: log}).Sweep(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	if complaints.Len() > 0 {
+		t.Errorf("sweeps complain of each other: %.300s", complaints.String())
+	}
 	_, err := h.DLQ.Sweep(t.Context())
 	h.Must(err)
 	all, err := h.DB.Entries(t.Context(), tasker.EntryFilter{Limit: 100, Status: tasker.EntryPending})
@@ -419,6 +436,7 @@ func TestUpdate(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.failed()
+	before := h.work(e.TaskUUID)
 	got, warn, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{
 		Notes: new("looking"), Metadata: json.RawMessage(`{"ticket": "OPS-1", "a": 1}`), Actor: "ann",
 	})
@@ -446,6 +464,9 @@ func TestUpdate(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"created by tasker", "updated by ann", "resolved by key-7"}, events); diff != "" {
 		t.Error(diff)
+	}
+	if diff := cmp.Diff(before, h.work(e.TaskUUID)); diff != "" {
+		t.Errorf("the task or its step was changed: %s", diff)
 	}
 	end.Status = new(tasker.EntryCancelled)
 	_, _, err = h.DLQ.Update(t.Context(), e.UUID, end)
@@ -538,13 +559,14 @@ func TestOpenByHand(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task := h.create()
+	before := h.work(task)
 	e, err := h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "looks odd", Metadata: json.RawMessage(`{"a": 1}`)})
 	h.Must(err)
 	if e.Reason != tasker.ManualDLQ || e.DetectedBy != tasker.DetectedOperator || e.OriginalState != tasker.TaskStepsInProcess || e.History[0].Actor != "ann" {
 		t.Errorf("entry %+v", e)
 	}
-	if s := h.State(task); s != tasker.TaskStepsInProcess {
-		t.Errorf("the task was changed: it is %s", s)
+	if diff := cmp.Diff(before, h.work(task)); diff != "" {
+		t.Errorf("the task or its step was changed: %s", diff)
 	}
 	_, err = h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "bob", Reason: "me too"})
 	h.WantCode(err, tasker.Conflict, e.UUID.String())

@@ -187,11 +187,12 @@ func TestALostWorkerCostsAnAttempt(t *testing.T) {
 	task := h.Create("single")
 	lost := h.claimOne("one")
 	h.pass()
+	h.wantStep(task, "one", tasker.StepError, 1)
 	s := h.step(task, "one")
 	var f tasker.StepFailure
 	h.Must(json.Unmarshal(s.Error, &f))
-	if s.State != tasker.StepError || f.Type != tasker.WorkerLost || f.WorkerUUID != h.worker.String() || f.Attempt != 1 {
-		t.Fatalf("step %s, failure %+v", s.State, f)
+	if f.Type != tasker.WorkerLost || f.WorkerUUID != h.worker.String() || f.Attempt != 1 {
+		t.Fatalf("failure %+v", f)
 	}
 	// What the lost worker says now changes nothing, and is kept for the audit.
 	r := h.report(success(lost, `1`))

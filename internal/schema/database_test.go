@@ -198,15 +198,19 @@ func qualified(sql string) string {
 func TestATemplatesThresholdComesBeforeTheServers(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
-	for state, want := range map[string]string{
-		"waiting_for_dependencies": "00:07:00", "waiting_for_retry": "00:30:00", "steps_in_process": "00:30:00", "error": "none",
+	for template, want := range map[string]string{
+		`{}`: "01:00:00 00:30:00 00:30:00 none",
+		`{"max_waiting_for_dependencies_minutes": 7}`: "00:07:00 00:30:00 00:30:00 none",
+		`{"max_waiting_for_retry_minutes": 8}`:        "01:00:00 00:08:00 00:30:00 none",
+		`{"max_steps_in_process_minutes": 9}`:         "01:00:00 00:30:00 00:09:00 none",
 	} {
 		got := p.text(`
-			SELECT coalesce(tasker.staleness_threshold('` + state + `', tt, st)::text, 'none')
+			SELECT string_agg(coalesce(tasker.staleness_threshold(s.state, tt, st)::text, 'none'), ' ' ORDER BY s.place)
 			FROM tasker.staleness_thresholds st,
-				(SELECT (jsonb_populate_record(NULL::tasker.task_templates, '{"max_waiting_for_dependencies_minutes": 7}')).*) tt`)
+				unnest('{waiting_for_dependencies,waiting_for_retry,steps_in_process,error}'::text[]) WITH ORDINALITY AS s (state, place),
+				(SELECT (jsonb_populate_record(NULL::tasker.task_templates, '` + template + `')).*) tt`)
 		if got != want {
-			t.Errorf("threshold of %s is %s, want %s", state, got, want)
+			t.Errorf("thresholds with %s are %s, want %s", template, got, want)
 		}
 	}
 }
