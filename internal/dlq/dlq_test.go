@@ -463,7 +463,7 @@ func TestUpdate(t *testing.T) {
 		events = append(events, c.Event+" by "+c.Actor)
 	}
 	if diff := cmp.Diff([]string{"created by tasker", "updated by ann", "resolved by key-7"}, events); diff != "" {
-		t.Error(diff)
+		t.Errorf("the history is %q: %s", events, diff)
 	}
 	if diff := cmp.Diff(before, h.work(e.TaskUUID)); diff != "" {
 		t.Errorf("the task or its step was changed: %s", diff)

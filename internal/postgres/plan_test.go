@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +72,15 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	if _, err := admin(t, db).Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
+	whole, err := column[string](t.Context(), db.pool, `
+		SELECT c.relname::text
+		FROM pg_index i
+		JOIN pg_class c ON c.oid = i.indexrelid
+		JOIN pg_class o ON o.oid = i.indrelid
+		WHERE i.indpred IS NULL AND o.relnamespace = 'tasker'::regnamespace AND o.reltuples >= 5000`)
+	if err != nil || len(whole) < 10 {
+		t.Fatalf("the indexes of all rows of large tables are %q, %v", whole, err)
+	}
 	for name, sql := range map[string]string{
 		"claimSteps": claimSteps, "claimOfSeveral": claimOfSeveral, "claimOfMany": claimOfMany, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
@@ -84,11 +95,27 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.
-			if plan := explain(t, db, sql); strings.Contains(plan, "Seq Scan on ") || strings.Contains(plan, "JIT") || strings.Contains(plan, "Hash Join") {
+			plan := explain(t, db, sql)
+			if strings.Contains(plan, "Seq Scan on ") || strings.Contains(plan, "JIT") || strings.Contains(plan, "Hash Join") {
 				t.Errorf("reads a whole table, or is compiled:\n%s", plan)
+			}
+			if index := wholeIndex(plan, whole); index != "" {
+				t.Errorf("reads all of the index %s, and so a whole table:\n%s", index, plan)
 			}
 		})
 	}
+}
+
+var indexScan = regexp.MustCompile(`Index (?:Only )?Scan(?: Backward)? using (\S+) on .*\n(.*)`)
+
+// wholeIndex returns the one of the indexes that a plan reads from one end to the other.
+func wholeIndex(plan string, whole []string) string {
+	for _, m := range indexScan.FindAllStringSubmatch(plan, -1) {
+		if slices.Contains(whole, m[1]) && !strings.Contains(m[2], "Index Cond: ") {
+			return m[1]
+		}
+	}
+	return ""
 }
 
 // The few tasks that are old and live stand behind all that are finished: a page
