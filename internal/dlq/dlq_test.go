@@ -458,15 +458,21 @@ func TestUpdate(t *testing.T) {
 	if len(warn) != 1 || !strings.Contains(warn[0], "still in error") {
 		t.Errorf("warnings %v", warn)
 	}
-	var events []string
+	var changes []string
 	for _, c := range got.History {
-		events = append(events, c.Event+" by "+c.Actor)
-	}
-	if diff := cmp.Diff([]string{"created by tasker", "updated by ann", "resolved by key-7"}, events); diff != "" {
-		t.Errorf("the history is %q: %s", events, diff)
+		changes = append(changes, fmt.Sprintf("%s by %s from %q to %q", c.Event, c.Actor, c.From, c.To))
 	}
 	if diff := cmp.Diff(before, h.work(e.TaskUUID)); diff != "" {
 		t.Errorf("the task or its step was changed: %s", diff)
+	}
+	want := []string{
+		`created by tasker from "" to "pending"`, `updated by ann from "pending" to "pending"`, `resolved by key-7 from "pending" to "manually_resolved"`,
+	}
+	if diff := cmp.Diff(want, changes); diff != "" {
+		t.Error(diff)
+	}
+	if first, last := got.History[0].At, got.History[2].At; !first.Equal(e.At) || !last.Equal(*got.ResolvedAt) {
+		t.Errorf("opened at %s and resolved at %s, the history says %s and %s", e.At, got.ResolvedAt, first, last)
 	}
 	end.Status = new(tasker.EntryCancelled)
 	_, _, err = h.DLQ.Update(t.Context(), e.UUID, end)
