@@ -452,8 +452,11 @@ func TestUpdate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got.ResolutionStatus != tasker.EntryManuallyResolved || *got.ResolvedBy != "bob" || got.ResolvedAt == nil || string(got.Metadata) != `{"a": 2, "ticket": "OPS-1"}` {
-		t.Errorf("after its end: %+v, metadata %s", got, got.Metadata)
+	if got.ResolutionStatus != tasker.EntryManuallyResolved || *got.ResolvedBy != "bob" || got.ResolvedAt == nil {
+		t.Errorf("after its end: %+v", got)
+	}
+	if want := `{"a": 2, "ticket": "OPS-1"}`; string(got.Metadata) != want {
+		t.Errorf("the metadata is %s, want %s", got.Metadata, want)
 	}
 	if len(warn) != 1 || !strings.Contains(warn[0], "still in error") {
 		t.Errorf("warnings %v", warn)
