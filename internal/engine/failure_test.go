@@ -94,8 +94,12 @@ func TestSnapshot(t *testing.T) {
 	if len(one.Failures) != 2 || one.Failures[0].Attempt != 1 || one.Failures[0].Error.Type != "luck" {
 		t.Errorf("failures %+v", one.Failures)
 	}
-	if n := len(s.Transitions); n == 0 || s.Transitions[n-1].To != "error" {
-		t.Errorf("transitions %+v", s.Transitions)
+	moves := "pending"
+	for _, m := range s.Transitions {
+		moves += " " + m.To
+	}
+	if want := h.history(task); moves != want {
+		t.Errorf("the task moved %s, want %s", moves, want)
 	}
 }
 
@@ -109,6 +113,27 @@ func TestPermanentFailureIsNotRetried(t *testing.T) {
 	if e := h.Entry(task); e.DetailCode != "permanent_failure" {
 		t.Errorf("detail code %s", e.DetailCode)
 	}
+}
+
+// An attempt counts when the step is enqueued: with its task, after its dependencies,
+// for a retry, and by a person, who gives all attempts anew.
+func TestAnAttemptCountsHoweverAStepIsEnqueued(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("chain", enginetest.Step("one"), attempts(2, enginetest.Step("two", "one")))
+	task := h.Create("chain")
+	h.wantStep(task, "one", tasker.StepEnqueued, 1)
+	h.wantStep(task, "two", tasker.StepPending, 0)
+	h.accepted(success(h.claimOne("one"), `1`))
+	h.wantStep(task, "two", tasker.StepEnqueued, 1)
+	h.accepted(failure(h.claimOne("two"), true))
+	h.pass()
+	h.wantStep(task, "two", tasker.StepEnqueued, 2)
+	h.accepted(failure(h.claimOne("two"), true))
+	h.wantState(task, tasker.TaskError)
+	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, operation(tasker.ResetForRetry))
+	h.Must(err)
+	h.wantStep(task, "two", tasker.StepEnqueued, 1)
 }
 
 func TestAStepThatMayNotBeRetried(t *testing.T) {
