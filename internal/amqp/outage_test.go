@@ -187,7 +187,7 @@ func TestAConsumerSurvivesACut(t *testing.T) {
 		}
 		proxy.Restore(t)
 		wait(t, b)
-		again := <-deliveries
+		again := receive(t, deliveries)
 		if again.ID != d.ID || !again.Redelivered {
 			t.Errorf("round %d: %s came after %s, redelivered %v", round, again.ID, d.ID, again.Redelivered)
 		}

@@ -87,6 +87,21 @@ func consume(t *testing.T, b *Broker, o ConsumeOptions) (deliveries <-chan Deliv
 	return all, stop
 }
 
+// deliveryPatience is how long a test waits for a message that must come.
+const deliveryPatience = time.Minute
+
+// receive returns the next delivery.
+func receive(t *testing.T, deliveries <-chan Delivery) Delivery {
+	t.Helper()
+	select {
+	case d := <-deliveries:
+		return d
+	case <-time.After(deliveryPatience):
+		t.Fatalf("no message came in %s", deliveryPatience)
+		return Delivery{}
+	}
+}
+
 func messages(namespace string, count int) []Message {
 	list := make([]Message, count)
 	for i := range list {
@@ -312,7 +327,7 @@ func TestWhatNobodyTakesIsDeadLettered(t *testing.T) {
 	deliveries, _ := consume(t, b, ConsumeOptions{Queue: b.DeadLetterQueue(), Prefetch: 10})
 	publish(t, b, messages(ns, 3))
 	for range 3 {
-		d := <-deliveries
+		d := receive(t, deliveries)
 		ack(t, d)
 		if len(d.Deaths) != 1 {
 			t.Fatalf("deaths = %+v", d.Deaths)
@@ -324,6 +339,33 @@ func TestWhatNobodyTakesIsDeadLettered(t *testing.T) {
 		}
 	}
 	eventually(t, b, QueueOf(ns), 0)
+}
+
+// All that is dead is kept, for as long as is configured, and dies nowhere else.
+func TestTheQueueOfDeadLetters(t *testing.T) {
+	noLeaks(t)
+	o := options(t, mqtest.URL(t))
+	o.DeadLetter.TTL = time.Hour
+	b := start(t, o)
+	ch := channel(t, mqtest.URL(t))
+	// What has other settings, or is not there as it should be, refuses these.
+	if err := ch.ExchangeDeclare(o.DeadLetter.Exchange, amqp091.ExchangeTopic, true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare(b.DeadLetterQueue(), true, false, false, false, amqp091.Table{
+		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueMessageTTLArg: time.Hour.Milliseconds(), "x-delivery-limit": int64(1_000_000),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"any", "key.that.is.used"} {
+		if err := ch.PublishWithContext(t.Context(), o.DeadLetter.Exchange, key, false, false, amqp091.Publishing{Body: []byte("dead")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deliveries, _ := consume(t, b, ConsumeOptions{Queue: b.DeadLetterQueue()})
+	for range 2 {
+		ack(t, receive(t, deliveries))
+	}
 }
 
 func TestWhatComesBackTooOftenIsDeadLettered(t *testing.T) {
@@ -344,7 +386,7 @@ func TestWhatComesBackTooOftenIsDeadLettered(t *testing.T) {
 		})
 	})
 	dead, _ := consume(t, b, ConsumeOptions{Queue: b.DeadLetterQueue()})
-	d := <-dead
+	d := receive(t, dead)
 	ack(t, d)
 	mu.Lock()
 	defer mu.Unlock()

@@ -315,6 +315,9 @@ func TestCreateDLQEntryDuplicatePrevention(t *testing.T) {
 	if n := d.entries(); n != 1 {
 		t.Errorf("%d entries", n)
 	}
+	if n := d.count(`SELECT count(*) FROM tasker.outbox`); n != 1 {
+		t.Errorf("%d events, want that of the first", n)
+	}
 }
 
 // Ours moves the task only from where the caller saw it.

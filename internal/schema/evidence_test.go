@@ -38,6 +38,7 @@ func TestRecordsOnlyGrow(t *testing.T) {
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET error_pattern = 'harmless'`, "never changes")
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET case_key = dlq_entry_uuid`, "never changes")
 	p.refusedAs(`DELETE FROM tasker.tasks_dlq`, "DELETE on tasker.tasks_dlq is refused") // its history refers to it, too
+	p.refusedAs(`DELETE FROM tasker.tasks`, "tasks_dlq_task_uuid_fkey")
 	p.exec(`UPDATE tasker.tasks_dlq SET resolution_status = 'cancelled', resolved_at = now(), resolved_by = 'ann', resolution_notes = 'done'`)
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolution_status = 'manually_resolved'`, "never changes")
 	p.refusedAs(`UPDATE tasker.tasks_dlq SET resolution_status = 'pending', resolved_at = NULL`, "never changes")
