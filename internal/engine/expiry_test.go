@@ -429,6 +429,9 @@ func TestExpiryRacesAClaim(t *testing.T) {
 	if claimed == 0 || expired == 0 {
 		t.Errorf("%d claimed and %d expired: there was no race", claimed, expired)
 	}
+	if n := h.count("deferred_work"); n != 0 {
+		t.Errorf("%d steps are set aside: the side that lost did not pass them over", n)
+	}
 	t.Logf("%d races: the claim won %d, the expiry %d", races, claimed, expired)
 }
 
@@ -438,7 +441,10 @@ func (h *harness) race() (claimed int) {
 	both.Go(func() {
 		for {
 			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.worker, 7, 0)
-			if err != nil || len(list) == 0 {
+			if err != nil {
+				h.Error(err)
+			}
+			if len(list) == 0 {
 				return
 			}
 			claimed += len(list)
@@ -447,6 +453,9 @@ func (h *harness) race() (claimed int) {
 	both.Go(func() {
 		for {
 			n, err := h.Engine.ExpireSteps(context.WithoutCancel(h.Context()))
+			if err != nil {
+				h.Error(err)
+			}
 			if err != nil || n == 0 {
 				return
 			}
