@@ -76,6 +76,9 @@ func TestTheListOfTasks(t *testing.T) {
 			t.Errorf("the list lacks %s", want)
 		}
 	}
+	if n := strings.Count(r.text, `class="skull`); n != 1 {
+		t.Errorf("%d of %d tasks have a badge, want the one with an investigation", n, len(looks))
+	}
 	for query, want := range map[string][]string{
 		"state=error":                     {"error"},
 		"state=complete&namespace=shop":   {"complete"},

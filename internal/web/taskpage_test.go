@@ -192,7 +192,7 @@ func TestATaskShowsItsInvestigation(t *testing.T) {
 	st.Must(err)
 	r = st.get(path)
 	st.shows(r, http.StatusOK, "Last investigation</a>: max retries exceeded, ended as cancelled <time", path+"/investigate")
-	st.lacks(r, "needs a human", "Open investigation</a>", "Permanently failed", "Under investigation")
+	st.lacks(r, "needs a human", "Open investigation</a>", "Permanently failed", "Under investigation", `class="skull`)
 }
 
 // The badge tells a task that went on by itself, and one that a person wants looked
