@@ -60,7 +60,10 @@ var queueEffects = map[string]func(*keyTest){
 	"message_queue.rabbitmq.dead_letter.enabled": func(k *keyTest) {
 		k.broker()
 		k.set("false")
-		k.expectExpiryBySweep()
+		s := k.expectExpiryBySweep()
+		if got := s.ready().Components["broker"]; got.LastError != "" { // as of a handler without its queue
+			k.Errorf("the broker is %+v", got)
+		}
 	},
 	"message_queue.rabbitmq.sweep_grace_ms": func(k *keyTest) {
 		k.broker()
@@ -138,7 +141,7 @@ func (k *keyTest) expireOne(served bool) *server {
 
 // expectExpiryBySweep fails unless the sweep finds a step that waited too long, which
 // the broker does not know of, before the grace that is the default.
-func (k *keyTest) expectExpiryBySweep() {
+func (k *keyTest) expectExpiryBySweep() *server {
 	k.Helper()
 	k.also("workers.lease_seconds", "3")
 	k.also("workers.heartbeat_interval_seconds", "1")
@@ -157,4 +160,5 @@ func (k *keyTest) expectExpiryBySweep() {
 	if took := time.Since(begun); took > 20*time.Second {
 		k.Errorf("the sweep found the step after %v", took)
 	}
+	return s
 }

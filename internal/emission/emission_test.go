@@ -309,6 +309,7 @@ func TestATopicHasAttemptsOfItsOwn(t *testing.T) {
 	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
 	h.relay(h.DB, func(o *emission.Options) {
+		o.Retry.Delay = time.Hour // of the other topics
 		o.Topics = map[string]emission.Retry{created: {Attempts: 4, Delay: time.Millisecond}}
 	}, h.webhook(r.URL))
 	h.Eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
