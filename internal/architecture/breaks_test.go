@@ -132,8 +132,8 @@ func compile(ctx context.Context, t *testing.T, files string) {
 // firstComplaint returns the first message of a test that failed.
 func firstComplaint(out string) string {
 	for line := range strings.SplitSeq(out, "\n") {
-		if strings.Contains(line, "_test.go:") {
-			return strings.TrimSpace(line)
+		if strings.Contains(line, "_test.go:") && !strings.Contains(line, ": seed ") { // which random tests log first
+			return strings.TrimSpace(line[:min(len(line), 300)])
 		}
 	}
 	return strings.TrimSpace(out[:min(len(out), 200)])
