@@ -30,6 +30,9 @@ var (
 //
 // A row of ready_steps whose step is elsewhere is outdated: it is deleted all the same,
 // and the claim looks further.
+//
+// What is picked goes through arrays, which the planner takes for few rows. For many it
+// would read the whole index of a small table of steps once, and compare it with each.
 var leaseSteps = `
 picked AS (
     SELECT l.*
@@ -55,7 +58,8 @@ claimed AS (
         enqueued_at = CASE WHEN s.unwritten = 1 THEN s.state_since END,
         timeout_at = c.at + interval '1 millisecond' * s.timeout_ms,
         lease_expires_at = least(c.at + $5::interval, c.at + interval '1 millisecond' * s.timeout_ms)
-    FROM picked p
+    FROM (SELECT array_agg(task_uuid) AS tasks, array_agg(step_uuid) AS steps, array_agg(state_since) AS since, array_agg(bytes) AS sizes FROM picked) a
+    CROSS JOIN LATERAL unnest(a.tasks, a.steps, a.since, a.sizes) AS p (task_uuid, step_uuid, state_since, bytes)
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,

@@ -165,8 +165,8 @@ var planning = map[string]string{
 	"enable_seqscan":   "off",
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
-	"enable_material":  "off", // or an index is read from end to end, once, to be compared with each row
-	"jit":              "off",
+
+	"jit": "off",
 
 	"max_parallel_workers_per_gather": "0",
 }
