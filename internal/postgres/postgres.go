@@ -165,8 +165,7 @@ var planning = map[string]string{
 	"enable_seqscan":   "off",
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
-
-	"jit": "off",
+	"jit":              "off",
 
 	"max_parallel_workers_per_gather": "0",
 }
