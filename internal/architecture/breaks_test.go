@@ -78,7 +78,7 @@ func (b breakage) check(t *testing.T) {
 		t.Errorf("%q: %s has the text to replace %d times, must be once, by another: %q", b.Requirement, b.File, n, b.Old)
 	}
 	for _, name := range b.Tests {
-		if m := testName.FindStringSubmatch(name); m == nil || len(packagesWith(t, m[1], m[2])) == 0 {
+		if m := testName.FindStringSubmatch(name); m == nil || len(packagesWith(m[1], m[2])) == 0 {
 			t.Errorf("%q: the test %s does not exist", b.Requirement, name)
 		}
 	}
@@ -98,7 +98,7 @@ func (b breakage) apply(t *testing.T, files string) {
 	defer cancel()
 	for _, test := range b.Tests {
 		m := testName.FindStringSubmatch(test)
-		for _, dir := range packagesWith(t, m[1], m[2]) {
+		for _, dir := range packagesWith(m[1], m[2]) {
 			if dir == "internal/e2e" {
 				compile(ctx, t, files)
 			}
