@@ -45,6 +45,7 @@ func TestRequirementsThatAreBrokenFailATest(t *testing.T) {
 	if *breakMatching != "" {
 		files = copyOfFiles(t)
 	}
+	matching := regexp.MustCompile(*breakMatching)
 	for _, r := range requirements(t) {
 		i := slices.IndexFunc(broken, func(b breakage) bool { return b.Requirement == r.name })
 		if i < 0 {
@@ -57,7 +58,7 @@ func TestRequirementsThatAreBrokenFailATest(t *testing.T) {
 			b.Tests = r.tests
 		}
 		b.check(t)
-		if files != "" && regexp.MustCompile(*breakMatching).MatchString(b.Requirement) {
+		if files != "" && matching.MatchString(b.Requirement) {
 			t.Run(b.Requirement, func(t *testing.T) { b.apply(t, files) })
 		}
 	}
@@ -78,7 +79,7 @@ func (b breakage) check(t *testing.T) {
 		t.Errorf("%q: %s has the text to replace %d times, must be once, by another: %q", b.Requirement, b.File, n, b.Old)
 	}
 	for _, name := range b.Tests {
-		if m := testName.FindStringSubmatch(name); m == nil || len(packagesWith(m[1], m[2])) == 0 {
+		if m := testName.FindStringSubmatch(name); m == nil || len(packagesWith(t, m[1], m[2])) == 0 {
 			t.Errorf("%q: the test %s does not exist", b.Requirement, name)
 		}
 	}
@@ -98,7 +99,7 @@ func (b breakage) apply(t *testing.T, files string) {
 	defer cancel()
 	for _, test := range b.Tests {
 		m := testName.FindStringSubmatch(test)
-		for _, dir := range packagesWith(m[1], m[2]) {
+		for _, dir := range packagesWith(t, m[1], m[2]) {
 			if dir == "internal/e2e" {
 				compile(ctx, t, files)
 			}

@@ -1,7 +1,6 @@
 package architecture
 
 import (
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,7 +29,7 @@ func TestTheSpecificationNamesWhatExists(t *testing.T) {
 		for _, m := range quoted.FindAllStringSubmatch(line, -1) {
 			name := testName.FindStringSubmatch(m[1])
 			switch {
-			case name != nil && len(packagesWith(name[1], name[2])) == 0:
+			case name != nil && len(packagesWith(t, name[1], name[2])) == 0:
 				t.Errorf("%s:%d names %s, which does not exist: name the test that holds the requirement now", specification, i+1, m[1])
 			case name == nil && filePath.MatchString(m[1]) && !exists(m[1]):
 				t.Errorf("%s:%d names %s, which does not exist", specification, i+1, m[1])
@@ -53,41 +52,36 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// testDirs returns the directories of the packages that have a test, by the name of the test.
-var testDirs = sync.OnceValue(func() map[string][]string {
-	dirs := map[string][]string{}
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() && name != "." && strings.HasPrefix(entry.Name(), ".") {
-			return fs.SkipDir
-		}
-		if err != nil || !strings.HasSuffix(name, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(filepath.Join(root, name))
-		for _, m := range declaredTest.FindAllStringSubmatch(string(text), -1) {
-			dirs[m[1]] = append(dirs[m[1]], path.Dir(name))
-		}
-		return err
-	})
-	if err != nil {
-		panic(err)
-	}
-	return dirs
-})
+// testDirs are the directories of the packages that have a test, by the name of the test.
+var (
+	testDirs     = map[string][]string{}
+	readTestDirs sync.Once
+)
 
 var declaredTest = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
 // packagesWith returns the directories of the packages of a name that have a test. The
 // packages of internal and of bench/internal are named without it, and the one at the root
 // by the name of the module.
-func packagesWith(pkg, name string) []string {
+func packagesWith(t *testing.T, pkg, name string) []string {
+	t.Helper()
+	readTestDirs.Do(func() {
+		eachFile(t, func(file string, content []byte) {
+			if !strings.HasSuffix(file, "_test.go") {
+				return
+			}
+			for _, m := range declaredTest.FindAllStringSubmatch(string(content), -1) {
+				testDirs[m[1]] = append(testDirs[m[1]], path.Dir(file))
+			}
+		})
+	})
 	names := []string{"internal/" + pkg, pkg, "bench/internal/" + pkg}
 	if pkg == "tasker" {
 		names = append(names, ".")
 	}
 	var found []string
 	for _, dir := range names {
-		if slices.Contains(testDirs()[name], dir) {
+		if slices.Contains(testDirs[name], dir) {
 			found = append(found, dir)
 		}
 	}

@@ -35,6 +35,10 @@ type Conclusion struct {
 	KeepReport json.RawMessage // of the event keep
 }
 
+// becomesReady is true of a child s, of which k.done parents are done now, if it waits for
+// nothing any more.
+const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done`
+
 // A step that is reset begins its attempts anew; its history has the one that ended. A failed step rests until step_retry_at or as long as its handler asked for,
 // whichever is later; when no attempt is left it has no such instant and stays.
 // A step whose last dependency is settled is enqueued at once, which uses an
@@ -115,16 +119,16 @@ child AS (
 freed AS (
     UPDATE tasker.workflow_steps s
     SET parents_open = s.parents_open - k.done, inputs_bytes = s.inputs_bytes + k.bytes,
-        state = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 'enqueued' ELSE s.state END,
-        state_since = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN c.at ELSE s.state_since END,
-        attempts = s.attempts + CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 1 ELSE 0 END,
+        state = CASE WHEN ` + becomesReady + ` THEN 'enqueued' ELSE s.state END,
+        state_since = CASE WHEN ` + becomesReady + ` THEN c.at ELSE s.state_since END,
+        attempts = s.attempts + CASE WHEN ` + becomesReady + ` THEN 1 ELSE 0 END,
         expires_at = CASE
-            WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done
+            WHEN ` + becomesReady + `
             THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $1)
             ELSE s.expires_at
         END,
-        unwritten = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN 1 ELSE s.unwritten END,
-        moves_id = CASE WHEN s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done THEN ` + nextMoves + ` ELSE s.moves_id END,
+        unwritten = CASE WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
+        moves_id = CASE WHEN ` + becomesReady + ` THEN ` + nextMoves + ` ELSE s.moves_id END,
         updated_at = c.at
     FROM child k
     CROSS JOIN clock c

@@ -304,16 +304,17 @@ var (
 
 // A taskMove is a row of the history of a new task. Without an event it is the whole path.
 type taskMove struct {
-	task *CreatedTask
-	edge lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]
+	task     *CreatedTask
+	from, to tasker.TaskState
+	event    lifecycle.TaskEvent
 }
 
 // taskMoveColumns are a move as insertTaskMoves takes it.
 var taskMoveColumns = columns[taskMove]{
 	col("task_uuid uuid", func(m *taskMove) tasker.ID { return m.task.UUID }),
-	col("from_state text", func(m *taskMove) string { return string(m.edge.From) }),
-	col("to_state text", func(m *taskMove) string { return string(m.edge.To) }),
-	col("event text", func(m *taskMove) string { return string(m.edge.Event) }),
+	col("from_state text", func(m *taskMove) string { return string(m.from) }),
+	col("to_state text", func(m *taskMove) string { return string(m.to) }),
+	col("event text", func(m *taskMove) string { return string(m.event) }),
 	col("reason text", func(m *taskMove) *string { return textOrNil(m.task.RejectReason) }),
 }
 
@@ -322,13 +323,13 @@ func movesOf(t *CreatedTask) []taskMove {
 	switch {
 	case t.Rejected:
 		return []taskMove{
-			{t, lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{From: tasker.TaskPending, Event: lifecycle.Initialize, To: tasker.TaskInitializing}},
-			{t, lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{From: tasker.TaskInitializing, Event: lifecycle.Reject, To: tasker.TaskError}},
+			{task: t, from: tasker.TaskPending, to: tasker.TaskInitializing, event: lifecycle.Initialize},
+			{task: t, from: tasker.TaskInitializing, to: tasker.TaskError, event: lifecycle.Reject},
 		}
 	case t.State == tasker.TaskPending:
 		return nil
 	default:
-		return []taskMove{{t, lifecycle.Edge[tasker.TaskState, lifecycle.TaskEvent]{From: tasker.TaskPending, To: t.State}}}
+		return []taskMove{{task: t, from: tasker.TaskPending, to: t.State}}
 	}
 }
 
