@@ -54,7 +54,8 @@ const (
 type Entry struct {
 	UUID             ID
 	TaskUUID         ID
-	StepUUID         *ID // the step that failed, when one step is the cause
+	Namespace        string // of the task
+	StepUUID         *ID    // the step that failed, when one step is the cause
 	OriginalState    TaskState
 	Reason           Reason
 	DetailCode       string

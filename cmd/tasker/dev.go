@@ -24,7 +24,7 @@ type devOptions struct {
 	dataDir  string
 	printURL bool
 	logLevel *string
-	remote   *bool
+	remote   func() error
 	demo     demoOptions
 }
 
@@ -72,6 +72,9 @@ prints what to try in a second terminal.`,
 			}
 			return err
 		}
+		if err := o.remote(); err != nil {
+			return err
+		}
 		cfg, err := s.load()
 		if err != nil {
 			return err
@@ -108,7 +111,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
 	// First, so that an address in use is reported before PostgreSQL is started.
-	listener, err := app.Listen(ctx, cfg.Server.Listen, *o.remote)
+	listener, err := app.Listen(ctx, cfg.Server.Listen)
 	if err != nil {
 		return err
 	}
@@ -135,7 +138,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
-	server := app.Options{Config: cfg, Version: cli.Version(), Log: log, Out: c.OutOrStdout(), AllowRemote: *o.remote, Listener: listener}
+	server := app.Options{Config: cfg, Version: cli.Version(), Log: log, Out: c.OutOrStdout(), Listener: listener}
 	if o.demo.on {
 		o.demo.prepare(&server)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/feed"
@@ -79,6 +80,9 @@ type Options struct {
 	// Ready is one more thing that readiness depends on; nil means none.
 	Ready func(ctx context.Context) error
 
+	// Auth knows callers; nil lets everybody do everything.
+	Auth *auth.Authenticator
+
 	Guard *hostguard.Guard // refuses what others make a browser send; nil lets every host and no foreign page
 }
 
@@ -97,12 +101,13 @@ func New(stopping context.Context, o Options) http.Handler {
 		loops: o.Loops, bulk: make(chan struct{}, cmp.Or(o.BulkCreates, DefaultBulkCreates)),
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
-	s.leases = leaseTokens{db: o.DB}
+	s.leases, s.auth = leaseTokens{db: o.DB}, o.Auth
 	s.live = o.Feed.complete(o.Log)
 	s.feed = feed.New(o.DB, s.live.Options)
 	for _, rt := range s.routes() {
 		rt.maxBody = cmp.Or(rt.maxBody, o.MaxBodyBytes)
 		rt.timeout = o.Timeout + rt.wait
+		rt.checkAccess()
 		pattern := rt.method + " " + rt.path
 		s.byPattern[pattern] = rt
 		s.allow(rt)
@@ -141,6 +146,8 @@ type server struct {
 	live     FeedOptions
 	feed     *feed.Feed
 	leases   leaseTokens
+	auth     *auth.Authenticator
+	fleet    fleet
 	bulk     chan struct{} // one value for each bulk create that is served
 	log      *slog.Logger
 	version  string

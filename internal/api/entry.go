@@ -44,7 +44,7 @@ func (s *server) openEntry(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	e, err := s.dlq.Open(x.ctx, task, tasker.EntryOpening{Actor: req.CreatedBy, Reason: req.Reason, Metadata: given(req.Metadata), RequestKey: x.requestKey()})
+	e, err := s.dlq.Open(x.ctx, task, tasker.EntryOpening{Actor: x.actor(req.CreatedBy), Reason: req.Reason, Metadata: given(req.Metadata), RequestKey: x.requestKey()})
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *server) updateEntry(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: req.ResolvedBy, Metadata: given(req.Metadata), Actor: req.UpdatedBy, Unchanged: req.ExpectedUpdatedAt}
+	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: x.actorOf(req.ResolvedBy), Metadata: given(req.Metadata), Actor: x.actor(req.UpdatedBy), Unchanged: req.ExpectedUpdatedAt}
 	if req.ResolutionStatus != nil {
 		status := tasker.ResolutionStatus(*req.ResolutionStatus)
 		u.Status = &status

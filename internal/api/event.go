@@ -14,6 +14,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/sink"
@@ -30,7 +31,7 @@ func (s *server) emissionRoutes() []*route {
 	const tag = "emission"
 	return []*route{
 		{
-			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", tag: tag,
+			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", needs: access.ReadEvents, tag: tag,
 			summary: "List what became of sending events to the sinks, the newest event first",
 			about: "From the database alone, whatever the sinks do. Pages go on by position; " +
 				"one event is never divided between two, so a page may be longer than its limit by the number of sinks.",
@@ -42,13 +43,13 @@ func (s *server) emissionRoutes() []*route {
 			serve:   s.listEmissions,
 		},
 		{
-			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", tag: tag,
+			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", needs: access.ReadEvents, tag: tag,
 			summary: "One event with its data, and what became of it at each sink",
 			answers: map[int]any{http.StatusOK: apiv1.EmittedEvent{}},
 			serve:   s.oneEmission,
 		},
 		{
-			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", tag: tag,
+			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", needs: access.ResendEvents, tag: tag,
 			summary: "Send an event, or those of a range of positions, again",
 			about: "For operators; it is recorded in the audit log. Receivers know an event that they have by its id. " +
 				"One request takes up to 10000 events; with next_from_position the answer says where to go on. " +
@@ -59,14 +60,14 @@ func (s *server) emissionRoutes() []*route {
 			serve:   s.reEmit,
 		},
 		{
-			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", tag: tag,
+			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", needs: access.ReadSystem, tag: tag,
 			summary: "How the sinks are, to which events are sent",
 			about:   "A sink that no server sends to any more is listed as it was last.",
 			answers: map[int]any{http.StatusOK: []apiv1.Sink{}},
 			serve:   s.listSinks,
 		},
 		{
-			method: "GET", path: "/v1/dlq/events", id: "followEvents", tag: tag, quiet: true, gives: "text/event-stream",
+			method: "GET", path: "/v1/dlq/events", id: "followEvents", needs: access.ReadEvents, tag: tag, quiet: true, gives: "text/event-stream",
 			summary: "Follow the events of investigations as they happen",
 			about:   aboutFeed,
 			params: []param{
@@ -78,7 +79,7 @@ func (s *server) emissionRoutes() []*route {
 			serve:   s.followEvents,
 		},
 		{
-			method: "GET", path: "/v1/audit", id: "listAudit", tag: "server",
+			method: "GET", path: "/v1/audit", id: "listAudit", needs: access.Administer, tag: "server",
 			summary: "List what happened to Tasker itself and who did it, newest first",
 			params: []param{
 				textParam("action", "Only those of this action, such as dlq.re_emit.", 128), beforeParam("Only those before this audit_id."), limitParam(emissionLimit),
@@ -141,7 +142,10 @@ func (s *server) reEmit(x *request) error {
 	if err != nil {
 		return err
 	}
-	r.Key = x.requestKey()
+	r.Key, r.Actor = x.requestKey(), x.actor(r.Actor)
+	if err := x.mayResend(r); err != nil {
+		return err
+	}
 	sent, err := emission.ReEmit(x.ctx, s.db, r)
 	if err != nil {
 		return err
@@ -259,8 +263,9 @@ func (s *server) followEvents(x *request) error {
 	}
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
+	defer x.caller.WhenEnded(cancel)()
 	defer context.AfterFunc(s.stopping, cancel)()
-	st := &stream{FeedOptions: s.live, connection: http.NewResponseController(x.w), w: x.w, topics: topics, reader: reader}
+	st := &stream{request: x, FeedOptions: s.live, connection: http.NewResponseController(x.w), w: x.w, topics: topics, reader: reader}
 	requestLogOf(ctx).err = st.run(ctx)
 	return nil
 }
@@ -298,6 +303,7 @@ func (s *server) resume(x *request) (feed.Point, error) {
 // A stream is what one client is told.
 type stream struct {
 	FeedOptions
+	request    *request
 	connection *http.ResponseController
 	w          http.ResponseWriter
 	topics     []string
@@ -353,7 +359,11 @@ func (st *stream) encode(list []feed.Event) (string, error) {
 		if st.topics != nil && !slices.Contains(st.topics, e.Topic) {
 			continue
 		}
-		doc, err := sink.CloudEvent(e.Event, st.Source)
+		shown, ok := access.ShowEvent(st.request.ctx, e.Event)
+		if !ok {
+			continue
+		}
+		doc, err := sink.CloudEvent(shown, st.Source)
 		if err != nil {
 			return "", err
 		}

@@ -50,6 +50,13 @@ func (s *server) readiness(x *request) error {
 		}
 		seen[name] = apiv1.HealthCheck{Status: status, DurationMS: time.Since(start).Milliseconds()}
 	}
+	told := x.seesSystem()
+	if len(causes) > 0 && !told {
+		return &tasker.Error{Code: tasker.Unavailable, Message: "the server is not ready; its log says why", Err: errors.Join(causes...)}
+	}
+	if !told {
+		return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version})
+	}
 	if len(causes) > 0 {
 		return &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",

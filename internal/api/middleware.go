@@ -65,6 +65,7 @@ func (l *limiter) allow(now time.Time) (ok bool, skipped int) {
 type requestLog struct {
 	requestID string
 	route     string
+	subject   string // who is calling
 	quiet     bool
 	err       error
 }
@@ -157,6 +158,9 @@ func (f *handler) logRequest(r *http.Request, n *requestLog, m *responseRecorder
 	attrs := []slog.Attr{
 		slog.String("method", r.Method), slog.String("route", n.route), slog.Int("status", status),
 		slog.Duration("took", took), slog.Int64("bytes", m.bytes), slog.String("request_id", n.requestID),
+	}
+	if n.subject != "" {
+		attrs = append(attrs, slog.String("subject", n.subject))
 	}
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int("like_it_not_logged", suppressed))

@@ -11,6 +11,8 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
 )
 
 // The paths of a task and of a step.
@@ -26,13 +28,13 @@ const maxLeasesBytes = 512 << 10
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
-	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.emissionRoutes(), s.workerRoutes(), s.serverRoutes())
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
 }
 
 func (s *server) templateRoutes() []*route {
 	return []*route{
 		{
-			method: "POST", path: "/v1/templates", id: "registerTemplate", tag: "templates",
+			method: "POST", path: "/v1/templates", id: "registerTemplate", needs: access.WriteTemplates, tag: "templates",
 			summary: "Register a template",
 			about: "A version that tasks use never changes: another template under it is a CONFLICT. " +
 				"The same template again answers 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
@@ -44,14 +46,14 @@ func (s *server) templateRoutes() []*route {
 			serve:   s.registerTemplate,
 		},
 		{
-			method: "GET", path: "/v1/templates", id: "listTemplates", tag: "templates",
+			method: "GET", path: "/v1/templates", id: "listTemplates", needs: access.ReadTemplates, tag: "templates",
 			summary: "List templates by namespace and name, the newest version first",
 			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: apiv1.TemplateList{}},
 			serve:   s.listTemplates,
 		},
 		{
-			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", tag: "templates",
+			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", needs: access.ReadTemplates, tag: "templates",
 			summary: "One version of a template, with its graph",
 			answers: map[int]any{http.StatusOK: apiv1.TemplateDetail{}},
 			serve:   s.oneTemplate,
@@ -62,7 +64,7 @@ func (s *server) templateRoutes() []*route {
 func (s *server) taskRoutes() []*route {
 	return []*route{
 		{
-			method: "POST", path: "/v1/tasks", id: "createTask", tag: "tasks",
+			method: "POST", path: "/v1/tasks", id: "createTask", needs: access.CreateTasks, tag: "tasks",
 			summary: "Create a task",
 			about: "With an idempotency_key it is safe to repeat: the same request answers 200 with the task there is, " +
 				"another one under the same key is a CONFLICT.",
@@ -71,7 +73,7 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.createTask,
 		},
 		{
-			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", tag: "tasks",
+			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", needs: access.CreateTasks, tag: "tasks",
 			summary: "Create up to 1000 tasks, all or none",
 			about:   "Safe to repeat as far as the elements have an idempotency_key. Answers 200 when no task is new.",
 			body:    []apiv1.CreateTask{},
@@ -79,7 +81,7 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.createTasks,
 		},
 		{
-			method: "GET", path: "/v1/tasks", id: "listTasks", tag: "tasks",
+			method: "GET", path: "/v1/tasks", id: "listTasks", needs: access.ReadTasks, tag: "tasks",
 			summary: "List tasks, newest first",
 			params: []param{
 				choiceParam("status", "Only those in this state.", tasker.TaskStates()),
@@ -91,13 +93,13 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.listTasks,
 		},
 		{
-			method: "GET", path: taskPath, id: "getTask", tag: "tasks",
+			method: "GET", path: taskPath, id: "getTask", needs: access.ReadTasks, tag: "tasks",
 			summary: "One task with its steps",
 			answers: map[int]any{http.StatusOK: apiv1.Task{}},
 			serve:   s.oneTask,
 		},
 		{
-			method: "DELETE", path: taskPath, id: "cancelTask", tag: "tasks",
+			method: "DELETE", path: taskPath, id: "cancelTask", needs: access.CancelTasks, tag: "tasks",
 			summary: "Cancel a task and what is left of its steps",
 			about:   "Safe to repeat. A task that is complete is a CONFLICT.",
 			params:  []param{textParam("reason", "Why, for the history.", 2000), textParam("cancelled_by", "Who, for the history.", 255)},
@@ -105,7 +107,7 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.cancelTask,
 		},
 		{
-			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", tag: "tasks",
+			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", needs: access.ReadTasks, tag: "tasks",
 			summary: "The history of a task, oldest first",
 			params:  []param{limitParam(maxLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
@@ -117,19 +119,19 @@ func (s *server) taskRoutes() []*route {
 func (s *server) stepRoutes() []*route {
 	return []*route{
 		{
-			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", tag: "steps",
+			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", needs: access.ReadTasks, tag: "steps",
 			summary: "The steps of a task with their readiness",
 			answers: map[int]any{http.StatusOK: []apiv1.Step{}},
 			serve:   s.listSteps,
 		},
 		{
-			method: "GET", path: stepPath, id: "getStep", tag: "steps",
+			method: "GET", path: stepPath, id: "getStep", needs: access.ReadTasks, tag: "steps",
 			summary: "One step with its readiness",
 			answers: map[int]any{http.StatusOK: apiv1.Step{}},
 			serve:   s.oneStep,
 		},
 		{
-			method: "PATCH", path: stepPath, id: "operateStep", tag: "steps",
+			method: "PATCH", path: stepPath, id: "operateStep", needs: access.OperateSteps, tag: "steps",
 			summary: "Reset, resolve or complete a step by hand",
 			about: "For operators. The task goes on in the same transaction; the answer is the step as the action left it. " +
 				"When the state of the step or of the task does not allow the action, the answer is a CONFLICT whose details have task_state, step_state, allowed_actions " +
@@ -141,14 +143,14 @@ func (s *server) stepRoutes() []*route {
 			serve:   s.operateStep,
 		},
 		{
-			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", tag: "steps",
+			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", needs: access.ReadTasks, tag: "steps",
 			summary: "The history of a step, oldest first",
 			params:  []param{limitParam(maxLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
 			serve:   s.stepTransitions,
 		},
 		{
-			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", tag: "steps",
+			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", needs: access.ReadPayloads, tag: "steps",
 			summary: "The result of a step, as it is",
 			about: "For workers whose claim names results in dependency_result_refs, and for operators. {step} is the step's UUID or its name. " +
 				"The answer is the bare document. A step without a result is NOT_FOUND. A result never changes: the ETag is good for ever.",
@@ -156,7 +158,7 @@ func (s *server) stepRoutes() []*route {
 			serve:   s.stepResult,
 		},
 		{
-			method: "POST", path: stepPath + "/completion", id: "completeExternalStep", tag: "steps",
+			method: "POST", path: stepPath + "/completion", id: "completeExternalStep", needs: access.CompleteSteps, tag: "steps",
 			summary: "Report the outcome of an external step",
 			about:   "For the system that the step waits for. Safe to repeat; another outcome than the first is a CONFLICT.",
 			body:    apiv1.Completion{},
@@ -169,7 +171,7 @@ func (s *server) stepRoutes() []*route {
 func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 	return []*route{
 		{
-			method: "GET", path: "/v1/dlq", id: "listEntries", tag: "dlq",
+			method: "GET", path: "/v1/dlq", id: "listEntries", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "List investigations, newest first",
 			params: []param{
 				choiceParam("resolution_status", "Only those with this status.", tasker.ResolutionStatuses()),
@@ -180,13 +182,13 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.listEntries,
 		},
 		{
-			method: "GET", path: "/v1/dlq/task/{task_uuid}", id: "getEntryOfTask", tag: "dlq",
+			method: "GET", path: "/v1/dlq/task/{task_uuid}", id: "getEntryOfTask", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "The newest investigation of a task, with its snapshot",
 			answers: map[int]any{http.StatusOK: apiv1.Entry{}},
 			serve:   s.entryOfTask,
 		},
 		{
-			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", tag: "dlq",
+			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", needs: access.UpdateInvestigations, tag: "dlq",
 			summary: "Open an investigation of a task by hand",
 			about: "The task goes on as it did. When one is open already, the CONFLICT has its dlq_entry_uuid. " +
 				"Under an Idempotency-Key the same request again opens nothing and answers with the newest investigation of the task.",
@@ -196,14 +198,14 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.openEntry,
 		},
 		{
-			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", tag: "dlq",
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "One investigation with its snapshot and history",
 			params:  []param{intParam("history_offset", "Lines of the history to pass over.", 0, maxOffset, 0)},
 			answers: map[int]any{http.StatusOK: apiv1.Entry{}},
 			serve:   s.oneEntry,
 		},
 		{
-			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", tag: "dlq",
+			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", needs: access.UpdateInvestigations, tag: "dlq",
 			summary: "Note what was found, or end an investigation",
 			about: "Absent fields stay as they are. Safe to repeat; an investigation that ended otherwise is a CONFLICT. " +
 				"Under an Idempotency-Key the same request again is noted once.",
@@ -213,20 +215,20 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.updateEntry,
 		},
 		{
-			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", tag: "dlq",
+			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Investigations counted by reason",
 			answers: map[int]any{http.StatusOK: []apiv1.EntryStats{}},
 			serve:   s.entryStats,
 		},
 		{
-			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", tag: "dlq",
+			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Open investigations, the most urgent first",
 			params:  investigationParams(),
 			answers: map[int]any{http.StatusOK: []apiv1.InvestigationQueueEntry{}},
 			serve:   s.queue,
 		},
 		{
-			method: "GET", path: "/v1/cases", id: "listCases", tag: "dlq",
+			method: "GET", path: "/v1/cases", id: "listCases", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Open investigations grouped by failure, the most urgent first",
 			about:   "The filters are those of the investigation queue, whose case_key selects the investigations of one case.",
 			params:  investigationParams(),
@@ -234,14 +236,14 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.cases,
 		},
 		{
-			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", tag: "dlq",
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Other investigations of the same case: how many are open, and how others ended",
 			params:  []param{intParam("limit", "How many of those that have ended are listed.", 1, 100, 10)},
 			answers: map[int]any{http.StatusOK: apiv1.RelatedEntries{}},
 			serve:   s.relatedEntries,
 		},
 		{
-			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", tag: "dlq",
+			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Investigations opened and ended over time, oldest interval first",
 			about:   "The last interval is the one that is not over. Of a time with more than 100,000 the newest are counted.",
 			params: []param{
@@ -252,7 +254,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.entryCounts,
 		},
 		{
-			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", tag: "dlq",
+			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", needs: access.ReadTasks, tag: "dlq",
 			summary: "How near running tasks are to their staleness thresholds: stale, warning, healthy",
 			params:  []param{limitParam(triageLimit)},
 			answers: map[int]any{http.StatusOK: []apiv1.StalenessLine{}},
@@ -266,28 +268,28 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 	const tag = "workers"
 	return []*route{
 		{
-			method: "GET", path: "/v1/workers", id: "listWorkers", tag: tag,
+			method: "GET", path: "/v1/workers", id: "listWorkers", needs: access.ReadWorkers, tag: tag,
 			summary: "List workers, those heard of last first",
 			params:  []param{limitParam(defaultLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: apiv1.WorkerList{}},
 			serve:   s.listWorkers,
 		},
 		{
-			method: "POST", path: "/v1/workers", id: "registerWorker", tag: tag,
+			method: "POST", path: "/v1/workers", id: "registerWorker", needs: access.ActAsWorker, tag: tag,
 			summary: "Register a worker",
 			body:    apiv1.RegisterWorker{},
 			answers: map[int]any{http.StatusCreated: apiv1.RegisteredWorker{}},
 			serve:   s.registerWorker,
 		},
 		{
-			method: "POST", path: workPath + "/claims", id: "claimSteps", tag: tag,
+			method: "POST", path: workPath + "/claims", id: "claimSteps", needs: access.ActAsWorker, tag: tag,
 			summary: "Take steps to execute, waiting up to wait_ms for some",
 			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: freeBytes,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
 			serve:   s.claimSteps,
 		},
 		{
-			method: "POST", path: workPath + "/take", id: "takeSteps", tag: tag,
+			method: "POST", path: workPath + "/take", id: "takeSteps", needs: access.ActAsWorker, tag: tag,
 			summary: "Take the steps that the message broker announced",
 			about: "Hands out those that are enqueued and that the worker can execute. Messages of all of them may be acknowledged then: " +
 				"the others are elsewhere by now, or are announced again.",
@@ -296,7 +298,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.takeSteps,
 		},
 		{
-			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", tag: tag,
+			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", needs: access.ActAsWorker, tag: tag,
 			summary: "Keep the leases of steps that are being executed",
 			about:   "Safe to repeat. Stop the work of leases that are lost.",
 			body:    apiv1.Leases{}, quiet: true, maxBody: maxLeasesBytes, unmetered: true,
@@ -304,7 +306,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.heartbeat,
 		},
 		{
-			method: "POST", path: workPath + "/results", id: "reportResults", tag: tag,
+			method: "POST", path: workPath + "/results", id: "reportResults", needs: access.ActAsWorker, tag: tag,
 			summary: "Report outcomes of steps and, with claim, take the next ones",
 			about: "Safe to repeat: the same result again is accepted and not applied twice. Each result is taken or rejected by itself. " +
 				"A failure is taken however its error looks; what cannot be stored of it is replaced.",
@@ -313,14 +315,14 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.reportResults,
 		},
 		{
-			method: "POST", path: workPath + "/release", id: "releaseSteps", tag: tag,
+			method: "POST", path: workPath + "/release", id: "releaseSteps", needs: access.ActAsWorker, tag: tag,
 			summary: "Give steps back that were not begun, without using an attempt",
 			body:    apiv1.Leases{},
 			answers: map[int]any{http.StatusOK: apiv1.Released{}},
 			serve:   s.releaseSteps,
 		},
 		{
-			method: "POST", path: workPath + "/drain", id: "drainWorker", tag: tag,
+			method: "POST", path: workPath + "/drain", id: "drainWorker", needs: access.DrainWorkers, tag: tag,
 			summary: "Give a worker no new work: it finishes what it holds and leaves",
 			about: "For operators, and for a worker that is going to end. Safe to repeat; there is no way back. " +
 				"The worker learns of it with the answer to its next heartbeat.",
@@ -328,13 +330,13 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.drainWorker,
 		},
 		{
-			method: "DELETE", path: workPath, id: "leave", tag: tag,
+			method: "DELETE", path: workPath, id: "leave", needs: access.ActAsWorker, tag: tag,
 			summary: "Leave: end the worker's registration",
 			answers: map[int]any{http.StatusNoContent: nil},
 			serve:   s.leave,
 		},
 		{
-			method: "GET", path: "/v1/queues", id: "listQueues", tag: tag,
+			method: "GET", path: "/v1/queues", id: "listQueues", needs: access.ReadWorkers, tag: tag,
 			summary: "What waits for workers, by namespace and handler: first what no live worker takes, then the oldest",
 			about:   "A queue in which nothing waits is not listed.",
 			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(queuesLimit)},
@@ -349,31 +351,31 @@ func (s *server) serverRoutes() []*route {
 	const tag = "server"
 	return []*route{
 		{
-			method: "GET", path: "/health", id: "health", tag: tag, quiet: true,
+			method: "GET", path: "/health", id: "health", public: true, tag: tag, quiet: true,
 			summary: "The server answers",
 			answers: map[int]any{http.StatusOK: apiv1.Health{}},
 			serve:   s.healthy("healthy"),
 		},
 		{
-			method: "GET", path: "/health/live", id: "live", tag: tag, quiet: true,
+			method: "GET", path: "/health/live", id: "live", public: true, tag: tag, quiet: true,
 			summary: "The server lives; restart it when this does not answer",
 			answers: map[int]any{http.StatusOK: apiv1.Health{}},
 			serve:   s.healthy("alive"),
 		},
 		{
-			method: "GET", path: "/health/ready", id: "ready", tag: tag, quiet: true,
+			method: "GET", path: "/health/ready", id: "ready", public: true, tag: tag, quiet: true,
 			summary: "The server can do its work; send it none when this says 503",
 			answers: map[int]any{http.StatusOK: apiv1.Health{}},
 			serve:   s.readiness,
 		},
 		{
-			method: "GET", path: "/metrics", id: "metrics", tag: tag, quiet: true, gives: "text/plain",
+			method: "GET", path: "/metrics", id: "metrics", needs: access.ReadMetrics, tag: tag, quiet: true, gives: "text/plain",
 			summary: "The server's metrics, in the format of Prometheus",
 			answers: map[int]any{http.StatusOK: ""},
 			serve:   s.scrape,
 		},
 		{
-			method: "GET", path: "/api-docs/openapi.json", id: "openapi", tag: tag, quiet: true,
+			method: "GET", path: "/api-docs/openapi.json", id: "openapi", public: true, tag: tag, quiet: true,
 			summary: "This document",
 			answers: map[int]any{http.StatusOK: map[string]any{}},
 			serve:   s.openAPI,
@@ -385,7 +387,10 @@ func (s *server) serverRoutes() []*route {
 // and who serves it.
 type route struct {
 	method, path string
-	id           string // its name in generated clients
+	id           string            // its name in generated clients
+	needs        access.Permission // that the caller must have
+	public       bool              // nobody is asked who they are
+	anyone       bool              // whoever is known may
 	tag          string
 	summary      string
 	about        string
@@ -401,6 +406,8 @@ type route struct {
 	unmetered    bool          // its bodies do not wait for room in memory
 	serve        func(*request) error
 
+	of      access.Kind   // what the path is about; empty: nothing in particular
+	id1     string        // the parameter with its id
 	schema  *huma.Schema  // of the body
 	timeout time.Duration // all in all
 }
@@ -418,8 +425,10 @@ type request struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	ctx     context.Context // ends with the request or its time
+	cancel  func()          // ends ctx
 	route   *route
 	server  *server
+	caller  *auth.Caller
 	query   map[string]string // checked, with defaults
 	quietly bool              // nothing happened that a log should tell
 	room    reservation       // of the body
@@ -429,7 +438,7 @@ type request struct {
 func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 	defer cancel()
-	x := &request{w: w, r: r, ctx: ctx, route: rt, server: s, quietly: rt.quiet}
+	x := &request{w: w, r: r, ctx: ctx, cancel: cancel, route: rt, server: s, quietly: rt.quiet}
 	if !rt.unmetered {
 		x.room.of = s.inflight
 	}
@@ -437,8 +446,10 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	note := requestLogOf(ctx)
 	note.route = rt.path
 	var err error
-	if x.query, err = rt.readQuery(r.URL.RawQuery); err == nil {
-		err = rt.serve(x)
+	if err = x.admit(); err == nil {
+		if x.query, err = rt.readQuery(r.URL.RawQuery); err == nil {
+			err = rt.serve(x)
+		}
 	}
 	note.quiet = x.quietly
 	if err != nil {

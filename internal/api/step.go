@@ -148,7 +148,7 @@ func (s *server) operateStep(x *request) error {
 	}
 	op := tasker.Operation{
 		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
-		Actor: cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy),
+		Actor: x.actor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
 	}
 	if req.CompletionData != nil {
 		op.Result, op.Metadata = req.CompletionData.Result, given(req.CompletionData.Metadata)
@@ -179,7 +179,7 @@ func (s *server) completeStep(x *request) error {
 	case !req.Success:
 		outcome.Failure = failureOf(*req.Error)
 	}
-	after, err := s.engine.CompleteExternal(x.ctx, task, step, outcome, req.Source)
+	after, err := s.engine.CompleteExternal(x.ctx, task, step, outcome, x.actor(req.Source))
 	if err != nil {
 		return err
 	}

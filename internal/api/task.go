@@ -22,6 +22,9 @@ func (s *server) createTask(x *request) error {
 	if err != nil {
 		return err
 	}
+	if err := x.mayUse(t.Namespace); err != nil {
+		return err
+	}
 	created, err := s.engine.CreateTasks(x.ctx, []tasker.NewTask{t})
 	if err != nil {
 		return err
@@ -78,6 +81,9 @@ func (s *server) createTasks(x *request) error {
 	for i, r := range req {
 		var err error
 		if list[i], err = newTask(r); err != nil {
+			return fmt.Errorf("tasks[%d]: %w", i, err)
+		}
+		if err := x.mayUse(list[i].Namespace); err != nil {
 			return fmt.Errorf("tasks[%d]: %w", i, err)
 		}
 	}
@@ -163,7 +169,7 @@ func (s *server) cancelTask(x *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.engine.CancelTask(x.ctx, id, cmp.Or(x.text("cancelled_by"), unknownActor), x.text("reason")); err != nil {
+	if err := s.engine.CancelTask(x.ctx, id, cmp.Or(x.actor(x.text("cancelled_by")), unknownActor), x.text("reason")); err != nil {
 		return err
 	}
 	return s.answerTask(x, http.StatusOK, id)
@@ -195,6 +201,9 @@ func (s *server) registerTemplate(x *request) error {
 	t, warnings, err := parse(doc)
 	if strict := x.bool("strict"); err == nil && strict != nil && *strict {
 		err = templatefile.Strict(warnings)
+	}
+	if err == nil {
+		err = x.mayUse(t.Namespace)
 	}
 	if err != nil {
 		return err

@@ -32,6 +32,11 @@ func (s *server) registerWorker(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
+	for _, namespace := range req.Namespaces {
+		if err := x.mayUse(namespace); err != nil {
+			return err
+		}
+	}
 	r, err := s.engine.RegisterWorker(x.ctx, tasker.WorkerSpec{
 		Name: req.Name, Namespaces: req.Namespaces, Handlers: req.Handlers, Version: req.Version, MaxConcurrency: req.MaxConcurrency,
 	})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/emission"
@@ -27,11 +28,10 @@ import (
 
 // Options of a server.
 type Options struct {
-	Config      config.Config
-	Version     string
-	Log         *slog.Logger
-	Out         io.Writer // gets the one line that says where the server is
-	AllowRemote bool      // to listen where others than this machine can reach it
+	Config  config.Config
+	Version string
+	Log     *slog.Logger
+	Out     io.Writer // gets the one line that says where the server is
 
 	// Beside runs while the server does, with its address, from when that was
 	// told; nil means nothing. Its error ends the server.
@@ -51,7 +51,7 @@ type Options struct {
 func Run(ctx context.Context, o Options) (err error) {
 	listener := o.Listener
 	if listener == nil {
-		if listener, err = Listen(ctx, o.Config.Server.Listen, o.AllowRemote); err != nil {
+		if listener, err = Listen(ctx, o.Config.Server.Listen); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if relay, err = newRelay(o, db, m.Metrics); err != nil {
 		return err
 	}
-	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
+	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: newAuth(o, db, listener.Addr()), metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
 	if err := m.ObserveLoops(p.loopCounts, deferredRows(db)); err != nil {
 		return err
 	}
@@ -108,6 +108,7 @@ type parts struct {
 	dlq     *dlq.Service
 	line    *line
 	relay   *emission.Relay
+	auth    *auth.Authenticator // nil: callers are not asked who they are
 	metrics http.Handler
 	loops   []*loop.Loop
 }
@@ -191,6 +192,9 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	run("listen for work", p.engine.Listen)
 	run("announce steps", p.line.run)
 	run("send events", p.relay.Run)
+	if p.auth != nil {
+		run("look for changes of access", p.auth.Run)
+	}
 	return loops
 }
 
@@ -208,6 +212,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
 		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
+		Auth: p.auth,
 	})
 	mounted := maps.Clone(o.Mount)
 	if o.Config.UI.Enabled {

@@ -401,7 +401,7 @@ func TestWhatRunsBeside(t *testing.T) {
 func TestAServerThatMayListensForOthers(t *testing.T) {
 	t.Parallel()
 	o := options(pgtest.New(t).URL)
-	o.Config.Server.Listen, o.AllowRemote = "0.0.0.0:0", true
+	o.Config.Server.Listen = "0.0.0.0:0"
 	s := start(t, o)
 	if !strings.HasPrefix(s.url, "http://127.0.0.1:") {
 		t.Errorf("prints the address %s, which nobody can connect to", s.url)

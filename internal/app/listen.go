@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+
+	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/config"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // Listen opens the address, or says why not and what to do.
-func Listen(ctx context.Context, address string, allowRemote bool) (net.Listener, error) {
+func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s is taken by another program: stop it, or choose another address with --listen (port 0 takes any free one)", address)
 	case err != nil:
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
-	}
-	if !isLoopback(l.Addr()) && !allowRemote {
-		return nil, errors.Join(fmt.Errorf("%s can be reached from other machines, and Tasker has no authentication yet: "+
-			"listen on 127.0.0.1 and put a proxy that asks in front of it, or say --insecure-allow-remote", address), l.Close())
 	}
 	return l, nil
 }
@@ -36,4 +36,14 @@ func baseURL(a net.Addr) string {
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
+}
+
+// newAuth returns who knows callers: nil for a server that only this machine can reach,
+// unless the configuration says that it asks as well.
+func newAuth(o Options, db *postgres.DB, address net.Addr) *auth.Authenticator {
+	c := o.Config.Auth
+	if isLoopback(address) && c.Mode != config.AuthRequired {
+		return nil
+	}
+	return auth.New(auth.Options{DB: db, Log: o.Log, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()})
 }

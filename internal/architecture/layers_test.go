@@ -19,12 +19,12 @@ const module = "tasker.example/tasker"
 var layers = [][]string{
 	0: {"."},
 	1: {
-		"apiv1", "internal/batch", "internal/childproc", "internal/hostguard", "internal/architecture", "internal/lifecycle",
+		"apiv1", "internal/access", "internal/batch", "internal/childproc", "internal/hostguard", "internal/architecture", "internal/lifecycle",
 		"internal/loop", "internal/metrics", "internal/payload", "internal/redact", "internal/schema",
 		"internal/suggest", "internal/testtool",
 	},
 	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
-	3: {"internal/ctl", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},
+	3: {"internal/auth", "internal/ctl", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},
 	4: {"internal/dispatch", "internal/dlq", "internal/emission"},
 	5: {"internal/api", "internal/demo", "internal/enginetest", "internal/web"},
 	6: {"deploy", "embedded", "internal/app"},

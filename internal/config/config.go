@@ -34,6 +34,7 @@ type Config struct {
 	Retention          Retention          `toml:"retention"`
 	UI                 UI                 `toml:"ui"`
 	Redaction          Redaction          `toml:"redaction"`
+	Auth               Auth               `toml:"auth"`
 	Log                Log                `toml:"log"`
 }
 
@@ -219,6 +220,24 @@ type Redaction struct {
 	Paths string `toml:"paths" doc:"Places in the snapshot that are hidden, as JSON paths with commas between them, such as $.task.context.customer.email or $.steps[*].results.result. Empty: none."`
 }
 
+// AuthRequired is the mode in which everybody is asked.
+const AuthRequired = "required"
+
+// Auth is how the server knows who is calling.
+type Auth struct {
+	Mode string `toml:"mode" oneof:"auto required" doc:"Whom the server asks who they are: everybody (required), or everybody unless it listens on a loopback address (auto). Behind a proxy on the same machine say required."`
+
+	SessionHours int `toml:"session_hours" range:"1..720" doc:"Time after which a browser has to sign in again, in hours."`
+
+	SessionIdleMinutes int `toml:"session_idle_minutes" range:"5..10080" doc:"Time after which a browser that asks for nothing has to sign in again, in minutes."`
+}
+
+// SessionLife returns how long a session lasts at most.
+func (a Auth) SessionLife() time.Duration { return time.Duration(a.SessionHours) * time.Hour }
+
+// SessionIdle returns after which time without a request a session ends.
+func (a Auth) SessionIdle() time.Duration { return time.Duration(a.SessionIdleMinutes) * time.Minute }
+
 // Log is what the server writes to its standard error.
 type Log struct {
 	Level string `toml:"level" oneof:"debug info warn error" doc:"Least level that is written."`
@@ -245,6 +264,7 @@ func Default() Config {
 				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30, ErrorRecoveryMinutes: 60,
 			},
 		},
+		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60},
 		Investigations: Investigations{BasePriority: defaultBasePriority()},
 		Emission: Emission{
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,

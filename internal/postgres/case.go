@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // What is open is counted by case from an index alone, unless the filter asks for
@@ -41,23 +42,26 @@ const (
 // Cases returns the cases of the open investigations of a filter, the most urgent
 // first, and says whether there are more.
 func (db *DB) Cases(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.Case, more bool, err error) {
-	sql, args := casesQuery(f)
+	sql, args := casesQuery(ctx, f)
 	list, err = collect[tasker.Case](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the cases: %w", err)
 	}
 	list, more = page(list, f.Limit)
+	for i := range list {
+		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
+	}
 	return list, more, nil
 }
 
 // CaseTotals counts the cases of the open investigations of a filter, and those.
 func (db *DB) CaseTotals(ctx context.Context, f tasker.InvestigationFilter) (tasker.CaseTotals, error) {
-	where, args := investigationConditions(f, nil)
+	where, args := investigationConditions(ctx, f, nil)
 	totals, err := one[tasker.CaseTotals](ctx, db.pool, `
 		SELECT count(*) AS cases, coalesce(sum(g.entries), 0)::bigint AS entries, min(g.oldest) AS oldest
 		FROM (
 			SELECT count(*) AS entries, min(dlq_timestamp) AS oldest
-			FROM (`+casesFrom(f)+`) q
+			FROM (`+casesFrom(ctx, f)+`) q
 			WHERE `+where+`
 			GROUP BY dlq_reason, case_key
 		) g`, args...)
@@ -67,14 +71,14 @@ func (db *DB) CaseTotals(ctx context.Context, f tasker.InvestigationFilter) (tas
 	return *totals, nil
 }
 
-func casesQuery(f tasker.InvestigationFilter) (sql string, args []any) {
-	where, args := investigationConditions(f, []any{f.Limit + 1, f.Offset})
-	return fmt.Sprintf(selectCases, casesFrom(f), where), args
+func casesQuery(ctx context.Context, f tasker.InvestigationFilter) (sql string, args []any) {
+	where, args := investigationConditions(ctx, f, []any{f.Limit + 1, f.Offset})
+	return fmt.Sprintf(selectCases, casesFrom(ctx, f), where), args
 }
 
 // casesFrom is what has the columns that a filter asks for.
-func casesFrom(f tasker.InvestigationFilter) string {
-	if f.Namespace != "" || f.Name != "" || f.State != "" || f.Text != "" {
+func casesFrom(ctx context.Context, f tasker.InvestigationFilter) string {
+	if !access.ScopeOf(ctx).All() || f.Namespace != "" || f.Name != "" || f.State != "" || f.Text != "" {
 		return byQueue
 	}
 	return byCaseIndex

@@ -62,7 +62,7 @@ func TestSameFailuresAreOneCase(t *testing.T) {
 	if _, err := admin(t, db).Exec(t.Context(), `UPDATE pg_class SET relallvisible = relpages WHERE oid = 'tasker.tasks_dlq'::regclass`); err != nil {
 		t.Fatal(err)
 	}
-	plan := explain(t, db, func() string { sql, _ := casesQuery(tasker.InvestigationFilter{}); return sql }())
+	plan := explain(t, db, func() string { sql, _ := casesQuery(t.Context(), tasker.InvestigationFilter{}); return sql }())
 	if !strings.Contains(plan, "Index Only Scan using tasks_dlq_pending_by_case") || strings.Contains(plan, "Seq Scan") {
 		t.Errorf("the plan is\n%s", plan)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // An emission waits for its next attempt only while it is pending.
@@ -78,7 +79,11 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 	}
 	if f.Before > 0 {
 		args = append(args, f.Before)
-		where += " AND e.position < $3"
+		where += fmt.Sprintf(" AND e.position < $%d", len(args))
+	}
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		args = append(args, scope.List())
+		where += fmt.Sprintf(" AND EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = e.task_uuid AND t.namespace = ANY ($%d))", len(args))
 	}
 	rows, err := collect[tasker.Emission](ctx, db.pool, fmt.Sprintf(selectEmissionPage, where), args...)
 	if err != nil {
@@ -96,7 +101,11 @@ func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) 
 	if e == nil {
 		return tasker.Event{}, tasker.Errorf(tasker.NotFound, "there is no event %s", event)
 	}
-	return *e, nil
+	shown, ok := access.ShowEvent(ctx, *e)
+	if !ok {
+		return tasker.Event{}, tasker.Errorf(tasker.NotFound, "there is no event %s", event)
+	}
+	return shown, nil
 }
 
 // EmissionsOf returns what became of one event at each sink that is or was to be

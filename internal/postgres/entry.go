@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // A NewEntry is what opens an investigation.
@@ -88,7 +89,7 @@ const entryColumns = `
     d.dlq_entry_uuid AS uuid, d.task_uuid, d.step_uuid, d.original_state, d.dlq_reason::text AS reason, d.detail_code, d.detected_by,
     coalesce(d.original_reason::text, '') AS original_reason, coalesce(d.original_detail_code, '') AS original_code,
     d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
-    t.state AS current_task_state, `
+    t.state AS current_task_state, t.namespace, `
 
 // entryDocuments are the columns of a table or function that may be large.
 func entryDocuments(of string) string {
@@ -107,11 +108,21 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 		args = append(args, string(f.Reason))
 		where += fmt.Sprintf(" AND d.dlq_reason = $%d::text::tasker.dlq_reason", len(args))
 	}
+	from := "tasker.tasks_dlq d WHERE " + where
+	if scope := access.ScopeOf(ctx); !scope.All() { // the newest of each namespace, and of those the newest
+		args = append(args, scope.List())
+		from = fmt.Sprintf(`unnest($%d::text[]) AS n (namespace)
+			CROSS JOIN LATERAL (
+				SELECT d.dlq_entry_uuid, d.dlq_timestamp
+				FROM tasker.tasks_dlq d
+				WHERE d.namespace = n.namespace AND %s
+				ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1::bigint + $2::bigint
+			) d`, len(args), where)
+	}
 	return entries(ctx, db.pool, `
 		WITH page AS MATERIALIZED (
 			SELECT d.dlq_entry_uuid AS id, row_number() OVER (ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC) AS place
-			FROM tasker.tasks_dlq d
-			WHERE `+where+`
+			FROM `+from+`
 			ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT $1 OFFSET $2
 		)
 		SELECT `+entryColumns+entryDocuments("l")+`
@@ -126,6 +137,9 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 	list, err := collect[tasker.Entry](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read investigations: %w", err)
+	}
+	for i := range list {
+		access.HideEntry(ctx, &list[i])
 	}
 	return list, addFailedSteps(ctx, q, list)
 }
@@ -156,7 +170,11 @@ func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
 		return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "no investigation %s", id)
 	}
 	e := found[0]
+	if !access.ScopeOf(ctx).Has(e.Namespace) {
+		return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "no investigation %s", id)
+	}
 	e.History, e.MoreHistory, err = entryHistory(ctx, q, id, 0)
+	access.HideEntry(ctx, &e)
 	return e, err
 }
 
@@ -165,6 +183,7 @@ func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.E
 	e, err := entry(ctx, db.pool, id)
 	if err == nil && offset > 0 {
 		e.History, e.MoreHistory, err = entryHistory(ctx, db.pool, id, offset)
+		access.HideEntry(ctx, &e)
 	}
 	return e, err
 }

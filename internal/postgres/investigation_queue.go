@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 const selectInvestigationQueue = `
@@ -21,7 +22,7 @@ LIMIT $1 OFFSET $2`
 // first, and reports whether there are more. The index of the queue is read in its
 // order until the page is full.
 func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
-	where, args := investigationConditions(f, []any{f.Limit + 1, f.Offset})
+	where, args := investigationConditions(ctx, f, []any{f.Limit + 1, f.Offset})
 	list, err = collect[tasker.InvestigationQueueEntry](ctx, db.pool, fmt.Sprintf(selectInvestigationQueue, where), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the investigation queue: %w", err)
@@ -35,16 +36,23 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	for i, f := range failed {
 		list[i].FailedStep = f
 	}
+	for i := range list {
+		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
+	}
 	return list, more, err
 }
 
 // investigationConditions returns the conditions of a filter in the column names of the view of
-// the investigation queue, and appends their arguments to args.
-func investigationConditions(f tasker.InvestigationFilter, args []any) (where string, all []any) {
+// the investigation queue, and appends their arguments to args. What an error looks like
+// is searched only for those who may read it everywhere.
+func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
 		args = append(args, arg)
 		conditions = append(conditions, fmt.Sprintf(condition, len(args)))
+	}
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		add("namespace_name = ANY ($%d)", scope.List())
 	}
 	if f.Reason != "" {
 		add("dlq_reason = $%d::tasker.dlq_reason", string(f.Reason))
@@ -68,7 +76,11 @@ func investigationConditions(f tasker.InvestigationFilter, args []any) (where st
 		add("(recovered_at IS NOT NULL) = $%d", *f.Recovered)
 	}
 	if f.Text != "" {
-		condition := "concat_ws(' ', namespace_name, task_name, step_name, error_pattern, assignee) ILIKE '%%' || $%[1]d || '%%'"
+		pattern := "error_pattern, "
+		if !access.PayloadsOf(ctx).All() {
+			pattern = ""
+		}
+		condition := "concat_ws(' ', namespace_name, task_name, step_name, " + pattern + "assignee) ILIKE '%%' || $%[1]d || '%%'"
 		if isPartOfID(f.Text) {
 			condition = "(" + condition + " OR concat(' ', dlq_entry_uuid, ' ', task_uuid) ~* ('[ -]' || $%[1]d))"
 		}

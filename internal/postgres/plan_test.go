@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/pgtest"
 )
 
@@ -131,7 +132,7 @@ func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
 		"tasks_of_template": {Namespace: "a"},
 		"tasks_pkey":        {},
 	} {
-		sql, _ := tasksPage(f)
+		sql, _ := tasksPage(f, access.Everywhere())
 		t.Run(index, func(t *testing.T) {
 			// The newest of several templates are put in order, not all of them.
 			plan := explain(t, db, sql)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // enqueuedPairs is a part of a recursive WITH: the pairs of namespace and handler of
@@ -105,7 +106,7 @@ shown AS MATERIALIZED (
         FROM tasker.workflow_steps s
         WHERE s.awaits_worker_since IS NOT NULL AND s.namespace = p.namespace AND s.handler = p.handler
     ) late
-    WHERE $1::text IN ('', p.namespace)
+    WHERE $1::text IN ('', p.namespace) AND ($4::text[] IS NULL OR p.namespace = ANY ($4))
     ORDER BY coalesce(live.workers, 0) > 0, waits_since, p.namespace, p.handler
     LIMIT $2
 )
@@ -143,7 +144,7 @@ func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker
 
 // queues counts the steps of each queue up to most.
 func (db *DB) queues(ctx context.Context, namespace string, limit, most int) ([]tasker.Queue, error) {
-	list, err := collect[tasker.Queue](ctx, db.pool, selectQueues, namespace, limit, most)
+	list, err := collect[tasker.Queue](ctx, db.pool, selectQueues, namespace, limit, most, access.ScopeOf(ctx).List())
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}

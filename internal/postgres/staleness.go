@@ -5,17 +5,18 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 const selectStaleness = `
 SELECT task_uuid, namespace_name AS namespace, task_name, current_state AS state, time_in_state_minutes, task_age_minutes,
     staleness_threshold_minutes AS threshold_minutes, health_status AS health, priority
-FROM tasker.get_task_staleness($1)`
+FROM tasker.get_task_staleness($1, p_namespaces => $2)`
 
 // Staleness returns the watched tasks: stale, then warning, then healthy ones,
 // the longest in their state first.
 func (db *DB) Staleness(ctx context.Context, limit int) ([]tasker.StalenessLine, error) {
-	list, err := collect[tasker.StalenessLine](ctx, db.pool, selectStaleness, limit)
+	list, err := collect[tasker.StalenessLine](ctx, db.pool, selectStaleness, limit, access.ScopeOf(ctx).List())
 	if err != nil {
 		return nil, fmt.Errorf("read staleness: %w", err)
 	}

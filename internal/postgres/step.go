@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // Readiness is told by the one function that people call from psql as well.
@@ -105,5 +106,6 @@ func steps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.St
 	if err != nil {
 		return nil, fmt.Errorf("read steps: %w", err)
 	}
+	access.HideSteps(ctx, list...)
 	return list, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // Everything about a task but its context, which lists leave out. The counts are
@@ -59,10 +60,12 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 	if err != nil {
 		return tasker.Task{}, fmt.Errorf("read task: %w", err)
 	}
-	if row == nil {
+	if row == nil || !access.ScopeOf(ctx).Has(row.Namespace) {
 		return tasker.Task{}, noTask(id)
 	}
-	return row.task(), nil
+	t := row.task()
+	access.HideTask(ctx, &t)
+	return t, nil
 }
 
 func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task %s", id) }
@@ -70,7 +73,7 @@ func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task
 // Tasks lists tasks, newest first, without their contexts, and says whether
 // there are more after these.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
-	chosen, args := tasksPage(f)
+	chosen, args := tasksPage(f, access.ScopeOf(ctx))
 	// The page is chosen first, so only its tasks are counted.
 	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
 		SELECT NULL::jsonb AS context, %s
@@ -94,7 +97,7 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 // that are old and live stand behind all that are finished. For a namespace or a
 // name the newest of each of its templates are taken in the same way, and of those
 // the newest.
-func tasksPage(f tasker.TaskFilter) (sql string, args []any) {
+func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
 	arg := func(v any) string {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
@@ -107,6 +110,9 @@ func tasksPage(f tasker.TaskFilter) (sql string, args []any) {
 			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`)
 	}
 	var of []string // what its template must be
+	if !scope.All() {
+		of = append(of, "namespace = ANY ("+arg(scope.List())+")")
+	}
 	if f.Namespace != "" {
 		of = append(of, "namespace = "+arg(f.Namespace))
 	}

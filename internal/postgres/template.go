@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // An unused version may be replaced; one that a task uses may not. A task that is
@@ -102,7 +103,7 @@ func (db *DB) Template(ctx context.Context, namespace, name, version string) (ta
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}
-	if len(found) == 0 {
+	if len(found) == 0 || !access.ScopeOf(ctx).Has(namespace) {
 		if version != "" {
 			name += " " + version
 		}
@@ -128,8 +129,8 @@ func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemp
 // namespace, name and time.
 func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
 	return db.templates(ctx, `SELECT `+templateColumns+` FROM tasker.task_templates
-		WHERE ($1 = '' OR namespace = $1)
-		ORDER BY namespace, name, created_at DESC, template_uuid DESC LIMIT $2 OFFSET $3`, namespace, limit, offset)
+		WHERE ($1 = '' OR namespace = $1) AND ($4::text[] IS NULL OR namespace = ANY ($4))
+		ORDER BY namespace, name, created_at DESC, template_uuid DESC LIMIT $2 OFFSET $3`, namespace, limit, offset, access.ScopeOf(ctx).List())
 }
 
 func (db *DB) templates(ctx context.Context, sql string, args ...any) ([]tasker.StoredTemplate, error) {
@@ -152,11 +153,14 @@ type TemplateName struct {
 	Name      string
 }
 
-const selectTemplateNames = `SELECT DISTINCT namespace, name FROM tasker.task_templates ORDER BY namespace, name LIMIT $1`
+const selectTemplateNames = `
+SELECT DISTINCT namespace, name FROM tasker.task_templates
+WHERE $2::text[] IS NULL OR namespace = ANY ($2)
+ORDER BY namespace, name LIMIT $1`
 
 // TemplateNames lists what templates there are, by namespace and name, up to limit.
 func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
-	names, err := collect[TemplateName](ctx, db.pool, selectTemplateNames, limit)
+	names, err := collect[TemplateName](ctx, db.pool, selectTemplateNames, limit, access.ScopeOf(ctx).List())
 	if err != nil {
 		return nil, fmt.Errorf("list the names of templates: %w", err)
 	}

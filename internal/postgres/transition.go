@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // movesWithin selects a page of moves, given as a query with its limit and in its
@@ -108,5 +109,6 @@ func (db *DB) transitions(ctx context.Context, limit int, sql string, args ...an
 		return nil, false, fmt.Errorf("read history: %w", err)
 	}
 	list, more := page(list, limit)
+	access.HideTransitions(ctx, list)
 	return list, more, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // AddWorker stores a worker with what it was promised.
@@ -133,6 +134,7 @@ LEFT JOIN (
 ) n ON n.worker_uuid = w.worker_uuid`
 
 var selectWorkers = workersWithHealth + `
+WHERE $3::text[] IS NULL OR w.namespaces <@ $3
 ORDER BY w.last_heartbeat_at DESC, w.worker_uuid
 LIMIT $1 OFFSET $2`
 
@@ -142,7 +144,7 @@ WHERE w.worker_uuid = $1`
 // Workers lists workers, those heard of last first, and says whether there are
 // more.
 func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
-	list, err := collect[tasker.Worker](ctx, db.pool, selectWorkers, limit+1, offset)
+	list, err := collect[tasker.Worker](ctx, db.pool, selectWorkers, limit+1, offset, access.ScopeOf(ctx).List())
 	if err != nil {
 		return nil, false, fmt.Errorf("list workers: %w", err)
 	}

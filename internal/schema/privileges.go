@@ -17,6 +17,9 @@ import (
 // run beside the migrated database. History has no UPDATE, and DELETE only where the
 // retention of tasks removes it with them; nothing is ever truncated.
 var serverPrivileges = map[string]string{
+	"access_revision":                "SELECT UPDATE",
+	"api_key_secrets":                "SELECT INSERT UPDATE",
+	"api_keys":                       "SELECT INSERT UPDATE",
 	"audit_events":                   "SELECT INSERT",
 	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
@@ -33,6 +36,7 @@ var serverPrivileges = map[string]string{
 	"redaction":                      "SELECT UPDATE",
 	"rejected_reports":               "SELECT INSERT DELETE",
 	"schema_migrations":              "SELECT",
+	"sessions":                       "SELECT INSERT UPDATE DELETE",
 	"staleness_thresholds":           "SELECT UPDATE",
 	"step_history":                   "SELECT INSERT DELETE",
 	"step_history_transition_id_seq": "USAGE",
@@ -52,7 +56,7 @@ var serverPrivileges = map[string]string{
 // all columns of the types json, jsonb and bytea, which hold what users send. It is
 // keys, what may contain what users send, and the free text of people.
 var hiddenFromReader = []string{
-	"lease_key", "operator_requests", "redaction", "step_history_transition_id_seq",
+	"api_key_secrets", "lease_key", "operator_requests", "sessions", "redaction", "step_history_transition_id_seq",
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "rejected_reports.message",
 	"task_templates.source", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",

@@ -7,7 +7,8 @@
 -- which have not.
 CREATE OR REPLACE FUNCTION tasker.get_task_staleness(
     p_limit integer DEFAULT 100,
-    p_now   timestamptz DEFAULT clock_timestamp()
+    p_now   timestamptz DEFAULT clock_timestamp(),
+    p_namespaces text[] DEFAULT NULL
 ) RETURNS TABLE (
     task_uuid                   uuid,
     namespace_name              text,
@@ -43,6 +44,7 @@ BEGIN
             SELECT t.task_uuid, t.namespace, t.name, t.state, t.state_since, t.created_at, t.priority
             FROM tasker.tasks t
             WHERE t.stale_at IS NOT NULL
+              AND (p_namespaces IS NULL OR t.namespace = ANY (p_namespaces))
               AND extract(epoch FROM t.stale_at - t.state_since)::double precision = h.seconds
               AND t.state_since <= coalesce(p_now - make_interval(secs => h.seconds * _class.from_share), 'infinity')
               AND t.state_since > coalesce(CASE WHEN _class.health <> 'healthy' THEN p_now - make_interval(secs => h.seconds * _class.to_share) END, '-infinity')
@@ -62,4 +64,4 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION tasker.get_task_staleness(integer, timestamptz) IS 'The watched tasks nearest to their staleness threshold: stale, warning, healthy; the longest in their state first.';
+COMMENT ON FUNCTION tasker.get_task_staleness(integer, timestamptz, text[]) IS 'The watched tasks nearest to their staleness threshold, of some namespaces or of all: stale, warning, healthy; the longest in their state first.';

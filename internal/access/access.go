@@ -1,0 +1,358 @@
+// Package access says what a caller may do: roles, the permissions that they give, and
+// the namespaces for which they give them. It decides nothing about who the caller is;
+// package auth does.
+package access
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"tasker.example/tasker"
+)
+
+// A Permission allows one kind of action on one kind of resource.
+type Permission string
+
+// The permissions. Those of the second group are about the installation as a whole:
+// only a grant for all namespaces gives them.
+const (
+	ReadTasks            Permission = "tasks:read"
+	CreateTasks          Permission = "tasks:create"
+	CancelTasks          Permission = "tasks:cancel"
+	OperateSteps         Permission = "steps:operate"
+	CompleteSteps        Permission = "steps:complete" // external ones, with an outcome from outside
+	ReadInvestigations   Permission = "investigations:read"
+	UpdateInvestigations Permission = "investigations:update"
+	ReadPayloads         Permission = "payloads:read" // contexts, results and the texts of errors
+	ReadTemplates        Permission = "templates:read"
+	WriteTemplates       Permission = "templates:write"
+	ReadWorkers          Permission = "workers:read" // and the queues
+	DrainWorkers         Permission = "workers:drain"
+	ActAsWorker          Permission = "workers:act"
+	ReadEvents           Permission = "events:read"
+	ResendEvents         Permission = "events:resend"
+
+	ReadMetrics Permission = "metrics:read"
+	ReadSystem  Permission = "system:read" // the details of readiness, and the sinks
+	Administer  Permission = "system:admin"
+)
+
+// Permissions lists every permission.
+func Permissions() []Permission {
+	return []Permission{
+		ReadTasks, CreateTasks, CancelTasks, OperateSteps, CompleteSteps, ReadInvestigations, UpdateInvestigations, ReadPayloads,
+		ReadTemplates, WriteTemplates, ReadWorkers, DrainWorkers, ActAsWorker, ReadEvents, ResendEvents, ReadMetrics, ReadSystem, Administer,
+	}
+}
+
+// OfInstallation reports whether a permission is about the installation as a whole.
+func (p Permission) OfInstallation() bool {
+	return p == ReadMetrics || p == ReadSystem || p == Administer
+}
+
+// A Role is a set of permissions.
+type Role string
+
+// The roles.
+const (
+	Viewer    Role = "viewer"    // sees everything but payloads
+	Operator  Role = "operator"  // repairs what is stuck
+	Developer Role = "developer" // registers templates and creates tasks
+	Worker    Role = "worker"    // executes steps
+	Admin     Role = "admin"     // may do everything
+)
+
+// Roles lists every role.
+func Roles() []Role { return []Role{Viewer, Operator, Developer, Worker, Admin} }
+
+var viewing = []Permission{ReadTasks, ReadInvestigations, ReadTemplates, ReadWorkers, ReadEvents, ReadMetrics, ReadSystem}
+
+// Permissions lists what a role gives; nothing for one that does not exist.
+func (r Role) Permissions() []Permission {
+	switch r {
+	case Viewer:
+		return viewing
+	case Operator:
+		return slices.Concat(viewing, []Permission{ReadPayloads, CancelTasks, OperateSteps, CompleteSteps, UpdateInvestigations, DrainWorkers, ResendEvents})
+	case Developer:
+		return slices.Concat(viewing, []Permission{ReadPayloads, CreateTasks, CancelTasks, WriteTemplates})
+	case Worker:
+		return []Permission{ActAsWorker, CompleteSteps, ReadPayloads}
+	case Admin:
+		return Permissions()
+	default:
+		return nil
+	}
+}
+
+// AllNamespaces is what a grant names that holds for every namespace.
+const AllNamespaces = "*"
+
+// A Grant gives a role for one namespace, or for all.
+type Grant struct {
+	Role      Role
+	Namespace string // or [AllNamespaces]
+}
+
+// String spells the grant as [ParseGrant] reads it.
+func (g Grant) String() string { return string(g.Role) + "@" + g.Namespace }
+
+// MaxGrants bounds the grants of one caller.
+const MaxGrants = 100
+
+const maxNamespace = 128
+
+// ParseGrant reads role@namespace, with * for all namespaces. The error is Invalid.
+func ParseGrant(text string) (Grant, error) {
+	role, namespace, found := strings.Cut(text, "@")
+	g := Grant{Role: Role(role), Namespace: namespace}
+	switch {
+	case !slices.Contains(Roles(), g.Role):
+		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: the role must be one of %s", shorten(text), roleNames())
+	case !found || namespace == "":
+		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: must be role@namespace, or role@%s for all namespaces", shorten(text), AllNamespaces)
+	case utf8.RuneCountInString(namespace) > maxNamespace || !utf8.ValidString(namespace) || strings.ContainsRune(namespace, 0):
+		return Grant{}, tasker.Errorf(tasker.Invalid, "invalid grant %q: the namespace must be valid UTF-8 of up to %d characters", shorten(text), maxNamespace)
+	}
+	return g, nil
+}
+
+// ParseGrants reads grants. The error is Invalid.
+func ParseGrants(texts []string) ([]Grant, error) {
+	if len(texts) > MaxGrants {
+		return nil, tasker.Errorf(tasker.Invalid, "there are %d grants; %d is the limit", len(texts), MaxGrants)
+	}
+	list := make([]Grant, 0, len(texts))
+	for _, text := range texts {
+		g, err := ParseGrant(text)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(list, g) {
+			list = append(list, g)
+		}
+	}
+	slices.SortFunc(list, func(a, b Grant) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Role, b.Role))
+	})
+	return list, nil
+}
+
+func roleNames() string {
+	names := make([]string, 0, len(Roles()))
+	for _, r := range Roles() {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
+}
+
+func shorten(text string) string {
+	const most = 60
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// A Scope is a set of namespaces. The zero Scope is empty.
+type Scope struct {
+	all        bool
+	namespaces []string // sorted
+}
+
+// Everywhere is the scope of all namespaces.
+func Everywhere() Scope { return Scope{all: true} }
+
+// Namespaces returns the scope of some namespaces.
+func Namespaces(names ...string) Scope {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return Scope{namespaces: slices.Compact(names)}
+}
+
+// All reports whether the scope has every namespace.
+func (s Scope) All() bool { return s.all }
+
+// Empty reports whether the scope has no namespace.
+func (s Scope) Empty() bool { return !s.all && len(s.namespaces) == 0 }
+
+// Has reports whether the scope has a namespace.
+func (s Scope) Has(namespace string) bool {
+	if s.all {
+		return true
+	}
+	_, found := slices.BinarySearch(s.namespaces, namespace)
+	return found
+}
+
+// List returns the namespaces for a query: nil when the scope has all of them, and
+// not nil when it is empty.
+func (s Scope) List() []string {
+	if s.all {
+		return nil
+	}
+	return append([]string{}, s.namespaces...)
+}
+
+// An Identity is a caller who is known, and what they may do. It is not changed after
+// it was made.
+type Identity struct {
+	Subject string // such as key:deploy or alice@example.com; empty where nobody signs in
+	Grants  []Grant
+
+	scopes map[Permission]Scope
+	seen   Scope // of any permission
+}
+
+// MaxSubject bounds a subject, in bytes.
+const MaxSubject = 128
+
+// NewIdentity returns the identity of a subject. A subject is without blanks and
+// parentheses, so that [Identity.Actor] cannot be made to look like another's;
+// others are escaped, and what is too long is cut.
+func NewIdentity(subject string, grants []Grant) *Identity {
+	id := &Identity{Subject: cleanSubject(subject), Grants: slices.Clone(grants), scopes: map[Permission]Scope{}}
+	names := map[Permission][]string{}
+	var seen []string
+	for _, g := range grants {
+		for _, p := range g.Role.Permissions() {
+			switch {
+			case g.Namespace == AllNamespaces:
+				id.scopes[p], id.seen = Everywhere(), Everywhere()
+			case !p.OfInstallation():
+				names[p] = append(names[p], g.Namespace)
+				seen = append(seen, g.Namespace)
+			}
+		}
+	}
+	for p, list := range names {
+		if !id.scopes[p].all {
+			id.scopes[p] = Namespaces(list...)
+		}
+	}
+	if !id.seen.all {
+		id.seen = Namespaces(seen...)
+	}
+	return id
+}
+
+// Local is the identity of every caller of a server that asks nobody who they are. It
+// may do everything, and actors are who callers say.
+func Local() *Identity { return NewIdentity("", []Grant{{Admin, AllNamespaces}}) }
+
+// cleanSubject escapes what a subject must not have, as a URL does.
+func cleanSubject(text string) string {
+	var b strings.Builder
+	for _, c := range []byte(strings.ToValidUTF8(text, "\uFFFD")) {
+		if c <= ' ' || c == 0x7f || c == '(' || c == ')' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	if b.Len() <= MaxSubject {
+		return b.String()
+	}
+	return strings.ToValidUTF8(b.String()[:MaxSubject], "")
+}
+
+// GrantTexts spells the grants.
+func (id *Identity) GrantTexts() []string {
+	texts := make([]string, len(id.Grants))
+	for i, g := range id.Grants {
+		texts[i] = g.String()
+	}
+	return texts
+}
+
+// Scope returns the namespaces for which the identity has a permission.
+func (id *Identity) Scope(p Permission) Scope { return id.scopes[p] }
+
+// Seen returns the namespaces for which the identity has any permission. Others do not
+// exist for it.
+func (id *Identity) Seen() Scope { return id.seen }
+
+// May reports whether the identity has a permission for a namespace.
+func (id *Identity) May(p Permission, namespace string) bool { return id.scopes[p].Has(namespace) }
+
+// maxActor is how long an actor may be, in characters.
+const maxActor = 255
+
+// Actor returns who is recorded as having acted: the subject, and after it in parentheses
+// the name that the caller gave, if that is another one. Where nobody signs in it is
+// the name alone. The name cannot change what stands before it.
+func (id *Identity) Actor(name string) string {
+	name = strings.TrimSpace(name)
+	switch {
+	case id.Subject == "":
+		return name
+	case name == "" || name == id.Subject:
+		return id.Subject
+	}
+	room := maxActor - utf8.RuneCountInString(id.Subject) - len(" ()")
+	if runes := []rune(name); len(runes) > room {
+		name = string(runes[:room-1]) + "…"
+	}
+	return id.Subject + " (" + name + ")"
+}
+
+// A Kind is a kind of resource that a path names by its id.
+type Kind string
+
+// The kinds. A step belongs to its task.
+const (
+	TaskKind          Kind = "task"
+	InvestigationKind Kind = "investigation"
+	WorkerKind        Kind = "worker"
+	EventKind         Kind = "event"
+)
+
+// A Finder looks up the namespaces of a resource; nil when there is none with the id.
+type Finder func(ctx context.Context, kind Kind, id tasker.ID) ([]string, error)
+
+// Check returns the context for a request about one resource, or why the caller may not
+// make it: Forbidden without the permission for its namespaces, and NotFound, as if it did
+// not exist, without any permission there. It looks for the namespaces only where they
+// matter.
+func Check(ctx context.Context, id *Identity, needs Permission, find Finder, kind Kind, resource tasker.ID) (context.Context, error) {
+	scope, payloads := id.Scope(needs), id.Scope(ReadPayloads)
+	if scope.All() && (payloads.All() || payloads.Empty()) {
+		return ctx, nil
+	}
+	namespaces, err := find(ctx, kind, resource)
+	if err != nil {
+		return ctx, err
+	}
+	seen := namespaces != nil
+	allowed := seen
+	for _, n := range namespaces {
+		seen = seen && id.Seen().Has(n)
+		allowed = allowed && scope.Has(n)
+	}
+	switch {
+	case allowed:
+		return At(ctx, namespaces), nil
+	case seen:
+		return ctx, id.Refusal(needs, namespaces...)
+	default:
+		return ctx, tasker.Errorf(tasker.NotFound, "no %s %s", kind, resource)
+	}
+}
+
+// Refusal is the error for a caller who lacks a permission, for some namespaces or
+// anywhere.
+func (id *Identity) Refusal(needs Permission, namespaces ...string) error {
+	where := ""
+	if len(namespaces) > 0 {
+		where = " in namespace " + strings.Join(namespaces, ", ")
+	}
+	if needs.OfInstallation() {
+		where = " for all namespaces"
+	}
+	return tasker.Errorf(tasker.Forbidden, "%s may not do this: it needs the permission %s%s", id.Subject, needs, where).
+		WithDetails(map[string]string{"permission": string(needs)})
+}

@@ -1,0 +1,192 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"tasker.example/tasker"
+)
+
+// Hidden is what stands in the place of a text that the caller may not read: contexts,
+// results and the texts of errors without [ReadPayloads].
+const Hidden = "[hidden]"
+
+var (
+	hiddenContext = json.RawMessage(`{"` + Hidden + `":"payloads:read is needed"}`)
+	hiddenResult  = json.RawMessage(`{"success":true,"result":"` + Hidden + `"}`)
+	hiddenValue   = json.RawMessage(`"` + Hidden + `"`)
+)
+
+// WithPayloads returns a context in which payloads are shown of the namespaces of a
+// scope only.
+func WithPayloads(ctx context.Context, s Scope) context.Context {
+	return context.WithValue(ctx, payloadsKey, s)
+}
+
+// PayloadsOf returns the namespaces whose payloads are shown; all where nothing is said.
+func PayloadsOf(ctx context.Context) Scope {
+	if s, ok := ctx.Value(payloadsKey).(Scope); ok {
+		return s
+	}
+	return Everywhere()
+}
+
+// HideTask hides the context of a task.
+func HideTask(ctx context.Context, t *tasker.Task) {
+	if len(t.Context) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
+		t.Context = hiddenContext
+	}
+}
+
+// HideSteps hides results and errors of the steps of one task, whose namespace the
+// context has been narrowed to.
+func HideSteps(ctx context.Context, steps ...tasker.Step) {
+	if PayloadsOf(ctx).All() {
+		return
+	}
+	for i := range steps {
+		if s := &steps[i]; len(s.Results) > 0 {
+			s.Results = hiddenResult
+		}
+		steps[i].Error = hideFailure(steps[i].Error)
+	}
+}
+
+// hideFailure keeps of a [tasker.StepFailure] what is not free text.
+func hideFailure(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return doc
+	}
+	var f tasker.StepFailure
+	if json.Unmarshal(doc, &f) != nil {
+		return hiddenValue
+	}
+	f.Message, f.Context = Hidden, nil
+	return encoded(f)
+}
+
+// HideTransitions hides what moves of one task or step tell of errors, and the reasons of
+// those that nobody made.
+func HideTransitions(ctx context.Context, list []tasker.Transition) {
+	if PayloadsOf(ctx).All() {
+		return
+	}
+	for i := range list {
+		if m := &list[i]; len(m.Detail) > 0 {
+			m.Detail = hideFailure(m.Detail)
+		}
+		if m := &list[i]; m.Reason != "" && m.Actor == "" {
+			m.Reason = Hidden
+		}
+	}
+}
+
+// HideEntry hides the payloads in the evidence of an investigation, and its metadata.
+func HideEntry(ctx context.Context, e *tasker.Entry) {
+	if PayloadsOf(ctx).Has(e.Namespace) {
+		return
+	}
+	e.Snapshot, e.Metadata = hideSnapshot(e.Snapshot), hideMetadata(e.Metadata)
+	for i := range e.History {
+		e.History[i].Metadata = hideMetadata(e.History[i].Metadata)
+	}
+}
+
+// hideMetadata keeps who an investigation is assigned to.
+func hideMetadata(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return doc
+	}
+	var m struct {
+		Assignee json.RawMessage `json:"assignee,omitempty"`
+	}
+	if json.Unmarshal(doc, &m) != nil {
+		return hiddenContext
+	}
+	return encoded(m)
+}
+
+// snapshotPayloads are the keys of a snapshot whose values are payloads.
+var snapshotPayloads = map[string]bool{"context": true, "results": true, "error": true, "detail": true, "reason": true}
+
+// hideSnapshot hides the payloads of a snapshot; its template is not one.
+func hideSnapshot(doc json.RawMessage) json.RawMessage {
+	if len(doc) == 0 {
+		return doc
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	var m map[string]any
+	if d.Decode(&m) != nil {
+		return hiddenContext
+	}
+	template, has := m["template"]
+	delete(m, "template")
+	hideKeys(m)
+	if has {
+		m["template"] = template
+	}
+	return encoded(m)
+}
+
+func hideKeys(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			if snapshotPayloads[key] && value != nil {
+				v[key] = Hidden
+			} else {
+				hideKeys(value)
+			}
+		}
+	case []any:
+		for _, value := range v {
+			hideKeys(value)
+		}
+	}
+}
+
+// HidePattern hides what an error looks like, in a namespace.
+func HidePattern(ctx context.Context, namespace string, pattern *string) {
+	if *pattern != "" && !PayloadsOf(ctx).Has(namespace) {
+		*pattern = Hidden
+	}
+}
+
+// ShowEvent returns an event as the caller may see it, and false when it is of a
+// namespace that does not exist for the caller.
+func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
+	scope, payloads := ScopeOf(ctx), PayloadsOf(ctx)
+	if scope.All() && payloads.All() {
+		return e, true
+	}
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.UseNumber()
+	var data map[string]any
+	if d.Decode(&data) != nil {
+		return tasker.Event{}, false
+	}
+	namespace, _ := data["namespace"].(string)
+	if !scope.Has(namespace) {
+		return tasker.Event{}, false
+	}
+	if !payloads.Has(namespace) {
+		if step, ok := data["step"].(map[string]any); ok && step["error_message"] != nil {
+			step["error_message"] = Hidden
+		}
+		if change, ok := data["change"].(map[string]any); ok && change["metadata"] != nil {
+			change["metadata"] = Hidden
+		}
+		e.Data = encoded(data)
+	}
+	return e, true
+}
+
+func encoded(v any) json.RawMessage {
+	doc, err := json.Marshal(v)
+	if err != nil { // it was read from JSON, so it can be written
+		return hiddenValue
+	}
+	return doc
+}

@@ -1,0 +1,308 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// resources are the parameters of paths that are ids, with what they identify. A
+// resource belongs to a namespace, which decides who may see it.
+var resources = map[string]access.Kind{
+	"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
+	"worker_uuid": access.WorkerKind, "event_uuid": access.EventKind,
+}
+
+// withinResource are parameters that are told apart by one before them, or by the route's
+// permission.
+var withinResource = []string{"step_uuid", "step", "name", "version", "key_uuid"}
+
+// checkAccess panics for a route that does not say who may use it: no server starts with
+// one.
+func (rt *route) checkAccess() {
+	rules := 0
+	for _, rule := range []bool{rt.needs != "", rt.public, rt.anyone} {
+		if rule {
+			rules++
+		}
+	}
+	if rules != 1 || rt.needs != "" && !slices.Contains(access.Permissions(), rt.needs) {
+		panic(fmt.Sprintf("%s %s must have one rule of access: needs, public or anyone", rt.method, rt.path))
+	}
+	for _, found := range inPath.FindAllStringSubmatch(rt.path, -1) {
+		name := found[1]
+		kind, ok := resources[name]
+		switch {
+		case ok && rt.of == "":
+			rt.of, rt.id1 = kind, name
+		case ok || name == "namespace" || slices.Contains(withinResource, name):
+		default:
+			panic(fmt.Sprintf("%s %s: nothing says to which namespace {%s} belongs", rt.method, rt.path, name))
+		}
+	}
+}
+
+// admit finds out who is calling, and refuses what they may not do, before anything of
+// the request is read. Its context has then what the caller may see.
+func (x *request) admit() error {
+	rt := x.route
+	caller, err := x.server.auth.Request(x.r)
+	if rt.public {
+		x.caller = caller // if anybody; see seesSystem
+		return nil
+	}
+	if err != nil {
+		if tasker.CodeOf(err) == tasker.Unauthorized {
+			x.w.Header().Set("WWW-Authenticate", auth.Challenge)
+		}
+		return err
+	}
+	x.caller = caller
+	requestLogOf(x.ctx).subject = caller.Subject
+	if rt.anyone {
+		return nil
+	}
+	scope := caller.Scope(rt.needs)
+	if scope.Empty() {
+		return caller.Refusal(rt.needs)
+	}
+	if rt.wait > 0 { // what waits for work does so no longer than the caller is known
+		stop := caller.WhenEnded(x.cancel)
+		context.AfterFunc(x.ctx, func() { stop() })
+	}
+	x.ctx = access.Within(x.ctx, caller.Identity, rt.needs)
+	switch {
+	case rt.of != "":
+		id, err := x.id(rt.id1)
+		if err != nil {
+			return err
+		}
+		x.ctx, err = access.Check(x.ctx, caller.Identity, rt.needs, x.server.namespacesOf, rt.of, id)
+		return err
+	case x.r.PathValue("namespace") != "":
+		return x.mayUse(x.r.PathValue("namespace"))
+	}
+	return nil
+}
+
+// namespacesOf is an [access.Finder]. What is found of workers is kept, because it never
+// changes and they ask all the time.
+func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
+	if kind != access.WorkerKind {
+		return s.db.NamespacesOf(ctx, kind, id)
+	}
+	if known := s.fleet.get(id); known != nil {
+		return known, nil
+	}
+	found, err := s.db.NamespacesOf(ctx, kind, id)
+	if err == nil && found != nil {
+		s.fleet.put(id, found)
+	}
+	return found, err
+}
+
+// A fleet is the namespaces of workers, by their ids.
+type fleet struct {
+	mu sync.RWMutex
+	of map[tasker.ID][]string
+}
+
+// maxFleet bounds the workers that are remembered.
+const maxFleet = 20_000
+
+func (f *fleet) get(id tasker.ID) []string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.of[id]
+}
+
+func (f *fleet) put(id tasker.ID, namespaces []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of == nil || len(f.of) >= maxFleet {
+		f.of = map[tasker.ID][]string{}
+	}
+	f.of[id] = namespaces
+}
+
+// mayUse returns why the caller may not do what the route does in a namespace that the
+// request names. One that the caller may not see is as good as none.
+func (x *request) mayUse(namespace string) error {
+	switch {
+	case x.caller.May(x.route.needs, namespace):
+		return nil
+	case x.caller.Seen().Has(namespace):
+		return x.caller.Refusal(x.route.needs, namespace)
+	default:
+		return tasker.Errorf(tasker.NotFound, "no namespace %q", shorten(namespace))
+	}
+}
+
+// mayResend returns why the caller may not have events sent again. A range of positions
+// has those of all namespaces.
+func (x *request) mayResend(r emission.ReEmission) error {
+	if r.Event == nil {
+		if !x.caller.Scope(x.route.needs).All() {
+			return x.caller.Refusal(x.route.needs, access.AllNamespaces)
+		}
+		return nil
+	}
+	_, err := access.Check(x.ctx, x.caller.Identity, x.route.needs, x.server.namespacesOf, access.EventKind, *r.Event)
+	return err
+}
+
+// actor returns who is recorded as having acted.
+func (x *request) actor(name string) string { return x.caller.Actor(name) }
+
+// actorOf is actor for a name that need not be there.
+func (x *request) actorOf(name *string) *string {
+	if name == nil {
+		return nil
+	}
+	actor := x.actor(*name)
+	return &actor
+}
+
+// seesSystem reports whether the caller of a public route may see more of the server.
+func (x *request) seesSystem() bool {
+	return x.caller != nil && x.caller.Scope(access.ReadSystem).All()
+}
+
+// accessRoutes are about who may do what.
+func (s *server) accessRoutes() []*route {
+	const tag = "access"
+	return []*route{
+		{
+			method: "GET", path: "/v1/whoami", id: "whoAmI", anyone: true, tag: tag,
+			summary: "Who is calling, and what they may do",
+			answers: map[int]any{http.StatusOK: apiv1.Identity{}},
+			serve:   s.whoAmI,
+		},
+		{
+			method: "GET", path: "/v1/keys", id: "listKeys", needs: access.Administer, tag: tag,
+			summary: "List API keys, the newest first",
+			about:   "Their secrets are not stored and cannot be shown again.",
+			params: []param{
+				textParam("search", "Only the key with this name, or with a secret that begins so.", 128),
+				boolParam("revoked", "Also those that are revoked."), limitParam(defaultLimit), offsetParam(),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.KeyList{}},
+			serve:   s.listKeys,
+		},
+		{
+			method: "POST", path: "/v1/keys", id: "createKey", needs: access.Administer, tag: tag,
+			summary: "Create an API key",
+			about:   "The answer has its secret, which cannot be had again. It is recorded in the audit log.",
+			body:    apiv1.CreateKey{},
+			answers: map[int]any{http.StatusCreated: apiv1.CreatedKey{}},
+			serve:   s.createKey,
+		},
+		{
+			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", needs: access.Administer, tag: tag,
+			summary: "Give an API key a new secret",
+			about:   "The one before is valid for grace_seconds more, so that programs can be given the new one.",
+			body:    apiv1.RotateKey{},
+			answers: map[int]any{http.StatusOK: apiv1.CreatedKey{}},
+			serve:   s.rotateKey,
+		},
+		{
+			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", needs: access.Administer, tag: tag,
+			summary: "Revoke an API key",
+			about:   "Within five seconds no server takes it any more; streams and sessions that it began end. Safe to repeat.",
+			answers: map[int]any{http.StatusOK: apiv1.Key{}},
+			serve:   s.revokeKey,
+		},
+	}
+}
+
+func (s *server) whoAmI(x *request) error {
+	return x.answer(http.StatusOK, apiv1.FromIdentity(x.caller.Subject, x.caller.GrantTexts(), x.server.auth != nil))
+}
+
+func (s *server) listKeys(x *request) error {
+	revoked := x.bool("revoked")
+	list, more, err := s.db.Keys(x.ctx, postgres.KeyFilter{
+		Revoked: revoked != nil && *revoked, Search: x.text("search"), Limit: x.int("limit"), Offset: x.int("offset"),
+	})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.KeyList{Keys: convert(list, keyOf), Pagination: x.pageOf(len(list), more)})
+}
+
+func keyOf(k access.Key) apiv1.Key {
+	return apiv1.Key{
+		KeyUUID: k.UUID.String(), Name: k.Name, Grants: append([]string{}, k.Grants...), Prefixes: append([]string{}, k.Prefixes...),
+		CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt.UTC(), ExpiresAt: k.ExpiresAt, LastUsedAt: k.LastUsedAt,
+		RevokedAt: k.RevokedAt, RevokedBy: k.RevokedBy,
+	}
+}
+
+func (s *server) createKey(x *request) error {
+	var req apiv1.CreateKey
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	var validFor *time.Duration
+	if req.ExpiresInSeconds != nil {
+		d := time.Duration(*req.ExpiresInSeconds) * time.Second
+		validFor = &d
+	}
+	k, token, err := auth.CreateKey(x.ctx, s.db, auth.NewKey{Name: req.Name, Grants: req.Grants, ValidFor: validFor, Actor: x.actor("")})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusCreated, apiv1.CreatedKey{Key: keyOf(k), Token: token})
+}
+
+func (s *server) rotateKey(x *request) error {
+	id, err := x.id("key_uuid")
+	if err != nil {
+		return err
+	}
+	var req apiv1.RotateKey
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	token := access.NewToken()
+	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.actorOrUnknown()); err != nil {
+		return err
+	}
+	s.auth.Look(x.ctx)
+	k, err := s.db.Key(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.CreatedKey{Key: keyOf(k), Token: token.Text})
+}
+
+func (s *server) revokeKey(x *request) error {
+	id, err := x.id("key_uuid")
+	if err != nil {
+		return err
+	}
+	k, err := s.db.RevokeKey(x.ctx, id, x.actorOrUnknown())
+	if err != nil {
+		return err
+	}
+	s.auth.Look(x.ctx)
+	return x.answer(http.StatusOK, keyOf(k))
+}
+
+// actorOrUnknown is who acts, also where nobody signs in.
+func (x *request) actorOrUnknown() string {
+	if actor := x.actor(""); actor != "" {
+		return actor
+	}
+	return unknownActor
+}

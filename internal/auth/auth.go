@@ -1,0 +1,399 @@
+// Package auth says who a caller is: a program by the token of its key, a browser by its
+// session. What callers may do is the business of package access.
+//
+// Who somebody is, is remembered, so that it costs no query, and asked again when the
+// database says that somebody was given less access: that is looked for every two
+// seconds. A server that cannot look for it takes nobody's word for long.
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/postgres"
+)
+
+const (
+	// CheckEvery is how often is looked for access that was taken away.
+	CheckEvery = 2 * time.Second
+	// maxUnchecked is for how long what is remembered counts without such a look.
+	maxUnchecked = 4 * time.Second
+	// maxRemembered bounds the memory: of a caller beyond it each request is a query.
+	maxRemembered = 20_000
+	noteEvery     = time.Minute
+	// sessionBytes of a secret are random.
+	sessionBytes = 24
+)
+
+// Options of an [Authenticator]. DB is needed.
+type Options struct {
+	DB  *postgres.DB
+	Log *slog.Logger
+
+	// How long a session lasts, in all and without being used.
+	SessionLife, SessionIdle time.Duration
+}
+
+// An Authenticator knows callers. It is safe for concurrent use.
+type Authenticator struct {
+	Options
+
+	mu       sync.RWMutex
+	known    map[[32]byte]*Caller
+	loads    int       // how often all were asked for again
+	revision int64     // as of the last look
+	looked   time.Time // when that was; zero before the first
+	one      singleflight.Group
+}
+
+// New returns an authenticator that remembers nobody. [Authenticator.Run] has to run
+// beside it.
+func New(o Options) *Authenticator {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}}
+}
+
+// A Caller is somebody who is known, for as long as that holds.
+type Caller struct {
+	*access.Identity
+
+	life    context.Context // ends with what is said of the caller
+	end     func()
+	until   time.Time // zero means for ever
+	prefix  string    // of the token
+	digest  [32]byte
+	key     *tasker.ID
+	session *tasker.ID
+	used    atomic.Bool // since the last note
+}
+
+// WhenEnded has f called when the caller is not known any more: the key or the session
+// was ended, has other grants or has expired. What it returns takes that back.
+func (c *Caller) WhenEnded(f func()) (stop func() bool) { return context.AfterFunc(c.life, f) }
+
+// Session reports whether the caller is a browser that has signed in.
+func (c *Caller) Session() bool { return c.session != nil }
+
+// errUnknown is the answer to all credentials that are not valid: why is not for
+// strangers.
+var errUnknown = tasker.Errorf(tasker.Unauthorized, "the API key is not valid: it is unknown, revoked or expired")
+
+// Token returns the caller who has the token of a key. The error is Unauthorized when it
+// is not valid, and Unavailable when nobody can tell.
+func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error) {
+	token, ok := access.ParseToken(text)
+	if !ok {
+		return nil, errUnknown
+	}
+	return a.find(ctx, token.Digest, func(ctx context.Context) (*Caller, error) {
+		list, err := a.DB.Tokens(ctx, []string{token.Prefix})
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, c := range list {
+			if subtle.ConstantTimeCompare(c.Digest, token.Digest[:]) == 1 {
+				return a.caller(c), nil
+			}
+		}
+		return nil, errUnknown
+	})
+}
+
+// errNoSession is the answer to all sessions that are not valid.
+var errNoSession = tasker.Errorf(tasker.Unauthorized, "the session has ended; sign in again")
+
+// Session returns the caller whose browser has a session.
+func (a *Authenticator) Session(ctx context.Context, secret string) (*Caller, error) {
+	if len(secret) != base64.RawURLEncoding.EncodedLen(sessionBytes) {
+		return nil, errNoSession
+	}
+	digest := sha256.Sum256([]byte(secret))
+	return a.find(ctx, digest, func(ctx context.Context) (*Caller, error) {
+		list, err := a.DB.Sessions(ctx, [][]byte{digest[:]}, a.SessionIdle)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		if len(list) == 0 {
+			return nil, errNoSession
+		}
+		return a.caller(list[0]), nil
+	})
+}
+
+// unavailable keeps a database that does not answer from looking like a wrong key.
+func unavailable(err error) error {
+	if tasker.CodeOf(err) == tasker.Unavailable {
+		return err
+	}
+	return &tasker.Error{Code: tasker.Unavailable, Message: "who is calling cannot be looked up now; try again", Err: err}
+}
+
+// caller makes a caller of what is stored.
+func (a *Authenticator) caller(c postgres.Credential) *Caller {
+	grants, err := access.ParseGrants(c.Grants)
+	if err != nil { // somebody wrote it by hand; it gives nothing
+		a.Log.Warn("the grants of a key cannot be read", "name", c.Name, "err", err)
+	}
+	subject := c.Subject
+	if c.KeyUUID != nil {
+		subject = access.Subject(c.Name)
+	}
+	out := &Caller{
+		Identity: access.NewIdentity(subject, grants), prefix: c.Prefix, digest: [32]byte(c.Digest),
+		key: c.KeyUUID, session: c.SessionUUID,
+	}
+	out.life, out.end = context.WithCancel(context.Background())
+	if c.Left != nil {
+		out.until = time.Now().Add(*c.Left)
+	}
+	return out
+}
+
+// find returns who is remembered under a digest, or else who load finds.
+func (a *Authenticator) find(ctx context.Context, digest [32]byte, load func(context.Context) (*Caller, error)) (*Caller, error) {
+	now := time.Now()
+	a.mu.RLock()
+	c, fresh, loads := a.known[digest], now.Sub(a.looked) < maxUnchecked, a.loads
+	a.mu.RUnlock()
+	if c != nil && !fresh {
+		if err := a.look(ctx); err != nil {
+			return nil, unavailable(err)
+		}
+		a.mu.RLock()
+		c, loads = a.known[digest], a.loads
+		a.mu.RUnlock()
+	}
+	if c != nil && (c.until.IsZero() || now.Before(c.until)) {
+		if !c.used.Load() {
+			c.used.Store(true)
+		}
+		return c, nil
+	}
+	c, err := load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.used.Store(true)
+	a.remember(c, loads)
+	return c, nil
+}
+
+// remember keeps a caller, unless all were asked for again since it was read: it may
+// have been read before what that was for.
+func (a *Authenticator) remember(c *Caller, loads int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.loads != loads || len(a.known) >= maxRemembered {
+		return
+	}
+	if before := a.known[c.digest]; before != nil {
+		before.end()
+	}
+	a.known[c.digest] = c
+}
+
+// look asks whether anybody was given less access, and if so asks for everybody anew.
+// Those who look at the same time share one.
+func (a *Authenticator) look(ctx context.Context) error {
+	_, err, _ := a.one.Do("", func() (any, error) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxUnchecked)
+		defer cancel()
+		revision, err := a.DB.AccessRevision(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.mu.RLock()
+		same := revision == a.revision && !a.looked.IsZero()
+		a.mu.RUnlock()
+		if !same {
+			if err := a.reload(ctx); err != nil {
+				return nil, err
+			}
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.revision, a.looked = revision, began
+		return nil, nil
+	})
+	return err
+}
+
+// atOnce is how many are asked for in one query.
+const atOnce = 1000
+
+// reload asks for everybody who is remembered, and forgets those who are not what they
+// were.
+func (a *Authenticator) reload(ctx context.Context) error {
+	a.mu.Lock()
+	a.loads++
+	list := slices.Collect(maps.Values(a.known))
+	a.mu.Unlock()
+	for part := range slices.Chunk(list, atOnce) {
+		var prefixes []string
+		var digests [][]byte
+		for _, c := range part {
+			if c.session != nil {
+				digests = append(digests, c.digest[:])
+			} else {
+				prefixes = append(prefixes, c.prefix)
+			}
+		}
+		tokens, err := a.DB.Tokens(ctx, prefixes)
+		if err != nil {
+			return err
+		}
+		sessions, err := a.DB.Sessions(ctx, digests, a.SessionIdle)
+		if err != nil {
+			return err
+		}
+		now := map[[32]byte]*Caller{}
+		for _, c := range slices.Concat(tokens, sessions) {
+			n := a.caller(c)
+			now[n.digest] = n
+		}
+		for _, c := range part {
+			if n := now[c.digest]; n == nil || n.Subject != c.Subject || !slices.Equal(n.Grants, c.Grants) || !sameEnd(n.until, c.until) {
+				a.forget(c)
+			}
+		}
+	}
+	return nil
+}
+
+// sameEnd compares two instants that were reckoned from what was left then.
+func sameEnd(x, y time.Time) bool {
+	return x.IsZero() == y.IsZero() && x.Sub(y).Abs() < CheckEvery
+}
+
+// forget ends what a caller still does, and has the next request ask.
+func (a *Authenticator) forget(c *Caller) {
+	a.mu.Lock()
+	if a.known[c.digest] == c {
+		delete(a.known, c.digest)
+	}
+	a.mu.Unlock()
+	c.end()
+}
+
+// Look looks for access that was taken away now, and not at the next time: for those who
+// have just taken it away.
+func (a *Authenticator) Look(ctx context.Context) {
+	if a == nil {
+		return
+	}
+	if err := a.look(ctx); err != nil {
+		a.Log.WarnContext(ctx, "cannot look for changes of access", "err", err)
+	}
+}
+
+// Run looks for access that was taken away, ends what has expired, and notes what is
+// used, until ctx ends.
+func (a *Authenticator) Run(ctx context.Context) error {
+	tick := time.NewTicker(CheckEvery)
+	defer tick.Stop()
+	noted := time.Now()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now()
+		list := a.expire(now)
+		if len(list) == 0 {
+			continue
+		}
+		err := a.look(ctx)
+		if err == nil && now.Sub(noted) >= noteEvery {
+			noted = now
+			err = a.note(ctx, list)
+		}
+		if err != nil && !failing && ctx.Err() == nil {
+			a.Log.WarnContext(ctx, "cannot look for changes of access; callers are asked for at each request", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+// expire forgets those whose time is over, and returns the others.
+func (a *Authenticator) expire(now time.Time) []*Caller {
+	a.mu.RLock()
+	list := slices.Collect(maps.Values(a.known))
+	a.mu.RUnlock()
+	return slices.DeleteFunc(list, func(c *Caller) bool {
+		over := !c.until.IsZero() && now.After(c.until)
+		if over {
+			a.forget(c)
+		}
+		return over
+	})
+}
+
+// note records who has called since the last time. A session is forgotten then, so that
+// the next request reads how long it lasts now.
+func (a *Authenticator) note(ctx context.Context, list []*Caller) error {
+	var keys, sessions []tasker.ID
+	for _, c := range list {
+		switch {
+		case !c.used.Swap(false):
+		case c.session != nil:
+			sessions = append(sessions, *c.session)
+		case c.key != nil:
+			keys = append(keys, *c.key)
+		}
+	}
+	if err := a.DB.NoteUse(ctx, keys, sessions); err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.session != nil {
+			a.forget(c)
+		}
+	}
+	return nil
+}
+
+// SignIn begins a session of whoever has the token of a key, and returns its secret. The
+// error is Unauthorized when the token is not valid.
+func (a *Authenticator) SignIn(ctx context.Context, text, from string) (secret string, err error) {
+	c, err := a.Token(ctx, text)
+	if err != nil {
+		return "", err
+	}
+	return a.begin(ctx, postgres.NewSession{Subject: c.Subject, KeyUUID: c.key, From: from})
+}
+
+// begin stores a session.
+func (a *Authenticator) begin(ctx context.Context, s postgres.NewSession) (secret string, err error) {
+	var b [sessionBytes]byte
+	_, _ = rand.Read(b[:]) // never fails
+	secret = base64.RawURLEncoding.EncodeToString(b[:])
+	s.UUID, s.Digest, s.Life = tasker.NewID(), sha256.Sum256([]byte(secret)), a.SessionLife
+	return secret, a.DB.AddSession(ctx, s)
+}
+
+// SignOut ends a session.
+func (a *Authenticator) SignOut(ctx context.Context, secret string) error {
+	if err := a.DB.EndSession(ctx, sha256.Sum256([]byte(secret))); err != nil {
+		return err
+	}
+	a.Look(ctx)
+	return nil
+}

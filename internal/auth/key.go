@@ -1,0 +1,64 @@
+package auth
+
+import (
+	"context"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A NewKey is what a key is to be.
+type NewKey struct {
+	Name     string
+	Grants   []string
+	ValidFor *time.Duration // nil means for ever
+	Actor    string         // who makes it; empty where nobody signs in
+}
+
+// CreateKey makes a key and returns it with its token, which is not stored. The error is
+// Invalid, or Conflict when the name is taken.
+func CreateKey(ctx context.Context, db *postgres.DB, n NewKey) (access.Key, string, error) {
+	k, token, err := n.key()
+	if err != nil {
+		return access.Key{}, "", err
+	}
+	if err := db.CreateKey(ctx, k, n.ValidFor, token); err != nil {
+		return access.Key{}, "", err
+	}
+	k, err = db.Key(ctx, k.UUID)
+	return k, token.Text, err
+}
+
+// BootstrapKey makes the first key, an administrator's, and returns its token. The error
+// is Conflict when there ever was a key.
+func BootstrapKey(ctx context.Context, db *postgres.DB, name string) (token string, err error) {
+	n := NewKey{Name: name, Grants: []string{access.Grant{Role: access.Admin, Namespace: access.AllNamespaces}.String()}, Actor: "bootstrap"}
+	k, made, err := n.key()
+	if err != nil {
+		return "", err
+	}
+	return made.Text, db.BootstrapKey(ctx, k, made)
+}
+
+func (n NewKey) key() (access.Key, access.Token, error) {
+	if err := access.CheckKeyName(n.Name); err != nil {
+		return access.Key{}, access.Token{}, err
+	}
+	grants, err := access.ParseGrants(n.Grants)
+	if err != nil {
+		return access.Key{}, access.Token{}, err
+	}
+	if len(grants) == 0 {
+		return access.Key{}, access.Token{}, tasker.Errorf(tasker.Invalid, "the key has no grants: give at least one, such as operator@payments")
+	}
+	k := access.Key{UUID: tasker.NewID(), Name: n.Name, CreatedBy: n.Actor}
+	if k.CreatedBy == "" {
+		k.CreatedBy = "unknown"
+	}
+	for _, g := range grants {
+		k.Grants = append(k.Grants, g.String())
+	}
+	return k, access.NewToken(), nil
+}
