@@ -6,6 +6,51 @@ COMMENT ON TYPE tasker.dlq_reason IS 'Why a task needs an operator; the detail c
 CREATE TYPE tasker.dlq_resolution_status AS ENUM ('pending', 'manually_resolved', 'permanently_failed', 'cancelled');
 COMMENT ON TYPE tasker.dlq_resolution_status IS 'Where an investigation stands: pending, or how it ended.';
 
+CREATE TABLE tasker.access_revision (
+    only_row boolean DEFAULT true NOT NULL,
+    revision bigint NOT NULL,
+    CONSTRAINT access_revision_is_one_row CHECK (only_row),
+    CONSTRAINT access_revision_pkey PRIMARY KEY (only_row)
+);
+COMMENT ON TABLE tasker.access_revision IS 'Counts changes that take access away from somebody. Servers ask for it every other second.';
+
+CREATE TABLE tasker.api_key_secrets (
+    prefix text NOT NULL,
+    key_uuid uuid NOT NULL,
+    digest bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ends_at timestamp with time zone,
+    CONSTRAINT api_key_digest_is_sha256 CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT api_key_secrets_pkey PRIMARY KEY (prefix),
+    CONSTRAINT api_key_secrets_key_uuid_fkey FOREIGN KEY (key_uuid) REFERENCES tasker.api_keys(key_uuid)
+);
+CREATE INDEX api_key_secrets_of_key ON tasker.api_key_secrets USING btree (key_uuid);
+CREATE TRIGGER secret_change_is_noted AFTER DELETE OR UPDATE ON tasker.api_key_secrets FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
+COMMENT ON TABLE tasker.api_key_secrets IS 'Secrets of keys: one of each, and for a while the one before, when a key is rotated.';
+COMMENT ON COLUMN tasker.api_key_secrets.prefix IS 'How the secret begins. It is shown, so that a key that was found somewhere can be looked up.';
+
+CREATE TABLE tasker.api_keys (
+    key_uuid uuid NOT NULL,
+    name text NOT NULL,
+    grants text[] NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    revoked_by text,
+    CONSTRAINT api_key_name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 100))),
+    CONSTRAINT api_key_revoked_by_somebody CHECK (((revoked_at IS NULL) = (revoked_by IS NULL))),
+    CONSTRAINT api_keys_pkey PRIMARY KEY (key_uuid)
+);
+CREATE UNIQUE INDEX api_key_name_is_unique ON tasker.api_keys USING btree (name) WHERE (revoked_at IS NULL);
+CREATE INDEX api_keys_by_time ON tasker.api_keys USING btree (created_at DESC, key_uuid DESC);
+CREATE TRIGGER key_change_is_noted AFTER UPDATE OF grants, expires_at, revoked_at, name ON tasker.api_keys FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
+CREATE TRIGGER key_removal_is_noted AFTER DELETE ON tasker.api_keys FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
+COMMENT ON TABLE tasker.api_keys IS 'Keys with which programs sign in. What is recorded as the actor is key:name. Revoked keys are kept: history names them.';
+COMMENT ON COLUMN tasker.api_keys.grants IS 'What the key may do: role@namespace, with * for all namespaces.';
+COMMENT ON COLUMN tasker.api_keys.last_used_at IS 'Written at most once a minute.';
+
 CREATE TABLE tasker.audit_events (
     audit_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     actor text NOT NULL,
@@ -250,6 +295,28 @@ CREATE TABLE tasker.schema_migrations (
 );
 COMMENT ON TABLE tasker.schema_migrations IS 'Migrations that were applied, and as version 0 the checksum of all of the schema.';
 
+CREATE TABLE tasker.sessions (
+    session_uuid uuid NOT NULL,
+    digest bytea NOT NULL,
+    subject text NOT NULL,
+    key_uuid uuid,
+    groups text[] DEFAULT '{}'::text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ends_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT session_digest_is_sha256 CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT sessions_pkey PRIMARY KEY (session_uuid),
+    CONSTRAINT sessions_digest_key UNIQUE (digest),
+    CONSTRAINT sessions_key_uuid_fkey FOREIGN KEY (key_uuid) REFERENCES tasker.api_keys(key_uuid)
+);
+CREATE INDEX sessions_by_end ON tasker.sessions USING btree (ends_at);
+CREATE TRIGGER session_change_is_noted AFTER UPDATE OF ends_at, ended_at ON tasker.sessions FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
+COMMENT ON TABLE tasker.sessions IS 'Sessions of browsers. Those that have ended are removed after a day.';
+COMMENT ON COLUMN tasker.sessions.key_uuid IS 'The key that signed in; the session ends with it. Null for a person from an identity provider.';
+COMMENT ON COLUMN tasker.sessions.groups IS 'The groups of the person, as the identity provider said at sign-in.';
+COMMENT ON COLUMN tasker.sessions.seen_at IS 'The last request, to the minute; a session that is not used for long enough ends.';
+
 CREATE TABLE tasker.staleness_thresholds (
     only_row boolean DEFAULT true NOT NULL,
     waiting_for_dependencies_minutes integer DEFAULT 60 NOT NULL,
@@ -423,6 +490,7 @@ CREATE TABLE tasker.tasks_dlq (
 );
 CREATE UNIQUE INDEX idx_dlq_unique_pending_task ON tasker.tasks_dlq USING btree (task_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_by_end ON tasker.tasks_dlq USING btree (resolved_at) WHERE (resolution_status <> 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_by_namespace ON tasker.tasks_dlq USING btree (namespace, dlq_timestamp DESC, dlq_entry_uuid DESC);
 CREATE INDEX tasks_dlq_by_status ON tasker.tasks_dlq USING btree (resolution_status, dlq_timestamp DESC, dlq_entry_uuid DESC);
 CREATE INDEX tasks_dlq_by_task ON tasker.tasks_dlq USING btree (task_uuid, dlq_timestamp DESC);
 CREATE INDEX tasks_dlq_by_time ON tasker.tasks_dlq USING btree (dlq_timestamp DESC, dlq_entry_uuid DESC);
@@ -478,11 +546,13 @@ CREATE TABLE tasker.workers (
     last_heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
     left_at timestamp with time zone,
     draining_since timestamp with time zone,
+    registered_by text,
     CONSTRAINT workers_pkey PRIMARY KEY (worker_uuid)
 );
 CREATE INDEX workers_by_heartbeat ON tasker.workers USING btree (last_heartbeat_at DESC);
 COMMENT ON TABLE tasker.workers IS 'The workers that registered, with what they were promised and the last sign of life of each.';
 COMMENT ON COLUMN tasker.workers.draining_since IS 'From when on the worker gets no new work: it finishes what it holds and leaves.';
+COMMENT ON COLUMN tasker.workers.registered_by IS 'The subject that registered the worker; null where nobody signs in.';
 
 CREATE TABLE tasker.workflow_steps (
     task_uuid uuid NOT NULL,
@@ -769,7 +839,7 @@ CREATE FUNCTION tasker.get_stale_tasks_for_dlq(p_limit integer DEFAULT 100, p_no
 CREATE FUNCTION tasker.get_step_readiness_status(p_task_uuid uuid, p_step_uuids uuid[] DEFAULT NULL::uuid[], p_now timestamp with time zone DEFAULT clock_timestamp()) RETURNS TABLE(step_uuid uuid, task_uuid uuid, name text, current_state text, dependencies_satisfied boolean, retry_eligible boolean, ready_for_execution boolean, total_parents integer, completed_parents integer, attempts integer, max_attempts integer, last_attempted_at timestamp with time zone, last_failure_at timestamp with time zone, next_retry_at timestamp with time zone) STABLE;
 
 -- functions/get_task_staleness.sql
-CREATE FUNCTION tasker.get_task_staleness(p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT clock_timestamp()) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, time_in_state_minutes double precision, task_age_minutes double precision, staleness_threshold_minutes double precision, health_status text, priority integer) STABLE;
+CREATE FUNCTION tasker.get_task_staleness(p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT clock_timestamp(), p_namespaces text[] DEFAULT NULL::text[]) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, current_state text, time_in_state_minutes double precision, task_age_minutes double precision, staleness_threshold_minutes double precision, health_status text, priority integer) STABLE;
 
 -- functions/get_unattended_tasks_for_dlq.sql
 CREATE FUNCTION tasker.get_unattended_tasks_for_dlq(p_limit integer DEFAULT 100, p_now timestamp with time zone DEFAULT clock_timestamp()) RETURNS TABLE(task_uuid uuid, namespace_name text, task_name text, state_since timestamp with time zone, time_in_state_minutes numeric, threshold_minutes numeric, dlq_reason tasker.dlq_reason) STABLE;
@@ -788,6 +858,17 @@ CREATE FUNCTION tasker.max_snapshot_bytes() RETURNS integer IMMUTABLE;
 
 -- functions/measure_inputs.sql
 CREATE FUNCTION tasker.measure_inputs(p_tasks uuid[], p_steps uuid[], p_max_context bigint, p_time interval) RETURNS integer;
+
+CREATE OR REPLACE FUNCTION tasker.note_access_change()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE tasker.access_revision SET revision = revision + 1;
+    RETURN NULL;
+END
+$function$
+;
 
 CREATE OR REPLACE FUNCTION tasker.note_time_in_state()
  RETURNS trigger

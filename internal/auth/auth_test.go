@@ -1,0 +1,400 @@
+package auth_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A bench is an authenticator on a database of its own.
+type bench struct {
+	*enginetest.Harness
+	auth *auth.Authenticator
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	h := enginetest.New(t)
+	return &bench{h, auth.New(auth.Options{DB: h.DB, SessionLife: time.Hour, SessionIdle: 10 * time.Minute})}
+}
+
+// key makes a key and returns it with its token.
+func (b *bench) key(name string, grants ...string) (access.Key, string) {
+	b.Helper()
+	k, token, err := auth.CreateKey(b.Context(), b.DB, auth.NewKey{Name: name, Grants: grants, Actor: "test"})
+	b.Must(err)
+	return k, token
+}
+
+func (b *bench) refused(token string) {
+	b.Helper()
+	if c, err := b.auth.Token(b.Context(), token); tasker.CodeOf(err) != tasker.Unauthorized {
+		b.Errorf("%.14s is %+v, %v", token, c, err)
+	}
+}
+
+func (b *bench) known(token, subject string) *auth.Caller {
+	b.Helper()
+	c, err := b.auth.Token(b.Context(), token)
+	b.Must(err)
+	if c.Subject != subject {
+		b.Errorf("%.14s is %s, want %s", token, c.Subject, subject)
+	}
+	return c
+}
+
+func TestTokensOfKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k, token := b.key("deploy", "operator@shop")
+	c := b.known(token, "key:deploy")
+	if !c.May(access.OperateSteps, "shop") || c.May(access.OperateSteps, "attic") || c.Session() {
+		t.Errorf("it may %+v", c.Identity)
+	}
+	other := access.NewToken()
+	b.refused(other.Text)
+	b.refused(token[:15] + other.Text[15:]) // its prefix with another secret
+	b.refused("")
+	b.refused("tsk_")
+	b.refused(strings.Repeat("x", 1<<20))
+	// The token is stored nowhere.
+	for _, table := range []string{"api_keys", "api_key_secrets", "audit_events"} {
+		if n := b.Count(`SELECT count(*) FROM `+pgx.Identifier{"tasker", table}.Sanitize()+` t WHERE t::text LIKE '%' || $1 || '%'`, token[15:]); n > 0 {
+			t.Errorf("%s has the token", table)
+		}
+	}
+	if _, _, err := auth.CreateKey(t.Context(), b.DB, auth.NewKey{Name: "deploy", Grants: []string{"viewer@*"}}); tasker.CodeOf(err) != tasker.Conflict {
+		t.Errorf("a second key of the name: %v", err)
+	}
+	for _, n := range []auth.NewKey{{Name: "a b", Grants: []string{"viewer@*"}}, {Name: "none"}, {Name: "root", Grants: []string{"root@*"}}} {
+		if _, _, err := auth.CreateKey(t.Context(), b.DB, n); tasker.CodeOf(err) != tasker.Invalid {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+	// A revoked key leaves its name free, and stays as it was.
+	_, err := b.DB.RevokeKey(t.Context(), k.UUID, "test")
+	b.Must(err)
+	b.key("deploy", "viewer@*")
+	list, more, err := b.DB.Keys(t.Context(), postgres.KeyFilter{Search: "deploy", Revoked: true, Limit: 10})
+	if err != nil || more || len(list) != 2 {
+		t.Errorf("keys of the name: %+v, %v, %v", list, more, err)
+	}
+	list, _, err = b.DB.Keys(t.Context(), postgres.KeyFilter{Search: k.Prefixes[0], Revoked: true, Limit: 10})
+	if err != nil || len(list) != 1 || list[0].UUID != k.UUID || list[0].RevokedBy == nil {
+		t.Errorf("by its prefix: %+v, %v", list, err)
+	}
+	if n := b.Count(`SELECT count(*) FROM tasker.audit_events WHERE action IN ('key.created', 'key.revoked') AND actor <> ''`); n != 3 {
+		t.Errorf("%d lines in the audit log, want 3", n)
+	}
+}
+
+// What takes access away holds after the next look, on every server, whoever does it.
+func TestAccessThatIsTakenAway(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(b *bench, k access.Key){
+		"revoked": func(b *bench, k access.Key) {
+			_, err := b.DB.RevokeKey(b.Context(), k.UUID, "test")
+			b.Must(err)
+		},
+		"expired by hand": func(b *bench, k access.Key) {
+			b.Exec(`UPDATE tasker.api_keys SET expires_at = clock_timestamp() - interval '1 s' WHERE key_uuid = $1`, k.UUID)
+		},
+		"fewer grants by hand": func(b *bench, k access.Key) {
+			b.Exec(`UPDATE tasker.api_keys SET grants = '{}' WHERE key_uuid = $1`, k.UUID)
+		},
+		"rotated without grace": func(b *bench, k access.Key) {
+			b.Must(b.DB.RotateKey(b.Context(), k.UUID, access.NewToken(), 0, "test"))
+		},
+		"secret removed by hand": func(b *bench, k access.Key) {
+			b.Exec(`DELETE FROM tasker.api_key_secrets WHERE key_uuid = $1`, k.UUID)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			k, token := b.key("deploy", "operator@shop")
+			_, other := b.key("other", "operator@shop")
+			b.auth.Look(t.Context())
+			c, bystander := b.known(token, "key:deploy"), b.known(other, "key:other")
+			ended := make(chan struct{})
+			c.WhenEnded(func() { close(ended) })
+			defer bystander.WhenEnded(func() { t.Error("another caller was ended as well") })()
+			take(b, k)
+			b.known(token, "key:deploy") // it is remembered
+			b.auth.Look(t.Context())
+			select {
+			case <-ended:
+			case <-time.After(time.Minute):
+				t.Error("what the caller does was not ended")
+			}
+			if again, err := b.auth.Token(t.Context(), token); err == nil && again.May(access.OperateSteps, "shop") {
+				t.Error("it may still operate steps")
+			}
+			if again := b.known(other, "key:other"); again != bystander {
+				t.Error("another caller was forgotten")
+			}
+		})
+	}
+}
+
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k, first := b.key("deploy", "viewer@*")
+	second := access.NewToken()
+	b.Must(b.DB.RotateKey(t.Context(), k.UUID, second, time.Hour, "test"))
+	b.auth.Look(t.Context())
+	b.known(first, "key:deploy")
+	b.known(second.Text, "key:deploy")
+	third := access.NewToken()
+	b.Must(b.DB.RotateKey(t.Context(), k.UUID, third, 2*time.Hour, "test"))
+	// The first one's time is not made longer.
+	if n := b.Count(`SELECT count(*) FROM tasker.api_key_secrets WHERE ends_at > clock_timestamp() + interval '61 min'`); n != 1 {
+		t.Errorf("%d secrets are valid for longer than an hour, want the second", n)
+	}
+	b.Must(b.DB.RotateKey(t.Context(), k.UUID, access.NewToken(), 0, "test"))
+	b.auth.Look(t.Context())
+	for _, token := range []string{first, second.Text, third.Text} {
+		b.refused(token)
+	}
+	b.WantCode(b.DB.RotateKey(t.Context(), tasker.NewID(), access.NewToken(), 0, "test"), tasker.NotFound)
+	_, err := b.DB.RevokeKey(t.Context(), k.UUID, "test")
+	b.Must(err)
+	b.WantCode(b.DB.RotateKey(t.Context(), k.UUID, access.NewToken(), 0, "test"), tasker.Conflict, "create a new one")
+	_, err = b.DB.RevokeKey(t.Context(), tasker.NewID(), "test")
+	b.WantCode(err, tasker.NotFound)
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	life := 300 * time.Millisecond
+	_, token, err := auth.CreateKey(t.Context(), b.DB, auth.NewKey{Name: "short", Grants: []string{"viewer@*"}, ValidFor: &life})
+	b.Must(err)
+	b.known(token, "key:short")
+	b.Eventually("the key has expired", func() bool { // without a look
+		_, err := b.auth.Token(t.Context(), token)
+		return tasker.CodeOf(err) == tasker.Unauthorized
+	})
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k, token := b.key("alice", "operator@shop")
+	secret, err := b.auth.SignIn(t.Context(), token, "192.0.2.1")
+	b.Must(err)
+	again, err := b.auth.SignIn(t.Context(), token, "192.0.2.1")
+	b.Must(err)
+	if secret == again {
+		t.Error("two sessions have one secret")
+	}
+	c, err := b.auth.Session(t.Context(), secret)
+	b.Must(err)
+	if c.Subject != "key:alice" || !c.Session() || !c.May(access.OperateSteps, "shop") {
+		t.Errorf("the session is of %+v", c.Identity)
+	}
+	b.refused(secret) // a session is no key, and a key no session
+	for _, text := range []string{"", token, strings.Repeat("A", 32), secret + "A"} {
+		if _, err := b.auth.Session(t.Context(), text); tasker.CodeOf(err) != tasker.Unauthorized {
+			t.Errorf("%q is a session: %v", text, err)
+		}
+	}
+	b.Must(b.auth.SignOut(t.Context(), secret))
+	b.Must(b.auth.SignOut(t.Context(), secret))
+	if _, err := b.auth.Session(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("after signing out: %v", err)
+	}
+	if _, err = b.auth.Session(t.Context(), again); err != nil {
+		t.Errorf("the other session: %v", err)
+	}
+	_, err = b.DB.RevokeKey(t.Context(), k.UUID, "test")
+	b.Must(err)
+	b.auth.Look(t.Context())
+	if _, err := b.auth.Session(t.Context(), again); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("after its key was revoked: %v", err)
+	}
+	if _, err := b.auth.SignIn(t.Context(), token, "192.0.2.1"); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("a session of a revoked key: %v", err)
+	}
+	if n := b.Count(`SELECT count(*) FROM tasker.audit_events WHERE action IN ('session.created', 'session.ended') AND actor = 'key:alice'`); n != 3 {
+		t.Errorf("%d lines in the audit log, want 3", n)
+	}
+}
+
+func TestSessionsThatAreNotUsedEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, token := b.key("alice", "viewer@*")
+	secret, err := b.auth.SignIn(t.Context(), token, "")
+	b.Must(err)
+	other := auth.New(auth.Options{DB: b.DB, SessionLife: time.Hour, SessionIdle: 10 * time.Minute}) // another server
+	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '9 min'`)
+	if _, err := other.Session(t.Context(), secret); err != nil {
+		t.Errorf("after nine minutes: %v", err)
+	}
+	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '11 min'`)
+	if _, err := b.auth.Session(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("after eleven minutes: %v", err)
+	}
+	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp(), ends_at = clock_timestamp() - interval '1 s'`)
+	if _, err := b.auth.Session(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("after its life: %v", err)
+	}
+}
+
+// Use is noted now and then, and a session that is used lasts.
+func TestUseIsNoted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k, token := b.key("deploy", "viewer@*")
+	secret, err := b.auth.SignIn(t.Context(), token, "")
+	b.Must(err)
+	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '9 min'`)
+	c, err := b.auth.Session(t.Context(), secret)
+	b.Must(err)
+	b.Must(b.auth.Note(t.Context()))
+	if n := b.Count(`SELECT count(*) FROM tasker.sessions WHERE seen_at > clock_timestamp() - interval '1 min'`); n != 1 {
+		t.Error("the use of the session was not noted")
+	}
+	if n := b.Count(`SELECT count(*) FROM tasker.api_keys WHERE key_uuid = $1 AND last_used_at > clock_timestamp() - interval '1 min'`, k.UUID); n != 1 {
+		t.Error("the use of the key was not noted")
+	}
+	again, err := b.auth.Session(t.Context(), secret)
+	if err != nil || again == c {
+		t.Errorf("how long the session lasts was not read again: %v", err)
+	}
+	b.Must(b.auth.Note(t.Context()))
+}
+
+// A known caller costs no query.
+func TestCallersAreRemembered(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	tracer := &counter{}
+	h := enginetest.At(t, d.URL, postgres.Options{Tracer: tracer})
+	b := &bench{h, auth.New(auth.Options{DB: h.DB})}
+	_, token := b.key("deploy", "worker@shop")
+	b.auth.Look(t.Context())
+	b.known(token, "key:deploy")
+	before := tracer.n
+	for range 1000 {
+		b.known(token, "key:deploy")
+	}
+	if n := tracer.n - before; n > 0 {
+		t.Errorf("%d queries for 1000 requests of a known caller", n)
+	}
+}
+
+// A counter counts statements.
+type counter struct{ n int }
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n++
+	return ctx
+}
+
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Without its database a server refuses nobody for good, and believes nobody for long.
+func TestWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, token := b.key("deploy", "viewer@*")
+	b.auth.Look(t.Context())
+	b.known(token, "key:deploy")
+	_, stranger := b.key("stranger", "viewer@*")
+	b.DB.Close()
+	b.known(token, "key:deploy")
+	if _, err := b.auth.Token(t.Context(), stranger); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("somebody who is not remembered: %v", err)
+	}
+	b.auth.Age(time.Minute)
+	if _, err := b.auth.Token(t.Context(), token); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("somebody who was looked for long ago: %v", err)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, token := b.key("deploy", "viewer@*")
+	for header, want := range map[string]tasker.Code{
+		"Bearer " + token: "", "bearer  " + token: "", token: tasker.Unauthorized, "Basic " + token: tasker.Unauthorized,
+		"Bearer": tasker.Unauthorized, "Bearer " + token + "A": tasker.Unauthorized,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", header)
+		_, err := b.auth.Request(r)
+		if tasker.CodeOf(err) != want {
+			t.Errorf("%q: %v, want %s", header, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), token) {
+			t.Errorf("the error tells the token: %v", err)
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if _, err := b.auth.Request(r); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("without a header: %v", err)
+	}
+	r.Header["Authorization"] = []string{"Bearer " + token, "Bearer " + token}
+	if _, err := b.auth.Request(r); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("with two headers: %v", err)
+	}
+	if c, err := (*auth.Authenticator)(nil).Request(r); err != nil || c.Subject != "" || !c.Scope(access.Administer).All() {
+		t.Errorf("where nobody signs in: %+v, %v", c, err)
+	}
+}
+
+func TestTheFirstKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	token, err := auth.BootstrapKey(t.Context(), b.DB, "root")
+	b.Must(err)
+	if c := b.known(token, "key:root"); !c.Scope(access.Administer).All() {
+		t.Error("the first key is no administrator's")
+	}
+	_, err = auth.BootstrapKey(t.Context(), b.DB, "second")
+	b.WantCode(err, tasker.Conflict, "tasker-ctl key create")
+	list, _, err := b.DB.Keys(t.Context(), postgres.KeyFilter{Limit: 10})
+	if err != nil || len(list) != 1 {
+		t.Errorf("keys: %+v, %v", list, err)
+	}
+	_, err = b.DB.RevokeKey(t.Context(), list[0].UUID, "root")
+	b.Must(err)
+	_, err = auth.BootstrapKey(t.Context(), b.DB, "third")
+	b.WantCode(err, tasker.Conflict)
+}
+
+// BenchmarkToken is what a request of a known caller costs.
+func BenchmarkToken(b *testing.B) {
+	db := enginetest.Open(b, pgtest.New(b).URL, postgres.Options{})
+	_, token, err := auth.CreateKey(b.Context(), db, auth.NewKey{Name: "bench", Grants: []string{"worker@*"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	a := auth.New(auth.Options{DB: db})
+	a.Look(b.Context())
+	go func() { _ = a.Run(b.Context()) }()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	for b.Loop() {
+		if _, err := a.Request(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
