@@ -189,6 +189,11 @@ func (s Scope) Has(namespace string) bool {
 	return found
 }
 
+// Covers reports whether the scope has every namespace of another one.
+func (s Scope) Covers(other Scope) bool {
+	return s.all || !other.all && !slices.ContainsFunc(other.namespaces, func(n string) bool { return !s.Has(n) })
+}
+
 // List returns the namespaces for a query: nil when the scope has all of them, and
 // not nil when it is empty.
 func (s Scope) List() []string {

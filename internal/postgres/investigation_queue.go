@@ -44,7 +44,7 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 
 // investigationConditions returns the conditions of a filter in the column names of the view of
 // the investigation queue, and appends their arguments to args. What an error looks like
-// is searched only for those who may read it everywhere.
+// is searched only for those who may read it wherever they look.
 func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
@@ -77,7 +77,7 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	}
 	if f.Text != "" {
 		pattern := "error_pattern, "
-		if !access.PayloadsOf(ctx).All() {
+		if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
 			pattern = ""
 		}
 		condition := "concat_ws(' ', namespace_name, task_name, step_name, " + pattern + "assignee) ILIKE '%%' || $%[1]d || '%%'"
