@@ -70,6 +70,7 @@ type tenant struct {
 func (h *harness) tenant(namespace string) tenant {
 	h.Helper()
 	h.Space = namespace
+	h.Must(h.DB.OpenSink(h.Context(), "log"))
 	h.Template("order-"+namespace, enginetest.Once(enginetest.Step("charge")), enginetest.Once(enginetest.Step("ship", "charge")))
 	task := h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "order-" + namespace, Context: json.RawMessage(`{"text":"context-` + namespace + `"}`)})
 	worker := h.RegisterWorker("run")
@@ -94,6 +95,8 @@ func (h *harness) tenant(namespace string) tenant {
 	var event string
 	h.Must(h.Admin().QueryRow(h.Context(), `SELECT event_uuid::text FROM tasker.outbox WHERE task_uuid = $1 ORDER BY position LIMIT 1`, task).Scan(&event))
 	t.ids["event_uuid"] = event
+	_, err := h.DB.TakeEvents(h.Context(), "log", 100)
+	h.Must(err)
 	h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "order-" + namespace}) // one that waits
 	return t
 }

@@ -8,7 +8,6 @@ package auth
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -42,6 +41,8 @@ const (
 type Options struct {
 	DB  *postgres.DB
 	Log *slog.Logger
+
+	Provider *Provider // of identities of people; nil means none
 
 	// How long a session lasts, in all and without being used.
 	SessionLife, SessionIdle time.Duration
@@ -114,6 +115,19 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 	})
 }
 
+// signed returns the caller whom a token of the provider is about.
+func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
+	return a.find(ctx, sha256.Sum256([]byte(token)), func(ctx context.Context) (*Caller, error) {
+		who, err := a.Provider.verify(ctx, token, a.Provider.Audience)
+		if err != nil {
+			return nil, err
+		}
+		left := min(who.expires.Sub(a.Provider.Now()), maxTokenLife)
+		digest := sha256.Sum256([]byte(token))
+		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.subject, Grants: a.Provider.Bindings.grants(who.groups), Left: &left}), nil
+	})
+}
+
 // errNoSession is the answer to all sessions that are not valid.
 var errNoSession = tasker.Errorf(tasker.Unauthorized, "the session has ended; sign in again")
 
@@ -145,6 +159,9 @@ func unavailable(err error) error {
 
 // caller makes a caller of what is stored.
 func (a *Authenticator) caller(c postgres.Credential) *Caller {
+	if c.SessionUUID != nil && c.KeyUUID == nil && a.Provider != nil {
+		c.Grants = a.Provider.Bindings.grants(c.Groups)
+	}
 	grants, err := access.ParseGrants(c.Grants)
 	if err != nil { // somebody wrote it by hand; it gives nothing
 		a.Log.Warn("the grants of a key cannot be read", "name", c.Name, "err", err)
@@ -248,9 +265,10 @@ func (a *Authenticator) reload(ctx context.Context) error {
 		var prefixes []string
 		var digests [][]byte
 		for _, c := range part {
-			if c.session != nil {
+			switch {
+			case c.session != nil:
 				digests = append(digests, c.digest[:])
-			} else {
+			case c.key != nil:
 				prefixes = append(prefixes, c.prefix)
 			}
 		}
@@ -268,6 +286,9 @@ func (a *Authenticator) reload(ctx context.Context) error {
 			now[n.digest] = n
 		}
 		for _, c := range part {
+			if c.session == nil && c.key == nil {
+				continue // what a provider has signed holds until it expires
+			}
 			if n := now[c.digest]; n == nil || n.Subject != c.Subject || !slices.Equal(n.Grants, c.Grants) || !sameEnd(n.until, c.until) {
 				a.forget(c)
 			}
@@ -382,9 +403,7 @@ func (a *Authenticator) SignIn(ctx context.Context, text, from string) (secret s
 
 // begin stores a session.
 func (a *Authenticator) begin(ctx context.Context, s postgres.NewSession) (secret string, err error) {
-	var b [sessionBytes]byte
-	_, _ = rand.Read(b[:]) // never fails
-	secret = base64.RawURLEncoding.EncodeToString(b[:])
+	secret = randomText()
 	s.UUID, s.Digest, s.Life = tasker.NewID(), sha256.Sum256([]byte(secret)), a.SessionLife
 	return secret, a.DB.AddSession(ctx, s)
 }

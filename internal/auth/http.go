@@ -29,5 +29,9 @@ func (a *Authenticator) Request(r *http.Request) (*Caller, error) {
 	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") {
 		return nil, tasker.Errorf(tasker.Unauthorized, "the header Authorization must be there once, as Bearer <key>")
 	}
-	return a.Token(r.Context(), strings.TrimSpace(token))
+	token = strings.TrimSpace(token)
+	if a.Provider != nil && !access.IsToken(token) {
+		return a.signed(r.Context(), token)
+	}
+	return a.Token(r.Context(), token)
 }

@@ -286,6 +286,46 @@ func (db *DB) EndSession(ctx context.Context, digest [32]byte) error {
 	return nil
 }
 
+// A SignIn is a browser that is at the identity provider.
+type SignIn struct {
+	Digest                       [32]byte
+	State, Nonce, Verifier, Back string
+}
+
+// Abandoned sign-ins go with each new one, a few at a time.
+const insertSignIn = `
+WITH old AS (
+    DELETE FROM tasker.sign_ins WHERE digest IN (
+        SELECT digest FROM tasker.sign_ins
+        WHERE created_at < clock_timestamp() - interval '10 min' ORDER BY created_at LIMIT 20 FOR UPDATE SKIP LOCKED
+    )
+)
+INSERT INTO tasker.sign_ins (digest, state, nonce, verifier, back) VALUES ($1, $2, $3, $4, $5)`
+
+// AddSignIn stores a sign-in that has begun.
+func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
+	if _, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back); err != nil {
+		return fmt.Errorf("store sign-in: %w", err)
+	}
+	return nil
+}
+
+// TakeSignIn removes a sign-in and returns it; nil when there is none that began in the
+// last ten minutes. Nobody gets it twice.
+func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) {
+	type row struct{ State, Nonce, Verifier, Back string }
+	found, err := one[row](ctx, db.pool, `
+		DELETE FROM tasker.sign_ins WHERE digest = $1 AND created_at > clock_timestamp() - interval '10 min'
+		RETURNING state, nonce, verifier, back`, digest[:])
+	if err != nil {
+		return nil, fmt.Errorf("look for sign-in: %w", err)
+	}
+	if found == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return &SignIn{Digest: digest, State: found.State, Nonce: found.Nonce, Verifier: found.Verifier, Back: found.Back}, nil
+}
+
 // AccessRevision returns a number that is another one after somebody was given less
 // access.
 func (db *DB) AccessRevision(ctx context.Context) (n int64, err error) {

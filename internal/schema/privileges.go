@@ -37,6 +37,7 @@ var serverPrivileges = map[string]string{
 	"rejected_reports":               "SELECT INSERT DELETE",
 	"schema_migrations":              "SELECT",
 	"sessions":                       "SELECT INSERT UPDATE DELETE",
+	"sign_ins":                       "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"staleness_thresholds":           "SELECT UPDATE",
 	"step_history":                   "SELECT INSERT DELETE",
 	"step_history_transition_id_seq": "USAGE",
@@ -56,7 +57,7 @@ var serverPrivileges = map[string]string{
 // all columns of the types json, jsonb and bytea, which hold what users send. It is
 // keys, what may contain what users send, and the free text of people.
 var hiddenFromReader = []string{
-	"api_key_secrets", "lease_key", "operator_requests", "sessions", "redaction", "step_history_transition_id_seq",
+	"api_key_secrets", "lease_key", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "rejected_reports.message",
 	"task_templates.source", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",

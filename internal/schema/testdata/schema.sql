@@ -317,6 +317,19 @@ COMMENT ON COLUMN tasker.sessions.key_uuid IS 'The key that signed in; the sessi
 COMMENT ON COLUMN tasker.sessions.groups IS 'The groups of the person, as the identity provider said at sign-in.';
 COMMENT ON COLUMN tasker.sessions.seen_at IS 'The last request, to the minute; a session that is not used for long enough ends.';
 
+CREATE TABLE tasker.sign_ins (
+    digest bytea NOT NULL,
+    state text NOT NULL,
+    nonce text NOT NULL,
+    verifier text NOT NULL,
+    back text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT sign_in_digest_is_sha256 CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT sign_ins_pkey PRIMARY KEY (digest)
+);
+CREATE INDEX sign_ins_by_time ON tasker.sign_ins USING btree (created_at);
+COMMENT ON TABLE tasker.sign_ins IS 'Browsers that are at the identity provider. A row goes with the end of the sign-in, or after ten minutes.';
+
 CREATE TABLE tasker.staleness_thresholds (
     only_row boolean DEFAULT true NOT NULL,
     waiting_for_dependencies_minutes integer DEFAULT 60 NOT NULL,

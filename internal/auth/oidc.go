@@ -1,0 +1,361 @@
+package auth
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+const (
+	providerTime  = 10 * time.Second // of one request to the provider
+	maxDocument   = 1 << 20          // of what it answers
+	keysAfresh    = time.Hour        // keys are read again, so that one that was withdrawn is forgotten
+	keysAtOnce    = 10 * time.Second // between two looks for a key that is not known
+	maxTokenLife  = time.Hour        // that a token is remembered
+	maxTokenBytes = 16 << 10
+	maxGroups     = 500
+	// skew is how far the clocks of the provider and of the server may differ.
+	skew = time.Minute
+)
+
+// Algorithms that tokens may be signed with: those with a public key.
+var algorithms = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
+}
+
+// Algorithms lists the algorithms that tokens may be signed with.
+func Algorithms() []string { return slices.Clone(algorithms) }
+
+// ProviderOptions say which identity provider people and programs come from, and what
+// they may do. Issuer, ClientID and Bindings are needed.
+type ProviderOptions struct {
+	Issuer       string
+	ClientID     string
+	ClientSecret string   // empty for a public client
+	Audience     string   // of tokens for the API; empty means the client's
+	Algorithms   []string // empty means RS256 and ES256
+	Scopes       []string // beside openid
+	SubjectClaim string   // empty means sub
+	GroupsClaim  string   // empty means groups
+	Bindings     Bindings
+	PublicURL    string // where browsers reach the pages, such as https://tasker.example.com
+
+	HTTP *http.Client     // nil means one with timeouts
+	Now  func() time.Time // nil means the clock
+}
+
+// Bindings give grants to groups. The group * is everybody who is known.
+type Bindings map[string][]access.Grant
+
+// ParseBindings reads group=role@namespace with commas between them. The error is
+// Invalid.
+func ParseBindings(text string) (Bindings, error) {
+	b := Bindings{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		at := strings.LastIndex(part, "=")
+		if at < 1 {
+			return nil, tasker.Errorf(tasker.Invalid, "invalid binding %q: must be group=role@namespace", part)
+		}
+		g, err := access.ParseGrant(part[at+1:])
+		if err != nil {
+			return nil, err
+		}
+		b[part[:at]] = append(b[part[:at]], g)
+	}
+	return b, nil
+}
+
+// grants returns what the groups give together.
+func (b Bindings) grants(groups []string) []string {
+	var list []string
+	for _, group := range append([]string{"*"}, groups...) {
+		for _, g := range b[group] {
+			if text := g.String(); !slices.Contains(list, text) && len(list) < access.MaxGrants {
+				list = append(list, text)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// A Provider verifies what an OpenID Connect provider says of people and programs. It
+// asks the provider when it is needed first. It is safe for concurrent use.
+type Provider struct {
+	ProviderOptions
+
+	mu    sync.Mutex
+	found *discovered
+	one   singleflight.Group
+	keys  *keySet
+}
+
+// discovered is what the provider says of itself.
+type discovered struct {
+	endpoint oauth2.Endpoint
+}
+
+// NewProvider returns a provider. The error is Invalid.
+func NewProvider(o ProviderOptions) (*Provider, error) {
+	if len(o.Algorithms) == 0 {
+		o.Algorithms = []string{oidc.RS256, oidc.ES256}
+	}
+	for _, a := range o.Algorithms {
+		if !slices.Contains(algorithms, a) {
+			return nil, tasker.Errorf(tasker.Invalid, "invalid algorithm %q: must be one of %s", a, strings.Join(algorithms, ", "))
+		}
+	}
+	o.SubjectClaim, o.GroupsClaim, o.Audience = cmp.Or(o.SubjectClaim, "sub"), cmp.Or(o.GroupsClaim, "groups"), cmp.Or(o.Audience, o.ClientID)
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{Timeout: providerTime}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	p := &Provider{ProviderOptions: o}
+	p.keys = &keySet{provider: p}
+	return p, nil
+}
+
+// asked is what a sign-in needs of the provider's own description.
+type asked struct {
+	Issuer   string   `json:"issuer"`
+	AuthURL  string   `json:"authorization_endpoint"`
+	TokenURL string   `json:"token_endpoint"`
+	JWKS     string   `json:"jwks_uri"`
+	Methods  []string `json:"code_challenge_methods_supported"`
+}
+
+// discover asks the provider for its endpoints, once. The error is Unavailable.
+func (p *Provider) discover(ctx context.Context) (*discovered, error) {
+	p.mu.Lock()
+	found := p.found
+	p.mu.Unlock()
+	if found != nil {
+		return found, nil
+	}
+	v, err, _ := p.one.Do("discover", func() (any, error) {
+		var d asked
+		if err := p.get(ctx, strings.TrimSuffix(p.Issuer, "/")+"/.well-known/openid-configuration", &d); err != nil {
+			return nil, err
+		}
+		if d.Issuer != p.Issuer || d.JWKS == "" {
+			return nil, providerError(fmt.Errorf("it calls itself %q, and the configuration %q", d.Issuer, p.Issuer))
+		}
+		found := &discovered{endpoint: oauth2.Endpoint{AuthURL: d.AuthURL, TokenURL: d.TokenURL}}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.found, p.keys.url = found, d.JWKS
+		return found, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*discovered), nil //nolint:forcetypeassert,revive // it is what is returned above
+}
+
+// providerError is Unavailable: nothing was decided about the caller.
+func providerError(err error) error {
+	return &tasker.Error{Code: tasker.Unavailable, Message: "the identity provider does not answer as it should; try again", Err: err}
+}
+
+// get reads a JSON document of the provider.
+func (p *Provider) get(ctx context.Context, url string, into any) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), providerTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return providerError(err)
+	}
+	answer, err := p.HTTP.Do(r)
+	if err != nil {
+		return providerError(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return providerError(fmt.Errorf("GET %s: %s", url, answer.Status))
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxDocument)).Decode(into); err != nil {
+		return providerError(fmt.Errorf("GET %s: %w", url, err))
+	}
+	return nil
+}
+
+// A keySet is the keys of the provider, an [oidc.KeySet]. A token with a key that is not
+// known has them read again, but not more often than each ten seconds, whatever
+// strangers send.
+type keySet struct {
+	provider *Provider
+	url      string // set by discover
+
+	mu   sync.Mutex
+	keys []jose.JSONWebKey
+	read time.Time
+	one  singleflight.Group
+}
+
+var errUnknownKey = errors.New("the token is signed with a key that the provider does not have")
+
+// VerifySignature returns what a token says if the provider has signed it.
+func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	var allowed []jose.SignatureAlgorithm
+	for _, a := range k.provider.Algorithms {
+		allowed = append(allowed, jose.SignatureAlgorithm(a))
+	}
+	signed, err := jose.ParseSigned(token, allowed)
+	if err != nil {
+		return nil, err
+	}
+	if len(signed.Signatures) != 1 {
+		return nil, errors.New("the token must have one signature")
+	}
+	keys, read := k.known()
+	now := k.provider.Now()
+	usable := fitting(keys, signed.Signatures[0].Header.KeyID)
+	if age := now.Sub(read); age > keysAfresh || len(usable) == 0 && age > keysAtOnce {
+		if keys, err = k.fetch(ctx, now); err != nil {
+			return nil, err
+		}
+		usable = fitting(keys, signed.Signatures[0].Header.KeyID)
+	}
+	if len(usable) == 0 {
+		return nil, errUnknownKey
+	}
+	for _, key := range usable {
+		if payload, verifyErr := signed.Verify(&key); verifyErr == nil {
+			return payload, nil
+		}
+	}
+	return nil, errors.New("the signature is wrong")
+}
+
+func (k *keySet) known() ([]jose.JSONWebKey, time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.keys, k.read
+}
+
+// fitting returns the public keys for signatures with an id; all of them for none.
+func fitting(keys []jose.JSONWebKey, id string) []jose.JSONWebKey {
+	var list []jose.JSONWebKey
+	for _, key := range keys {
+		if (id == "" || key.KeyID == id) && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
+			list = append(list, key)
+		}
+	}
+	return list
+}
+
+func (k *keySet) fetch(ctx context.Context, now time.Time) ([]jose.JSONWebKey, error) {
+	v, err, _ := k.one.Do("", func() (any, error) {
+		var set jose.JSONWebKeySet
+		err := k.provider.get(ctx, k.url, &set)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if err != nil {
+			if len(k.keys) > 0 { // those that are known are good for a while
+				k.read = now
+				return k.keys, nil
+			}
+			return nil, err
+		}
+		k.keys, k.read = set.Keys, now
+		return k.keys, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.([]jose.JSONWebKey), nil //nolint:forcetypeassert,revive // it is what is returned above
+}
+
+// A person is what a token says of its subject.
+type person struct {
+	subject string
+	groups  []string
+	nonce   string
+	expires time.Time
+}
+
+// verify returns who a token is about. The error is Unauthorized, or Unavailable when
+// the provider cannot be asked.
+func (p *Provider) verify(ctx context.Context, token, audience string) (person, error) {
+	if len(token) > maxTokenBytes {
+		return person{}, tasker.Errorf(tasker.Unauthorized, "the token has more than %d bytes", maxTokenBytes)
+	}
+	if _, err := p.discover(ctx); err != nil {
+		return person{}, err
+	}
+	// The clock of the one who compares is set back a little for what ends, and is let
+	// run ahead five minutes by the library for what begins.
+	config := &oidc.Config{ClientID: audience, SupportedSigningAlgs: p.Algorithms, Now: func() time.Time { return p.Now().Add(-skew) }}
+	verified, err := oidc.NewVerifier(p.Issuer, p.keys, config).Verify(ctx, token)
+	if err != nil {
+		if tasker.CodeOf(err) == tasker.Unavailable {
+			return person{}, err
+		}
+		return person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "the token is not valid: " + reasonOf(err), Err: err}
+	}
+	var claims map[string]json.RawMessage
+	if err := verified.Claims(&claims); err != nil {
+		return person{}, tasker.Errorf(tasker.Unauthorized, "the claims of the token cannot be read")
+	}
+	who := person{groups: stringsOf(claims[p.GroupsClaim]), nonce: verified.Nonce, expires: verified.Expiry.Add(skew)}
+	var name string
+	if json.Unmarshal(claims[p.SubjectClaim], &name) != nil || name == "" {
+		return person{}, tasker.Errorf(tasker.Unauthorized, "the token has no text in the claim %s, which names the subject", p.SubjectClaim)
+	}
+	if verifiedEmail := claims["email_verified"]; p.SubjectClaim == "email" && string(verifiedEmail) != "true" {
+		return person{}, tasker.Errorf(tasker.Unauthorized, "the email address of the token is not verified")
+	}
+	who.subject = "user:" + name
+	return who, nil
+}
+
+// reasonOf says why a token is refused, without what only its issuer should see.
+func reasonOf(err error) string {
+	text := err.Error()
+	switch _, expired := errors.AsType[*oidc.TokenExpiredError](err); {
+	case expired:
+		return "it has expired"
+	case strings.Contains(text, "audience"):
+		return "it is meant for another audience"
+	case strings.Contains(text, "issued by a different provider"):
+		return "it is of another issuer"
+	case strings.Contains(text, "nbf"):
+		return "it is not valid yet"
+	default:
+		return "it is malformed, or not signed by the provider"
+	}
+}
+
+// stringsOf reads a claim that is a text or a list of texts.
+func stringsOf(doc json.RawMessage) []string {
+	var list []string
+	if json.Unmarshal(doc, &list) != nil {
+		var one string
+		if json.Unmarshal(doc, &one) != nil || one == "" {
+			return nil
+		}
+		list = []string{one}
+	}
+	return list[:min(len(list), maxGroups)]
+}

@@ -1,0 +1,329 @@
+package auth_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/oidctest"
+)
+
+// A clock is set by the test.
+type clock struct {
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.ahead)
+}
+
+func (c *clock) forward(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += d
+}
+
+// people returns a bench whose people come from a provider.
+func people(t *testing.T, change ...func(*auth.ProviderOptions)) (*bench, *oidctest.Provider, *clock) {
+	t.Helper()
+	b, idp, c := newBench(t), oidctest.New(t), &clock{}
+	bindings, err := auth.ParseBindings("ops=operator@*, payments=developer@payments , payments=worker@payments, a=b=viewer@x")
+	b.Must(err)
+	o := auth.ProviderOptions{
+		Issuer: idp.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret, Bindings: bindings, PublicURL: "https://tasker.example.com/", Now: c.now,
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	b.auth.Provider, err = auth.NewProvider(o)
+	b.Must(err)
+	return b, idp, c
+}
+
+// bearer makes a request of the API with a token.
+func (b *bench) bearer(token string) (*auth.Caller, error) {
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	return b.auth.Request(r)
+}
+
+func TestTokensOfTheProvider(t *testing.T) {
+	t.Parallel()
+	b, idp, _ := people(t)
+	who, err := b.bearer(idp.Token(map[string]any{"sub": "alice", "groups": []string{"payments", "others", "a=b"}}))
+	b.Must(err)
+	if who.Subject != "user:alice" || !slices.Equal(who.GrantTexts(), []string{"developer@payments", "worker@payments", "viewer@x"}) {
+		t.Errorf("alice is %s with %q", who.Subject, who.GrantTexts())
+	}
+	if one, err := b.bearer(idp.Token(map[string]any{"groups": "ops"})); err != nil || !one.Scope(access.OperateSteps).All() {
+		t.Errorf("one group as a text: %+v, %v", one, err)
+	}
+	if none, err := b.bearer(idp.Token(map[string]any{"groups": 7})); err != nil || !none.Seen().Empty() {
+		t.Errorf("no groups: %+v, %v", none, err)
+	}
+	if key, err := b.bearer(idp.Token(map[string]any{"sub": "key:root"})); err != nil || key.Subject != "user:key:root" {
+		t.Errorf("somebody who calls themselves a key: %+v, %v", key, err)
+	}
+	foreign, err := rsa.GenerateKey(rand.Reader, 2048)
+	b.Must(err)
+	forge := func(method jose.SignatureAlgorithm, with any, claims map[string]any) string {
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: method, Key: with}, nil)
+		b.Must(err)
+		signed, err := signer.Sign(idp.Claims(claims))
+		b.Must(err)
+		text, err := signed.CompactSerialize()
+		b.Must(err)
+		return text
+	}
+	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	good := idp.Token(map[string]any{"jti": "1"})
+	pieces := strings.Split(good, ".")
+	now := time.Now()
+	for name, c := range map[string]struct{ token, says string }{
+		"alg none":              {part(`{"alg":"none"}`) + "." + pieces[1] + ".", "not signed"},
+		"alg None":              {part(`{"alg":"None"}`) + "." + pieces[1] + "." + pieces[2], "not signed"},
+		"a foreign key":         {forge(jose.RS256, foreign, nil), "not signed"},
+		"a foreign key, its id": {forge(jose.RS256, jose.JSONWebKey{Key: foreign, KeyID: "x"}, nil), "not signed"},
+		"the public key as HS":  {forge(jose.HS256, []byte(strings.Repeat("public key", 4)), nil), "not signed"},
+		"another algorithm":     {forge(jose.PS256, foreign, nil), "not signed"},
+		"other claims":          {pieces[0] + "." + part(string(idp.Claims(map[string]any{"sub": "root"}))) + "." + pieces[2], "not signed"},
+		"wrong audience":        {idp.Token(map[string]any{"aud": "other"}), "another audience"},
+		"no audience":           {idp.Token(map[string]any{"aud": nil}), "another audience"},
+		"wrong issuer":          {idp.Token(map[string]any{"iss": "https://evil.example"}), "another issuer"},
+		"expired":               {idp.Token(map[string]any{"exp": now.Add(-2 * time.Minute).Unix()}), "expired"},
+		"no expiry":             {idp.Token(map[string]any{"exp": nil}), "expired"},
+		"not yet valid":         {idp.Token(map[string]any{"nbf": now.Add(10 * time.Minute).Unix()}), "not valid yet"},
+		"no subject":            {idp.Token(map[string]any{"sub": ""}), "claim sub"},
+		"not a token":           {"x.y.z", "malformed"},
+		"too long":              {strings.Repeat("x", 20_000), "more than"},
+	} {
+		got, err := b.bearer(c.token)
+		if tasker.CodeOf(err) != tasker.Unauthorized || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %+v, %v; want %q", name, got, err, c.says)
+		}
+	}
+	// Clocks may differ by a minute.
+	for name, claims := range map[string]map[string]any{
+		"ended half a minute ago":    {"exp": now.Add(-30 * time.Second).Unix(), "jti": "2"},
+		"begins in half a minute":    {"nbf": now.Add(30 * time.Second).Unix(), "jti": "3"},
+		"made in half a minute":      {"iat": now.Add(30 * time.Second).Unix(), "jti": "4"},
+		"for several, us among them": {"aud": []string{"other", oidctest.ClientID}, "jti": "5"},
+	} {
+		if _, err := b.bearer(idp.Token(claims)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Strangers cannot have the provider asked again and again, and a key that is new is
+// found all the same.
+func TestKeysOfTheProvider(t *testing.T) {
+	t.Parallel()
+	b, idp, c := people(t)
+	before := idp.Token(map[string]any{"jti": "before"})
+	_, err := b.bearer(before)
+	b.Must(err)
+	for range 20 {
+		forged := strings.Split(idp.Token(map[string]any{"jti": rand.Text()}), ".")
+		if _, err := b.bearer(forged[0] + "." + forged[1] + "." + strings.Split(before, ".")[2]); tasker.CodeOf(err) != tasker.Unauthorized {
+			t.Fatalf("forged: %v", err)
+		}
+	}
+	if n := idp.Asked("/keys"); n != 1 {
+		t.Errorf("the keys were asked for %d times", n)
+	}
+	idp.Rotate(true)
+	after := idp.Token(map[string]any{"jti": "after"})
+	if _, err := b.bearer(after); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("a key that came within ten seconds: %v", err)
+	}
+	c.forward(11 * time.Second)
+	_, err = b.bearer(after)
+	b.Must(err)
+	for range 20 { // unknown keys
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer "+base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"`+rand.Text()+`"}`))+"."+strings.Join(strings.Split(before, ".")[1:], "."))
+		if _, err := b.auth.Request(r); tasker.CodeOf(err) != tasker.Unauthorized {
+			t.Fatalf("an unknown key: %v", err)
+		}
+	}
+	if n := idp.Asked("/keys"); n != 2 {
+		t.Errorf("the keys were asked for %d times, want twice", n)
+	}
+	// A key that was withdrawn is forgotten within the hour.
+	old := idp.Token(map[string]any{"jti": "old"})
+	idp.Rotate(false)
+	c.forward(61 * time.Minute)
+	exp := c.now().Add(5 * time.Minute).Unix()
+	if _, err := b.bearer(idp.Token(map[string]any{"exp": exp})); err != nil {
+		t.Errorf("the new key: %v", err)
+	}
+	if _, err := b.bearer(old); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("a key that was withdrawn: %v", err)
+	}
+	// Away for a while, the provider stops nobody whose key is known.
+	idp.Break(true)
+	c.forward(61 * time.Minute)
+	if _, err := b.bearer(idp.Token(map[string]any{"exp": c.now().Add(5 * time.Minute).Unix()})); err != nil {
+		t.Errorf("while the provider is away: %v", err)
+	}
+}
+
+func TestAProviderThatIsAway(t *testing.T) {
+	t.Parallel()
+	b, idp, _ := people(t)
+	idp.Break(true)
+	token := idp.Token(nil)
+	if _, err := b.bearer(token); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("a token: %v", err)
+	}
+	if _, _, err := b.auth.StartSignIn(t.Context(), "/ui/"); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("a sign-in: %v", err)
+	}
+	idp.Break(false)
+	_, err := b.bearer(token)
+	b.Must(err)
+	other, _, _ := people(t, func(o *auth.ProviderOptions) { o.Issuer = idp.URL + "/" })
+	if _, err := other.bearer(token); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("a provider of another name: %v", err)
+	}
+}
+
+// browse goes where a sign-in sends the browser, and returns what it comes back with.
+func (b *bench) browse(address string) url.Values {
+	b.Helper()
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.Get(address)
+	b.Must(err)
+	answer.Body.Close()
+	back, err := answer.Location()
+	b.Must(err)
+	if !strings.HasPrefix(back.String(), "https://tasker.example.com"+auth.CallbackPath+"?") {
+		b.Fatalf("the browser is sent to %s", back)
+	}
+	return back.Query()
+}
+
+func TestSignInAtTheProvider(t *testing.T) {
+	t.Parallel()
+	b, idp, _ := people(t)
+	idp.User("alice", "ops")
+	address, secret, err := b.auth.StartSignIn(t.Context(), "/ui/tasks")
+	b.Must(err)
+	if strings.Contains(address, secret) {
+		t.Error("the secret of the browser is in the address")
+	}
+	answer := b.browse(address)
+	session, back, err := b.auth.FinishSignIn(t.Context(), secret, answer, "192.0.2.1")
+	b.Must(err)
+	who, err := b.auth.Session(t.Context(), session)
+	b.Must(err)
+	if who.Subject != "user:alice" || back != "/ui/tasks" || !who.Scope(access.OperateSteps).All() {
+		t.Errorf("%s is sent to %s with %q", who.Subject, back, who.GrantTexts())
+	}
+	refused := func(name, secret string, answer url.Values) {
+		t.Helper()
+		if s, _, err := b.auth.FinishSignIn(t.Context(), secret, answer, ""); tasker.CodeOf(err) != tasker.Unauthorized {
+			t.Errorf("%s: %q, %v", name, s, err)
+		}
+	}
+	refused("the same again", secret, answer)
+	begin := func() (string, url.Values) {
+		t.Helper()
+		address, secret, err := b.auth.StartSignIn(t.Context(), "/ui/")
+		b.Must(err)
+		return secret, b.browse(address)
+	}
+	change := func(v url.Values, name, value string) url.Values { v.Set(name, value); return v }
+	mine, answer := begin()
+	other, others := begin()
+	refused("another browser's answer", mine, others)
+	refused("no cookie", "", answer)
+	refused("the sign-in that was tried with another's answer", mine, answer)
+	refused("a code of another sign-in under our state", other, change(change(url.Values{}, "state", others.Get("state")), "code", answer.Get("code")))
+	s, v := begin()
+	refused("no state", s, change(v, "state", ""))
+	s, v = begin()
+	refused("another code", s, change(v, "code", "x"))
+	s, v = begin()
+	refused("refused by the provider", s, change(v, "error", "access_denied"))
+	s, v = begin()
+	b.Exec(`UPDATE tasker.sign_ins SET created_at = clock_timestamp() - interval '11 min'`)
+	refused("after eleven minutes", s, v)
+	// A code is good once: used by somebody else first, it is not for the browser.
+	s, v = begin()
+	if n := b.Count(`SELECT count(*) FROM tasker.sign_ins`); n > 2 {
+		t.Errorf("%d sign-ins are kept", n)
+	}
+	_, _, err = b.auth.FinishSignIn(t.Context(), s, v, "")
+	b.Must(err)
+	s, again := begin()
+	refused("a code that was used", s, change(again, "code", v.Get("code")))
+	idp.User("mallory", "strangers")
+	s, v = begin()
+	if _, _, err := b.auth.FinishSignIn(t.Context(), s, v, ""); tasker.CodeOf(err) != tasker.Forbidden || !strings.Contains(err.Error(), "user:mallory") {
+		t.Errorf("somebody without a role: %v", err)
+	}
+	// Who is bound to fewer roles by a new configuration has fewer at once.
+	b.auth.Provider.Bindings = auth.Bindings{}
+	other2 := auth.New(auth.Options{DB: b.DB, Provider: b.auth.Provider, SessionIdle: time.Hour})
+	if who, err := other2.Session(t.Context(), session); err != nil || !who.Seen().Empty() {
+		t.Errorf("after the configuration has changed: %+v, %v", who, err)
+	}
+}
+
+// The email address names somebody only when the provider has verified it.
+func TestTheSubjectIsAClaim(t *testing.T) {
+	t.Parallel()
+	b, idp, _ := people(t, func(o *auth.ProviderOptions) { o.SubjectClaim, o.GroupsClaim, o.Audience = "email", "roles", "api" })
+	claims := map[string]any{"email": "alice@example.com", "roles": []string{"ops"}, "aud": "api"}
+	if _, err := b.bearer(idp.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("an address that is not verified: %v", err)
+	}
+	claims["email_verified"] = true
+	who, err := b.bearer(idp.Token(claims))
+	b.Must(err)
+	if who.Subject != "user:alice@example.com" || !who.Scope(access.OperateSteps).All() {
+		t.Errorf("%s with %q", who.Subject, who.GrantTexts())
+	}
+	claims["aud"] = oidctest.ClientID // an ID token is no token for the API
+	if _, err := b.bearer(idp.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("an ID token: %v", err)
+	}
+	delete(claims, "email")
+	claims["aud"] = "api"
+	if _, err := b.bearer(idp.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
+		t.Errorf("without the claim: %v", err)
+	}
+}
+
+func TestParseBindings(t *testing.T) {
+	t.Parallel()
+	for text, ok := range map[string]bool{"": true, "a=viewer@*": true, "a=viewer@*,": true, "viewer@*": false, "=viewer@*": false, "a=root@*": false, "a=viewer": false} {
+		if _, err := auth.ParseBindings(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := auth.NewProvider(auth.ProviderOptions{Algorithms: []string{"none"}}); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("the algorithm none: %v", err)
+	}
+	if _, err := auth.NewProvider(auth.ProviderOptions{Algorithms: []string{"HS256"}}); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("an algorithm with a shared key: %v", err)
+	}
+}
