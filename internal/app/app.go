@@ -220,7 +220,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 			mounted = map[string]http.Handler{}
 		}
 		pages := web.New(web.Options{
-			DB: p.db, Engine: p.engine, DLQ: p.dlq, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+			DB: p.db, Engine: p.engine, DLQ: p.dlq, Auth: p.auth, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
 		})
 		mounted[web.Root] = pages
 		handler = greet(handler, pages)

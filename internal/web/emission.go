@@ -7,6 +7,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/emission"
 )
 
@@ -15,14 +16,15 @@ const maxCounted = 10_000
 
 // emissionsPage is how the sinks are, and what became of the newest events.
 type emissionsPage struct {
-	Sinks  []sinkLine
-	Names  []string // of all sinks
-	States []tasker.EmissionState
-	Sink   string
-	State  tasker.EmissionState
-	Before int64
-	List   []tasker.Emission
-	Pager  pager
+	Sinks     []sinkLine
+	SeesSinks bool     // how they are
+	Names     []string // of all sinks
+	States    []tasker.EmissionState
+	Sink      string
+	State     tasker.EmissionState
+	Before    int64
+	List      []tasker.Emission
+	Pager     pager
 }
 
 // A sinkLine is one sink, with what its numbers mean.
@@ -46,12 +48,17 @@ func (s *server) emissions(req *request) (*view, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	if p.Sinks, err = s.sinkLines(req, names); err != nil {
-		return nil, err
+	if p.SeesSinks = req.sees(access.ReadSystem); p.SeesSinks {
+		if p.Sinks, err = s.sinkLines(req, names); err != nil {
+			return nil, err
+		}
 	}
 	list, more, err := s.DB.Emissions(req.Context(), tasker.EmissionFilter{Sink: p.Sink, State: p.State, Before: p.Before, Limit: pageRows})
 	if err != nil {
 		return nil, err
+	}
+	for i := range list {
+		hideLastError(req, namespaceOf(list[i].Event), &list[i].LastError)
 	}
 	if p.List = list; more {
 		p.Pager = req.pagerBefore(list[len(list)-1].Position)
@@ -68,6 +75,7 @@ func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
 	lines := make([]sinkLine, len(states))
 	for i, st := range states {
 		lines[i] = sinkLine{SinkState: st, Status: "up", Ours: slices.Contains(s.Sinks, st.Sink)}
+		hideLastError(req, access.AllNamespaces, &lines[i].LastError)
 		if st.FailingSince != nil {
 			lines[i].Status = "failing"
 		}
@@ -75,9 +83,21 @@ func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
 	return lines, nil
 }
 
+// namespaceOf returns the namespace that an event is of.
+func namespaceOf(e tasker.Event) string { return member[string](members(e.Data), "namespace") }
+
+// hideLastError hides why a sink did not take events of a namespace, or of any: it may
+// have answered with what it was sent.
+func hideLastError(req *request, namespace string, text **string) {
+	if *text != nil && !req.readsPayloads(namespace) {
+		*text = new(access.Hidden)
+	}
+}
+
 // emissionPage is one event, and what became of it at each sink.
 type emissionPage struct {
 	tasker.Event
+	Namespace string
 	Emissions []tasker.Emission
 }
 
@@ -98,7 +118,11 @@ func (s *server) emitted(req *request) (p emissionPage, err error) {
 	if p.Event, err = s.DB.Event(req.Context(), id); err != nil {
 		return p, err
 	}
+	p.Namespace = namespaceOf(p.Event)
 	p.Emissions, err = s.DB.EmissionsOf(req.Context(), id)
+	for i := range p.Emissions {
+		hideLastError(req, p.Namespace, &p.Emissions[i].LastError)
+	}
 	return p, err
 }
 
@@ -132,7 +156,7 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 		p.Refused = sentence(err.Error()) + "."
 	}
 	actor, reason := p.placeholders()
-	ctl := []string{"dlq", "re-emit", e.UUID.String(), "--reason", reason, "--actor", actor}
+	ctl := append([]string{"dlq", "re-emit", e.UUID.String(), "--reason", reason}, p.by("--actor", actor)...)
 	body := apiv1.ReEmit{EventUUID: new(e.UUID.String()), Actor: actor, Reason: reason}
 	for _, name := range names {
 		c := chooseSink(name, e.Emissions, req.Method == http.MethodPost, req.PostForm["sinks"])

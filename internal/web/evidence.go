@@ -468,7 +468,7 @@ func listed(names []string) string {
 // quoted is what a failure said, to be put behind what happened.
 func quoted(f tasker.StepFailure) string {
 	text := clip(strings.Join(strings.Fields(f.Message), " "), 300)
-	if text == "" {
+	if text == "" || shown(strings.Trim(text, `"`)) == "" {
 		return ""
 	}
 	return ", with “" + text + "”"

@@ -10,6 +10,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
 )
 
 // Bounds of a reason, in characters.
@@ -32,6 +33,7 @@ type form struct {
 
 	Refused  string // why the action is not possible now; there is no form then
 	Problem  string // why what was sent was not done
+	Subject  string // who has signed in, and is the actor; empty where nobody is asked
 	Actor    string // as typed; at first the name that the browser keeps
 	Reason   string // as typed
 	Back     string // the page that the action was chosen on
@@ -55,8 +57,8 @@ func (f *form) view(a action, status int) *view {
 
 // formOf reads what was typed into a form.
 func (req *request) formOf(f form) form {
-	f.Actor = req.actor
-	if req.Method == http.MethodPost {
+	f.Subject, f.Actor = req.subject(), req.actor
+	if req.Method == http.MethodPost && f.Subject == "" {
 		f.Actor = strings.TrimSpace(req.PostFormValue("actor"))
 	}
 	f.Reason = strings.TrimSpace(req.typed("reason"))
@@ -69,8 +71,18 @@ func (f *form) placeholders() (actor, reason string) {
 	return cmp.Or(f.Actor, "you@example.com"), cmp.Or(f.Reason, "why")
 }
 
-// actionRoutes serves an action: read loads its page, with what was typed.
-func actionRoutes[A action](s *server, path string, read func(*request) (A, error)) []route {
+// by returns the flag of tasker-ctl that names the actor: none where the key says who
+// acts.
+func (f *form) by(flag, actor string) []string {
+	if f.Subject != "" {
+		return nil
+	}
+	return []string{flag, actor}
+}
+
+// actionRoutes serves an action that needs a permission: read loads its page, with what
+// was typed.
+func actionRoutes[A action](s *server, path string, permission access.Permission, read func(*request) (A, error)) []route {
 	show := func(req *request) (*view, error) {
 		if err := s.mayChange(); err != nil {
 			return nil, err
@@ -104,11 +116,17 @@ func actionRoutes[A action](s *server, path string, read func(*request) (A, erro
 		a.shared().Problem = messageOf(refused)
 		return a.shared().view(a, apiv1.Status(code)), nil
 	}
-	return []route{{http.MethodGet, path, show}, {http.MethodPost, path, do}}
+	return []route{
+		{method: http.MethodGet, path: path, rule: needs(permission), serve: show},
+		{method: http.MethodPost, path: path, rule: needs(permission), serve: do},
+	}
 }
 
 // identify checks the name in the form and keeps it for the next one.
 func (f *form) identify(req *request) error {
+	if f.Subject != "" {
+		return nil
+	}
 	if f.Actor == "" {
 		return tasker.Errorf(tasker.Invalid, "give your name: it is recorded with what you do")
 	}
@@ -157,7 +175,11 @@ func commandOf(req *request, ctl []string, method, path string, body any) comman
 	if body != nil {
 		curl = append(curl, "-H", "Content-Type: application/json", "--data-raw", compactJSON(body))
 	}
-	return command{CLI: commandLine(append([]string{"tasker-ctl", "--server", origin}, ctl...)), Curl: commandLine(curl)}
+	c := command{CLI: commandLine(append([]string{"tasker-ctl", "--server", origin}, ctl...)), Curl: commandLine(curl)}
+	if req.subject() != "" { // tasker-ctl reads the variable itself
+		c.Curl = strings.Replace(c.Curl, "curl ", `curl -H "Authorization: Bearer $TASKER_TOKEN" `, 1)
+	}
+	return c
 }
 
 // compactJSON encodes a value on one line, as a person would type it.

@@ -51,7 +51,7 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	pages := web.New(o)
 	mux.Handle(web.Root, pages)
 	mux.Handle(web.Root+"/", pages)
-	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Feed: api.FeedOptions{Options: feed.Options{Most: 1000, MostOf: 1000}}}))
+	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Auth: o.Auth, Feed: api.FeedOptions{Options: feed.Options{Most: 1000, MostOf: 1000}}}))
 	h.server = httptest.NewServer(mux)
 	t.Cleanup(func() {
 		stop() // ends the live feeds

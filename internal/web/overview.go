@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // dashboardPage is how many investigations there are, why, and how they went; and
@@ -18,6 +19,7 @@ type dashboardPage struct {
 	Reasons     []reasonLine
 	Hours, Days plot
 	Capped      bool // counting over time has stopped at its limit
+	SeesSinks   bool
 	Sinks       []sinkLine
 	Unserved    []unservedQueue
 }
@@ -121,14 +123,16 @@ func (s *server) counted(req *request, p *dashboardPage, of stretch) (plot, erro
 
 // addParts adds how the sinks are, and the queues that nobody takes from.
 func (s *server) addParts(req *request, p *dashboardPage) error {
-	names, err := s.DB.Sinks(req.Context())
-	if err != nil {
-		return err
+	if p.SeesSinks = req.sees(access.ReadSystem); p.SeesSinks {
+		names, err := s.DB.Sinks(req.Context())
+		if err != nil {
+			return err
+		}
+		if p.Sinks, err = s.sinkLines(req, names); err != nil {
+			return err
+		}
 	}
-	if p.Sinks, err = s.sinkLines(req, names); err != nil {
-		return err
-	}
-	queues, err := s.DB.Queues(req.Context(), "", pageRows)
+	queues, err := s.DB.Queues(req.within(access.ReadWorkers).Context(), "", pageRows)
 	for _, q := range queues {
 		if q.Unserved {
 			p.Unserved = append(p.Unserved, unservedQueue{Queue: q, Steps: q.Queued + q.AwaitingWorker})
@@ -248,7 +252,7 @@ type drainForm struct {
 }
 
 func (s *server) drainForm(req *request) (*drainForm, error) {
-	id, err := req.id("id")
+	id, err := req.id("worker")
 	if err != nil {
 		return nil, err
 	}

@@ -15,10 +15,12 @@ import (
 	"net/http"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/payload"
 )
 
@@ -51,6 +53,8 @@ type frame struct {
 	Note     string // what was done just now
 	Warning  string // what whoever did it may have overlooked
 	Actor    string
+	Subject  string // who has signed in
+	SignsIn  bool   // callers are asked who they are
 	Token    string
 	Self     string // the path of this page with its query, to share and to come back to
 	Live     bool
@@ -59,7 +63,26 @@ type frame struct {
 	Now      time.Time
 	Asset    func(name string) string
 	Body     any
+
+	server *server
+	req    *request
 }
+
+// May reports whether the page shows an action that needs a permission in namespaces.
+func (f frame) May(needs access.Permission, namespaces ...string) bool {
+	return f.server.offers(f.req, needs, namespaces...)
+}
+
+// MayAll is [frame.May] for a list.
+func (f frame) MayAll(needs access.Permission, namespaces []string) bool {
+	return f.server.offers(f.req, needs, namespaces...)
+}
+
+// Sees reports whether the caller may see at all what needs a permission.
+func (f frame) Sees(needs access.Permission) bool { return f.req.sees(needs) }
+
+// Hides reports whether payloads of a namespace are hidden from the caller.
+func (f frame) Hides(namespace string) bool { return !f.req.readsPayloads(namespace) }
 
 // A link of the navigation.
 type link struct {
@@ -70,7 +93,8 @@ type link struct {
 // navInvestigations names the investigation queue in the navigation.
 const navInvestigations = "Investigations"
 
-func navigation(here string) []link {
+// navigation returns the links to the pages that the caller may see.
+func (s *server) navigation(req *request, here string) []link {
 	list := []link{
 		{Name: navInvestigations, Path: Root + "/", Key: "g q"},
 		{Name: "Tasks", Path: Root + "/tasks", Key: "g t"},
@@ -82,15 +106,22 @@ func navigation(here string) []link {
 	for i := range list {
 		list[i].Here = list[i].Name == here
 	}
-	return list
+	return slices.DeleteFunc(list, func(l link) bool {
+		path := strings.TrimPrefix(l.Path, Root)
+		if path == "/" {
+			path = "/{$}"
+		}
+		return !req.sees(s.needs[path])
+	})
 }
 
 // show writes a page. It is made in full before its first byte is sent, so that a
 // page that cannot be made is an error and not half a page.
 func (s *server) show(req *request, v *view) {
 	f := frame{
-		Title: v.title, Nav: navigation(v.nav), Actor: req.actor, Token: req.token, Self: req.self(), Live: v.live,
+		Title: v.title, Nav: s.navigation(req, v.nav), Actor: req.actor, Subject: req.subject(), SignsIn: s.Auth != nil, Token: req.token, Self: req.self(), Live: v.live,
 		ReadOnly: s.ReadOnly, Version: s.Version, Now: req.now, Asset: s.assetPath, Body: v.body,
+		server: s, req: req,
 	}
 	f.Note, f.Warning = req.takeNote()
 	var made bytes.Buffer
@@ -222,7 +253,7 @@ func acceptsGzip(r *http.Request) bool {
 var functions = template.FuncMap{
 	"ago": ago, "lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes, "minutesOf": func(m *float64) string { return minutes(*m) }, "document": func(name string, doc json.RawMessage) document { return documentOf(name, doc, maxShown, "") },
 	"opened": document.opened, "words": words, "short": short,
-	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "text": text, "clip": clip, "dict": dict, "span": span,
+	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span,
 }
 
 // moment is an instant as a page shows it: how long ago, with the time in UTC
@@ -401,6 +432,14 @@ func severityKind(s tasker.Severity) string {
 	default:
 		return "idle"
 	}
+}
+
+// shown returns a text unless it is hidden from the caller.
+func shown(text string) string {
+	if text == access.Hidden {
+		return ""
+	}
+	return text
 }
 
 // dict makes the named arguments of a shared piece.

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // Cookies. No script reads them. SameSite=Lax keeps them out of forms of other sites,
@@ -38,8 +39,18 @@ type request struct {
 	*http.Request
 	w     http.ResponseWriter
 	token string // what a form must send back
-	actor string // the name that the operator gave; empty before that
+	actor string // who is recorded as having acted: the subject, or else the name that the operator gave
 	now   time.Time
+
+	caller *access.Identity // nil without a session
+}
+
+// subject returns who has signed in; empty where nobody is asked.
+func (req *request) subject() string {
+	if req.caller == nil {
+		return ""
+	}
+	return req.caller.Subject
 }
 
 func (req *request) cookie(name string) string {
@@ -74,14 +85,19 @@ func (req *request) origin() string {
 // begin reads the cookies, and gives the browser a token if it has none.
 func (req *request) begin() {
 	if req.token = req.cookie(tokenCookie); len(req.token) != tokenLength {
-		var b [16]byte
-		_, _ = rand.Read(b[:]) // never fails
-		req.token = base64.RawURLEncoding.EncodeToString(b[:])
-		req.setCookie(tokenCookie, req.token, keepName)
+		req.newToken()
 	}
 	if name, err := base64.RawURLEncoding.DecodeString(req.cookie(actorCookie)); err == nil && len(name) > 0 && nameFault(string(name)) == nil {
 		req.actor = string(name)
 	}
+}
+
+// newToken gives the browser a token.
+func (req *request) newToken() {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	req.token = base64.RawURLEncoding.EncodeToString(b[:])
+	req.setCookie(tokenCookie, req.token, keepName)
 }
 
 // hasToken reports whether a form was made for this browser: another site can make
@@ -144,8 +160,11 @@ func (req *request) keepActor(name string) {
 }
 
 // setName keeps the name of the operator at the browser, under which their actions
-// are recorded.
+// are recorded. Who has signed in has a name.
 func (s *server) setName(req *request) (*view, error) {
+	if req.subject() != "" {
+		return &view{next: req.backTo()}, nil
+	}
 	name := strings.TrimSpace(req.PostFormValue("name"))
 	if err := nameFault(name); err != nil {
 		return nil, err
@@ -162,7 +181,7 @@ func (req *request) backTo() string {
 		return Root + "/"
 	}
 	clean := path.Clean(u.Path) // a browser follows .. as well
-	if clean != strings.TrimSuffix(u.Path, "/") || clean != Root && !strings.HasPrefix(clean, Root+"/") {
+	if clean != strings.TrimSuffix(u.Path, "/") || clean != Root && !strings.HasPrefix(clean, Root+"/") || clean == Root+signInPath {
 		return Root + "/"
 	}
 	return to

@@ -262,7 +262,7 @@ func (p *stepForm) command(req *request) command {
 			ctl = append(ctl, "--metadata", string(body.CompletionData.Metadata))
 		}
 	}
-	ctl = append(ctl, "--reason", reason, by, actor)
+	ctl = append(append(ctl, "--reason", reason), p.by(by, actor)...)
 	if op.Interrupt {
 		ctl = append(ctl, "--interrupt")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -152,6 +153,12 @@ func TestTheForecastComesTrue(t *testing.T) {
 // calls are the two commands of a page, as a shell takes them apart.
 func (h *harness) calls(r reply) (cli, curl []string) {
 	h.Helper()
+	return h.callsWith(r)
+}
+
+// callsWith is calls with more variables of the environment.
+func (h *harness) callsWith(r reply, env ...string) (cli, curl []string) {
+	h.Helper()
 	found := regexp.MustCompile(`(?s)<pre class="copy" tabindex="0">((?:tasker-ctl|TASKER_ACTOR|curl).*?)</pre>`).FindAllStringSubmatch(r.text, -1)
 	if len(found) != 2 {
 		h.Fatalf("%s shows %d commands", r.url, len(found))
@@ -159,7 +166,9 @@ func (h *harness) calls(r reply) (cli, curl []string) {
 	words := func(line string) []string {
 		line = strings.Replace(line, "tasker-ctl ", "ctl ", 1) // no name of a function in sh
 		script := `ctl() { printf '%s\0' "actor=$TASKER_ACTOR" "$@"; }; curl() { printf '%s\0' "$@"; }; ` + html.UnescapeString(line)
-		out, err := exec.CommandContext(h.Context(), "sh", "-c", script).Output()
+		cmd := exec.CommandContext(h.Context(), "sh", "-c", script)
+		cmd.Env = append(os.Environ(), env...)
+		out, err := cmd.Output()
 		h.Must(err)
 		return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 	}
@@ -188,8 +197,11 @@ func (h *harness) curl(words []string) {
 	url := words[slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "http") })]
 	r, err := http.NewRequestWithContext(h.Context(), flag("-X"), url, strings.NewReader(flag("--data-raw")))
 	h.Must(err)
-	if name, value, ok := strings.Cut(flag("-H"), ": "); ok {
-		r.Header.Set(name, value)
+	for i, word := range words {
+		if word == "-H" {
+			name, value, _ := strings.Cut(words[i+1], ": ")
+			r.Header.Set(name, value)
+		}
 	}
 	if got := h.do(r); got.status/100 != 2 {
 		h.Errorf("curl %q is answered with %d: %s", words, got.status, got.text)

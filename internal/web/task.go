@@ -9,6 +9,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/lifecycle"
 )
 
@@ -76,7 +77,7 @@ func (s *server) find(req *request, wanted string) (string, error) {
 	if tasker.CodeOf(err) != tasker.NotFound {
 		return "", err
 	}
-	if _, other := s.DB.Entry(req.Context(), id); other == nil {
+	if _, other := s.DB.Entry(req.within(access.ReadInvestigations).Context(), id); other == nil {
 		return entryPath(id), nil
 	}
 	return "", tasker.Errorf(tasker.NotFound, "there is no task %s here", id)
@@ -108,7 +109,7 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	if page.Filter.State != "" && !slices.Contains(page.States, page.Filter.State) {
 		page.States = append(page.States, page.Filter.State)
 	}
-	_, page.Namespaces, err = s.DB.OpenEntries(req.Context())
+	_, page.Namespaces, err = s.DB.OpenEntries(req.within(access.ReadInvestigations).Context())
 	return err
 }
 
@@ -186,7 +187,7 @@ type taskEntry struct {
 
 // task shows one task.
 func (s *server) task(req *request) (*view, error) {
-	id, err := req.id("id")
+	id, err := req.id("task")
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +225,7 @@ func (s *server) task(req *request) (*view, error) {
 	if page.Stuck, err = s.unrepairable(req.Context(), t); err != nil {
 		return nil, err
 	}
-	page.CanOperate = page.Stuck == "" && !s.ReadOnly
+	page.CanOperate = page.Stuck == "" && s.offers(req, access.OperateSteps, t.Namespace)
 	if t.RecreatedFrom != nil {
 		page.Replacement = taskPath(*t.RecreatedFrom)
 	}

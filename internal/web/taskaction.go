@@ -18,7 +18,7 @@ type taskForm struct {
 
 // taskForm reads the task that an action is about.
 func (s *server) taskForm(req *request, f form) (taskForm, error) {
-	id, err := req.id("id")
+	id, err := req.id("task")
 	if err != nil {
 		return taskForm{}, err
 	}
@@ -86,9 +86,12 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 		f.Ends = append(f.Ends, c)
 	}
 	actor, reason := f.placeholders()
-	q := url.Values{"reason": {reason}, "cancelled_by": {actor}}
-	f.Command = commandOf(req, []string{"task", "cancel", t.Task.UUID.String(), "--reason", reason, "--cancelled-by", actor},
-		http.MethodDelete, apiOfTask(t.Task)+"?"+q.Encode(), nil)
+	q := url.Values{"reason": {reason}}
+	if t.Subject == "" {
+		q.Set("cancelled_by", actor)
+	}
+	ctl := append([]string{"task", "cancel", t.Task.UUID.String(), "--reason", reason}, t.by("--cancelled-by", actor)...)
+	f.Command = commandOf(req, ctl, http.MethodDelete, apiOfTask(t.Task)+"?"+q.Encode(), nil)
 	return f, nil
 }
 
@@ -139,8 +142,8 @@ func (s *server) investigateForm(req *request) (*investigateForm, error) {
 		f.Refused = "The task was written off as permanently failed. Create a new task with recreated_from instead."
 	}
 	actor, reason := f.placeholders()
-	f.Command = commandOf(req, []string{"dlq", "create", t.Task.UUID.String(), "--reason", reason, "--created-by", actor},
-		http.MethodPost, "/v1/dlq/task/"+t.Task.UUID.String(), map[string]string{"reason": reason, "created_by": actor})
+	ctl := append([]string{"dlq", "create", t.Task.UUID.String(), "--reason", reason}, t.by("--created-by", actor)...)
+	f.Command = commandOf(req, ctl, http.MethodPost, "/v1/dlq/task/"+t.Task.UUID.String(), map[string]string{"reason": reason, "created_by": actor})
 	return f, nil
 }
 

@@ -26,7 +26,7 @@ type entryForm struct {
 // entryForm reads the investigation that an action is about.
 func (s *server) entryForm(req *request, f form) (entryForm, error) {
 	p := entryForm{server: s}
-	id, err := req.id("id")
+	id, err := req.id("investigation")
 	if err != nil {
 		return p, err
 	}
@@ -204,10 +204,16 @@ func (p *updateForm) done(u tasker.EntryUpdate) string {
 func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 	actor, _ := p.placeholders()
 	ctl := []string{"dlq", "update", p.Entry.UUID.String()}
-	body := apiv1.UpdateEntry{ResolutionNotes: u.Notes, Metadata: u.Metadata, UpdatedBy: actor, ExpectedUpdatedAt: u.Unchanged}
+	body := apiv1.UpdateEntry{ResolutionNotes: u.Notes, Metadata: u.Metadata, ExpectedUpdatedAt: u.Unchanged}
+	if p.Subject == "" {
+		body.UpdatedBy = actor
+	}
 	if u.Status != nil {
-		body.ResolutionStatus, body.ResolvedBy = new(string(*u.Status)), &actor
-		ctl = append(ctl, "--status", string(*u.Status), "--resolved-by", actor)
+		body.ResolutionStatus = new(string(*u.Status))
+		if p.Subject == "" {
+			body.ResolvedBy = &actor
+		}
+		ctl = append(append(ctl, "--status", string(*u.Status)), p.by("--resolved-by", actor)...)
 	}
 	if u.Notes != nil {
 		ctl = append(ctl, "--notes", *u.Notes)
@@ -219,7 +225,7 @@ func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 		ctl = append(ctl, "--if-unchanged-since", u.Unchanged.UTC().Format(time.RFC3339Nano))
 	}
 	c := commandOf(req, ctl, http.MethodPatch, "/v1/dlq/entry/"+p.Entry.UUID.String(), body)
-	if u.Status == nil { // the only flag for the actor says who resolved it
+	if u.Status == nil && p.Subject == "" { // the only flag for the actor says who resolved it
 		c.CLI = "TASKER_ACTOR=" + shellQuote(actor) + " " + c.CLI
 	}
 	return c

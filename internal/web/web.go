@@ -25,6 +25,8 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/hostguard"
@@ -41,6 +43,8 @@ type Options struct {
 	DLQ    *dlq.Service
 	Log    *slog.Logger
 	Guard  *hostguard.Guard // refuses what others make a browser send
+
+	Auth *auth.Authenticator // nil: nobody is asked who they are, and everybody may do everything
 
 	Version  string
 	Sinks    []string // those to which this server sends events
@@ -64,11 +68,12 @@ func New(o Options) http.Handler {
 		o.Guard = &hostguard.Guard{}
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	s := &server{Options: o, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets()}
+	s := &server{Options: o, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets(), needs: map[string]access.Permission{}}
 	for _, rt := range s.routes() {
-		s.mux.HandleFunc(rt.method+" "+Root+rt.path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt) })
+		rt.check()
+		s.needs[rt.path] = rt.rule.needs
+		s.mux.HandleFunc(rt.method+" "+Root+rt.path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, &rt) })
 	}
-	s.mux.HandleFunc("GET "+Root+"/static/{name}", s.static)
 	for _, path := range []string{Root, "/{$}"} {
 		s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, Root+"/", http.StatusSeeOther)
@@ -82,13 +87,19 @@ type server struct {
 	mux    *http.ServeMux
 	pages  pages
 	assets map[string]asset
+	needs  map[string]access.Permission // of each path
+
+	failures failures // to sign in
 }
 
-// A route is a path below [Root]. What changes something has the method POST; a
-// read-only server refuses it.
+// A route is a path below [Root]. What needs a permission and has the method POST changes
+// something; a read-only server refuses it.
 type route struct {
 	method, path string
-	serve        func(req *request) (*view, error)
+	rule         rule
+	serve        func(req *request) (*view, error) // nil for a file
+
+	of access.Kind // what the path names by its id
 }
 
 // A view is what a handler answers: a page, or where to go on.
@@ -118,25 +129,41 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
-	req := &request{Request: r, w: w, now: time.Now()}
+	req := s.newRequest(w, r)
+	if req.secure() {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 	if status, err := s.Guard.Check(r); err != nil {
 		s.fail(req, status, err)
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		req.begin()
+		_ = s.authenticate(req) // the page is not there for anybody
 		s.fail(req, 0, tasker.Errorf(tasker.NotFound, "there is no such page: %s", r.URL.Path))
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
+// newRequest returns a request whose caller is not known yet, unless nobody is asked.
+func (s *server) newRequest(w http.ResponseWriter, r *http.Request) *request {
+	req := &request{Request: r, w: w, now: time.Now()}
+	if s.Auth == nil {
+		req.caller = access.Local()
+	}
+	return req
+}
+
 // serve answers a request of a known path.
-func (s *server) serve(w http.ResponseWriter, r *http.Request, rt route) {
-	start := time.Now()
+func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
+	if rt.serve == nil {
+		s.static(w, r)
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
 	defer cancel()
-	req := &request{Request: r.WithContext(ctx), w: w, now: start}
+	req := s.newRequest(w, r.WithContext(ctx))
 	defer s.recoverPanic(req)
 	req.begin()
 	var v *view
@@ -145,35 +172,43 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt route) {
 		v, err = rt.serve(req)
 	}
 	level, text := slog.LevelDebug, ""
-	if err != nil {
+	switch {
+	case err == nil:
+		s.answer(req, v)
+	case errors.Is(err, errSignIn) && req.asksToSignIn():
+		s.answer(req, &view{next: signInTo(req.self())})
+	default:
 		level, text = slog.LevelInfo, err.Error()
 		if tasker.CodeOf(err) == tasker.Internal {
 			level = slog.LevelError
 		}
 		s.fail(req, 0, err)
-	} else {
-		s.answer(req, v)
 	}
-	s.Log.LogAttrs(ctx, level, "page", slog.String("method", rt.method), slog.String("path", Root+rt.path),
-		slog.Duration("took", time.Since(start)), slog.String("err", text))
+	s.Log.LogAttrs(ctx, level, "page", slog.String("method", rt.method), slog.String("path", Root+rt.path), slog.String("subject", req.subject()),
+		slog.Duration("took", time.Since(req.now)), slog.String("err", text))
 }
 
-// admit refuses what may not change anything, before a handler sees it.
-func (s *server) admit(req *request, rt route) error {
-	if rt.method != http.MethodPost {
-		return nil
+// admit refuses what the caller may not do, and forms that are not ours, before a handler
+// sees them.
+func (s *server) admit(req *request, rt *route) error {
+	if err := s.authorize(req, rt); err != nil || rt.method != http.MethodPost {
+		return err
 	}
-	req.Body = http.MaxBytesReader(req.w, req.Body, maxForm)
+	most := int64(maxForm)
+	if rt.rule.public {
+		most = maxSignIn
+	}
+	req.Body = http.MaxBytesReader(req.w, req.Body, most)
 	if err := req.ParseForm(); err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d MiB; go back to what you typed, and send it with tasker-ctl or the API", maxForm>>20)
+			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d KiB; go back to what you typed, and send it with tasker-ctl or the API", most>>10)
 		}
 		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
 	}
 	if !req.hasToken() {
 		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
 	}
-	if rt.path == namePath {
+	if rt.rule.needs == "" {
 		return nil
 	}
 	return s.mayChange()
@@ -230,6 +265,9 @@ func (s *server) fail(req *request, status int, err error) {
 		req.w.Header().Set("Retry-After", "5")
 	}
 	body := failure{Status: status, Code: string(code), Message: messageOf(err)}
+	if errors.Is(err, errSignIn) {
+		body.SignIn = signInTo(Root + "/")
+	}
 	s.show(req, &view{page: "failure", title: titleOf(status), body: body, status: status})
 }
 
@@ -238,10 +276,13 @@ type failure struct {
 	Status  int
 	Code    string
 	Message string
+	SignIn  string // where to sign in, when that is missing
 }
 
 func titleOf(status int) string {
 	switch status {
+	case http.StatusUnauthorized:
+		return "Not signed in"
 	case http.StatusNotFound:
 		return "Not found"
 	case http.StatusForbidden, http.StatusMisdirectedRequest:
@@ -276,28 +317,34 @@ func sentence(text string) string {
 
 // routes returns the table of all pages.
 func (s *server) routes() []route {
+	const get, post = http.MethodGet, http.MethodPost
 	list := []route{
-		{http.MethodGet, "/{$}", s.investigations},
-		{http.MethodGet, "/investigations/{id}", s.investigation},
-		{http.MethodGet, "/tasks", s.tasks},
-		{http.MethodGet, "/tasks/{id}", s.task},
-		{http.MethodGet, "/staleness", s.staleness},
-		{http.MethodGet, "/dashboard", s.dashboard},
-		{http.MethodGet, "/workers", s.workers},
-		{http.MethodGet, "/emissions", s.emissions},
-		{http.MethodGet, "/emissions/{event}", s.emission},
-		{http.MethodGet, "/audit", s.audit},
-		{http.MethodPost, namePath, s.setName},
+		{method: get, path: "/{$}", rule: needs(access.ReadInvestigations), serve: s.investigations},
+		{method: get, path: "/investigations/{investigation}", rule: needs(access.ReadInvestigations), serve: s.investigation},
+		{method: get, path: "/tasks", rule: needs(access.ReadTasks), serve: s.tasks},
+		{method: get, path: "/tasks/{task}", rule: needs(access.ReadTasks), serve: s.task},
+		{method: get, path: "/staleness", rule: needs(access.ReadTasks), serve: s.staleness},
+		{method: get, path: "/dashboard", rule: needs(access.ReadInvestigations), serve: s.dashboard},
+		{method: get, path: "/workers", rule: needs(access.ReadWorkers), serve: s.workers},
+		{method: get, path: "/emissions", rule: needs(access.ReadEvents), serve: s.emissions},
+		{method: get, path: "/emissions/{event}", rule: needs(access.ReadEvents), serve: s.emission},
+		{method: get, path: "/audit", rule: needs(access.Administer), serve: s.audit},
+		{method: post, path: namePath, rule: anyone, serve: s.setName},
+		{method: get, path: signInPath, rule: public, serve: s.showSignIn},
+		{method: post, path: signInPath, rule: public, serve: s.signIn},
+		{method: post, path: signOutPath, rule: anyone, serve: s.signOut},
+		{method: get, path: "/static/{name}", rule: public},
 	}
 	for _, v := range stepVerbs {
-		list = append(list, actionRoutes(s, "/tasks/{task}/steps/{step}/"+v.Word, func(req *request) (*stepForm, error) { return s.stepForm(req, v) })...)
+		list = append(list, actionRoutes(s, "/tasks/{task}/steps/{step}/"+v.Word, access.OperateSteps,
+			func(req *request) (*stepForm, error) { return s.stepForm(req, v) })...)
 	}
 	return slices.Concat(list,
-		actionRoutes(s, "/investigations/{id}/update", s.updateForm),
-		actionRoutes(s, "/investigations/{id}/own", s.ownForm),
-		actionRoutes(s, "/tasks/{id}/cancel", s.cancelForm),
-		actionRoutes(s, "/tasks/{id}/investigate", s.investigateForm),
-		actionRoutes(s, "/workers/{id}/drain", s.drainForm),
-		actionRoutes(s, "/emissions/{event}/re-emit", s.reEmitForm),
+		actionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.updateForm),
+		actionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.ownForm),
+		actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),
+		actionRoutes(s, "/tasks/{task}/investigate", access.UpdateInvestigations, s.investigateForm),
+		actionRoutes(s, "/workers/{worker}/drain", access.DrainWorkers, s.drainForm),
+		actionRoutes(s, "/emissions/{event}/re-emit", access.ResendEvents, s.reEmitForm),
 	)
 }

@@ -35,6 +35,7 @@
   // scrolling, focus, open parts and what is being typed stay.
   const main = $("#main");
   const address = main && main.dataset.live;
+  const feedAddress = main && main.dataset.feed; // not there where callers are asked who they are
   let paused = false, feed = null, due = null, last = Date.now(), failed = 0; // since when the server does not answer
   const busy = () => { const e = document.activeElement; return e && main.contains(e) && /^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName); };
   const fresh = () => {
@@ -53,6 +54,7 @@
     if (paused || document.hidden || busy()) return;
     try {
       const answer = await fetch(address, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(20000) });
+      if (answer.status === 401 || answer.status === 403) { location.reload(); return; } // to sign in, or to say what is missing
       if (!answer.ok) throw new Error(String(answer.status));
       const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#main");
       if (paused || busy() || !next) return;
@@ -70,8 +72,8 @@
   };
   const soon = () => { if (!due) due = setTimeout(refresh, 400 + Math.random() * 600); };
   const listen = () => {
-    if (feed || paused || document.hidden || !window.EventSource) return;
-    feed = new EventSource("/v1/dlq/events");
+    if (feed || !feedAddress || paused || document.hidden || !window.EventSource) return;
+    feed = new EventSource(feedAddress);
     for (const topic of ["created", "updated", "recovered", "resolved"]) feed.addEventListener("dlq.entry." + topic, soon);
     feed.onerror = () => { soon(); if (feed && feed.readyState === EventSource.CLOSED) deaf(); };
   };

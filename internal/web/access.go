@@ -1,0 +1,316 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// A rule says who may use a route. It has exactly one of its fields.
+type rule struct {
+	needs  access.Permission
+	anyone bool // who has signed in
+	public bool // also who has not
+}
+
+func needs(p access.Permission) rule { return rule{needs: p} }
+
+var (
+	anyone = rule{anyone: true}
+	public = rule{public: true}
+)
+
+// resources are the parameters of paths that are ids, with what they identify. A resource
+// belongs to namespaces, which decide who may see it.
+var resources = map[string]access.Kind{
+	"task": access.TaskKind, "investigation": access.InvestigationKind, "worker": access.WorkerKind, "event": access.EventKind,
+}
+
+// withinResource are parameters of paths that name something of a resource before them,
+// or a file that everybody may have.
+var withinResource = []string{"step", "name"}
+
+var inPath = regexp.MustCompile(`\{([a-z]+)\}`)
+
+// check panics for a route that does not say who may use it: no server starts with one.
+func (rt *route) check() {
+	rules := 0
+	for _, has := range []bool{rt.rule.needs != "", rt.rule.anyone, rt.rule.public} {
+		if has {
+			rules++
+		}
+	}
+	if rules != 1 || rt.rule.needs != "" && !slices.Contains(access.Permissions(), rt.rule.needs) {
+		panic(fmt.Sprintf("%s %s must have one rule of access: a permission, anyone or public", rt.method, rt.path))
+	}
+	for _, found := range inPath.FindAllStringSubmatch(rt.path, -1) {
+		kind, ok := resources[found[1]]
+		switch {
+		case ok && rt.of == "":
+			rt.of = kind
+		case !ok && !slices.Contains(withinResource, found[1]):
+			panic(fmt.Sprintf("%s %s: nothing says to which namespace {%s} belongs", rt.method, rt.path, found[1]))
+		}
+	}
+}
+
+// errSignIn is the answer to requests of browsers that have not signed in.
+var errSignIn = tasker.Errorf(tasker.Unauthorized, "you are not signed in, or your session has ended: sign in, and open the page again")
+
+// authenticate finds out who sends a request; nobody without a session. Where callers are not
+// asked who they are, everybody is [access.Local].
+func (s *server) authenticate(req *request) error {
+	secret := req.cookie(req.sessionCookie())
+	if s.Auth == nil || secret == "" {
+		return nil
+	}
+	caller, err := s.Auth.Session(req.Context(), secret)
+	if err != nil {
+		if tasker.CodeOf(err) == tasker.Unauthorized {
+			return nil
+		}
+		return err
+	}
+	req.caller, req.actor = caller.Identity, caller.Actor("")
+	return nil
+}
+
+// authorize refuses what the caller may not do. The context of the request has then what
+// the caller may see.
+func (s *server) authorize(req *request, rt *route) error {
+	if err := s.authenticate(req); err != nil && !rt.rule.public {
+		return err
+	}
+	switch {
+	case rt.rule.public:
+		return nil
+	case req.caller == nil:
+		return errSignIn
+	case rt.rule.anyone:
+		return nil
+	case req.caller.Scope(rt.rule.needs).Empty():
+		return req.caller.Refusal(rt.rule.needs)
+	}
+	ctx := access.Within(req.Context(), req.caller, rt.rule.needs)
+	if rt.of != "" {
+		id, err := req.id(string(rt.of))
+		if err != nil {
+			return err
+		}
+		if ctx, err = access.Check(ctx, req.caller, rt.rule.needs, s.DB.NamespacesOf, rt.of, id); err != nil {
+			return err
+		}
+	}
+	req.Request = req.WithContext(ctx)
+	return nil
+}
+
+// within returns a request for what a page shows beside its own subject, which needs
+// another permission.
+func (req *request) within(needs access.Permission) *request {
+	other := *req
+	other.Request = req.WithContext(access.Within(req.Context(), req.caller, needs))
+	return &other
+}
+
+// sees reports whether the caller may see something at all that needs a permission.
+func (req *request) sees(needs access.Permission) bool {
+	return req.caller != nil && !req.caller.Scope(needs).Empty()
+}
+
+// readsPayloads reports whether the caller may read payloads of a namespace.
+func (req *request) readsPayloads(namespace string) bool {
+	return req.caller != nil && req.caller.May(access.ReadPayloads, namespace)
+}
+
+// offers reports whether a page shows an action that needs a permission in namespaces.
+func (s *server) offers(req *request, needs access.Permission, namespaces ...string) bool {
+	if s.ReadOnly || req.caller == nil || len(namespaces) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(namespaces, func(n string) bool { return !req.caller.May(needs, n) })
+}
+
+// asksToSignIn reports whether a refusal is answered by the page to sign in: only to
+// somebody who opens a page. A script or a form could not go on from there.
+func (req *request) asksToSignIn() bool {
+	mode := req.Header.Get("Sec-Fetch-Mode")
+	return (req.Method == http.MethodGet || req.Method == http.MethodHead) && (mode == "" || mode == "navigate")
+}
+
+const (
+	signInPath  = "/sign-in"
+	signOutPath = "/sign-out"
+
+	// maxSignIn bounds the form to sign in, which also strangers send.
+	maxSignIn = 16 << 10
+)
+
+// A signInPage asks for an API key.
+type signInPage struct {
+	Back    string // the page to go on to
+	Problem string
+}
+
+func (p signInPage) view(status int) *view {
+	return &view{page: "sign-in", title: "Sign in", status: status, body: p}
+}
+
+// signInTo returns the address of the page to sign in, from which a browser comes back.
+func signInTo(back string) string {
+	return Root + signInPath + "?" + url.Values{"back": {back}}.Encode()
+}
+
+// showSignIn shows the form to sign in to whoever has not.
+func (s *server) showSignIn(req *request) (*view, error) {
+	back := req.backTo()
+	if req.caller != nil {
+		return &view{next: back}, nil
+	}
+	return signInPage{Back: back}.view(http.StatusOK), nil
+}
+
+// signIn begins a session of the browser. Those who fail too often are answered without
+// a look at the database.
+func (s *server) signIn(req *request) (*view, error) {
+	p := signInPage{Back: req.backTo()}
+	if s.Auth == nil {
+		return &view{next: p.Back}, nil
+	}
+	from := req.address()
+	if wait, ok := s.failures.take(from, time.Now()); !ok {
+		req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		p.Problem = "Signing in has failed too often from your address: try again in a minute."
+		return p.view(http.StatusTooManyRequests), nil
+	}
+	secret, err := s.Auth.SignIn(req.Context(), strings.TrimSpace(req.PostFormValue("key")), from.String())
+	if tasker.CodeOf(err) == tasker.Unauthorized {
+		s.auditRefusal(req.Context(), from)
+		p.Problem = messageOf(err) + "."
+		return p.view(http.StatusUnauthorized), nil
+	}
+	s.failures.giveBack(from)
+	if err != nil {
+		return nil, err
+	}
+	if before := req.cookie(req.sessionCookie()); before != "" {
+		if err := s.Auth.SignOut(req.Context(), before); err != nil {
+			return nil, err
+		}
+	}
+	req.newToken()
+	req.setSession(secret, s.Auth.SessionLife)
+	return &view{next: p.Back}, nil
+}
+
+// auditRefusal records that somebody could not sign in.
+func (s *server) auditRefusal(ctx context.Context, from netip.Addr) {
+	if err := s.DB.AuditRefusal(ctx, "unknown", "sign_in.refused", map[string]string{"from": from.String()}); err != nil {
+		s.Log.WarnContext(ctx, "a refused sign-in is not in the audit log", "from", from, "err", err)
+	}
+}
+
+// signOut ends the session of the browser.
+func (s *server) signOut(req *request) (*view, error) {
+	if s.Auth == nil {
+		return &view{next: Root + "/"}, nil
+	}
+	if err := s.Auth.SignOut(req.Context(), req.cookie(req.sessionCookie())); err != nil {
+		return nil, err
+	}
+	req.setSession("", -time.Second)
+	return &view{next: Root + signInPath, note: "You have signed out."}, nil
+}
+
+// sessionCookie names the cookie of the session. With HTTPS no other host, and nobody
+// without HTTPS, can set one of this name.
+func (req *request) sessionCookie() string {
+	if req.secure() {
+		return "__Host-tasker_session"
+	}
+	return "tasker_session"
+}
+
+// setSession keeps the secret of a session at the browser; a negative life removes it.
+func (req *request) setSession(secret string, life time.Duration) {
+	c := &http.Cookie{
+		Name: req.sessionCookie(), Value: secret, Path: Root, MaxAge: int(life.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: req.secure(),
+	}
+	if c.Secure {
+		c.Path = "/" // as the prefix of the name demands
+	}
+	http.SetCookie(req.w, c)
+}
+
+// address returns where a request comes from.
+func (req *request) address() netip.Addr {
+	from, err := netip.ParseAddrPort(req.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return from.Addr().Unmap().WithZone("")
+}
+
+const (
+	maxFailures  = 10 // to sign in, a minute from one address
+	maxAddresses = 10_000
+)
+
+// failures counts failed attempts to sign in, by address and for a minute at a time.
+// When there are too many addresses, others wait as well.
+type failures struct {
+	mu    sync.Mutex
+	began time.Time
+	of    map[netip.Prefix]int
+}
+
+// take counts an attempt in advance, so that those made at the same time count. It
+// returns how long to wait when there were too many.
+func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.began) >= time.Minute {
+		f.began, f.of = now, map[netip.Prefix]int{}
+	}
+	n, known := f.of[network(from)]
+	if n >= maxFailures || !known && len(f.of) >= maxAddresses {
+		return f.began.Add(time.Minute).Sub(now), false
+	}
+	f.of[network(from)]++
+	return 0, true
+}
+
+// giveBack takes back an attempt that did not fail.
+func (f *failures) giveBack(from netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := network(from)
+	if f.of[key]--; f.of[key] <= 0 {
+		delete(f.of, key)
+	}
+}
+
+// network returns what counts as one address: of IPv6 each site has very many.
+func network(from netip.Addr) netip.Prefix {
+	bits := from.BitLen()
+	if from.Is6() {
+		bits = 64
+	}
+	p, err := from.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}

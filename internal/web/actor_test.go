@@ -1,0 +1,178 @@
+package web_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/web"
+)
+
+// as returns the stuck task as another browser sees it.
+func (st *stuck) as(h *harness) *stuck {
+	other := *st
+	other.harness = h
+	return &other
+}
+
+// actors returns who is recorded, by what was done.
+func (h *harness) actors() map[string][]string {
+	h.Helper()
+	out := map[string][]string{}
+	rows, err := h.Admin().Query(h.Context(), `
+		SELECT 'task ' || event AS what, actor FROM tasker.task_transitions WHERE actor IS NOT NULL
+		UNION SELECT 'step ' || event, actor FROM tasker.workflow_step_transitions WHERE actor IS NOT NULL
+		UNION SELECT 'investigation ' || event, actor FROM tasker.tasks_dlq_history
+		UNION SELECT 'resolved', resolved_by FROM tasker.tasks_dlq WHERE resolved_by IS NOT NULL
+		UNION SELECT 'audit ' || action, actor FROM tasker.audit_events
+		UNION SELECT 'assignee', metadata ->> 'assignee' FROM tasker.tasks_dlq WHERE metadata ? 'assignee'`)
+	h.Must(err)
+	for rows.Next() {
+		var what, actor string
+		h.Must(rows.Scan(&what, &actor))
+		out[what] = append(out[what], actor)
+	}
+	h.Must(rows.Err())
+	return out
+}
+
+// Whatever a form or a cookie says, what is recorded is who has signed in.
+func TestAnActorCannotBeForged(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t, asking)
+	st.sinks("webhook")
+	_, err := st.DB.TakeEvents(t.Context(), "webhook", 100)
+	st.Must(err)
+	st = st.as(st.signedIn("ann", "operator@shop"))
+	u, err := url.Parse(st.server.URL + "/ui/")
+	st.Must(err)
+	st.client.Jar.SetCookies(u, []*http.Cookie{{Name: "tasker_actor", Value: "bWFsbG9yeQ", Path: "/ui"}})
+
+	const forged = "actor=mallory"
+	for _, path := range []string{st.action("reset"), st.page() + "/update", "/ui/tasks/" + st.task.String() + "/cancel"} {
+		r := st.get(path)
+		st.sees(r, "This is recorded as done by <bdi>key:ann</bdi>.")
+		st.lacks(r, `name="actor"`, "mallory")
+	}
+	st.lacks(st.get(st.page()), `name="actor"`, "mallory")
+	st.leads(st.post("/ui/name", "name=mallory"), "/ui/")
+	st.leads(st.post(st.page()+"/own", forged), st.page())
+	st.leads(st.post(st.action("reset"), forged, "reason=again", "reset_by=mallory", "entry="+st.entry.String()), st.page())
+	st.leads(st.post(st.page()+"/update", forged, "seen="+st.seen(), "assignee=key:ann", "had=key:ann", "status=manually_resolved", "notes=fine", "resolved_by=mallory"), st.page())
+	st.leads(st.post("/ui/tasks/"+st.task.String()+"/investigate", forged, "reason=look"), entryOfTask(st.harness, st.task))
+	st.leads(st.post("/ui/tasks/"+st.task.String()+"/cancel", forged, "reason=enough"), "/ui/tasks/"+st.task.String())
+	var event tasker.ID
+	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position LIMIT 1`).Scan(&event))
+	st.leads(st.sendAgain("/ui/emissions/"+event.String()+"/re-emit", "mallory", "lost", "webhook"), "/ui/emissions/"+event.String())
+
+	got := st.actors()
+	for _, what := range []string{
+		"task cancel", "step cancel", "step reset_for_retry", "investigation updated", "investigation created", "resolved", "assignee", "audit dlq.re_emit",
+	} {
+		if !slices.Contains(got[what], "key:ann") {
+			t.Errorf("%s: recorded as done by %q", what, got[what])
+		}
+	}
+	for what, actors := range got {
+		if slices.ContainsFunc(actors, func(a string) bool { return strings.Contains(a, "mallory") }) {
+			t.Errorf("%s: recorded as done by %q", what, actors)
+		}
+	}
+}
+
+// entryOfTask is the page of the newest investigation of a task.
+func entryOfTask(h *harness, task tasker.ID) string {
+	h.Helper()
+	e, err := h.DB.EntryOfTask(h.Context(), task)
+	h.Must(err)
+	return "/ui/investigations/" + e.UUID.String()
+}
+
+// What a page says to type in a terminal is done by whoever has the key.
+func TestTheSameFromATerminalWithAKey(t *testing.T) {
+	t.Parallel()
+	for what, path := range map[string]func(*stuck) string{
+		"a step": func(st *stuck) string { return st.action("complete") }, "an investigation": func(st *stuck) string { return st.page() + "/update?end=1" },
+		"taking it": func(st *stuck) string { return st.page() + "/own" }, "a task": func(st *stuck) string { return "/ui/tasks/" + st.task.String() + "/cancel" },
+		"a worker": func(st *stuck) string { return "/ui/workers/" + st.worker.String() + "/drain" },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			st := newStuck(t, asking)
+			token := st.key("ann", "operator@shop")
+			b := st.browser()
+			b.leads(b.post("/ui/sign-in", "key="+token), "/ui/")
+			r := b.get(path(st))
+			st.sees(r, "curl -H &#34;Authorization: Bearer $TASKER_TOKEN&#34; ")
+			st.lacks(r, token)
+			cli, curl := b.callsWith(r, "TASKER_TOKEN="+token)
+			for _, word := range cli {
+				if strings.Contains(word, "-by") || strings.Contains(word, "key:ann") && what != "taking it" || word == "actor=key:ann" {
+					t.Errorf("tasker-ctl is told who acts: %q", cli)
+				}
+			}
+			if i := slices.Index(curl, "-H"); i < 0 || curl[i+1] != "Authorization: Bearer "+token {
+				t.Fatalf("curl %q has no key", curl)
+			}
+			st.curl(curl)
+			for what, actors := range st.actors() {
+				if slices.ContainsFunc(actors, func(a string) bool {
+					return a != "key:ann" && a != "test" && a != "system" && !strings.HasPrefix(a, "tasker")
+				}) {
+					t.Errorf("%s: recorded as done by %q", what, actors)
+				}
+			}
+		})
+	}
+}
+
+// Who may not change anything is offered nothing, and who may is offered it where the
+// page is not read-only.
+func TestOnlyWhatIsAllowedIsOffered(t *testing.T) {
+	t.Parallel()
+	for _, readOnly := range []bool{false, true} {
+		st := newStuck(t, asking, func(o *web.Options) { o.ReadOnly = readOnly })
+		event := func() (id tasker.ID) {
+			st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position LIMIT 1`).Scan(&id))
+			return id
+		}()
+		task := "/ui/tasks/" + st.task.String()
+		second := st.create("order", `{}`)
+		actions := map[string][]string{ // by page: the links of its actions
+			task:                               {task + "/cancel", st.action("reset"), st.action("resolve"), st.action("complete")},
+			"/ui/tasks/" + second.String():     {"/ui/tasks/" + second.String() + "/investigate", "/ui/tasks/" + second.String() + "/cancel"},
+			st.page():                          {st.page() + "/update", st.page() + "/own", st.action("reset")},
+			"/ui/workers":                      {"/ui/workers/" + st.worker.String() + "/drain"},
+			"/ui/emissions/" + event.String():  {"/ui/emissions/" + event.String() + "/re-emit"},
+			"/ui/":                             {"/ui/tasks", "/ui/staleness", "/ui/dashboard", "/ui/workers", "/ui/emissions"},
+			"/ui/tasks?state=steps_in_process": {},
+		}
+		for name, may := range map[string]func(link string) bool{
+			"viewer":    func(link string) bool { return !strings.Contains(link[4:], "-") },
+			"operator":  func(string) bool { return true },
+			"developer": func(link string) bool { return !strings.Contains(link[4:], "-") || strings.HasSuffix(link, "/cancel") },
+			"worker":    nil,
+		} {
+			b := st.signedIn(name, name+"@shop")
+			for page, links := range actions {
+				r := b.get(page)
+				if may == nil {
+					b.refused(r, http.StatusForbidden, "needs the permission")
+				}
+				for _, link := range links {
+					acts := strings.Contains(link[4:], "-")
+					want := may != nil && may(link) && !(acts && readOnly)
+					if got := strings.Contains(r.text, `"`+link+`"`) || strings.Contains(r.text, `"`+link+`?`); got != want {
+						t.Errorf("%s, read-only %v: %s offers %s: %v, want %v", name, readOnly, page, link, got, want)
+					}
+				}
+			}
+			b.lacks(b.get("/ui/emissions"), "/ui/audit")
+		}
+		admin := st.signedIn("root", "admin@*")
+		admin.sees(admin.get("/ui/emissions"), "/ui/audit")
+	}
+}

@@ -1,0 +1,52 @@
+package web
+
+import (
+	"net/netip"
+	"time"
+
+	"tasker.example/tasker/internal/access"
+)
+
+// A Route is a line of the route table.
+type Route struct {
+	Method, Path   string // below [Root]
+	Needs          access.Permission
+	Anyone, Public bool
+	Of             access.Kind
+}
+
+// Routes returns the route table.
+func Routes() []Route {
+	var list []Route
+	for _, rt := range (&server{}).routes() {
+		rt.check()
+		list = append(list, Route{Method: rt.method, Path: rt.path, Needs: rt.rule.needs, Anyone: rt.rule.anyone, Public: rt.rule.public, Of: rt.of})
+	}
+	return list
+}
+
+// CheckRoute panics as [New] does for a route that does not say who may use it.
+func CheckRoute(r Route) {
+	rt := route{method: r.Method, path: r.Path, rule: rule{needs: r.Needs, anyone: r.Anyone, public: r.Public}}
+	rt.check()
+}
+
+// Failures counts failed attempts to sign in.
+type Failures struct{ f failures }
+
+// Take counts an attempt.
+func (f *Failures) Take(from netip.Addr, now time.Time) (time.Duration, bool) {
+	return f.f.take(from, now)
+}
+
+// GiveBack takes back an attempt.
+func (f *Failures) GiveBack(from netip.Addr) { f.f.giveBack(from) }
+
+// Addresses returns how many addresses are remembered.
+func (f *Failures) Addresses() int { return len(f.f.of) }
+
+// The bounds of failed attempts.
+const (
+	MaxFailures  = maxFailures
+	MaxAddresses = maxAddresses
+)
