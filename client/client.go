@@ -28,6 +28,8 @@ type Client struct {
 	header  http.Header
 	timeout time.Duration
 	retries int
+	token   func() (string, error) // nil: no header Authorization
+	fault   error                  // of an option
 
 	maxAnswer int64 // bytes
 }
@@ -65,6 +67,9 @@ func New(baseURL string, options ...Option) (*Client, error) {
 	}
 	for _, o := range options {
 		o(c)
+	}
+	if c.fault != nil {
+		return nil, c.fault
 	}
 	return c, nil
 }

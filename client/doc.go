@@ -9,5 +9,8 @@
 // cannot be reached or says that it cannot serve now. Any other is sent again
 // only when it certainly never arrived.
 //
+// [WithToken] and [WithTokenFile] say who is calling, with an API key. A caller who is not
+// known, or may not do something, learns it at once: Unauthorized, Forbidden.
+//
 // [Client.Backend] lets a worker of package worker run its steps over HTTP.
 package client

@@ -60,6 +60,7 @@ func heard(err error) error {
 // own shape is quoted.
 func (c *Client) refusal(res *http.Response, doc []byte) error {
 	after := retryAfter(res.Header.Get("Retry-After"))
+	doc = []byte(withoutToken(res.Request, string(doc)))
 	var body apiv1.Error
 	if json.Unmarshal(doc, &body) == nil && body.Error.Code != "" && body.Error.Message != "" {
 		return &tasker.Error{
@@ -72,7 +73,7 @@ func (c *Client) refusal(res *http.Response, doc []byte) error {
 	}
 	said := fmt.Sprintf("%s answered %d %s", c.URL(), res.StatusCode, http.StatusText(res.StatusCode))
 	if to := res.Header.Get("Location"); to != "" {
-		said += fmt.Sprintf(", which points to %s; use that address as the server's", payload.CleanText(to, shownBody))
+		said += fmt.Sprintf(", which points to %s; use that address as the server's", payload.CleanText(withoutToken(res.Request, to), shownBody))
 	} else {
 		if text := strings.Join(strings.Fields(payload.CleanText(string(doc), shownBody)), " "); text != "" {
 			said += ": " + text

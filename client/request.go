@@ -100,6 +100,9 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 	}
 	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "application/json")
+	if err := c.authorize(req.Header); err != nil {
+		return &miss{err: err}
+	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
 	}

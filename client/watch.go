@@ -162,6 +162,9 @@ func (w *watch) connect(ctx context.Context) (*http.Response, *miss) {
 	}
 	maps.Copy(req.Header, c.header)
 	req.Header.Set("Accept", "text/event-stream")
+	if err := c.authorize(req.Header); err != nil {
+		return nil, &miss{err: err}
+	}
 	if w.id != "" {
 		req.Header.Set("Last-Event-ID", w.id)
 	}

@@ -46,15 +46,20 @@ func askedRest(err error) time.Duration {
 	return 0
 }
 
-// refused tells whether the backend itself refuses a request for what it is, so that
+// refused reports whether the backend itself refuses a request for what it is, so that
 // sending the same again is useless. All else may be better at the next try.
 func refused(err error) bool {
-	return slices.Contains([]tasker.Code{
-		tasker.Invalid, tasker.TooLarge, tasker.Unsupported, tasker.Forbidden, tasker.Unauthorized,
-	}, tasker.CodeOf(err))
+	return slices.Contains([]tasker.Code{tasker.Invalid, tasker.TooLarge, tasker.Unsupported}, tasker.CodeOf(err))
 }
 
-// forgotten tells whether the backend says that it does not know worker id. That
+// keyRefused reports whether the backend refuses a request for who sends it. That may
+// pass: a key is just being replaced, or was revoked by mistake.
+func keyRefused(err error) bool {
+	code := tasker.CodeOf(err)
+	return code == tasker.Unauthorized || code == tasker.Forbidden
+}
+
+// forgotten reports whether the backend says that it does not know worker id. That
 // something else was not found, such as a path, says nothing of the worker.
 func forgotten(err error, id tasker.ID) bool {
 	return tasker.CodeOf(err) == tasker.NotFound && strings.Contains(err.Error(), id.String())

@@ -33,6 +33,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		list, err := s.backend.Claim(ctx, id, slots, wait)
 		s.start(list, slots, asked)
 		if err == nil {
+			s.succeeded(ctx, asked)
 			b.reset()
 			most.grow()
 			if len(list) == 0 && time.Since(asked) < wait/2 {
@@ -45,7 +46,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.WarnContext(ctx, "claim failed, trying again", "slots", slots, "err", err)
+		s.failed(ctx, "claim failed", err, "slots", slots)
 		switch {
 		case forgotten(err, id):
 			s.registerAgain(ctx, id)

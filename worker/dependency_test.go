@@ -140,6 +140,8 @@ func TestFetchingAResult(t *testing.T) {
 		"never":            {fail: func(int) error { return unavailableUntil(0, 1) }, calls: 5, failure: worker.InputUnavailable},
 		"it is gone":       {gone: true, calls: 1, failure: worker.InvalidInput, permanent: true},
 		"it is too large":  {fail: func(int) error { return tasker.Errorf(tasker.TooLarge, "too large") }, calls: 1, failure: worker.InvalidInput, permanent: true},
+		"another key":      {fail: func(int) error { return tasker.Errorf(tasker.Unauthorized, "not valid") }, calls: 5, failure: worker.InputUnavailable},
+		"not this step":    {fail: func(int) error { return tasker.Errorf(tasker.Forbidden, "not now") }, calls: 5, failure: worker.InputUnavailable},
 		"a foreign answer": {fail: func(int) error { return tasker.Errorf(tasker.NotFound, "no such page") }, calls: 5, failure: worker.InputUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -111,7 +111,7 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 	beat, err := s.backend.Heartbeat(limited, id, leases)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.WarnContext(ctx, "heartbeat failed, trying again", "leases", len(leases), "err", err)
+			s.failed(ctx, "heartbeat failed", err, "leases", len(leases))
 		}
 		if forgotten(err, id) {
 			s.registerAgain(ctx, id)
@@ -119,6 +119,7 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 		s.lapse(ctx)
 		return err
 	}
+	s.succeeded(ctx, sent)
 	s.extended(ctx, id, leases, beat, sent)
 	return nil
 }

@@ -116,15 +116,16 @@ func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (taske
 	for i, at := range batch {
 		outcomes[i] = at.outcome
 	}
-	id := s.id()
+	id, sent := s.id(), time.Now()
 	receipt, err := s.backend.Report(ctx, id, outcomes, slots)
 	if err != nil {
-		s.log.WarnContext(ctx, "report failed, trying again", "outcomes", len(batch), "err", err)
+		s.failed(ctx, "report failed", err, "outcomes", len(batch))
 		if forgotten(err, id) {
 			s.registerAgain(ctx, id)
 		}
 		return tasker.Receipt{}, err
 	}
+	s.succeeded(ctx, sent)
 	return receipt, nil
 }
 

@@ -351,14 +351,14 @@ func TestRegistering(t *testing.T) {
 			synctest.Wait()
 			f.setFail(func(call string) error {
 				if call == "register" {
-					return tasker.Errorf(tasker.Forbidden, "this token may not register")
+					return tasker.Errorf(tasker.Invalid, "handlers: unknown")
 				}
 				return nil
 			})
 			f.mu.Lock()
 			clear(f.known)
 			f.mu.Unlock()
-			if err := <-r.end; tasker.CodeOf(err) != tasker.Forbidden {
+			if err := <-r.end; tasker.CodeOf(err) != tasker.Invalid {
 				t.Errorf("got %v", err)
 			}
 		})

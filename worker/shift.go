@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tasker.example/tasker"
@@ -62,6 +63,7 @@ type shift struct {
 	draining     bool
 
 	registering chan struct{} // holds a value while a new registration is asked for
+	keyRefused  atomic.Int64  // when the backend did not accept this worker's key, in ns; 0: it does
 }
 
 func newShift(w *Worker) *shift {
@@ -93,6 +95,7 @@ const (
 func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 	var b backoff
 	for {
+		sent := time.Now()
 		r, err := s.backend.RegisterWorker(ctx, s.spec())
 		if err == nil {
 			s.mu.Lock()
@@ -103,22 +106,46 @@ func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 				ClaimIsHeartbeat:  r.ClaimIsHeartbeat,
 			}
 			s.mu.Unlock()
+			s.succeeded(ctx, sent)
 			s.log.InfoContext(ctx, "worker registered", "worker_uuid", r.WorkerUUID, "handlers", len(s.handlers))
 			return nil
 		}
 		if slices.Contains(final, tasker.CodeOf(err)) {
 			return err
 		}
-		s.log.WarnContext(ctx, "worker could not be registered, trying again", "err", err)
+		s.failed(ctx, "worker could not be registered", err)
 		if !b.rest(ctx, err) {
 			return ctx.Err()
 		}
 	}
 }
 
-// registerAgain follows up a backend that does not know worker id. Leases of
-// that id are lost, as the next heartbeat will tell. Only a backend that does not
-// want this worker any more ends it.
+// failed logs why a request failed that is going to be sent again. A backend that does
+// not accept the worker's key refuses all of them: that is logged once, until it accepts
+// one.
+func (s *shift) failed(ctx context.Context, what string, err error, about ...any) {
+	about = append(about, "err", err)
+	switch {
+	case !keyRefused(err):
+		s.log.WarnContext(ctx, what+", trying again", about...)
+	case s.keyRefused.Swap(time.Now().UnixNano()) == 0:
+		s.log.ErrorContext(ctx, "the backend does not accept this worker's key: "+what+
+			"; outcomes are kept, and requests are sent again until it does", about...)
+	}
+}
+
+// succeeded notes that the backend has accepted the worker's key in a request of the time
+// sent. A claim that has waited since before says nothing of the key.
+func (s *shift) succeeded(ctx context.Context, sent time.Time) {
+	last := s.keyRefused.Load()
+	if last != 0 && sent.UnixNano() > last && s.keyRefused.CompareAndSwap(last, 0) {
+		s.log.InfoContext(ctx, "the backend accepts this worker's key again")
+	}
+}
+
+// registerAgain registers the worker at a backend that does not know worker id. Leases of
+// that id are lost, as the answer to the next heartbeat will say. Only a backend that refuses
+// the worker for what it is ends it: its key may be accepted again.
 func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 	select {
 	case <-ctx.Done():
@@ -130,7 +157,7 @@ func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 		return // another loop was here first
 	}
 	s.log.WarnContext(ctx, "backend has forgotten this worker, registering again", "worker_uuid", id)
-	err := s.register(ctx, tasker.Invalid, tasker.Forbidden, tasker.Unauthorized)
+	err := s.register(ctx, tasker.Invalid)
 	if err != nil && ctx.Err() == nil {
 		select {
 		case s.broken <- fmt.Errorf("register worker %s again: %w", s.options.Name, err):

@@ -104,7 +104,9 @@ func (w *Worker) Handlers() []string {
 //
 // A backend that cannot be reached is waited for, and so is one in whose place a
 // proxy answers. Run returns an error when the backend itself refuses the worker, or
-// when handlers are still running although they were told to stop.
+// when handlers are still running although they were told to stop. A key that is not
+// accepted is such a refusal at the start only: later it may be one that is just being
+// replaced, and Run goes on trying.
 //
 // An outcome is reported until the backend has answered, for as long as the program
 // runs, and holds its slot until then; one whose lease is lost is reported once

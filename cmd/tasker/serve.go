@@ -17,6 +17,9 @@ The database must have the schema of this program: tasker migrate up. One that i
 just starting is waited for. The server prints one line with its address when it
 is ready, and stops in order on SIGTERM or Ctrl-C; a second signal ends it at once.
 
+On a loopback address it asks nobody who they are, unless auth.mode is required. On any
+other it asks every caller for an API key; tasker key bootstrap makes the first one.
+
 Flags override the environment (TASKER_…, DATABASE_URL), which overrides the file;
 tasker config keys lists every setting. The exit code is 0 after an orderly stop,
 2 when the command line is wrong, else 1.`,

@@ -95,6 +95,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: newAuth(o, db, listener.Addr()), metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
+	if p.auth != nil {
+		if err := s.warnWithoutKeys(ctx, db); err != nil {
+			return err
+		}
+	}
 	if err := m.ObserveLoops(p.loopCounts, deferredRows(db)); err != nil {
 		return err
 	}

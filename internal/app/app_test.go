@@ -398,19 +398,6 @@ func TestWhatRunsBeside(t *testing.T) {
 	})
 }
 
-func TestAServerThatMayListensForOthers(t *testing.T) {
-	t.Parallel()
-	o := options(pgtest.New(t).URL)
-	o.Config.Server.Listen = "0.0.0.0:0"
-	s := start(t, o)
-	if !strings.HasPrefix(s.url, "http://127.0.0.1:") {
-		t.Errorf("prints the address %s, which nobody can connect to", s.url)
-	}
-	if status, _, err := s.get("/health/ready"); err != nil || status != http.StatusOK {
-		t.Errorf("ready: %d, %v", status, err)
-	}
-}
-
 // A database that starts together with the server is waited for.
 func TestWaitsForADatabaseThatIsJustStarting(t *testing.T) {
 	t.Parallel()
@@ -506,9 +493,6 @@ func TestStartsThatAreRefused(t *testing.T) {
 			t.Cleanup(func() { l.Close() })
 			o.Config.Server.Listen = l.Addr().String()
 		}, []string{"is taken by another program", "--listen"}},
-		{"an address that others can reach", func(_ *testing.T, o *app.Options) {
-			o.Config.Server.Listen = "0.0.0.0:0"
-		}, []string{"from other machines", "--insecure-allow-remote"}},
 		{"a database without a schema", func(t *testing.T, o *app.Options) {
 			execute(t, pgtest.AdminURL(o.Config.Database.URL), "DROP SCHEMA tasker CASCADE")
 		}, []string{"tasker migrate up"}},

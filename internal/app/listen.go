@@ -47,3 +47,18 @@ func newAuth(o Options, db *postgres.DB, address net.Addr) *auth.Authenticator {
 	}
 	return auth.New(auth.Options{DB: db, Log: o.Log, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()})
 }
+
+// warnWithoutKeys logs how the first key is made where callers are asked for one and there
+// is none yet.
+func (s *starter) warnWithoutKeys(ctx context.Context, db *postgres.DB) error {
+	some := false
+	err := s.try(ctx, func() (err error) {
+		some, err = db.AnyKey(ctx)
+		return err
+	})
+	if err == nil && !some {
+		s.Log.WarnContext(ctx, "this server asks callers for an API key, and there is none yet: nobody can use it; "+
+			"make the first one, an administrator's, with: tasker key bootstrap --database-url …")
+	}
+	return err
+}

@@ -96,6 +96,43 @@ func (m minutes) Set(text string) error {
 // least on.
 func Minutes(d *time.Duration, least time.Duration) pflag.Value { return minutes{d, least} }
 
+// A span is the value of a flag that is a long duration, in seconds at the finest.
+type span struct {
+	d           *time.Duration
+	least, most time.Duration
+}
+
+// String returns the duration; nothing when it is not given.
+func (v span) String() string {
+	if *v.d == 0 {
+		return ""
+	}
+	return v.d.String()
+}
+
+// Type is what the help calls the value.
+func (v span) Type() string { return "duration" }
+
+// Set reads the duration: 90d is ninety days.
+func (v span) Set(text string) error {
+	const day = 24 * time.Hour
+	d, err := time.ParseDuration(text)
+	if days, found := strings.CutSuffix(text, "d"); found {
+		var n int64
+		n, err = strconv.ParseInt(days, 10, 32)
+		d = time.Duration(min(n, int64(v.most/day)+1)) * day
+	}
+	if err != nil || d < v.least || d > v.most || d%time.Second != 0 {
+		return expected(fmt.Sprintf("a duration such as 30m, 12h or 90d, from %v to %dd", v.least, v.most/day))
+	}
+	*v.d = d
+	return nil
+}
+
+// Span returns the value of a flag that takes durations from least to most, also in days
+// such as 90d.
+func Span(d *time.Duration, least, most time.Duration) pflag.Value { return span{d, least, most} }
+
 // A choice is the value of a flag that takes one of a list of words.
 type choice[T ~string] struct {
 	value *T

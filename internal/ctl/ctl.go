@@ -43,9 +43,10 @@ type program struct {
 
 	width int // columns that a table may take; 0 means those of the terminal
 
-	server string // --server
-	output string // --output
-	client *client.Client
+	server    string // --server
+	output    string // --output
+	tokenFile string // --token-file
+	client    *client.Client
 }
 
 // Main runs the command whose name and arguments are args and returns its exit
@@ -107,17 +108,19 @@ the task then goes on by itself:
 from standard input as @-.
 
 Exit codes:
-  0  done                       3  not found
-  1  failed                     4  the state of things does not allow it
+  0  done                       3  not found, or not visible for your API key
+  1  failed, or not permitted   4  the state of things does not allow it
   2  the command line is wrong  5  the server cannot be reached, or cannot serve now
                                 130  interrupted
 
 Environment:
-  TASKER_URL     the server, in place of --server
-  TASKER_ACTOR   the person who acts, where no flag names one; else your name on
-                 this machine
-  NO_COLOR       no colours, even on a terminal
-  COLUMNS        the width of a terminal that does not report it`
+  TASKER_URL         the server, in place of --server
+  TASKER_TOKEN       your API key, where the server asks who is calling
+  TASKER_TOKEN_FILE  a file with it, in place of --token-file
+  TASKER_ACTOR       the person who acts, where no flag names one; else your name
+                     on this machine
+  NO_COLOR           no colours, even on a terminal
+  COLUMNS            the width of a terminal that does not report it`
 
 func (p *program) root(name string) *cobra.Command {
 	root := &cobra.Command{
@@ -125,6 +128,9 @@ func (p *program) root(name string) *cobra.Command {
 		Short: "Inspect and operate the tasks of a Tasker server",
 		Long:  strings.ReplaceAll(about, "%[1]s", name),
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed(tokenFlag) {
+				return errTokenFlag
+			}
 			return cli.RefuseEmpty(c)
 		},
 	}
@@ -135,11 +141,14 @@ func (p *program) root(name string) *cobra.Command {
 	if p.env["TASKER_URL"] != "" {
 		server = p.env["TASKER_URL"]
 	}
+	root.PersistentFlags().StringVar(&p.tokenFile, "token-file", "", "file with your API key, or TASKER_TOKEN_FILE; TASKER_TOKEN has the key itself")
+	root.PersistentFlags().String(tokenFlag, "", "")
+	_ = root.PersistentFlags().MarkHidden(tokenFlag) // it is there
 	p.output = "table"
 	root.PersistentFlags().StringVar(&p.server, "server", server, "URL of the server, or TASKER_URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table, or json for scripts")
 	cli.Group(root, p.taskCommand(), p.entryCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(),
-		p.auditCommand(), p.healthCommand(), p.versionCommand())
+		p.whoAmICommand(), p.keyCommand(), p.auditCommand(), p.healthCommand(), p.versionCommand())
 	cli.Root(root)
 	return root
 }
@@ -149,7 +158,7 @@ func (p *program) api() (*client.Client, error) {
 	if p.client != nil {
 		return p.client, nil
 	}
-	c, err := client.New(p.server, client.WithHeader("User-Agent", "tasker-ctl/"+cli.Version()))
+	c, err := client.New(p.server, client.WithHeader("User-Agent", "tasker-ctl/"+cli.Version()), p.token())
 	if err != nil {
 		return nil, cli.UsageError{Text: err.Error()}
 	}

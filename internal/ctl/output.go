@@ -246,7 +246,7 @@ func (p *program) complain(command string, err error) {
 	fmt.Fprintln(p.err, p.paint(p.err, red, "Error:"), clean(body.Message))
 	lines := advice.lines
 	if lines == nil {
-		lines = detailLines(body.Details)
+		lines = append(detailLines(body.Details), p.accessAdvice(body)...)
 	}
 	for _, line := range lines {
 		if !strings.Contains(clean(body.Message), clean(line)) {

@@ -18,6 +18,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
 )
@@ -95,6 +96,9 @@ func TestScriptsWithServer(t *testing.T) {
 				},
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("WORKER", h.worker.String())
+					if filepath.Base(file) == "access.txt" {
+						h.askForKeys(e)
+					}
 					return setUp(e, h.url)
 				},
 			})
@@ -112,20 +116,36 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	h := &harness{Harness: enginetest.New(t)}
-	stopping, stop := context.WithCancel(t.Context())
-	s := httptest.NewServer(api.New(stopping, api.Options{
-		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "9.8.7",
-		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}))
-	t.Cleanup(s.Close)
-	t.Cleanup(stop)
+	h.url = h.serve(t, nil)
 	r, err := h.Engine.RegisterWorker(t.Context(), tasker.WorkerSpec{
 		Name: "crate-7", Namespaces: []string{"orders"}, Handlers: []string{"check", "charge", "ship"}, Version: "2.0.0", MaxConcurrency: 4,
 	})
 	h.Must(err)
 	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`) // it is alive for as long as a test may take
-	h.url, h.worker = s.URL, r.WorkerUUID
+	h.worker = r.WorkerUUID
 	return h
+}
+
+// serve starts a server and returns its URL.
+func (h *harness) serve(t *testing.T, a *auth.Authenticator) string {
+	t.Helper()
+	stopping, stop := context.WithCancel(t.Context())
+	s := httptest.NewServer(api.New(stopping, api.Options{
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "9.8.7", Auth: a,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}))
+	t.Cleanup(s.Close)
+	t.Cleanup(stop)
+	return s.URL
+}
+
+// askForKeys gives a script a second server, which asks callers for a key, and the first key
+// in the file admin.token.
+func (h *harness) askForKeys(e *testscript.Env) {
+	token, err := auth.BootstrapKey(context.Background(), h.DB, "admin")
+	h.Must(err)
+	h.Must(os.WriteFile(filepath.Join(e.WorkDir, "admin.token"), []byte(token+"\n"), 0o600))
+	e.Setenv("ASKING", h.serve(h.T, auth.New(auth.Options{DB: h.DB})))
 }
 
 // sink is sink NAME: events are sent there from now on.

@@ -59,16 +59,27 @@ func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token
 		if _, err := tx.Exec(ctx, `UPDATE tasker.access_revision SET revision = revision`); err != nil {
 			return err
 		}
-		some, err := column[bool](ctx, tx, `SELECT EXISTS (SELECT FROM tasker.api_keys)`)
+		some, err := anyKey(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if some[0] {
+		if some {
 			return tasker.Errorf(tasker.Conflict, "there are keys already: the first one is made once; an administrator makes more with tasker-ctl key create")
 		}
 		_, err = column[tasker.ID](ctx, tx, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, nil, token.Prefix, token.Digest[:], maxKeys)
 		return err
 	})
+}
+
+// AnyKey reports whether there ever was a key.
+func (db *DB) AnyKey(ctx context.Context) (bool, error) { return anyKey(ctx, db.pool) }
+
+func anyKey(ctx context.Context, q querier) (bool, error) {
+	some, err := column[bool](ctx, q, `SELECT EXISTS (SELECT FROM tasker.api_keys)`)
+	if err != nil {
+		return false, fmt.Errorf("look for keys: %w", err)
+	}
+	return some[0], nil
 }
 
 const selectKeys = `

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+const (
+	tokenAge = time.Minute // for how long what was read of a token file counts
+	maxToken = 4 << 10     // bytes
+)
+
+// WithToken has every request say who is calling, with an API key, in the header
+// Authorization: Bearer. An empty token is none.
+//
+// Over plain HTTP everybody on the way can read it: beyond this machine use https.
+func WithToken(token string) Option {
+	return func(c *Client) {
+		if token == "" {
+			return
+		}
+		c.token = func() (string, error) { return token, nil }
+		if !isToken(token) {
+			c.fault = tasker.Errorf(tasker.Invalid, "the token must be one word of at most %d printable ASCII characters", maxToken)
+		}
+	}
+}
+
+// WithTokenFile is [WithToken] with the token in a file, such as a mounted secret. It is
+// read again when the file changes, and each minute at the latest, so that a rotated
+// secret is used without a restart. A request fails with Unauthorized while the file
+// cannot be read. An empty path is none.
+func WithTokenFile(path string) Option {
+	return func(c *Client) {
+		if path != "" {
+			c.token = (&tokenFile{path: path}).token
+		}
+	}
+}
+
+// isToken reports whether a text can be sent as a token.
+func isToken(text string) bool {
+	unfit := func(r rune) bool { return r <= ' ' || r > '~' }
+	return len(text) <= maxToken && strings.IndexFunc(text, unfit) < 0
+}
+
+// A tokenFile is a file with a token.
+type tokenFile struct {
+	path string
+
+	mu   sync.Mutex
+	text string      // empty before it was read
+	info os.FileInfo // when it was read
+	read time.Time
+}
+
+// token returns what the file says. A file that is away for a moment, because it is
+// being replaced, says what it said before.
+func (f *tokenFile) token() (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fresh := f.text != "" && time.Since(f.read) < tokenAge
+	info, err := os.Stat(f.path)
+	if err == nil && fresh && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) && info.Size() == f.info.Size() {
+		return f.text, nil
+	}
+	var text string
+	if err == nil {
+		text, err = readToken(f.path)
+	}
+	switch {
+	case err == nil:
+		f.text, f.info, f.read = text, info, time.Now()
+		return text, nil
+	case fresh:
+		return f.text, nil
+	default:
+		return "", tasker.Errorf(tasker.Unauthorized, "no token: %v; give a file with an API key that this program may read", err)
+	}
+}
+
+// readToken reads a file with a token. Its error does not say what is in the file.
+func readToken(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	doc, err := io.ReadAll(io.LimitReader(file, maxToken+2))
+	text := string(bytes.TrimSpace(doc))
+	switch {
+	case err != nil:
+		return "", err
+	case text == "":
+		return "", errors.New(path + " is empty")
+	case !isToken(text):
+		return "", errors.New(path + " must have one token and nothing else")
+	}
+	return text, nil
+}
+
+// authorize adds who is calling to the header of a request.
+func (c *Client) authorize(h http.Header) error {
+	if c.token == nil {
+		return nil
+	}
+	token, err := c.token()
+	if err == nil {
+		h.Set("Authorization", "Bearer "+token)
+	}
+	return err
+}
+
+// withoutToken returns a text of an answer without the token of its request: proxies
+// have pages that show what they got.
+func withoutToken(r *http.Request, text string) string {
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if token == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, token, "[hidden]")
+}

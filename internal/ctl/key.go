@@ -1,0 +1,236 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/cli"
+)
+
+// tokenFlag is a flag that does not exist, for those who try it.
+const tokenFlag = "token"
+
+var errTokenFlag = cli.UsageError{Text: "there is no --token: everybody on this machine could read your API key in the list of processes; " +
+	"set TASKER_TOKEN, or give the file that has it: --token-file FILE or TASKER_TOKEN_FILE"}
+
+// token returns the option that says who is calling.
+func (p *program) token() client.Option {
+	switch {
+	case p.tokenFile != "":
+		return client.WithTokenFile(p.tokenFile)
+	case p.env["TASKER_TOKEN"] != "":
+		return client.WithToken(strings.TrimSpace(p.env["TASKER_TOKEN"]))
+	default:
+		return client.WithTokenFile(p.env["TASKER_TOKEN_FILE"])
+	}
+}
+
+// hasToken reports whether requests say who is calling.
+func (p *program) hasToken() bool {
+	return p.tokenFile != "" || p.env["TASKER_TOKEN"] != "" || p.env["TASKER_TOKEN_FILE"] != ""
+}
+
+// accessAdvice returns what helps a caller who is not known, or who lacks a permission.
+func (p *program) accessAdvice(e apiv1.ErrorBody) []string {
+	switch {
+	case e.Code == string(tasker.Unauthorized) && !p.hasToken():
+		return []string{"set TASKER_TOKEN to your API key, or TASKER_TOKEN_FILE to a file with it; an administrator makes one with: tasker-ctl key create"}
+	case e.Code == string(tasker.Unauthorized):
+		return []string{"look at TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file; an administrator makes another key with: tasker-ctl key create"}
+	case e.Code == string(tasker.Forbidden):
+		return []string{"what you may do: tasker-ctl whoami"}
+	default:
+		return nil
+	}
+}
+
+func (p *program) whoAmICommand() *cobra.Command {
+	return answer(p, help{
+		use:   "whoami",
+		short: "Show who the server takes you for, and what you may do",
+		example: `  tasker-ctl whoami
+  TASKER_TOKEN_FILE=deploy.token tasker-ctl whoami -o json | jq -r '.grants[]'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.Identity, error) {
+		return api.WhoAmI(ctx)
+	}, func(i apiv1.Identity) {
+		if !i.SignIn {
+			fmt.Fprintln(p.out, "This server asks nobody who they are: everybody may do everything.")
+			return
+		}
+		p.fields("", field{"Subject", i.Subject}, field{"Grants", orDash(strings.Join(i.Grants, ", "))})
+	})
+}
+
+func (p *program) keyCommand() *cobra.Command {
+	return cli.Group(&cobra.Command{
+		Use:   "key",
+		Short: "Create, list, rotate and revoke the API keys with which programs and people sign in",
+		Example: "  tasker-ctl key create deploy --grant developer@payments > deploy.token\n" +
+			"  tasker-ctl key list\n  tasker-ctl key rotate deploy --grace 1h > deploy.token\n  tasker-ctl key revoke deploy",
+	}, p.keyCreateCommand(), p.keyListCommand(), p.keyRotateCommand(), p.keyRevokeCommand())
+}
+
+// The longest lifetimes that the server takes.
+const (
+	longestLife  = 3650 * 24 * time.Hour
+	longestGrace = 30 * 24 * time.Hour
+)
+
+func (p *program) keyCreateCommand() *cobra.Command {
+	var grants []string
+	var life time.Duration
+	c := answer(p, help{
+		use:   "create NAME --grant ROLE@NAMESPACE",
+		short: "Create an API key, and print its token once",
+		long: `Create an API key, and print its token once: on standard output, with everything else on
+standard error. The token cannot be shown again.
+
+A grant is ROLE@NAMESPACE, or ROLE@* for all namespaces. Roles: viewer, operator,
+developer, worker, admin; docs/security.md says what each may do.`,
+		example: `  tasker-ctl key create deploy --grant developer@payments --expires-in 90d > deploy.token
+  tasker-ctl key create ann --grant operator@payments --grant viewer@orders
+  tasker-ctl key create worker-7 --grant worker@payments -o json | jq -r .token`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CreatedKey, error) {
+		if len(grants) == 0 {
+			return apiv1.CreatedKey{}, cli.Usagef("--grant is needed: what the key may do, such as operator@payments")
+		}
+		k := apiv1.CreateKey{Name: a.text[0], Grants: grants}
+		if life > 0 {
+			seconds := int64(life / time.Second)
+			k.ExpiresInSeconds = &seconds
+		}
+		return api.CreateKey(ctx, k)
+	}, func(k apiv1.CreatedKey) { p.printToken("created", k) })
+	c.Flags().StringArrayVar(&grants, "grant", nil, "what the key may do: ROLE@NAMESPACE, with * for all namespaces; may be repeated")
+	c.Flags().Var(cli.Span(&life, time.Second, longestLife), "expires-in", "how long the key is valid, such as 12h or 90d (default: for ever)")
+	return c
+}
+
+// printToken prints a token on standard output, and about its key on standard error.
+func (p *program) printToken(what string, k apiv1.CreatedKey) {
+	fmt.Fprintf(p.err, "%s Key %s: %s\n", p.paint(p.err, green, "✓"), what, clean(k.Key.Name))
+	for _, f := range keyFields(k.Key) {
+		if f.value != "" {
+			p.hint("%s: %s", f.label, f.value)
+		}
+	}
+	p.hint("Its token is shown only now:")
+	fmt.Fprintln(p.out, k.Token)
+}
+
+func keyFields(k apiv1.Key) []field {
+	return []field{
+		{"UUID", k.KeyUUID}, {"Grants", strings.Join(k.Grants, ", ")}, {"Expires", at(k.ExpiresAt)},
+		{"Revoked", at(k.RevokedAt)}, {"Revoked by", or(k.RevokedBy, "")},
+	}
+}
+
+func (p *program) keyListCommand() *cobra.Command {
+	var q client.KeyQuery
+	c := answer(p, help{
+		use:   "list",
+		short: "List API keys, the newest first",
+		long: `List API keys, the newest first. PREFIX is how their tokens begin: a key that was found
+somewhere can be looked up by it.`,
+		example: `  tasker-ctl key list
+  tasker-ctl key list --search tsk_mfrggzdfmz --revoked
+  tasker-ctl key list -o json | jq -r '.keys[] | select(.last_used_at == null) | .name'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.KeyList, error) {
+		q.Search = searchable(q.Search)
+		return api.Keys(ctx, q)
+	}, func(l apiv1.KeyList) {
+		header := []string{"name", "grants", "prefix", "created", "expires", "last used", "key"}
+		if q.Revoked {
+			header = append(header, "revoked")
+		}
+		list(p, l.Keys, columns{none: "No keys.", names: header}, func(k apiv1.Key) []string {
+			row := []string{
+				k.Name, strings.Join(k.Grants, ","), orDash(strings.Join(k.Prefixes, ",")), at(&k.CreatedAt),
+				orDash(at(k.ExpiresAt)), orDash(at(k.LastUsedAt)), k.KeyUUID,
+			}
+			if q.Revoked {
+				row = append(row, orDash(at(k.RevokedAt)))
+			}
+			return row
+		})
+		p.more(l.Pagination)
+	})
+	c.Flags().StringVar(&q.Search, "search", "", "only the key with this name, or with a token that begins so")
+	c.Flags().BoolVar(&q.Revoked, "revoked", false, "also keys that are revoked")
+	pageFlags(c, &q.Page, 50)
+	return c
+}
+
+// searchable returns what to look for. Of a whole token only the prefix is sent: paths are
+// logged on the way.
+func searchable(text string) string {
+	if parts := strings.SplitN(text, "_", 3); access.IsToken(text) && len(parts) == 3 {
+		return parts[0] + "_" + parts[1]
+	}
+	return text
+}
+
+func (p *program) keyRotateCommand() *cobra.Command {
+	var grace time.Duration
+	c := answer(p, help{
+		use:   "rotate NAME|UUID",
+		short: "Give an API key a new token, and print it once",
+		long: `Give an API key a new token, and print it once, on standard output. What the key may do
+and its UUID stay. The token before is valid for --grace more, so that programs can be
+given the new one; without it, it ends at once.`,
+		example: `  tasker-ctl key rotate deploy --grace 1h > deploy.token`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CreatedKey, error) {
+		id, err := findKey(ctx, api, a.text[0])
+		if err != nil {
+			return apiv1.CreatedKey{}, err
+		}
+		return api.RotateKey(ctx, id, apiv1.RotateKey{GraceSeconds: int64(grace / time.Second)})
+	}, func(k apiv1.CreatedKey) { p.printToken("rotated", k) })
+	c.Flags().Var(cli.Span(&grace, time.Second, longestGrace), "grace", "how long the token before stays valid, such as 1h (default: it ends at once)")
+	return c
+}
+
+func (p *program) keyRevokeCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "revoke NAME|UUID",
+		short: "Revoke an API key: within five seconds no server takes it any more",
+		long: `Revoke an API key: within five seconds no server takes it any more, and what it still
+has open ends. It cannot be undone.`,
+		example: `  tasker-ctl key revoke deploy`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Key, error) {
+		id, err := findKey(ctx, api, a.text[0])
+		if err != nil {
+			return apiv1.Key{}, err
+		}
+		return api.RevokeKey(ctx, id)
+	}, func(k apiv1.Key) {
+		p.done("Key revoked: %s", clean(k.Name))
+		p.fields("  ", keyFields(k)...)
+	})
+}
+
+// findKey returns the UUID of the key with a name, or with a token that begins as the
+// text does.
+func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, error) {
+	if id, err := uuid.Parse(text); err == nil && len(text) == len(id.String()) {
+		return id, nil
+	}
+	text = searchable(text)
+	found, err := api.Keys(ctx, client.KeyQuery{Search: text, Page: client.Page{Limit: 1}})
+	switch {
+	case err != nil:
+		return tasker.ID{}, err
+	case len(found.Keys) == 0:
+		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "no key %s that is not revoked; tasker-ctl key list --revoked shows all", text)
+	}
+	return answeredID("key_uuid", found.Keys[0].KeyUUID)
+}
