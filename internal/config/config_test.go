@@ -279,6 +279,9 @@ func TestValidate(t *testing.T) {
 			`emission.max_refusals: must be from 1 to 100, not 0`,
 			`emission.webhook.timeout_ms: must be from 100 to 60000, not 0`,
 			`emission.webhook.concurrency: must be from 1 to 100, not 0`,
+			`auth.mode: must be auto or required, not ""`,
+			"auth.session_hours: must be from 1 to 720, not 0",
+			"auth.session_idle_minutes: must be from 5 to 10080, not 0",
 			`log.level: must be debug, info, warn or error, not ""`,
 			`log.format: must be text or json, not ""`,
 			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
@@ -454,7 +457,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 58 {
+	if n := len(Keys()); n != 61 {
 		t.Errorf("%d keys", n)
 	}
 }
