@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -27,7 +28,8 @@ const aboutAPI = `Tasker runs tasks: graphs of steps that workers execute.
 Every error is {"error": {"code", "message", "details"}}. Codes: INVALID 400, UNAUTHORIZED 401, FORBIDDEN 403,
 NOT_FOUND 404, NOT_SUPPORTED 405 and 415, CONFLICT and STALE_LEASE 409, TOO_LARGE 413, INTERNAL 500, UNAVAILABLE 503
 (try again after Retry-After). The details of INVALID list all that is wrong as {path, message}. Times are RFC 3339 in
-UTC. Unknown keys and parameters are refused. In the body of a request null asks for nothing: it is as good as an absent key,
+UTC. A server that others than its own machine can reach asks callers for an API key, in the header Authorization: Bearer; what is in
+namespaces for which the key has no permission is NOT_FOUND. Unknown keys and parameters are refused. In the body of a request null asks for nothing: it is as good as an absent key,
 required keys excepted, and accepted where the key is not known.`
 
 // describe writes the OpenAPI document, and gives each route the schema that its
@@ -39,7 +41,9 @@ func (s *server) describe() []byte {
 		Info: &huma.Info{
 			Title: "Tasker", Version: "1", Description: aboutAPI, License: &huma.License{Name: "MIT", Identifier: "MIT"},
 		},
-		Components: &huma.Components{Schemas: s.registry},
+		Components: &huma.Components{Schemas: s.registry, SecuritySchemes: map[string]*huma.SecurityScheme{bearer: {
+			Type: "http", Scheme: "bearer", Description: "An API key. A server on a loopback address takes requests without one, unless auth.mode is required.",
+		}}},
 	}
 	failure := s.registry.Schema(reflect.TypeFor[apiv1.Error](), true, "")
 	for _, rt := range slices.SortedFunc(maps.Values(s.byPattern), func(a, b *route) int {
@@ -92,6 +96,7 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 		s.allowNulls(rt.schema, map[*huma.Schema]bool{})
 		op.RequestBody = &huma.RequestBody{Required: true, Content: content(rt.schema, rt.accepts()...)}
 	}
+	rt.describeAccess(op, failure)
 	for status, body := range rt.answers {
 		answer := &huma.Response{Description: http.StatusText(status)}
 		if body != nil {
@@ -100,6 +105,27 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 		op.Responses[strconv.Itoa(status)] = answer
 	}
 	return op
+}
+
+// bearer names the security scheme.
+const bearer = "bearer"
+
+// describeAccess says who may call a route.
+func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
+	op.Security = []map[string][]string{} // none, also where a document has some for all
+	if rt.public {
+		return
+	}
+	op.Security = append(op.Security, map[string][]string{bearer: {}})
+	op.Responses["401"] = &huma.Response{
+		Description: "The API key is missing, unknown, revoked or expired", Content: content(failure, jsonMedia),
+		Headers: map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}}},
+	}
+	if rt.anyone {
+		return
+	}
+	op.Description = strings.TrimSpace(op.Description + " Needs the permission " + string(rt.needs) + ".")
+	op.Responses["403"] = &huma.Response{Description: "The API key lacks the permission " + string(rt.needs), Content: content(failure, jsonMedia)}
 }
 
 // allowNulls lets the optional properties of a body be null, in the document as in

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/api"
 )
 
@@ -46,6 +48,59 @@ func TestOpenAPIDocument(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("the document changed; if that is meant, run go test ./internal/api -update:\n%s", diff)
+	}
+}
+
+// The document says of each operation whether it needs an API key, and which permission.
+func TestOpenAPISaysWhoMayCall(t *testing.T) {
+	t.Parallel()
+	type operation struct {
+		Description string
+		Security    []map[string][]string
+		Responses   map[string]struct{ Headers map[string]any }
+	}
+	var doc struct {
+		Paths      map[string]map[string]operation
+		Components struct {
+			SecuritySchemes map[string]struct{ Type, Scheme string }
+		}
+	}
+	if err := json.Unmarshal(document(t), &doc); err != nil {
+		t.Fatal(err)
+	}
+	scheme := doc.Components.SecuritySchemes["bearer"]
+	if scheme.Type != "http" || scheme.Scheme != "bearer" {
+		t.Errorf("the scheme is %+v", scheme)
+	}
+	var public []string
+	permission := regexp.MustCompile(`Needs the permission ([a-z]+:[a-z]+)\.$`)
+	for path, operations := range doc.Paths {
+		for method, op := range operations {
+			name := strings.ToUpper(method) + " " + path
+			_, unknown := op.Responses["401"]
+			_, refused := op.Responses["403"]
+			needs := permission.FindStringSubmatch(op.Description)
+			switch {
+			case op.Security == nil:
+				t.Errorf("%s does not say whether it needs a key", name)
+			case len(op.Security) == 0:
+				public = append(public, name)
+				if unknown || refused || needs != nil {
+					t.Errorf("%s is public, and is refused", name)
+				}
+			case name == "GET /v1/whoami":
+				if !unknown || refused || needs != nil {
+					t.Errorf("%s: %+v", name, op)
+				}
+			case op.Security[0]["bearer"] == nil || !unknown || !refused || op.Responses["401"].Headers["WWW-Authenticate"] == nil ||
+				needs == nil || !slices.Contains(access.Permissions(), access.Permission(needs[1])):
+				t.Errorf("%s: %+v", name, op)
+			}
+		}
+	}
+	slices.Sort(public)
+	if want := []string{"GET /api-docs/openapi.json", "GET /health", "GET /health/live", "GET /health/ready"}; !slices.Equal(public, want) {
+		t.Errorf("public are %q, want %q", public, want)
 	}
 }
 
