@@ -15,11 +15,11 @@ import (
 
 const (
 	tokenAge = time.Minute // for how long what was read of a token file counts
-	maxToken = 4 << 10     // bytes
+	maxToken = 16 << 10    // bytes; those of identity providers are long
 )
 
-// WithToken has every request say who is calling, with an API key, in the header
-// Authorization: Bearer. An empty token is none.
+// WithToken has every request say who is calling, with an API key or with a token of an
+// identity provider, in the header Authorization: Bearer. An empty token is none.
 //
 // Over plain HTTP everybody on the way can read it: beyond this machine use https.
 func WithToken(token string) Option {

@@ -42,7 +42,7 @@ func (s *server) describe() []byte {
 			Title: "Tasker", Version: "1", Description: aboutAPI, License: &huma.License{Name: "MIT", Identifier: "MIT"},
 		},
 		Components: &huma.Components{Schemas: s.registry, SecuritySchemes: map[string]*huma.SecurityScheme{bearer: {
-			Type: "http", Scheme: "bearer", Description: "An API key. A server on a loopback address takes requests without one, unless auth.mode is required.",
+			Type: "http", Scheme: "bearer", Description: "An API key, or a token of the identity provider where one is configured. A server on a loopback address takes requests without one, unless auth.mode is required.",
 		}}},
 	}
 	failure := s.registry.Schema(reflect.TypeFor[apiv1.Error](), true, "")

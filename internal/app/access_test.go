@@ -3,6 +3,8 @@ package app_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -119,4 +121,70 @@ var accessEffects = map[string]func(*keyTest){
 		k.set(config.AuthRequired)
 		k.expectAnswer(k.start(), http.MethodGet, "/v1/tasks", "", http.StatusUnauthorized)
 	},
+	"auth.session_hours": func(k *keyTest) {
+		k.set("5")
+		b := k.signIn()
+		k.expect("05:00:00", `SELECT date_trunc('minute', ends_at - created_at + interval '1 second')::text FROM tasker.sessions`)
+		if got := b.open("/ui/tasks"); got != http.StatusOK {
+			k.Errorf("the page is answered with %d", got)
+		}
+	},
+	"auth.session_idle_minutes": func(k *keyTest) {
+		k.set("5")
+		b := k.signIn()
+		k.exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '6 min'`)
+		if got := b.open("/ui/tasks"); got != http.StatusSeeOther {
+			k.Errorf("the page is answered with %d", got)
+		}
+	},
+}
+
+// A browser follows no redirects.
+type browser struct {
+	*keyTest
+	url string
+	http.Client
+}
+
+// signIn starts a server that asks, and signs in with the first key. Nothing has used the session
+// yet.
+func (k *keyTest) signIn() *browser {
+	k.Helper()
+	k.also("auth.mode", config.AuthRequired)
+	jar, err := cookiejar.New(nil)
+	k.must(err)
+	b := &browser{k, k.start().url, http.Client{
+		Jar: jar, Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	b.open("/ui/sign-in")
+	at, err := url.Parse(b.url + "/ui/")
+	k.must(err)
+	form := url.Values{"key": {bootstrap(k.T, k.options.Config.Database.URL)}}
+	for _, c := range jar.Cookies(at) {
+		form.Set("token", c.Value)
+	}
+	if got := b.send(http.MethodPost, "/ui/sign-in", form.Encode()); got != http.StatusSeeOther {
+		k.Fatalf("signing in is answered with %d", got)
+	}
+	return b
+}
+
+// open returns the status of a page.
+func (b *browser) open(path string) int {
+	b.Helper()
+	return b.send(http.MethodGet, path, "")
+}
+
+func (b *browser) send(method, path, form string) int {
+	b.Helper()
+	req, err := http.NewRequestWithContext(b.Context(), method, b.url+path, strings.NewReader(form))
+	b.must(err)
+	if form != "" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	resp, err := b.Do(req)
+	b.must(err)
+	b.must(resp.Body.Close())
+	return resp.StatusCode
 }

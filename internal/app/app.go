@@ -95,7 +95,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: newAuth(o, db, listener.Addr()), metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
-	if p.auth != nil {
+	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
 		}
