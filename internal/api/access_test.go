@@ -92,10 +92,12 @@ func (h *harness) tenant(namespace string) tenant {
 		"namespace": namespace, "name": "order-" + namespace, "version": "1.0.0", "step": "charge", "key_uuid": tasker.NewID().String(),
 		"uuid": task.String(), "task_uuid": task.String(), "step_uuid": entry.StepUUID.String(), "dlq_entry_uuid": entry.UUID.String(), "worker_uuid": worker.String(),
 	}}
+	_, _, err := h.DLQ.Update(h.Context(), entry.UUID, tasker.EntryUpdate{Actor: "test", Metadata: json.RawMessage(`{"seen":"context-` + namespace + `"}`)})
+	h.Must(err)
 	var event string
 	h.Must(h.Admin().QueryRow(h.Context(), `SELECT event_uuid::text FROM tasker.outbox WHERE task_uuid = $1 ORDER BY position LIMIT 1`, task).Scan(&event))
 	t.ids["event_uuid"] = event
-	_, err := h.DB.TakeEvents(h.Context(), "log", 100)
+	_, err = h.DB.TakeEvents(h.Context(), "log", 100)
 	h.Must(err)
 	h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "order-" + namespace}) // one that waits
 	return t

@@ -151,6 +151,21 @@ func TestAccessThatIsTakenAway(t *testing.T) {
 	}
 }
 
+// Of somebody who is read while they lose their access, nothing is remembered.
+func TestReadWhileAccessIsTakenAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k, token := b.key("deploy", "viewer@*")
+	b.auth.Look(t.Context())
+	_, err := b.auth.TokenWhile(t.Context(), token, func() {
+		_, err := b.DB.RevokeKey(t.Context(), k.UUID, "test")
+		b.Must(err)
+		b.auth.Look(t.Context())
+	})
+	b.Must(err)
+	b.refused(token)
+}
+
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -3,10 +3,26 @@ package auth
 import (
 	"context"
 	"time"
+
+	"tasker.example/tasker/internal/access"
 )
 
 // Note notes the use of all who are remembered, as Run does each minute.
 func (a *Authenticator) Note(ctx context.Context) error { return a.note(ctx, a.expire(time.Now())) }
+
+// TokenWhile is Token of a token that is read before something happens, and remembered
+// after it.
+func (a *Authenticator) TokenWhile(ctx context.Context, text string, happens func()) (*Caller, error) {
+	token, _ := access.ParseToken(text)
+	return a.find(ctx, token.Digest, func(ctx context.Context) (*Caller, error) {
+		list, err := a.DB.Tokens(ctx, []string{token.Prefix})
+		happens()
+		if err != nil || len(list) == 0 {
+			return nil, errUnknown
+		}
+		return a.caller(list[0]), nil
+	})
+}
 
 // Age makes the last look for changes older.
 func (a *Authenticator) Age(d time.Duration) {
