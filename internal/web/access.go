@@ -204,6 +204,12 @@ func (s *server) signIn(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.signedIn(req, secret, p.Back)
+}
+
+// signedIn gives the browser a session that has begun, in place of the one before, and
+// sends it on.
+func (s *server) signedIn(req *request, secret, back string) (*view, error) {
 	if before := req.cookie(req.sessionCookie()); before != "" {
 		if err := s.Auth.SignOut(req.Context(), before); err != nil {
 			return nil, err
@@ -211,7 +217,7 @@ func (s *server) signIn(req *request) (*view, error) {
 	}
 	req.newToken()
 	req.setSession(secret, s.Auth.SessionLife)
-	return &view{next: p.Back}, nil
+	return &view{next: back}, nil
 }
 
 // auditRefusal records that somebody could not sign in.

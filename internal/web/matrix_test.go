@@ -1,0 +1,191 @@
+package web_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/web"
+)
+
+// rolesWith are the roles that may use a page, by what its route needs.
+var rolesWith = map[access.Permission][]string{
+	access.ReadInvestigations:   {"viewer", "operator", "developer", "admin"},
+	access.ReadTasks:            {"viewer", "operator", "developer", "admin"},
+	access.ReadWorkers:          {"viewer", "operator", "developer", "admin"},
+	access.ReadEvents:           {"viewer", "operator", "developer", "admin"},
+	access.OperateSteps:         {"operator", "admin"},
+	access.UpdateInvestigations: {"operator", "admin"},
+	access.CancelTasks:          {"operator", "developer", "admin"},
+	access.DrainWorkers:         {"operator", "admin"},
+	access.ResendEvents:         {"operator", "admin"},
+	access.Administer:           {"admin"},
+}
+
+// admitted is how a route answers to a caller who may use it: 200, and 400 to a form in
+// which nothing was typed, but for these.
+var admitted = map[string]int{
+	"POST /name": 303, "POST /sign-out": 303, "GET /sign-in": 303, "POST /sign-in": 303,
+	"POST /investigations/{investigation}/own": 303, "POST /workers/{worker}/drain": 303,
+	"GET /tasks/{task}/investigate": 409, "POST /tasks/{task}/investigate": 409, // an investigation is open
+}
+
+// A matrixCaller is somebody with some grants.
+type matrixCaller struct {
+	name   string
+	grants []string // none: nobody has signed in
+	*harness
+}
+
+// has reports whether one of the grants is of one of the roles, and for the namespace of
+// the resources or all.
+func (c matrixCaller) has(roles []string, namespaces ...string) bool {
+	return slices.ContainsFunc(c.grants, func(g string) bool {
+		role, namespace, _ := strings.Cut(g, "@")
+		return slices.Contains(roles, role) && (len(namespaces) == 0 || slices.Contains(namespaces, namespace))
+	})
+}
+
+// want returns the status for the caller: of an id in the namespace shop, or of an id that
+// nothing has.
+func (c matrixCaller) want(rt web.Route, exists bool) int {
+	ok, known := admitted[rt.Method+" "+rt.Path]
+	switch {
+	case known:
+	case rt.Method == http.MethodPost:
+		ok = http.StatusBadRequest
+	default:
+		ok = http.StatusOK
+	}
+	any := []string{"viewer", "operator", "developer", "worker", "admin"}
+	switch {
+	case rt.Path == "/sign-in" && rt.Method == http.MethodGet && len(c.grants) == 0:
+		return http.StatusOK
+	case rt.Public:
+		return ok
+	case len(c.grants) == 0 && rt.Method == http.MethodGet:
+		return http.StatusSeeOther
+	case len(c.grants) == 0:
+		return http.StatusUnauthorized
+	case rt.Anyone:
+		return ok
+	case rt.Needs == access.Administer && !c.has(rolesWith[rt.Needs], "*"), !c.has(rolesWith[rt.Needs]):
+		return http.StatusForbidden
+	case rt.Of == "":
+		return ok
+	case !exists:
+		return http.StatusNotFound
+	case c.has(rolesWith[rt.Needs], "shop", "*"):
+		return ok
+	case c.has(any, "shop", "*"):
+		return http.StatusForbidden
+	default:
+		return http.StatusNotFound
+	}
+}
+
+// TestEveryPageForEveryCaller asks for every route as everybody, with an id of namespace
+// shop and with one that nothing has.
+func TestEveryPageForEveryCaller(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t, asking)
+	st.sinks("webhook")
+	_, err := st.DB.TakeEvents(t.Context(), "webhook", 100)
+	st.Must(err)
+	var event tasker.ID
+	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position LIMIT 1`).Scan(&event))
+	fill := func(path string, exists bool) string {
+		id := func(id tasker.ID) string {
+			if !exists {
+				id = tasker.NewID()
+			}
+			return id.String()
+		}
+		return web.Root + strings.NewReplacer("{$}", "", "{name}", "ui.css", "{task}", id(st.task), "{step}", st.step.String(),
+			"{investigation}", id(st.entry), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
+	}
+	callers := []matrixCaller{{name: "nobody", harness: st.browser()}}
+	for _, grants := range [][]string{
+		{"viewer@shop"}, {"operator@shop"}, {"developer@shop"}, {"worker@shop"}, {"admin@shop"}, {"admin@*"}, {"viewer@*"},
+		{"admin@bank"}, {"viewer@*", "operator@bank"}, {"viewer@bank", "worker@shop"},
+	} {
+		name := strings.NewReplacer("@*", "-all", "@", "-").Replace(strings.Join(grants, "+"))
+		callers = append(callers, matrixCaller{name, grants, st.signedIn(name, grants...)})
+	}
+	key := st.key("again", "viewer@shop")
+	routes := web.Routes()
+	last := []string{"POST /sign-out", "POST /sign-in"} // after them somebody else would ask
+	slices.SortStableFunc(routes, func(a, b web.Route) int {
+		return slices.Index(last, a.Method+" "+a.Path) - slices.Index(last, b.Method+" "+b.Path)
+	})
+	cells, assignee := 0, ""
+	for _, c := range callers {
+		for _, rt := range routes {
+			for _, exists := range []bool{true, false} {
+				if rt.Of == "" && !exists {
+					continue
+				}
+				cells++
+				path := fill(rt.Path, exists)
+				var r reply
+				if rt.Method == http.MethodGet {
+					r = c.get(path)
+				} else {
+					r = c.postRaw(path, url.Values{"token": {c.token()}, "key": {key}, "had": {assignee}}.Encode())
+				}
+				if strings.HasSuffix(rt.Path, "/own") && r.status == http.StatusSeeOther && r.header.Get("Location") == st.page() {
+					assignee = "key:" + c.name
+				}
+				if want := c.want(rt, exists); r.status != want {
+					t.Errorf("%s: %s %s (exists %v): %d, want %d\n%.300s", c.name, rt.Method, rt.Path, exists, r.status, want, r.text)
+				}
+				if r.status == http.StatusForbidden && !strings.Contains(r.text, string(rt.Needs)) {
+					t.Errorf("%s: %s %s does not name the permission", c.name, rt.Method, rt.Path)
+				}
+			}
+		}
+	}
+	if cells < 500 {
+		t.Errorf("%d cells, want 500", cells)
+	}
+	t.Logf("%d cells", cells)
+	if s := st.stepOf("charge"); s.State != tasker.StepError {
+		t.Errorf("the step is %s", s.State)
+	}
+}
+
+// An id of another namespace reads exactly like one that nothing has.
+func TestOtherNamespacesDoNotExist(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t, asking)
+	b := st.signedIn("ann", "admin@bank")
+	page := func(path string, id tasker.ID) string {
+		r := b.get(strings.Replace(path, "ID", id.String(), 1))
+		text := strings.ReplaceAll(r.text, id.String(), "ID")
+		if at := strings.Index(text, "<footer>"); at > 0 {
+			text = text[:at]
+		}
+		return fmt.Sprint(r.status, text)
+	}
+	var event tasker.ID
+	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox LIMIT 1`).Scan(&event))
+	mine := tasker.NewID()
+	for path, id := range map[string]tasker.ID{
+		"/ui/tasks/ID": st.task, "/ui/tasks/ID/cancel": st.task, "/ui/tasks/ID/steps/" + st.step.String() + "/reset": st.task,
+		"/ui/investigations/ID": st.entry, "/ui/investigations/ID/update": st.entry, "/ui/workers/ID/drain": st.worker, "/ui/emissions/ID": event,
+		"/ui/tasks?id=ID": st.task, "/ui/tasks?id=ID&state=error": st.entry, "/ui/?case=ID": st.entry, "/ui/?text=ID&view=entries": st.task,
+	} {
+		there, not := page(path, id), page(path, mine)
+		if there != not {
+			t.Errorf("%s: %s\nis not as for an id that nothing has: %s", path, there, not)
+		}
+		if strings.Contains(there, "shop") {
+			t.Errorf("%s shows the namespace", path)
+		}
+	}
+}
