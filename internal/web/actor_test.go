@@ -58,7 +58,11 @@ func TestAnActorCannotBeForged(t *testing.T) {
 		st.lacks(r, `name="actor"`, "mallory")
 	}
 	st.lacks(st.get(st.page()), `name="actor"`, "mallory")
-	st.leads(st.post("/ui/name", "name=mallory"), "/ui/")
+	named := st.post("/ui/name", "name=mallory")
+	st.leads(named, "/ui/")
+	if cookies := named.header.Values("Set-Cookie"); len(cookies) > 0 {
+		t.Errorf("the browser keeps another name: %q", cookies)
+	}
 	st.leads(st.post(st.page()+"/own", forged), st.page())
 	st.leads(st.post(st.action("reset"), forged, "reason=again", "reset_by=mallory", "entry="+st.entry.String()), st.page())
 	st.leads(st.post(st.page()+"/update", forged, "seen="+st.seen(), "assignee=key:ann", "had=key:ann", "status=manually_resolved", "notes=fine", "resolved_by=mallory"), st.page())
