@@ -17,6 +17,7 @@ type compose struct {
 		Image       string
 		Build       string
 		Command     []string
+		Profiles    []string
 		Ports       []string
 		Environment map[string]string
 		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
@@ -61,8 +62,39 @@ func TestComposeFile(t *testing.T) {
 			t.Errorf("service %s has the image %q without a version", name, s.Image)
 		}
 	}
-	if c := doc.Services["server"].Command; len(c) == 0 || c[0] != "serve" || !slices.Contains(c, "--insecure-allow-remote") {
+	if c := doc.Services["server"].Command; !slices.Equal(c, []string{"serve", "--listen", "0.0.0.0:8080"}) {
 		t.Errorf("the server is started by %v", c)
+	}
+	// The first key is made in the database of the server, and only when somebody asks for it.
+	b := doc.Services["bootstrap"]
+	const database = "TASKER_DATABASE_URL"
+	if !slices.Equal(b.Command, []string{"key", "bootstrap"}) || len(b.Profiles) == 0 || b.Environment[database] == "" ||
+		b.Environment[database] != doc.Services["server"].Environment[database] {
+		t.Errorf("the first key is made by %+v", b)
+	}
+	for name := range doc.Services {
+		if _, waits := doc.Services[name].DependsOn["bootstrap"]; waits {
+			t.Errorf("service %s waits for the first key, which is made once", name)
+		}
+	}
+	for _, s := range []string{"docker compose run --rm -T bootstrap > secrets/admin.token", "export TASKER_TOKEN_FILE=secrets/admin.token"} {
+		if !strings.Contains(string(text), s) {
+			t.Errorf("the file does not say: %s", s)
+		}
+	}
+}
+
+// Tokens are neither committed nor copied into an image.
+func TestTokensStayWhereTheyAre(t *testing.T) {
+	for _, file := range []string{"../.gitignore", "../.dockerignore"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Fields(string(text))
+		if !slices.Contains(lines, "*.token") || !slices.Contains(lines, "secrets") && !slices.Contains(lines, "/secrets/") {
+			t.Errorf("%s does not name them", file)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ func main() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
-	server, err := client.New(cmp.Or(os.Getenv("TASKER_URL"), "http://127.0.0.1:8080"), client.WithToken(os.Getenv("TASKER_TOKEN")))
+	server, err := client.New(cmp.Or(os.Getenv("TASKER_URL"), "http://127.0.0.1:8080"), client.WithTokenFile(os.Getenv("TASKER_TOKEN_FILE")))
 	if err == nil {
 		w := worker.New(server.Backend(), worker.Options{Name: "minimal", Namespaces: []string{"greetings"}, Log: log})
 		worker.Handle(w, "compose", func(_ context.Context, s *worker.Step[guest]) (string, error) {

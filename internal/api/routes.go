@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -458,13 +459,15 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	}
 }
 
-// timed says of an error that came of the end of the request's time that it did.
+// timed returns what ended the request's context in place of the error that came of it: its
+// time is over, or the caller is not who they were, see admit.
 func (x *request) timed(err error) error {
 	if x.ctx.Err() == nil || x.r.Context().Err() != nil || tasker.CodeOf(err) != tasker.Internal {
 		return err
 	}
-	return &tasker.Error{
-		Code: tasker.Unavailable, Err: err,
-		Message: "the request took longer than " + x.route.timeout.String() + " and was given up; try again",
+	message := "the request took longer than " + x.route.timeout.String() + " and was given up; try again"
+	if errors.Is(x.ctx.Err(), context.Canceled) {
+		message = "the request was ended, because the API key has ended or what it may do has changed; try again"
 	}
+	return &tasker.Error{Code: tasker.Unavailable, Err: err, Message: message}
 }

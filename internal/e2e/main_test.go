@@ -38,6 +38,9 @@ const brokerEnv = "TASKER_E2E_BROKER"
 // usual one.
 const namespaceEnv = "TASKER_E2E_NAMESPACE"
 
+// With this variable a worker signs in with the token in the file that it names.
+const tokenFileEnv = "TASKER_TOKEN_FILE"
+
 // bin is where the programs under test are.
 var bin string
 
@@ -86,7 +89,7 @@ func workerName(pid int) string { return fmt.Sprint("e2e ", pid) }
 func work(url string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	c, err := client.New(url)
+	c, err := client.New(url, client.WithTokenFile(os.Getenv(tokenFileEnv)))
 	if err != nil {
 		return err
 	}

@@ -19,16 +19,18 @@ import (
 )
 
 // A Prometheus with the rules that we ship scrapes a server whose queue has grown
-// too long, and the alert of the documents becomes pending.
+// too long, and the alert of the documents becomes pending. The server asks who is calling,
+// and Prometheus has a key.
 func TestPrometheusSeesTheQueueGrow(t *testing.T) {
 	t.Parallel()
 	prometheus := testtool.Find(t, "prometheus", "install the package prometheus")
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
-	server := serve(t, database.URL).url()
-	watch := startPrometheus(t, prometheus, strings.TrimPrefix(server, "http://"))
+	server := serve(t, database.URL, askingEnv).url()
+	admin := signedIn{t, server, bootstrap(t, database.URL)}
+	watch := startPrometheus(t, prometheus, strings.TrimPrefix(server, "http://"), admin.key("prometheus", "viewer@*"))
 
-	c := newClient(t, server)
+	c := admin.client()
 	order := apiv1.CreateTask{Namespace: "order_processing", Name: "fulfill_order", Context: json.RawMessage(`{"order_id": 7}`)}
 	made, err := c.CreateTasks(t.Context(), slices.Repeat([]apiv1.CreateTask{order}, 51))
 	must(t, err)
@@ -55,7 +57,7 @@ type watcher struct {
 	client *http.Client
 }
 
-func startPrometheus(t *testing.T, program, target string) watcher {
+func startPrometheus(t *testing.T, program, target, token string) watcher {
 	t.Helper()
 	rules, err := filepath.Abs("../../deploy/prometheus/tasker-alerts.yml")
 	if err != nil {
@@ -63,7 +65,8 @@ func startPrometheus(t *testing.T, program, target string) watcher {
 	}
 	dir := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 500ms, evaluation_interval: 500ms, scrape_timeout: 500ms}\nrule_files: [%q]\n"+
-		"scrape_configs:\n  - job_name: tasker\n    static_configs: [{targets: [%q]}]\n", rules, target)
+		"scrape_configs:\n  - job_name: tasker\n    authorization: {credentials_file: prometheus.token}\n    static_configs: [{targets: [%q]}]\n", rules, target)
+	must(t, os.WriteFile(filepath.Join(dir, "prometheus.token"), []byte(token+"\n"), 0o600))
 	path := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
