@@ -72,6 +72,9 @@ func (x *request) admit() error {
 	if rt.anyone {
 		return nil
 	}
+	if rt.needs == access.ActAsWorker && x.server.certificates && (x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
+		return tasker.Errorf(tasker.Forbidden, "workers need a client certificate here, beside their key: one that server.tls_client_ca_file has signed")
+	}
 	scope := caller.Scope(rt.needs)
 	if scope.Empty() {
 		return caller.Refusal(rt.needs)

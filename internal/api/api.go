@@ -82,6 +82,8 @@ type Options struct {
 
 	// Auth knows callers; nil lets everybody do everything.
 	Auth *auth.Authenticator
+	// WorkerCertificates has workers show a certificate of the listener's CA beside their key.
+	WorkerCertificates bool
 
 	Guard *hostguard.Guard // refuses what others make a browser send; nil lets every host and no foreign page
 }
@@ -101,7 +103,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		loops: o.Loops, bulk: make(chan struct{}, cmp.Or(o.BulkCreates, DefaultBulkCreates)),
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
-	s.leases, s.auth = leaseTokens{db: o.DB}, o.Auth
+	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
 	s.live = o.Feed.complete(o.Log)
 	s.feed = feed.New(o.DB, s.live.Options)
 	for _, rt := range s.routes() {
@@ -137,23 +139,24 @@ func (s *server) allow(rt *route) {
 
 // A server holds what the handlers need.
 type server struct {
-	db       *postgres.DB
-	engine   *engine.Engine
-	dlq      *dlq.Service
-	metrics  http.Handler
-	broker   func() (up bool, problem error)
-	sinks    []string
-	live     FeedOptions
-	feed     *feed.Feed
-	leases   leaseTokens
-	auth     *auth.Authenticator
-	fleet    fleet
-	bulk     chan struct{} // one value for each bulk create that is served
-	log      *slog.Logger
-	version  string
-	ready    func(context.Context) error
-	loops    func() []loop.Status
-	stopping context.Context
+	db           *postgres.DB
+	engine       *engine.Engine
+	dlq          *dlq.Service
+	metrics      http.Handler
+	broker       func() (up bool, problem error)
+	sinks        []string
+	live         FeedOptions
+	feed         *feed.Feed
+	leases       leaseTokens
+	auth         *auth.Authenticator
+	fleet        fleet
+	certificates bool          // workers need one
+	bulk         chan struct{} // one value for each bulk create that is served
+	log          *slog.Logger
+	version      string
+	ready        func(context.Context) error
+	loops        func() []loop.Status
+	stopping     context.Context
 
 	mux       *http.ServeMux
 	byPattern map[string]*route

@@ -89,6 +89,9 @@ func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-ID", n.requestID)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	// A claim may wait for a minute; who reads slower than this is given up.
 	_ = http.NewResponseController(w).SetWriteDeadline(start.Add(answerTime)) // an httptest recorder has none

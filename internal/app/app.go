@@ -56,6 +56,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	defer listener.Close() // the server closes it; this is for the errors before
+	if listener, err = listenTLS(ctx, listener, o.Config.Server, o.Log); err != nil {
+		return err
+	}
 	s := newStarter(o)
 	db, err := s.open(ctx)
 	if err != nil {
@@ -94,7 +97,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if relay, err = newRelay(o, db, m.Metrics); err != nil {
 		return err
 	}
-	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: newAuth(o, db, listener.Addr()), metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
+	callers, err := newAuth(o, db, listener.Addr())
+	if err != nil {
+		return err
+	}
+	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: callers, metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
@@ -153,7 +160,7 @@ func serve(ctx context.Context, o Options, listener net.Listener, p parts) error
 	defer stop()
 	loops := p.start(loop.NewGroup(loopsCtx), stop)
 
-	url := baseURL(listener.Addr())
+	url := baseURL(listener.Addr(), o.Config.Server)
 	front := loop.NewGroup(ctx)
 	front.Go("http", func(ctx context.Context) error { return serveHTTP(ctx, o, listener, p) })
 	_, err := fmt.Fprintf(o.Out, "tasker is ready at %s\n", url)
@@ -217,7 +224,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
 		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
-		Auth: p.auth,
+		Auth: p.auth, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
 	mounted := maps.Clone(o.Mount)
 	if o.Config.UI.Enabled {
@@ -231,7 +238,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		handler = greet(handler, pages)
 	}
 	server := &http.Server{
-		Handler: closeChunked(mount(handler, mounted)), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: behindProxies(closeChunked(mount(handler, mounted)), o.Config.Server.Proxies()), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)

@@ -7,8 +7,10 @@ import (
 	"net"
 	"syscall"
 
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/config"
+	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -25,12 +27,16 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 }
 
 // baseURL is where a program on this machine reaches the address.
-func baseURL(a net.Addr) string {
+func baseURL(a net.Addr, c config.Server) string {
+	scheme := "http://"
+	if c.TLSCertFile != "" {
+		scheme = "https://"
+	}
 	tcp, ok := a.(*net.TCPAddr)
 	if ok && tcp.IP.IsUnspecified() {
-		return fmt.Sprintf("http://127.0.0.1:%d", tcp.Port)
+		return fmt.Sprintf("%s127.0.0.1:%d", scheme, tcp.Port)
 	}
-	return "http://" + a.String()
+	return scheme + a.String()
 }
 
 func isLoopback(a net.Addr) bool {
@@ -40,12 +46,23 @@ func isLoopback(a net.Addr) bool {
 
 // newAuth returns who knows callers: nil for a server that only this machine can reach,
 // unless the configuration says that it asks as well.
-func newAuth(o Options, db *postgres.DB, address net.Addr) *auth.Authenticator {
+func newAuth(o Options, db *postgres.DB, address net.Addr) (*auth.Authenticator, error) {
 	c := o.Config.Auth
 	if isLoopback(address) && c.Mode != config.AuthRequired {
-		return nil
+		return nil, nil //nolint:nilnil // nobody is asked
 	}
-	return auth.New(auth.Options{DB: db, Log: o.Log, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()})
+	a := auth.Options{DB: db, Log: o.Log, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()}
+	if c.OIDC.Issuer == "" {
+		return auth.New(a), nil
+	}
+	var err error
+	if a.Bindings, err = access.ParseBindings(c.OIDC.RoleBindings); err != nil {
+		return nil, err
+	}
+	if a.Provider, err = idp.New(c.OIDC.Options()); err != nil {
+		return nil, err
+	}
+	return auth.New(a), nil
 }
 
 // warnWithoutKeys logs how the first key is made where callers are asked for one and there

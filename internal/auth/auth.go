@@ -22,6 +22,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -33,6 +34,7 @@ const (
 	// maxRemembered bounds the memory: of a caller beyond it each request is a query.
 	maxRemembered = 20_000
 	noteEvery     = time.Minute
+	maxTokenLife  = time.Hour // that a token of the provider is remembered
 	// sessionBytes of a secret are random.
 	sessionBytes = 24
 )
@@ -42,7 +44,8 @@ type Options struct {
 	DB  *postgres.DB
 	Log *slog.Logger
 
-	Provider *Provider // of identities of people; nil means none
+	Provider *idp.Provider   // of identities; nil means none
+	Bindings access.Bindings // of its groups
 
 	// How long a session lasts, in all and without being used.
 	SessionLife, SessionIdle time.Duration
@@ -118,13 +121,13 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 // signed returns the caller whom a token of the provider is about.
 func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
 	return a.find(ctx, sha256.Sum256([]byte(token)), func(ctx context.Context) (*Caller, error) {
-		who, err := a.Provider.verify(ctx, token, a.Provider.Audience)
+		who, err := a.Provider.Verify(ctx, token, a.Provider.Audience)
 		if err != nil {
 			return nil, err
 		}
-		left := min(who.expires.Sub(a.Provider.Now()), maxTokenLife)
+		left := min(who.Expires.Sub(a.Provider.Now()), maxTokenLife)
 		digest := sha256.Sum256([]byte(token))
-		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.subject, Grants: a.Provider.Bindings.grants(who.groups), Left: &left}), nil
+		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Left: &left}), nil
 	})
 }
 
@@ -160,7 +163,7 @@ func unavailable(err error) error {
 // caller makes a caller of what is stored.
 func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	if c.SessionUUID != nil && c.KeyUUID == nil && a.Provider != nil {
-		c.Grants = a.Provider.Bindings.grants(c.Groups)
+		c.Grants = a.Bindings.Grants(c.Groups)
 	}
 	grants, err := access.ParseGrants(c.Grants)
 	if err != nil { // somebody wrote it by hand; it gives nothing

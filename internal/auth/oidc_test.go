@@ -18,6 +18,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/oidctest"
 )
 
@@ -40,20 +41,21 @@ func (c *clock) forward(d time.Duration) {
 }
 
 // people returns a bench whose people come from a provider.
-func people(t *testing.T, change ...func(*auth.ProviderOptions)) (*bench, *oidctest.Provider, *clock) {
+func people(t *testing.T, change ...func(*idp.Options)) (*bench, *oidctest.Provider, *clock) {
 	t.Helper()
-	b, idp, c := newBench(t), oidctest.New(t), &clock{}
-	bindings, err := auth.ParseBindings("ops=operator@*, payments=developer@payments , payments=worker@payments, a=b=viewer@x")
+	b, provider, c := newBench(t), oidctest.New(t), &clock{}
+	bindings, err := access.ParseBindings("ops=operator@*, payments=developer@payments , payments=worker@payments, a=b=viewer@x")
 	b.Must(err)
-	o := auth.ProviderOptions{
-		Issuer: idp.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret, Bindings: bindings, PublicURL: "https://tasker.example.com/", Now: c.now,
+	o := idp.Options{
+		Issuer: provider.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret, PublicURL: "https://tasker.example.com/", Now: c.now,
 	}
 	for _, f := range change {
 		f(&o)
 	}
-	b.auth.Provider, err = auth.NewProvider(o)
+	b.auth.Bindings = bindings
+	b.auth.Provider, err = idp.New(o)
 	b.Must(err)
-	return b, idp, c
+	return b, provider, c
 }
 
 // bearer makes a request of the API with a token.
@@ -65,19 +67,19 @@ func (b *bench) bearer(token string) (*auth.Caller, error) {
 
 func TestTokensOfTheProvider(t *testing.T) {
 	t.Parallel()
-	b, idp, _ := people(t)
-	who, err := b.bearer(idp.Token(map[string]any{"sub": "alice", "groups": []string{"payments", "others", "a=b"}}))
+	b, provider, _ := people(t)
+	who, err := b.bearer(provider.Token(map[string]any{"sub": "alice", "groups": []string{"payments", "others", "a=b"}}))
 	b.Must(err)
 	if who.Subject != "user:alice" || !slices.Equal(who.GrantTexts(), []string{"developer@payments", "worker@payments", "viewer@x"}) {
 		t.Errorf("alice is %s with %q", who.Subject, who.GrantTexts())
 	}
-	if one, err := b.bearer(idp.Token(map[string]any{"groups": "ops"})); err != nil || !one.Scope(access.OperateSteps).All() {
+	if one, err := b.bearer(provider.Token(map[string]any{"groups": "ops"})); err != nil || !one.Scope(access.OperateSteps).All() {
 		t.Errorf("one group as a text: %+v, %v", one, err)
 	}
-	if none, err := b.bearer(idp.Token(map[string]any{"groups": 7})); err != nil || !none.Seen().Empty() {
+	if none, err := b.bearer(provider.Token(map[string]any{"groups": 7})); err != nil || !none.Seen().Empty() {
 		t.Errorf("no groups: %+v, %v", none, err)
 	}
-	if key, err := b.bearer(idp.Token(map[string]any{"sub": "key:root"})); err != nil || key.Subject != "user:key:root" {
+	if key, err := b.bearer(provider.Token(map[string]any{"sub": "key:root"})); err != nil || key.Subject != "user:key:root" {
 		t.Errorf("somebody who calls themselves a key: %+v, %v", key, err)
 	}
 	foreign, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -85,14 +87,14 @@ func TestTokensOfTheProvider(t *testing.T) {
 	forge := func(method jose.SignatureAlgorithm, with any, claims map[string]any) string {
 		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: method, Key: with}, nil)
 		b.Must(err)
-		signed, err := signer.Sign(idp.Claims(claims))
+		signed, err := signer.Sign(provider.Claims(claims))
 		b.Must(err)
 		text, err := signed.CompactSerialize()
 		b.Must(err)
 		return text
 	}
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-	good := idp.Token(map[string]any{"jti": "1"})
+	good := provider.Token(map[string]any{"jti": "1"})
 	pieces := strings.Split(good, ".")
 	now := time.Now()
 	for name, c := range map[string]struct{ token, says string }{
@@ -102,14 +104,14 @@ func TestTokensOfTheProvider(t *testing.T) {
 		"a foreign key, its id": {forge(jose.RS256, jose.JSONWebKey{Key: foreign, KeyID: "x"}, nil), "not signed"},
 		"the public key as HS":  {forge(jose.HS256, []byte(strings.Repeat("public key", 4)), nil), "not signed"},
 		"another algorithm":     {forge(jose.PS256, foreign, nil), "not signed"},
-		"other claims":          {pieces[0] + "." + part(string(idp.Claims(map[string]any{"sub": "root"}))) + "." + pieces[2], "not signed"},
-		"wrong audience":        {idp.Token(map[string]any{"aud": "other"}), "another audience"},
-		"no audience":           {idp.Token(map[string]any{"aud": nil}), "another audience"},
-		"wrong issuer":          {idp.Token(map[string]any{"iss": "https://evil.example"}), "another issuer"},
-		"expired":               {idp.Token(map[string]any{"exp": now.Add(-2 * time.Minute).Unix()}), "expired"},
-		"no expiry":             {idp.Token(map[string]any{"exp": nil}), "expired"},
-		"not yet valid":         {idp.Token(map[string]any{"nbf": now.Add(10 * time.Minute).Unix()}), "not valid yet"},
-		"no subject":            {idp.Token(map[string]any{"sub": ""}), "claim sub"},
+		"other claims":          {pieces[0] + "." + part(string(provider.Claims(map[string]any{"sub": "root"}))) + "." + pieces[2], "not signed"},
+		"wrong audience":        {provider.Token(map[string]any{"aud": "other"}), "another audience"},
+		"no audience":           {provider.Token(map[string]any{"aud": nil}), "another audience"},
+		"wrong issuer":          {provider.Token(map[string]any{"iss": "https://evil.example"}), "another issuer"},
+		"expired":               {provider.Token(map[string]any{"exp": now.Add(-2 * time.Minute).Unix()}), "expired"},
+		"no expiry":             {provider.Token(map[string]any{"exp": nil}), "expired"},
+		"not yet valid":         {provider.Token(map[string]any{"nbf": now.Add(10 * time.Minute).Unix()}), "not valid yet"},
+		"no subject":            {provider.Token(map[string]any{"sub": ""}), "claim sub"},
 		"not a token":           {"x.y.z", "malformed"},
 		"too long":              {strings.Repeat("x", 20_000), "more than"},
 	} {
@@ -125,7 +127,7 @@ func TestTokensOfTheProvider(t *testing.T) {
 		"made in half a minute":      {"iat": now.Add(30 * time.Second).Unix(), "jti": "4"},
 		"for several, us among them": {"aud": []string{"other", oidctest.ClientID}, "jti": "5"},
 	} {
-		if _, err := b.bearer(idp.Token(claims)); err != nil {
+		if _, err := b.bearer(provider.Token(claims)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -135,21 +137,21 @@ func TestTokensOfTheProvider(t *testing.T) {
 // found all the same.
 func TestKeysOfTheProvider(t *testing.T) {
 	t.Parallel()
-	b, idp, c := people(t)
-	before := idp.Token(map[string]any{"jti": "before"})
+	b, provider, c := people(t)
+	before := provider.Token(map[string]any{"jti": "before"})
 	_, err := b.bearer(before)
 	b.Must(err)
 	for range 20 {
-		forged := strings.Split(idp.Token(map[string]any{"jti": rand.Text()}), ".")
+		forged := strings.Split(provider.Token(map[string]any{"jti": rand.Text()}), ".")
 		if _, err := b.bearer(forged[0] + "." + forged[1] + "." + strings.Split(before, ".")[2]); tasker.CodeOf(err) != tasker.Unauthorized {
 			t.Fatalf("forged: %v", err)
 		}
 	}
-	if n := idp.Asked("/keys"); n != 1 {
+	if n := provider.Asked("/keys"); n != 1 {
 		t.Errorf("the keys were asked for %d times", n)
 	}
-	idp.Rotate(true)
-	after := idp.Token(map[string]any{"jti": "after"})
+	provider.Rotate(true)
+	after := provider.Token(map[string]any{"jti": "after"})
 	if _, err := b.bearer(after); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("a key that came within ten seconds: %v", err)
 	}
@@ -163,43 +165,43 @@ func TestKeysOfTheProvider(t *testing.T) {
 			t.Fatalf("an unknown key: %v", err)
 		}
 	}
-	if n := idp.Asked("/keys"); n != 2 {
+	if n := provider.Asked("/keys"); n != 2 {
 		t.Errorf("the keys were asked for %d times, want twice", n)
 	}
 	// A key that was withdrawn is forgotten within the hour.
-	old := idp.Token(map[string]any{"jti": "old"})
-	idp.Rotate(false)
+	old := provider.Token(map[string]any{"jti": "old"})
+	provider.Rotate(false)
 	c.forward(61 * time.Minute)
 	exp := c.now().Add(5 * time.Minute).Unix()
-	if _, err := b.bearer(idp.Token(map[string]any{"exp": exp})); err != nil {
+	if _, err := b.bearer(provider.Token(map[string]any{"exp": exp})); err != nil {
 		t.Errorf("the new key: %v", err)
 	}
 	if _, err := b.bearer(old); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("a key that was withdrawn: %v", err)
 	}
 	// Away for a while, the provider stops nobody whose key is known.
-	idp.Break(true)
+	provider.Break(true)
 	c.forward(61 * time.Minute)
-	if _, err := b.bearer(idp.Token(map[string]any{"exp": c.now().Add(5 * time.Minute).Unix()})); err != nil {
+	if _, err := b.bearer(provider.Token(map[string]any{"exp": c.now().Add(5 * time.Minute).Unix()})); err != nil {
 		t.Errorf("while the provider is away: %v", err)
 	}
 }
 
 func TestAProviderThatIsAway(t *testing.T) {
 	t.Parallel()
-	b, idp, _ := people(t)
-	idp.Break(true)
-	token := idp.Token(nil)
+	b, provider, _ := people(t)
+	provider.Break(true)
+	token := provider.Token(nil)
 	if _, err := b.bearer(token); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("a token: %v", err)
 	}
 	if _, _, err := b.auth.StartSignIn(t.Context(), "/ui/"); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("a sign-in: %v", err)
 	}
-	idp.Break(false)
+	provider.Break(false)
 	_, err := b.bearer(token)
 	b.Must(err)
-	other, _, _ := people(t, func(o *auth.ProviderOptions) { o.Issuer = idp.URL + "/" })
+	other, _, _ := people(t, func(o *idp.Options) { o.Issuer = provider.URL + "/" })
 	if _, err := other.bearer(token); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("a provider of another name: %v", err)
 	}
@@ -214,7 +216,7 @@ func (b *bench) browse(address string) url.Values {
 	answer.Body.Close()
 	back, err := answer.Location()
 	b.Must(err)
-	if !strings.HasPrefix(back.String(), "https://tasker.example.com"+auth.CallbackPath+"?") {
+	if !strings.HasPrefix(back.String(), "https://tasker.example.com"+idp.CallbackPath+"?") {
 		b.Fatalf("the browser is sent to %s", back)
 	}
 	return back.Query()
@@ -222,8 +224,8 @@ func (b *bench) browse(address string) url.Values {
 
 func TestSignInAtTheProvider(t *testing.T) {
 	t.Parallel()
-	b, idp, _ := people(t)
-	idp.User("alice", "ops")
+	b, provider, _ := people(t)
+	provider.User("alice", "ops")
 	address, secret, err := b.auth.StartSignIn(t.Context(), "/ui/tasks")
 	b.Must(err)
 	if strings.Contains(address, secret) {
@@ -275,14 +277,14 @@ func TestSignInAtTheProvider(t *testing.T) {
 	b.Must(err)
 	s, again := begin()
 	refused("a code that was used", s, change(again, "code", v.Get("code")))
-	idp.User("mallory", "strangers")
+	provider.User("mallory", "strangers")
 	s, v = begin()
 	if _, _, err := b.auth.FinishSignIn(t.Context(), s, v, ""); tasker.CodeOf(err) != tasker.Forbidden || !strings.Contains(err.Error(), "user:mallory") {
 		t.Errorf("somebody without a role: %v", err)
 	}
 	// Who is bound to fewer roles by a new configuration has fewer at once.
-	b.auth.Provider.Bindings = auth.Bindings{}
-	other2 := auth.New(auth.Options{DB: b.DB, Provider: b.auth.Provider, SessionIdle: time.Hour})
+	b.auth.Bindings = access.Bindings{}
+	other2 := auth.New(auth.Options{DB: b.DB, Provider: b.auth.Provider, Bindings: b.auth.Bindings, SessionIdle: time.Hour})
 	if who, err := other2.Session(t.Context(), session); err != nil || !who.Seen().Empty() {
 		t.Errorf("after the configuration has changed: %+v, %v", who, err)
 	}
@@ -291,24 +293,24 @@ func TestSignInAtTheProvider(t *testing.T) {
 // The email address names somebody only when the provider has verified it.
 func TestTheSubjectIsAClaim(t *testing.T) {
 	t.Parallel()
-	b, idp, _ := people(t, func(o *auth.ProviderOptions) { o.SubjectClaim, o.GroupsClaim, o.Audience = "email", "roles", "api" })
+	b, provider, _ := people(t, func(o *idp.Options) { o.SubjectClaim, o.GroupsClaim, o.Audience = "email", "roles", "api" })
 	claims := map[string]any{"email": "alice@example.com", "roles": []string{"ops"}, "aud": "api"}
-	if _, err := b.bearer(idp.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := b.bearer(provider.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("an address that is not verified: %v", err)
 	}
 	claims["email_verified"] = true
-	who, err := b.bearer(idp.Token(claims))
+	who, err := b.bearer(provider.Token(claims))
 	b.Must(err)
 	if who.Subject != "user:alice@example.com" || !who.Scope(access.OperateSteps).All() {
 		t.Errorf("%s with %q", who.Subject, who.GrantTexts())
 	}
 	claims["aud"] = oidctest.ClientID // an ID token is no token for the API
-	if _, err := b.bearer(idp.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := b.bearer(provider.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("an ID token: %v", err)
 	}
 	delete(claims, "email")
 	claims["aud"] = "api"
-	if _, err := b.bearer(idp.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
+	if _, err := b.bearer(provider.Token(claims)); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("without the claim: %v", err)
 	}
 }
@@ -316,14 +318,14 @@ func TestTheSubjectIsAClaim(t *testing.T) {
 func TestParseBindings(t *testing.T) {
 	t.Parallel()
 	for text, ok := range map[string]bool{"": true, "a=viewer@*": true, "a=viewer@*,": true, "viewer@*": false, "=viewer@*": false, "a=root@*": false, "a=viewer": false} {
-		if _, err := auth.ParseBindings(text); (err == nil) != ok {
+		if _, err := access.ParseBindings(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := auth.NewProvider(auth.ProviderOptions{Algorithms: []string{"none"}}); tasker.CodeOf(err) != tasker.Invalid {
+	if _, err := idp.New(idp.Options{Algorithms: []string{"none"}}); tasker.CodeOf(err) != tasker.Invalid {
 		t.Errorf("the algorithm none: %v", err)
 	}
-	if _, err := auth.NewProvider(auth.ProviderOptions{Algorithms: []string{"HS256"}}); tasker.CodeOf(err) != tasker.Invalid {
+	if _, err := idp.New(idp.Options{Algorithms: []string{"HS256"}}); tasker.CodeOf(err) != tasker.Invalid {
 		t.Errorf("an algorithm with a shared key: %v", err)
 	}
 }

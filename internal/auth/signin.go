@@ -14,11 +14,9 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/postgres"
 )
-
-// CallbackPath is where the provider sends browsers back to.
-const CallbackPath = "/ui/sign-in/callback"
 
 // HasProvider reports whether people sign in at an identity provider.
 func (a *Authenticator) HasProvider() bool {
@@ -36,7 +34,7 @@ func randomText() string {
 // keeps the secret in a cookie, without which nobody can finish the sign-in. It ends
 // after ten minutes. Back is where the browser wants to be afterwards.
 func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, secret string, err error) {
-	config, err := a.Provider.oauth(ctx)
+	config, err := a.Provider.OAuth(ctx)
 	if err != nil {
 		return "", "", err
 	}
@@ -46,18 +44,6 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 		return "", "", err
 	}
 	return config.AuthCodeURL(s.State, oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)), secret, nil
-}
-
-// oauth returns the configuration of the code flow.
-func (p *Provider) oauth(ctx context.Context) (*oauth2.Config, error) {
-	found, err := p.discover(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &oauth2.Config{
-		ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: found.endpoint,
-		RedirectURL: strings.TrimSuffix(p.PublicURL, "/") + CallbackPath, Scopes: append([]string{oidc.ScopeOpenID}, p.Scopes...),
-	}, nil
 }
 
 // FinishSignIn ends a sign-in with what the provider sent the browser back with, and
@@ -74,29 +60,29 @@ func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer 
 	if refused := answer.Get("error"); refused != "" {
 		return "", "", tasker.Errorf(tasker.Unauthorized, "the identity provider refused the sign-in: %s", shorten(refused))
 	}
-	config, err := a.Provider.oauth(ctx)
+	config, err := a.Provider.OAuth(ctx)
 	if err != nil {
 		return "", "", err
 	}
-	limited, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, a.Provider.HTTP), providerTime)
+	limited, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, a.Provider.HTTP), idp.AnswerTime)
 	defer cancel()
 	token, err := config.Exchange(limited, answer.Get("code"), oauth2.VerifierOption(s.Verifier))
 	if err != nil {
 		return "", "", &tasker.Error{Code: tasker.Unauthorized, Message: "the identity provider does not confirm the sign-in; sign in again", Err: err}
 	}
 	raw, _ := token.Extra("id_token").(string)
-	who, err := a.Provider.verify(ctx, raw, a.Provider.ClientID)
+	who, err := a.Provider.Verify(ctx, raw, a.Provider.ClientID)
 	if err != nil {
 		return "", "", err
 	}
-	if subtle.ConstantTimeCompare([]byte(who.nonce), []byte(s.Nonce)) != 1 {
+	if subtle.ConstantTimeCompare([]byte(who.Nonce), []byte(s.Nonce)) != 1 {
 		return "", "", tasker.Errorf(tasker.Unauthorized, "the token is of another sign-in; sign in again")
 	}
-	subject := access.NewIdentity(who.subject, nil).Subject
-	if len(a.Provider.Bindings.grants(who.groups)) == 0 {
+	subject := access.NewIdentity(who.Subject, nil).Subject
+	if len(a.Bindings.Grants(who.Groups)) == 0 {
 		return "", "", tasker.Errorf(tasker.Forbidden, "%s may do nothing here: no role is bound to any of their groups", subject)
 	}
-	session, err = a.begin(ctx, postgres.NewSession{Subject: subject, Groups: who.groups, From: from})
+	session, err = a.begin(ctx, postgres.NewSession{Subject: subject, Groups: who.Groups, From: from})
 	return session, s.Back, err
 }
 

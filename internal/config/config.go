@@ -12,10 +12,12 @@ package config
 import (
 	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/redact"
 )
 
@@ -44,6 +46,14 @@ type Server struct {
 
 	AllowedHosts string `toml:"allowed_hosts" doc:"Names, with commas between them, under which the server may be reached beside those of this machine, such as those that a proxy in front of it passes on. Empty: none on loopback; any where others may reach the server."`
 
+	TLSCertFile string `toml:"tls_cert_file" doc:"File with the certificate of the server and those that lead to its root, in PEM. With it the server answers HTTPS only, TLS 1.2 or newer. It is read again when it changes. Empty: HTTP."`
+
+	TLSKeyFile string `toml:"tls_key_file" doc:"File with the private key of tls_cert_file, in PEM."`
+
+	TLSClientCAFile string `toml:"tls_client_ca_file" doc:"File with certificates, in PEM, one of which must have signed the certificates of workers: they need one beside their key. Others need none, but a wrong one is refused. Empty: nobody needs a certificate."`
+
+	TrustedProxies string `toml:"trusted_proxies" doc:"Addresses and networks of proxies in front of the server, with commas between them, such as 10.0.0.0/8. What they say in X-Forwarded-For and X-Forwarded-Proto is believed; of others it is not."`
+
 	Environment string `toml:"environment" doc:"Name of the environment whose overrides hold in templates, such as production. Empty: templates hold as they are written."`
 
 	Templates string `toml:"templates" doc:"Directory of the templates that are registered at start. Empty: none are."`
@@ -55,6 +65,26 @@ type Server struct {
 	ShutdownTimeoutSeconds int `toml:"shutdown_timeout_seconds" range:"1..600" doc:"Time that requests and passes under way get to finish when the server stops, in seconds."`
 }
 
+// Proxies returns the networks of trusted_proxies. Those that [Config.Validate] refuses
+// are left out.
+func (s Server) Proxies() []netip.Prefix {
+	var list []netip.Prefix
+	for _, text := range commaList(s.TrustedProxies) {
+		if p, err := parseNetwork(text); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// parseNetwork reads an address or a network.
+func parseNetwork(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
+}
+
 // UI is the operator's web page, at /ui.
 type UI struct {
 	Enabled bool `toml:"enabled" doc:"Whether this server has the web page."`
@@ -64,7 +94,7 @@ type UI struct {
 
 // Database is the PostgreSQL that holds everything.
 type Database struct {
-	URL string `toml:"url" doc:"Where PostgreSQL is: postgres://user:password@host:5432/name, or the keywords of libpq. Of several hosts, the one that takes writes is used. The variable DATABASE_URL is read as well."`
+	URL string `toml:"url" secret:"true" doc:"Where PostgreSQL is: postgres://user:password@host:5432/name, or the keywords of libpq. Of several hosts, the one that takes writes is used. The variable DATABASE_URL is read as well."`
 
 	MaxConnections int `toml:"max_connections" range:"2..1000" doc:"Connections that one server opens at most, and one more that listens. From 8 on they are shared out, so that no flood of requests delays the rest: of 20, 6 are for requests, 2 for heartbeats, 8 for claims and results, 4 for timers."`
 
@@ -93,7 +123,7 @@ type MessageQueue struct {
 
 // RabbitMQ is the message broker and the limit of the queue.
 type RabbitMQ struct {
-	URL string `toml:"url" doc:"Where RabbitMQ is: amqp://user:password@host:5672/vhost, or amqps. Needed for the transport rabbitmq."`
+	URL string `toml:"url" secret:"true" doc:"Where RabbitMQ is: amqp://user:password@host:5672/vhost, or amqps. Needed for the transport rabbitmq."`
 
 	Exchange string `toml:"exchange" doc:"Exchange through which steps are announced to workers."`
 
@@ -189,9 +219,9 @@ type Emission struct {
 
 // Webhook is a receiver of events by HTTP.
 type Webhook struct {
-	URL string `toml:"url" doc:"Where events are posted. https, unless private addresses are allowed."`
+	URL string `toml:"url" secret:"true" doc:"Where events are posted. https, unless private addresses are allowed."`
 
-	Secret string `toml:"secret" doc:"Key with which events are signed (Standard Webhooks). Several, with blanks between them, while one takes the place of another."`
+	Secret string `toml:"secret" secret:"true" doc:"Key with which events are signed (Standard Webhooks). Several, with blanks between them, while one takes the place of another."`
 
 	TimeoutMS int `toml:"timeout_ms" range:"100..60000" doc:"Time that the receiver has to answer, in milliseconds."`
 
@@ -202,7 +232,7 @@ type Webhook struct {
 
 // EventBus is an exchange of RabbitMQ for events.
 type EventBus struct {
-	URL string `toml:"url" doc:"Where RabbitMQ is. Empty: the one of message_queue.rabbitmq."`
+	URL string `toml:"url" secret:"true" doc:"Where RabbitMQ is. Empty: the one of message_queue.rabbitmq."`
 
 	Exchange string `toml:"exchange" doc:"Topic exchange to which events are published, under their topic. An event that no queue is bound for waits until one is."`
 }
@@ -230,6 +260,50 @@ type Auth struct {
 	SessionHours int `toml:"session_hours" range:"1..720" doc:"Time after which a browser has to sign in again, in hours."`
 
 	SessionIdleMinutes int `toml:"session_idle_minutes" range:"5..10080" doc:"Time after which a browser that asks for nothing has to sign in again, in minutes."`
+
+	OIDC OIDC `toml:"oidc"`
+}
+
+// OIDC is the identity provider that people and programs come from.
+type OIDC struct {
+	Issuer string `toml:"issuer" doc:"OpenID Connect provider from which people and programs come, by the name that it gives itself, such as https://id.example.com. Empty: everybody signs in with an API key."`
+
+	ClientID string `toml:"client_id" doc:"Name under which the provider knows this installation."`
+
+	ClientSecret string `toml:"client_secret" secret:"true" doc:"Secret that goes with client_id. Empty for a public client."`
+
+	Audience string `toml:"audience" doc:"Audience that tokens for the API must have. Empty: client_id."`
+
+	Algorithms string `toml:"algorithms" doc:"Algorithms with which tokens may be signed, with commas between them. Only those with a public key are possible."`
+
+	Scopes string `toml:"scopes" doc:"Scopes that are asked for when a person signs in, beside openid, with commas between them."`
+
+	SubjectClaim string `toml:"subject_claim" doc:"Claim that names who somebody is; it is recorded with all that they do, after user:. With email the address must be verified."`
+
+	GroupsClaim string `toml:"groups_claim" doc:"Claim with the groups of somebody, as a list or one text."`
+
+	RoleBindings string `toml:"role_bindings" doc:"What members of groups may do, as group=role@namespace with commas between them, such as platform=operator@*, payments=developer@payments. The group * is everybody who comes from the provider. Roles: viewer, operator, developer, worker, admin."`
+
+	PublicURL string `toml:"public_url" doc:"Where browsers reach this installation, such as https://tasker.example.com; the provider sends them back to /ui/sign-in/callback there. Empty: people cannot sign in on the pages with it."`
+}
+
+// Options returns what the provider is asked with.
+func (o OIDC) Options() idp.Options {
+	return idp.Options{
+		Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Audience: o.Audience, Algorithms: commaList(o.Algorithms),
+		Scopes: commaList(o.Scopes), SubjectClaim: o.SubjectClaim, GroupsClaim: o.GroupsClaim, PublicURL: o.PublicURL,
+	}
+}
+
+// commaList splits a text with commas.
+func commaList(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
 }
 
 // SessionLife returns how long a session lasts at most.
@@ -248,7 +322,7 @@ type Log struct {
 // Default returns what holds when nothing is said.
 func Default() Config {
 	return Config{
-		Server:   Server{Listen: "127.0.0.1:8080", MaxBodyBytes: 8 << 20, MaxInflightBytes: 64 << 20, ShutdownTimeoutSeconds: 30},
+		Server:   Server{Listen: "127.0.0.1:8080", TrustedProxies: "127.0.0.0/8, ::1", MaxBodyBytes: 8 << 20, MaxInflightBytes: 64 << 20, ShutdownTimeoutSeconds: 30},
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
 		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
 		MessageQueue: MessageQueue{
@@ -264,7 +338,7 @@ func Default() Config {
 				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30, ErrorRecoveryMinutes: 60,
 			},
 		},
-		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60},
+		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60, OIDC: OIDC{Algorithms: "RS256, ES256", Scopes: "profile, email", SubjectClaim: "sub", GroupsClaim: "groups"}},
 		Investigations: Investigations{BasePriority: defaultBasePriority()},
 		Emission: Emission{
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,

@@ -457,7 +457,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 61 {
+	if n := len(Keys()); n != 75 {
 		t.Errorf("%d keys", n)
 	}
 }
@@ -522,5 +522,88 @@ func TestLogger(t *testing.T) {
 		if !strings.Contains(b.String(), tt.want) || (tt.want == "") != (b.Len() == 0) {
 			t.Errorf("%+v wrote %q", tt.log, b.String())
 		}
+	}
+}
+
+// A secret may be in a file, as container platforms hand them out.
+func TestSecretsFromFiles(t *testing.T) {
+	secret := func(text string) string {
+		path := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c, err := Load("", []string{"TASKER_DATABASE_URL_FILE=" + secret("postgres://u:hush@db/tasker\n"), "TASKER_AUTH_OIDC_CLIENT_SECRET_FILE=" + secret("hush"), "TASKER_EMISSION_WEBHOOK_SECRET_FILE="})
+	if err != nil || c.Database.URL != "postgres://u:hush@db/tasker" || c.Auth.OIDC.ClientSecret != "hush" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if shown := fmt.Sprintf("%+v", c.Redacted()); strings.Contains(shown, "hush") {
+		t.Errorf("shown as %s", shown)
+	}
+	missing := filepath.Join(t.TempDir(), "none")
+	for variable, words := range map[string]string{
+		"TASKER_DATABASE_URL_FILE=" + missing:                            "cannot be read",
+		"TASKER_DATABASE_URL_FILE=" + secret(""):                         "is empty",
+		"TASKER_DATABASE_URL_FILE=" + secret("\n"):                       "is empty",
+		"TASKER_DATABASE_URL_FILE=" + secret(strings.Repeat("x", 1<<17)): "more than 65536 bytes",
+		"TASKER_LOG_LEVEL_FILE=" + secret("debug"):                       "unknown variable",
+	} {
+		if _, err := Load("", []string{variable}); err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "xxx") {
+			t.Errorf("%.60s: %v, want %q", variable, err, words)
+		}
+	}
+	both := []string{"TASKER_DATABASE_URL_FILE=" + secret("postgres://a/b"), "TASKER_DATABASE_URL=postgres://c/d"}
+	if _, err := Load("", both); err == nil || !strings.Contains(err.Error(), "set one of them") {
+		t.Errorf("both: %v", err)
+	}
+}
+
+func TestTheIdentityProviderIsChecked(t *testing.T) {
+	good := func() Config {
+		c := Default()
+		c.Database.URL = "postgres:///x"
+		c.Auth.OIDC.Issuer, c.Auth.OIDC.ClientID, c.Auth.OIDC.RoleBindings = "https://id.example.com", "tasker", "ops=operator@*"
+		return c
+	}
+	if err := good().Validate(); err != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	for words, change := range map[string]func(*OIDC){
+		"auth.oidc.issuer: is missing":             func(o *OIDC) { o.Issuer = "" },
+		"must be https":                            func(o *OIDC) { o.Issuer = "http://id.example.com" },
+		`invalid issuer "id"`:                      func(o *OIDC) { o.Issuer = "id" },
+		"invalid public URL":                       func(o *OIDC) { o.PublicURL = "https://a/?b" },
+		"the client id is missing":                 func(o *OIDC) { o.ClientID = "" },
+		`invalid algorithm "none"`:                 func(o *OIDC) { o.Algorithms = "RS256, none" },
+		`invalid algorithm "HS256"`:                func(o *OIDC) { o.Algorithms = "HS256" },
+		"auth.oidc.role_bindings: is missing":      func(o *OIDC) { o.RoleBindings = " " },
+		"auth.oidc.role_bindings: invalid grant":   func(o *OIDC) { o.RoleBindings = "ops=root@*" },
+		"auth.oidc.role_bindings: invalid binding": func(o *OIDC) { o.RoleBindings = "ops" },
+	} {
+		c := good()
+		change(&c.Auth.OIDC)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v, want %q", err, words)
+		}
+	}
+}
+
+func TestTLSAndProxiesAreChecked(t *testing.T) {
+	for words, change := range map[string]func(*Server){
+		"must be set together":                            func(s *Server) { s.TLSKeyFile = "k" },
+		"needs server.tls_cert_file":                      func(s *Server) { s.TLSClientCAFile = "c" },
+		`"localhost" is neither an address nor a network`: func(s *Server) { s.TrustedProxies = "10.0.0.0/8, localhost" },
+	} {
+		c := Default()
+		c.Database.URL = "postgres:///x"
+		change(&c.Server)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v, want %q", err, words)
+		}
+	}
+	c := Server{TrustedProxies: "10.0.0.1, 10.0.0.0/8,::1"}
+	if got := fmt.Sprint(c.Proxies()); got != "[10.0.0.1/32 10.0.0.0/8 ::1/128]" {
+		t.Errorf("proxies are %s", got)
 	}
 }

@@ -55,7 +55,8 @@ paths = "$.task.context.customer.email, $.steps[*].results.result"
 	for _, k := range config.Keys() {
 		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s |\n", k.Name, k.Env, k.Default, meaning(k))
 	}
-	b.WriteString("\n`DATABASE_URL` is read as well; `TASKER_DATABASE_URL` wins over it.\n")
+	b.WriteString("\n`DATABASE_URL` is read as well; `TASKER_DATABASE_URL` wins over it.\n\n" +
+		"A key with a secret, such as `database.url` or `auth.oidc.client_secret`, may be in a file: its variable with `_FILE` at the end names it.\n")
 	return strings.ReplaceAll(b.String(), "| `` |", "| — |")
 }
 

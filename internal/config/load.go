@@ -155,7 +155,12 @@ func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 	}
 	for _, name := range order {
 		f, known := fields[name]
+		secret, ofFile := fields[strings.TrimSuffix(name, fileEnding)]
 		switch {
+		case !known && ofFile && strings.HasSuffix(name, fileEnding) && secret.secret():
+			if wrong := secret.setFromFile(given[name], given[secret.env()]); wrong != "" {
+				faults = append(faults, tasker.Fault{Path: name, Message: wrong})
+			}
 		case !known && isMisspelled(name, names):
 			faults = append(faults, tasker.Fault{Path: shown(name), Message: "unknown variable" + suggest.Ending(name, names)})
 		case !known || given[name] == "":
@@ -166,6 +171,41 @@ func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 		}
 	}
 	return faults
+}
+
+// fileEnding ends the name of a variable with the path of a file that has a secret.
+const fileEnding = "_FILE"
+
+// maxSecret bounds such a file.
+const maxSecret = 64 << 10
+
+// secret reports whether the value is one that must not be seen.
+func (f field) secret() bool { return f.tag.Get("secret") == "true" }
+
+// setFromFile reads a secret from a file, as container platforms hand them out. It
+// returns what is wrong, and nothing when all is well.
+func (f field) setFromFile(path, given string) string {
+	if path == "" {
+		return ""
+	}
+	if given != "" {
+		return fmt.Sprintf("is set as well as %s; set one of them", f.env())
+	}
+	doc, err := readAtMost(path, maxSecret+1)
+	var where *fs.PathError
+	switch {
+	case errors.As(err, &where):
+		return fmt.Sprintf("the file %q cannot be read: %v", path, where.Err)
+	case err != nil:
+		return fmt.Sprintf("the file %q cannot be read: %v", path, err)
+	case len(doc) > maxSecret:
+		return fmt.Sprintf("the file %q has more than %d bytes; is it the right one?", path, maxSecret)
+	}
+	text := strings.TrimRight(string(doc), "\r\n")
+	if text == "" {
+		return fmt.Sprintf("the file %q is empty", path)
+	}
+	return f.set(text)
 }
 
 // isMisspelled reports whether an unknown variable was meant for us: it begins

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/redact"
 )
 
@@ -47,7 +49,18 @@ func (c Config) Validate() error {
 		add("message_queue.rabbitmq.worker_queue_ttl_ms", "must be more than workers.lease_seconds (%d seconds), not %d: workers need the time to come back",
 			c.Workers.LeaseSeconds, q.RabbitMQ.WorkerQueueTTLMS)
 	}
+	if sv := c.Server; (sv.TLSCertFile == "") != (sv.TLSKeyFile == "") {
+		add("server.tls_cert_file", "and server.tls_key_file must be set together")
+	} else if sv.TLSCertFile == "" && sv.TLSClientCAFile != "" {
+		add("server.tls_client_ca_file", "needs server.tls_cert_file: without TLS nobody shows a certificate")
+	}
+	for _, text := range commaList(c.Server.TrustedProxies) {
+		if _, err := parseNetwork(text); err != nil {
+			add("server.trusted_proxies", "%q is neither an address nor a network such as 10.0.0.0/8", text)
+		}
+	}
 	c.emissionFaults(add)
+	c.Auth.OIDC.faults(add)
 	if wrong := brokerFault(c.MessageQueue); wrong != "" {
 		add("message_queue.rabbitmq.url", "%s", wrong)
 	}
@@ -72,6 +85,26 @@ func (c Config) Validate() error {
 		add("redaction.paths", "%v", err)
 	}
 	return faultsError("the configuration", faults)
+}
+
+// faults adds what is wrong with the identity provider.
+func (o OIDC) faults(add func(name, format string, args ...any)) {
+	const section = "auth.oidc"
+	if o.Issuer == "" {
+		if o.ClientID != "" || o.RoleBindings != "" || o.PublicURL != "" {
+			add(section+".issuer", "is missing: the other keys of %s say nothing without it", section)
+		}
+		return
+	}
+	if _, err := idp.New(o.Options()); err != nil {
+		add(section, "%v", err)
+	}
+	switch bindings, err := access.ParseBindings(o.RoleBindings); {
+	case err != nil:
+		add(section+".role_bindings", "%v", err)
+	case len(bindings) == 0:
+		add(section+".role_bindings", "is missing: nobody who comes from the provider could do anything")
+	}
 }
 
 // outside says how the value breaks the limits of its tags.
@@ -165,6 +198,9 @@ func (c Config) Redacted() Config {
 	c.Emission.Webhook.URL = shownURL(c.Emission.Webhook.URL)
 	if c.Emission.Webhook.Secret != "" {
 		c.Emission.Webhook.Secret = hidden
+	}
+	if c.Auth.OIDC.ClientSecret != "" {
+		c.Auth.OIDC.ClientSecret = hidden
 	}
 	return c
 }

@@ -311,12 +311,21 @@ WITH old AS (
         WHERE created_at < clock_timestamp() - interval '10 min' ORDER BY created_at LIMIT 20 FOR UPDATE SKIP LOCKED
     )
 )
-INSERT INTO tasker.sign_ins (digest, state, nonce, verifier, back) VALUES ($1, $2, $3, $4, $5)`
+INSERT INTO tasker.sign_ins (digest, state, nonce, verifier, back)
+SELECT $1, $2, $3, $4, $5
+WHERE (SELECT count(*) FROM (SELECT FROM tasker.sign_ins LIMIT $6) s) < $6`
+
+// maxSignIns bounds the browsers that are at the provider at the same time.
+const maxSignIns = 10_000
 
 // AddSignIn stores a sign-in that has begun.
 func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
-	if _, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back); err != nil {
+	tag, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back, maxSignIns)
+	if err != nil {
 		return fmt.Errorf("store sign-in: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return tasker.Errorf(tasker.Unavailable, "too many people are signing in; try again in a few minutes")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
 )
 
@@ -157,10 +158,11 @@ const (
 	maxSignIn = 16 << 10
 )
 
-// A signInPage asks for an API key.
+// A signInPage asks for an API key, or leads to the identity provider.
 type signInPage struct {
-	Back    string // the page to go on to
-	Problem string
+	Back     string // the page to go on to
+	Provider bool   // people come from one
+	Problem  string
 }
 
 func (p signInPage) view(status int) *view {
@@ -178,13 +180,13 @@ func (s *server) showSignIn(req *request) (*view, error) {
 	if req.caller != nil {
 		return &view{next: back}, nil
 	}
-	return signInPage{Back: back}.view(http.StatusOK), nil
+	return signInPage{Back: back, Provider: s.Auth.HasProvider()}.view(http.StatusOK), nil
 }
 
 // signIn begins a session of the browser. Those who fail too often are answered without
 // a look at the database.
 func (s *server) signIn(req *request) (*view, error) {
-	p := signInPage{Back: req.backTo()}
+	p := signInPage{Back: req.backTo(), Provider: s.Auth.HasProvider()}
 	if s.Auth == nil {
 		return &view{next: p.Back}, nil
 	}
@@ -218,6 +220,51 @@ func (s *server) signedIn(req *request, secret, back string) (*view, error) {
 	req.newToken()
 	req.setSession(secret, s.Auth.SessionLife)
 	return &view{next: back}, nil
+}
+
+const (
+	providerPath = signInPath + "/provider"
+	// signInCookie has the secret of a sign-in that is at the provider. Without it nobody
+	// can finish that, so no other site can sign a browser in as somebody else.
+	signInCookie = "tasker_sign_in"
+	signInTime   = 10 * time.Minute
+)
+
+// goToProvider sends the browser to the identity provider.
+func (s *server) goToProvider(req *request) (*view, error) {
+	if !s.Auth.HasProvider() {
+		return nil, tasker.Errorf(tasker.NotFound, "people sign in with an API key here")
+	}
+	address, secret, err := s.Auth.StartSignIn(req.Context(), req.backTo())
+	if err != nil {
+		return nil, err
+	}
+	req.setCookie(signInCookie, secret, signInTime)
+	return &view{next: address}, nil
+}
+
+// fromProvider begins the session of a browser that comes back from the provider.
+func (s *server) fromProvider(req *request) (*view, error) {
+	if !s.Auth.HasProvider() {
+		return nil, tasker.Errorf(tasker.NotFound, "people sign in with an API key here")
+	}
+	from := req.address()
+	kept := req.cookie(signInCookie)
+	req.setCookie(signInCookie, "", -time.Second)
+	session, back, err := s.Auth.FinishSignIn(req.Context(), kept, req.URL.Query(), from.String())
+	switch tasker.CodeOf(err) {
+	case "":
+		return s.signedIn(req, session, back)
+	case tasker.Unauthorized, tasker.Forbidden:
+		if _, ok := s.failures.take(from, time.Now()); ok { // more of them are not recorded
+			s.auditRefusal(req.Context(), from)
+		}
+		s.Log.InfoContext(req.Context(), "a sign-in at the identity provider failed", "from", from, "err", err)
+		p := signInPage{Back: Root + "/", Provider: true, Problem: messageOf(err) + "."}
+		return p.view(apiv1.Status(tasker.CodeOf(err))), nil
+	default:
+		return nil, err
+	}
 }
 
 // auditRefusal records that somebody could not sign in.

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -30,6 +31,7 @@ import (
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/hostguard"
+	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -332,6 +334,8 @@ func (s *server) routes() []route {
 		{method: post, path: namePath, rule: anyone, serve: s.setName},
 		{method: get, path: signInPath, rule: public, serve: s.showSignIn},
 		{method: post, path: signInPath, rule: public, serve: s.signIn},
+		{method: get, path: providerPath, rule: public, serve: s.goToProvider},
+		{method: get, path: strings.TrimPrefix(idp.CallbackPath, Root), rule: public, serve: s.fromProvider},
 		{method: post, path: signOutPath, rule: anyone, serve: s.signOut},
 		{method: get, path: "/static/{name}", rule: public},
 	}

@@ -1,4 +1,6 @@
-package auth
+// Package idp verifies what an identity provider says of people and programs, by OpenID
+// Connect: tokens for the API, and sign-ins of browsers.
+package idp
 
 import (
 	"cmp"
@@ -8,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -19,32 +23,30 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/access"
 )
 
+// CallbackPath is where the provider sends browsers back to.
+const CallbackPath = "/ui/sign-in/callback"
+
 const (
-	providerTime  = 10 * time.Second // of one request to the provider
+	// AnswerTime is how long the provider may take for one request.
+	AnswerTime    = 10 * time.Second
 	maxDocument   = 1 << 20          // of what it answers
 	keysAfresh    = time.Hour        // keys are read again, so that one that was withdrawn is forgotten
 	keysAtOnce    = 10 * time.Second // between two looks for a key that is not known
-	maxTokenLife  = time.Hour        // that a token is remembered
 	maxTokenBytes = 16 << 10
 	maxGroups     = 500
 	// skew is how far the clocks of the provider and of the server may differ.
 	skew = time.Minute
 )
 
-// Algorithms that tokens may be signed with: those with a public key.
+// algorithms are those that tokens may be signed with: those with a public key.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// Algorithms lists the algorithms that tokens may be signed with.
-func Algorithms() []string { return slices.Clone(algorithms) }
-
-// ProviderOptions say which identity provider people and programs come from, and what
-// they may do. Issuer, ClientID and Bindings are needed.
-type ProviderOptions struct {
+// Options say which identity provider people and programs come from. Issuer and ClientID are needed.
+type Options struct {
 	Issuer       string
 	ClientID     string
 	ClientSecret string   // empty for a public client
@@ -53,55 +55,16 @@ type ProviderOptions struct {
 	Scopes       []string // beside openid
 	SubjectClaim string   // empty means sub
 	GroupsClaim  string   // empty means groups
-	Bindings     Bindings
-	PublicURL    string // where browsers reach the pages, such as https://tasker.example.com
+	PublicURL    string   // where browsers reach the pages, such as https://tasker.example.com
 
 	HTTP *http.Client     // nil means one with timeouts
 	Now  func() time.Time // nil means the clock
 }
 
-// Bindings give grants to groups. The group * is everybody who is known.
-type Bindings map[string][]access.Grant
-
-// ParseBindings reads group=role@namespace with commas between them. The error is
-// Invalid.
-func ParseBindings(text string) (Bindings, error) {
-	b := Bindings{}
-	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		at := strings.LastIndex(part, "=")
-		if at < 1 {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid binding %q: must be group=role@namespace", part)
-		}
-		g, err := access.ParseGrant(part[at+1:])
-		if err != nil {
-			return nil, err
-		}
-		b[part[:at]] = append(b[part[:at]], g)
-	}
-	return b, nil
-}
-
-// grants returns what the groups give together.
-func (b Bindings) grants(groups []string) []string {
-	var list []string
-	for _, group := range append([]string{"*"}, groups...) {
-		for _, g := range b[group] {
-			if text := g.String(); !slices.Contains(list, text) && len(list) < access.MaxGrants {
-				list = append(list, text)
-			}
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
 // A Provider verifies what an OpenID Connect provider says of people and programs. It
 // asks the provider when it is needed first. It is safe for concurrent use.
 type Provider struct {
-	ProviderOptions
+	Options
 
 	mu    sync.Mutex
 	found *discovered
@@ -114,10 +77,13 @@ type discovered struct {
 	endpoint oauth2.Endpoint
 }
 
-// NewProvider returns a provider. The error is Invalid.
-func NewProvider(o ProviderOptions) (*Provider, error) {
+// New returns a provider. The error is Invalid.
+func New(o Options) (*Provider, error) {
 	if len(o.Algorithms) == 0 {
 		o.Algorithms = []string{oidc.RS256, oidc.ES256}
+	}
+	if wrong := o.fault(); wrong != "" {
+		return nil, tasker.Errorf(tasker.Invalid, "%s", wrong)
 	}
 	for _, a := range o.Algorithms {
 		if !slices.Contains(algorithms, a) {
@@ -126,14 +92,39 @@ func NewProvider(o ProviderOptions) (*Provider, error) {
 	}
 	o.SubjectClaim, o.GroupsClaim, o.Audience = cmp.Or(o.SubjectClaim, "sub"), cmp.Or(o.GroupsClaim, "groups"), cmp.Or(o.Audience, o.ClientID)
 	if o.HTTP == nil {
-		o.HTTP = &http.Client{Timeout: providerTime}
+		o.HTTP = &http.Client{Timeout: AnswerTime}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	p := &Provider{ProviderOptions: o}
+	p := &Provider{Options: o}
 	p.keys = &keySet{provider: p}
 	return p, nil
+}
+
+// fault says what is wrong with the options.
+func (o Options) fault() string {
+	for name, text := range map[string]string{"issuer": o.Issuer, "public URL": o.PublicURL} {
+		if text == "" && name == "public URL" {
+			continue
+		}
+		u, err := url.Parse(text)
+		switch {
+		case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+			return fmt.Sprintf("invalid %s %q: must be a URL without query and user, such as https://id.example.com", name, text)
+		case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
+			return fmt.Sprintf("invalid %s %q: must be https, unless it is on this machine", name, text)
+		}
+	}
+	if o.ClientID == "" {
+		return "the client id is missing, under which the provider knows this server"
+	}
+	return ""
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // asked is what a sign-in needs of the provider's own description.
@@ -178,11 +169,23 @@ func providerError(err error) error {
 	return &tasker.Error{Code: tasker.Unavailable, Message: "the identity provider does not answer as it should; try again", Err: err}
 }
 
+// OAuth returns the configuration of the code flow.
+func (p *Provider) OAuth(ctx context.Context) (*oauth2.Config, error) {
+	found, err := p.discover(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &oauth2.Config{
+		ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: found.endpoint,
+		RedirectURL: strings.TrimSuffix(p.PublicURL, "/") + CallbackPath, Scopes: append([]string{oidc.ScopeOpenID}, p.Scopes...),
+	}, nil
+}
+
 // get reads a JSON document of the provider.
-func (p *Provider) get(ctx context.Context, url string, into any) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), providerTime)
+func (p *Provider) get(ctx context.Context, address string, into any) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AnswerTime)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return providerError(err)
 	}
@@ -192,10 +195,10 @@ func (p *Provider) get(ctx context.Context, url string, into any) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return providerError(fmt.Errorf("GET %s: %s", url, answer.Status))
+		return providerError(fmt.Errorf("GET %s: %s", address, answer.Status))
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxDocument)).Decode(into); err != nil {
-		return providerError(fmt.Errorf("GET %s: %w", url, err))
+		return providerError(fmt.Errorf("GET %s: %w", address, err))
 	}
 	return nil
 }
@@ -287,22 +290,22 @@ func (k *keySet) fetch(ctx context.Context, now time.Time) ([]jose.JSONWebKey, e
 	return v.([]jose.JSONWebKey), nil //nolint:forcetypeassert,revive // it is what is returned above
 }
 
-// A person is what a token says of its subject.
-type person struct {
-	subject string
-	groups  []string
-	nonce   string
-	expires time.Time
+// A Person is what a token says of its subject.
+type Person struct {
+	Subject string // user: and what the provider calls them
+	Groups  []string
+	Nonce   string // of the sign-in, of an ID token
+	Expires time.Time
 }
 
-// verify returns who a token is about. The error is Unauthorized, or Unavailable when
+// Verify returns who a token is about. The error is Unauthorized, or Unavailable when
 // the provider cannot be asked.
-func (p *Provider) verify(ctx context.Context, token, audience string) (person, error) {
+func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, error) {
 	if len(token) > maxTokenBytes {
-		return person{}, tasker.Errorf(tasker.Unauthorized, "the token has more than %d bytes", maxTokenBytes)
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "the token has more than %d bytes", maxTokenBytes)
 	}
 	if _, err := p.discover(ctx); err != nil {
-		return person{}, err
+		return Person{}, err
 	}
 	// The clock of the one who compares is set back a little for what ends, and is let
 	// run ahead five minutes by the library for what begins.
@@ -310,23 +313,23 @@ func (p *Provider) verify(ctx context.Context, token, audience string) (person, 
 	verified, err := oidc.NewVerifier(p.Issuer, p.keys, config).Verify(ctx, token)
 	if err != nil {
 		if tasker.CodeOf(err) == tasker.Unavailable {
-			return person{}, err
+			return Person{}, err
 		}
-		return person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "the token is not valid: " + reasonOf(err), Err: err}
+		return Person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "the token is not valid: " + reasonOf(err), Err: err}
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
-		return person{}, tasker.Errorf(tasker.Unauthorized, "the claims of the token cannot be read")
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "the claims of the token cannot be read")
 	}
-	who := person{groups: stringsOf(claims[p.GroupsClaim]), nonce: verified.Nonce, expires: verified.Expiry.Add(skew)}
+	who := Person{Groups: stringsOf(claims[p.GroupsClaim]), Nonce: verified.Nonce, Expires: verified.Expiry.Add(skew)}
 	var name string
 	if json.Unmarshal(claims[p.SubjectClaim], &name) != nil || name == "" {
-		return person{}, tasker.Errorf(tasker.Unauthorized, "the token has no text in the claim %s, which names the subject", p.SubjectClaim)
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "the token has no text in the claim %s, which names the subject", p.SubjectClaim)
 	}
 	if verifiedEmail := claims["email_verified"]; p.SubjectClaim == "email" && string(verifiedEmail) != "true" {
-		return person{}, tasker.Errorf(tasker.Unauthorized, "the email address of the token is not verified")
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "the email address of the token is not verified")
 	}
-	who.subject = "user:" + name
+	who.Subject = "user:" + name
 	return who, nil
 }
 
