@@ -11,7 +11,10 @@ import (
 	"testing"
 )
 
-const specification = "docs/specification.md"
+const (
+	specification = "docs/specification.md"
+	threatModel   = "docs/security.md"
+)
 
 var (
 	quoted   = regexp.MustCompile("`([^`]+)`")
@@ -21,21 +24,8 @@ var (
 
 // Every row of the specification names tests that exist, and every path in it exists.
 func TestTheSpecificationNamesWhatExists(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, specification))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, line := range strings.Split(string(text), "\n") {
-		for _, m := range quoted.FindAllStringSubmatch(line, -1) {
-			name := testName.FindStringSubmatch(m[1])
-			switch {
-			case name != nil && len(packagesWith(t, name[1], name[2])) == 0:
-				t.Errorf("%s:%d names %s, which does not exist: name the test that holds the requirement now", specification, i+1, m[1])
-			case name == nil && filePath.MatchString(m[1]) && !exists(m[1]):
-				t.Errorf("%s:%d names %s, which does not exist", specification, i+1, m[1])
-			}
-		}
-	}
+	namesWhatExists(t, specification)
+	namesWhatExists(t, threatModel)
 	rows := requirements(t)
 	for _, r := range rows {
 		if len(r.tests) == 0 {
@@ -44,6 +34,26 @@ func TestTheSpecificationNamesWhatExists(t *testing.T) {
 	}
 	if len(rows) < 100 {
 		t.Errorf("%s has %d requirements: its tables are not read", specification, len(rows))
+	}
+}
+
+// namesWhatExists reports the tests and paths in a document that do not exist.
+func namesWhatExists(t *testing.T, document string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		for _, m := range quoted.FindAllStringSubmatch(line, -1) {
+			name := testName.FindStringSubmatch(m[1])
+			switch {
+			case name != nil && len(packagesWith(t, name[1], name[2])) == 0:
+				t.Errorf("%s:%d names %s, which does not exist: name the test that holds this now", document, i+1, m[1])
+			case name == nil && filePath.MatchString(m[1]) && !exists(m[1]):
+				t.Errorf("%s:%d names %s, which does not exist", document, i+1, m[1])
+			}
+		}
 	}
 }
 
