@@ -53,6 +53,7 @@ type Worker struct {
 	RegisteredAt    time.Time
 	LastHeartbeatAt time.Time
 	DrainingSince   *time.Time // nil as long as it may get work
+	RegisteredBy    string     // who signed in; empty where nobody does
 }
 
 // A Queue is the steps of one namespace and handler that no worker holds.

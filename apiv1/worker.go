@@ -74,6 +74,7 @@ type Worker struct {
 	RegisteredAt    time.Time  `json:"registered_at"`
 	LastHeartbeatAt time.Time  `json:"last_heartbeat_at"`
 	DrainingSince   *time.Time `json:"draining_since" doc:"From when on it gets no new work, or null."`
+	RegisteredBy    string     `json:"registered_by,omitempty" doc:"The subject that registered it; absent where callers are not asked who they are."`
 }
 
 // FromWorker converts a worker.
@@ -82,6 +83,7 @@ func FromWorker(w tasker.Worker) Worker {
 		WorkerUUID: w.UUID.String(), Name: w.Name, Namespaces: orEmpty(w.Namespaces), Handlers: orEmpty(w.Handlers),
 		Version: w.Version, MaxConcurrency: w.MaxConcurrency, Health: string(w.Health), InFlight: w.InFlight,
 		RegisteredAt: w.RegisteredAt.UTC(), LastHeartbeatAt: w.LastHeartbeatAt.UTC(), DrainingSince: utc(w.DrainingSince),
+		RegisteredBy: w.RegisteredBy,
 	}
 }
 

@@ -437,6 +437,42 @@ func TestActorsAreAuthenticated(t *testing.T) {
 	}
 }
 
+// What is done and what is refused is in the audit log, with who it was; somebody who is
+// refused all the time does not fill it.
+func TestTheAuditLog(t *testing.T) {
+	t.Parallel()
+	h, _ := guarded(t)
+	shop := h.tenant("shop")
+	key, viewer := h.bearer("deploy", "developer@shop", "worker@shop", "operator@shop"), h.bearer("viewer", "viewer@shop")
+	body := map[string]any{"namespace": "shop", "name": "new", "version": "1.0.0", "steps": []any{map[string]any{"name": "a", "handler": map[string]any{"callable": "run"}}}}
+	want[any](h, http.StatusCreated, "POST", "/v1/templates", body, key)
+	want[any](h, http.StatusOK, "POST", "/v1/templates", body, key) // again changes nothing
+	made := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "new", "initiator": "root"}, key)
+	bulk := want[apiv1.CreatedTasks](h, http.StatusCreated, "POST", "/v1/tasks/bulk", []any{map[string]any{"namespace": "shop", "name": "new"}}, key)
+	if made.Initiator != "key:deploy (root)" || h.Count(`SELECT count(*) FROM tasker.tasks WHERE task_uuid = $1 AND initiator = 'key:deploy'`, bulk.Tasks[0].TaskUUID) != 1 {
+		t.Errorf("created by %q", made.Initiator)
+	}
+	registered := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers",
+		map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 1}, key)
+	for range 2 {
+		if w := want[apiv1.Worker](h, http.StatusOK, "POST", "/v1/workers/"+registered.WorkerUUID+"/drain", nil, key); w.RegisteredBy != "key:deploy" {
+			t.Errorf("registered by %q", w.RegisteredBy)
+		}
+	}
+	for range 100 {
+		h.wantError(http.StatusForbidden, "FORBIDDEN", "tasks:cancel", "DELETE", shop.at("/v1/tasks/{uuid}"), nil, viewer)
+	}
+	for action, n := range map[string]int{"template.registered": 1, "worker.drained": 1} {
+		if got := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = $1 AND actor = 'key:deploy'`, action); got != n {
+			t.Errorf("%d of %s, want %d", got, action, n)
+		}
+	}
+	const refused = `SELECT count(*) FROM tasker.audit_events WHERE action = 'access.refused' AND actor = 'key:viewer' AND data ->> 'uuid' = $1 AND data ->> 'route' = '/v1/tasks/{uuid}'`
+	if n := h.Count(refused, shop.ids["uuid"]); n < 1 || n > 2*60 { // a minute may have ended meanwhile
+		t.Errorf("%d refusals are recorded", n)
+	}
+}
+
 // Keys over the API: made, listed, rotated, revoked; a revoked one ends what waits.
 func TestKeysOverTheAPI(t *testing.T) {
 	t.Parallel()

@@ -454,6 +454,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	}
 	note.quiet = x.quietly
 	if err != nil {
+		x.auditRefusal(err)
 		note.err = x.timed(err)
 		respondError(w, r, note.err)
 	}

@@ -25,6 +25,7 @@ func (s *server) createTask(x *request) error {
 	if err := x.mayUse(t.Namespace); err != nil {
 		return err
 	}
+	t.Initiator = x.actor(t.Initiator)
 	created, err := s.engine.CreateTasks(x.ctx, []tasker.NewTask{t})
 	if err != nil {
 		return err
@@ -86,6 +87,7 @@ func (s *server) createTasks(x *request) error {
 		if err := x.mayUse(list[i].Namespace); err != nil {
 			return fmt.Errorf("tasks[%d]: %w", i, err)
 		}
+		list[i].Initiator = x.actor(list[i].Initiator)
 	}
 	created, err := s.engine.CreateTasks(x.ctx, list)
 	if err != nil {

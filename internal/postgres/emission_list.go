@@ -227,6 +227,14 @@ func (db *DB) Audit(ctx context.Context, actor, action, subject string, data jso
 	return nil
 }
 
+// audit records in a transaction what somebody did.
+func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
+	if _, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject) VALUES ($1, $2, $3)`, actor, action, subject); err != nil {
+		return fmt.Errorf("audit %s: %w", action, err)
+	}
+	return nil
+}
+
 // AuditEvents lists what happened, the newest first; before is the id where the
 // last page ended, 0 for the first. It says whether there are more.
 func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limit int) ([]tasker.AuditEvent, bool, error) {

@@ -56,6 +56,9 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 			return nil
 		}
 		created = err == nil
+		if actor := access.IdentityOf(ctx).Subject; created && actor != "" {
+			return tx.audit(ctx, actor, "template.registered", t.Namespace+"/"+t.Name+" "+t.Version)
+		}
 		return err
 	})
 	if err != nil && !errors.Is(err, errTemplateUsed) {

@@ -12,9 +12,9 @@ import (
 // AddWorker stores a worker with what it was promised.
 func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration) error {
 	_, err := db.pool.Exec(ctx, `
-		INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration)
+		INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease, registered_by)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''))`,
+		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration, access.IdentityOf(ctx).Subject)
 	if err != nil {
 		return fmt.Errorf("register worker: %w", err)
 	}
@@ -49,16 +49,31 @@ func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	return nil
 }
 
+// Who drains it is recorded where callers are asked who they are.
+const drainWorker = `
+WITH known AS MATERIALIZED (
+    SELECT worker_uuid, name, draining_since FROM tasker.workers WHERE worker_uuid = $1 AND left_at IS NULL FOR NO KEY UPDATE
+),
+drained AS (
+    UPDATE tasker.workers w SET draining_since = clock_timestamp()
+    FROM known k
+    WHERE w.worker_uuid = k.worker_uuid AND k.draining_since IS NULL
+    RETURNING w.worker_uuid, k.name
+),
+audit AS (
+    INSERT INTO tasker.audit_events (actor, action, subject, data)
+    SELECT $2, 'worker.drained', worker_uuid::text, jsonb_build_object('name', name) FROM drained WHERE $2 <> ''
+)
+SELECT worker_uuid FROM known`
+
 // DrainWorker has a worker get no new work from now on. Again it changes nothing.
 // The error is NotFound when it is not registered or has left.
 func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
-	tag, err := db.pool.Exec(ctx, `
-		UPDATE tasker.workers SET draining_since = coalesce(draining_since, clock_timestamp())
-		WHERE worker_uuid = $1 AND left_at IS NULL`, id)
+	drained, err := column[tasker.ID](ctx, db.pool, drainWorker, id, access.IdentityOf(ctx).Subject)
 	if err != nil {
 		return fmt.Errorf("drain worker: %w", err)
 	}
-	if tag.RowsAffected() == 0 {
+	if len(drained) == 0 {
 		return unknownWorker(id)
 	}
 	return nil
@@ -116,7 +131,7 @@ func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, erro
 var workersWithHealth = `
 SELECT
     w.worker_uuid AS uuid, w.name, w.namespaces, w.handlers, w.version, w.max_concurrency, w.registered_at, w.last_heartbeat_at,
-    w.draining_since, coalesce(n.held, 0) AS in_flight,
+    w.draining_since, coalesce(n.held, 0) AS in_flight, coalesce(w.registered_by, '') AS registered_by,
     CASE
         WHEN w.left_at IS NOT NULL OR w.last_heartbeat_at + w.lease < clock_timestamp() THEN 'gone'
         WHEN w.last_heartbeat_at + 3 * w.heartbeat_interval < clock_timestamp() THEN 'stale'
