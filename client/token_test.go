@@ -59,7 +59,10 @@ func TestEveryRequestHasTheToken(t *testing.T) {
 	_, _ = c.Task(ctx, tasker.NewID())
 	_, _ = c.Ready(ctx)
 	_, _ = c.WhoAmI(ctx)
-	for range c.WatchEvents(ctx, WatchOptions{}) { //nolint:revive // it ends with an error
+	for _, err := range c.WatchEvents(ctx, WatchOptions{}) {
+		if err == nil {
+			t.Error("an event")
+		}
 	}
 	var backend worker.Backend = c.Backend()
 	_, _ = backend.RegisterWorker(ctx, tasker.WorkerSpec{})

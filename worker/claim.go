@@ -46,7 +46,9 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.failed(ctx, "claim failed", err, "slots", slots)
+		if !s.refusesKey(ctx, err) {
+			s.log.WarnContext(ctx, "claim failed, trying again", "slots", slots, "err", err)
+		}
 		switch {
 		case forgotten(err, id):
 			s.registerAgain(ctx, id)

@@ -110,8 +110,8 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 	defer cancel()
 	beat, err := s.backend.Heartbeat(limited, id, leases)
 	if err != nil {
-		if ctx.Err() == nil {
-			s.failed(ctx, "heartbeat failed", err, "leases", len(leases))
+		if ctx.Err() == nil && !s.refusesKey(ctx, err) {
+			s.log.WarnContext(ctx, "heartbeat failed, trying again", "leases", len(leases), "err", err)
 		}
 		if forgotten(err, id) {
 			s.registerAgain(ctx, id)

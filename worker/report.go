@@ -119,7 +119,9 @@ func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (taske
 	id, sent := s.id(), time.Now()
 	receipt, err := s.backend.Report(ctx, id, outcomes, slots)
 	if err != nil {
-		s.failed(ctx, "report failed", err, "outcomes", len(batch))
+		if !s.refusesKey(ctx, err) {
+			s.log.WarnContext(ctx, "report failed, trying again", "outcomes", len(batch), "err", err)
+		}
 		if forgotten(err, id) {
 			s.registerAgain(ctx, id)
 		}

@@ -113,25 +113,25 @@ func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 		if slices.Contains(final, tasker.CodeOf(err)) {
 			return err
 		}
-		s.failed(ctx, "worker could not be registered", err)
+		if !s.refusesKey(ctx, err) {
+			s.log.WarnContext(ctx, "worker could not be registered, trying again", "err", err)
+		}
 		if !b.rest(ctx, err) {
 			return ctx.Err()
 		}
 	}
 }
 
-// failed logs why a request failed that is going to be sent again. A backend that does
-// not accept the worker's key refuses all of them: that is logged once, until it accepts
-// one.
-func (s *shift) failed(ctx context.Context, what string, err error, about ...any) {
-	about = append(about, "err", err)
-	switch {
-	case !keyRefused(err):
-		s.log.WarnContext(ctx, what+", trying again", about...)
-	case s.keyRefused.Swap(time.Now().UnixNano()) == 0:
-		s.log.ErrorContext(ctx, "the backend does not accept this worker's key: "+what+
-			"; outcomes are kept, and requests are sent again until it does", about...)
+// refusesKey reports whether a request failed because the backend does not accept the
+// worker's key. It refuses all of them then: that is logged once, until it accepts one.
+func (s *shift) refusesKey(ctx context.Context, err error) bool {
+	if !keyRefused(err) {
+		return false
 	}
+	if s.keyRefused.Swap(time.Now().UnixNano()) == 0 {
+		s.log.ErrorContext(ctx, "the backend does not accept this worker's key; outcomes are kept, and requests are sent again until it does", "err", err)
+	}
+	return true
 }
 
 // succeeded notes that the backend has accepted the worker's key in a request of the time

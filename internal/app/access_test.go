@@ -17,9 +17,9 @@ import (
 const noKeyYet = "there is none yet"
 
 // bootstrap creates the first key of a database and returns its token.
-func bootstrap(t *testing.T, url string) string {
+func bootstrap(t *testing.T, database string) string {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), url, postgres.Options{MaxConns: 2})
+	db, err := postgres.Open(t.Context(), database, postgres.Options{MaxConns: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

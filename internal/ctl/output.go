@@ -192,13 +192,13 @@ func (p *program) cutShort(shown, limit int) {
 	if shown < limit {
 		return
 	}
-	text := fmt.Sprintf("%d shown", shown)
+	line := fmt.Sprintf("%d shown", shown)
 	if limit < maxLimit {
-		text += fmt.Sprintf("; --limit shows more (at most %d)", maxLimit)
+		line += fmt.Sprintf("; --limit shows more (at most %d)", maxLimit)
 	} else {
-		text += ", there may be more"
+		line += ", there may be more"
 	}
-	fmt.Fprintln(p.err, text+".")
+	fmt.Fprintln(p.err, line+".")
 }
 
 // mayGoOn prints on stderr that a list may go on, of which the server does not

@@ -244,7 +244,7 @@ func TestAServerForOthersAsks(t *testing.T) {
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := (&http.Client{Timeout: patience}).Do(req)
 		must(t, err)
 		must(t, resp.Body.Close())
 		return resp.StatusCode, resp.Header
