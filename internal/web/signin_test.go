@@ -406,3 +406,68 @@ func TestRoutesSayWhoMayUseThem(t *testing.T) {
 	}
 	web.CheckRoute(web.Route{Method: "GET", Path: "/tasks/{task}/steps/{step}/x", Needs: access.ReadTasks})
 }
+
+// An operator signs in, repairs a step and signs out, in a browser; a page that is open
+// when the session ends leads to the page to sign in, and back.
+func TestSigningInInABrowser(t *testing.T) {
+	t.Parallel()
+	var a *auth.Authenticator
+	st := newStuck(t, askingWith(&a))
+	token := st.key("ann", "operator@shop")
+	tab := st.open(st.page())
+	tab.Sees("API key")
+	if !tab.Is(`document.activeElement.name === "key" && document.activeElement.type === "password"`) {
+		t.Error("typing does not begin with the key")
+	}
+	tab.Accessible()
+	tab.Picture("sign-in-light")
+	tab.Type("input[name=key]", "tsk_wrong")
+	tab.KeysAway("\r")
+	tab.Sees("The API key is not valid")
+	tab.Accessible()
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Picture("sign-in-narrow")
+	tab.Size(1280, 900)
+	tab.Type("input[name=key]", token)
+	tab.Follow("main form button")
+	if got := tab.Address(); got != st.server.URL+st.page() {
+		t.Fatalf("signing in leads to %s", got)
+	}
+	tab.Sees("What happened")
+	if got := tab.Text(".who"); !strings.Contains(got, "Signed in as key:ann") {
+		t.Errorf("the head says %q", got)
+	}
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Size(1280, 900)
+	tab.KeysAway("m")
+	tab.Sees("This is recorded as done by key:ann.")
+	tab.Accessible()
+	tab.Picture("signed-in-resolve")
+	tab.Type("textarea[name=reason]", "paid by telephone")
+	tab.Follow("main form button:not(.plain)")
+	tab.Sees("Step charge was resolved")
+	if actors := st.actors()["step resolve_manually"]; len(actors) != 1 || actors[0] != "key:ann" {
+		t.Errorf("recorded as done by %q", actors)
+	}
+	// The session ends while the page is open.
+	tab.Go(st.server.URL + "/ui/tasks?state=error")
+	st.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
+	a.Look(t.Context())
+	tab.Until(`location.pathname === "/ui/sign-in"`)
+	tab.Type("input[name=key]", token)
+	tab.Follow("main form button")
+	if got := tab.Address(); got != st.server.URL+"/ui/tasks?state=error" {
+		t.Errorf("signing in again leads to %s", got)
+	}
+	tab.Follow(".who button")
+	tab.Sees("You have signed out.")
+	tab.Type("input[name=key]", st.key(strings.Repeat("n", 100), "viewer@shop"))
+	tab.Follow("main form button")
+	tab.Size(390, 844)
+	tab.Fits()
+	tab.Follow(".who button")
+	tab.Go(st.server.URL + "/ui/tasks")
+	tab.Sees("API key")
+}
