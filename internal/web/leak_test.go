@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/web"
 )
@@ -97,12 +99,11 @@ func (h *harness) settled(sink string, tn *tenant) {
 		FROM tasker.tasks t WHERE t.task_uuid = e.task_uuid AND t.namespace = 'space-' || $1`, tn.mark)
 	rows, err := h.Admin().Query(h.Context(), `SELECT o.event_uuid FROM tasker.outbox o JOIN tasker.tasks t USING (task_uuid) WHERE t.namespace = 'space-' || $1`, tn.mark)
 	h.Must(err)
-	for rows.Next() {
-		var id tasker.ID
-		h.Must(rows.Scan(&id))
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
+	h.Must(err)
+	for _, id := range ids {
 		tn.ids = append(tn.ids, id.String())
 	}
-	h.Must(rows.Err())
 }
 
 var pageLink = regexp.MustCompile(`(?:href|action)="(/ui/[^"#]*)`)

@@ -41,12 +41,13 @@ var permissions = map[string]access.Permission{
 // The paths that need no permission: for whoever has signed in, and for everybody.
 var (
 	forAnyone = []string{"/name", "/sign-out"}
-	forAll    = []string{"/sign-in", "/static/{name}"}
+	forAll    = []string{"/sign-in", "/sign-in/provider", "/sign-in/callback", "/static/{name}"}
 )
 
 // admitted is how a route answers to a caller who may use it: 200, and 400 to a form in
 // which nothing was typed, but for these.
 var admitted = map[string]int{
+	"GET /sign-in/provider": 404, "GET /sign-in/callback": 404, // there is no identity provider
 	"POST /name": 303, "POST /sign-out": 303, "GET /sign-in": 303, "POST /sign-in": 303,
 	"POST /investigations/{investigation}/own": 303, "POST /workers/{worker}/drain": 303,
 	"GET /tasks/{task}/investigate": 409, "POST /tasks/{task}/investigate": 409, // an investigation is open
@@ -79,7 +80,7 @@ func (c matrixCaller) want(rt web.Route, exists bool) int {
 	default:
 		ok = http.StatusOK
 	}
-	any, needs := []string{"viewer", "operator", "developer", "worker", "admin"}, permissions[rt.Path]
+	everyRole, needs := []string{"viewer", "operator", "developer", "worker", "admin"}, permissions[rt.Path]
 	switch {
 	case rt.Path == "/sign-in" && rt.Method == http.MethodGet && len(c.grants) == 0:
 		return http.StatusOK
@@ -99,7 +100,7 @@ func (c matrixCaller) want(rt web.Route, exists bool) int {
 		return http.StatusNotFound
 	case c.has(rolesWith[needs], "shop", "*"):
 		return ok
-	case c.has(any, "shop", "*"):
+	case c.has(everyRole, "shop", "*"):
 		return http.StatusForbidden
 	default:
 		return http.StatusNotFound

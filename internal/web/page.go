@@ -107,11 +107,11 @@ func (s *server) navigation(req *request, here string) []link {
 		list[i].Here = list[i].Name == here
 	}
 	return slices.DeleteFunc(list, func(l link) bool {
-		path := strings.TrimPrefix(l.Path, Root)
-		if path == "/" {
-			path = "/{$}"
+		of := strings.TrimPrefix(l.Path, Root)
+		if of == "/" {
+			of = "/{$}"
 		}
-		return !req.sees(s.needs[path])
+		return !req.sees(s.needs[of])
 	})
 }
 

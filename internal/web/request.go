@@ -181,7 +181,7 @@ func (req *request) backTo() string {
 		return Root + "/"
 	}
 	clean := path.Clean(u.Path) // a browser follows .. as well
-	if clean != strings.TrimSuffix(u.Path, "/") || clean != Root && !strings.HasPrefix(clean, Root+"/") || clean == Root+signInPath {
+	if clean != strings.TrimSuffix(u.Path, "/") || clean != Root && !strings.HasPrefix(clean, Root+"/") || clean == Root+signInPath || strings.HasPrefix(clean, Root+signInPath+"/") {
 		return Root + "/"
 	}
 	return to

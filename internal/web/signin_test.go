@@ -308,7 +308,7 @@ func TestSigningInLeadsBackToOurPagesOnly(t *testing.T) {
 	token := h.key("ann", "viewer@shop")
 	for back, want := range map[string]string{
 		"/ui/tasks?state=error": "/ui/tasks?state=error", "": "/ui/", "https://evil.example/": "/ui/", "//evil.example/ui/": "/ui/", "/ui/\\evil": "/ui/",
-		"/v1/tasks": "/ui/", "/ui/..//evil.example": "/ui/", "/ui//evil.example": "/ui/", "javascript:/ui/": "/ui/", "/ui/sign-in?back=/ui/": "/ui/",
+		"/v1/tasks": "/ui/", "/ui/..//evil.example": "/ui/", "/ui//evil.example": "/ui/", "javascript:/ui/": "/ui/", "/ui/sign-in?back=/ui/": "/ui/", "/ui/sign-in/provider": "/ui/",
 		"/ui/a\r\nSet-Cookie: x=y": "/ui/", "\t//evil.example": "/ui/", "http:/ui/": "/ui/", "/%75i/tasks": "/%75i/tasks", "ui/tasks": "/ui/",
 	} {
 		b.leads(b.post("/ui/sign-in", "key="+token, "back="+back), want)
