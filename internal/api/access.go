@@ -98,45 +98,16 @@ func (x *request) admit() error {
 	return nil
 }
 
-// refusalsPerMinute are recorded in the audit log by one server: whoever is refused all
-// the time must not fill it. The log has each of them.
-const refusalsPerMinute = 60
-
 // auditRefusal records that a caller who is known may not do what was asked.
 func (x *request) auditRefusal(err error) {
-	if tasker.CodeOf(err) != tasker.Forbidden || x.caller == nil || x.caller.Subject == "" || !x.server.refusals.allow(time.Now()) {
+	if tasker.CodeOf(err) != tasker.Forbidden || x.caller == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), auditTime)
-	defer cancel()
 	data := map[string]string{"method": x.r.Method, "route": x.route.path, "from": x.r.RemoteAddr}
 	if x.route.id1 != "" {
 		data[x.route.id1] = x.r.PathValue(x.route.id1)
 	}
-	if auditErr := x.server.db.AuditRefusal(ctx, x.caller.Subject, "access.refused", data); auditErr != nil {
-		x.server.log.WarnContext(ctx, "a refusal is not in the audit log", "subject", x.caller.Subject, "err", auditErr)
-	}
-}
-
-// auditTime bounds the record of a refusal.
-const auditTime = 2 * time.Second
-
-// A budget allows so many events a minute.
-type budget struct {
-	mu     sync.Mutex
-	minute int64
-	spent  int
-	most   int
-}
-
-func (b *budget) allow(now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if m := now.Unix() / 60; m != b.minute {
-		b.minute, b.spent = m, 0
-	}
-	b.spent++
-	return b.spent <= b.most
+	x.server.auth.AuditRefusal(x.ctx, x.caller.Subject, data)
 }
 
 // namespacesOf is an [access.Finder]. What is found of workers is kept, because it never

@@ -104,7 +104,6 @@ func New(stopping context.Context, o Options) http.Handler {
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
-	s.refusals.most = refusalsPerMinute
 	s.live = o.Feed.complete(o.Log)
 	s.feed = feed.New(o.DB, s.live.Options)
 	for _, rt := range s.routes() {
@@ -152,7 +151,6 @@ type server struct {
 	auth         *auth.Authenticator
 	fleet        fleet
 	certificates bool          // workers need one
-	refusals     budget        // that are recorded
 	bulk         chan struct{} // one value for each bulk create that is served
 	log          *slog.Logger
 	version      string

@@ -61,6 +61,7 @@ type Authenticator struct {
 	revision int64     // as of the last look
 	looked   time.Time // when that was; zero before the first
 	one      singleflight.Group
+	refusals budget // that are recorded
 }
 
 // New returns an authenticator that remembers nobody. [Authenticator.Run] has to run

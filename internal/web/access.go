@@ -87,8 +87,8 @@ func (s *server) authenticate(req *request) error {
 	return nil
 }
 
-// authorize refuses what the caller may not do. The context of the request has then what
-// the caller may see.
+// authorize refuses what the caller may not do, and has that recorded. The context of the
+// request has then what the caller may see.
 func (s *server) authorize(req *request, rt *route) error {
 	if err := s.authenticate(req); err != nil && !rt.rule.public {
 		return err
@@ -100,7 +100,17 @@ func (s *server) authorize(req *request, rt *route) error {
 		return errSignIn
 	case rt.rule.anyone:
 		return nil
-	case req.caller.Scope(rt.rule.needs).Empty():
+	}
+	err := s.permit(req, rt)
+	if tasker.CodeOf(err) == tasker.Forbidden {
+		s.auditForbidden(req, rt)
+	}
+	return err
+}
+
+// permit refuses what the caller has no permission for.
+func (s *server) permit(req *request, rt *route) error {
+	if req.caller.Scope(rt.rule.needs).Empty() {
 		return req.caller.Refusal(rt.rule.needs)
 	}
 	ctx := access.Within(req.Context(), req.caller, rt.rule.needs)
@@ -115,6 +125,15 @@ func (s *server) authorize(req *request, rt *route) error {
 	}
 	req.Request = req.WithContext(ctx)
 	return nil
+}
+
+// auditForbidden records that somebody who has signed in may not do what they asked for.
+func (s *server) auditForbidden(req *request, rt *route) {
+	data := map[string]string{"method": rt.method, "route": Root + rt.path, "from": req.address().String()}
+	if rt.of != "" {
+		data[string(rt.of)] = req.PathValue(string(rt.of))
+	}
+	s.Auth.AuditRefusal(req.Context(), req.subject(), data)
 }
 
 // within returns a request for what a page shows beside its own subject, which needs

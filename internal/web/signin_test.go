@@ -1,7 +1,9 @@
 package web_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/netip"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/web"
@@ -384,6 +387,34 @@ func TestWithoutSignInNobodySignsIn(t *testing.T) {
 	r := b.get("/ui/")
 	b.sees(r, `id="who"`, "data-feed")
 	b.lacks(r, "Sign out")
+}
+
+// Who has signed in and asks for more than they may is in the audit log, so many times.
+func TestRefusalsAreAudited(t *testing.T) {
+	t.Parallel()
+	st := newStuck(t, asking)
+	b := st.signedIn("ann", "viewer@shop")
+	path := "/ui/tasks/" + st.task.String() + "/cancel"
+	if r := b.get(path); r.status != http.StatusForbidden {
+		t.Fatalf("%d, want 403", r.status)
+	}
+	b.get("/ui/tasks/" + tasker.NewID().String()) // is not there
+	list, _, err := st.DB.AuditEvents(t.Context(), "access.refused", 0, 100)
+	st.Must(err)
+	var data map[string]string
+	if len(list) == 1 {
+		st.Must(json.Unmarshal(list[0].Data, &data))
+	}
+	want := map[string]string{"method": "GET", "route": "/ui/tasks/{task}/cancel", "task": st.task.String(), "from": "127.0.0.1"}
+	if len(list) != 1 || list[0].Actor != "key:ann" || !maps.Equal(data, want) {
+		t.Errorf("recorded: %+v, %v", list, data)
+	}
+	for range 3 * auth.MaxRefusals {
+		b.post(path, "reason=x")
+	}
+	if n := st.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'access.refused'`); n < auth.MaxRefusals || n > 2*auth.MaxRefusals {
+		t.Errorf("%d refusals are recorded", n)
+	}
 }
 
 func TestRoutesSayWhoMayUseThem(t *testing.T) {
