@@ -246,40 +246,40 @@ func TestARefusedCallerIsNotSentAgain(t *testing.T) {
 func TestTheTokenIsNotShown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write(t, path, aToken)
-	var answer func(w http.ResponseWriter, r *http.Request)
+	answers := []http.HandlerFunc{
+		func(w http.ResponseWriter, r *http.Request) { // a page that shows the request
+			w.WriteHeader(http.StatusBadGateway)
+			fmt.Fprintln(w, "you sent", r.Header)
+		},
+		func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "https://login/?from="+r.Header.Get("Authorization"))
+			w.WriteHeader(http.StatusFound)
+		},
+		func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintf(w, `{"error": {"code": "UNAUTHORIZED", "message": "unknown: %s", "details": {"sent": %[1]q}}}`, r.Header.Get("Authorization"))
+		},
+		func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	}
 	for name, o := range map[string]Option{"WithToken": WithToken(aToken), "WithTokenFile": WithTokenFile(path)} {
-		c := serve(t, func(w http.ResponseWriter, r *http.Request) { answer(w, r) }, o, WithRetries(0))
-		said := []string{c.URL(), fmt.Sprintf("%v %+v %#v", c, c, *c)}
-		for _, answer = range []func(http.ResponseWriter, *http.Request){
-			func(w http.ResponseWriter, r *http.Request) { // a page that shows the request
-				w.WriteHeader(http.StatusBadGateway)
-				fmt.Fprintln(w, "you sent", r.Header)
-			},
-			func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Location", "https://login/?from="+r.Header.Get("Authorization"))
-				w.WriteHeader(http.StatusFound)
-			},
-			func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(http.StatusUnauthorized)
-				fmt.Fprintf(w, `{"error": {"code": "UNAUTHORIZED", "message": "unknown: %s", "details": {"sent": %[1]q}}}`, r.Header.Get("Authorization"))
-			},
-			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		} {
+		for i, answer := range answers {
+			c := serve(t, answer, o, WithRetries(0))
 			_, err := c.Task(t.Context(), tasker.NewID())
 			if err == nil {
 				t.Fatal("no error")
 			}
-			said = append(said, fmt.Sprintf("%v %+v", err, err))
+			said := []string{c.URL(), fmt.Sprintf("%v %+v", err, err)}
 			for _, err := range c.WatchEvents(t.Context(), WatchOptions{}) {
 				said = append(said, fmt.Sprintf("%v %+v", err, err))
 			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := c.Task(ctx, tasker.NewID())
-		for _, text := range append(said, err.Error()) {
-			if strings.Contains(text, aToken) || strings.Contains(text, aToken[15:]) {
-				t.Errorf("%s: the token is shown: %s", name, text)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err = c.Task(ctx, tasker.NewID())
+			said = append(said, err.Error(), fmt.Sprintf("%v %+v %#v", c, c, *c))
+			for _, text := range said {
+				if strings.Contains(text, aToken) || strings.Contains(text, aToken[15:]) {
+					t.Errorf("%s, answer %d: the token is shown: %s", name, i, text)
+				}
 			}
 		}
 	}
