@@ -27,7 +27,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 		Name: w.Name, Namespaces: w.Namespaces, Handlers: w.Handlers, Version: w.Version, MaxConcurrency: w.MaxConcurrency,
 	})
 	if err != nil {
-		return tasker.Registration{}, heard(err)
+		return tasker.Registration{}, workerError(err)
 	}
 	id, err := readID("worker_uuid", answer.WorkerUUID)
 	return tasker.Registration{
@@ -45,7 +45,7 @@ func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait t
 	wait = max(0, min(wait, longestWait))
 	answer, err := b.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
 	if err != nil {
-		return nil, heard(err)
+		return nil, workerError(err)
 	}
 	return assignments(answer.Steps)
 }
@@ -59,7 +59,7 @@ func (b *Backend) TakeSteps(ctx context.Context, worker tasker.ID, steps []taske
 	}
 	answer, err := b.client.Take(ctx, worker, q)
 	if err != nil {
-		return nil, heard(err)
+		return nil, workerError(err)
 	}
 	return assignments(answer.Steps)
 }
@@ -68,7 +68,7 @@ func (b *Backend) TakeSteps(ctx context.Context, worker tasker.ID, steps []taske
 func (b *Backend) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	answer, err := b.client.Heartbeat(ctx, worker, spellLeases(leases))
 	if err != nil {
-		return tasker.Beat{}, heard(err)
+		return tasker.Beat{}, workerError(err)
 	}
 	if answer.Extended == nil || answer.Lost == nil {
 		return tasker.Beat{}, incomplete("extended and lost")
@@ -97,7 +97,7 @@ func (b *Backend) Report(ctx context.Context, worker tasker.ID, outcomes []taske
 	}
 	answer, err := b.client.Report(ctx, worker, q)
 	if err != nil {
-		return tasker.Receipt{}, heard(err)
+		return tasker.Receipt{}, workerError(err)
 	}
 	if answer.Accepted == nil || answer.Rejected == nil {
 		return tasker.Receipt{}, incomplete("accepted and rejected")
@@ -121,7 +121,7 @@ func (b *Backend) Report(ctx context.Context, worker tasker.ID, outcomes []taske
 func (b *Backend) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
 	answer, err := b.client.Release(ctx, worker, spellLeases(leases))
 	if err != nil {
-		return nil, nil, heard(err)
+		return nil, nil, workerError(err)
 	}
 	if answer.Released == nil || answer.Lost == nil {
 		return nil, nil, incomplete("released and lost")
@@ -142,12 +142,12 @@ func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.Ra
 // does not know the worker, or is too old to know what draining is.
 func (b *Backend) DrainWorker(ctx context.Context, worker tasker.ID) error {
 	_, err := b.client.DrainWorker(ctx, worker)
-	return heard(err)
+	return workerError(err)
 }
 
 // LeaveWorker makes a worker unknown.
 func (b *Backend) LeaveWorker(ctx context.Context, worker tasker.ID) error {
-	return heard(b.client.LeaveWorker(ctx, worker))
+	return workerError(b.client.LeaveWorker(ctx, worker))
 }
 
 func spellLeases(leases []tasker.Lease) apiv1.Leases {

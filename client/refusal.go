@@ -34,7 +34,7 @@ var codes = map[int]tasker.Code{
 
 // A foreign answer is one that the API did not give: a page of a proxy, a login
 // form, half a document. Its error has a code by the status, for people. A worker
-// believes none of it, see [heard].
+// trusts none of it, see [workerError].
 type foreign struct{ err *tasker.Error }
 
 // Error returns the message.
@@ -43,10 +43,10 @@ func (f foreign) Error() string { return f.err.Error() }
 // Unwrap returns the error with its code.
 func (f foreign) Unwrap() error { return f.err }
 
-// heard returns an error as a worker should take it. Whatever a foreign answer
+// workerError returns an error as a worker should take it. Whatever a foreign answer
 // says, nothing is known of the request: it may not have reached the server, and it
 // may have been carried out.
-func heard(err error) error {
+func workerError(err error) error {
 	f, ok := errors.AsType[foreign](err)
 	if !ok {
 		return err

@@ -29,8 +29,8 @@ type WatchOptions struct {
 	FromBeginning bool     // of all times
 	After         string   // the ResumeID of the last event that was seen, in place of FromBeginning
 
-	// Lost is told when the connection broke off and is going to be made again; nil
-	// means nobody. No event is lost by that.
+	// Lost is called when the connection broke off and is going to be made again; nil
+	// is allowed. No event is lost by that.
 	Lost func(err error)
 }
 
@@ -114,7 +114,7 @@ func (w *watch) listen(ctx context.Context) *miss {
 			if hasID {
 				w.id = id
 			}
-			if m := w.tell(data); m != nil || w.ended {
+			if m := w.yieldEvent(data); m != nil || w.ended {
 				return m
 			}
 			id, data, hasID = "", "", false
@@ -131,8 +131,8 @@ func (w *watch) listen(ctx context.Context) *miss {
 	return &miss{transient: true, err: tasker.Errorf(tasker.Unavailable, "the connection to %s broke off: %v", w.client.URL(), err)}
 }
 
-// tell yields an event; one without data is none.
-func (w *watch) tell(data string) *miss {
+// yieldEvent yields an event; one without data is skipped.
+func (w *watch) yieldEvent(data string) *miss {
 	if data == "" {
 		return nil
 	}

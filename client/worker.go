@@ -27,7 +27,7 @@ func (c *Client) RegisterWorker(ctx context.Context, w apiv1.RegisterWorker) (ap
 // have brought work, which comes back when its lease ends.
 func (c *Client) Claim(ctx context.Context, worker tasker.ID, q apiv1.ClaimSteps) (apiv1.ClaimedSteps, error) {
 	var answer apiv1.ClaimedSteps
-	err := c.tell(ctx, worker, "claims", request{body: q, wait: time.Duration(q.WaitMS) * time.Millisecond}, &answer)
+	err := c.post(ctx, worker, "claims", request{body: q, wait: time.Duration(q.WaitMS) * time.Millisecond}, &answer)
 	return answer, err
 }
 
@@ -35,14 +35,14 @@ func (c *Client) Claim(ctx context.Context, worker tasker.ID, q apiv1.ClaimSteps
 // sent, as Claim is not.
 func (c *Client) Take(ctx context.Context, worker tasker.ID, q apiv1.TakeSteps) (apiv1.ClaimedSteps, error) {
 	var answer apiv1.ClaimedSteps
-	err := c.tell(ctx, worker, "take", request{body: q}, &answer)
+	err := c.post(ctx, worker, "take", request{body: q}, &answer)
 	return answer, err
 }
 
 // Heartbeat extends leases.
 func (c *Client) Heartbeat(ctx context.Context, worker tasker.ID, l apiv1.Leases) (apiv1.HeartbeatAnswer, error) {
 	var answer apiv1.HeartbeatAnswer
-	err := c.tell(ctx, worker, "heartbeat", request{body: l, repeatable: true}, &answer)
+	err := c.post(ctx, worker, "heartbeat", request{body: l, repeatable: true}, &answer)
 	return answer, err
 }
 
@@ -54,21 +54,21 @@ func (c *Client) Report(ctx context.Context, worker tasker.ID, r apiv1.ReportRes
 		q.wait = time.Duration(r.Claim.WaitMS) * time.Millisecond
 	}
 	var answer apiv1.ReportAnswer
-	err := c.tell(ctx, worker, "results", q, &answer)
+	err := c.post(ctx, worker, "results", q, &answer)
 	return answer, err
 }
 
 // Release gives work back that was not begun.
 func (c *Client) Release(ctx context.Context, worker tasker.ID, l apiv1.Leases) (apiv1.Released, error) {
 	var answer apiv1.Released
-	err := c.tell(ctx, worker, "release", request{body: l}, &answer)
+	err := c.post(ctx, worker, "release", request{body: l}, &answer)
 	return answer, err
 }
 
 // DrainWorker has a worker get no new work: it finishes what it holds and leaves.
 func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (apiv1.Worker, error) {
 	var answer apiv1.Worker
-	err := c.tell(ctx, worker, "drain", request{repeatable: true}, &answer)
+	err := c.post(ctx, worker, "drain", request{repeatable: true}, &answer)
 	return answer, err
 }
 
@@ -87,8 +87,8 @@ func (c *Client) LeaveWorker(ctx context.Context, worker tasker.ID) error {
 	return c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "workers", worker.String()}, repeatable: true}, nil)
 }
 
-// tell sends what a worker has to say.
-func (c *Client) tell(ctx context.Context, worker tasker.ID, about string, r request, answer any) error {
+// post sends a request of a worker.
+func (c *Client) post(ctx context.Context, worker tasker.ID, about string, r request, answer any) error {
 	r.method, r.path = http.MethodPost, []string{"v1", "workers", worker.String(), about}
 	return c.do(ctx, r, answer)
 }

@@ -42,7 +42,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 			}
 			continue
 		}
-		s.unheard()
+		s.claimFailed()
 		if ctx.Err() != nil {
 			return
 		}
@@ -73,11 +73,11 @@ func (s *shift) asking(now time.Time) time.Duration {
 	return min(pollWait, s.registration.HeartbeatInterval*9/10)
 }
 
-// leastClaim is the interval of heartbeats below which claims do not stand for them: they
+// leastClaim is the interval of heartbeats below which claims do not count as such: they
 // would ask too often.
 const leastClaim = 2 * time.Second
 
-// claimsCount reports whether claims stand for heartbeats. The caller holds the mutex.
+// claimsCount reports whether claims count as heartbeats. The caller holds the mutex.
 func (s *shift) claimsCount() bool {
 	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= leastClaim
 }
@@ -92,8 +92,8 @@ func (s *shift) askWhy() {
 	}
 }
 
-// unheard notes that the last claim may not have arrived.
-func (s *shift) unheard() {
+// claimFailed notes that the last claim may not have arrived.
+func (s *shift) claimFailed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = time.Time{}

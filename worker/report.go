@@ -109,8 +109,7 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	}
 }
 
-// deliver sends one report. A backend that has forgotten the worker is told of it
-// again.
+// deliver sends one report. At a backend that has forgotten the worker it registers again.
 func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.Receipt, error) {
 	outcomes := make([]tasker.Outcome, len(batch))
 	for i, at := range batch {
@@ -202,7 +201,7 @@ func (s *shift) unreported() bool {
 	return len(s.queue) > 0
 }
 
-// executes tells whether any handler runs.
+// executes reports whether any handler runs.
 func (s *shift) executes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	timer   context.CancelFunc // of its deadline
 	lapses  time.Time          // by when its lease has run out unless it is renewed, by our clock
-	expires time.Time          // the end of its lease as the backend last told it
+	expires time.Time          // the end of its lease as the backend last gave it
 	dropped bool               // the lease is no longer ours: the outcome does not count
 
 	finished bool // the handler has returned
