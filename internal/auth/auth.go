@@ -34,7 +34,13 @@ const (
 	// maxRemembered bounds the memory: of a caller beyond it each request is a query.
 	maxRemembered = 20_000
 	noteEvery     = time.Minute
-	maxTokenLife  = time.Hour // that a token of the provider is remembered
+	// strangersFor is how long somebody who is not known is not looked up again, and
+	// maxStrangers how many are remembered so.
+	strangersFor = 2 * time.Second
+	maxStrangers = 10_000
+	// lookups are made at the same time: strangers must not take all connections.
+	lookups      = 4
+	maxTokenLife = time.Hour // that a token of the provider is remembered
 	// sessionBytes of a secret are random.
 	sessionBytes = 24
 )
@@ -62,6 +68,15 @@ type Authenticator struct {
 	looked   time.Time // when that was; zero before the first
 	one      singleflight.Group
 	refusals budget // that are recorded
+
+	strangers map[[32]byte]stranger
+	looking   chan struct{} // one value for each lookup
+}
+
+// A stranger is somebody who was not known a moment ago, and why.
+type stranger struct {
+	at  time.Time
+	err error
 }
 
 // New returns an authenticator that remembers nobody. [Authenticator.Run] has to run
@@ -70,7 +85,7 @@ func New(o Options) *Authenticator {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}}
+	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]stranger{}, looking: make(chan struct{}, lookups)}
 }
 
 // A Caller is somebody who is known, for as long as that holds.
@@ -205,13 +220,40 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, load func(con
 		}
 		return c, nil
 	}
-	c, err := load(ctx)
+	c, err := a.lookUp(ctx, digest, load)
 	if err != nil {
 		return nil, err
 	}
 	c.used.Store(true)
 	a.remember(c, loads)
 	return c, nil
+}
+
+// lookUp has load find somebody who is not remembered. A few are looked up at the same
+// time, and nobody again at once who was not found.
+func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, load func(context.Context) (*Caller, error)) (*Caller, error) {
+	a.mu.RLock()
+	before, known := a.strangers[digest]
+	a.mu.RUnlock()
+	if known && time.Since(before.at) < strangersFor {
+		return nil, before.err
+	}
+	select {
+	case a.looking <- struct{}{}:
+		defer func() { <-a.looking }()
+	case <-ctx.Done():
+		return nil, unavailable(ctx.Err())
+	}
+	c, err := load(ctx)
+	if tasker.CodeOf(err) == tasker.Unauthorized {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.strangers) >= maxStrangers {
+			clear(a.strangers)
+		}
+		a.strangers[digest] = stranger{at: time.Now(), err: err}
+	}
+	return c, err
 }
 
 // remember keeps a caller, unless all were asked for again since it was read: it may

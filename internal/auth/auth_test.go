@@ -315,6 +315,23 @@ func TestCallersAreRemembered(t *testing.T) {
 	}
 }
 
+// Somebody who is not known costs a query now and then, however often they ask.
+func TestStrangersAreRemembered(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	tracer := &counter{}
+	h := enginetest.At(t, d.URL, postgres.Options{Tracer: tracer})
+	b := &bench{h, auth.New(auth.Options{DB: h.DB})}
+	token := access.NewToken().Text
+	begun, before := time.Now(), tracer.n
+	for range 1000 {
+		b.refused(token)
+	}
+	if n, most := tracer.n-before, 1+int(time.Since(begun)/(2*time.Second)); n > most {
+		t.Errorf("%d queries for one token, want %d at most", n, most)
+	}
+}
+
 // A counter counts statements.
 type counter struct{ n int }
 
