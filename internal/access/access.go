@@ -319,16 +319,22 @@ const (
 // A Finder looks up the namespaces of a resource; nil when there is none with the id.
 type Finder func(ctx context.Context, kind Kind, id tasker.ID) ([]string, error)
 
+// A Resource is something that belongs to namespaces.
+type Resource struct {
+	Kind Kind
+	ID   tasker.ID
+}
+
 // Check returns the context for a request about one resource, or why the caller may not
 // make it: Forbidden without the permission for its namespaces, and NotFound, as if it did
 // not exist, without any permission there. It looks for the namespaces only where they
 // matter.
-func Check(ctx context.Context, id *Identity, needs Permission, find Finder, kind Kind, resource tasker.ID) (context.Context, error) {
+func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r Resource) (context.Context, error) {
 	scope, payloads := id.Scope(needs), id.Scope(ReadPayloads)
 	if scope.All() && (payloads.All() || payloads.Empty()) {
 		return ctx, nil
 	}
-	namespaces, err := find(ctx, kind, resource)
+	namespaces, err := find(ctx, r.Kind, r.ID)
 	if err != nil {
 		return ctx, err
 	}
@@ -344,7 +350,7 @@ func Check(ctx context.Context, id *Identity, needs Permission, find Finder, kin
 	case seen:
 		return ctx, id.Refusal(needs, namespaces...)
 	default:
-		return ctx, tasker.Errorf(tasker.NotFound, "no %s %s", kind, resource)
+		return ctx, tasker.Errorf(tasker.NotFound, "no %s %s", r.Kind, r.ID)
 	}
 }
 

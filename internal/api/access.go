@@ -90,7 +90,7 @@ func (x *request) admit() error {
 		if err != nil {
 			return err
 		}
-		x.ctx, err = access.Check(x.ctx, caller.Identity, rt.needs, x.server.namespacesOf, rt.of, id)
+		x.ctx, err = access.Finder(x.server.namespacesOf).Check(x.ctx, caller.Identity, rt.needs, access.Resource{Kind: rt.of, ID: id})
 		return err
 	case x.r.PathValue("namespace") != "":
 		return x.mayUse(x.r.PathValue("namespace"))
@@ -172,7 +172,7 @@ func (x *request) mayResend(r emission.ReEmission) error {
 		}
 		return nil
 	}
-	_, err := access.Check(x.ctx, x.caller.Identity, x.route.needs, x.server.namespacesOf, access.EventKind, *r.Event)
+	_, err := access.Finder(x.server.namespacesOf).Check(x.ctx, x.caller.Identity, x.route.needs, access.Resource{Kind: access.EventKind, ID: *r.Event})
 	return err
 }
 

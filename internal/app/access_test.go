@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -31,8 +32,15 @@ func bootstrap(t *testing.T, database string) string {
 	return token
 }
 
+// An answered request is what came back, read to its end.
+type answered struct {
+	status int
+	header http.Header
+	text   string
+}
+
 // getWith is get with a token; empty is none.
-func (s *server) getWith(token, path string) *http.Response {
+func (s *server) getWith(token, path string) answered {
 	s.Helper()
 	req, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.url+path, nil)
 	if err != nil {
@@ -42,12 +50,17 @@ func (s *server) getWith(token, path string) *http.Response {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(func() { resp.Body.Close() })
-	return resp
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return answered{resp.StatusCode, resp.Header, string(text)}
 }
 
 // A server that other machines can reach starts without more ado, and asks every caller. It
@@ -68,17 +81,17 @@ func TestAServerThatOthersCanReachAsksForAKey(t *testing.T) {
 	if err != nil || status != http.StatusOK || json.Unmarshal([]byte(body), &health) != nil || health["status"] != "ready" || health["checks"] != nil || health["loops"] != nil {
 		t.Errorf("ready: %d, %s, %v", status, body, err)
 	}
-	if got := s.getWith("", "/v1/tasks"); got.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(got.Header.Get("WWW-Authenticate"), "Bearer") {
-		t.Errorf("without a key: %s, %v", got.Status, got.Header)
+	if got := s.getWith("", "/v1/tasks"); got.status != http.StatusUnauthorized || !strings.HasPrefix(got.header.Get("WWW-Authenticate"), "Bearer") {
+		t.Errorf("without a key: %d, %v", got.status, got.header)
 	}
 	token := bootstrap(t, o.Config.Database.URL)
 	for _, path := range []string{"/v1/tasks", "/v1/keys", "/metrics"} {
-		if got := s.getWith(token, path); got.StatusCode != http.StatusOK {
-			t.Errorf("%s with a key: %s", path, got.Status)
+		if got := s.getWith(token, path); got.status != http.StatusOK {
+			t.Errorf("%s with a key: %d", path, got.status)
 		}
 	}
-	if got := s.getWith(token[:len(token)-1]+"A", "/v1/tasks"); got.StatusCode != http.StatusUnauthorized && token[len(token)-1] != 'A' {
-		t.Errorf("with a wrong key: %s", got.Status)
+	if got := s.getWith(token[:len(token)-1]+"A", "/v1/tasks"); got.status != http.StatusUnauthorized && token[len(token)-1] != 'A' {
+		t.Errorf("with a wrong key: %d", got.status)
 	}
 	if strings.Contains(s.log.String(), token) {
 		t.Error("the log has the token")
@@ -106,8 +119,8 @@ func TestWhichServersOnLoopbackAsk(t *testing.T) {
 				bootstrap(t, o.Config.Database.URL)
 			}
 			s := start(t, o)
-			if got := s.getWith("", "/v1/tasks"); got.StatusCode != tt.status {
-				t.Errorf("%s", got.Status)
+			if got := s.getWith("", "/v1/tasks"); got.status != tt.status {
+				t.Errorf("%d", got.status)
 			}
 			if warns := strings.Contains(s.log.String(), noKeyYet); warns != tt.warns {
 				t.Errorf("warns: %t, want %t", warns, tt.warns)

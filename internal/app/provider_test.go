@@ -36,12 +36,12 @@ func (k *keyTest) provider() *oidctest.Provider {
 // identity asks the server who has a token.
 func (s *server) identity(token string, status int) (id apiv1.Identity) {
 	s.Helper()
-	resp := s.getWith(token, "/v1/whoami")
-	if resp.StatusCode != status {
-		s.Fatalf("whoami is answered with %s, want %d", resp.Status, status)
+	got := s.getWith(token, "/v1/whoami")
+	if got.status != status {
+		s.Fatalf("whoami is answered with %d, want %d: %s", got.status, status, got.text)
 	}
 	if status == http.StatusOK {
-		if err := json.NewDecoder(resp.Body).Decode(&id); err != nil {
+		if err := json.Unmarshal([]byte(got.text), &id); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -58,32 +58,33 @@ func (k *keyTest) signInAtProvider(s *server) (asked url.Values, status int) {
 		Jar: jar, Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	get := func(address string) *http.Response {
+	get := func(address string) (status int, location string) {
 		k.Helper()
 		req, err := http.NewRequestWithContext(k.Context(), http.MethodGet, address, http.NoBody)
 		k.must(err)
 		resp, err := client.Do(req)
 		k.must(err)
 		k.must(resp.Body.Close())
-		return resp
+		return resp.StatusCode, resp.Header.Get("Location")
 	}
-	begun := get(s.url + "/ui/sign-in/provider?back=/ui/tasks")
-	at, err := begun.Location()
+	_, there := get(s.url + "/ui/sign-in/provider?back=/ui/tasks")
+	at, err := url.Parse(there)
 	k.must(err)
-	back := get(at.String()).Header.Get("Location")
-	done := get(strings.Replace(back, k.options.Config.Auth.OIDC.PublicURL, s.url, 1))
-	if done.StatusCode == http.StatusSeeOther {
-		if to := done.Header.Get("Location"); to != "/ui/tasks" {
+	_, back := get(there)
+	back = strings.Replace(back, k.options.Config.Auth.OIDC.PublicURL, s.url, 1)
+	status, to := get(back)
+	if status == http.StatusSeeOther {
+		if to != "/ui/tasks" {
 			k.Errorf("sent to %s", to)
 		}
-		if tasks := get(s.url + "/ui/tasks"); tasks.StatusCode != http.StatusOK {
-			k.Errorf("the page is answered with %s", tasks.Status)
+		if page, _ := get(s.url + "/ui/tasks"); page != http.StatusOK {
+			k.Errorf("the page is answered with %d", page)
 		}
-		if again := get(strings.Replace(back, k.options.Config.Auth.OIDC.PublicURL, s.url, 1)); again.StatusCode != http.StatusUnauthorized {
-			k.Errorf("the same return again is answered with %s", again.Status)
+		if again, _ := get(back); again != http.StatusUnauthorized {
+			k.Errorf("the same return again is answered with %d", again)
 		}
 	}
-	return at.Query(), done.StatusCode
+	return at.Query(), status
 }
 
 var providerEffects = map[string]func(*keyTest){

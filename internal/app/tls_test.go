@@ -141,7 +141,7 @@ var tlsEffects = map[string]func(*keyTest){
 		if status, _, err := k.status(a.client("", ""), http.MethodGet, strings.Replace(s.url, "https:", "http:", 1)+"/v1/tasks", ""); err == nil && status != http.StatusBadRequest {
 			k.Errorf("by HTTP: %d, %v", status, err)
 		}
-		old := func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 } //nolint:gosec // that is what is tried
+		old := func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }
 		if status, _, err := k.status(a.client("", "", old), http.MethodGet, s.url+"/v1/tasks", ""); err == nil {
 			k.Errorf("by TLS 1.1: %d", status)
 		}
@@ -187,7 +187,7 @@ var tlsEffects = map[string]func(*keyTest){
 		req, err := http.NewRequestWithContext(k.Context(), http.MethodGet, s.url+"/health", http.NoBody)
 		k.must(err)
 		req.Header.Set("X-Forwarded-Proto", "https")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}).Do(req)
 		k.must(err)
 		k.must(resp.Body.Close())
 		if resp.Header.Get("Strict-Transport-Security") != "" {
@@ -259,7 +259,6 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 		"has no certificate": {TLSCertFile: cert, TLSKeyFile: key, TLSClientCAFile: empty},
 	} {
 		o := options(pgtest.New(t).URL)
-		c.Listen = o.Config.Server.Listen
 		o.Config.Server.TLSCertFile, o.Config.Server.TLSKeyFile, o.Config.Server.TLSClientCAFile = c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile
 		if err := launch(t, o).wait(); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, want %q", err, words)

@@ -49,16 +49,7 @@ func (c Config) Validate() error {
 		add("message_queue.rabbitmq.worker_queue_ttl_ms", "must be more than workers.lease_seconds (%d seconds), not %d: workers need the time to come back",
 			c.Workers.LeaseSeconds, q.RabbitMQ.WorkerQueueTTLMS)
 	}
-	if sv := c.Server; (sv.TLSCertFile == "") != (sv.TLSKeyFile == "") {
-		add("server.tls_cert_file", "and server.tls_key_file must be set together")
-	} else if sv.TLSCertFile == "" && sv.TLSClientCAFile != "" {
-		add("server.tls_client_ca_file", "needs server.tls_cert_file: without TLS nobody shows a certificate")
-	}
-	for _, text := range commaList(c.Server.TrustedProxies) {
-		if _, err := parseNetwork(text); err != nil {
-			add("server.trusted_proxies", "%q is neither an address nor a network such as 10.0.0.0/8", text)
-		}
-	}
+	c.Server.wireFaults(add)
 	c.emissionFaults(add)
 	c.Auth.OIDC.faults(add)
 	if wrong := brokerFault(c.MessageQueue); wrong != "" {
@@ -85,6 +76,20 @@ func (c Config) Validate() error {
 		add("redaction.paths", "%v", err)
 	}
 	return faultsError("the configuration", faults)
+}
+
+// wireFaults adds what is wrong with TLS and proxies.
+func (s Server) wireFaults(add func(name, format string, args ...any)) {
+	if (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
+		add("server.tls_cert_file", "and server.tls_key_file must be set together")
+	} else if s.TLSCertFile == "" && s.TLSClientCAFile != "" {
+		add("server.tls_client_ca_file", "needs server.tls_cert_file: without TLS nobody shows a certificate")
+	}
+	for _, text := range commaList(s.TrustedProxies) {
+		if _, err := parseNetwork(text); err != nil {
+			add("server.trusted_proxies", "%q is neither an address nor a network such as 10.0.0.0/8", text)
+		}
+	}
 }
 
 // faults adds what is wrong with the identity provider.

@@ -161,7 +161,7 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.(*discovered), nil //nolint:forcetypeassert,revive // it is what is returned above
+	return v.(*discovered), nil //nolint:forcetypeassert // it is what is returned above
 }
 
 // providerError is Unavailable: nothing was decided about the caller.
@@ -287,7 +287,7 @@ func (k *keySet) fetch(ctx context.Context, now time.Time) ([]jose.JSONWebKey, e
 	if err != nil {
 		return nil, err
 	}
-	return v.([]jose.JSONWebKey), nil //nolint:forcetypeassert,revive // it is what is returned above
+	return v.([]jose.JSONWebKey), nil //nolint:forcetypeassert // it is what is returned above
 }
 
 // A Person is what a token says of its subject.

@@ -119,7 +119,7 @@ func (s *server) permit(req *request, rt *route) error {
 		if err != nil {
 			return err
 		}
-		if ctx, err = access.Check(ctx, req.caller, rt.rule.needs, s.DB.NamespacesOf, rt.of, id); err != nil {
+		if ctx, err = access.Finder(s.DB.NamespacesOf).Check(ctx, req.caller, rt.rule.needs, access.Resource{Kind: rt.of, ID: id}); err != nil {
 			return err
 		}
 	}
