@@ -120,7 +120,7 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 	if !ok {
 		return nil, errUnknown
 	}
-	return a.find(ctx, token.Digest, func(ctx context.Context) (*Caller, error) {
+	return used(a.find(ctx, token.Digest, func(ctx context.Context) (*Caller, error) {
 		list, err := a.DB.Tokens(ctx, []string{token.Prefix})
 		if err != nil {
 			return nil, unavailable(err)
@@ -131,7 +131,15 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 			}
 		}
 		return nil, errUnknown
-	})
+	}))
+}
+
+// used notes that a caller who was found does something.
+func used(c *Caller, err error) (*Caller, error) {
+	if err == nil && !c.used.Load() {
+		c.used.Store(true)
+	}
+	return c, err
 }
 
 // signed returns the caller whom a token of the provider is about.
@@ -152,6 +160,12 @@ var errNoSession = tasker.Errorf(tasker.Unauthorized, "the session has ended; si
 
 // Session returns the caller whose browser has a session.
 func (a *Authenticator) Session(ctx context.Context, secret string) (*Caller, error) {
+	return used(a.Refresh(ctx, secret))
+}
+
+// Refresh is [Authenticator.Session] for what a page asks for by itself, which does not
+// keep a session from ending that nobody uses.
+func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, error) {
 	if len(secret) != base64.RawURLEncoding.EncodedLen(sessionBytes) {
 		return nil, errNoSession
 	}
@@ -215,16 +229,12 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, load func(con
 		a.mu.RUnlock()
 	}
 	if c != nil && (c.until.IsZero() || now.Before(c.until)) {
-		if !c.used.Load() {
-			c.used.Store(true)
-		}
 		return c, nil
 	}
 	c, err := a.lookUp(ctx, digest, load)
 	if err != nil {
 		return nil, err
 	}
-	c.used.Store(true)
 	a.remember(c, loads)
 	return c, nil
 }

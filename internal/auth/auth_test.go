@@ -296,6 +296,35 @@ func TestUseIsNoted(t *testing.T) {
 	b.Must(b.auth.Note(t.Context()))
 }
 
+// What a page asks for by itself is answered, and is no use of the session.
+func TestARefreshIsNoUse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, token := b.key("alice", "viewer@*")
+	secret, err := b.auth.SignIn(t.Context(), token, "")
+	b.Must(err)
+	other := auth.New(auth.Options{DB: b.DB, SessionLife: time.Hour, SessionIdle: 10 * time.Minute}) // another server
+	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '9 min'`)
+	for range 2 { // read, and remembered
+		if _, err := other.Refresh(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Must(other.Note(t.Context()))
+	const noted = `SELECT count(*) FROM tasker.sessions WHERE seen_at > clock_timestamp() - interval '1 min'`
+	if n := b.Count(noted); n != 0 {
+		t.Error("a refresh was noted as a use")
+	}
+	_, err = other.Session(t.Context(), secret)
+	b.Must(err)
+	_, err = other.Refresh(t.Context(), secret)
+	b.Must(err)
+	b.Must(other.Note(t.Context()))
+	if n := b.Count(noted); n != 1 {
+		t.Error("a use before a refresh was not noted")
+	}
+}
+
 // A known caller costs no query.
 func TestCallersAreRemembered(t *testing.T) {
 	t.Parallel()

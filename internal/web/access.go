@@ -76,7 +76,11 @@ func (s *server) authenticate(req *request) error {
 	if s.Auth == nil || secret == "" {
 		return nil
 	}
-	caller, err := s.Auth.Session(req.Context(), secret)
+	find := s.Auth.Session
+	if req.refreshes() {
+		find = s.Auth.Refresh
+	}
+	caller, err := find(req.Context(), secret)
 	if err != nil {
 		if tasker.CodeOf(err) == tasker.Unauthorized {
 			return nil
@@ -162,11 +166,19 @@ func (s *server) offers(req *request, needs access.Permission, namespaces ...str
 	return !slices.ContainsFunc(namespaces, func(n string) bool { return !req.caller.May(needs, n) })
 }
 
+// refreshes reports whether a page asks by itself for what is new, which nobody has to be
+// there for. Its script says so with a header, and browsers do where they use HTTPS.
+func (req *request) refreshes() bool {
+	mode := req.Header.Get("Sec-Fetch-Mode")
+	return req.Method == http.MethodGet && (req.Header.Get(refreshHeader) != "" || mode != "" && mode != "navigate")
+}
+
+const refreshHeader = "Tasker-Refresh"
+
 // asksToSignIn reports whether a refusal is answered by the page to sign in: only to
 // somebody who opens a page. A script or a form could not go on from there.
 func (req *request) asksToSignIn() bool {
-	mode := req.Header.Get("Sec-Fetch-Mode")
-	return (req.Method == http.MethodGet || req.Method == http.MethodHead) && (mode == "" || mode == "navigate")
+	return (req.Method == http.MethodGet || req.Method == http.MethodHead) && !req.refreshes()
 }
 
 const (

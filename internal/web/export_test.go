@@ -1,6 +1,7 @@
 package web
 
 import (
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -30,6 +31,9 @@ func CheckRoute(r Route) {
 	rt := route{method: r.Method, path: r.Path, rule: rule{needs: r.Needs, anyone: r.Anyone, public: r.Public}}
 	rt.check()
 }
+
+// Refreshes reports whether a request is one that a page sends by itself.
+func Refreshes(r *http.Request) bool { return (&request{Request: r}).refreshes() }
 
 // Failures counts failed attempts to sign in.
 type Failures struct{ f failures }

@@ -130,7 +130,7 @@ func (req *request) leaveNote(text, warning string) {
 // refresh of a live page does not take them from the page that follows the action.
 func (req *request) takeNote() (text, warning string) {
 	kept := req.cookie(noteCookie)
-	if mode := req.Header.Get("Sec-Fetch-Mode"); kept == "" || mode != "" && mode != "navigate" {
+	if kept == "" || req.refreshes() {
 		return "", ""
 	}
 	req.setCookie(noteCookie, "", -time.Second)

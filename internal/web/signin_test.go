@@ -365,9 +365,18 @@ func TestWhoHasNotSignedIn(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/tasks", nil)
 		h.Must(err)
 		r.Header.Set("Sec-Fetch-Mode", mode)
+		if refreshes := web.Refreshes(r); refreshes != (mode != "navigate") {
+			t.Errorf("Sec-Fetch-Mode %s: a refresh: %v", mode, refreshes)
+		}
 		if got := b.do(r); got.status != want {
 			t.Errorf("Sec-Fetch-Mode %s: %d, want %d", mode, got.status, want)
 		}
+	}
+	script, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/tasks", nil)
+	h.Must(err)
+	script.Header.Set("Tasker-Refresh", "1")
+	if got := b.do(script); got.status != http.StatusUnauthorized || !web.Refreshes(script) {
+		t.Errorf("the script of a page: %d, want 401", got.status)
 	}
 	r := b.post("/ui/workers/" + h.worker.String() + "/drain")
 	b.refused(r, http.StatusUnauthorized, "You are not signed in", `href="/ui/sign-in?back=%2Fui%2F"`)

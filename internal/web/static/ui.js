@@ -53,7 +53,7 @@
     due = null;
     if (paused || document.hidden || busy()) return;
     try {
-      const answer = await fetch(address, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(20000) });
+      const answer = await fetch(address, { headers: { Accept: "text/html", "Tasker-Refresh": "1" }, signal: AbortSignal.timeout(20000) });
       if (answer.status === 401 || answer.status === 403) { location.reload(); return; } // to sign in, or to say what is missing
       if (!answer.ok) throw new Error(String(answer.status));
       const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#main");
