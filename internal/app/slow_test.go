@@ -68,6 +68,7 @@ func TestSlowCallersDelayNobody(t *testing.T) {
 	for range idle {
 		open("")
 	}
+	begun := open("GET /v1/tasks HTTP/1.1\r\nX-Slow")
 	for range slow {
 		open("GET /v1/tasks HTTP/1.1\r\nHost: " + address + "\r\nX-Slow")
 		open("POST /v1/tasks HTTP/1.1\r\n" + auth + "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{")
@@ -86,6 +87,13 @@ func TestSlowCallersDelayNobody(t *testing.T) {
 	}
 	after := measure()
 	t.Logf("a request took %v before, %v beside %d connections; streams: %v", before, after, idle+2*slow+streams, answers)
+	// Who does not finish the header of a request is given up after ten seconds.
+	if err := begun.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(begun); err != nil {
+		t.Errorf("a header that is not finished: %v", err)
+	}
 	// A regression would cost seconds; the machine itself costs a factor.
 	if after > 5*before+20*time.Millisecond {
 		t.Errorf("a request takes %v, which took %v before", after, before)
