@@ -4,6 +4,7 @@
 package oidctest
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -41,6 +42,7 @@ type Provider struct {
 	codes  map[string]grant
 	asked  map[string]int // requests by path
 	broken bool
+	nonce  string // in place of the one that was asked for
 }
 
 type key struct {
@@ -95,6 +97,20 @@ func (p *Provider) Break(broken bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = broken
+}
+
+// Nonce has the provider put another nonce into ID tokens, as for somebody else's sign-in;
+// empty means the right one.
+func (p *Provider) Nonce(other string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.nonce = other
+}
+
+func (p *Provider) otherNonce() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.nonce
 }
 
 // Asked returns how often a path was asked for.
@@ -182,7 +198,7 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 		p.answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
 		return
 	}
-	claims := map[string]any{"nonce": g.nonce}
+	claims := map[string]any{"nonce": cmp.Or(p.otherNonce(), g.nonce)}
 	maps.Copy(claims, g.user)
 	p.answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": p.Token(claims)})
 }
