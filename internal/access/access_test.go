@@ -149,7 +149,7 @@ func TestHide(t *testing.T) {
 	entry := tasker.Entry{
 		Namespace: "closed", Metadata: json.RawMessage(`{"assignee":"alice","note":"hush"}`), Snapshot: json.RawMessage(`{"task_uuid":"1","template":{"context":"kept"},
 			"task":{"context":{"a":"hush"},"reason":"hush","tags":["kept"]},"steps":[{"name":"charge","results":{"a":"hush"},"error":{"message":"hush"},"failures":[{"attempt":1,"error":"hush"}]}],
-			"transitions":[{"reason":"hush","detail":{"a":"hush"},"to_state":"error"}],"big":12345678901234567890}`),
+			"transitions":[{"reason":"hush","detail":{"a":"hush"},"to_state":"error"}],"snapshot_failed":"hush","redaction_failed":"hush","big":12345678901234567890}`),
 		History: []tasker.EntryChange{{Metadata: json.RawMessage(`{"message":"hush"}`)}},
 	}
 	access.HideEntry(ctx, &entry)

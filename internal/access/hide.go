@@ -108,7 +108,10 @@ func hideMetadata(doc json.RawMessage) json.RawMessage {
 }
 
 // snapshotPayloads are the keys of a snapshot whose values are payloads.
-var snapshotPayloads = map[string]bool{"context": true, "results": true, "error": true, "detail": true, "reason": true}
+// Why a snapshot or its redaction failed may quote them.
+var snapshotPayloads = map[string]bool{
+	"context": true, "results": true, "error": true, "detail": true, "reason": true, "snapshot_failed": true, "redaction_failed": true,
+}
 
 // hideSnapshot hides the payloads of a snapshot; its template is not one.
 func hideSnapshot(doc json.RawMessage) json.RawMessage {
