@@ -116,6 +116,9 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // the server closes it; this is for the errors before
+	if o.demo.on && (app.AsksCallers(cfg.Auth, listener.Addr()) || cfg.Server.TLSCertFile != "") {
+		return cli.Usagef("--demo is for this machine alone: leave out auth.mode and server.tls_cert_file, and listen on 127.0.0.1")
+	}
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: start})
 	if err != nil {
 		return err

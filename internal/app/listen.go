@@ -44,11 +44,16 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
+// AsksCallers reports whether a server at an address asks callers who they are.
+func AsksCallers(c config.Auth, address net.Addr) bool {
+	return !isLoopback(address) || c.Mode == config.AuthRequired
+}
+
 // newAuth returns who knows callers: nil for a server that only this machine can reach,
 // unless the configuration says that it asks as well.
 func newAuth(o Options, db *postgres.DB, address net.Addr) (*auth.Authenticator, error) {
 	c := o.Config.Auth
-	if isLoopback(address) && c.Mode != config.AuthRequired {
+	if !AsksCallers(c, address) {
 		return nil, nil //nolint:nilnil // nobody is asked
 	}
 	a := auth.Options{DB: db, Log: o.Log, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()}

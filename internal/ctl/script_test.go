@@ -121,7 +121,7 @@ func newHarness(t *testing.T) *harness {
 		Name: "crate-7", Namespaces: []string{"orders"}, Handlers: []string{"check", "charge", "ship"}, Version: "2.0.0", MaxConcurrency: 4,
 	})
 	h.Must(err)
-	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`) // it is alive for as long as a test may take
+	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour'`) // it is alive for as long as a test may take
 	h.worker = r.WorkerUUID
 	return h
 }
