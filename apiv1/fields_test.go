@@ -13,6 +13,7 @@ import (
 // hidden are the fields of package tasker that the wire does not have, and why.
 var hidden = map[string]string{
 	"Step.StateSince":          "the transitions have it",
+	"Entry.Namespace":          "the evidence has it, and the task",
 	"Step.Retryable":           "retry_eligible says what follows from it",
 	"Task.TemplateUUID":        "namespace, name and version name the template",
 	"Task.IdempotencyKey":      "a secret of the caller that created the task",

@@ -473,6 +473,26 @@ func TestTheAuditLog(t *testing.T) {
 	}
 }
 
+// Two callers may choose the same Idempotency-Key; each has their own.
+func TestKeysOfRequestsAreOfTheirCaller(t *testing.T) {
+	t.Parallel()
+	h, _ := guarded(t)
+	shop, attic := h.tenant("shop"), h.tenant("attic")
+	const key = "Idempotency-Key: again"
+	for namespace, tenant := range map[string]tenant{"shop": shop, "attic": attic} {
+		caller := h.bearer(namespace, "operator@"+namespace)
+		step := tenant.at("/v1/tasks/{uuid}/workflow_steps/{step_uuid}")
+		for range 2 {
+			want[any](h, http.StatusOK, "PATCH", step, map[string]any{"action_type": "reset_for_retry", "reason": "again", "reset_by": "me"}, caller, key)
+		}
+		h.wantError(http.StatusConflict, "CONFLICT", "belongs to another request", "PATCH", step,
+			map[string]any{"action_type": "reset_for_retry", "reason": "another", "reset_by": "me"}, caller, key)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq_history WHERE event = 'step_reset'`); n != 2 {
+		t.Errorf("%d steps were reset", n)
+	}
+}
+
 // Keys over the API: made, listed, rotated, revoked; a revoked one ends what waits.
 func TestKeysOverTheAPI(t *testing.T) {
 	t.Parallel()

@@ -38,9 +38,11 @@ const (
 	// maxStrangers how many are remembered so.
 	strangersFor = 2 * time.Second
 	maxStrangers = 10_000
-	// lookups are made at the same time: strangers must not take all connections.
-	lookups      = 4
-	maxTokenLife = time.Hour // that a token of the provider is remembered
+	// lookups are made at the same time, and verifications of tokens of the provider:
+	// strangers must take neither all connections nor the whole CPU.
+	lookups       = 4
+	verifications = 8
+	maxTokenLife  = time.Hour // that a token of the provider is remembered
 	// sessionBytes of a secret are random.
 	sessionBytes = 24
 )
@@ -71,6 +73,7 @@ type Authenticator struct {
 
 	strangers map[[32]byte]stranger
 	looking   chan struct{} // one value for each lookup
+	verifying chan struct{} // one value for each verification, which may wait for the provider
 }
 
 // A stranger is somebody who was not known a moment ago, and why.
@@ -85,7 +88,7 @@ func New(o Options) *Authenticator {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]stranger{}, looking: make(chan struct{}, lookups)}
+	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]stranger{}, looking: make(chan struct{}, lookups), verifying: make(chan struct{}, verifications)}
 }
 
 // A Caller is somebody who is known, for as long as that holds.
@@ -120,8 +123,8 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 	if !ok {
 		return nil, errUnknown
 	}
-	return used(a.find(ctx, token.Digest, func(ctx context.Context) (*Caller, error) {
-		list, err := a.DB.Tokens(ctx, []string{token.Prefix})
+	return used(a.find(ctx, token.Digest, source{a.looking, func(ctx context.Context) (*Caller, error) {
+		list, err := a.DB.Tokens(lookupLane(ctx), []string{token.Prefix})
 		if err != nil {
 			return nil, unavailable(err)
 		}
@@ -131,7 +134,7 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 			}
 		}
 		return nil, errUnknown
-	}))
+	}}))
 }
 
 // used notes that a caller who was found does something.
@@ -144,7 +147,7 @@ func used(c *Caller, err error) (*Caller, error) {
 
 // signed returns the caller whom a token of the provider is about.
 func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
-	return a.find(ctx, sha256.Sum256([]byte(token)), func(ctx context.Context) (*Caller, error) {
+	return a.find(ctx, sha256.Sum256([]byte(token)), source{a.verifying, func(ctx context.Context) (*Caller, error) {
 		who, err := a.Provider.Verify(ctx, token, a.Provider.Audience)
 		if err != nil {
 			return nil, err
@@ -152,7 +155,7 @@ func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, erro
 		left := min(who.Expires.Sub(a.Provider.Now()), maxTokenLife)
 		digest := sha256.Sum256([]byte(token))
 		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Left: &left}), nil
-	})
+	}})
 }
 
 // errNoSession is the answer to all sessions that are not valid.
@@ -170,8 +173,8 @@ func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, er
 		return nil, errNoSession
 	}
 	digest := sha256.Sum256([]byte(secret))
-	return a.find(ctx, digest, func(ctx context.Context) (*Caller, error) {
-		list, err := a.DB.Sessions(ctx, [][]byte{digest[:]}, a.SessionIdle)
+	return a.find(ctx, digest, source{a.looking, func(ctx context.Context) (*Caller, error) {
+		list, err := a.DB.Sessions(lookupLane(ctx), [][]byte{digest[:]}, a.SessionIdle)
 		if err != nil {
 			return nil, unavailable(err)
 		}
@@ -179,7 +182,7 @@ func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, er
 			return nil, errNoSession
 		}
 		return a.caller(list[0]), nil
-	})
+	}})
 }
 
 // unavailable keeps a database that does not answer from looking like a wrong key.
@@ -214,8 +217,17 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	return out
 }
 
-// find returns who is remembered under a digest, or else who load finds.
-func (a *Authenticator) find(ctx context.Context, digest [32]byte, load func(context.Context) (*Caller, error)) (*Caller, error) {
+// A source finds somebody who is not remembered, in one of a few slots.
+type source struct {
+	slots chan struct{}
+	load  func(context.Context) (*Caller, error)
+}
+
+// lookupLane has a lookup wait for no flood of requests: a heartbeat may need it.
+func lookupLane(ctx context.Context) context.Context { return postgres.Use(ctx, postgres.Heartbeats) }
+
+// find returns who is remembered under a digest, or else who a source finds.
+func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
 	now := time.Now()
 	a.mu.RLock()
 	c, fresh, loads := a.known[digest], now.Sub(a.looked) < maxUnchecked, a.loads
@@ -231,7 +243,7 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, load func(con
 	if c != nil && (c.until.IsZero() || now.Before(c.until)) {
 		return c, nil
 	}
-	c, err := a.lookUp(ctx, digest, load)
+	c, err := a.lookUp(ctx, digest, from)
 	if err != nil {
 		return nil, err
 	}
@@ -239,9 +251,9 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, load func(con
 	return c, nil
 }
 
-// lookUp has load find somebody who is not remembered. A few are looked up at the same
-// time, and nobody again at once who was not found.
-func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, load func(context.Context) (*Caller, error)) (*Caller, error) {
+// lookUp asks a source for somebody who is not remembered, and for nobody again at once
+// who was not found.
+func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
 	a.mu.RLock()
 	before, known := a.strangers[digest]
 	a.mu.RUnlock()
@@ -249,12 +261,12 @@ func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, load func(c
 		return nil, before.err
 	}
 	select {
-	case a.looking <- struct{}{}:
-		defer func() { <-a.looking }()
+	case from.slots <- struct{}{}:
+		defer func() { <-from.slots }()
 	case <-ctx.Done():
 		return nil, unavailable(ctx.Err())
 	}
-	c, err := load(ctx)
+	c, err := from.load(ctx)
 	if tasker.CodeOf(err) == tasker.Unauthorized {
 		a.mu.Lock()
 		defer a.mu.Unlock()

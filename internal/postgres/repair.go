@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // An OperatorRequest is a request of a person under a key that the person chose.
@@ -50,7 +52,8 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 		)
 		INSERT INTO tasker.operator_requests (request_key, action, digest) VALUES ($1, $2, $3)
 		ON CONFLICT (request_key) DO NOTHING`
-	tag, err := tx.Exec(ctx, note, r.Key, r.Action, sum[:])
+	key := ownKey(ctx, r.Key)
+	tag, err := tx.Exec(ctx, note, key, r.Action, sum[:])
 	if err != nil {
 		return false, fmt.Errorf("note the key of a request: %w", err)
 	}
@@ -58,7 +61,7 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 		return false, nil
 	}
 	var digest []byte
-	err = tx.QueryRow(ctx, `SELECT digest FROM tasker.operator_requests WHERE request_key = $1`, r.Key).Scan(&digest)
+	err = tx.QueryRow(ctx, `SELECT digest FROM tasker.operator_requests WHERE request_key = $1`, key).Scan(&digest)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, tasker.Errorf(tasker.Unavailable, "the key of this request was just forgotten; try again")
@@ -68,6 +71,17 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 		return false, tasker.Errorf(tasker.Conflict, "Idempotency-Key %q belongs to another request; choose a new key for each request", r.Key)
 	}
 	return true, nil
+}
+
+// ownKey returns under which key a request is stored. Where callers are known, each has
+// their own: two may choose the same.
+func ownKey(ctx context.Context, key string) string {
+	subject := access.IdentityOf(ctx).Subject
+	if subject == "" {
+		return key
+	}
+	sum := sha256.Sum256([]byte(subject + "\x00" + key))
+	return hex.EncodeToString(sum[:])
 }
 
 // A Repair is what a person did to a task, for the history of its investigation
