@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -16,6 +19,7 @@ import (
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // who may use each route, by its operation: written down here once more, so that a role
@@ -490,6 +494,45 @@ func TestKeysOfRequestsAreOfTheirCaller(t *testing.T) {
 	}
 	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq_history WHERE event = 'step_reset'`); n != 2 {
 		t.Errorf("%d steps were reset", n)
+	}
+}
+
+// asked counts the statements that ask who a caller is, or for the namespaces of something.
+type asked struct{ n atomic.Int64 }
+
+func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "tasker.api_key") || strings.Contains(q.SQL, "SELECT n.namespaces") {
+		a.n.Add(1)
+	}
+	return ctx
+}
+
+func (*asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// After the first claim of a worker nothing is asked about its key or its namespaces.
+func TestClaimsCostNoQueryForTheirCaller(t *testing.T) {
+	t.Parallel()
+	tracer := &asked{}
+	e := enginetest.NewWith(t, postgres.Options{Tracer: tracer})
+	a := auth.New(auth.Options{DB: e.DB})
+	h := serve(t, e, func(o *api.Options) { o.Auth = a })
+	a.Look(t.Context())
+	key := h.bearer("w", "worker@shop")
+	w := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers",
+		map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 1}, key)
+	claim := func() {
+		want[any](h, http.StatusOK, "POST", "/v1/workers/"+w.WorkerUUID+"/claims", map[string]any{"max": 1}, key)
+	}
+	claim()
+	before := tracer.n.Load()
+	if before < 2 {
+		t.Fatalf("%d statements asked about the caller: they are not seen", before)
+	}
+	for range 50 {
+		claim()
+	}
+	if n := tracer.n.Load() - before; n > 0 {
+		t.Errorf("%d queries about the caller of 50 claims", n)
 	}
 }
 
