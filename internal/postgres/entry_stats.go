@@ -30,12 +30,12 @@ GROUP BY d.dlq_reason
 ORDER BY total DESC, reason`
 
 // EntryStats counts the investigations of each reason that has any.
-func (db *DB) EntryStats(ctx context.Context) ([]tasker.EntryStats, error) {
-	sql, args := selectEntryStats, []any(nil)
-	if scope := access.ScopeOf(ctx); !scope.All() {
-		sql, args = countEntryStats, []any{scope.List()}
+func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err error) {
+	if scope := access.ScopeOf(ctx); scope.All() {
+		list, err = collect[tasker.EntryStats](ctx, db.pool, selectEntryStats)
+	} else {
+		list, err = collect[tasker.EntryStats](ctx, db.pool, countEntryStats, scope.List())
 	}
-	list, err := collect[tasker.EntryStats](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("count investigations: %w", err)
 	}

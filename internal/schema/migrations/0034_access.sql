@@ -69,6 +69,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
+COMMENT ON FUNCTION tasker.note_access_change() IS 'Counts a change that may take access away from somebody, for servers that remember it.';
 CREATE TRIGGER key_change_is_noted AFTER UPDATE OF grants, expires_at, revoked_at, name ON tasker.api_keys
     FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
 CREATE TRIGGER key_removal_is_noted AFTER DELETE ON tasker.api_keys
