@@ -47,7 +47,7 @@ func (s *scale) subject(name string) subject {
 			return filled(len(list), manySteps, err)
 		}}
 	case quietMonitor, dueMonitor:
-		return subject{from: "tasker.get_task_staleness", args: fmt.Sprintf("(%d)", pageSize), run: func(ctx context.Context) error {
+		return subject{from: "tasker.get_task_staleness", args: fmt.Sprintf("(%d, NULL)", pageSize), run: func(ctx context.Context) error {
 			list, err := s.db.Staleness(ctx, pageSize)
 			return filled(len(list), min(pageSize, s.tasks), err)
 		}}
