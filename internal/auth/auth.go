@@ -247,8 +247,7 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) 
 	if err != nil {
 		return nil, err
 	}
-	a.remember(c, loads)
-	return c, nil
+	return a.remember(c, loads), nil
 }
 
 // lookUp asks a source for somebody who is not remembered, and for nobody again at once
@@ -279,17 +278,29 @@ func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source
 }
 
 // remember keeps a caller, unless all were asked for again since it was read: it may
-// have been read before what that was for.
-func (a *Authenticator) remember(c *Caller, loads int) {
+// have been read before what that was for. It returns who is remembered: of two that were
+// looked up at the same time the first. What a caller does who is not remembered ends
+// soon, because nobody would notice that the access was taken away.
+func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.loads != loads || len(a.known) >= maxRemembered {
-		return
-	}
-	if before := a.known[c.digest]; before != nil {
+	before := a.known[c.digest]
+	switch {
+	case a.loads != loads || before == nil && len(a.known) >= maxRemembered:
+		time.AfterFunc(maxUnchecked, c.end)
+		return c
+	case before != nil && before.same(c):
+		return before
+	case before != nil:
 		before.end()
 	}
 	a.known[c.digest] = c
+	return c
+}
+
+// same reports whether two lookups found the same.
+func (c *Caller) same(other *Caller) bool {
+	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants) && sameEnd(c.until, other.until)
 }
 
 // look asks whether anybody was given less access, and if so asks for everybody anew.
@@ -357,7 +368,7 @@ func (a *Authenticator) reload(ctx context.Context) error {
 			if c.session == nil && c.key == nil {
 				continue // what a provider has signed holds until it expires
 			}
-			if n := now[c.digest]; n == nil || n.Subject != c.Subject || !slices.Equal(n.Grants, c.Grants) || !sameEnd(n.until, c.until) {
+			if n := now[c.digest]; n == nil || !n.same(c) {
 				a.forget(c)
 			}
 		}

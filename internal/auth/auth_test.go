@@ -166,6 +166,23 @@ func TestReadWhileAccessIsTakenAway(t *testing.T) {
 	b.refused(token)
 }
 
+// Of two requests of somebody who is not remembered yet neither ends what the other does.
+func TestLookedUpTwiceAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, token := b.key("deploy", "worker@shop")
+	b.auth.Look(t.Context())
+	var first *auth.Caller
+	second, err := b.auth.TokenWhile(t.Context(), token, func() { first = b.known(token, "key:deploy") })
+	b.Must(err)
+	if second != first {
+		t.Error("the second lookup took the place of the first")
+	}
+	if !first.WhenEnded(func() {})() {
+		t.Error("what the first one does was ended")
+	}
+}
+
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

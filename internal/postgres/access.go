@@ -82,14 +82,17 @@ func anyKey(ctx context.Context, q querier) (bool, error) {
 	return some[0], nil
 }
 
-const selectKeys = `
+// keysWithPrefixes are keys with how their secrets begin.
+const keysWithPrefixes = `
 SELECT k.key_uuid AS uuid, k.name, k.grants, k.created_by, k.created_at, k.expires_at, k.last_used_at, k.revoked_at, k.revoked_by,
     array(
         SELECT s.prefix FROM tasker.api_key_secrets s
         WHERE s.key_uuid = k.key_uuid AND (s.ends_at IS NULL OR s.ends_at > clock_timestamp())
         ORDER BY s.created_at DESC, s.prefix
     ) AS prefixes
-FROM tasker.api_keys k
+FROM tasker.api_keys k`
+
+const selectKeys = keysWithPrefixes + `
 WHERE ($3 OR k.revoked_at IS NULL)
   AND ($4 = '' OR k.name = $4 OR k.key_uuid = (SELECT s.key_uuid FROM tasker.api_key_secrets s WHERE s.prefix = $4))
 ORDER BY k.created_at DESC, k.key_uuid DESC
@@ -112,14 +115,7 @@ func (db *DB) Keys(ctx context.Context, f KeyFilter) ([]access.Key, bool, error)
 	return list, more, nil
 }
 
-const selectKey = `
-SELECT k.key_uuid AS uuid, k.name, k.grants, k.created_by, k.created_at, k.expires_at, k.last_used_at, k.revoked_at, k.revoked_by,
-    array(
-        SELECT s.prefix FROM tasker.api_key_secrets s
-        WHERE s.key_uuid = k.key_uuid AND (s.ends_at IS NULL OR s.ends_at > clock_timestamp())
-        ORDER BY s.created_at DESC, s.prefix
-    ) AS prefixes
-FROM tasker.api_keys k
+const selectKey = keysWithPrefixes + `
 WHERE k.key_uuid = $1`
 
 // Key returns a key. The error is NotFound when there is none.
