@@ -20,12 +20,12 @@ const (
 
 // meanings say what each permission is for.
 var meanings = map[access.Permission]string{
-	access.ReadTasks:            "see tasks, steps and their histories",
+	access.ReadTasks:            "see tasks, steps, their histories and staleness",
 	access.CreateTasks:          "create tasks",
 	access.CancelTasks:          "cancel tasks",
 	access.OperateSteps:         "reset, resolve and complete steps",
 	access.CompleteSteps:        "report the outcome of external steps",
-	access.ReadInvestigations:   "see investigations, cases and staleness",
+	access.ReadInvestigations:   "see investigations and cases",
 	access.UpdateInvestigations: "open, update and end investigations",
 	access.ReadPayloads:         "see contexts, results and the texts of errors",
 	access.ReadTemplates:        "see templates",

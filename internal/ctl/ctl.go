@@ -59,6 +59,11 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, environ []st
 		name, value, _ := strings.Cut(pair, "=")
 		p.env[name] = value
 	}
+	return p.main(ctx, args)
+}
+
+// main is [Main] until ctx ends, which interrupts it.
+func (p *program) main(ctx context.Context, args []string) int {
 	name := "tasker-ctl"
 	if len(args) > 0 && strings.TrimSuffix(path.Base(strings.ReplaceAll(args[0], `\`, "/")), ".exe") == "tasker-cli" {
 		name = "tasker-cli"

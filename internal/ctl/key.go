@@ -39,7 +39,8 @@ func (p *program) hasToken() bool {
 	return p.tokenFile != "" || p.env["TASKER_TOKEN"] != "" || p.env["TASKER_TOKEN_FILE"] != ""
 }
 
-// accessAdvice returns what helps a caller who is not known, or who lacks a permission.
+// accessAdvice returns what helps a caller who is not known, lacks a permission, or may not
+// see what they ask for.
 func (p *program) accessAdvice(e apiv1.ErrorBody) []string {
 	switch {
 	case e.Code == string(tasker.Unauthorized) && !p.hasToken():
@@ -48,6 +49,8 @@ func (p *program) accessAdvice(e apiv1.ErrorBody) []string {
 		return []string{"look at TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file; an administrator makes another key with: tasker-ctl key create"}
 	case e.Code == string(tasker.Forbidden):
 		return []string{"what you may do: tasker-ctl whoami"}
+	case e.Code == string(tasker.NotFound) && p.hasToken(): // it may be in a namespace that the caller does not see
+		return []string{"what you may see and do: tasker-ctl whoami"}
 	default:
 		return nil
 	}

@@ -1,0 +1,386 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// A permit is who may run a command, written down here once more, so that a command that
+// asks the server for more or less than before is noticed.
+type permit struct {
+	roles string   // or "everybody", or "known": whoever has a key
+	needs string   // the permission that a refusal names
+	names bool     // it names something of the namespace shop, which does not exist for others
+	args  []string // with parameters in braces, each of which makes or is something of the shop
+	stdin string
+}
+
+const (
+	viewers    = "viewer operator developer admin"
+	operators  = "operator admin"
+	developers = "developer admin"
+)
+
+var permits = map[string]permit{
+	"health": {roles: "everybody"}, "version": {roles: "everybody", args: []string{"--remote"}}, "whoami": {roles: "known"},
+	"template schema": {roles: "everybody"}, "template validate": {roles: "everybody", args: []string{"-"}, stdin: oneStep},
+
+	"task list": {roles: viewers, needs: "tasks:read"}, "task get": {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
+	"task steps":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
+	"task step":        {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "{step}"}},
+	"task transitions": {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "--step", "{step}"}},
+	"task watch":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{cancelled}"}},
+	"task submit":      {roles: developers, needs: "tasks:create", names: true, args: []string{"--namespace", "shop", "--name", "idle"}},
+	"task cancel":      {roles: "operator developer admin", needs: "tasks:cancel", names: true, args: []string{"{idle}"}},
+	"task reset-step":  {roles: operators, needs: "steps:operate", names: true, args: []string{"{failed}", "--reason", "r"}},
+	"task resolve-step": {
+		roles: operators, needs: "steps:operate", names: true, args: []string{"{failed}", "--reason", "r"},
+	},
+	"task complete-step": {
+		roles: operators, needs: "steps:operate", names: true, args: []string{"{failed}", "--reason", "r", "--result", "{}"},
+	},
+
+	"dlq list": {roles: viewers, needs: "investigations:read"}, "dlq queue": {roles: viewers, needs: "investigations:read"},
+	"dlq cases": {roles: viewers, needs: "investigations:read"}, "dlq counts": {roles: viewers, needs: "investigations:read"},
+	"dlq stats": {roles: viewers, needs: "investigations:read"}, "dlq staleness": {roles: viewers, needs: "tasks:read"},
+	"dlq get":     {roles: viewers, needs: "investigations:read", names: true, args: []string{"{entry}"}},
+	"dlq history": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{entry}"}},
+	"dlq related": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{entry}"}},
+	"dlq create":  {roles: operators, needs: "investigations:update", names: true, args: []string{"{idle}", "--reason", "r"}},
+	"dlq update":  {roles: operators, needs: "investigations:update", names: true, args: []string{"{entry}", "--notes", "n"}},
+
+	"dlq watch": {roles: viewers, needs: "events:read", args: []string{"--from-beginning"}}, "dlq emissions": {roles: viewers, needs: "events:read"},
+	"dlq emission": {roles: viewers, needs: "events:read", names: true, args: []string{"{event}"}},
+	"dlq re-emit":  {roles: operators, needs: "events:resend", names: true, args: []string{"{event}", "--reason", "r"}},
+	"dlq sinks":    {roles: "viewer@* operator@* developer@* admin@*", needs: "system:read"},
+
+	"template list":     {roles: viewers, needs: "templates:read"},
+	"template get":      {roles: viewers, needs: "templates:read", names: true, args: []string{"shop", "order", "1.0.0"}},
+	"template register": {roles: developers, needs: "templates:write", names: true, args: []string{"-"}, stdin: strings.Replace(oneStep, "orders", "shop", 1)},
+
+	"worker list": {roles: viewers, needs: "workers:read"}, "worker drain": {roles: operators, needs: "workers:drain", names: true, args: []string{"{worker}"}},
+	"queue list": {roles: viewers, needs: "workers:read"},
+
+	"audit list": {roles: "admin@*", needs: "system:admin"}, "key list": {roles: "admin@*", needs: "system:admin"},
+	"key create": {roles: "admin@*", needs: "system:admin", args: []string{"{new}", "--grant", "viewer@shop"}},
+	"key rotate": {roles: "admin@*", needs: "system:admin", args: []string{"{key}"}},
+	"key revoke": {roles: "admin@*", needs: "system:admin", args: []string{"{key}"}},
+}
+
+// want returns the exit code of a command, as the help lists them, for a
+// caller: the name of a grant, or what is wrong with the token.
+func (m permit) want(caller string) int {
+	role, namespace, known := strings.Cut(caller, "@")
+	list := strings.Fields(m.roles)
+	switch {
+	case m.roles == "everybody":
+		return cli.ExitOK
+	case !known:
+		return cli.ExitError
+	case m.roles == "known" || strings.Contains(m.roles, "@") && slices.Contains(list, caller):
+		return cli.ExitOK
+	case !slices.Contains(list, role):
+		return cli.ExitError
+	case m.names && namespace == "attic":
+		return exitNotFound
+	default:
+		return cli.ExitOK
+	}
+}
+
+// A matrix is a server that asks who is calling, with something in two namespaces.
+type matrix struct {
+	*enginetest.Harness
+	url    string
+	log    bytes.Buffer // what the server has to say about itself
+	tokens map[string]string
+	shop   map[string]string // ids, by the name of a parameter
+	worker map[string]tasker.ID
+	keys   int
+}
+
+func newMatrix(t *testing.T) *matrix {
+	t.Helper()
+	m := &matrix{Harness: enginetest.New(t), tokens: map[string]string{"without a token": "", "nonsense": "open-sesame"}, worker: map[string]tasker.ID{}}
+	a := auth.New(auth.Options{DB: m.DB})
+	stopping, stop := context.WithCancel(t.Context())
+	log := slog.New(slog.NewTextHandler(&m.log, &slog.HandlerOptions{Level: slog.LevelError}))
+	s := httptest.NewServer(api.New(stopping, api.Options{DB: m.DB, Engine: m.Engine, DLQ: m.DLQ, Auth: a, Log: log}))
+	t.Cleanup(s.Close)
+	t.Cleanup(stop)
+	m.url = s.URL
+	m.Must(m.DB.OpenSink(t.Context(), "log"))
+	m.fill("attic")
+	m.shop = m.fill("shop")
+	_, err := m.DB.TakeEvents(t.Context(), "log", 100)
+	m.Must(err)
+	for _, role := range []string{"viewer", "operator", "developer", "worker", "admin"} {
+		for _, namespace := range []string{"shop", "attic", "*"} {
+			grant := role + "@" + namespace
+			m.tokens[grant] = m.key(grant, grant)
+		}
+	}
+	m.tokens["unknown"] = access.NewToken().Text
+	m.tokens["expired"], m.tokens["revoked"] = m.key("expired", "admin@*"), m.key("revoked", "admin@*")
+	m.Exec(`UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'test' WHERE name = 'revoked'`)
+	m.Exec(`UPDATE tasker.api_keys SET expires_at = now() WHERE name = 'expired'`)
+	return m
+}
+
+func (m *matrix) key(name, grant string) (token string) {
+	m.Helper()
+	_, token, err := auth.CreateKey(m.Context(), m.DB, auth.NewKey{Name: name, Grants: []string{grant}})
+	m.Must(err)
+	return token
+}
+
+// fill makes one of each in a namespace and returns their ids.
+func (m *matrix) fill(namespace string) map[string]string {
+	m.Helper()
+	m.Space = namespace
+	m.Template("order", enginetest.Once(enginetest.Step("charge")))
+	idle := enginetest.Step("wait")
+	idle.Handler.Callable = "nobody"
+	m.Template("idle", idle)
+	m.worker[namespace] = m.RegisterWorker("run")
+	m.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`)
+	task, step := m.failed()
+	entry := m.Entry(task)
+	cancelled := m.resolved()
+	var event string
+	m.Must(m.Admin().QueryRow(m.Context(), `SELECT event_uuid::text FROM tasker.outbox WHERE task_uuid = $1 ORDER BY position LIMIT 1`, task).Scan(&event))
+	return map[string]string{
+		"task": task.String(), "step": step.String(), "entry": entry.UUID.String(), "event": event, "worker": m.worker[namespace].String(), "cancelled": cancelled,
+	}
+}
+
+// failed makes a task whose only step has failed for good.
+func (m *matrix) failed() (task, step tasker.ID) {
+	m.Helper()
+	task = m.CreateWith(tasker.NewTask{Namespace: m.Space, Name: "order", Context: json.RawMessage(`{"text": "payload of ` + m.Space + `"}`)})
+	list, err := m.Engine.Claim(m.Context(), m.worker[m.Space], 100, 0) // also those that were reset
+	m.Must(err)
+	var outcomes []tasker.Outcome
+	for _, a := range list {
+		outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "payload of " + m.Space, Type: "Declined"}})
+		if a.TaskUUID == task {
+			step = a.StepUUID
+		}
+	}
+	_, err = m.Engine.Report(m.Context(), m.worker[m.Space], outcomes, 0)
+	m.Must(err)
+	return task, step
+}
+
+// resolved makes a task that a person has brought to its end.
+func (m *matrix) resolved() string {
+	m.Helper()
+	task, step := m.failed()
+	_, err := m.Engine.OperateStep(m.Context(), task, step, tasker.Operation{Action: tasker.ResolveManually, Actor: "test", Reason: "test"})
+	m.Must(err)
+	return task.String()
+}
+
+// line returns a command line, for which it makes what it names.
+func (m *matrix) line(command string, p permit) []string {
+	m.Helper()
+	args := strings.Fields(command)
+	for _, a := range p.args {
+		switch {
+		case a == "{failed}":
+			task, step := m.failed()
+			args = append(args, task.String(), step.String())
+		case a == "{idle}":
+			args = append(args, m.Create("idle").String())
+		case a == "{new}":
+			m.keys++
+			args = append(args, fmt.Sprintf("new-%d", m.keys))
+		case a == "{key}":
+			m.keys++
+			name := fmt.Sprintf("old-%d", m.keys)
+			m.key(name, "viewer@shop")
+			args = append(args, name)
+		case strings.HasPrefix(a, "{") && a != "{}":
+			args = append(args, m.shop[strings.Trim(a, "{}")])
+		default:
+			args = append(args, a)
+		}
+	}
+	return args
+}
+
+// enough ends a command when it has printed something, as Ctrl-C does.
+type enough struct {
+	bytes.Buffer
+	end func()
+}
+
+func (e *enough) Write(text []byte) (int, error) {
+	defer e.end()
+	return e.Buffer.Write(text)
+}
+
+// run runs a command line as a caller. One that goes on is interrupted at its first line.
+func (m *matrix) run(caller, stdin string, args ...string) (code int, stdout, stderr string) {
+	m.Helper()
+	ctx, cancel := context.WithCancel(m.Context())
+	defer cancel()
+	out := &enough{end: func() {}}
+	if slices.Contains(args, "--from-beginning") {
+		out.end = cancel
+	}
+	var errs bytes.Buffer
+	p := &program{in: strings.NewReader(stdin), out: out, err: &errs, env: map[string]string{"TASKER_URL": m.url, "TASKER_ACTOR": "ops", "TASKER_TOKEN": m.tokens[caller]}}
+	code = p.main(ctx, append([]string{"tasker-ctl"}, args...))
+	return code, out.String(), errs.String()
+}
+
+// contents counts the rows of every table but those of what a refusal leaves behind.
+func (m *matrix) contents() string {
+	m.Helper()
+	rows, err := m.Admin().Query(m.Context(), `SELECT format('SELECT %L, count(*), coalesce(md5(string_agg(r::text, '','' ORDER BY r::text)), '''') FROM tasker.%I r', relname, relname)
+		FROM pg_class WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition AND relname <> 'audit_events' ORDER BY relname`)
+	m.Must(err)
+	queries, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	m.Must(err)
+	if len(queries) < 10 {
+		m.Fatalf("%d tables", len(queries))
+	}
+	var all strings.Builder
+	for _, q := range queries {
+		var table, digest string
+		var n int
+		m.Must(m.Admin().QueryRow(m.Context(), q).Scan(&table, &n, &digest))
+		fmt.Fprintln(&all, table, n, digest)
+	}
+	return all.String()
+}
+
+// refused checks what a caller reads who was refused.
+func (m *matrix) refused(p permit, caller, stdout, stderr string) error {
+	_, _, known := strings.Cut(caller, "@")
+	var want []string
+	switch code := p.want(caller); {
+	case !known && m.tokens[caller] == "":
+		want = []string{"Error: this server asks who is calling", "set TASKER_TOKEN to your API key, or TASKER_TOKEN_FILE", "tasker-ctl key create"}
+	case !known:
+		want = []string{"Error: the API key is not valid: it is unknown, revoked or expired", "look at TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file"}
+	case code == exitNotFound:
+		want = []string{"no ", "what you may see and do: tasker-ctl whoami"}
+	default:
+		want = []string{"Error: key:" + caller + " may not do this: it needs the permission " + p.needs, "what you may do: tasker-ctl whoami"}
+	}
+	for _, text := range want {
+		if !strings.Contains(stderr, text) {
+			return fmt.Errorf("it does not say %q", text)
+		}
+	}
+	switch {
+	case stdout != "":
+		return errors.New("it prints something all the same")
+	case m.tokens[caller] != "" && strings.Contains(stderr, m.tokens[caller]):
+		return errors.New("it prints the token")
+	}
+	return nil
+}
+
+// Every command, as every caller: the exact exit code, and what the caller reads. What is
+// refused changes nothing.
+func TestWhoMayRunWhat(t *testing.T) {
+	t.Parallel()
+	m := newMatrix(t)
+	var commands []string
+	leaves((&program{env: map[string]string{}}).root("tasker-ctl"), func(c *cobra.Command) {
+		commands = append(commands, strings.TrimPrefix(c.CommandPath(), "tasker-ctl "))
+	})
+	for name := range permits {
+		if !slices.Contains(commands, name) {
+			t.Errorf("there is no command %s", name)
+		}
+	}
+	lines := map[string][]string{}
+	for _, c := range commands {
+		p, ok := permits[c]
+		if !ok {
+			t.Errorf("nothing is written down of %s", c)
+		}
+		lines[c] = m.line(c, p)
+	}
+	cells := 0
+	cell := func(command, caller string, args ...string) (stdout, stderr string) {
+		cells++
+		want := permits[command].want(caller)
+		code, stdout, stderr := m.run(caller, permits[command].stdin, args...)
+		if code != want {
+			t.Errorf("%s by %s: exit code %d, want %d: %.400s%.400s", command, caller, code, want, stdout, stderr)
+		}
+		for _, text := range []string{"INTERNAL", "internal error", "panic", "goroutine"} {
+			if strings.Contains(stderr, text) {
+				t.Errorf("%s by %s: %s", command, caller, stderr)
+			}
+		}
+		return stdout, stderr
+	}
+	before := m.contents()
+	for _, command := range commands {
+		for caller := range m.tokens {
+			p := permits[command]
+			if p.want(caller) == cli.ExitOK {
+				continue
+			}
+			stdout, stderr := cell(command, caller, lines[command]...)
+			if err := m.refused(p, caller, stdout, stderr); err != nil {
+				t.Errorf("%s by %s: %v: %s%s", command, caller, err, stdout, stderr)
+			}
+			var e apiv1.Error
+			if _, stderr = cell(command, caller, append([]string{"-o", "json"}, lines[command]...)...); json.Unmarshal([]byte(stderr), &e) != nil || e.Error.Code == "" {
+				t.Errorf("%s by %s: this is not an error for programs: %s", command, caller, stderr)
+			}
+		}
+	}
+	if after := m.contents(); after != before {
+		t.Errorf("what was refused has changed something:\n%s\nwas\n%s", after, before)
+	}
+	for _, command := range commands {
+		for caller := range m.tokens {
+			p := permits[command]
+			if p.want(caller) != cli.ExitOK {
+				continue
+			}
+			stdout, stderr := cell(command, caller, m.line(command, p)...)
+			role, namespace, _ := strings.Cut(caller, "@")
+			if namespace == "attic" && (strings.Contains(stdout+stderr, "shop") && command != "whoami" || strings.Contains(stdout, m.shop["task"])) {
+				t.Errorf("%s by %s shows another namespace: %s%s", command, caller, stdout, stderr)
+			}
+			if role == "viewer" && strings.Contains(stdout, "payload of") {
+				t.Errorf("%s by %s shows a payload: %s", command, caller, stdout)
+			}
+		}
+	}
+	if cells < 800 {
+		t.Errorf("%d cells", cells)
+	}
+	t.Logf("%d cells", cells)
+	if m.log.Len() > 0 {
+		t.Errorf("the server's log: %s", &m.log)
+	}
+}
