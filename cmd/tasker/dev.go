@@ -137,7 +137,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 		cancel(nil)
 		err = errors.Join(err, watch.Wait())
 	}()
-	cfg.Database.URL = pg.URL()
+	cfg.Database.URL = pg.StrictURL()
 	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}

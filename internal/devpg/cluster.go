@@ -32,8 +32,8 @@ type cluster struct {
 	log     *slog.Logger
 }
 
-// prepare makes the cluster when there is none, and refuses one that these
-// programs cannot read.
+// prepare makes the cluster when there is none, refuses one that these programs
+// cannot read, and closes it to other users.
 func (c *cluster) prepare(ctx context.Context) (err error) {
 	if c.account, err = unprivileged(c.dir.data()); err != nil {
 		return err
@@ -47,7 +47,10 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 	version, err := c.dir.root.ReadFile(dataFolder + "/PG_VERSION")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return c.create(ctx)
+		if err := c.create(ctx); err != nil {
+			return err
+		}
+		return c.secure(ctx)
 	case err != nil:
 		return fmt.Errorf("read the version of the cluster: %w", err)
 	}
@@ -56,7 +59,7 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 			"give the directory of version %s with %s, move the data with pg_upgrade, or choose another data directory; "+
 			"nothing was changed", c.dir.data(), v, c.bin.dir, c.bin.major, v, binEnv)
 	}
-	return nil
+	return c.secure(ctx)
 }
 
 // create makes a cluster. It gets its name only when it is complete: one that a
@@ -179,6 +182,7 @@ func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
 func (c *cluster) arguments(port int) []string {
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
+		"hba_file=" + filepath.Join(c.dir.path, rulesFile), "password_encryption=scram-sha-256",
 		"timezone=UTC", "log_timezone=UTC", "logging_collector=off", "log_destination=stderr",
 	}
 	if c.fast {

@@ -1,8 +1,9 @@
 // Package devpg keeps a private PostgreSQL for a laptop, and for tests.
 //
 // [Start] finds the programs of PostgreSQL, makes a cluster in a directory when
-// there is none, and runs it on the loopback interface with a password that
-// only its owner can read. [Server.Stop] ends it. The data stay, and survive
+// there is none, and runs it on the loopback interface with a random password
+// that only its owner can read; there is no socket, and other users of the machine
+// can neither connect nor read its files. [Server.Stop] ends it. The data stay, and survive
 // whatever ends this process: a directory left behind by a crash, in any state,
 // starts again, and on Linux the server never outlives its parent.
 //
@@ -102,7 +103,7 @@ func start(ctx context.Context, o Options, dir *directory) (*Server, error) {
 	if s.process, s.port, err = c.run(ctx, o.Port); err != nil {
 		return nil, err
 	}
-	if err := createDatabase(ctx, s.url("postgres")); err != nil {
+	if err := createDatabase(ctx, s.url("postgres")+requireScram); err != nil {
 		return nil, errors.Join(err, s.process.stop(context.WithoutCancel(ctx), stopGrace))
 	}
 	o.Log.InfoContext(ctx, "private PostgreSQL is ready",
@@ -138,6 +139,10 @@ func RunningURL(dataDir string) (string, error) {
 
 // URL is the address of the database, with its password.
 func (s *Server) URL() string { return s.url(database) }
+
+// StrictURL is [Server.URL] for our own connections: they prove that they know the
+// password, and refuse a server that asks for the password itself.
+func (s *Server) StrictURL() string { return s.URL() + requireScram }
 
 func (s *Server) url(database string) string {
 	return fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/%s?sslmode=disable", owner, s.password, s.port, database)

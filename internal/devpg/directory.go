@@ -87,8 +87,15 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// makeFolder makes path. A folder that is new or empty is opened for the user
-// that root will run PostgreSQL as; any other keeps its mode.
+// The modes of a folder of root's: before it is known as whom PostgreSQL will run, and
+// after.
+const (
+	openToEnter os.FileMode = 0o711
+	openToGroup os.FileMode = 0o710
+)
+
+// makeFolder makes path. A folder that is new or empty is closed to other users, except
+// that the user that root will run PostgreSQL as may enter it; any other keeps its mode.
 func makeFolder(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
@@ -98,7 +105,7 @@ func makeFolder(path string) error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		return os.Chmod(path, 0o711)
+		return os.Chmod(path, openToEnter)
 	}
 	return os.Chmod(path, 0o700)
 }
@@ -120,7 +127,7 @@ func (d *directory) othersMayChange() error {
 // take locks the directory. The kernel releases the lock when this process
 // ends, however it ends, so a lock is never stale.
 func (d *directory) take() error {
-	f, err := d.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := d.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%s belongs to another user: run this program as that user, or choose another data directory: %w", d.path, err)
 	}
@@ -141,7 +148,8 @@ func (d *directory) take() error {
 		return errors.Join(fmt.Errorf("%s is in use by process %s: stop that process, or choose another data directory", d.path, pid), f.Close())
 	}
 	d.lock = f
-	if err := f.Truncate(0); err != nil {
+	// Who can open the file can take its lock, and keep us out.
+	if err := errors.Join(f.Chmod(0o600), f.Truncate(0)); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {

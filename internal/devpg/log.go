@@ -1,6 +1,7 @@
 package devpg
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -18,6 +19,9 @@ func (d *directory) newLog() (*os.File, error) {
 	f, err := d.root.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of PostgreSQL: %w", err)
+	}
+	if err := f.Chmod(0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("close the log of PostgreSQL to other users: %w", err), f.Close())
 	}
 	return f, nil
 }

@@ -66,7 +66,7 @@ func TestMinimalExample(t *testing.T) {
 func TestDevSurvivesACrash(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	args := []string{"dev", "--listen", "127.0.0.1:0", "--data-dir", dir, "--templates", "testdata/templates"}
+	args := []string{"dev", "--listen", "127.0.0.1:0", "--data-dir", dir, "--templates", "testdata/templates", "--log-level", "debug"}
 	first := start(t, nil, program("tasker"), args...)
 	task := submit(t, first.url())
 	_, printed, said := run(t, nil, "dev", "--data-dir", dir, "--print-url")
@@ -94,6 +94,13 @@ func TestDevSurvivesACrash(t *testing.T) {
 	first.kill()
 	again := start(t, nil, program("tasker"), args...)
 	awaitStatus(t, newClient(t, again.url()), task, "steps_in_process")
+	password, err := os.ReadFile(filepath.Join(dir, "password"))
+	must(t, err)
+	for _, log := range []string{first.log.String(), second.log.String(), again.log.String()} {
+		if strings.Contains(log, strings.TrimSpace(string(password))) {
+			t.Errorf("the log shows the password of the private PostgreSQL: %s", log)
+		}
+	}
 }
 
 // dataDir returns a directory that PostgreSQL may enter when we are root; one of

@@ -1,0 +1,165 @@
+package devpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+const (
+	rulesFile    = dataFolder + "/pg_hba.conf"
+	newRulesFile = dataFolder + "/pg_hba.conf.new"
+)
+
+// rules let in who comes over loopback and knows the password, and nobody else.
+const rules = `# Written by tasker when it starts this server; what is changed here is lost.
+host all all 127.0.0.1/32 scram-sha-256
+`
+
+// requireScram is a parameter of a URL by which our own connections tell the password to
+// nobody, not even to another program that listens on the port of a server that has ended.
+// psql before 16 does not know it.
+const requireScram = "&require_auth=scram-sha-256"
+
+// secure closes the cluster to other users of the machine, also one that was made or
+// changed so that they could connect without a password.
+func (c *cluster) secure(ctx context.Context) error {
+	if err := c.closeFiles(); err != nil {
+		return err
+	}
+	was, err := c.dir.readFile(rulesFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read who may connect to the cluster in %s: %w", c.dir.path, err)
+	}
+	reason := ""
+	if !asksForPasswords(string(was)) {
+		reason = "other users of this machine could connect without it: look for roles that you did not create"
+	} else if _, err := c.dir.root.Lstat(passwordFile); errors.Is(err, fs.ErrNotExist) {
+		reason = "its file is missing"
+	}
+	if reason != "" {
+		c.log.WarnContext(ctx, "private PostgreSQL gets a new password", "dir", c.dir.path, "reason", reason)
+		if err := c.changePassword(ctx); err != nil {
+			return err
+		}
+	}
+	if string(was) == rules {
+		return nil
+	}
+	// Last: what a crash interrupts is done again at the next start.
+	return c.writeRules()
+}
+
+// closeFiles takes away what other users may do with the files.
+func (c *cluster) closeFiles() error {
+	if err := c.closeFolder(); err != nil {
+		return fmt.Errorf("close %s to other users: %w", c.dir.path, err)
+	}
+	for name, mode := range map[string]os.FileMode{dataFolder: 0o700, passwordFile: 0o600} {
+		info, err := c.dir.root.Lstat(name)
+		if err == nil && info.Mode().Perm() != mode && info.Mode().Type()&fs.ModeSymlink == 0 {
+			err = c.dir.root.Chmod(name, mode)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("close %s in %s to other users: %w", name, c.dir.path, err)
+		}
+	}
+	return nil
+}
+
+// closeFolder lets the account alone enter a folder that root opened to everybody for its
+// sake, see makeFolder. A folder that somebody else made keeps its mode.
+func (c *cluster) closeFolder() error {
+	uid, _, ok := ownerOf(c.dir.path)
+	if !c.account.Other() || !ok || uid != os.Geteuid() {
+		return nil
+	}
+	info, err := c.dir.root.Stat(".")
+	if err != nil || (info.Mode().Perm() != openToEnter && info.Mode().Perm() != openToGroup) {
+		return err
+	}
+	if err := c.dir.root.Chown(".", -1, c.account.GID); err != nil {
+		return err
+	}
+	return c.dir.root.Chmod(".", openToGroup)
+}
+
+// asksForPasswords reports whether every rule of a pg_hba.conf asks for a password or
+// refuses. A file without rules, and what cannot be seen from here, such as an included
+// file, does not.
+func asksForPasswords(text string) bool {
+	some := false
+	for line := range strings.Lines(text) {
+		rule, _, _ := strings.Cut(line, "#")
+		fields := strings.Fields(rule)
+		if len(fields) == 0 {
+			continue
+		}
+		asks := slices.ContainsFunc(fields, func(f string) bool {
+			return f == "scram-sha-256" || f == "md5" || f == "password" || f == "reject"
+		})
+		if !asks || slices.Contains(fields, "trust") {
+			return false
+		}
+		some = true
+	}
+	return some
+}
+
+// writeRules replaces the rules of the cluster. The account may have put anything in the
+// place of the file, so it is replaced and never written into.
+func (c *cluster) writeRules() error {
+	if err := c.dir.root.Remove(newRulesFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := c.dir.root.OpenFile(newRulesFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write who may connect to the cluster: %w", err)
+	}
+	if c.account.Other() {
+		err = f.Chown(c.account.UID, c.account.GID)
+	}
+	_, werr := f.WriteString(rules)
+	if err := errors.Join(err, werr, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write who may connect to the cluster: %w", err)
+	}
+	return c.dir.root.Rename(newRulesFile, rulesFile)
+}
+
+// changePassword gives the owner of the cluster a new password, without a server that
+// somebody could connect to. The program reads the statement from its standard input, where
+// the list of processes does not show it, and logs no statement.
+func (c *cluster) changePassword(ctx context.Context) error {
+	if err := c.dir.newPassword(c.account); err != nil {
+		return fmt.Errorf("write a password: %w", err)
+	}
+	password, err := c.dir.readPassword()
+	if err != nil {
+		return err
+	}
+	out, err := c.dir.newLog()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(filepath.Join(c.bin.dir, "postgres"), "--single", "-D", c.dir.data(), //nolint:noctx // process.wait ends it with ctx
+		"-c", "exit_on_error=on", "-c", "log_statement=none", "-c", "log_min_duration_statement=-1",
+		"-c", "log_min_error_statement=panic", "-c", "password_encryption=scram-sha-256", "postgres")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir.path, out, out
+	cmd.Stdin = strings.NewReader("ALTER ROLE " + owner + " LOGIN PASSWORD '" + password + "'\n")
+	p, err := startProcess(cmd, c.account, syscall.SIGTERM)
+	if err != nil {
+		return fmt.Errorf("start postgres to change the password: %w", err)
+	}
+	if err := p.wait(ctx); err != nil {
+		return fmt.Errorf("change the password of the cluster in %s: %w\n%s", c.dir.path, err, c.dir.logTail())
+	}
+	return nil
+}
