@@ -33,7 +33,7 @@ const otherUID = 64123
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(otherUser); url != "" {
-		attack(url, os.Args[1])
+		attack(os.Stdout, url, os.Args[1])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -41,12 +41,12 @@ func TestMain(m *testing.M) {
 
 // attack tries everything that another user could, and prints what worked. The last line
 // says that the server was there all the time.
-func attack(url, dir string) {
+func attack(w io.Writer, url, dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	right, err := pgx.ParseConfig(url)
 	if err != nil {
-		fmt.Println("error:", err)
+		_, _ = fmt.Fprintln(w, "error:", err)
 		return
 	}
 	try := func(what string, change func(*pgx.ConnConfig)) {
@@ -57,7 +57,7 @@ func attack(url, dir string) {
 			return
 		}
 		_ = conn.Close(ctx)
-		fmt.Println("connected", what)
+		_, _ = fmt.Fprintln(w, "connected", what)
 	}
 	for _, user := range []string{owner, "postgres", "nobody"} {
 		for _, password := range []string{"", user, "postgres", strings.ToLower(right.Password)} {
@@ -70,12 +70,12 @@ func attack(url, dir string) {
 	try("for replication", func(c *pgx.ConnConfig) { c.Password, c.RuntimeParams["replication"] = "", "database" })
 	for _, name := range []string{".", dataFolder} {
 		if _, err := os.ReadDir(filepath.Join(dir, name)); err == nil {
-			fmt.Println("listed", name)
+			_, _ = fmt.Fprintln(w, "listed", name)
 		}
 	}
 	for _, name := range []string{passwordFile, logFile, lockFile, postmasterFile, rulesFile, dataFolder + "/PG_VERSION"} {
 		if _, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
-			fmt.Println("read", name)
+			_, _ = fmt.Fprintln(w, "read", name)
 		}
 	}
 	try("with the password", func(*pgx.ConnConfig) {})
