@@ -13,6 +13,7 @@ import (
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -35,6 +36,9 @@ func (rt *route) checkAccess() {
 		if rule {
 			rules++
 		}
+	}
+	if !slices.Contains(overload.Classes(), rt.class) {
+		panic(fmt.Sprintf("%s %s must have the class of requests that it is limited with", rt.method, rt.path))
 	}
 	if rules != 1 || rt.needs != "" && !slices.Contains(access.Permissions(), rt.needs) {
 		panic(fmt.Sprintf("%s %s must have one rule of access: needs, public or anyone", rt.method, rt.path))
@@ -78,6 +82,10 @@ func (x *request) admit() error {
 	scope := caller.Scope(rt.needs)
 	if scope.Empty() {
 		return caller.Refusal(rt.needs)
+	}
+	if x.leave, err = x.server.gate.Enter(x.ctx, rt.class, caller.Subject); err != nil {
+		x.leave = func() {}
+		return err
 	}
 	if rt.wait > 0 { // what waits for work does so no longer than the caller is known
 		stop := caller.WhenEnded(x.cancel)
@@ -198,13 +206,13 @@ func (s *server) accessRoutes() []*route {
 	const tag = "access"
 	return []*route{
 		{
-			method: "GET", path: "/v1/whoami", id: "whoAmI", anyone: true, tag: tag,
+			method: "GET", path: "/v1/whoami", id: "whoAmI", class: overload.Exempt, anyone: true, tag: tag,
 			summary: "Who is calling, and what they may do",
 			answers: map[int]any{http.StatusOK: apiv1.Identity{}},
 			serve:   s.whoAmI,
 		},
 		{
-			method: "GET", path: "/v1/keys", id: "listKeys", needs: access.Administer, tag: tag,
+			method: "GET", path: "/v1/keys", id: "listKeys", class: overload.Reads, needs: access.Administer, tag: tag,
 			summary: "List API keys, the newest first",
 			about:   "Their secrets are not stored and cannot be shown again.",
 			params: []param{
@@ -215,7 +223,7 @@ func (s *server) accessRoutes() []*route {
 			serve:   s.listKeys,
 		},
 		{
-			method: "POST", path: "/v1/keys", id: "createKey", needs: access.Administer, tag: tag,
+			method: "POST", path: "/v1/keys", id: "createKey", class: overload.Operations, needs: access.Administer, tag: tag,
 			summary: "Create an API key",
 			about:   "The answer has its secret, which cannot be had again. It is recorded in the audit log.",
 			body:    apiv1.CreateKey{},
@@ -223,7 +231,7 @@ func (s *server) accessRoutes() []*route {
 			serve:   s.createKey,
 		},
 		{
-			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", needs: access.Administer, tag: tag,
+			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", class: overload.Operations, needs: access.Administer, tag: tag,
 			summary: "Give an API key a new secret",
 			about:   "The one before is valid for grace_seconds more, so that programs can be given the new one.",
 			body:    apiv1.RotateKey{},
@@ -231,7 +239,7 @@ func (s *server) accessRoutes() []*route {
 			serve:   s.rotateKey,
 		},
 		{
-			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", needs: access.Administer, tag: tag,
+			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", class: overload.Operations, needs: access.Administer, tag: tag,
 			summary: "Revoke an API key",
 			about:   "Within five seconds no server takes it any more; streams and sessions that it began end. Safe to repeat.",
 			answers: map[int]any{http.StatusOK: apiv1.Key{}},

@@ -31,6 +31,7 @@ import (
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -38,7 +39,6 @@ import (
 const (
 	DefaultMaxBodyBytes = 4 << 20
 	DefaultTimeout      = 30 * time.Second
-	DefaultBulkCreates  = 3
 )
 
 // Options of the API. DB, Engine and DLQ are needed; zero works for the others.
@@ -50,7 +50,7 @@ type Options struct {
 
 	Metrics http.Handler // of /metrics; nil means there are none
 
-	BulkCreates int // that are served at once; others wait, and are told to try again; 0 means [DefaultBulkCreates]
+	Gate *overload.Gate // decides about requests of too many; nil takes all
 
 	MaxBodyBytes int64 // of one request; 0 means [DefaultMaxBodyBytes]
 	// MaxInflightBytes bounds the bodies of all requests together that are in memory
@@ -100,7 +100,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	s := &server{
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
-		loops: o.Loops, bulk: make(chan struct{}, cmp.Or(o.BulkCreates, DefaultBulkCreates)),
+		loops: o.Loops, gate: o.Gate,
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
@@ -150,8 +150,8 @@ type server struct {
 	leases       leaseTokens
 	auth         *auth.Authenticator
 	fleet        fleet
-	certificates bool          // workers need one
-	bulk         chan struct{} // one value for each bulk create that is served
+	certificates bool // workers need one
+	gate         *overload.Gate
 	log          *slog.Logger
 	version      string
 	ready        func(context.Context) error

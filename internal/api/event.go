@@ -17,6 +17,7 @@ import (
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/sink"
 )
 
@@ -31,7 +32,7 @@ func (s *server) emissionRoutes() []*route {
 	const tag = "emission"
 	return []*route{
 		{
-			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", needs: access.ReadEvents, tag: tag,
+			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", class: overload.Reads, needs: access.ReadEvents, tag: tag,
 			summary: "List what became of sending events to the sinks, the newest event first",
 			about: "From the database alone, whatever the sinks do. Pages go on by position; " +
 				"one event is never divided between two, so a page may be longer than its limit by the number of sinks.",
@@ -43,13 +44,13 @@ func (s *server) emissionRoutes() []*route {
 			serve:   s.listEmissions,
 		},
 		{
-			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", needs: access.ReadEvents, tag: tag,
+			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", class: overload.Reads, needs: access.ReadEvents, tag: tag,
 			summary: "One event with its data, and what became of it at each sink",
 			answers: map[int]any{http.StatusOK: apiv1.EmittedEvent{}},
 			serve:   s.oneEmission,
 		},
 		{
-			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", needs: access.ResendEvents, tag: tag,
+			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", class: overload.Operations, needs: access.ResendEvents, tag: tag,
 			summary: "Send an event, or those of a range of positions, again",
 			about: "For operators; it is recorded in the audit log. Receivers know an event that they have by its id. " +
 				"One request takes up to 10000 events; with next_from_position the answer says where to go on. " +
@@ -60,14 +61,14 @@ func (s *server) emissionRoutes() []*route {
 			serve:   s.reEmit,
 		},
 		{
-			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", needs: access.ReadSystem, tag: tag,
+			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", class: overload.Reads, needs: access.ReadSystem, tag: tag,
 			summary: "How the sinks are, to which events are sent",
 			about:   "A sink that no server sends to any more is listed as it was last.",
 			answers: map[int]any{http.StatusOK: []apiv1.Sink{}},
 			serve:   s.listSinks,
 		},
 		{
-			method: "GET", path: "/v1/dlq/events", id: "followEvents", needs: access.ReadEvents, tag: tag, quiet: true, gives: "text/event-stream",
+			method: "GET", path: "/v1/dlq/events", id: "followEvents", class: overload.Streams, needs: access.ReadEvents, tag: tag, quiet: true, gives: "text/event-stream",
 			summary: "Follow the events of investigations as they happen",
 			about:   aboutFeed,
 			params: []param{
@@ -79,7 +80,7 @@ func (s *server) emissionRoutes() []*route {
 			serve:   s.followEvents,
 		},
 		{
-			method: "GET", path: "/v1/audit", id: "listAudit", needs: access.Administer, tag: "server",
+			method: "GET", path: "/v1/audit", id: "listAudit", class: overload.Reads, needs: access.Administer, tag: "server",
 			summary: "List what happened to Tasker itself and who did it, newest first",
 			params: []param{
 				textParam("action", "Only those of this action, such as dlq.re_emit.", 128), beforeParam("Only those before this audit_id."), limitParam(emissionLimit),

@@ -30,7 +30,7 @@ type handler struct {
 	guard  *hostguard.Guard
 	log    *slog.Logger
 
-	unavailable limiter // of the log lines of 503
+	unavailable limiter // of the log lines of 429 and 503
 }
 
 // A limiter allows a few events a second and counts the others.
@@ -147,7 +147,7 @@ func (f *handler) logRequest(r *http.Request, n *requestLog, m *responseRecorder
 	}
 	suppressed := 0
 	switch {
-	case status == http.StatusServiceUnavailable: // nothing was decided, and the caller tries again
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests: // nothing was decided, and the caller tries again
 		level = slog.LevelWarn
 		var tell bool
 		if tell, suppressed = f.unavailable.allow(time.Now()); !tell {

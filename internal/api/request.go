@@ -20,6 +20,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/payload"
 )
 
@@ -214,6 +215,9 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if narrower, ok := errors.AsType[refusal](err); ok {
 		status = narrower.status
 	}
+	if overloaded, ok := errors.AsType[overload.Refusal](err); ok && overloaded.TooFast {
+		status = http.StatusTooManyRequests
+	}
 	body := apiv1.ErrorBody{Code: string(code)}
 	var known *tasker.Error
 	if errors.As(err, &known) && code != tasker.Internal {
@@ -224,13 +228,21 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 		body.Details = map[string]string{"request_id": id}
 	}
 	if code == tasker.Unavailable {
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(known)))
 	}
 	if err := respond(w, status, apiv1.Error{Error: body}); err != nil {
 		// Only details that are no JSON can bring us here.
 		requestLogOf(r.Context()).err = errors.Join(requestLogOf(r.Context()).err, err)
 		w.WriteHeader(http.StatusInternalServerError)
 	}
+}
+
+// retryAfter returns how many seconds a caller waits before the next try.
+func retryAfter(err *tasker.Error) int {
+	if err == nil || err.RetryAfter <= 0 {
+		return retryAfterSeconds
+	}
+	return int((err.RetryAfter + time.Second - 1) / time.Second)
 }
 
 // respond answers with a JSON document.
@@ -249,8 +261,10 @@ func respond(w http.ResponseWriter, status int, body any) error {
 	return nil
 }
 
-// answer sends the document of a request that went well.
+// answer sends the document of a request that went well. Who reads it slowly takes no
+// other's turn.
 func (x *request) answer(status int, body any) error {
+	x.leave()
 	return respond(x.w, status, body)
 }
 

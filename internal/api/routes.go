@@ -14,6 +14,7 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/overload"
 )
 
 // The paths of a task and of a step.
@@ -35,7 +36,7 @@ func (s *server) routes() []*route {
 func (s *server) templateRoutes() []*route {
 	return []*route{
 		{
-			method: "POST", path: "/v1/templates", id: "registerTemplate", needs: access.WriteTemplates, tag: "templates",
+			method: "POST", path: "/v1/templates", id: "registerTemplate", class: overload.Creates, needs: access.WriteTemplates, tag: "templates",
 			summary: "Register a template",
 			about: "A version that tasks use never changes: another template under it is a CONFLICT. " +
 				"The same template again answers 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
@@ -47,14 +48,14 @@ func (s *server) templateRoutes() []*route {
 			serve:   s.registerTemplate,
 		},
 		{
-			method: "GET", path: "/v1/templates", id: "listTemplates", needs: access.ReadTemplates, tag: "templates",
+			method: "GET", path: "/v1/templates", id: "listTemplates", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
 			summary: "List templates by namespace and name, the newest version first",
 			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: apiv1.TemplateList{}},
 			serve:   s.listTemplates,
 		},
 		{
-			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", needs: access.ReadTemplates, tag: "templates",
+			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
 			summary: "One version of a template, with its graph",
 			answers: map[int]any{http.StatusOK: apiv1.TemplateDetail{}},
 			serve:   s.oneTemplate,
@@ -65,7 +66,7 @@ func (s *server) templateRoutes() []*route {
 func (s *server) taskRoutes() []*route {
 	return []*route{
 		{
-			method: "POST", path: "/v1/tasks", id: "createTask", needs: access.CreateTasks, tag: "tasks",
+			method: "POST", path: "/v1/tasks", id: "createTask", class: overload.Creates, needs: access.CreateTasks, tag: "tasks",
 			summary: "Create a task",
 			about: "With an idempotency_key it is safe to repeat: the same request answers 200 with the task there is, " +
 				"another one under the same key is a CONFLICT.",
@@ -74,7 +75,7 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.createTask,
 		},
 		{
-			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", needs: access.CreateTasks, tag: "tasks",
+			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", class: overload.BulkCreates, needs: access.CreateTasks, tag: "tasks",
 			summary: "Create up to 1000 tasks, all or none",
 			about:   "Safe to repeat as far as the elements have an idempotency_key. Answers 200 when no task is new.",
 			body:    []apiv1.CreateTask{},
@@ -82,7 +83,7 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.createTasks,
 		},
 		{
-			method: "GET", path: "/v1/tasks", id: "listTasks", needs: access.ReadTasks, tag: "tasks",
+			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "List tasks, newest first",
 			params: []param{
 				choiceParam("status", "Only those in this state.", tasker.TaskStates()),
@@ -94,13 +95,13 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.listTasks,
 		},
 		{
-			method: "GET", path: taskPath, id: "getTask", needs: access.ReadTasks, tag: "tasks",
+			method: "GET", path: taskPath, id: "getTask", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "One task with its steps",
 			answers: map[int]any{http.StatusOK: apiv1.Task{}},
 			serve:   s.oneTask,
 		},
 		{
-			method: "DELETE", path: taskPath, id: "cancelTask", needs: access.CancelTasks, tag: "tasks",
+			method: "DELETE", path: taskPath, id: "cancelTask", class: overload.Operations, needs: access.CancelTasks, tag: "tasks",
 			summary: "Cancel a task and what is left of its steps",
 			about:   "Safe to repeat. A task that is complete is a CONFLICT.",
 			params:  []param{textParam("reason", "Why, for the history.", 2000), textParam("cancelled_by", "Who, for the history.", 255)},
@@ -108,7 +109,7 @@ func (s *server) taskRoutes() []*route {
 			serve:   s.cancelTask,
 		},
 		{
-			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", needs: access.ReadTasks, tag: "tasks",
+			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "The history of a task, oldest first",
 			params:  []param{limitParam(maxLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
@@ -120,19 +121,19 @@ func (s *server) taskRoutes() []*route {
 func (s *server) stepRoutes() []*route {
 	return []*route{
 		{
-			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", needs: access.ReadTasks, tag: "steps",
+			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
 			summary: "The steps of a task with their readiness",
 			answers: map[int]any{http.StatusOK: []apiv1.Step{}},
 			serve:   s.listSteps,
 		},
 		{
-			method: "GET", path: stepPath, id: "getStep", needs: access.ReadTasks, tag: "steps",
+			method: "GET", path: stepPath, id: "getStep", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
 			summary: "One step with its readiness",
 			answers: map[int]any{http.StatusOK: apiv1.Step{}},
 			serve:   s.oneStep,
 		},
 		{
-			method: "PATCH", path: stepPath, id: "operateStep", needs: access.OperateSteps, tag: "steps",
+			method: "PATCH", path: stepPath, id: "operateStep", class: overload.Operations, needs: access.OperateSteps, tag: "steps",
 			summary: "Reset, resolve or complete a step by hand",
 			about: "For operators. The task goes on in the same transaction; the answer is the step as the action left it. " +
 				"When the state of the step or of the task does not allow the action, the answer is a CONFLICT whose details have task_state, step_state, allowed_actions " +
@@ -144,14 +145,14 @@ func (s *server) stepRoutes() []*route {
 			serve:   s.operateStep,
 		},
 		{
-			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", needs: access.ReadTasks, tag: "steps",
+			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
 			summary: "The history of a step, oldest first",
 			params:  []param{limitParam(maxLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
 			serve:   s.stepTransitions,
 		},
 		{
-			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", needs: access.ReadPayloads, tag: "steps",
+			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
 			summary: "The result of a step, as it is",
 			about: "For workers whose claim names results in dependency_result_refs, and for operators. {step} is the step's UUID or its name. " +
 				"The answer is the bare document. A step without a result is NOT_FOUND. A result never changes: the ETag is good for ever.",
@@ -159,7 +160,7 @@ func (s *server) stepRoutes() []*route {
 			serve:   s.stepResult,
 		},
 		{
-			method: "POST", path: stepPath + "/completion", id: "completeExternalStep", needs: access.CompleteSteps, tag: "steps",
+			method: "POST", path: stepPath + "/completion", id: "completeExternalStep", class: overload.Reports, needs: access.CompleteSteps, tag: "steps",
 			summary: "Report the outcome of an external step",
 			about:   "For the system that the step waits for. Safe to repeat; another outcome than the first is a CONFLICT.",
 			body:    apiv1.Completion{},
@@ -172,7 +173,7 @@ func (s *server) stepRoutes() []*route {
 func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 	return []*route{
 		{
-			method: "GET", path: "/v1/dlq", id: "listEntries", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq", id: "listEntries", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "List investigations, newest first",
 			params: []param{
 				choiceParam("resolution_status", "Only those with this status.", tasker.ResolutionStatuses()),
@@ -183,13 +184,13 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.listEntries,
 		},
 		{
-			method: "GET", path: "/v1/dlq/task/{task_uuid}", id: "getEntryOfTask", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq/task/{task_uuid}", id: "getEntryOfTask", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "The newest investigation of a task, with its snapshot",
 			answers: map[int]any{http.StatusOK: apiv1.Entry{}},
 			serve:   s.entryOfTask,
 		},
 		{
-			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", needs: access.UpdateInvestigations, tag: "dlq",
+			method: "POST", path: "/v1/dlq/task/{task_uuid}", id: "openEntry", class: overload.Operations, needs: access.UpdateInvestigations, tag: "dlq",
 			summary: "Open an investigation of a task by hand",
 			about: "The task goes on as it did. When one is open already, the CONFLICT has its dlq_entry_uuid. " +
 				"Under an Idempotency-Key the same request again opens nothing and answers with the newest investigation of the task.",
@@ -199,14 +200,14 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.openEntry,
 		},
 		{
-			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "One investigation with its snapshot and history",
 			params:  []param{intParam("history_offset", "Lines of the history to pass over.", 0, maxOffset, 0)},
 			answers: map[int]any{http.StatusOK: apiv1.Entry{}},
 			serve:   s.oneEntry,
 		},
 		{
-			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", needs: access.UpdateInvestigations, tag: "dlq",
+			method: "PATCH", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "updateEntry", class: overload.Operations, needs: access.UpdateInvestigations, tag: "dlq",
 			summary: "Note what was found, or end an investigation",
 			about: "Absent fields stay as they are. Safe to repeat; an investigation that ended otherwise is a CONFLICT. " +
 				"Under an Idempotency-Key the same request again is noted once.",
@@ -216,20 +217,20 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.updateEntry,
 		},
 		{
-			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Investigations counted by reason",
 			answers: map[int]any{http.StatusOK: []apiv1.EntryStats{}},
 			serve:   s.entryStats,
 		},
 		{
-			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Open investigations, the most urgent first",
 			params:  investigationParams(),
 			answers: map[int]any{http.StatusOK: []apiv1.InvestigationQueueEntry{}},
 			serve:   s.queue,
 		},
 		{
-			method: "GET", path: "/v1/cases", id: "listCases", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/cases", id: "listCases", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Open investigations grouped by failure, the most urgent first",
 			about:   "The filters are those of the investigation queue, whose case_key selects the investigations of one case.",
 			params:  investigationParams(),
@@ -237,14 +238,14 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.cases,
 		},
 		{
-			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Other investigations of the same case: how many are open, and how others ended",
 			params:  []param{intParam("limit", "How many of those that have ended are listed.", 1, 100, 10)},
 			answers: map[int]any{http.StatusOK: apiv1.RelatedEntries{}},
 			serve:   s.relatedEntries,
 		},
 		{
-			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", needs: access.ReadInvestigations, tag: "dlq",
+			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Investigations opened and ended over time, oldest interval first",
 			about:   "The last interval is the one that is not over. Of a time with more than 100,000 the newest are counted.",
 			params: []param{
@@ -255,7 +256,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.entryCounts,
 		},
 		{
-			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", needs: access.ReadTasks, tag: "dlq",
+			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", class: overload.Reads, needs: access.ReadTasks, tag: "dlq",
 			summary: "How near running tasks are to their staleness thresholds: stale, warning, healthy",
 			params:  []param{limitParam(triageLimit)},
 			answers: map[int]any{http.StatusOK: []apiv1.StalenessLine{}},
@@ -269,28 +270,28 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 	const tag = "workers"
 	return []*route{
 		{
-			method: "GET", path: "/v1/workers", id: "listWorkers", needs: access.ReadWorkers, tag: tag,
+			method: "GET", path: "/v1/workers", id: "listWorkers", class: overload.Reads, needs: access.ReadWorkers, tag: tag,
 			summary: "List workers, those heard of last first",
 			params:  []param{limitParam(defaultLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: apiv1.WorkerList{}},
 			serve:   s.listWorkers,
 		},
 		{
-			method: "POST", path: "/v1/workers", id: "registerWorker", needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: "/v1/workers", id: "registerWorker", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
 			summary: "Register a worker",
 			body:    apiv1.RegisterWorker{},
 			answers: map[int]any{http.StatusCreated: apiv1.RegisteredWorker{}},
 			serve:   s.registerWorker,
 		},
 		{
-			method: "POST", path: workPath + "/claims", id: "claimSteps", needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workPath + "/claims", id: "claimSteps", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
 			summary: "Take steps to execute, waiting up to wait_ms for some",
 			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: freeBytes,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
 			serve:   s.claimSteps,
 		},
 		{
-			method: "POST", path: workPath + "/take", id: "takeSteps", needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workPath + "/take", id: "takeSteps", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
 			summary: "Take the steps that the message broker announced",
 			about: "Hands out those that are enqueued and that the worker can execute. Messages of all of them may be acknowledged then: " +
 				"the others are elsewhere by now, or are announced again.",
@@ -299,7 +300,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.takeSteps,
 		},
 		{
-			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
 			summary: "Keep the leases of steps that are being executed",
 			about:   "Safe to repeat. Stop the work of leases that are lost.",
 			body:    apiv1.Leases{}, quiet: true, maxBody: maxLeasesBytes, unmetered: true,
@@ -307,7 +308,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.heartbeat,
 		},
 		{
-			method: "POST", path: workPath + "/results", id: "reportResults", needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workPath + "/results", id: "reportResults", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
 			summary: "Report outcomes of steps and, with claim, take the next ones",
 			about: "Safe to repeat: the same result again is accepted and not applied twice. Each result is taken or rejected by itself. " +
 				"A failure is taken however its error looks; what cannot be stored of it is replaced.",
@@ -316,14 +317,14 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.reportResults,
 		},
 		{
-			method: "POST", path: workPath + "/release", id: "releaseSteps", needs: access.ActAsWorker, tag: tag,
+			method: "POST", path: workPath + "/release", id: "releaseSteps", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
 			summary: "Give steps back that were not begun, without using an attempt",
 			body:    apiv1.Leases{},
 			answers: map[int]any{http.StatusOK: apiv1.Released{}},
 			serve:   s.releaseSteps,
 		},
 		{
-			method: "POST", path: workPath + "/drain", id: "drainWorker", needs: access.DrainWorkers, tag: tag,
+			method: "POST", path: workPath + "/drain", id: "drainWorker", class: overload.Operations, needs: access.DrainWorkers, tag: tag,
 			summary: "Give a worker no new work: it finishes what it holds and leaves",
 			about: "For operators, and for a worker that is going to end. Safe to repeat; there is no way back. " +
 				"The worker learns of it with the answer to its next heartbeat.",
@@ -331,13 +332,13 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.drainWorker,
 		},
 		{
-			method: "DELETE", path: workPath, id: "leave", needs: access.ActAsWorker, tag: tag,
+			method: "DELETE", path: workPath, id: "leave", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
 			summary: "Leave: end the worker's registration",
 			answers: map[int]any{http.StatusNoContent: nil},
 			serve:   s.leave,
 		},
 		{
-			method: "GET", path: "/v1/queues", id: "listQueues", needs: access.ReadWorkers, tag: tag,
+			method: "GET", path: "/v1/queues", id: "listQueues", class: overload.Reads, needs: access.ReadWorkers, tag: tag,
 			summary: "What waits for workers, by namespace and handler: first what no live worker takes, then the oldest",
 			about:   "A queue in which nothing waits is not listed.",
 			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(queuesLimit)},
@@ -352,31 +353,31 @@ func (s *server) serverRoutes() []*route {
 	const tag = "server"
 	return []*route{
 		{
-			method: "GET", path: "/health", id: "health", public: true, tag: tag, quiet: true,
+			method: "GET", path: "/health", id: "health", class: overload.Exempt, public: true, tag: tag, quiet: true,
 			summary: "The server answers",
 			answers: map[int]any{http.StatusOK: apiv1.Health{}},
 			serve:   s.healthy("healthy"),
 		},
 		{
-			method: "GET", path: "/health/live", id: "live", public: true, tag: tag, quiet: true,
+			method: "GET", path: "/health/live", id: "live", class: overload.Exempt, public: true, tag: tag, quiet: true,
 			summary: "The server lives; restart it when this does not answer",
 			answers: map[int]any{http.StatusOK: apiv1.Health{}},
 			serve:   s.healthy("alive"),
 		},
 		{
-			method: "GET", path: "/health/ready", id: "ready", public: true, tag: tag, quiet: true,
+			method: "GET", path: "/health/ready", id: "ready", class: overload.Exempt, public: true, tag: tag, quiet: true,
 			summary: "The server can do its work; send it none when this says 503",
 			answers: map[int]any{http.StatusOK: apiv1.Health{}},
 			serve:   s.readiness,
 		},
 		{
-			method: "GET", path: "/metrics", id: "metrics", needs: access.ReadMetrics, tag: tag, quiet: true, gives: "text/plain",
+			method: "GET", path: "/metrics", id: "metrics", class: overload.Exempt, needs: access.ReadMetrics, tag: tag, quiet: true, gives: "text/plain",
 			summary: "The server's metrics, in the format of Prometheus",
 			answers: map[int]any{http.StatusOK: ""},
 			serve:   s.scrape,
 		},
 		{
-			method: "GET", path: "/api-docs/openapi.json", id: "openapi", public: true, tag: tag, quiet: true,
+			method: "GET", path: "/api-docs/openapi.json", id: "openapi", class: overload.Exempt, public: true, tag: tag, quiet: true,
 			summary: "This document",
 			answers: map[int]any{http.StatusOK: map[string]any{}},
 			serve:   s.openAPI,
@@ -392,6 +393,7 @@ type route struct {
 	needs        access.Permission // that the caller must have
 	public       bool              // nobody is asked who they are
 	anyone       bool              // whoever is known may
+	class        overload.Class    // of requests that are limited together
 	tag          string
 	summary      string
 	about        string
@@ -432,6 +434,7 @@ type request struct {
 	caller  *auth.Caller
 	query   map[string]string // checked, with defaults
 	quietly bool              // nothing happened that a log should tell
+	leave   func()            // ends what counts for the limit of the route's class
 	room    reservation       // of the body
 }
 
@@ -439,11 +442,12 @@ type request struct {
 func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 	defer cancel()
-	x := &request{w: w, r: r, ctx: ctx, cancel: cancel, route: rt, server: s, quietly: rt.quiet}
+	x := &request{w: w, r: r, ctx: ctx, cancel: cancel, route: rt, server: s, quietly: rt.quiet, leave: func() {}}
 	if !rt.unmetered {
 		x.room.of = s.inflight
 	}
 	defer x.room.release()
+	defer func() { x.leave() }()
 	note := requestLogOf(ctx)
 	note.route = rt.path
 	var err error

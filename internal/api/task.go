@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -57,23 +56,7 @@ func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	return x.answer(status, apiv1.FromTask(t, steps))
 }
 
-// bulkWait is how long a bulk create waits for others to end.
-const bulkWait = 5 * time.Second
-
-// createTasks takes a few requests at once, and reads the others' bodies only when it
-// is their turn: so many tasks at a time would take the database and the memory from
-// everybody else.
 func (s *server) createTasks(x *request) error {
-	waited := time.NewTimer(bulkWait)
-	defer waited.Stop()
-	select {
-	case s.bulk <- struct{}{}:
-		defer func() { <-s.bulk }()
-	case <-x.ctx.Done():
-		return x.ctx.Err()
-	case <-waited.C:
-		return tasker.Errorf(tasker.Unavailable, "%d bulk creates are being served, and no more are at once; try again", cap(s.bulk))
-	}
 	var req []apiv1.CreateTask
 	if err := x.read(&req); err != nil {
 		return err

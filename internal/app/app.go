@@ -22,6 +22,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/web"
 )
@@ -56,6 +57,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	defer listener.Close() // the server closes it; this is for the errors before
+	listener = bound(listener, o.Config.Limits.Connections, o.Config.Server.Proxies(), o.Log)
 	if listener, err = listenTLS(ctx, listener, o.Config.Server, o.Log); err != nil {
 		return err
 	}
@@ -101,11 +103,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: callers, metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
+	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
 		}
+	}
+	if err := m.ObserveRequests(p.requestCounts); err != nil {
+		return err
 	}
 	if err := m.ObserveLoops(p.loopCounts, deferredRows(db)); err != nil {
 		return err
@@ -121,6 +126,7 @@ type parts struct {
 	line    *line
 	relay   *emission.Relay
 	auth    *auth.Authenticator // nil: callers are not asked who they are
+	gate    *overload.Gate
 	metrics http.Handler
 	loops   []*loop.Loop
 }
@@ -224,7 +230,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
 		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
-		Auth: p.auth, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
+		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
 	mounted := maps.Clone(o.Mount)
 	if o.Config.UI.Enabled {
@@ -232,7 +238,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 			mounted = map[string]http.Handler{}
 		}
 		pages := web.New(web.Options{
-			DB: p.db, Engine: p.engine, DLQ: p.dlq, Auth: p.auth, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+			DB: p.db, Engine: p.engine, DLQ: p.dlq, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
 		})
 		mounted[web.Root] = pages
 		handler = greet(handler, pages)

@@ -178,6 +178,7 @@ func shutdownTimeout(k *keyTest) {
 
 // maxConnections: however much is asked at once, the server opens no more.
 func maxConnections(k *keyTest) {
+	k.also("limits.reads", "8")
 	k.set("2")
 	s := k.start()
 	const listening = 1

@@ -24,7 +24,7 @@ import (
 // value than its default, starts a server, and sees what the key does there.
 var effects = func() map[string]func(*keyTest) {
 	all := map[string]func(*keyTest){}
-	for _, part := range []map[string]func(*keyTest){serverEffects, tlsEffects, accessEffects, providerEffects, queueEffects, sweepEffects, emissionEffects} {
+	for _, part := range []map[string]func(*keyTest){serverEffects, tlsEffects, accessEffects, providerEffects, queueEffects, sweepEffects, emissionEffects, limitEffects} {
 		maps.Copy(all, part)
 	}
 	return all
@@ -66,6 +66,7 @@ type keyTest struct {
 	database *pgtest.DB
 	options  app.Options
 	isSet    bool
+	blocked  string // the table that requests wait for
 
 	pool  *pgxpool.Pool
 	db    *postgres.DB

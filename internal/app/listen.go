@@ -11,6 +11,7 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/idp"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -56,7 +57,8 @@ func newAuth(o Options, db *postgres.DB, address net.Addr) (*auth.Authenticator,
 	if !AsksCallers(c, address) {
 		return nil, nil //nolint:nilnil // nobody is asked
 	}
-	a := auth.Options{DB: db, Log: o.Log, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()}
+	strangers := overload.NewRate(float64(o.Config.Limits.UnknownRequestsPerSecond), nil)
+	a := auth.Options{DB: db, Log: o.Log, Strangers: strangers, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()}
 	if c.OIDC.Issuer == "" {
 		return auth.New(a), nil
 	}

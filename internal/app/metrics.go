@@ -38,6 +38,18 @@ func (p parts) loopCounts() []metrics.LoopCount {
 	return out
 }
 
+// requestCounts is the requests of each class.
+func (p parts) requestCounts() []metrics.RequestCount {
+	var out []metrics.RequestCount
+	for _, c := range p.gate.Counts() {
+		out = append(out, metrics.RequestCount{
+			Class: string(c.Class), Running: c.Running, Waiting: c.Waiting, Served: c.Taken,
+			Refused: map[string]int64{"full": c.Full, "timeout": c.OverTime, "caller": c.OverShare, "rate": c.OverRate},
+		})
+	}
+	return out
+}
+
 // deferredCount is how many rows that were set aside are counted.
 const deferredCount = 10_000
 

@@ -23,6 +23,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/idp"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -54,6 +55,10 @@ type Options struct {
 
 	Provider *idp.Provider   // of identities; nil means none
 	Bindings access.Bindings // of its groups
+
+	// Strangers is how often somebody who is not known may call from one address; nil
+	// means any number.
+	Strangers *overload.Rate
 
 	// How long a session lasts, in all and without being used.
 	SessionLife, SessionIdle time.Duration
@@ -258,6 +263,9 @@ func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source
 	a.mu.RUnlock()
 	if known && time.Since(before.at) < strangersFor {
 		return nil, before.err
+	}
+	if err := a.Strangers.Spent(addressIn(ctx)); err != nil {
+		return nil, err
 	}
 	select {
 	case from.slots <- struct{}{}:

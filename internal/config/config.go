@@ -37,6 +37,7 @@ type Config struct {
 	UI                 UI                 `toml:"ui"`
 	Redaction          Redaction          `toml:"redaction"`
 	Auth               Auth               `toml:"auth"`
+	Limits             Limits             `toml:"limits"`
 	Log                Log                `toml:"log"`
 }
 
@@ -85,6 +86,28 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return netip.ParsePrefix(text)
 }
 
+// Limits is how much the server takes from how many. What is beyond is refused with 429 or
+// 503 and Retry-After.
+type Limits struct {
+	RequestsPerSecond int `toml:"requests_per_second" range:"0..1000000" doc:"Requests of one API key or user in a second, the protocol of workers left out; twice as many may come at once. More are answered with 429. 0: any number. Where nobody is asked who they are it does not apply."`
+
+	UnknownRequestsPerSecond int `toml:"unknown_requests_per_second" range:"0..1000000" doc:"Requests with wrong credentials or none from one address in a second; twice as many may come at once. More are answered with 429. 0: any number."`
+
+	Creates int `toml:"creates" range:"1..100000" doc:"Requests to create a task or register a template that are served at the same time. As many wait, for a second; more are answered with 503. One caller takes half of them at most; so it is with all the following."`
+
+	BulkCreates int `toml:"bulk_creates" range:"1..1000" doc:"Requests to create many tasks that are served at the same time; others wait for five seconds."`
+
+	Reads int `toml:"reads" range:"0..100000" doc:"Requests for lists, details and pages that are served at the same time; others wait for two seconds. 0: one less than there are connections to the database for them, so that operators find one."`
+
+	Operations int `toml:"operations" range:"1..100000" doc:"Requests of operators to change something that are served at the same time; others wait for five seconds."`
+
+	Claims int `toml:"claims" range:"1..1000000" doc:"Workers that ask this server for steps, or wait for some, at the same time."`
+
+	Reports int `toml:"reports" range:"1..1000000" doc:"Heartbeats and reports of workers that are served at the same time; ten times as many wait, for ten seconds."`
+
+	Connections int `toml:"connections" range:"10..1000000" doc:"Connections to the server at the same time; more are closed at once, and so are those of one address that has half of them, unless it is a proxy in trusted_proxies. Must fit the number of files that the system lets the server open."`
+}
+
 // UI is the operator's web page, at /ui.
 type UI struct {
 	Enabled bool `toml:"enabled" doc:"Whether this server has the web page."`
@@ -96,7 +119,7 @@ type UI struct {
 type Database struct {
 	URL string `toml:"url" secret:"true" doc:"Where PostgreSQL is: postgres://user:password@host:5432/name, or the keywords of libpq. Of several hosts, the one that takes writes is used. The variable DATABASE_URL is read as well."`
 
-	MaxConnections int `toml:"max_connections" range:"2..1000" doc:"Connections that one server opens at most, and one more that listens. From 8 on they are shared out, so that no flood of requests delays the rest: of 20, 6 are for requests, 2 for heartbeats, 8 for claims and results, 4 for timers."`
+	MaxConnections int `toml:"max_connections" range:"2..1000" doc:"Connections that one server opens at most, and one more that listens. From 8 on they are shared out, so that no flood of requests delays the rest: of 20, 5 are for requests, 3 for new tasks and templates, 2 for heartbeats, 7 for claims and results, 3 for timers."`
 
 	StatementTimeoutMS int `toml:"statement_timeout_ms" range:"100..600000" doc:"Time after which PostgreSQL gives up one statement, in milliseconds."`
 }
@@ -339,6 +362,7 @@ func Default() Config {
 			},
 		},
 		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60, OIDC: OIDC{Algorithms: "RS256, ES256", Scopes: "profile, email", SubjectClaim: "sub", GroupsClaim: "groups"}},
+		Limits:         Limits{RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000},
 		Investigations: Investigations{BasePriority: defaultBasePriority()},
 		Emission: Emission{
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,

@@ -282,6 +282,12 @@ func TestValidate(t *testing.T) {
 			`auth.mode: must be auto or required, not ""`,
 			"auth.session_hours: must be from 1 to 720, not 0",
 			"auth.session_idle_minutes: must be from 5 to 10080, not 0",
+		"limits.creates: must be from 1 to 100000, not 0",
+		"limits.bulk_creates: must be from 1 to 1000, not 0",
+		"limits.operations: must be from 1 to 100000, not 0",
+		"limits.claims: must be from 1 to 1000000, not 0",
+		"limits.reports: must be from 1 to 1000000, not 0",
+		"limits.connections: must be from 10 to 1000000, not 0",
 			`log.level: must be debug, info, warn or error, not ""`,
 			`log.format: must be text or json, not ""`,
 			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
@@ -457,7 +463,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 75 {
+	if n := len(Keys()); n != 84 {
 		t.Errorf("%d keys", n)
 	}
 }

@@ -39,6 +39,7 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	if len(requests) == 0 || len(requests) > MaxBulk {
 		return nil, tasker.Errorf(tasker.Invalid, "%d tasks; 1 to %d can be created at once", len(requests), MaxBulk)
 	}
+	ctx = postgres.Use(ctx, postgres.Creates)
 	const tries = 5 // each lost to another who created the same key, or replaced the template
 	for n := 1; ; n++ {
 		created, err := e.createTasks(ctx, requests, len(requests) > 1 || n > 1)

@@ -70,7 +70,7 @@ func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source
 	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
 		return tasker.StoredTemplate{}, false, err
 	}
-	return e.db.PutTemplate(ctx, t, source, templatefile.Checksum(t))
+	return e.db.PutTemplate(postgres.Use(ctx, postgres.Creates), t, source, templatefile.Checksum(t))
 }
 
 // steps makes the steps of one task.

@@ -17,9 +17,10 @@ type Lane int
 
 // The lanes.
 const (
-	General    Lane = iota // requests: create, read, repair
+	General    Lane = iota // requests: read, repair
 	Heartbeats             // extend leases; a heartbeat that waits too long loses them
 	Work                   // hand out steps and take their results
+	Creates                // store new tasks and templates
 	Timers                 // what the server does by itself
 	lanes
 )
@@ -38,8 +39,8 @@ func Use(ctx context.Context, l Lane) context.Context {
 	return context.WithValue(ctx, laneKey{}, l)
 }
 
-// shares divides connections among the lanes: of 20, 6 are for requests, 2 for
-// heartbeats, 8 for work and 4 for timers. With fewer than 8 all share all.
+// shares divides connections among the lanes: of 20, 5 are for requests, 3 for creates,
+// 2 for heartbeats, 7 for work and 3 for timers. With fewer than 8 all share all.
 func shares(all int) [lanes]int {
 	var s [lanes]int
 	if all < minShared {
@@ -47,11 +48,15 @@ func shares(all int) [lanes]int {
 		return s
 	}
 	s[Heartbeats] = max(1, all/10)
-	s[Timers] = max(2, all/5)
-	s[Work] = max(2, all*2/5)
-	s[General] = all - s[Heartbeats] - s[Timers] - s[Work]
+	s[Creates] = max(1, all*3/20)
+	s[Timers] = max(2, all*3/20)
+	s[Work] = max(2, all*7/20)
+	s[General] = all - s[Heartbeats] - s[Creates] - s[Timers] - s[Work]
 	return s
 }
+
+// ForRequests returns how many of all connections are for requests that read and repair.
+func ForRequests(all int) int { return shares(all)[General] }
 
 // pools are the connections, by lane. Each method takes one of the lane that the
 // context names.

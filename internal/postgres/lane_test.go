@@ -23,7 +23,7 @@ func TestLanesShareTheConnections(t *testing.T) {
 			t.Errorf("of %d connections the lanes have %v", all, s)
 		}
 	}
-	if got := shares(20); got != [lanes]int{6, 2, 8, 4} {
+	if got := shares(20); got != [lanes]int{5, 2, 7, 3, 3} {
 		t.Errorf("of 20 the lanes have %v: docs/configuration.md says otherwise", got)
 	}
 }
@@ -39,7 +39,7 @@ func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 		}
 		t.Cleanup(conn.Release)
 	}
-	for _, lane := range []Lane{Heartbeats, Work, Timers} {
+	for _, lane := range []Lane{Heartbeats, Work, Creates, Timers} {
 		ctx, cancel := context.WithTimeout(Use(t.Context(), lane), 20*time.Second)
 		if err := db.Ping(ctx); err != nil {
 			t.Errorf("lane %d: %v", lane, err)

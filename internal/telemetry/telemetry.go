@@ -115,6 +115,11 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return &Service{Metrics: m, handler: handler, provider: provider}, nil
 }
 
+// ObserveRequests adds the requests of the server; see [metrics.Metrics.ObserveRequests].
+func (s *Service) ObserveRequests(counts func() []metrics.RequestCount) error {
+	return s.Metrics.ObserveRequests(s.provider, counts)
+}
+
 // ObserveLoops adds what the loops of the server do; see [metrics.Metrics.ObserveLoops].
 func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(context.Context) (map[string]int64, error)) error {
 	return s.Metrics.ObserveLoops(s.provider, loops, deferred)

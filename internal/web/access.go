@@ -16,6 +16,8 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/overload"
 )
 
 // A rule says who may use a route. It has exactly one of its fields.
@@ -80,9 +82,12 @@ func (s *server) authenticate(req *request) error {
 	if req.refreshes() {
 		find = s.Auth.Refresh
 	}
-	caller, err := find(req.Context(), secret)
+	caller, err := find(auth.From(req.Context(), req.address()), secret)
 	if err != nil {
 		if tasker.CodeOf(err) == tasker.Unauthorized {
+			if tooMany := s.Auth.Strangers.Address(req.address()); tooMany != nil {
+				return tooMany
+			}
 			return nil
 		}
 		return err
@@ -117,6 +122,11 @@ func (s *server) permit(req *request, rt *route) error {
 	if req.caller.Scope(rt.rule.needs).Empty() {
 		return req.caller.Refusal(rt.rule.needs)
 	}
+	leave, err := s.Gate.Enter(req.Context(), rt.class(), req.subject())
+	if err != nil {
+		return err
+	}
+	req.leave = leave
 	ctx := access.Within(req.Context(), req.caller, rt.rule.needs)
 	if rt.of != "" {
 		id, err := req.id(string(rt.of))
@@ -129,6 +139,14 @@ func (s *server) permit(req *request, rt *route) error {
 	}
 	req.Request = req.WithContext(ctx)
 	return nil
+}
+
+// class returns the requests that those of a route are limited with.
+func (rt *route) class() overload.Class {
+	if rt.method == http.MethodPost {
+		return overload.Operations
+	}
+	return overload.Reads
 }
 
 // auditForbidden records that somebody who has signed in may not do what they asked for.
@@ -339,13 +357,7 @@ func (req *request) setSession(secret string, life time.Duration) {
 }
 
 // address returns where a request comes from.
-func (req *request) address() netip.Addr {
-	from, err := netip.ParseAddrPort(req.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return from.Addr().Unmap().WithZone("")
-}
+func (req *request) address() netip.Addr { return auth.AddressOf(req.Request) }
 
 const (
 	maxFailures  = 10 // to sign in, a minute from one address

@@ -43,6 +43,7 @@ type request struct {
 	now   time.Time
 
 	caller *access.Identity // nil without a session
+	leave  func()           // ends what counts for the limit of requests
 }
 
 // subject returns who has signed in; empty where nobody is asked.

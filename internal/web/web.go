@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -32,6 +33,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/idp"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -45,6 +47,8 @@ type Options struct {
 	DLQ    *dlq.Service
 	Log    *slog.Logger
 	Guard  *hostguard.Guard // refuses what others make a browser send
+
+	Gate *overload.Gate // decides about requests of too many; nil takes all
 
 	Auth *auth.Authenticator // nil: nobody is asked who they are, and everybody may do everything
 
@@ -150,7 +154,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // newRequest returns a request whose caller is not known yet, unless nobody is asked.
 func (s *server) newRequest(w http.ResponseWriter, r *http.Request) *request {
-	req := &request{Request: r, w: w, now: time.Now()}
+	req := &request{Request: r, w: w, now: time.Now(), leave: func() {}}
 	if s.Auth == nil {
 		req.caller = access.Local()
 	}
@@ -167,12 +171,14 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	defer cancel()
 	req := s.newRequest(w, r.WithContext(ctx))
 	defer s.recoverPanic(req)
+	defer func() { req.leave() }()
 	req.begin()
 	var v *view
 	err := s.admit(req, rt)
 	if err == nil {
 		v, err = rt.serve(req)
 	}
+	req.leave() // whoever reads the page slowly takes no other's turn
 	level, text := slog.LevelDebug, ""
 	switch {
 	case err == nil:
@@ -264,13 +270,26 @@ func (s *server) fail(req *request, status int, err error) {
 		status = apiv1.Status(code)
 	}
 	if code == tasker.Unavailable {
-		req.w.Header().Set("Retry-After", "5")
+		req.w.Header().Set("Retry-After", retryAfter(err))
+		if overloaded, ok := errors.AsType[overload.Refusal](err); ok && overloaded.TooFast {
+			status = http.StatusTooManyRequests
+		}
 	}
 	body := failure{Status: status, Code: string(code), Message: messageOf(err)}
 	if errors.Is(err, errSignIn) {
 		body.SignIn = signInTo(Root + "/")
 	}
 	s.show(req, &view{page: "failure", title: titleOf(status), body: body, status: status})
+}
+
+// retryAfter returns the seconds that a browser waits before the next try.
+func retryAfter(err error) string {
+	const usual = 5 * time.Second
+	rest := usual
+	if known, ok := errors.AsType[*tasker.Error](err); ok && known.RetryAfter > 0 {
+		rest = known.RetryAfter
+	}
+	return strconv.Itoa(int((rest + time.Second - 1) / time.Second))
 }
 
 // A failure is what the page of an error shows.
@@ -293,7 +312,7 @@ func titleOf(status int) string {
 		return "Not possible now"
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return "Not understood"
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		return "Try again in a moment"
 	default:
 		return "Something went wrong"

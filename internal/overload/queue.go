@@ -1,0 +1,166 @@
+package overload
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A queue is the requests of one class: those that run, and those that wait.
+type queue struct {
+	limit Limit
+	counters
+
+	mu      sync.Mutex
+	running int
+	waiting int
+	callers map[string]*caller
+	turns   []*caller // those of whom requests wait, the next one first
+}
+
+// A caller is the requests of one of them.
+type caller struct {
+	name    string
+	running int
+	waiting []*ticket // in the order of their arrival
+}
+
+// A ticket is a request that runs or waits.
+type ticket struct {
+	of   *caller
+	turn chan struct{} // closed when it runs
+}
+
+// errFull says that there is no room to wait, or that there was none in time.
+type errFull struct{ byCaller bool }
+
+func (errFull) Error() string { return "too many requests" }
+
+func newQueue(l Limit) *queue { return &queue{limit: l, callers: map[string]*caller{}} }
+
+// enter returns when a request may run.
+func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
+	t, err := q.join(name)
+	if err != nil || t.turn == nil {
+		return t, err
+	}
+	timer := time.NewTimer(q.limit.Wait)
+	defer timer.Stop()
+	select {
+	case <-t.turn:
+		return t, nil
+	case <-timer.C:
+		err = errFull{}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if !q.withdraw(t) {
+		return t, nil // its turn came in the same moment
+	}
+	if ctx.Err() == nil {
+		q.overTime.Add(1)
+	}
+	return nil, err
+}
+
+// join has a request run, wait, or neither.
+func (q *queue) join(name string) (*ticket, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.callers[name]
+	if c == nil {
+		c = &caller{name: name}
+	}
+	t := &ticket{of: c}
+	switch {
+	case q.mayRun(c):
+		q.run(c)
+	case q.running < q.limit.Running && q.limit.Waiting == 0:
+		q.overShare.Add(1)
+		return nil, errFull{byCaller: true}
+	case q.waiting >= q.limit.Waiting:
+		q.full.Add(1)
+		return nil, errFull{}
+	case name != "" && len(c.waiting) >= share(q.limit.Waiting):
+		q.overShare.Add(1)
+		return nil, errFull{byCaller: true}
+	default:
+		t.turn = make(chan struct{})
+		if c.waiting = append(c.waiting, t); len(c.waiting) == 1 {
+			q.turns = append(q.turns, c)
+		}
+		q.waiting++
+	}
+	q.callers[name] = c
+	return t, nil
+}
+
+// mayRun reports whether one more of a caller may run. Whenever it may, none of the
+// caller's requests wait, see leave.
+func (q *queue) mayRun(c *caller) bool {
+	if q.limit.Running == 0 {
+		return true
+	}
+	return q.running < q.limit.Running && (c.name == "" || c.running < share(q.limit.Running))
+}
+
+func (q *queue) run(c *caller) {
+	c.running++
+	q.running++
+	q.taken.Add(1)
+}
+
+// leave ends a request that ran, and has the next run.
+func (q *queue) leave(t *ticket) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running--
+	t.of.running--
+	q.forget(t.of)
+	at := slices.IndexFunc(q.turns, q.mayRun)
+	if at < 0 {
+		return
+	}
+	c := q.turns[at]
+	q.turns = slices.Delete(q.turns, at, at+1)
+	next := c.waiting[0]
+	if c.waiting = slices.Delete(c.waiting, 0, 1); len(c.waiting) > 0 {
+		q.turns = append(q.turns, c) // behind the others
+	}
+	q.waiting--
+	q.run(c)
+	close(next.turn)
+}
+
+// withdraw takes out a request that waits, and reports whether it still did.
+func (q *queue) withdraw(t *ticket) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := slices.Index(t.of.waiting, t)
+	if at < 0 {
+		return false
+	}
+	q.waiting--
+	if t.of.waiting = slices.Delete(t.of.waiting, at, at+1); len(t.of.waiting) == 0 {
+		q.turns = slices.DeleteFunc(q.turns, func(c *caller) bool { return c == t.of })
+		q.forget(t.of)
+	}
+	return true
+}
+
+// forget removes a caller who has no requests.
+func (q *queue) forget(c *caller) {
+	if c.running == 0 && len(c.waiting) == 0 {
+		delete(q.callers, c.name)
+	}
+}
+
+func (q *queue) count() Count {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return Count{
+		Running: q.running, Waiting: q.waiting, Taken: q.taken.Load(), Full: q.full.Load(),
+		OverTime: q.overTime.Load(), OverShare: q.overShare.Load(), OverRate: q.overRate.Load(),
+	}
+}
