@@ -28,7 +28,6 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
-	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/overload"
@@ -104,8 +103,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
-	s.live = o.Feed.complete(o.Log)
-	s.feed = feed.New(o.DB, s.live.Options)
+	s.live = o.Feed.complete(o.DB, o.Log)
 	for _, rt := range s.routes() {
 		rt.maxBody = cmp.Or(rt.maxBody, o.MaxBodyBytes)
 		rt.timeout = o.Timeout + rt.wait
@@ -146,7 +144,6 @@ type server struct {
 	broker       func() (up bool, problem error)
 	sinks        []string
 	live         FeedOptions
-	feed         *feed.Feed
 	leases       leaseTokens
 	auth         *auth.Authenticator
 	fleet        fleet

@@ -18,6 +18,7 @@ import (
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/overload"
+	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/sink"
 )
 
@@ -217,21 +218,21 @@ const (
 type FeedOptions struct {
 	feed.Options
 
+	Feed      *feed.Feed    // that others read as well; nil means one of its own
 	Source    string        // of the events: which installation this is; as sinks are told
-	StillHere time.Duration // after which a reader to whom nothing happens is told so; 0 means 15 s
-	WriteTime time.Duration // that a reader may take to accept what it is told; 0 means 10 s
+	StillHere time.Duration // after which a reader to whom nothing happens is sent something; 0 means 15 s
+	WriteTime time.Duration // that a reader may take to accept what it is sent; 0 means 10 s
 }
 
-func (o FeedOptions) complete(log *slog.Logger) FeedOptions {
-	o.StillHere = cmp.Or(o.StillHere, 15*time.Second)
-	o.WriteTime = cmp.Or(o.WriteTime, 10*time.Second)
+func (o FeedOptions) complete(db *postgres.DB, log *slog.Logger) FeedOptions {
 	if o.Log == nil {
 		o.Log = log
 	}
+	if o.Feed == nil {
+		o.Feed = feed.New(db, o.Options)
+	}
 	return o
 }
-
-const reconnectAfterMS = 2000
 
 // followEvents streams until the client leaves or the server stops.
 func (s *server) followEvents(x *request) error {
@@ -250,15 +251,12 @@ func (s *server) followEvents(x *request) error {
 	if err != nil {
 		address = x.r.RemoteAddr
 	}
-	reader, err := s.feed.Read(x.ctx, after, address)
+	reader, err := s.live.Feed.Read(x.ctx, after, address)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	h := x.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // a proxy would keep events until it has enough of them
-	x.w.WriteHeader(http.StatusOK)
+	feed.Begin(x.w)
 	if x.r.Method == http.MethodHead {
 		return nil
 	}
@@ -266,8 +264,9 @@ func (s *server) followEvents(x *request) error {
 	defer cancel()
 	defer x.caller.WhenEnded(cancel)()
 	defer context.AfterFunc(s.stopping, cancel)()
-	st := &stream{request: x, FeedOptions: s.live, connection: http.NewResponseController(x.w), w: x.w, topics: topics, reader: reader}
-	requestLogOf(ctx).err = st.run(ctx)
+	e := &events{request: x, source: s.live.Source, topics: topics, reader: reader, shown: reader.Point()}
+	st := &feed.Stream{Reader: reader, W: x.w, Encode: e.encode, Idle: e.stillHere, StillHere: s.live.StillHere, WriteTime: s.live.WriteTime}
+	requestLogOf(ctx).err = st.Run(ctx, fmt.Sprintf("id: %s\n", e.shown))
 	return nil
 }
 
@@ -297,90 +296,46 @@ func (s *server) resume(x *request) (feed.Point, error) {
 	case feedStart(x.text("from")) == feedBeginning:
 		return feed.Point{}, nil
 	default:
-		return s.feed.Now(x.ctx)
+		return s.live.Feed.Now(x.ctx)
 	}
 }
 
-// A stream is what one client is told.
-type stream struct {
-	FeedOptions
-	request    *request
-	connection *http.ResponseController
-	w          http.ResponseWriter
-	topics     []string
-	reader     *feed.Reader
-	shown      feed.Point // the last that the client was told
-	wrote      time.Time
+// events is what one client is sent.
+type events struct {
+	request *request
+	source  string
+	topics  []string
+	reader  *feed.Reader
+	shown   feed.Point // the last that the client was sent
 }
 
-// run writes until ctx ends, or the client is gone or does not keep up. Each write
-// has a deadline of its own; those of a whole request would end it.
-func (st *stream) run(ctx context.Context) error {
-	_ = st.connection.SetReadDeadline(time.Time{})                                      // an httptest recorder has none
-	defer func() { _ = st.connection.SetWriteDeadline(time.Now().Add(st.WriteTime)) }() // of the last bytes
-	st.shown = st.reader.Point()
-	if st.write(fmt.Sprintf("retry: %d\nid: %s\n\n", reconnectAfterMS, st.shown)) != nil {
-		return nil // the client is gone, and there is nobody to tell
-	}
-	for {
-		list, err := st.reader.Next(ctx, st.StillHere)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err // the client resumes
-		}
-		text, err := st.encode(list)
-		if err != nil {
-			return err
-		}
-		if text == "" && (len(list) == 0 || time.Since(st.wrote) >= st.StillHere) {
-			text = st.stillHere()
-		}
-		if text != "" && st.write(text) != nil {
-			return nil // the client is gone, or does not read
-		}
-	}
-}
-
-// stillHere is what a client is told to whom nothing happens.
-func (st *stream) stillHere() string {
-	p := st.reader.Point()
-	if p == st.shown {
+// stillHere returns what a client is sent to whom nothing happens.
+func (e *events) stillHere() string {
+	p := e.reader.Point()
+	if p == e.shown {
 		return ": still here\n\n"
 	}
-	st.shown = p
+	e.shown = p
 	return fmt.Sprintf(": still here\nid: %s\n\n", p)
 }
 
 // encode writes the events that the client wants.
-func (st *stream) encode(list []feed.Event) (string, error) {
+func (e *events) encode(list []feed.Event) (string, error) {
 	var b bytes.Buffer
-	for _, e := range list {
-		if st.topics != nil && !slices.Contains(st.topics, e.Topic) {
+	for _, one := range list {
+		if e.topics != nil && !slices.Contains(e.topics, one.Topic) {
 			continue
 		}
-		shown, ok := access.ShowEvent(st.request.ctx, e.Event)
+		shown, ok := access.ShowEvent(e.request.ctx, one.Event)
 		if !ok {
 			continue
 		}
-		doc, err := sink.CloudEvent(shown, st.Source)
+		doc, err := sink.CloudEvent(shown, e.source)
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, "id: %s\nevent: %s\ndata: %s\n\n", e.Point, e.Topic, doc)
-		st.shown = e.Point
+		fmt.Fprintf(&b, "id: %s\nevent: %s\ndata: %s\n\n", one.Point, one.Topic, doc)
+		e.shown = one.Point
 	}
 	return b.String(), nil
-}
-
-func (st *stream) write(text string) error {
-	if err := st.connection.SetWriteDeadline(time.Now().Add(st.WriteTime)); err != nil {
-		return err
-	}
-	if _, err := st.w.Write([]byte(text)); err != nil {
-		return err
-	}
-	st.wrote = time.Now()
-	return st.connection.Flush()
 }

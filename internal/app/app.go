@@ -20,6 +20,7 @@ import (
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/overload"
@@ -227,9 +228,10 @@ const (
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	guard := &hostguard.Guard{LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts()}
 	sinks := o.Config.Emission.SinkNames()
+	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
-		Feed: api.FeedOptions{Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
+		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
 	mounted := maps.Clone(o.Mount)
@@ -237,8 +239,8 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		if mounted == nil {
 			mounted = map[string]http.Handler{}
 		}
-		pages := web.New(web.Options{
-			DB: p.db, Engine: p.engine, DLQ: p.dlq, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+		pages := web.New(ctx, web.Options{
+			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
 		})
 		mounted[web.Root] = pages
 		handler = greet(handler, pages)

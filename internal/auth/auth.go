@@ -12,7 +12,6 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -102,8 +101,8 @@ type Caller struct {
 
 	life    context.Context // ends with what is said of the caller
 	end     func()
-	until   time.Time // zero means for ever
-	prefix  string    // of the token
+	until   atomic.Pointer[time.Time] // nil means for ever
+	prefix  string                    // of the token
 	digest  [32]byte
 	key     *tasker.ID
 	session *tasker.ID
@@ -217,7 +216,8 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	}
 	out.life, out.end = context.WithCancel(context.Background())
 	if c.Left != nil {
-		out.until = time.Now().Add(*c.Left)
+		until := time.Now().Add(*c.Left)
+		out.until.Store(&until)
 	}
 	return out
 }
@@ -245,7 +245,7 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) 
 		c, loads = a.known[digest], a.loads
 		a.mu.RUnlock()
 	}
-	if c != nil && (c.until.IsZero() || now.Before(c.until)) {
+	if c != nil && !c.over(now) {
 		return c, nil
 	}
 	c, err := a.lookUp(ctx, digest, from)
@@ -298,6 +298,7 @@ func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 		time.AfterFunc(maxUnchecked, c.end)
 		return c
 	case before != nil && before.same(c):
+		before.until.Store(c.until.Load())
 		return before
 	case before != nil:
 		before.end()
@@ -306,176 +307,16 @@ func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	return c
 }
 
-// same reports whether two lookups found the same.
+// same reports whether two lookups found somebody who may do the same. When that ends may
+// differ: a session goes on while it is used.
 func (c *Caller) same(other *Caller) bool {
-	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants) && sameEnd(c.until, other.until)
+	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants)
 }
 
-// look asks whether anybody was given less access, and if so asks for everybody anew.
-// Those who look at the same time share one.
-func (a *Authenticator) look(ctx context.Context) error {
-	_, err, _ := a.one.Do("", func() (any, error) {
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxUnchecked)
-		defer cancel()
-		revision, err := a.DB.AccessRevision(ctx)
-		if err != nil {
-			return nil, err
-		}
-		a.mu.RLock()
-		same := revision == a.revision && !a.looked.IsZero()
-		a.mu.RUnlock()
-		if !same {
-			if err := a.reload(ctx); err != nil {
-				return nil, err
-			}
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.revision, a.looked = revision, began
-		return nil, nil
-	})
-	return err
-}
-
-// atOnce is how many are asked for in one query.
-const atOnce = 1000
-
-// reload asks for everybody who is remembered, and forgets those who are not what they
-// were.
-func (a *Authenticator) reload(ctx context.Context) error {
-	a.mu.Lock()
-	a.loads++
-	list := slices.Collect(maps.Values(a.known))
-	a.mu.Unlock()
-	for part := range slices.Chunk(list, atOnce) {
-		var prefixes []string
-		var digests [][]byte
-		for _, c := range part {
-			switch {
-			case c.session != nil:
-				digests = append(digests, c.digest[:])
-			case c.key != nil:
-				prefixes = append(prefixes, c.prefix)
-			}
-		}
-		tokens, err := a.DB.Tokens(ctx, prefixes)
-		if err != nil {
-			return err
-		}
-		sessions, err := a.DB.Sessions(ctx, digests, a.SessionIdle)
-		if err != nil {
-			return err
-		}
-		now := map[[32]byte]*Caller{}
-		for _, c := range slices.Concat(tokens, sessions) {
-			n := a.caller(c)
-			now[n.digest] = n
-		}
-		for _, c := range part {
-			if c.session == nil && c.key == nil {
-				continue // what a provider has signed holds until it expires
-			}
-			if n := now[c.digest]; n == nil || !n.same(c) {
-				a.forget(c)
-			}
-		}
-	}
-	return nil
-}
-
-// sameEnd compares two instants that were reckoned from what was left then.
-func sameEnd(x, y time.Time) bool {
-	return x.IsZero() == y.IsZero() && x.Sub(y).Abs() < CheckEvery
-}
-
-// forget ends what a caller still does, and has the next request ask.
-func (a *Authenticator) forget(c *Caller) {
-	a.mu.Lock()
-	if a.known[c.digest] == c {
-		delete(a.known, c.digest)
-	}
-	a.mu.Unlock()
-	c.end()
-}
-
-// Look looks for access that was taken away now, and not at the next time: for those who
-// have just taken it away.
-func (a *Authenticator) Look(ctx context.Context) {
-	if a == nil {
-		return
-	}
-	if err := a.look(ctx); err != nil {
-		a.Log.WarnContext(ctx, "cannot look for changes of access", "err", err)
-	}
-}
-
-// Run looks for access that was taken away, ends what has expired, and notes what is
-// used, until ctx ends.
-func (a *Authenticator) Run(ctx context.Context) error {
-	tick := time.NewTicker(CheckEvery)
-	defer tick.Stop()
-	noted := time.Now()
-	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		now := time.Now()
-		list := a.expire(now)
-		if len(list) == 0 {
-			continue
-		}
-		err := a.look(ctx)
-		if err == nil && now.Sub(noted) >= noteEvery {
-			noted = now
-			err = a.note(ctx, list)
-		}
-		if err != nil && !failing && ctx.Err() == nil {
-			a.Log.WarnContext(ctx, "cannot look for changes of access; callers are asked for at each request", "err", err)
-		}
-		failing = err != nil
-	}
-}
-
-// expire forgets those whose time is over, and returns the others.
-func (a *Authenticator) expire(now time.Time) []*Caller {
-	a.mu.RLock()
-	list := slices.Collect(maps.Values(a.known))
-	a.mu.RUnlock()
-	return slices.DeleteFunc(list, func(c *Caller) bool {
-		over := !c.until.IsZero() && now.After(c.until)
-		if over {
-			a.forget(c)
-		}
-		return over
-	})
-}
-
-// note records who has called since the last time. A session is forgotten then, so that
-// the next request reads how long it lasts now.
-func (a *Authenticator) note(ctx context.Context, list []*Caller) error {
-	var keys, sessions []tasker.ID
-	for _, c := range list {
-		switch {
-		case !c.used.Swap(false):
-		case c.session != nil:
-			sessions = append(sessions, *c.session)
-		case c.key != nil:
-			keys = append(keys, *c.key)
-		}
-	}
-	if err := a.DB.NoteUse(ctx, keys, sessions); err != nil {
-		return err
-	}
-	for _, c := range list {
-		if c.session != nil {
-			a.forget(c)
-		}
-	}
-	return nil
+// over reports whether the time of a caller is over.
+func (c *Caller) over(now time.Time) bool {
+	until := c.until.Load()
+	return until != nil && !now.Before(*until)
 }
 
 // SignIn begins a session of whoever has the token of a key, and returns its secret. The

@@ -306,11 +306,23 @@ func TestUseIsNoted(t *testing.T) {
 	if n := b.Count(`SELECT count(*) FROM tasker.api_keys WHERE key_uuid = $1 AND last_used_at > clock_timestamp() - interval '1 min'`, k.UUID); n != 1 {
 		t.Error("the use of the key was not noted")
 	}
-	again, err := b.auth.Session(t.Context(), secret)
-	if err != nil || again == c {
-		t.Errorf("how long the session lasts was not read again: %v", err)
+	if left := auth.Left(c); left < 9*time.Minute {
+		t.Errorf("how long the session lasts was not read again: it ends in %v", left)
 	}
+	ended := make(chan struct{})
+	defer c.WhenEnded(func() { close(ended) })()
 	b.Must(b.auth.Note(t.Context()))
+	b.key("other", "viewer@*")
+	b.Exec(`UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'test' WHERE name = 'other'`) // has all asked for anew
+	b.auth.Look(t.Context())
+	if again, err := b.auth.Session(t.Context(), secret); err != nil || again != c {
+		t.Errorf("what the browser has open ends although the session goes on: %v", err)
+	}
+	select {
+	case <-ended:
+		t.Error("the session has ended for what the browser has open")
+	default:
+	}
 }
 
 // What a page asks for by itself is answered, and is no use of the session.

@@ -30,3 +30,6 @@ func (a *Authenticator) Age(d time.Duration) {
 	defer a.mu.Unlock()
 	a.looked = a.looked.Add(-d)
 }
+
+// Left returns how long what is remembered of a caller still counts.
+func Left(c *Caller) time.Duration { return time.Until(*c.until.Load()) }

@@ -92,7 +92,7 @@ func (s *server) authenticate(req *request) error {
 		}
 		return err
 	}
-	req.caller, req.actor = caller.Identity, caller.Actor("")
+	req.caller, req.actor, req.whenEnded = caller.Identity, caller.Actor(""), caller.WhenEnded
 	return nil
 }
 
@@ -143,10 +143,14 @@ func (s *server) permit(req *request, rt *route) error {
 
 // class returns the requests that those of a route are limited with.
 func (rt *route) class() overload.Class {
-	if rt.method == http.MethodPost {
+	switch {
+	case rt.streams:
+		return overload.Streams
+	case rt.method == http.MethodPost:
 		return overload.Operations
+	default:
+		return overload.Reads
 	}
-	return overload.Reads
 }
 
 // auditForbidden records that somebody who has signed in may not do what they asked for.
@@ -185,10 +189,11 @@ func (s *server) offers(req *request, needs access.Permission, namespaces ...str
 }
 
 // refreshes reports whether a page asks by itself for what is new, which nobody has to be
-// there for. Its script says so with a header, and browsers do where they use HTTPS.
+// there for. Its script says so with a header, browsers do where they use HTTPS, and a
+// stream says what it accepts.
 func (req *request) refreshes() bool {
 	mode := req.Header.Get("Sec-Fetch-Mode")
-	return req.Method == http.MethodGet && (req.Header.Get(refreshHeader) != "" || mode != "" && mode != "navigate")
+	return req.Method == http.MethodGet && (req.Header.Get(refreshHeader) != "" || req.Header.Get("Accept") == "text/event-stream" || mode != "" && mode != "navigate")
 }
 
 const refreshHeader = "Tasker-Refresh"

@@ -48,10 +48,11 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	}
 	stopping, stop := context.WithCancel(context.WithoutCancel(t.Context())) // which ends before the tabs are closed
 	mux := http.NewServeMux()
-	pages := web.New(o)
+	o.Feed = feed.New(h.DB, feed.Options{Most: 1000, MostOf: 1000})
+	pages := web.New(stopping, o)
 	mux.Handle(web.Root, pages)
 	mux.Handle(web.Root+"/", pages)
-	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Auth: o.Auth, Feed: api.FeedOptions{Options: feed.Options{Most: 1000, MostOf: 1000}}}))
+	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Auth: o.Auth, Feed: api.FeedOptions{Feed: o.Feed}}))
 	h.server = httptest.NewServer(mux)
 	t.Cleanup(func() {
 		stop() // ends the live feeds
@@ -86,7 +87,13 @@ func (h *harness) do(r *http.Request) reply {
 
 func (h *harness) get(path string) reply {
 	h.Helper()
-	r, err := http.NewRequestWithContext(h.Context(), http.MethodGet, h.server.URL+path, nil)
+	return h.ask(http.MethodGet, path)
+}
+
+// ask makes a request without a body.
+func (h *harness) ask(method, path string) reply {
+	h.Helper()
+	r, err := http.NewRequestWithContext(h.Context(), method, h.server.URL+path, nil)
 	h.Must(err)
 	return h.do(r)
 }

@@ -58,6 +58,7 @@ type frame struct {
 	Token    string
 	Self     string // the path of this page with its query, to share and to come back to
 	Live     bool
+	Feed     string // where it learns of changes; empty: it asks
 	ReadOnly bool
 	Version  string
 	Now      time.Time
@@ -122,6 +123,9 @@ func (s *server) show(req *request, v *view) {
 		Title: v.title, Nav: s.navigation(req, v.nav), Actor: req.actor, Subject: req.subject(), SignsIn: s.Auth != nil, Token: req.token, Self: req.self(), Live: v.live,
 		ReadOnly: s.ReadOnly, Version: s.Version, Now: req.now, Asset: s.assetPath, Body: v.body,
 		server: s, req: req,
+	}
+	if s.Feed != nil && v.live && req.sees(access.ReadEvents) {
+		f.Feed = Root + streamPath
 	}
 	f.Note, f.Warning = req.takeNote()
 	var made bytes.Buffer

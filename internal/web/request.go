@@ -42,8 +42,9 @@ type request struct {
 	actor string // who is recorded as having acted: the subject, or else the name that the operator gave
 	now   time.Time
 
-	caller *access.Identity // nil without a session
-	leave  func()           // ends what counts for the limit of requests
+	caller    *access.Identity                  // nil without a session
+	whenEnded func(f func()) (stop func() bool) // has f called when the session has ended
+	leave     func()                            // ends what counts for the limit of requests
 }
 
 // subject returns who has signed in; empty where nobody is asked.

@@ -107,7 +107,7 @@ func TestSigningIn(t *testing.T) {
 	}
 	r = b.get("/ui/tasks")
 	b.sees(r, "Signed in as <bdi>key:ann</bdi>", `action="/ui/sign-out"`)
-	b.lacks(r, `id="who"`, "data-feed", token)
+	b.lacks(r, `id="who"`, token)
 	b.leads(b.get("/ui/sign-in?back=/ui/tasks"), "/ui/tasks")
 
 	// Whoever signs in again has another session, and the one before has ended.
@@ -394,7 +394,7 @@ func TestWithoutSignInNobodySignsIn(t *testing.T) {
 	b.leads(b.post("/ui/sign-in", "key=x", "back=/ui/tasks"), "/ui/tasks")
 	b.leads(b.post("/ui/sign-out"), "/ui/")
 	r := b.get("/ui/")
-	b.sees(r, `id="who"`, "data-feed")
+	b.sees(r, `id="who"`, `data-feed="/ui/events"`)
 	b.lacks(r, "Sign out")
 }
 

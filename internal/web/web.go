@@ -31,6 +31,7 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/overload"
@@ -50,6 +51,7 @@ type Options struct {
 
 	Gate *overload.Gate // decides about requests of too many; nil takes all
 
+	Feed *feed.Feed          // of events, for pages that are open; nil: they ask every ten seconds
 	Auth *auth.Authenticator // nil: nobody is asked who they are, and everybody may do everything
 
 	Version  string
@@ -65,8 +67,9 @@ const (
 )
 
 // New returns the pages as a handler for [Root] and what lies below it, and for the
-// path / of a browser, which it sends there. It is safe for concurrent use.
-func New(o Options) http.Handler {
+// path / of a browser, which it sends there. It is safe for concurrent use. When stopping
+// ends, streams end; all else is served as before.
+func New(stopping context.Context, o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -74,7 +77,7 @@ func New(o Options) http.Handler {
 		o.Guard = &hostguard.Guard{}
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	s := &server{Options: o, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets(), needs: map[string]access.Permission{}}
+	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets(), needs: map[string]access.Permission{}}
 	for _, rt := range s.routes() {
 		rt.check()
 		s.needs[rt.path] = rt.rule.needs
@@ -90,6 +93,8 @@ func New(o Options) http.Handler {
 
 type server struct {
 	Options
+	stopping context.Context
+
 	mux    *http.ServeMux
 	pages  pages
 	assets map[string]asset
@@ -104,11 +109,13 @@ type route struct {
 	method, path string
 	rule         rule
 	serve        func(req *request) (*view, error) // nil for a file
+	streams      bool                              // it goes on for as long as the browser listens
 
 	of access.Kind // what the path names by its id
 }
 
-// A view is what a handler answers: a page, or where to go on.
+// A view is what a handler answers: a page, or where to go on. A handler that has answered
+// by itself returns none.
 type view struct {
 	page  string // name of its template
 	title string
@@ -154,7 +161,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // newRequest returns a request whose caller is not known yet, unless nobody is asked.
 func (s *server) newRequest(w http.ResponseWriter, r *http.Request) *request {
-	req := &request{Request: r, w: w, now: time.Now(), leave: func() {}}
+	req := &request{Request: r, w: w, now: time.Now(), whenEnded: func(func()) func() bool { return func() bool { return false } }, leave: func() {}}
 	if s.Auth == nil {
 		req.caller = access.Local()
 	}
@@ -167,7 +174,10 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 		s.static(w, r)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+	ctx, cancel := context.WithCancel(r.Context())
+	if !rt.streams {
+		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+	}
 	defer cancel()
 	req := s.newRequest(w, r.WithContext(ctx))
 	defer s.recoverPanic(req)
@@ -181,6 +191,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	req.leave() // whoever reads the page slowly takes no other's turn
 	level, text := slog.LevelDebug, ""
 	switch {
+	case err == nil && v == nil:
 	case err == nil:
 		s.answer(req, v)
 	case errors.Is(err, errSignIn) && req.asksToSignIn():
@@ -336,6 +347,54 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
+// streamPath is where an open page learns that an investigation has changed.
+const streamPath = "/events"
+
+// followEvents sends an open page a line whenever an investigation that the caller may see
+// has changed. The line says nothing more: the page asks for itself again. It ends with
+// what the caller may do, and when the server stops.
+func (s *server) followEvents(req *request) (*view, error) {
+	if s.Feed == nil || s.stopping.Err() != nil {
+		return nil, tasker.Errorf(tasker.Unavailable, "this server sends no events to pages now; they ask every ten seconds")
+	}
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	defer req.whenEnded(cancel)()
+	reader, err := s.readFromNow(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	feed.Begin(req.w)
+	if req.Method == http.MethodHead {
+		return nil, nil //nolint:nilnil // it was answered
+	}
+	st := &feed.Stream{Reader: reader, W: req.w, Idle: func() string { return ": still here\n\n" }, Encode: func(list []feed.Event) (string, error) {
+		for _, e := range list {
+			if _, ok := access.ShowEvent(ctx, e.Event); ok {
+				return "event: change\ndata: {}\n\n", nil
+			}
+		}
+		return "", nil
+	}}
+	if err := st.Run(ctx, ""); err != nil {
+		s.Log.DebugContext(ctx, "the stream of a page ended", "subject", req.subject(), "err", err) // the page comes back
+	}
+	return nil, nil //nolint:nilnil // it was answered
+}
+
+// readFromNow begins to read the feed within the time of other requests.
+func (s *server) readFromNow(ctx context.Context, req *request) (*feed.Reader, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	now, err := s.Feed.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Feed.Read(ctx, now, req.address().String())
+}
+
 // routes returns the table of all pages.
 func (s *server) routes() []route {
 	const get, post = http.MethodGet, http.MethodPost
@@ -350,6 +409,7 @@ func (s *server) routes() []route {
 		{method: get, path: "/emissions", rule: needs(access.ReadEvents), serve: s.emissions},
 		{method: get, path: "/emissions/{event}", rule: needs(access.ReadEvents), serve: s.emission},
 		{method: get, path: "/audit", rule: needs(access.Administer), serve: s.audit},
+		{method: get, path: streamPath, rule: needs(access.ReadEvents), serve: s.followEvents, streams: true},
 		{method: post, path: namePath, rule: anyone, serve: s.setName},
 		{method: get, path: signInPath, rule: public, serve: s.showSignIn},
 		{method: post, path: signInPath, rule: public, serve: s.signIn},

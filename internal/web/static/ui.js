@@ -35,7 +35,7 @@
   // scrolling, focus, open parts and what is being typed stay.
   const main = $("#main");
   const address = main && main.dataset.live;
-  const feedAddress = main && main.dataset.feed; // not there where callers are asked who they are
+  const feedAddress = main && main.dataset.feed;
   let paused = false, feed = null, due = null, last = Date.now(), failed = 0; // since when the server does not answer
   const busy = () => { const e = document.activeElement; return e && main.contains(e) && /^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName); };
   const fresh = () => {
@@ -74,7 +74,7 @@
   const listen = () => {
     if (feed || !feedAddress || paused || document.hidden || !window.EventSource) return;
     feed = new EventSource(feedAddress);
-    for (const topic of ["created", "updated", "recovered", "resolved"]) feed.addEventListener("dlq.entry." + topic, soon);
+    feed.addEventListener("change", soon);
     feed.onerror = () => { soon(); if (feed && feed.readyState === EventSource.CLOSED) deaf(); };
   };
   const deaf = () => { if (feed) feed.close(); feed = null; };

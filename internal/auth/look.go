@@ -1,0 +1,187 @@
+package auth
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// look asks whether anybody was given less access, and if so asks for everybody anew.
+// Those who look at the same time share one.
+func (a *Authenticator) look(ctx context.Context) error {
+	_, err, _ := a.one.Do("", func() (any, error) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxUnchecked)
+		defer cancel()
+		revision, err := a.DB.AccessRevision(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.mu.RLock()
+		same := revision == a.revision && !a.looked.IsZero()
+		a.mu.RUnlock()
+		if !same {
+			if err := a.reload(ctx); err != nil {
+				return nil, err
+			}
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.revision, a.looked = revision, began
+		return nil, nil
+	})
+	return err
+}
+
+// atOnce is how many are asked for in one query.
+const atOnce = 1000
+
+// reload asks for everybody who is remembered, and forgets those who are not what they
+// were.
+func (a *Authenticator) reload(ctx context.Context) error {
+	a.mu.Lock()
+	a.loads++
+	list := slices.Collect(maps.Values(a.known))
+	a.mu.Unlock()
+	for part := range slices.Chunk(list, atOnce) {
+		if err := a.renew(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renew asks for some who are remembered, forgets those who may not do the same any more,
+// and takes over when the access of the others ends.
+func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
+	var prefixes []string
+	var digests [][]byte
+	for _, c := range part {
+		switch {
+		case c.session != nil:
+			digests = append(digests, c.digest[:])
+		case c.key != nil:
+			prefixes = append(prefixes, c.prefix)
+		}
+	}
+	tokens, err := a.DB.Tokens(ctx, prefixes)
+	if err != nil {
+		return err
+	}
+	sessions, err := a.DB.Sessions(ctx, digests, a.SessionIdle)
+	if err != nil {
+		return err
+	}
+	now := map[[32]byte]*Caller{}
+	for _, c := range slices.Concat(tokens, sessions) {
+		n := a.caller(c)
+		now[n.digest] = n
+	}
+	for _, c := range part {
+		if c.session == nil && c.key == nil {
+			continue // what a provider has signed holds until it expires
+		}
+		if n := now[c.digest]; n == nil || !n.same(c) {
+			a.forget(c)
+		} else {
+			c.until.Store(n.until.Load())
+		}
+	}
+	return nil
+}
+
+// forget ends what a caller still does, and has the next request ask.
+func (a *Authenticator) forget(c *Caller) {
+	a.mu.Lock()
+	if a.known[c.digest] == c {
+		delete(a.known, c.digest)
+	}
+	a.mu.Unlock()
+	c.end()
+}
+
+// Look looks for access that was taken away now, and not at the next time: for those who
+// have just taken it away.
+func (a *Authenticator) Look(ctx context.Context) {
+	if a == nil {
+		return
+	}
+	if err := a.look(ctx); err != nil {
+		a.Log.WarnContext(ctx, "cannot look for changes of access", "err", err)
+	}
+}
+
+// Run looks for access that was taken away, ends what has expired, and notes what is
+// used, until ctx ends.
+func (a *Authenticator) Run(ctx context.Context) error {
+	tick := time.NewTicker(CheckEvery)
+	defer tick.Stop()
+	noted := time.Now()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now()
+		list := a.expire(now)
+		if len(list) == 0 {
+			continue
+		}
+		err := a.look(ctx)
+		if err == nil && now.Sub(noted) >= noteEvery {
+			noted = now
+			err = a.note(ctx, list)
+		}
+		if err != nil && !failing && ctx.Err() == nil {
+			a.Log.WarnContext(ctx, "cannot look for changes of access; callers are asked for at each request", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+// expire forgets those whose time is over, and returns the others.
+func (a *Authenticator) expire(now time.Time) []*Caller {
+	a.mu.RLock()
+	list := slices.Collect(maps.Values(a.known))
+	a.mu.RUnlock()
+	return slices.DeleteFunc(list, func(c *Caller) bool {
+		over := c.over(now)
+		if over {
+			a.forget(c)
+		}
+		return over
+	})
+}
+
+// note records who has called since the last time, and reads how long the sessions last
+// now.
+func (a *Authenticator) note(ctx context.Context, list []*Caller) error {
+	var keys, sessions []tasker.ID
+	var browsers []*Caller
+	for _, c := range list {
+		used := c.used.Swap(false)
+		switch {
+		case c.session != nil && used:
+			sessions = append(sessions, *c.session)
+		case c.key != nil && used:
+			keys = append(keys, *c.key)
+		}
+		if c.session != nil {
+			browsers = append(browsers, c)
+		}
+	}
+	if err := a.DB.NoteUse(ctx, keys, sessions); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(browsers, atOnce) {
+		if err := a.renew(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
