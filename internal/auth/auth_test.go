@@ -151,6 +151,50 @@ func TestAccessThatIsTakenAway(t *testing.T) {
 	}
 }
 
+// Somebody who has revoked a key in psql and not committed keeps nobody from revoking
+// another one. Both are noticed once they are committed, in whatever order.
+func TestARevocationThatIsNotCommittedBlocksNoOther(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	slow, slowToken := b.key("slow", "viewer@shop")
+	quick, quickToken := b.key("quick", "viewer@shop")
+	b.known(slowToken, "key:slow")
+	b.known(quickToken, "key:quick")
+	b.auth.Look(t.Context())
+	tx, err := b.Admin().Begin(t.Context())
+	b.Must(err)
+	_, err = tx.Exec(t.Context(), `UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'psql' WHERE key_uuid = $1`, slow.UUID)
+	b.Must(err)
+	limited, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = b.DB.RevokeKey(limited, quick.UUID, "test")
+	b.Must(err)
+	b.auth.Look(t.Context())
+	b.refused(quickToken)
+	b.known(slowToken, "key:slow")
+	b.Must(tx.Commit(t.Context()))
+	b.auth.Look(t.Context()) // what was written first is seen last
+	b.refused(slowToken)
+}
+
+// The changes of the last hour are kept, and a new one removes some of those before.
+func TestChangesOfAccessDoNotGather(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k, token := b.key("deploy", "viewer@shop")
+	b.Exec(`INSERT INTO tasker.access_changes (changed_at) SELECT now() - interval '2 h' FROM generate_series(1, 15)`)
+	b.Exec(`INSERT INTO tasker.access_changes (changed_at) SELECT now() - interval '2 min' FROM generate_series(1, 3)`)
+	b.known(token, "key:deploy")
+	b.auth.Look(t.Context())
+	_, err := b.DB.RevokeKey(t.Context(), k.UUID, "test")
+	b.Must(err)
+	if n := b.Count(`SELECT count(*) FROM tasker.access_changes`); n != 4 {
+		t.Errorf("%d changes are kept, want those of the last hour, which are 4", n)
+	}
+	b.auth.Look(t.Context())
+	b.refused(token)
+}
+
 // Of somebody who is read while they lose their access, nothing is remembered.
 func TestReadWhileAccessIsTakenAway(t *testing.T) {
 	t.Parallel()

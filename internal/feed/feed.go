@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -88,7 +89,8 @@ func (f *Feed) Now(ctx context.Context) (Point, error) {
 }
 
 // Read begins to read after a point; the zero point is before the first event. The
-// address is where the reader comes from. The error is Unavailable when there are too
+// address is where the reader comes from. Of the past it gets the events in the namespaces
+// of the context. The error is Unavailable when there are too
 // many readers, of this address or at all, and Invalid when the point is not of this
 // database.
 func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, error) {
@@ -112,7 +114,7 @@ func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, 
 	f.readers++
 	f.from[address]++
 	r := &Reader{
-		feed: f, point: after, database: h.Database, address: address,
+		feed: f, point: after, database: h.Database, address: address, scope: access.ScopeOf(ctx),
 		pages: make(chan page, f.Buffer), dropped: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if after.From < after.Before {

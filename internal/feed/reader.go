@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -12,13 +13,15 @@ import (
 //
 // It catches up by itself and then joins the poller. Between where it had come to
 // and where the poller had come to, more may lie: gaps, which it reads before it
-// takes what the poller tells.
+// takes what the poller tells. What it reads by itself has the events of its namespaces
+// only, what the poller tells those of all.
 type Reader struct {
 	feed     *Feed
 	point    Point
 	database string // that its points are of
 
-	address string // where it comes from
+	address string       // where it comes from
+	scope   access.Scope // what it catches up with is in these namespaces
 	gaps    []gap
 	near    bool // the next gap is a small one
 
@@ -66,7 +69,7 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		list, err := r.catchUp(ctx)
+		list, err := r.catchUp(access.WithScope(ctx, r.scope))
 		<-r.feed.reading
 		if err != nil || len(list) > 0 {
 			return list, err

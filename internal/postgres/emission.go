@@ -36,8 +36,8 @@ sink AS (
     RETURNING s.sink, s.created_at
 ),
 missed AS (
-    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
-    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
+    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, namespace, next_attempt_at)
+    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
     FROM sink s
     CROSS JOIN LATERAL (SELECT max(e.position) AS position FROM tasker.emissions e WHERE e.sink = s.sink) last
     JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND o.created_at >= s.created_at
@@ -135,7 +135,7 @@ sink AS MATERIALIZED (
     FOR NO KEY UPDATE OF s
 ),
 fresh AS MATERIALIZED (
-    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.created_at
+    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
     FROM sink s
     JOIN tasker.outbox o ON o.written_in >= s.taken_before
     WHERE NOT EXISTS (SELECT FROM tasker.emissions e WHERE e.sink = $1 AND e.position = o.position)
@@ -144,8 +144,8 @@ fresh AS MATERIALIZED (
     LIMIT $2
 ),
 taken AS (
-    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
-    SELECT sink, position, event_uuid, task_uuid, created_at
+    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, namespace, next_attempt_at)
+    SELECT sink, position, event_uuid, task_uuid, namespace, created_at
     FROM fresh
     ON CONFLICT DO NOTHING
 ),

@@ -1,10 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -19,17 +22,18 @@ SELECT ` + emissionColumns + `
 FROM tasker.emissions e
 JOIN tasker.outbox o ON o.position = e.position`
 
-// Each sink is read from its own index. What became of one event is never divided
-// between two pages, which go on by position.
+// Each sink is read from its own index, and for those who may see some namespaces only each
+// of these at each sink. What became of one event is never divided between two pages, which
+// go on by position.
 const selectEmissionPage = `
 WITH page AS MATERIALIZED (
     SELECT e.*
-    FROM tasker.emission_sinks s
+    FROM tasker.emission_sinks s %s
     CROSS JOIN LATERAL (
         SELECT e.*
         FROM tasker.emissions e
         WHERE e.sink = s.sink %s
-        ORDER BY e.position DESC
+        ORDER BY %s e.position DESC
         LIMIT $1
     ) e
     WHERE $2 = '' OR s.sink = $2
@@ -67,25 +71,43 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 	return rows[:cut], more, nil
 }
 
-// emissionPage returns at least limit rows, if there are as many.
-func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
-	where, args := "", []any{limit, f.Sink}
+// emissionQuery selects a page of emissions of the namespaces that the caller may see.
+// What is read of a namespace is a range of its index, spelled as one of rows and in the
+// order of all its columns: asked for by single values, the planner may rather go through
+// the emissions of all namespaces in their order, and leave out the others.
+func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
+	from, where, order, args := "", "", "", []any{limit, f.Sink}
+	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
 	if f.State != "" {
 		if !slices.Contains(tasker.EmissionStates(), f.State) {
-			return nil, tasker.Errorf(tasker.Invalid, "%q is no state of an emission", f.State)
+			return "", nil, tasker.Errorf(tasker.Invalid, "%q is no state of an emission", f.State)
 		}
 		// Spelled out, so that the index of that state serves.
 		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0" // as its index has it
+		if f.State != tasker.EmissionPublished {
+			columns, values = columns+"e.state, ", values+"'"+string(f.State)+"', "
+		}
 	}
 	if f.Before > 0 {
 		args = append(args, f.Before)
 		where += fmt.Sprintf(" AND e.position < $%d", len(args))
 	}
-	if scope := access.ScopeOf(ctx); !scope.All() {
-		args = append(args, scope.List())
-		where += fmt.Sprintf(" AND EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = e.task_uuid AND t.namespace = ANY ($%d))", len(args))
+	if !scope.All() {
+		args = append(args, scope.List(), cmp.Or(f.Before, math.MaxInt64))
+		from = fmt.Sprintf("CROSS JOIN unnest($%d::text[]) AS n (namespace)", len(args)-1)
+		where += fmt.Sprintf(" AND (%[1]se.position) < (%[2]s$%[3]d) AND (%[1]se.position) >= (%[2]s0) AND e.namespace > ''", columns, values, len(args))
+		order = strings.ReplaceAll(columns, ",", " DESC,")
 	}
-	rows, err := collect[tasker.Emission](ctx, db.pool, fmt.Sprintf(selectEmissionPage, where), args...)
+	return fmt.Sprintf(selectEmissionPage, from, where, order), args, nil
+}
+
+// emissionPage returns at least limit rows, if there are as many.
+func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
+	sql, args, err := emissionQuery(f, access.ScopeOf(ctx), limit)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := collect[tasker.Emission](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list emissions: %w", err)
 	}
@@ -161,15 +183,15 @@ func (db *DB) Stretch(ctx context.Context, from, to int64, limit int) (Stretch, 
 // An event of before the sink was known has no row yet, and gets one.
 const reEmit = `
 WITH wanted AS MATERIALIZED (
-    SELECT o.position, o.event_uuid, o.task_uuid
+    SELECT o.position, o.event_uuid, o.task_uuid, o.namespace
     FROM tasker.outbox o
     WHERE o.position BETWEEN $2 AND $3
     ORDER BY o.position
     LIMIT $4
 ),
 again AS (
-    INSERT INTO tasker.emissions AS e (sink, position, event_uuid, task_uuid)
-    SELECT s.sink, w.position, w.event_uuid, w.task_uuid
+    INSERT INTO tasker.emissions AS e (sink, position, event_uuid, task_uuid, namespace)
+    SELECT s.sink, w.position, w.event_uuid, w.task_uuid, w.namespace
     FROM wanted w
     JOIN tasker.emission_sinks s ON s.sink = ANY ($1)
     ON CONFLICT (sink, position) DO UPDATE

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // A Horizon is the transaction before which all have ended: what those wrote is
@@ -83,10 +84,27 @@ WITH told AS MATERIALIZED (
 )
 SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM told`
 
+// The same of some namespaces.
+const feedBoundsOf = `
+WITH told AS MATERIALIZED (
+    SELECT o.position
+    FROM unnest($3::text[]) AS n (namespace)
+    CROSS JOIN LATERAL (
+        SELECT o.position FROM tasker.outbox o
+        WHERE (o.namespace, o.written_in) >= (n.namespace, $1::text::xid8) AND (o.namespace, o.written_in) < (n.namespace, $2::text::xid8)
+        ORDER BY o.namespace, o.written_in OFFSET 0
+    ) o
+)
+SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM told`
+
 // FeedBounds returns the first and the last position of the events of transactions
-// from one on and before another; 0 when there are none.
+// from one on and before another, in the namespaces of the context; 0 when there are none.
 func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
-	if err = db.pool.QueryRow(ctx, feedBounds, fmt.Sprint(from), fmt.Sprint(before)).Scan(&first, &last); err != nil {
+	sql, args := feedBounds, []any{fmt.Sprint(from), fmt.Sprint(before)}
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		sql, args = feedBoundsOf, append(args, scope.List())
+	}
+	if err = db.pool.QueryRow(ctx, sql, args...).Scan(&first, &last); err != nil {
 		return 0, 0, fmt.Errorf("look for events: %w", err)
 	}
 	return first, last, nil
@@ -104,6 +122,23 @@ FROM (
 ) o
 ORDER BY o.position`
 
+// The same of some namespaces: the next of each, and of those the next.
+const feedEventsOf = `
+SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
+FROM (
+    SELECT e.*
+    FROM unnest($4::text[]) AS n (namespace)
+    CROSS JOIN LATERAL (
+        SELECT * FROM tasker.outbox o
+        WHERE (o.namespace, o.position) > (n.namespace, $1) AND (o.namespace, o.position) <= (n.namespace, $2)
+        ORDER BY o.namespace, o.position
+        LIMIT $3
+    ) e
+    ORDER BY e.position
+    LIMIT $3
+) o
+ORDER BY o.position`
+
 // A FeedEvent is an event with the transaction that wrote it.
 type FeedEvent struct {
 	tasker.Event
@@ -117,9 +152,14 @@ type FeedPart struct {
 }
 
 // FeedEvents returns the next events of a part, in the order of their positions,
-// and what is left of it. Of limit rows none may belong to the part.
+// and what is left of it: those of the namespaces of the context. Of limit rows none may
+// belong to the part.
 func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, left FeedPart, err error) {
-	rows, err := collect[FeedEvent](ctx, db.pool, feedEvents, p.After, p.Last, limit)
+	sql, args := feedEvents, []any{p.After, p.Last, limit}
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		sql, args = feedEventsOf, append(args, scope.List())
+	}
+	rows, err := collect[FeedEvent](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, p, fmt.Errorf("read events: %w", err)
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -30,8 +31,8 @@ func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 		"feedEvents":     {feedEvents, "outbox_pkey"},
 		"splitTasks":     {splitTasks, "outbox_by_transaction"},
 		"measureStretch": {measureStretch, "outbox_pkey"},
-		"emissions":      {strings.ReplaceAll(selectEmissionPage, "%s", "AND e.position < $3"), "emissions_pkey"},
-		"set aside":      {strings.ReplaceAll(selectEmissionPage, "%s", "AND e.state = 'set_aside'"), "emissions_set_aside"},
+		"emissions":      {fmt.Sprintf(selectEmissionPage, "", "AND e.position < $3", ""), "emissions_pkey"},
+		"set aside":      {fmt.Sprintf(selectEmissionPage, "", "AND e.state = 'set_aside'", ""), "emissions_set_aside"},
 		"one event":      {selectEmissions + " WHERE e.event_uuid = $1", "emissions_by_event"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,21 +9,46 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-const selectInvestigationQueue = `
-SELECT dlq_entry_uuid AS entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text AS reason, detail_code, dlq_timestamp AS at,
+const queueColumns = `dlq_entry_uuid AS entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text AS reason, detail_code, dlq_timestamp AS at,
     minutes_in_dlq::float8, namespace_name AS namespace, task_name, current_state, time_in_state_minutes::float8,
     priority_score::float8, recovered_at, coalesce(step_name, '') AS step_name, coalesce(error_pattern, '') AS error_pattern, case_key,
-    coalesce(assignee, '') AS assignee
+    coalesce(assignee, '') AS assignee`
+
+const selectInvestigationQueue = `
+SELECT ` + queueColumns + `
 FROM tasker.v_dlq_investigation_queue
 WHERE %s
 LIMIT $1 OFFSET $2`
+
+// The same of some namespaces: the most urgent of each, and of those the most urgent.
+const selectInvestigationQueueOf = `
+SELECT ` + queueColumns + `
+FROM unnest($3::text[]) AS n (namespace)
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM tasker.v_dlq_investigation_queue
+    WHERE namespace_name = n.namespace AND namespace_name > '' AND %s
+    LIMIT $1::bigint + $2::bigint
+) q
+ORDER BY (recovered_at IS NOT NULL), priority_at, dlq_entry_uuid
+LIMIT $1 OFFSET $2`
+
+// queueQuery selects a page of the investigation queue, and one more.
+func queueQuery(ctx context.Context, f tasker.InvestigationFilter) (sql string, args []any) {
+	sql, args = selectInvestigationQueue, []any{f.Limit + 1, f.Offset}
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		sql, args = selectInvestigationQueueOf, append(args, scope.List())
+	}
+	where, args := investigationConditions(ctx, f, args)
+	return fmt.Sprintf(sql, where), args
+}
 
 // InvestigationQueue returns the open investigations of a filter, the most urgent
 // first, and reports whether there are more. The index of the queue is read in its
 // order until the page is full.
 func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
-	where, args := investigationConditions(ctx, f, []any{f.Limit + 1, f.Offset})
-	list, err = collect[tasker.InvestigationQueueEntry](ctx, db.pool, fmt.Sprintf(selectInvestigationQueue, where), args...)
+	sql, args := queueQuery(ctx, f)
+	list, err = collect[tasker.InvestigationQueueEntry](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the investigation queue: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // composed are the statements that Go puts together when the program starts, under the
@@ -30,6 +31,13 @@ var composed = map[string]string{
 	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
+}
+
+// inScopes runs a function for all namespaces and for some.
+func inScopes(run func(context.Context, *DB) error) func(context.Context, *DB) error {
+	return func(ctx context.Context, db *DB) error {
+		return errors.Join(run(ctx, db), run(access.WithScope(ctx, access.Namespaces("a", "b")), db))
+	}
 }
 
 // built runs the functions that put a statement together for each call, in all forms
@@ -54,6 +62,22 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
+	"DB.FeedBounds": inScopes(func(ctx context.Context, db *DB) error {
+		_, _, err := db.FeedBounds(ctx, 0, 1)
+		return err
+	}),
+	"DB.FeedEvents": inScopes(func(ctx context.Context, db *DB) error {
+		_, _, err := db.FeedEvents(ctx, FeedPart{Before: 1, Last: 1}, 1)
+		return err
+	}),
+	"DB.EntryCounts": inScopes(func(ctx context.Context, db *DB) error {
+		_, err := db.EntryCounts(ctx, time.Now(), time.Hour)
+		return err
+	}),
+	"DB.Namespaces": inScopes(func(ctx context.Context, db *DB) error {
+		_, err := db.Namespaces(ctx)
+		return err
+	}),
 	"DB.EntryOfTask": func(ctx context.Context, db *DB) error {
 		_, err := db.EntryOfTask(ctx, tasker.NewID())
 		return ignore(err, tasker.NotFound)

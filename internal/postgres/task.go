@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tasker.example/tasker"
@@ -96,7 +97,8 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 // value, the planner would rather go through all tasks, newest first, and the few
 // that are old and live stand behind all that are finished. For a namespace or a
 // name the newest of each of its templates are taken in the same way, and of those
-// the newest.
+// the newest; so are those in a final state, because of the others of that state there may
+// be very many.
 func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
 	arg := func(v any) string {
 		args = append(args, v)
@@ -118,6 +120,10 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 	}
 	if f.Name != "" {
 		of = append(of, "name = "+arg(f.Name))
+	}
+	if final := slices.Contains(finalStates, f.State); final && len(of) > 0 {
+		where = append(where, "t.state = "+arg(string(f.State)))
+		f.State = ""
 	}
 	switch {
 	case f.State != "":
@@ -149,6 +155,9 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 			strings.Join(where, " AND "), limit, offset), args
 	}
 }
+
+// finalStates are those in which tasks gather: as history, and not as work.
+var finalStates = []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled, tasker.TaskResolvedManually}
 
 // page cuts a list that was read one longer than asked for.
 func page[T any](rows []T, limit int) (cut []T, more bool) {

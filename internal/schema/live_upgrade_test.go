@@ -158,3 +158,32 @@ func (p *place) everyStatement(statements map[string]string) {
 		p.Error("no investigation was opened")
 	}
 }
+
+// Events of before there was the column have their namespace after the upgrade, also those
+// that a server of the previous version writes after it.
+func TestEventsOfBeforeHaveTheirNamespace(t *testing.T) {
+	t.Parallel()
+	program := schema.Embedded()
+	p := empty(t)
+	p.up(program.Through(30))
+	p.exec(`
+		INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1', '{}', '', ''), ('c', 'b', '1', '{}', '', '');
+		INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
+		SELECT tasker.uuid_generate_v7(), template_uuid, namespace, 'b', '1', 'complete', now(), '{}', '', now(), now() FROM tasker.task_templates;
+		INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, namespace, task_name, case_key)
+		SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', namespace, name, template_uuid FROM tasker.tasks;
+		INSERT INTO tasker.emission_sinks (sink) VALUES ('log'), ('webhook');`)
+	const events = `
+		INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data) SELECT 'dlq.entry.updated', task_uuid, dlq_entry_uuid, '{}' FROM tasker.tasks_dlq, generate_series(1, %[1]d);
+		INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid) SELECT s.sink, o.position, o.event_uuid, o.task_uuid FROM tasker.outbox o, tasker.emission_sinks s
+		ON CONFLICT DO NOTHING;`
+	p.exec(fmt.Sprintf(events, 2100)) // more than a batch
+	p.up(program)
+	p.exec(fmt.Sprintf(events, 1))
+	for table, want := range map[string]string{"outbox": "4202 2", "emissions": "8404 2"} {
+		got := p.text(`SELECT count(*) || ' ' || count(DISTINCT e.namespace) FROM tasker.` + table + ` e JOIN tasker.tasks t ON t.task_uuid = e.task_uuid AND t.namespace = e.namespace`)
+		if got != want {
+			t.Errorf("%s has %s rows and namespaces that are those of their tasks, want %s", table, got, want)
+		}
+	}
+}

@@ -17,7 +17,8 @@ import (
 // run beside the migrated database. History has no UPDATE, and DELETE only where the
 // retention of tasks removes it with them; nothing is ever truncated.
 var serverPrivileges = map[string]string{
-	"access_revision":                "SELECT UPDATE",
+	"access_changes":                 "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"access_revision":                "SELECT UPDATE",               // a view
 	"api_key_secrets":                "SELECT INSERT UPDATE",
 	"api_keys":                       "SELECT INSERT UPDATE",
 	"audit_events":                   "SELECT INSERT",

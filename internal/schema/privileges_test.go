@@ -309,7 +309,7 @@ func TestWhoMayNotIsToldWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		{"a stranger that serves", schema.Check(t.Context(), stranger.conn), "lacks USAGE in the schema tasker; run tasker migrate up, and have a database administrator run: GRANT " + pgtest.ServerRole + " TO tasker_test_login_"},
-		{"a reader that serves", schema.Check(t.Context(), reader.conn), "lacks SELECT on access_revision, UPDATE on access_revision, "},
+		{"a reader that serves", schema.Check(t.Context(), reader.conn), "lacks SELECT on access_changes, INSERT on access_changes, "},
 		{"a stranger that migrates", up, "GRANT " + pgtest.MigrateRole + " TO tasker_test_login_"},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !errors.Is(tt.err, schema.ErrPrivileges) {

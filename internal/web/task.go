@@ -109,7 +109,7 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	if page.Filter.State != "" && !slices.Contains(page.States, page.Filter.State) {
 		page.States = append(page.States, page.Filter.State)
 	}
-	_, page.Namespaces, err = s.DB.OpenEntries(req.within(access.ReadInvestigations).Context())
+	page.Namespaces, err = s.DB.Namespaces(req.within(access.ReadInvestigations).Context())
 	return err
 }
 

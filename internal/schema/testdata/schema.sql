@@ -6,13 +6,12 @@ COMMENT ON TYPE tasker.dlq_reason IS 'Why a task needs an operator; the detail c
 CREATE TYPE tasker.dlq_resolution_status AS ENUM ('pending', 'manually_resolved', 'permanently_failed', 'cancelled');
 COMMENT ON TYPE tasker.dlq_resolution_status IS 'Where an investigation stands: pending, or how it ended.';
 
-CREATE TABLE tasker.access_revision (
-    only_row boolean DEFAULT true NOT NULL,
-    revision bigint NOT NULL,
-    CONSTRAINT access_revision_is_one_row CHECK (only_row),
-    CONSTRAINT access_revision_pkey PRIMARY KEY (only_row)
+CREATE TABLE tasker.access_changes (
+    change_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT access_changes_pkey PRIMARY KEY (change_id)
 );
-COMMENT ON TABLE tasker.access_revision IS 'Counts changes that take access away from somebody. Servers ask for it every other second.';
+COMMENT ON TABLE tasker.access_changes IS 'Changes that take access away from somebody. Servers ask every other second which rows there are; those of the last hour are kept, and each new one removes some that are older.';
 
 CREATE TABLE tasker.api_key_secrets (
     prefix text NOT NULL,
@@ -175,6 +174,7 @@ CREATE TABLE tasker.emissions (
     last_attempt_at timestamp with time zone,
     last_error text,
     published_at timestamp with time zone,
+    namespace text,
     CONSTRAINT emission_published_has_its_time CHECK (((state <> 'published'::text) OR (published_at IS NOT NULL))),
     CONSTRAINT emission_state_is_known CHECK ((state = ANY (ARRAY['pending'::text, 'published'::text, 'set_aside'::text]))),
     CONSTRAINT emissions_pkey PRIMARY KEY (sink, "position"),
@@ -182,13 +182,17 @@ CREATE TABLE tasker.emissions (
     CONSTRAINT emissions_sink_fkey FOREIGN KEY (sink) REFERENCES tasker.emission_sinks(sink)
 ) WITH (fillfactor=85);
 CREATE INDEX emissions_by_event ON tasker.emissions USING btree (event_uuid);
+CREATE INDEX emissions_by_namespace ON tasker.emissions USING btree (namespace, sink, "position");
 CREATE INDEX emissions_due ON tasker.emissions USING btree (sink, next_attempt_at, "position") WHERE ((state = 'pending'::text) AND (next_attempt_at > '-infinity'::timestamp with time zone));
 CREATE INDEX emissions_pending ON tasker.emissions USING btree (sink, "position") WHERE ((state = 'pending'::text) AND ("position" > 0));
 CREATE INDEX emissions_pending_by_task ON tasker.emissions USING btree (sink, task_uuid, "position") WHERE (state = 'pending'::text);
 CREATE INDEX emissions_set_aside ON tasker.emissions USING btree (sink, "position") WHERE (state = 'set_aside'::text);
+CREATE INDEX emissions_unpublished_by_namespace ON tasker.emissions USING btree (namespace, sink, state, "position") WHERE ((state <> 'published'::text) AND (namespace > ''::text));
+CREATE TRIGGER emission_namespace_is_noted BEFORE INSERT ON tasker.emissions FOR EACH ROW WHEN ((new.namespace IS NULL)) EXECUTE FUNCTION tasker.note_namespace();
 COMMENT ON TABLE tasker.emissions IS 'What became of sending an event to a sink: one row each.';
 COMMENT ON COLUMN tasker.emissions.attempts IS 'How often it was sent, all tries counted.';
 COMMENT ON COLUMN tasker.emissions.refusals IS 'How often the sink refused the event itself; after some it is set aside.';
+COMMENT ON COLUMN tasker.emissions.namespace IS 'The namespace of the task.';
 
 CREATE TABLE tasker.lease_key (
     only_row boolean DEFAULT true NOT NULL,
@@ -223,16 +227,21 @@ CREATE TABLE tasker.outbox (
     data jsonb NOT NULL,
     written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    namespace text,
     CONSTRAINT outbox_topic_is_known CHECK ((topic = ANY (ARRAY['dlq.entry.created'::text, 'dlq.entry.updated'::text, 'dlq.entry.recovered'::text, 'dlq.entry.resolved'::text]))),
     CONSTRAINT outbox_pkey PRIMARY KEY ("position"),
     CONSTRAINT outbox_event_uuid_key UNIQUE (event_uuid),
     CONSTRAINT outbox_dlq_entry_uuid_fkey FOREIGN KEY (dlq_entry_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid)
 );
 CREATE INDEX outbox_by_entry ON tasker.outbox USING btree (dlq_entry_uuid, "position");
+CREATE INDEX outbox_by_namespace ON tasker.outbox USING btree (namespace, "position");
+CREATE INDEX outbox_by_namespace_and_transaction ON tasker.outbox USING btree (namespace, written_in, "position");
 CREATE INDEX outbox_by_transaction ON tasker.outbox USING btree (written_in, "position");
+CREATE TRIGGER event_namespace_is_noted BEFORE INSERT ON tasker.outbox FOR EACH ROW WHEN ((new.namespace IS NULL)) EXECUTE FUNCTION tasker.note_namespace();
 COMMENT ON TABLE tasker.outbox IS 'What became of investigations, in order, for those who want to be told: written in the transaction that it tells of.';
 COMMENT ON COLUMN tasker.outbox.event_uuid IS 'The event''s id wherever it is told; who gets it twice knows it by this.';
 COMMENT ON COLUMN tasker.outbox.written_in IS 'The transaction that wrote it. Positions become visible out of order; those of transactions before pg_snapshot_xmin(pg_current_snapshot()) are complete.';
+COMMENT ON COLUMN tasker.outbox.namespace IS 'The namespace of the task.';
 
 CREATE TABLE tasker.ready_steps (
     namespace text NOT NULL,
@@ -508,8 +517,10 @@ CREATE INDEX tasks_dlq_by_status ON tasker.tasks_dlq USING btree (resolution_sta
 CREATE INDEX tasks_dlq_by_task ON tasker.tasks_dlq USING btree (task_uuid, dlq_timestamp DESC);
 CREATE INDEX tasks_dlq_by_time ON tasker.tasks_dlq USING btree (dlq_timestamp DESC, dlq_entry_uuid DESC);
 CREATE INDEX tasks_dlq_ended_by_case ON tasker.tasks_dlq USING btree (case_key, resolved_at DESC) WHERE (resolution_status <> 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_ended_of_namespace ON tasker.tasks_dlq USING btree (namespace, resolved_at) WHERE ((resolution_status <> 'pending'::tasker.dlq_resolution_status) AND (namespace > ''::text));
 CREATE INDEX tasks_dlq_pending_by_case ON tasker.tasks_dlq USING btree (dlq_reason, case_key, dlq_timestamp) INCLUDE (recovered_at) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_queue ON tasker.tasks_dlq USING btree (((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_queue_of_namespace ON tasker.tasks_dlq USING btree (namespace, ((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE ((resolution_status = 'pending'::tasker.dlq_resolution_status) AND (namespace > ''::text));
 CREATE TRIGGER entries_are_never_removed BEFORE TRUNCATE ON tasker.tasks_dlq FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_is_added_up AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status <> 'pending'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.add_to_dlq_totals();
 CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status <> old.resolution_status) OR (new.resolved_at IS DISTINCT FROM old.resolved_at)))) EXECUTE FUNCTION tasker.refuse_change_of_record();
@@ -650,6 +661,12 @@ COMMENT ON COLUMN tasker.workflow_steps.unwritten IS 'Which moves of the attempt
 COMMENT ON COLUMN tasker.workflow_steps.moves_id IS 'The transition_id of that enqueue; that of the claim is the next.';
 COMMENT ON COLUMN tasker.workflow_steps.enqueued_at IS 'When that enqueue was, of a step that is claimed. While it is enqueued it is state_since.';
 
+-- views/access_revision.sql
+CREATE VIEW tasker.access_revision (
+    only_row boolean,
+    revision bigint
+);
+
 -- views/task_transitions.sql
 CREATE VIEW tasker.task_transitions (
     task_uuid uuid,
@@ -695,7 +712,8 @@ CREATE VIEW tasker.v_dlq_investigation_queue (
     step_name text,
     error_pattern text,
     case_key uuid,
-    assignee text
+    assignee text,
+    priority_at timestamp with time zone
 );
 
 -- views/v_task_staleness_monitoring.sql
@@ -866,6 +884,17 @@ CREATE FUNCTION tasker.is_hidden_key(p_key text, p_pattern text) RETURNS boolean
 -- functions/key_words.sql
 CREATE FUNCTION tasker.key_words(p_key text) RETURNS text IMMUTABLE;
 
+CREATE OR REPLACE FUNCTION tasker.lock_access_revision()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('tasker.access_revision', 0));
+    RETURN NEW;
+END
+$function$
+;
+
 -- functions/max_snapshot_bytes.sql
 CREATE FUNCTION tasker.max_snapshot_bytes() RETURNS integer IMMUTABLE;
 
@@ -877,8 +906,24 @@ CREATE OR REPLACE FUNCTION tasker.note_access_change()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    UPDATE tasker.access_revision SET revision = revision + 1;
+    DELETE FROM tasker.access_changes WHERE change_id IN (
+        SELECT change_id FROM tasker.access_changes
+        WHERE changed_at < clock_timestamp() - interval '1 hour'
+        ORDER BY change_id LIMIT 20 FOR UPDATE SKIP LOCKED
+    );
+    INSERT INTO tasker.access_changes DEFAULT VALUES;
     RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.note_namespace()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    NEW.namespace := (SELECT t.namespace FROM tasker.tasks t WHERE t.task_uuid = NEW.task_uuid);
+    RETURN NEW;
 END
 $function$
 ;

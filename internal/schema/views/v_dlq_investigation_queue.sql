@@ -21,7 +21,8 @@ SELECT
     d.step_name,
     d.error_pattern,
     d.case_key,
-    d.metadata ->> 'assignee' AS assignee
+    d.metadata ->> 'assignee' AS assignee,
+    d.priority_at
 FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.resolution_status = 'pending'
