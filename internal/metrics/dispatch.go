@@ -163,20 +163,43 @@ func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error 
 	if err != nil {
 		m.log.WarnContext(ctx, "queues could not be counted; their metrics keep the last values", "err", err)
 	} else {
-		m.dispatch.backlogs = list[:min(len(list), maxNamespaces)]
+		m.dispatch.backlogs = neediest(list)
 	}
 	shown := map[string]bool{}
 	for _, b := range m.dispatch.backlogs {
 		shown[b.Namespace] = true
 		m.dispatch.show(o, b)
 	}
-	for n := range m.begun {
-		if !shown[n] && len(shown) < maxNamespaces {
+	for _, n := range m.named.list() {
+		if !shown[n] && len(shown) < maxGauges {
 			shown[n] = true
 			m.dispatch.show(o, tasker.Backlog{Namespace: n})
 		}
 	}
 	return nil
+}
+
+// neediest returns the first of a list, which are those that need it most, and the others
+// added up.
+func neediest(list []tasker.Backlog) []tasker.Backlog {
+	var few []tasker.Backlog
+	others := tasker.Backlog{Namespace: OtherNamespaces}
+	rest := false
+	for _, b := range list {
+		if len(few) < maxGauges && b.Namespace != OtherNamespaces {
+			few = append(few, b)
+			continue
+		}
+		rest = true
+		others.Steps += b.Steps
+		others.Unserved += b.Unserved
+		others.Workers += b.Workers
+		others.Oldest = max(others.Oldest, b.Oldest)
+	}
+	if rest {
+		few = append(few, others)
+	}
+	return few
 }
 
 func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
@@ -262,7 +285,7 @@ func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
 // transaction is committed.
 func (m *Metrics) Expired(ctx context.Context, namespace, detectedBy, detailCode string) {
 	if m != nil {
-		m.dispatch.expired.Add(ctx, 1, expiredAttributes(namespace, detectedBy, detailCode))
+		m.dispatch.expired.Add(ctx, 1, expiredAttributes(m.named.label(namespace), detectedBy, detailCode))
 	}
 }
 

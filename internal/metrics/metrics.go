@@ -58,7 +58,8 @@ type Metrics struct {
 	mu      sync.Mutex
 	pending int64
 	known   bool            // pending was read once
-	begun   map[string]bool // namespaces whose series exist
+	begun   map[string]bool // namespaces whose counters exist
+	named   nameSet
 }
 
 // New makes the instruments. The gauge asks read each time it is collected: it is
@@ -166,8 +167,11 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 // begin makes the series of namespaces at 0: a rate sees only what a series grows
 // by, so that of one that appears with its first task would miss that task.
 func (m *Metrics) begin(ctx context.Context, namespaces []string) {
+	if len(namespaces) > maxBegun {
+		namespaces = append([]string{OtherNamespaces}, namespaces...)
+	}
 	for _, n := range namespaces {
-		if m.begun[n] || len(m.begun) == maxNamespaces {
+		if m.begun[n] || n != OtherNamespaces && (len(m.begun) > maxBegun || !m.named.add(n)) {
 			continue
 		}
 		m.begun[n] = true
@@ -185,16 +189,13 @@ func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 	}
 }
 
-// maxNamespaces bounds the series that are made before there is anything to count.
-const maxNamespaces = 100
-
 // watched are the states whose staleness the sweep looks for.
 var watched = []tasker.TaskState{tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry, tasker.TaskStepsInProcess}
 
 // EntryCreated counts an investigation. Its transaction is committed.
 func (m *Metrics) EntryCreated(ctx context.Context, reason tasker.Reason, namespace string) {
 	if m != nil {
-		m.created.Add(ctx, 1, entryAttributes(reason, namespace))
+		m.created.Add(ctx, 1, entryAttributes(reason, m.named.label(namespace)))
 	}
 }
 
@@ -225,6 +226,7 @@ func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, 
 	m.runs.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 	m.duration.Record(ctx, float64(took)/float64(time.Millisecond))
 	for _, f := range found {
+		f.Namespace = m.named.label(f.Namespace)
 		m.detected.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
 		if f.Transitioned {
 			m.transitioned.Add(ctx, 1, taskAttributes(f.Reason, f.Namespace, f.State))
