@@ -118,7 +118,18 @@ func Open(t testing.TB) *Tab {
 	if browser.err != nil {
 		t.Fatalf("Chromium does not start: %v", browser.err)
 	}
-	ctx, cancel := chromedp.NewContext(browser.ctx, chromedp.WithNewBrowserContext())
+	return newTab(t, browser.ctx, chromedp.WithNewBrowserContext())
+}
+
+// Another returns one more tab with the same cookies.
+func (tab *Tab) Another() *Tab {
+	tab.Helper()
+	return newTab(tab.TB, tab.ctx)
+}
+
+func newTab(t testing.TB, parent context.Context, o ...chromedp.ContextOption) *Tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(parent, o...)
 	tab := &Tab{TB: t, ctx: ctx}
 	if err := chromedp.Listen(ctx, tab.hear); err != nil {
 		cancel()

@@ -216,6 +216,7 @@ const (
 type signInPage struct {
 	Back     string // the page to go on to
 	Provider bool   // people come from one
+	Ended    bool   // the browser had a session
 	Problem  string
 }
 
@@ -234,7 +235,7 @@ func (s *server) showSignIn(req *request) (*view, error) {
 	if req.caller != nil {
 		return &view{next: back}, nil
 	}
-	return signInPage{Back: back, Provider: s.Auth.HasProvider()}.view(http.StatusOK), nil
+	return signInPage{Back: back, Provider: s.Auth.HasProvider(), Ended: req.cookie(req.sessionCookie()) != ""}.view(http.StatusOK), nil
 }
 
 // signIn begins a session of the browser. Those who fail too often are answered without

@@ -200,14 +200,21 @@ func (h *harness) fillQueue(count int) {
 		SELECT i.task, i.step, s.name, s.step_type, s.namespace, s.handler, 0, s.state, s.state_since, '{}', '{}', 0, s.attempts, s.max_attempts, s.retryable, s.backoff,
 			s.backoff_base_ms, s.max_backoff_ms, s.backoff_jitter, s.created_at, s.updated_at, s.error
 		FROM ids i, step s`, count)
-	for opened := 1; opened < count; opened += 250 { // all at once may take longer than a statement may
+	const part = 500 // all at once may take longer than a statement may
+	h.Exec(`ANALYZE`)
+	for opened := 1; opened < count; opened += part {
 		h.Exec(`
-			SELECT count(tasker.create_dlq_entry(s.task_uuid, 'max_retries_exceeded', 'permanent_failure', 'inline', 'steps_in_process', s.state_since, s.step_uuid))
+			SELECT count(*)
 			FROM (
-				SELECT * FROM tasker.workflow_steps s
-				WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid)
-				LIMIT 250
-			) s`)
+				SELECT array_agg(s.task_uuid) AS tasks, array_agg(s.step_uuid) AS steps, array_agg(s.state_since) AS since, count(*)::integer AS n
+				FROM (
+					SELECT * FROM tasker.workflow_steps s
+					WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid)
+					LIMIT $1
+				) s
+			) a,
+			LATERAL tasker.create_dlq_entries(a.tasks, array_fill('max_retries_exceeded'::tasker.dlq_reason, ARRAY[n]), array_fill('permanent_failure'::text, ARRAY[n]),
+				'inline', array_fill('steps_in_process'::text, ARRAY[n]), a.since, a.steps, 'tasker', NULL, array_fill(NULL::jsonb, ARRAY[n]))`, part)
 	}
 	h.Exec(`VACUUM ANALYZE tasker.tasks_dlq`)
 	h.Exec(`ANALYZE`)

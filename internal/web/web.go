@@ -198,7 +198,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 		s.answer(req, &view{next: signInTo(req.self())})
 	default:
 		level, text = slog.LevelInfo, err.Error()
-		if tasker.CodeOf(err) == tasker.Internal {
+		if tasker.CodeOf(err) == tasker.Internal && !req.gone() {
 			level = slog.LevelError
 		}
 		s.fail(req, 0, err)

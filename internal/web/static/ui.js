@@ -49,14 +49,19 @@
     if (!place) return;
     place.textContent = `As of ${spell(new Date(last))}` + (failed ? " · the server does not answer" : paused ? " · paused" : "");
   };
+  const ask = (path) => fetch(path, { headers: { Accept: "text/html", "Tasker-Refresh": "1" }, signal: AbortSignal.timeout(20000) });
+  const parse = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
+  const typed = () => $$("textarea, input:not([type=hidden])", main).some((f) => f.value !== f.defaultValue);
+  const ended = (is) => { const place = $("#ended"); if (place) place.hidden = !is; };
   const refresh = async () => {
     due = null;
     if (paused || document.hidden || busy()) return;
     try {
-      const answer = await fetch(address, { headers: { Accept: "text/html", "Tasker-Refresh": "1" }, signal: AbortSignal.timeout(20000) });
+      const answer = await ask(address);
+      if (answer.status === 401 && typed()) { ended(true); return; }
       if (answer.status === 401 || answer.status === 403) { location.reload(); return; } // to sign in, or to say what is missing
       if (!answer.ok) throw new Error(String(answer.status));
-      const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#main");
+      const next = $("#main", await parse(answer));
       if (paused || busy() || !next) return;
       const note = $(".note", main);
       if (note && !$(".note", next)) next.prepend(note.cloneNode(true)); // what was done just now stays to be read
@@ -144,12 +149,28 @@
   const zoneButton = $("#zone");
   if (zoneButton) zoneButton.addEventListener("click", () => { kept.set("tasker.zone", inUTC() ? "local" : "utc"); times(); fresh(); });
 
-  // Forms: sent once; a filter is applied when it is changed; a JSON field says at
+  // Forms: sent once, and not without a session, so that nothing is lost that was
+  // typed; a filter is applied when it is changed; a JSON field says at
   // once whether it is JSON.
+  const who = (page) => { const name = $(".who bdi", page); return name ? name.textContent : ""; };
+  const send = async (form, button) => {
+    try {
+      const answer = await ask(location.href);
+      const now = answer.ok ? await parse(answer) : null;
+      if (answer.status === 401 || now && who(now) !== who(document)) { ended(true); return; }
+      const token = now && $("input[name=token]", now); // another one when somebody has signed in again
+      if (token) for (const field of $$("input[name=token]")) field.value = token.value;
+    } catch { /* the browser says that the server does not answer */ }
+    ended(false);
+    form.dataset.known = "1";
+    form.requestSubmit(button);
+  };
   document.addEventListener("submit", (e) => {
     const form = e.target;
     if (form.method !== "post") return;
     if (form.dataset.sent) { e.preventDefault(); return; }
+    if (who(document) && main.contains(form) && !form.dataset.known) { e.preventDefault(); send(form, e.submitter); return; }
+    delete form.dataset.known;
     form.dataset.sent = "1";
     setTimeout(() => { delete form.dataset.sent; }, 5000);
   });

@@ -1,0 +1,236 @@
+package web_test
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/browsertest"
+	"tasker.example/tasker/internal/idp"
+	"tasker.example/tasker/internal/oidctest"
+	"tasker.example/tasker/internal/web"
+)
+
+// people has the pages send people to an identity provider, whose groups are named as the
+// grants that they give: viewer@shop and so on.
+func people(t *testing.T, a **auth.Authenticator) (provider *oidctest.Provider, change func(*web.Options), public func(*httptest.Server)) {
+	t.Helper()
+	provider = oidctest.New(t)
+	from, err := idp.New(idp.Options{Issuer: provider.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret, PublicURL: "http://127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bindings := access.Bindings{}
+	for _, role := range access.Roles() {
+		for _, namespace := range []string{"shop", "space-aqz", access.AllNamespaces} {
+			g := access.Grant{Role: role, Namespace: namespace}
+			bindings[g.String()] = []access.Grant{g}
+		}
+	}
+	change = func(o *web.Options) {
+		*a = auth.New(auth.Options{DB: o.DB, SessionLife: sessionLife, SessionIdle: sessionLife, Provider: from, Bindings: bindings})
+		o.Auth = *a
+	}
+	return provider, change, func(s *httptest.Server) { from.PublicURL = s.URL }
+}
+
+// actions are links to what changes something.
+const actions = "main a[href$='/cancel'], main a[href$='/investigate'], main a[href$='/update'], main a[href$='/own'], main a[href$='/drain'], main a[href$='/re-emit']"
+
+// signIn goes to the provider from the page to sign in.
+func signIn(tab *browsertest.Tab) {
+	tab.Helper()
+	tab.Sees("Sign in with your account")
+	tab.Follow("a.button[href*='/sign-in/provider']")
+}
+
+// Somebody signs in at the provider, comes back to the page that they asked for, repairs a step and signs out.
+func TestPeopleInABrowser(t *testing.T) {
+	t.Parallel()
+	var a *auth.Authenticator
+	provider, change, public := people(t, &a)
+	st := newStuck(t, change)
+	public(st.server)
+	st.looks(a)
+	other := st.tenant("bqz", 2)
+
+	// A viewer sees the page that they asked for, and nothing to do.
+	provider.User("vera", "viewer@shop")
+	tab := st.open(st.page())
+	signIn(tab)
+	if got := tab.Address(); got != st.server.URL+st.page() {
+		t.Fatalf("signing in leads to %s", got)
+	}
+	tab.Sees("Signed in as user:vera")
+	tab.Sees("What happened")
+	tab.Sees("Payloads are hidden")
+	for path, shows := range map[string]string{st.page(): "charge", "/ui/tasks/" + st.task.String(): "reserve", "/ui/tasks": "order", "/ui/workers": "test", "/ui/?view=entries": "charge"} {
+		tab.Go(st.server.URL + path)
+		tab.Sees(shows)
+		text := tab.Answer(`document.documentElement.outerHTML`)
+		for _, hidden := range append([]string{"bqz", "12.5", errDeclined.Error()}, other.ids...) {
+			if strings.Contains(text, hidden) {
+				t.Errorf("a viewer sees %q on %s", hidden, path)
+			}
+		}
+		if forms := tab.Texts("main form[method=post], main a[href*='/steps/'], " + actions); len(forms) > 0 {
+			t.Errorf("a viewer is offered %q on %s", forms, path)
+		}
+	}
+	tab.Accessible()
+	tab.Go(st.server.URL + st.action("resolve"))
+	tab.Sees("steps:operate")
+	tab.Go(st.server.URL + "/ui/tasks/" + other.task.String())
+	tab.Sees("Not found")
+
+	// An operator repairs the step, as who the provider says.
+	provider.User("olaf", "operator@shop")
+	operator := st.open(st.page())
+	signIn(operator)
+	operator.Sees(errDeclined.Error())
+	operator.KeysAway("m")
+	operator.Sees("This is recorded as done by user:olaf.")
+	operator.Type("textarea[name=reason]", "paid by telephone")
+	operator.Follow("main form button:not(.plain)")
+	operator.Sees("Step charge was resolved")
+	operator.Sees("user:olaf")
+	if actors := st.actors()["step resolve_manually"]; !slices.Equal(actors, []string{"user:olaf"}) {
+		t.Errorf("recorded as done by %q", actors)
+	}
+	operator.Go(st.server.URL + st.page())
+	operator.Sees("user:olaf")
+
+	// After signing out neither going back nor loading again shows a page.
+	operator.Follow(".who button")
+	operator.Sees("You have signed out.")
+	operator.Eval(`history.back()`)
+	operator.Until(`location.pathname === "/ui/sign-in" && document.readyState === "complete"`)
+	operator.Go(st.server.URL + st.page())
+	operator.Sees("Sign in with your account")
+	operator.Reload()
+	operator.Sees("Sign in with your account")
+
+	// Who is in no group may do nothing, and is told so.
+	provider.User("mallory")
+	operator.Follow("a.button[href*='/sign-in/provider']")
+	operator.Sees("may do nothing here")
+	tab.Sees("Not found") // vera's session goes on
+}
+
+// The session ends while a form is open: nothing is sent, and nothing is lost that was typed.
+func TestTheSessionEndsWhileSomebodyTypes(t *testing.T) {
+	t.Parallel()
+	var a *auth.Authenticator
+	provider, change, public := people(t, &a)
+	st := newStuck(t, change)
+	public(st.server)
+	st.looks(a)
+	provider.User("olaf", "operator@shop")
+	tab := st.open(st.action("resolve"))
+	signIn(tab)
+	tab.Type("textarea[name=reason]", "paid by telephone")
+	st.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
+	a.Look(t.Context())
+	tab.Click("main form button:not(.plain)")
+	tab.Sees("Your session has ended, and nothing was sent.")
+	tab.Accessible()
+	if got := tab.Value("textarea[name=reason]"); got != "paid by telephone" || st.stepOf("charge").State != tasker.StepError {
+		t.Errorf("the field has %q, and the step is %s", got, st.stepOf("charge").State)
+	}
+	// Somebody else signs in in another tab.
+	again := tab.Another()
+	provider.User("oona", "operator@shop")
+	again.Go(st.server.URL + "/ui/sign-in?back=/ui/tasks")
+	again.Sees("Your session has ended: sign in again.")
+	signIn(again)
+	again.Sees("Signed in as user:oona")
+	tab.Click("main form button:not(.plain)")
+	tab.Until(`!document.querySelector("#ended").hidden`)
+	again.Follow(".who button")
+	provider.User("olaf", "operator@shop")
+	signIn(again)
+	again.Sees("Signed in as user:olaf")
+	tab.Follow("main form button:not(.plain)")
+	tab.Sees("Step charge was resolved")
+	if actors := st.actors()["step resolve_manually"]; !slices.Equal(actors, []string{"user:olaf"}) {
+		t.Errorf("recorded as done by %q", actors)
+	}
+	// A page without anything typed leads to the page to sign in by itself, within seconds.
+	tab.Go(st.server.URL + st.page())
+	st.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
+	tab.Until(`location.pathname === "/ui/sign-in"`)
+	tab.Sees("Your session has ended: sign in again.")
+}
+
+// pagesOf returns what the head of a page leads to.
+func pagesOf(tab *browsertest.Tab) []string {
+	tab.Helper()
+	return strings.Fields(tab.Answer(`[...document.querySelectorAll("nav a")].map((a) => a.getAttribute("href")).join(" ")`))
+}
+
+// walk asks in the browser for every page that a page leads to, and sends every form that is shown, empty.
+const walk = `(async () => {
+	const seen = {}, next = [location.pathname + location.search], forms = new Set(), bad = [];
+	const used = (what, status) => { if (status === 403 || status === 401 || status >= 500) bad.push(what + " " + status); };
+	while (next.length && Object.keys(seen).length < 300) {
+		const path = next.shift().split("#")[0];
+		if (!path.startsWith("/ui/") || path in seen) continue;
+		const answer = await fetch(path, {headers: {"Tasker-Refresh": "1"}});
+		used("GET " + path, seen[path] = answer.status);
+		const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+		for (const a of page.querySelectorAll("a[href]")) next.push(a.getAttribute("href"));
+		for (const form of page.querySelectorAll("main form[method=post]")) {
+			forms.add((form.getAttribute("action") || path).split("?")[0].split("/").pop());
+			const answer = await fetch(form.getAttribute("action") || path, {method: "POST", body: new URLSearchParams(new FormData(form))});
+			used("POST " + path, answer.status);
+		}
+	}
+	return JSON.stringify({Pages: Object.keys(seen).length, Forms: [...forms].sort(), Bad: bad});
+})()`
+
+// In a browser, for each role: every page that is shown is there, and everything that is offered may be done.
+func TestWhatIsShownMayBeDone(t *testing.T) {
+	t.Parallel()
+	var a *auth.Authenticator
+	provider, change, public := people(t, &a)
+	h := newHarness(t, change)
+	public(h.server)
+	h.sinks("webhook")
+	tn := h.tenant("aqz", 2)
+	h.tenant("bqz", 1)
+	h.settled("webhook", tn)
+	repairs := []string{"cancel", "complete", "drain", "investigate", "own", "re-emit", "reset", "resolve", "update"}
+	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel"}, "operator@space-aqz": repairs, "admin@*": repairs} {
+		h.Exec(`UPDATE tasker.workers SET draining_since = NULL`) // whoever came before has drained them
+		provider.User(grant, grant)
+		tab := h.open("/ui/tasks")
+		signIn(tab)
+		tab.Sees("Signed in as user:" + grant)
+		for _, path := range append(pagesOf(tab), "/ui/tasks/"+tn.task.String(), "/ui/investigations/"+tn.entry.String()) {
+			tab.Go(h.server.URL + path)
+			if status := tab.Answer(`String(performance.getEntriesByType("navigation")[0].responseStatus)`); status != "200" {
+				t.Errorf("%s: %s is answered with %s", grant, path, status)
+			}
+		}
+		var got struct {
+			Pages      int
+			Forms, Bad []string
+		}
+		h.Must(json.Unmarshal([]byte(tab.Answer(walk)), &got))
+		if got.Pages < 20 || len(got.Bad) > 0 || !slices.Equal(got.Forms, want) {
+			t.Errorf("%s: %d pages, forms %q, want %q; refused %q", grant, got.Pages, got.Forms, want, got.Bad)
+		}
+	}
+	provider.User("worker", "worker@space-aqz")
+	tab := h.open("/ui/tasks")
+	signIn(tab)
+	tab.Sees("tasks:read")
+	if links := tab.Texts("nav a"); len(links) > 0 {
+		t.Errorf("a worker is shown %q", links)
+	}
+}
