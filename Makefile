@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test check lint soak large under-load break release rename-module drill upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test check lint soak large under-load break vulncheck release rename-module drill upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,7 @@ check: ## run what CI runs: format, vet, lint, generated files, tests with -race
 lint: $(LINT) ## run the linters of .golangci.yml
 	$(LINT) run ./...
 	cd bench && $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd tools && $(CURDIR)/$(LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 soak: ## try thousands of random stories against the model of the rules, and a long outage (12 minutes)
 	go test ./internal/dlq -run TheRulesHold -timeout 30m -args -sequences=10000
@@ -55,10 +56,16 @@ BREAK ?= .
 break: ## break each requirement of docs/specification.md (or those that match BREAK) and see a test fail (hours)
 	go test ./internal/architecture -count 1 -v -timeout 10h -run '^TestRequirementsThatAreBrokenFailATest$$' -args -break='$(BREAK)' | grep -vE '^=== '
 
+VULNCHECK ?= required
+vulncheck: ## look for known vulnerabilities in all modules (GOVULNDB=file://… without the internet; VULNCHECK=report only reports)
+	cd tools && go build -o ../$(TOOLS)/vulncheck ./vulncheck && ../$(TOOLS)/vulncheck $(if $(filter report,$(VULNCHECK)),-report)
+
 VERSION ?=
 OUT ?= $(CURDIR)/artifacts/proxy
-release: ## write VERSION=v… of the last commit into a module proxy, the directory OUT
-	cd tools && go run ./release -version "$(VERSION)" -out "$(abspath $(OUT))"
+PROGRAMS ?= $(CURDIR)/artifacts/release
+PLATFORMS ?= darwin/amd64 darwin/arm64 linux/amd64 linux/arm64
+release: vulncheck ## write VERSION=v… of the last commit: a module proxy (OUT), programs with SBOMs and checksums (PROGRAMS)
+	cd tools && go run ./release -version "$(VERSION)" -out "$(abspath $(OUT))" -programs "$(abspath $(PROGRAMS))" -platforms "$(PLATFORMS)"
 
 rename-module: ## give the module another path: MODULE=example.com/team/tasker
 	scripts/rename-module "$(MODULE)"

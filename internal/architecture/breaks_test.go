@@ -105,8 +105,10 @@ func (b breakage) apply(t *testing.T, files string) {
 			}
 			start := time.Now()
 			module := files
-			if inBench, ok := strings.CutPrefix(dir, "bench/"); ok {
-				module, dir = filepath.Join(files, "bench"), inBench
+			for _, other := range []string{"bench", "tools"} {
+				if inOther, ok := strings.CutPrefix(dir, other+"/"); ok {
+					module, dir = filepath.Join(files, other), inOther
+				}
 			}
 			out, err := goCommand(ctx, module, "test", "-vet=off", "-count=1", "-run", "^"+m[2]+"$", "./"+dir).CombinedOutput()
 			if strings.Contains(string(out), "[build failed]") {

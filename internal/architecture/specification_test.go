@@ -71,8 +71,8 @@ var (
 var declaredTest = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
 // packagesWith returns the directories of the packages of a name that have a test. The
-// packages of internal and of bench/internal are named without it, and the one at the root
-// by the name of the module.
+// packages of internal, bench/internal and tools are named without it, and the one at the
+// root by the name of the module.
 func packagesWith(t *testing.T, pkg, name string) []string {
 	t.Helper()
 	readTestDirs.Do(func() {
@@ -85,7 +85,7 @@ func packagesWith(t *testing.T, pkg, name string) []string {
 			}
 		})
 	})
-	names := []string{"internal/" + pkg, pkg, "bench/internal/" + pkg}
+	names := []string{"internal/" + pkg, pkg, "bench/internal/" + pkg, "tools/" + pkg}
 	if pkg == "tasker" {
 		names = append(names, ".")
 	}

@@ -58,8 +58,19 @@ func TestAProgramOutsideBuildsAgainstARelease(t *testing.T) {
 		}
 		return string(out)
 	}
-	run(checkout, "make", "release", "VERSION="+version, "OUT="+proxy)
-	run(checkout, "make", "release", "VERSION="+version, "OUT="+proxy) // the same again changes nothing
+	env = append(env, "GOVULNDB=http://127.0.0.1:1") // it cannot be reached
+	release := []string{"make", "release", "VERSION=" + version, "OUT=" + proxy, "PROGRAMS="}
+	refused := exec.CommandContext(t.Context(), release[0], release[1:]...)
+	refused.Dir, refused.Env = checkout, env
+	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "vulnerabilities were NOT checked") {
+		t.Errorf("a release whose vulnerabilities cannot be checked: %v\n%s", err, out)
+	}
+	if files, err := os.ReadDir(proxy); err != nil || len(files) > 0 {
+		t.Errorf("it was written nevertheless: %v, %v", files, err)
+	}
+	release = append(release, "VULNCHECK=report")
+	run(checkout, release...)
+	run(checkout, release...) // the same again changes nothing
 	sums, err := os.ReadFile("../../go.sum")
 	if err != nil {
 		t.Fatal(err)

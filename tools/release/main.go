@@ -1,7 +1,12 @@
-// Command release writes a version of this module into a directory that is a module
-// proxy: set GOPROXY to its file:// URL, or serve it by any web server.
+// Command release writes a version of this module.
 //
-//	go run ./release -version v0.1.0 -out ../artifacts/proxy
+// Into one directory it writes what makes that a module proxy: set GOPROXY to its file://
+// URL, or serve it by any web server. Into another it writes an archive with the programs
+// for each platform, what each program consists of (an SBOM), the licences of what others
+// wrote, the source, and the checksums of all. The same commit gives the same files, byte
+// for byte.
+//
+//	go run ./release -version v0.1.0 -out ../artifacts/proxy -programs ../artifacts/release
 package main
 
 import (
@@ -24,73 +29,115 @@ import (
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
 	modzip "golang.org/x/mod/zip"
+
+	"tasker.example/tasker/tools/licences"
 )
 
 func main() {
-	version := flag.String("version", "", "the version, such as v0.1.0")
-	out := flag.String("out", "", "the directory to write into; other versions in it stay")
-	revision := flag.String("revision", "HEAD", "the git revision to release")
-	root := flag.String("root", "..", "the checkout of the module")
+	r := request{}
+	flag.StringVar(&r.version, "version", "", "the version, such as v0.1.0")
+	flag.StringVar(&r.out, "out", "", "the directory of the module proxy; other versions in it stay")
+	flag.StringVar(&r.programs, "programs", "", "the directory of the programs; none if it is empty")
+	platforms := flag.String("platforms", strings.Join(licences.Platforms(), ","), "what to build the programs for")
+	flag.StringVar(&r.revision, "revision", "HEAD", "the git revision to release")
+	flag.StringVar(&r.root, "root", "..", "the checkout of the module")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := release(ctx, *root, *revision, *version, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "release:", err)
-		os.Exit(1)
-	}
+	r.platforms = strings.FieldsFunc(*platforms, func(c rune) bool { return c == ',' || c == ' ' })
+	os.Exit(execute(r, flag.NArg() == 0))
 }
 
-// release writes the files of a version, and lists it once they are complete. A version
-// that is there is never replaced: programs have its checksum.
-func release(ctx context.Context, root, revision, version, out string) error {
-	if out == "" || flag.NArg() > 0 {
-		return errors.New("set -version and -out; see -help")
+// execute writes a release and returns the exit code.
+func execute(r request, complete bool) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := errors.New("set -version and -out; see -help")
+	if complete && r.out != "" {
+		err = r.write(ctx, os.Stdout)
 	}
-	if semver.Canonical(version) != version || version == "" {
-		return fmt.Errorf("invalid version %q: must be a semantic version with three numbers, such as v0.1.0", version)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		return 1
 	}
-	gomod, err := git(ctx, root, "show", revision+":go.mod")
+	return 0
+}
+
+// request says what to release, and where to.
+type request struct {
+	root, revision, version string
+	out                     string // the module proxy
+	programs                string // the directory for programs, "" for none
+	platforms               []string
+}
+
+// write writes a release, and what it has written into w.
+func (r request) write(ctx context.Context, w io.Writer) error {
+	source, err := r.writeModule(ctx)
 	if err != nil {
 		return err
 	}
-	path := modfile.ModulePath(gomod)
-	if err := module.Check(path, version); err != nil {
+	fmt.Fprintf(w, "%s of %s is in %s\n", source.module, r.revision, r.out)
+	if r.programs == "" || len(r.platforms) == 0 {
+		return nil
+	}
+	dir := filepath.Join(r.programs, r.version)
+	if err := r.writePrograms(ctx, source, dir); err != nil {
 		return err
 	}
-	committed, err := git(ctx, root, "log", "-1", "--format=%cI", revision)
+	fmt.Fprintf(w, "the programs for %s are in %s\n", strings.Join(r.platforms, ", "), dir)
+	return nil
+}
+
+// source is what is released.
+type source struct {
+	module module.Version
+	at     time.Time // when it was committed
+	zip    []byte
+}
+
+// writeModule writes the files of a version of the module, and lists it once they are
+// complete. A version that is there is never replaced: programs have its checksum.
+func (r request) writeModule(ctx context.Context) (source, error) {
+	if semver.Canonical(r.version) != r.version || r.version == "" {
+		return source{}, fmt.Errorf("invalid version %q: must be a semantic version with three numbers, such as v0.1.0", r.version)
+	}
+	gomod, err := git(ctx, r.root, "show", r.revision+":go.mod")
 	if err != nil {
-		return err
+		return source{}, err
 	}
-	at, err := time.Parse(time.RFC3339, strings.TrimSpace(string(committed)))
+	s := source{module: module.Version{Path: modfile.ModulePath(gomod), Version: r.version}}
+	if err := module.Check(s.module.Path, s.module.Version); err != nil {
+		return source{}, err
+	}
+	committed, err := git(ctx, r.root, "log", "-1", "--format=%cI", r.revision)
 	if err != nil {
-		return err
+		return source{}, err
 	}
-	escaped, err := module.EscapePath(path)
+	if s.at, err = time.Parse(time.RFC3339, strings.TrimSpace(string(committed))); err != nil {
+		return source{}, err
+	}
+	escaped, err := module.EscapePath(s.module.Path)
 	if err != nil {
-		return err
+		return source{}, err
 	}
-	dir := filepath.Join(out, filepath.FromSlash(escaped), "@v")
+	dir := filepath.Join(r.out, filepath.FromSlash(escaped), "@v")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return source{}, err
 	}
 	var zip bytes.Buffer
-	if err := modzip.CreateFromVCS(&zip, module.Version{Path: path, Version: version}, root, revision, ""); err != nil {
-		return err
+	if err := modzip.CreateFromVCS(&zip, s.module, r.root, r.revision, ""); err != nil {
+		return source{}, err
 	}
-	info, err := json.Marshal(map[string]any{"Version": version, "Time": at.UTC()})
+	s.zip = zip.Bytes()
+	info, err := json.Marshal(map[string]any{"Version": r.version, "Time": s.at.UTC()})
 	if err != nil {
-		return err
+		return source{}, err
 	}
-	for ext, content := range map[string][]byte{".mod": gomod, ".zip": zip.Bytes(), ".info": info} {
-		if err := writeOnce(filepath.Join(dir, version+ext), content); err != nil {
-			return err
+	for ext, content := range map[string][]byte{".mod": gomod, ".zip": s.zip, ".info": info} {
+		if err := writeOnce(filepath.Join(dir, r.version+ext), content); err != nil {
+			return source{}, err
 		}
 	}
-	if err := list(filepath.Join(dir, "list"), version); err != nil {
-		return err
-	}
-	fmt.Printf("%s@%s of %s is in %s\n", path, version, revision, out)
-	return nil
+	return s, list(filepath.Join(dir, "list"), r.version)
 }
 
 func git(ctx context.Context, root string, args ...string) ([]byte, error) {
