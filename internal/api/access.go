@@ -17,43 +17,26 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// resources are the parameters of paths that are ids, with what they identify. A
-// resource belongs to a namespace, which decides who may see it.
-var resources = map[string]access.Kind{
-	"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
-	"worker_uuid": access.WorkerKind, "event_uuid": access.EventKind,
+// parameters are those of paths.
+var parameters = access.Parameters{
+	Resources: map[string]access.Kind{
+		"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
+		"worker_uuid": access.WorkerKind, "event_uuid": access.EventKind,
+	},
+	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid"},
 }
 
-// withinResource are parameters that are told apart by one before them, or by the route's
-// permission.
-var withinResource = []string{"step_uuid", "step", "name", "version", "key_uuid"}
-
-// checkAccess panics for a route that does not say who may use it: no server starts with
-// one.
+// checkAccess panics for a route that does not say who may use it, or with which requests
+// it is limited: no server starts with one.
 func (rt *route) checkAccess() {
-	rules := 0
-	for _, rule := range []bool{rt.needs != "", rt.public, rt.anyone} {
-		if rule {
-			rules++
-		}
+	rule, err := access.Rule{Needs: rt.needs, Anyone: rt.anyone, Public: rt.public}.For(rt.path, parameters)
+	if err != nil {
+		panic(fmt.Sprintf("%s %v", rt.method, err))
 	}
 	if !slices.Contains(overload.Classes(), rt.class) {
 		panic(fmt.Sprintf("%s %s must have the class of requests that it is limited with", rt.method, rt.path))
 	}
-	if rules != 1 || rt.needs != "" && !slices.Contains(access.Permissions(), rt.needs) {
-		panic(fmt.Sprintf("%s %s must have one rule of access: needs, public or anyone", rt.method, rt.path))
-	}
-	for _, found := range inPath.FindAllStringSubmatch(rt.path, -1) {
-		name := found[1]
-		kind, ok := resources[name]
-		switch {
-		case ok && rt.of == "":
-			rt.of, rt.id1 = kind, name
-		case ok || name == "namespace" || slices.Contains(withinResource, name):
-		default:
-			panic(fmt.Sprintf("%s %s: nothing says to which namespace {%s} belongs", rt.method, rt.path, name))
-		}
-	}
+	rt.rule = rule
 }
 
 // admit finds out who is calling, and refuses what they may not do, before anything of
@@ -79,9 +62,8 @@ func (x *request) admit() error {
 	if rt.needs == access.ActAsWorker && x.server.certificates && (x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
 		return tasker.Errorf(tasker.Forbidden, "workers need a client certificate here, beside their key: one that server.tls_client_ca_file has signed")
 	}
-	scope := caller.Scope(rt.needs)
-	if scope.Empty() {
-		return caller.Refusal(rt.needs)
+	if err := rt.rule.Refusal(caller.Identity); err != nil {
+		return err
 	}
 	if x.leave, err = x.server.gate.Enter(x.ctx, rt.class, caller.Subject); err != nil {
 		x.leave = func() {}
@@ -91,17 +73,11 @@ func (x *request) admit() error {
 		stop := caller.WhenEnded(x.cancel)
 		context.AfterFunc(x.ctx, func() { stop() })
 	}
-	x.ctx = access.Within(x.ctx, caller.Identity, rt.needs)
-	switch {
-	case rt.of != "":
-		id, err := x.id(rt.id1)
-		if err != nil {
-			return err
-		}
-		x.ctx, err = access.Finder(x.server.namespacesOf).Check(x.ctx, caller.Identity, rt.needs, access.Resource{Kind: rt.of, ID: id})
+	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.namespacesOf, x.id); err != nil {
 		return err
-	case x.r.PathValue("namespace") != "":
-		return x.mayUse(x.r.PathValue("namespace"))
+	}
+	if namespace := x.r.PathValue("namespace"); namespace != "" {
+		return x.mayUse(namespace)
 	}
 	return nil
 }
@@ -112,8 +88,8 @@ func (x *request) auditRefusal(err error) {
 		return
 	}
 	data := map[string]string{"method": x.r.Method, "route": x.route.path, "from": x.r.RemoteAddr}
-	if x.route.id1 != "" {
-		data[x.route.id1] = x.r.PathValue(x.route.id1)
+	if _, id := x.route.rule.Names(); id != "" {
+		data[id] = x.r.PathValue(id)
 	}
 	x.server.auth.AuditRefusal(x.ctx, x.caller.Subject, data)
 }

@@ -409,8 +409,7 @@ type route struct {
 	unmetered    bool          // its bodies do not wait for room in memory
 	serve        func(*request) error
 
-	of      access.Kind   // what the path is about; empty: nothing in particular
-	id1     string        // the parameter with its id
+	rule    access.Rule   // of needs, public and anyone
 	schema  *huma.Schema  // of the body
 	timeout time.Duration // all in all
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,52 +19,28 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-// A rule says who may use a route. It has exactly one of its fields.
-type rule struct {
-	needs  access.Permission
-	anyone bool // who has signed in
-	public bool // also who has not
-}
-
-func needs(p access.Permission) rule { return rule{needs: p} }
+func needs(p access.Permission) access.Rule { return access.Rule{Needs: p} }
 
 var (
-	anyone = rule{anyone: true}
-	public = rule{public: true}
+	anyone = access.Rule{Anyone: true}
+	public = access.Rule{Public: true}
 )
 
-// resources are the parameters of paths that are ids, with what they identify. A resource
-// belongs to namespaces, which decide who may see it.
-var resources = map[string]access.Kind{
-	"task": access.TaskKind, "investigation": access.InvestigationKind, "worker": access.WorkerKind, "event": access.EventKind,
+// parameters are those of paths; name is of a file that everybody may have.
+var parameters = access.Parameters{
+	Resources: map[string]access.Kind{
+		"task": access.TaskKind, "investigation": access.InvestigationKind, "worker": access.WorkerKind, "event": access.EventKind,
+	},
+	Within: []string{"step", "name"},
 }
-
-// withinResource are parameters of paths that name something of a resource before them,
-// or a file that everybody may have.
-var withinResource = []string{"step", "name"}
-
-var inPath = regexp.MustCompile(`\{([a-z]+)\}`)
 
 // check panics for a route that does not say who may use it: no server starts with one.
 func (rt *route) check() {
-	rules := 0
-	for _, has := range []bool{rt.rule.needs != "", rt.rule.anyone, rt.rule.public} {
-		if has {
-			rules++
-		}
+	rule, err := rt.rule.For(rt.path, parameters)
+	if err != nil {
+		panic(fmt.Sprintf("%s %v", rt.method, err))
 	}
-	if rules != 1 || rt.rule.needs != "" && !slices.Contains(access.Permissions(), rt.rule.needs) {
-		panic(fmt.Sprintf("%s %s must have one rule of access: a permission, anyone or public", rt.method, rt.path))
-	}
-	for _, found := range inPath.FindAllStringSubmatch(rt.path, -1) {
-		kind, ok := resources[found[1]]
-		switch {
-		case ok && rt.of == "":
-			rt.of = kind
-		case !ok && !slices.Contains(withinResource, found[1]):
-			panic(fmt.Sprintf("%s %s: nothing says to which namespace {%s} belongs", rt.method, rt.path, found[1]))
-		}
-	}
+	rt.rule = rule
 }
 
 // errSignIn is the answer to requests of browsers that have not signed in.
@@ -99,15 +74,15 @@ func (s *server) authenticate(req *request) error {
 // authorize refuses what the caller may not do, and has that recorded. The context of the
 // request has then what the caller may see.
 func (s *server) authorize(req *request, rt *route) error {
-	if err := s.authenticate(req); err != nil && !rt.rule.public {
+	if err := s.authenticate(req); err != nil && !rt.rule.Public {
 		return err
 	}
 	switch {
-	case rt.rule.public:
+	case rt.rule.Public:
 		return nil
 	case req.caller == nil:
 		return errSignIn
-	case rt.rule.anyone:
+	case rt.rule.Anyone:
 		return nil
 	}
 	err := s.permit(req, rt)
@@ -119,23 +94,17 @@ func (s *server) authorize(req *request, rt *route) error {
 
 // permit refuses what the caller has no permission for.
 func (s *server) permit(req *request, rt *route) error {
-	if req.caller.Scope(rt.rule.needs).Empty() {
-		return req.caller.Refusal(rt.rule.needs)
+	if err := rt.rule.Refusal(req.caller); err != nil {
+		return err
 	}
 	leave, err := s.Gate.Enter(req.Context(), rt.class(), req.subject())
 	if err != nil {
 		return err
 	}
 	req.leave = leave
-	ctx := access.Within(req.Context(), req.caller, rt.rule.needs)
-	if rt.of != "" {
-		id, err := req.id(string(rt.of))
-		if err != nil {
-			return err
-		}
-		if ctx, err = access.Finder(s.DB.NamespacesOf).Check(ctx, req.caller, rt.rule.needs, access.Resource{Kind: rt.of, ID: id}); err != nil {
-			return err
-		}
+	ctx, err := rt.rule.Admit(req.Context(), req.caller, s.DB.NamespacesOf, req.id)
+	if err != nil {
+		return err
 	}
 	req.Request = req.WithContext(ctx)
 	return nil
@@ -156,8 +125,8 @@ func (rt *route) class() overload.Class {
 // auditForbidden records that somebody who has signed in may not do what they asked for.
 func (s *server) auditForbidden(req *request, rt *route) {
 	data := map[string]string{"method": rt.method, "route": Root + rt.path, "from": req.address().String()}
-	if rt.of != "" {
-		data[string(rt.of)] = req.PathValue(string(rt.of))
+	if _, id := rt.rule.Names(); id != "" {
+		data[id] = req.PathValue(id)
 	}
 	s.Auth.AuditRefusal(req.Context(), req.subject(), data)
 }

@@ -21,14 +21,15 @@ func Routes() []Route {
 	var list []Route
 	for _, rt := range (&server{}).routes() {
 		rt.check()
-		list = append(list, Route{Method: rt.method, Path: rt.path, Needs: rt.rule.needs, Anyone: rt.rule.anyone, Public: rt.rule.public, Of: rt.of})
+		of, _ := rt.rule.Names()
+		list = append(list, Route{Method: rt.method, Path: rt.path, Needs: rt.rule.Needs, Anyone: rt.rule.Anyone, Public: rt.rule.Public, Of: of})
 	}
 	return list
 }
 
 // CheckRoute panics as [New] does for a route that does not say who may use it.
 func CheckRoute(r Route) {
-	rt := route{method: r.Method, path: r.Path, rule: rule{needs: r.Needs, anyone: r.Anyone, public: r.Public}}
+	rt := route{method: r.Method, path: r.Path, rule: access.Rule{Needs: r.Needs, Anyone: r.Anyone, Public: r.Public}}
 	rt.check()
 }
 

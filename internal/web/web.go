@@ -80,7 +80,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets(), needs: map[string]access.Permission{}}
 	for _, rt := range s.routes() {
 		rt.check()
-		s.needs[rt.path] = rt.rule.needs
+		s.needs[rt.path] = rt.rule.Needs
 		s.mux.HandleFunc(rt.method+" "+Root+rt.path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, &rt) })
 	}
 	for _, path := range []string{Root, "/{$}"} {
@@ -107,11 +107,9 @@ type server struct {
 // something; a read-only server refuses it.
 type route struct {
 	method, path string
-	rule         rule
+	rule         access.Rule
 	serve        func(req *request) (*view, error) // nil for a file
 	streams      bool                              // it goes on for as long as the browser listens
-
-	of access.Kind // what the path names by its id
 }
 
 // A view is what a handler answers: a page, or where to go on. A handler that has answered
@@ -214,7 +212,7 @@ func (s *server) admit(req *request, rt *route) error {
 		return err
 	}
 	most := int64(maxForm)
-	if rt.rule.public {
+	if rt.rule.Public {
 		most = maxSignIn
 	}
 	req.Body = http.MaxBytesReader(req.w, req.Body, most)
@@ -227,7 +225,7 @@ func (s *server) admit(req *request, rt *route) error {
 	if !req.hasToken() {
 		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
 	}
-	if rt.rule.needs == "" {
+	if rt.rule.Needs == "" {
 		return nil
 	}
 	return s.mayChange()
