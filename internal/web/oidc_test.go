@@ -206,7 +206,7 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	h.settled("webhook", tn)
 	repairs := []string{"cancel", "complete", "drain", "investigate", "own", "re-emit", "reset", "resolve", "update"}
 	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel"}, "operator@space-aqz": repairs, "admin@*": repairs} {
-		h.Exec(`UPDATE tasker.workers SET draining_since = NULL`) // whoever came before has drained them
+		h.Exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now(), heartbeat_interval = interval '10 minutes'`) // whoever came before has drained them
 		provider.User(grant, grant)
 		tab := h.open("/ui/tasks")
 		signIn(tab)
