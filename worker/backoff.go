@@ -12,25 +12,25 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// The rests of a worker whose backend does not answer.
+// The delays before retries while the backend does not answer.
 const (
 	firstRest   = 100 * time.Millisecond
 	longRest    = 5 * time.Second
-	longestRest = time.Minute // that the backend may ask for, and of an outcome that it refuses
+	longestRest = time.Minute // the longest Retry-After that is obeyed, and the longest delay of an outcome that is refused
 )
 
-// A backoff is the rest after a failure: it doubles from one to the next, and is
-// spread, so that workers that failed together do not come back together. The zero
-// value begins anew.
+// A backoff is the delay before the next retry. It doubles with each failure and has
+// jitter, so that workers that failed at the same time do not retry at the same time. The
+// zero value starts with the shortest delay.
 type backoff struct{ next time.Duration }
 
-// rest waits, and returns false when ctx ended before. The backend may have asked
-// for a longer rest with err.
+// rest waits for the next delay, or for the longer one that the backend asked for with
+// err. It returns false if ctx ended first.
 func (b *backoff) rest(ctx context.Context, err error) bool {
 	return loop.Sleep(ctx, max(b.step(longRest), min(askedRest(err), longestRest)))
 }
 
-// step returns the next rest, of at most limit.
+// step returns the next delay, at most limit.
 func (b *backoff) step(limit time.Duration) time.Duration {
 	b.next = min(max(2*b.next, firstRest), limit)
 	return b.next - time.Duration(rand.Int64N(int64(b.next)/2+1))
@@ -38,7 +38,7 @@ func (b *backoff) step(limit time.Duration) time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// askedRest returns the rest that a backend asks for.
+// askedRest returns the delay that the backend asks for.
 func askedRest(err error) time.Duration {
 	if e, ok := errors.AsType[*tasker.Error](err); ok {
 		return e.RetryAfter
@@ -46,21 +46,21 @@ func askedRest(err error) time.Duration {
 	return 0
 }
 
-// refused reports whether the backend itself refuses a request for what it is, so that
-// sending the same again is useless. All else may be better at the next try.
+// refused reports whether the backend rejects a request because of its content, so that
+// retrying it is useless. Every other failure may be temporary.
 func refused(err error) bool {
 	return slices.Contains([]tasker.Code{tasker.Invalid, tasker.TooLarge, tasker.Unsupported}, tasker.CodeOf(err))
 }
 
-// keyRefused reports whether the backend refuses a request for who sends it. That may
-// pass: a key is just being replaced, or was revoked by mistake.
+// keyRefused reports whether the backend rejects the worker's key. That may be temporary:
+// the key is being rotated, or was revoked by mistake.
 func keyRefused(err error) bool {
 	code := tasker.CodeOf(err)
 	return code == tasker.Unauthorized || code == tasker.Forbidden
 }
 
-// forgotten reports whether the backend says that it does not know worker id. That
-// something else was not found, such as a path, says nothing of the worker.
+// forgotten reports whether the backend does not know worker id. An error that something
+// else was not found, such as a path, does not count.
 func forgotten(err error, id tasker.ID) bool {
 	return tasker.CodeOf(err) == tasker.NotFound && strings.Contains(err.Error(), id.String())
 }

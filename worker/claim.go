@@ -38,7 +38,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 			most.grow()
 			if len(list) == 0 && time.Since(asked) < wait/2 {
 				s.askWhy()
-				loop.Sleep(ctx, firstRest) // it did not wait: a server that is going down
+				loop.Sleep(ctx, firstRest) // it did not wait: the server is shutting down
 			}
 			continue
 		}
@@ -53,7 +53,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		case forgotten(err, id):
 			s.registerAgain(ctx, id)
 		case tasker.CodeOf(err) == tasker.TooLarge:
-			most.shrink(slots) // the answer had no room for so much
+			most.shrink(slots) // the response was too large
 		}
 		if !b.rest(ctx, err) {
 			return
@@ -61,8 +61,8 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// asking returns how long a claim waits that is sent now. One that counts as a heartbeat
-// is over before the next is due.
+// asking returns how long a claim that is sent now may wait. One that counts as a
+// heartbeat ends before the next heartbeat is due.
 func (s *shift) asking(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +82,8 @@ func (s *shift) claimsCount() bool {
 	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= leastClaim
 }
 
-// askWhy sends a heartbeat after a claim that was answered early: its answer says whether
-// the worker has to drain.
+// askWhy sends a heartbeat after a claim that returned early: its response says whether
+// the worker must drain.
 func (s *shift) askWhy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,13 +112,13 @@ func (s *shift) reserve(most int) (tasker.ID, int) {
 	return s.registration.WorkerUUID, slots
 }
 
-// A window is how much one call may carry: half of what was too much, and twice as
-// much with every call that went well.
+// A window limits the size of one call. It is halved when a call was too large and doubled
+// after each call that succeeded.
 type window struct{ size int }
 
 func newWindow() window { return window{maxBatch} }
 
-// shrink takes n for too much.
+// shrink records that n was too much.
 func (w *window) shrink(n int) { w.size = max(1, min(w.size, n/2)) }
 
 func (w *window) grow() { w.size = min(2*w.size, maxBatch) }

@@ -10,19 +10,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// The parts of a farewell that have a fixed length.
+// The fixed timeouts of a drain.
 const (
-	claimGrace  = 250 * time.Millisecond // a claim under way may bring work just now
-	stopGrace   = 5 * time.Second        // for handlers that were told to stop
-	farewell    = 10 * time.Second       // for the last reports, while the backend may be gone
-	tellTime    = 2 * time.Second        // for the backend to hear that we drain, and that we leave
+	claimGrace  = 250 * time.Millisecond // for a claim in flight, which may return steps
+	stopGrace   = 5 * time.Second        // for handlers whose context was cancelled
+	farewell    = 10 * time.Second       // for the last reports, when the backend may be unreachable
+	tellTime    = 2 * time.Second        // for the calls that announce the drain and unregister the worker
 	releaseTime = 5 * time.Second        // for one release
 )
 
-// run works until ctx ends, the backend tells us to drain or refuses us, then
-// drains.
+// run executes steps until ctx ends, or the backend asks for a drain or rejects the
+// worker, then drains.
 func (s *shift) run(ctx context.Context) error {
-	// Nothing but the drain may cut off a handler or a report.
+	// Only the drain may cancel a handler or a report.
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	beating, stopBeating := context.WithCancel(work)
@@ -84,8 +84,8 @@ func (s *shift) run(ctx context.Context) error {
 	return broken
 }
 
-// goodbye gives back what is left and leaves. It has a time of its own: the backend
-// may be well although reports were not answered.
+// goodbye releases the remaining leases and unregisters the worker. It has its own
+// timeout: the backend may be healthy although reports were not answered.
 func (s *shift) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
 	defer cancel()
@@ -93,9 +93,9 @@ func (s *shift) goodbye(ctx context.Context) {
 	s.leave(ctx)
 }
 
-// tell has the backend know that we drain, so that people see it and nobody counts
-// on us. The drain goes on whatever it answers; one that is too old to understand
-// says that it finds nothing.
+// tell announces the drain to the backend, so that operators see it and no capacity is
+// expected of this worker. The drain continues whatever the response is; a backend that is
+// too old for this call answers not found.
 func (s *shift) tell(ctx context.Context) {
 	err := s.backend.DrainWorker(ctx, s.id())
 	if err != nil && ctx.Err() == nil && tasker.CodeOf(err) != tasker.NotFound {
@@ -103,8 +103,8 @@ func (s *shift) tell(ctx context.Context) {
 	}
 }
 
-// settle waits for the handlers as long as it may, then interrupts them. It
-// returns how many went on regardless; their steps are given back.
+// settle waits for the handlers within the drain timeout, then cancels them. It returns
+// how many still run; the leases of their steps are released.
 func (s *shift) settle() int {
 	done := make(chan struct{})
 	go func() {
@@ -158,8 +158,8 @@ func (s *shift) abandon() (stuck int) {
 	return stuck
 }
 
-// release gives back what was not begun or not finished. What could not be given
-// back now is tried again by the next release, and else by the end of its lease.
+// release releases the leases of steps that were not started or not finished. Those that
+// could not be released are retried by the next release; otherwise they expire.
 func (s *shift) release(ctx context.Context) {
 	s.mu.Lock()
 	id, leases := s.registration.WorkerUUID, s.unstarted
@@ -176,8 +176,8 @@ func (s *shift) release(ctx context.Context) {
 	}
 }
 
-// releaseBatch gives leases back and returns those of which the backend did not say
-// that it has them, or that they were lost.
+// releaseBatch releases leases and returns those that the backend reported neither as
+// released nor as lost.
 func (s *shift) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lease) ([]tasker.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
@@ -190,7 +190,7 @@ func (s *shift) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.L
 	}), nil
 }
 
-// leave says goodbye. That the backend does not know us any more is as good.
+// leave unregisters the worker. A backend that does not know it any more is fine.
 func (s *shift) leave(ctx context.Context) {
 	id := s.id()
 	if err := s.backend.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {

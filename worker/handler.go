@@ -20,7 +20,7 @@ type RawHandler func(ctx context.Context, c *Call) (json.RawMessage, error)
 //
 // The context of f ends when the step's time is up, when its lease is lost and
 // when a draining worker can wait no longer; [context.Cause] says which. A panic
-// is a failure that is tried again.
+// is a failure that is retried.
 //
 // Like all registration it comes before Run, and panics when the name is empty
 // or taken.

@@ -10,14 +10,14 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// heartbeat extends the leases of all that we hold, as often as the backend wants
-// it, until ctx ends. A worker that holds nothing sends heartbeats all the same, unless
-// its claims count as such, and then a few.
+// heartbeat extends all leases of the worker at the interval that the backend sets, until
+// ctx ends. A worker without leases sends heartbeats too; fewer if its claims count as
+// heartbeats.
 func (s *shift) heartbeat(ctx context.Context) {
 	var b backoff
 	for s.pause(ctx) {
 		for err := s.beat(ctx); err != nil; err = s.beat(ctx) {
-			// A long rest that the backend asks for would cost the leases.
+			// A long Retry-After would let the leases expire.
 			rest := max(b.step(longRest), min(askedRest(err), longRest))
 			if !loop.Sleep(ctx, min(rest, time.Until(s.firstLapse(longRest)))) {
 				return
@@ -28,7 +28,7 @@ func (s *shift) heartbeat(ctx context.Context) {
 }
 
 // heartbeatEvery is how many intervals lie between two heartbeats of a worker whose
-// claims count as such: they tell it to drain where a claim, at an older server, does not.
+// claims count as heartbeats: with an older server only a heartbeat says that it must drain.
 const heartbeatEvery = 3
 
 // pause waits for the next heartbeat, and returns false when ctx ended before.
@@ -50,8 +50,8 @@ func (s *shift) pause(ctx context.Context) bool {
 	}
 }
 
-// claimCounts returns for how long the last claim stands for a heartbeat, when the last of
-// these was sent before begun.
+// claimCounts returns for how long the last claim replaces a heartbeat, if the last
+// heartbeat was sent before begun.
 func (s *shift) claimCounts(begun time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +68,8 @@ func (s *shift) interval() time.Duration {
 	return s.registration.HeartbeatInterval
 }
 
-// beat sends one heartbeat. The error is that of the first part without an answer;
-// the others are sent all the same.
+// beat sends one heartbeat, in parts. It sends all parts and returns the error of the
+// first one that failed.
 func (s *shift) beat(ctx context.Context) error {
 	id, leases := s.held()
 	if len(leases) == 0 {
@@ -83,12 +83,12 @@ func (s *shift) beat(ctx context.Context) error {
 	return failed
 }
 
-// mostSplits is enough to find one lease among those of one heartbeat that the
-// backend does not take.
+// mostSplits is enough to find one lease that the backend rejects among those of one
+// heartbeat.
 const mostSplits = 10
 
-// extendParts extends leases. If the backend refuses them for their form, one of them
-// may be to blame, which must not cost the others.
+// extendParts extends leases. If the backend rejects the request as invalid, it is split,
+// so that one invalid lease does not cost the others.
 func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
 	err := s.extend(ctx, id, leases)
 	if tasker.CodeOf(err) != tasker.Invalid || len(leases) < 2 || *splits == 0 {
@@ -99,13 +99,13 @@ func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.L
 	return cmp.Or(s.extendParts(ctx, id, leases[:half], splits), s.extendParts(ctx, id, leases[half:], splits))
 }
 
-// leastBeat is the time that a heartbeat has at least, however short the interval is: one
-// that is cut off while it connects would connect again and again.
+// leastBeat is the shortest timeout of a heartbeat, however short the interval is: one that
+// times out while it connects would connect again and again.
 const leastBeat = 2 * time.Second
 
 func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
 	sent := time.Now()
-	// A backend that hangs must not use up a lease. It may have to connect first.
+	// A backend that hangs must not use up a lease. The call may have to connect first.
 	limited, cancel := context.WithDeadline(ctx, s.firstLapse(max(s.interval(), leastBeat)))
 	defer cancel()
 	beat, err := s.backend.Heartbeat(limited, id, leases)
@@ -157,8 +157,7 @@ func (s *shift) extended(ctx context.Context, id tasker.ID, leases []tasker.Leas
 	}
 }
 
-// firstLapse returns when the first lease runs out that is not renewed until then,
-// within at most.
+// firstLapse returns when the first lease expires if it is not renewed, within at most.
 func (s *shift) firstLapse(most time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +171,8 @@ func (s *shift) firstLapse(most time.Duration) time.Time {
 	return end
 }
 
-// lapse loses the attempts whose lease must have run out while the backend could
-// not be reached: by now another worker may have the step.
+// lapse gives up the attempts whose lease must have expired while the backend could not
+// be reached: another worker may have claimed the step.
 func (s *shift) lapse(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,9 +183,9 @@ func (s *shift) lapse(ctx context.Context) {
 	}
 }
 
-// lose stops a handler whose lease is lost. An outcome that is there already is
-// still sent: the backend may have lost sight of us without giving the step away,
-// and if not, its answer is the surest. The caller holds the mutex.
+// lose cancels a handler whose lease is lost. An outcome that already exists is still
+// sent: the backend may not have given the step to another worker, and its response
+// decides. The caller holds the mutex.
 func (s *shift) lose(ctx context.Context, at *attempt) {
 	switch {
 	case at.finished:

@@ -23,19 +23,19 @@ const (
 	HandlerError     = "error"              // any error that has no type
 )
 
-// Why the context of a handler ended, as [context.Cause] tells.
+// The causes for which the context of a handler ends, see [context.Cause].
 var (
 	ErrLeaseLost   = errors.New("the lease of this attempt is lost; its outcome no longer counts")
 	ErrInterrupted = errors.New("the worker is going down and can wait no longer; the step goes to another worker")
 )
 
-// An Error is a failure with all that a handler can say of it. [Permanent] and
-// [RetryAfter] make one of any error; a plain error is retried by the step's own
-// policy.
+// An Error is a failure with everything that a handler can state about it. [Permanent] and
+// [RetryAfter] make one from any error; another error is retried by the policy of the
+// step.
 type Error struct {
 	Type       string        // for programs and statistics, such as card_declined
 	Permanent  bool          // no retry, whatever the template says
-	RetryAfter time.Duration // the least rest before the next attempt
+	RetryAfter time.Duration // the shortest backoff before the next attempt
 	Context    any           // evidence for the investigator; must be JSON
 	Err        error
 }
@@ -62,8 +62,8 @@ func Permanent(err error) error {
 	return e
 }
 
-// RetryAfter asks for a rest of at least d before the next attempt, if the step
-// has one left. RetryAfter(d, nil) is nil.
+// RetryAfter asks for a backoff of at least d before the next attempt, if the step has
+// attempts left. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -73,7 +73,7 @@ func RetryAfter(d time.Duration, err error) error {
 	return e
 }
 
-// from returns an [Error] around err that says what the one inside it says.
+// from returns an [Error] around err with the fields of the one that err wraps.
 func from(err error) *Error {
 	e := &Error{}
 	if inner, ok := errors.AsType[*Error](err); ok {
@@ -83,14 +83,14 @@ func from(err error) *Error {
 	return e
 }
 
-// What is kept of a failure, as the backend keeps it.
+// The limits of what is stored of a failure; the backend has the same.
 const (
 	maxMessage = 8 << 10
 	maxStack   = 16 << 10
 	maxContext = 64 << 10
 )
 
-// failureOf spells the error of a handler as a failure to report.
+// failureOf converts the error of a handler to a failure to report.
 func failureOf(ctx context.Context, err error) *tasker.Failure {
 	f := &tasker.Failure{Message: payload.CleanText(messageOf(err), maxMessage), Type: HandlerError, Retryable: true}
 	var e *Error
@@ -107,8 +107,8 @@ func failureOf(ctx context.Context, err error) *tasker.Failure {
 	return f
 }
 
-// messageOf survives an error that panics when it is asked for its text, such as
-// a nil pointer in an interface.
+// messageOf returns the text of an error, also of one whose Error method panics, such as a
+// nil pointer in an interface.
 func messageOf(err error) (message string) {
 	defer func() {
 		if recover() != nil {
@@ -129,7 +129,7 @@ func evidence(v any) json.RawMessage {
 	return payload.CleanJSON(doc, payload.Limits{Bytes: maxContext})
 }
 
-// encode survives a value whose own method panics.
+// encode returns the JSON of a value, or an error if a method of the value panics.
 func encode(v any) (doc json.RawMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -139,7 +139,8 @@ func encode(v any) (doc json.RawMessage, err error) {
 	return json.Marshal(v)
 }
 
-// panicked is called where the panic is recovered, while its stack is there.
+// panicked returns the failure of a panic. It must be called where the panic is recovered,
+// while the stack still exists.
 func panicked(value any) error {
 	return &Error{
 		Type:    Panic,
@@ -148,7 +149,7 @@ func panicked(value any) error {
 	}
 }
 
-// ended is the outcome of a handler that ended its goroutine instead of returning.
+// ended is the failure of a handler that ended its goroutine instead of returning.
 func ended(a tasker.Assignment) tasker.Outcome {
 	return tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
 		Message: "the handler ended its goroutine (runtime.Goexit) instead of returning", Type: Panic, Retryable: true,

@@ -12,27 +12,26 @@ import (
 // maxBatchBytes bounds the outcomes of one report, unless a single one is larger.
 const maxBatchBytes = 1 << 20
 
-// How long a reporter waits for outcomes to go with those that it has: a share of
-// what the last report took, and never long.
+// How long a reporter waits for more outcomes before it sends a batch: a fraction of the
+// duration of the last report, within a limit.
 const (
 	gatherShare  = 8
 	gatherAtMost = 10 * time.Millisecond
 )
 
-// A reporter sends outcomes and takes the next work with the answer. There is one
-// report under way at a time: what finishes meanwhile goes together with the
-// next, so batches grow with the load and an idle worker waits for nothing. What is
-// not answered goes to the resenders, so that it holds up nothing else.
+// A reporter sends outcomes and claims steps with the same call. One report is in flight at
+// a time: what finishes meanwhile is sent with the next, so batches grow with the load and
+// an idle worker does not wait. Reports that fail are passed to the resenders, so that they
+// do not delay others.
 type reporter struct {
 	*shift
 
 	rest     backoff
 	most     window
-	troubled bool // the last report was not answered: the next one asks for no work
+	troubled bool // the last report failed: the next one claims nothing
 }
 
-// report sends outcomes until the shift is closing and none is left, or ctx
-// ends.
+// report sends outcomes until the shift is closing and all are sent, or ctx ends.
 func (s *shift) report(ctx context.Context) {
 	r := &reporter{shift: s, most: newWindow()}
 	for ctx.Err() == nil {
@@ -53,8 +52,8 @@ func (s *shift) report(ctx context.Context) {
 	}
 }
 
-// take returns the next outcomes to report, and for how many slots to ask for
-// work: theirs, and those that no claim is waiting to fill.
+// take returns the next outcomes to report, and how many steps to claim with them: one for
+// each of their slots, and one for each free slot without a pending claim.
 func (r *reporter) take() (batch []*attempt, slots int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,9 +129,9 @@ func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (taske
 	return receipt, nil
 }
 
-// gather gives what was just handed out a moment to come back all together. A full
-// worker would go on with a few and with all others by turns otherwise, and a
-// report costs the backend nearly as much for a few as for all.
+// gather waits a moment for more of the steps that were just claimed to finish. Otherwise a
+// busy worker would alternate between small and large batches, and a small report costs the
+// backend nearly as much as a large one.
 func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	enough := time.NewTimer(most)
 	defer enough.Stop()
@@ -147,13 +146,13 @@ func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	}
 }
 
-// settled is what the backend says of an outcome that it could not store and has
-// settled all the same: the attempt has failed with the reason as its cause.
+// settled is in the message of a rejection if the backend could not store an outcome and
+// recorded the attempt as failed instead, with the reason as its cause.
 const settled = "the attempt was failed"
 
-// answered ends the attempts that were answered, one way or the other, and returns
-// those to send again: revised ones, and those of which the backend could not say
-// what became of them. Their slots stay taken.
+// answered ends the attempts whose outcomes were accepted or rejected, and returns those to
+// send again: revised ones, and those whose state the backend did not know. Their slots
+// stay taken.
 func (s *shift) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
 	rejected := make(map[tasker.ID]tasker.Rejection, len(receipt.Rejected))
 	for _, x := range receipt.Rejected {

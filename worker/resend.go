@@ -9,39 +9,39 @@ import (
 	"tasker.example/tasker"
 )
 
-// An unanswered report says nothing of its outcomes: one of them may be to blame,
-// or the backend, or the way to it. They are sent again apart from new ones, in
-// batches that are halved each time no answer comes, and an outcome that was not
-// answered alone stays alone from then on and rests between two tries. None is
-// dropped but one whose lease is lost.
+// A report without a response does not say which outcome caused that: it may be one of
+// them, the backend, or the network. The outcomes are resent apart from new ones, in
+// batches that are halved each time there is no response. An outcome that got none when it
+// was sent alone is always sent alone from then on, with a backoff. An outcome is dropped
+// only when its lease is lost.
 
-// slowReport is how long a report may go without an answer before it counts as too
-// large. Outcomes that are sent alone because of that get all the time there is.
+// slowReport is how long a report may take before it counts as too large. Outcomes that are
+// sent alone because of that have no such limit.
 const slowReport = 10 * time.Second
 
-// A retry is what is known of an outcome that must be sent again.
+// A retry is the state of an outcome that must be resent.
 type retry struct {
 	due   time.Time // when
 	rests backoff
 	lost  bool      // the backend has said that the lease is lost
-	until time.Time // and after this the outcome is not sent again; zero before it was sent once more
+	until time.Time // the outcome is not resent after this; zero before it was resent once
 }
 
-// lostPatience is how long an outcome is sent again although its lease is lost. The
-// backend may have taken it, of which a bad connection said nothing: its answer tells.
+// lostPatience is how long an outcome is resent although its lease is lost: the backend may
+// have accepted it, and the response was lost.
 const lostPatience = time.Minute
 
-// A lane is a list of outcomes to send again. It is guarded by the shift's mutex.
+// A lane is a list of outcomes to resend. It is guarded by the shift's mutex.
 type lane struct {
 	list  []*attempt
-	ready chan struct{} // wakes whoever sends them
+	ready chan struct{} // wakes the goroutine that sends them
 	most  window        // that go together
 }
 
 func newLane(most int) lane { return lane{ready: make(chan struct{}, 1), most: window{most}} }
 
-// resendBatches sends what was not answered until earlier is closed and nothing is
-// left, or ctx ends.
+// resendBatches resends outcomes in batches until earlier is closed and the lane is empty,
+// or ctx ends.
 func (s *shift) resendBatches(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
@@ -78,9 +78,9 @@ func (s *shift) resendBatch(ctx context.Context, batch []*attempt) error {
 	return err
 }
 
-// resendSingly sends what was not answered alone until earlier is closed and
-// nothing is left, or ctx ends. It rests after each failure too: when the backend is
-// away, all that was not answered may have come here.
+// resendSingly resends outcomes one at a time until earlier is closed and the lane is
+// empty, or ctx ends. It backs off after each failure as well: while the backend is down,
+// all outcomes may be in this lane.
 func (s *shift) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
@@ -130,8 +130,8 @@ func (s *shift) next(ctx context.Context, l *lane, earlier <-chan struct{}) []*a
 	return nil
 }
 
-// takeDue takes the first outcomes of a lane that are due. When there are none it
-// says how long the next one rests, and how many do.
+// takeDue takes the first outcomes of a lane that are due. If there are none, it returns
+// when the next one is due, and how many wait.
 func (s *shift) takeDue(l *lane) (batch []*attempt, wait time.Duration, left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,9 +164,9 @@ func (s *shift) resize(change func(*window)) {
 	change(&s.unsure.most)
 }
 
-// failedAlone keeps an outcome that was not answered although it was alone. It rests
-// as long as the try took at least, so that one that takes long every time is not
-// all that the backend does.
+// failedAlone keeps an outcome that got no response when it was sent alone. Its backoff is
+// at least as long as the attempt to send it, so that one that always takes long does not
+// occupy the backend.
 func (s *shift) failedAlone(ctx context.Context, at *attempt, err error, took time.Duration) {
 	limit := longRest
 	if refused(err) {
@@ -178,16 +178,16 @@ func (s *shift) failedAlone(ctx context.Context, at *attempt, err error, took ti
 	s.resend(&s.lone, []*attempt{at})
 }
 
-// postpone has an outcome rest before it is sent again: longer each time, up to
-// limit, and as long as each of the others.
+// postpone delays an outcome before it is resent: longer each time, up to limit, and at
+// least by each of least.
 func (s *shift) postpone(at *attempt, limit time.Duration, least ...time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at.due = time.Now().Add(max(at.rests.step(limit), slices.Max(append(least, 0))))
 }
 
-// resend puts outcomes into a lane. One whose lease is lost was sent again since, for
-// a while; when none of that was answered, nobody waits for it.
+// resend adds outcomes to a lane. One whose lease is lost is resent for a while, then
+// dropped.
 func (s *shift) resend(l *lane, batch []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,13 +208,13 @@ func (s *shift) resend(l *lane, batch []*attempt) {
 	}
 }
 
-// aboutResult matches refusals that name the result as their place.
+// aboutResult matches errors that are about the result.
 var aboutResult = regexp.MustCompile(`^(results\[\d+\][.:] ?)?result\b`)
 
-// revise changes an outcome whose form the backend does not take. What is not needed
-// is left out first. A result that cannot be stored becomes a permanent failure
-// that says why, so that somebody learns of it. Nothing else does: a backend of
-// another version may not know a field, and will when it is upgraded.
+// revise changes an outcome that the backend rejects as invalid. It removes optional fields
+// first. A result that cannot be stored becomes a permanent failure with the reason, so
+// that operators see it. Any other outcome is kept: a backend of another version may not
+// know a field yet.
 func (s *shift) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 	o, revised := at.outcome, true
 	switch {

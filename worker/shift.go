@@ -13,8 +13,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// An attempt is a step in our hands, from its claim to the backend's answer to
-// its outcome. Its fields are guarded by the shift's mutex, except the
+// An attempt is a claimed step, until the backend has answered the report of its
+// outcome. Its fields are guarded by the shift's mutex, except the
 // assignment, which does not change.
 type attempt struct {
 	tasker.Assignment
@@ -76,7 +76,7 @@ func newShift(w *Worker) *shift {
 	}
 }
 
-// wake puts a word into a channel with room for one; a second says no more.
+// wake sends to a channel with a buffer of one; a second send changes nothing.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -84,14 +84,14 @@ func wake(c chan struct{}) {
 	}
 }
 
-// What holds for a backend that names no times.
+// The defaults for a backend that sends no intervals.
 const (
 	defaultInterval = 10 * time.Second
 	defaultLease    = 30 * time.Second
 )
 
-// register makes the worker known. It waits for a backend that is not there, and
-// for one that refuses for reasons that may pass; the codes are those that end it.
+// register registers the worker. It retries while the backend cannot be reached or rejects
+// the worker for a temporary reason; an error with one of the codes ends it.
 func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 	var b backoff
 	for {
@@ -197,8 +197,8 @@ func (s *shift) start(list []tasker.Assignment, slots int, asked time.Time) {
 	}
 }
 
-// giveBack keeps a step that was not begun for the next release. One that we hold
-// already, from an answer that came twice, is not given away.
+// giveBack keeps a step that was not started for the next release. A step that is already
+// held, because the same response arrived twice, is not released.
 func (s *shift) giveBack(a tasker.Assignment) {
 	if s.attempts[a.Lease()] == nil {
 		s.unstarted = append(s.unstarted, a.Lease())
@@ -233,8 +233,8 @@ func (s *shift) handle(at *attempt) {
 	outcome, _ = s.Execute(at.ctx, at.Assignment)
 }
 
-// finish takes an outcome from a handler. One whose lease is lost is dropped; a
-// handler that failed because we interrupted it did not fail: its step goes back.
+// finish accepts the outcome of a handler. If the lease is lost, the outcome is dropped; if
+// the handler failed because the drain cancelled it, its lease is released instead.
 func (s *shift) finish(at *attempt, o tasker.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,8 +74,8 @@ func (c *Call) Init(into any) error {
 	return nil
 }
 
-// metadata never stands in the way of a result: what cannot be kept is replaced
-// by a note that says so.
+// metadata returns the metadata to report. It never fails a result: what cannot be stored
+// is replaced by a note that says so.
 func (c *Call) metadata() json.RawMessage {
 	if len(c.Metadata) == 0 {
 		return nil

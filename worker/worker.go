@@ -52,13 +52,13 @@ const (
 	DefaultDrainTimeout = 20 * time.Second
 )
 
-// Options of a worker. Namespaces must be given, the rest need not.
+// Options of a worker. Only Namespaces are required.
 type Options struct {
 	Name         string        // how people find it in lists; the host's name by default
 	Namespaces   []string      // whose steps it takes
 	Version      string        // of your program, for people
 	Concurrency  int           // steps at once
-	DrainTimeout time.Duration // how long running handlers may go on once Run is told to end
+	DrainTimeout time.Duration // how long handlers may continue once Run has to end
 	Log          *slog.Logger  // nothing is logged by default
 }
 
@@ -99,14 +99,13 @@ func (w *Worker) Handlers() []string {
 // Run executes steps until ctx ends or the backend tells it to drain, and then
 // drains: it takes no more, lets running handlers finish within DrainTimeout, gives
 // back what it could not finish, reports the rest and leaves. That is a good end and
-// returns nil. Whoever drained the worker wants it ended, and perhaps replaced:
-// starting another is the business of what started this one.
+// returns nil. An operator who drained the worker wants it to end: starting another is
+// the task of the supervisor that started this one.
 //
 // A backend that cannot be reached is waited for, and so is one in whose place a
 // proxy answers. Run returns an error when the backend itself refuses the worker, or
-// when handlers are still running although they were told to stop. A key that is not
-// accepted is such a refusal at the start only: later it may be one that is just being
-// replaced, and Run goes on trying.
+// when handlers still run although their context was cancelled. A key that is not accepted
+// is such a rejection at the start only: later it may be in rotation, and Run retries.
 //
 // An outcome is reported until the backend has answered, for as long as the program
 // runs, and holds its slot until then; one whose lease is lost is reported once
@@ -120,7 +119,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	err := s.register(ctx, tasker.Invalid, tasker.TooLarge, tasker.NotFound, tasker.Unauthorized, tasker.Forbidden, tasker.Unsupported)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was told to end before it began: no failure
+			return nil //nolint:nilerr // ctx ended before it started: not a failure
 		}
 		return fmt.Errorf("register worker %s: %w", w.options.Name, err)
 	}
