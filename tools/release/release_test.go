@@ -270,19 +270,34 @@ func checkout(t *testing.T) string {
 	t.Helper()
 	const from = "../.."
 	dir := t.TempDir()
-	for name := range strings.SplitSeq(strings.TrimSuffix(run(t, from, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
-		info, err := os.Lstat(filepath.Join(from, name))
-		if err != nil || !info.Mode().IsRegular() {
-			continue // deleted, or a link
-		}
-		text, err := os.ReadFile(filepath.Join(from, name))
+	skipped := []string{".git", ".cache", "bin", "artifacts"}
+	err := filepath.WalkDir(from, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
-			t.Fatal(err)
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil || slices.Contains(skipped, name) {
+			if err == nil && entry.IsDir() {
+				err = filepath.SkipDir
+			}
+			return err
+		}
+		if !entry.Type().IsRegular() {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
 		}
 		to := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o750), os.WriteFile(to, text, info.Mode().Perm())); err != nil {
-			t.Fatal(err)
-		}
+		return errors.Join(os.MkdirAll(filepath.Dir(to), 0o750), os.WriteFile(to, text, info.Mode().Perm()))
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	run(t, dir, "git", "init", "-q")
 	run(t, dir, "git", "add", "-A")
