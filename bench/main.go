@@ -11,10 +11,12 @@ import (
 	"os/signal"
 	"regexp"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"tasker.example/tasker/bench/internal/measure"
+	"tasker.example/tasker/bench/internal/overload"
 	"tasker.example/tasker/bench/internal/scale"
 )
 
@@ -65,7 +67,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of its allocations to this file")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
-	c.AddCommand(scaleCommand(), growthCommand())
+	c.AddCommand(scaleCommand(), growthCommand(), overloadCommand())
 	return c
 }
 
@@ -140,6 +142,43 @@ func growthCommand() *cobra.Command {
 	f.DurationVar(&g.Hold, "hold", measure.DefaultHold, "how long a transaction is held open")
 	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+func overloadCommand() *cobra.Command {
+	var o overload.Options
+	var output string
+	c := &cobra.Command{
+		Use:   "overload",
+		Short: "Measure what a flood of creates does to everybody else",
+		Long: "Measure what a flood of creates, three times as many as the server can take, does to heartbeats, reports,\n" +
+			"operators and other callers, and how long it is felt afterwards.\n\n" +
+			"It starts the real server as a process of its own on a private PostgreSQL, with fsync as in production, and\n" +
+			"removes both afterwards. The flood comes from a process of low priority: in production it is on other machines.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			report, err := overload.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	f := c.Flags()
+	f.DurationVar(&o.Idle, "idle", 30*time.Second, "how long is measured without the flood")
+	f.DurationVar(&o.For, "for", time.Minute, "how long the flood lasts")
+	f.DurationVar(&o.After, "after", 30*time.Second, "how long is measured after it")
+	f.Float64Var(&o.Factor, "factor", 3, "times as many creates as the server can take")
+	f.Float64Var(&o.Capacity, "capacity", 0, "creates a second that the server can take (measured by default)")
+	f.StringArrayVar(&o.Server, "env", nil, "a variable of the environment of the server, as NAME=value; repeat it for more")
+	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	c.AddCommand(&cobra.Command{
+		Use: overload.FloodCommand, Hidden: true, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return overload.SendFlood(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	})
 	return c
 }
 

@@ -82,8 +82,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
-		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(),
-		Expired:       m.Expired, Events: func() { relay.Wake() }, Log: o.Log,
+		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates,
+		Expired: m.Expired, Events: func() { relay.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
 	every := c.StalenessDetection.DetectionInterval()
@@ -110,7 +110,11 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	if err := m.ObserveRequests(p.requestCounts); err != nil {
+	var pace func() float64
+	if c.Limits.PaceCreates {
+		pace = e.PaceOfCreates
+	}
+	if err := m.ObserveRequests(p.requestCounts, pace); err != nil {
 		return err
 	}
 	if err := m.ObserveLoops(p.loopCounts, deferredRows(db)); err != nil {

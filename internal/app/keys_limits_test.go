@@ -20,6 +20,17 @@ var limitEffects = map[string]func(*keyTest){
 		k.create(1) // registers the template
 		k.expectRefused(s, 3, http.MethodPost, "/v1/tasks", `{"namespace": "n", "name": "greet"}`)
 	},
+	"limits.pace_creates": func(k *keyTest) {
+		const pace = "tasker_creates_pace_percent"
+		if a := k.expectAnswer(k.start(), http.MethodGet, "/metrics", "", http.StatusOK); !strings.Contains(a.text, "\n"+pace+" 100") {
+			k.Errorf("by default the metrics have no %s", pace)
+		}
+		k.set("false")
+		k.options.Listener = nil
+		if a := k.expectAnswer(k.start(), http.MethodGet, "/metrics", "", http.StatusOK); strings.Contains(a.text, "\n"+pace+" ") {
+			k.Errorf("nothing is paced, and the metrics have %s", pace)
+		}
+	},
 	"limits.bulk_creates": func(k *keyTest) {
 		s := k.limitOne("tasker.tasks")
 		k.create(1)

@@ -95,6 +95,8 @@ type Limits struct {
 
 	Creates int `toml:"creates" range:"1..100000" doc:"Requests to create a task or register a template that are served at the same time. As many wait, for a second; more are answered with 503. One caller takes half of them at most; so it is with all the following."`
 
+	PaceCreates bool `toml:"pace_creates" doc:"Whether storing tasks rests between transactions while more tasks wait to be stored than can be and commits take half as long again as usual, so that heartbeats and reports stay quick. It does not where no worker holds steps."`
+
 	BulkCreates int `toml:"bulk_creates" range:"1..1000" doc:"Requests to create many tasks that are served at the same time; others wait for five seconds."`
 
 	Reads int `toml:"reads" range:"0..100000" doc:"Requests for lists, details and pages that are served at the same time; others wait for two seconds. 0: one less than there are connections to the database for them, so that operators find one."`
@@ -362,7 +364,7 @@ func Default() Config {
 			},
 		},
 		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60, OIDC: OIDC{Algorithms: "RS256, ES256", Scopes: "profile, email", SubjectClaim: "sub", GroupsClaim: "groups"}},
-		Limits:         Limits{RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000},
+		Limits:         Limits{PaceCreates: true, RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000},
 		Investigations: Investigations{BasePriority: defaultBasePriority()},
 		Emission: Emission{
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,

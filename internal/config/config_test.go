@@ -463,7 +463,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 84 {
+	if n := len(Keys()); n != 85 {
 		t.Errorf("%d keys", n)
 	}
 }

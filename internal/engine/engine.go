@@ -22,6 +22,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/batch"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -57,6 +58,7 @@ type Options struct {
 	Events            func()                        // is called when events of investigations may have come; must not wait
 	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
 	DueRest           time.Duration                 // most rest between two looks for what is due; 0 means 5 s
+	PaceCreates       bool                          // storing tasks is slowed while it makes heartbeats and reports slow
 	Now               func() time.Time              // what waits in this process is told by; time.Now by default
 }
 
@@ -91,6 +93,8 @@ type Engine struct {
 	templates *cache[tasker.ID, *graph]
 	byName    *cache[[3]string, *graph] // by namespace, name and version as asked for: the newest if that is empty
 	creations *batch.Writer[*creation]
+	pacer     *overload.Pacer // of creates; nil: they take all
+	reported  atomic.Int64    // when a worker that holds steps was last heard of, in nanoseconds
 	workers   *cache[tasker.ID, *member]
 
 	listening atomic.Bool // notifications of other processes arrive
@@ -150,6 +154,9 @@ func New(db *postgres.DB, o Options) *Engine {
 	}
 	db.OnCommit(e.dueMayHaveChanged)
 	e.creations = e.newSharedWriter()
+	if o.PaceCreates {
+		e.pacer = overload.NewPacer(overload.PacerOptions{Probe: db.Commit, Matters: e.hasWorkers, Width: sharedWriters, Log: o.Log})
+	}
 	return e
 }
 

@@ -32,6 +32,7 @@ type verdict struct {
 // with the answer.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	ctx = postgres.Use(ctx, postgres.Work)
+	e.reported.Store(e.now().UnixNano())
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return tasker.Receipt{}, err

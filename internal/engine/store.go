@@ -38,6 +38,15 @@ func (e *Engine) newSharedWriter() *batch.Writer[*creation] {
 	}
 }
 
+// hasWorkers reports whether a worker that holds steps was heard of lately. Storing tasks
+// takes all that there is where nobody is delayed by it.
+func (e *Engine) hasWorkers() bool {
+	return e.now().Sub(time.Unix(0, e.reported.Load())) < heartbeatsOfALease*e.heartbeat
+}
+
+// PaceOfCreates returns the part of its time that storing tasks may take, 0 to 1.
+func (e *Engine) PaceOfCreates() float64 { return e.pacer.Share() }
+
 // size is about how many bytes the tasks take.
 func (c *creation) size() int {
 	n := c.steps * stepBytes
@@ -50,6 +59,10 @@ func (c *creation) size() int {
 // storeShared stores the tasks of several creations, all or none. If it fails each of
 // them tries by itself, so one that cannot be stored costs the others no more than that.
 func (e *Engine) storeShared(ctx context.Context, list []*creation) error {
+	return e.pacer.Do(ctx, e.creations.Waiting, func() error { return e.storeTogether(ctx, list) })
+}
+
+func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()
 	tasks := make([]*postgres.CreatedTask, 0, len(list))
@@ -82,8 +95,10 @@ func (c *creation) share(ctx context.Context) error {
 // run, and notes whether an error leaves open if they are stored.
 func (c *creation) store(ctx context.Context) (err error) {
 	if !c.rejected() {
-		c.unknown, err = c.engine.db.StoreTasks(ctx, c.tasks, postgres.Insertion{Contexts: len(c.tasks) == 1, Repeat: true})
-		return err
+		return c.engine.pacer.Do(ctx, c.engine.creations.Waiting, func() error {
+			c.unknown, err = c.engine.db.StoreTasks(ctx, c.tasks, postgres.Insertion{Contexts: len(c.tasks) == 1, Repeat: true})
+			return err
+		})
 	}
 	committing := false
 	err = c.engine.db.InTx(ctx, func(tx *postgres.Tx) error {

@@ -230,6 +230,9 @@ func (e *Engine) storeAlive(ctx context.Context) (time.Duration, error) {
 // worker has to drain.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	ctx = postgres.Use(ctx, postgres.Heartbeats)
+	if len(leases) > 0 {
+		e.reported.Store(e.now().UnixNano())
+	}
 	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.lease, leases)
 	if err != nil {
 		e.forget(worker, err)

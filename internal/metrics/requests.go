@@ -17,11 +17,12 @@ type RequestCount struct {
 	Refused          map[string]int64
 }
 
-// ObserveRequests adds how many requests there are of each class, and how many were refused.
-func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() []RequestCount) error {
+// ObserveRequests adds how many requests there are of each class and how many were refused,
+// and the part of its time that storing tasks may take, 0 to 1: nil where it is not limited.
+func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() []RequestCount, pace func() float64) error {
 	meter := provider.Meter(scope)
 	var served, refused metric.Int64ObservableCounter
-	var running, waiting metric.Int64ObservableGauge
+	var running, waiting, percent metric.Int64ObservableGauge
 	for _, c := range []struct {
 		into        *metric.Int64ObservableCounter
 		name, about string
@@ -37,11 +38,15 @@ func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() [
 	observed, err := makeGauges(meter, []gauge{
 		{&running, "tasker.requests.running", "Requests that this server is serving, by their class."},
 		{&waiting, "tasker.requests.waiting", "Requests that wait in this server for their turn, by their class."},
+		{&percent, "tasker.creates.pace_percent", "Part of its time that storing tasks may take, in percent: under 100 while it would slow workers down."},
 	})
 	if err != nil {
 		return err
 	}
 	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		if pace != nil {
+			o.ObserveInt64(percent, int64(100*pace()))
+		}
 		for _, c := range counts() {
 			class := attribute.String("class", c.Class)
 			o.ObserveInt64(running, int64(c.Running), metric.WithAttributes(class))

@@ -116,8 +116,8 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 }
 
 // ObserveRequests adds the requests of the server; see [metrics.Metrics.ObserveRequests].
-func (s *Service) ObserveRequests(counts func() []metrics.RequestCount) error {
-	return s.Metrics.ObserveRequests(s.provider, counts)
+func (s *Service) ObserveRequests(counts func() []metrics.RequestCount, pace func() float64) error {
+	return s.Metrics.ObserveRequests(s.provider, counts, pace)
 }
 
 // ObserveLoops adds what the loops of the server do; see [metrics.Metrics.ObserveLoops].

@@ -1,0 +1,220 @@
+package overload
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/worker"
+)
+
+// The load that goes on all the time.
+const (
+	holders     = 40                    // workers that each hold a step and send a heartbeat a second
+	createEvery = 50 * time.Millisecond // a task
+	lookEvery   = 200 * time.Millisecond
+	stepTime    = 50 * time.Millisecond
+	floodTime   = 100 * time.Millisecond // of a step of the flood
+	floodAtOnce = 20
+)
+
+// A kind is what a request is for.
+type kind string
+
+const (
+	heartbeats kind = "heartbeat"
+	reports    kind = "report of a result"
+	creates    kind = "create by another caller"
+	operations kind = "operator: cancel a task"
+	reads      kind = "operator: investigation queue"
+)
+
+// A sample is one request.
+type sample struct {
+	kind   kind
+	at     time.Time // when it began
+	took   time.Duration
+	failed bool
+}
+
+// A steady is the load that goes on all the time, and what its requests took.
+type steady struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	mu     sync.Mutex
+	list   []sample
+}
+
+func (st *steady) note(k kind, at time.Time, failed bool) {
+	took := time.Since(at)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.list = append(st.list, sample{k, at, took, failed})
+}
+
+func (st *steady) stop() {
+	st.cancel()
+	st.done.Wait()
+}
+
+// A timed transport notes what the heartbeats and reports of workers take on the wire.
+type timed struct {
+	http.RoundTripper
+	of *steady
+}
+
+// RoundTrip sends a request.
+func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
+	at := time.Now()
+	resp, err := t.RoundTripper.RoundTrip(r)
+	failed := err != nil || resp.StatusCode >= http.StatusMultipleChoices
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/heartbeat"):
+		t.of.note(heartbeats, at, failed)
+	case strings.HasSuffix(r.URL.Path, "/results"):
+		t.of.note(reports, at, failed)
+	}
+	return resp, err
+}
+
+// startSteady starts workers and callers, which go on until stop.
+func (s *server) startSteady(ctx context.Context) (*steady, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	st := &steady{cancel: cancel}
+	fleet, err := s.key(ctx, "fleet", "worker@*")
+	if err != nil {
+		return nil, err
+	}
+	creator, err := s.key(ctx, "steady", "developer@"+steadySpace)
+	if err != nil {
+		return nil, err
+	}
+	operator, err := s.key(ctx, "operator", "operator@*")
+	if err != nil {
+		return nil, err
+	}
+	if err := s.startHolders(ctx, st, fleet, creator); err != nil {
+		return nil, err
+	}
+	work := &http.Client{Transport: timed{newTransport(), st}}
+	if err := s.run(ctx, st, fleet, worker.Options{Name: "steady", Namespaces: []string{steadySpace}, Concurrency: 20}, work, pause(stepTime)); err != nil {
+		return nil, err
+	}
+	flooded := worker.Options{Name: "flood", Namespaces: []string{floodSpace}, Concurrency: floodAtOnce}
+	if err := s.run(ctx, st, fleet, flooded, &http.Client{Transport: newTransport()}, pause(floodTime)); err != nil {
+		return nil, err
+	}
+	return st, s.startCallers(ctx, st, creator, operator)
+}
+
+func pause(d time.Duration) func(context.Context) {
+	return func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+	}
+}
+
+// run runs a worker whose steps take as long as a function.
+func (s *server) run(ctx context.Context, st *steady, token string, o worker.Options, h *http.Client, work func(context.Context)) error {
+	c, err := client.New(s.url, client.WithToken(token), client.WithHTTPClient(h))
+	if err != nil {
+		return err
+	}
+	o.DrainTimeout = time.Second
+	w := worker.New(c.Backend(), o)
+	worker.Handle(w, "work", func(ctx context.Context, _ *worker.Step[struct{}]) (struct{}, error) {
+		work(ctx)
+		return struct{}{}, ctx.Err()
+	})
+	st.done.Go(func() { _ = w.Run(ctx) })
+	return nil
+}
+
+// startHolders starts workers that each hold a step until the end.
+func (s *server) startHolders(ctx context.Context, st *steady, fleet, creator string) error {
+	c, err := s.client(creator)
+	if err != nil {
+		return err
+	}
+	var held sync.WaitGroup
+	for n := range holders {
+		if err := rest(ctx, heartbeatSeconds*time.Second/holders); err != nil { // so that heartbeats are spread
+			return err
+		}
+		held.Add(1)
+		once := sync.OnceFunc(held.Done)
+		o := worker.Options{Name: fmt.Sprint("holder-", n), Namespaces: []string{steadySpace}, Concurrency: 1}
+		hold := func(ctx context.Context) { once(); <-ctx.Done() }
+		if err := s.run(ctx, st, fleet, o, &http.Client{Transport: timed{newTransport(), st}}, hold); err != nil {
+			return err
+		}
+		if _, err := c.CreateTask(ctx, apiv1.CreateTask{Namespace: steadySpace, Name: "one"}); err != nil {
+			return err
+		}
+	}
+	held.Wait()
+	return nil
+}
+
+// startCallers starts somebody who creates tasks all the time, and an operator.
+func (s *server) startCallers(ctx context.Context, st *steady, creator, operator string) error {
+	c, err := s.client(creator)
+	if err != nil {
+		return err
+	}
+	o, err := s.client(operator)
+	if err != nil {
+		return err
+	}
+	again := func(every time.Duration, do func()) {
+		st.done.Go(func() {
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+					st.done.Go(do)
+				}
+			}
+		})
+	}
+	again(createEvery, func() {
+		at := time.Now()
+		_, err := c.CreateTask(ctx, apiv1.CreateTask{Namespace: steadySpace, Name: "one"})
+		st.note(creates, at, err != nil)
+	})
+	again(lookEvery, func() {
+		at := time.Now()
+		_, err := o.InvestigationQueue(ctx, client.InvestigationQuery{})
+		st.note(reads, at, err != nil)
+	})
+	again(lookEvery, func() {
+		t, err := s.admin.CreateTask(ctx, apiv1.CreateTask{Namespace: "steady", Name: "one", StartAt: later()})
+		if err != nil {
+			return // it counts elsewhere
+		}
+		var id tasker.ID
+		if err := id.UnmarshalText([]byte(t.TaskUUID)); err != nil {
+			return
+		}
+		at := time.Now()
+		_, err = o.CancelTask(ctx, id, "measured", "")
+		st.note(operations, at, err != nil)
+	})
+	return nil
+}
+
+func later() *time.Time {
+	at := time.Now().Add(time.Hour)
+	return &at
+}

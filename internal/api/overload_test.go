@@ -1,0 +1,130 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/overload"
+)
+
+// A stalled reader takes nothing of an answer until it is told to.
+type stalled struct {
+	http.ResponseWriter
+	writing, read chan struct{}
+}
+
+func (s stalled) Write(b []byte) (int, error) {
+	close(s.writing)
+	<-s.read
+	return s.ResponseWriter.Write(b)
+}
+
+// Of two answers one can be made at a time, and one that nobody reads is made.
+func TestWhoReadsSlowlyTakesNoOthersTurn(t *testing.T) {
+	t.Parallel()
+	e := enginetest.New(t)
+	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1}}})
+	handler := api.New(t.Context(), api.Options{DB: e.DB, Engine: e.Engine, DLQ: e.DLQ, Gate: gate})
+	get := func(w http.ResponseWriter) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/tasks", nil)
+		r.Host = "127.0.0.1"
+		handler.ServeHTTP(w, r)
+	}
+	slow := stalled{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		get(slow)
+	}()
+	<-slow.writing
+	second := httptest.NewRecorder()
+	get(second)
+	if second.Code != http.StatusOK {
+		t.Errorf("beside somebody who does not read their answer: %d %s", second.Code, second.Body)
+	}
+	close(slow.read)
+	<-done
+	for _, c := range gate.Counts() {
+		if c.Running != 0 {
+			t.Errorf("after all are answered %d of %s are counted", c.Running, c.Class)
+		}
+	}
+}
+
+// Each class is limited by itself: with all others full it is served, and with itself
+// full it is refused with the status, the code and the rest that callers understand.
+func TestClassesWaitForThemselvesOnly(t *testing.T) {
+	t.Parallel()
+	e := enginetest.New(t)
+	limits := map[overload.Class]overload.Limit{}
+	for _, c := range overload.Classes() {
+		limits[c] = overload.Limit{Running: 1}
+	}
+	delete(limits, overload.Exempt)
+	gate := overload.New(overload.Options{Limits: limits})
+	h := serve(t, e, func(o *api.Options) { o.Gate = gate })
+	id := "0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f"
+	requests := map[overload.Class]struct {
+		method, path string
+		body         any
+		usual        int
+	}{
+		overload.Exempt:      {"GET", "/health/ready", nil, 200},
+		overload.Reports:     {"POST", "/v1/workers/" + id + "/heartbeat", `{"leases": []}`, 404},
+		overload.Claims:      {"POST", "/v1/workers/" + id + "/claims", `{"max": 1}`, 404},
+		overload.Operations:  {"DELETE", "/v1/tasks/" + id, nil, 404},
+		overload.Reads:       {"GET", "/v1/tasks", nil, 200},
+		overload.Creates:     {"POST", "/v1/tasks", `{"namespace": "n", "name": "none"}`, 404},
+		overload.BulkCreates: {"POST", "/v1/tasks/bulk", `[{"namespace": "n", "name": "none"}]`, 404},
+		overload.Streams:     {"HEAD", "/v1/dlq/events", nil, 200},
+	}
+	for _, class := range overload.Classes() {
+		t.Run(string(class), func(t *testing.T) {
+			for _, full := range overload.Classes() {
+				leave, err := gate.Enter(t.Context(), full, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := requests[class]
+				got := h.send(r.method, r.path, r.body)
+				leave()
+				switch {
+				case full != class || class == overload.Exempt:
+					if got.status != r.usual {
+						t.Errorf("while %s is full: %d %s, want %d", full, got.status, got.text, r.usual)
+					}
+				case got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "":
+					t.Errorf("full, and the answer is %d %s with Retry-After %q", got.status, got.text, got.header.Get("Retry-After"))
+				}
+			}
+		})
+	}
+}
+
+// A caller who gives up while waiting for their turn takes none.
+func TestWhoGivesUpTakesNoTurn(t *testing.T) {
+	t.Parallel()
+	e := enginetest.New(t)
+	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1, Waiting: 1, Wait: time.Minute}}})
+	handler := api.New(t.Context(), api.Options{DB: e.DB, Engine: e.Engine, DLQ: e.DLQ, Gate: gate})
+	leave, err := gate.Enter(t.Context(), overload.Reads, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/tasks", nil)
+	r.Host = "127.0.0.1"
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	leave()
+	for _, c := range gate.Counts() {
+		if c.Running != 0 || c.Waiting != 0 {
+			t.Errorf("%+v is counted", c)
+		}
+	}
+}

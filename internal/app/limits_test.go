@@ -1,0 +1,37 @@
+package app
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+)
+
+// One address has half of the connections at most, and a proxy all.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	l := bound(nil, 6, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, slog.New(slog.DiscardHandler))
+	take := func(from string, want bool) {
+		t.Helper()
+		if got := l.take(netip.MustParseAddr(from)); got != want {
+			t.Errorf("a connection from %s: %v, want %v", from, got, want)
+		}
+	}
+	for range 3 {
+		take("192.0.2.1", true)
+	}
+	take("192.0.2.1", false) // more than half
+	for range 3 {
+		take("10.0.0.1", true)
+	}
+	take("10.0.0.1", false)
+	take("192.0.2.2", false)
+	l.giveBack(netip.MustParseAddr("10.0.0.1"))
+	take("192.0.2.1", false)
+	take("192.0.2.2", true)
+	for _, from := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.1", "10.0.0.1", "10.0.0.1", "192.0.2.2"} {
+		l.giveBack(netip.MustParseAddr(from))
+	}
+	if l.open != 0 || len(l.of) != 0 {
+		t.Errorf("all are closed, and %d are counted, of %v", l.open, l.of)
+	}
+}
