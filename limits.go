@@ -1,5 +1,7 @@
 package tasker
 
+import "cmp"
+
 // The byte budget: every document, answer and request has a bound, and all of
 // them are stated here and in docs/limits.md, which a test compares.
 //
@@ -66,6 +68,40 @@ const (
 	// own, so that small ones do not wait for it.
 	MaxSmallCreateBytes = 64 << 10
 
+	// MaxWorkers bounds the workers that are alive, in all namespaces together.
+	MaxWorkers = 10_000
+
+	// MaxWorkerRows bounds the workers that are kept, those that are gone included.
+	MaxWorkerRows = 20_000
+
+	// MaxWorkerBytes bounds what a worker says of itself: its name, its namespaces and
+	// its handlers together.
+	MaxWorkerBytes = 64 << 10
+
+	// MaxKeys bounds the API keys that are not revoked.
+	MaxKeys = 1000
+
+	// MaxSessions bounds the sessions of one subject. Of more the oldest ends.
+	MaxSessions = 100
+
+	// MaxSignIns bounds the browsers that are at the identity provider at the same
+	// time. Of more the one that has been there for longest has to begin anew.
+	MaxSignIns = 10_000
+
+	// MaxEntryChanges bounds how often people change one investigation before they
+	// end it.
+	MaxEntryChanges = 1000
+
+	// MaxEntriesByHand bounds the investigations that people open of one task.
+	MaxEntriesByHand = 100
+
+	// MaxRejectedReports bounds the late and foreign reports of one step that are
+	// recorded.
+	MaxRejectedReports = 100
+
+	// MaxCacheBytes bounds what a process remembers of templates, and of workers.
+	MaxCacheBytes = 32 << 20
+
 	// MaxFailureBytes bounds what is kept of the context of a failure.
 	MaxFailureBytes = 64 << 10
 )
@@ -73,3 +109,27 @@ const (
 // InputTooLarge is the failure type of a step whose inputs are larger than any
 // worker can be given.
 const InputTooLarge = "input_too_large"
+
+// Bounds are how many things callers can make; zero means the default. What is there when a
+// bound is lowered stays.
+type Bounds struct {
+	Namespaces int // that have a template
+	Templates  int // of a namespace, by name
+	Versions   int // of a template
+	Handlers   int // that the templates of a namespace name
+	Workers    int // of a namespace that are alive
+}
+
+// DefaultBounds returns the bounds where none are configured.
+func DefaultBounds() Bounds {
+	return Bounds{Namespaces: 1000, Templates: 1000, Versions: 1000, Handlers: 1000, Workers: 1000}
+}
+
+// Complete returns the bounds with the defaults of those that are zero.
+func (b Bounds) Complete() Bounds {
+	d := DefaultBounds()
+	return Bounds{
+		Namespaces: cmp.Or(b.Namespaces, d.Namespaces), Templates: cmp.Or(b.Templates, d.Templates), Versions: cmp.Or(b.Versions, d.Versions),
+		Handlers: cmp.Or(b.Handlers, d.Handlers), Workers: cmp.Or(b.Workers, d.Workers),
+	}
+}

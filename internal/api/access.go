@@ -112,11 +112,12 @@ func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.I
 
 // A fleet is the namespaces of workers, by their ids.
 type fleet struct {
-	mu sync.RWMutex
-	of map[tasker.ID][]string
+	mu    sync.RWMutex
+	of    map[tasker.ID][]string
+	names int // of all of them
 }
 
-// maxFleet bounds the workers that are remembered.
+// maxFleet bounds the namespaces of the workers that are remembered.
 const maxFleet = 20_000
 
 func (f *fleet) get(id tasker.ID) []string {
@@ -128,9 +129,10 @@ func (f *fleet) get(id tasker.ID) []string {
 func (f *fleet) put(id tasker.ID, namespaces []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.of == nil || len(f.of) >= maxFleet {
-		f.of = map[tasker.ID][]string{}
+	if f.of == nil || f.names >= maxFleet {
+		f.of, f.names = map[tasker.ID][]string{}, 0
 	}
+	f.names += len(namespaces)
 	f.of[id] = namespaces
 }
 

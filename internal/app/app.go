@@ -82,7 +82,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
-		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates,
+		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates, Bounds: c.Limits.Bounds(),
 		Expired: m.Expired, Events: func() { relay.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)

@@ -14,6 +14,20 @@ import (
 	"tasker.example/tasker/internal/config"
 )
 
+// refusesTemplate registers two templates, each with its namespace, name, version and handler:
+// the first one twice, and the second is refused.
+func (k *keyTest) refusesTemplate(s *server, key, first, second string) {
+	k.Helper()
+	for i, words := range []string{first, first, second} {
+		w := strings.Fields(words)
+		got := k.ask(s, http.MethodPost, "/v1/templates", fmt.Sprintf(`{"namespace": %q, "name": %q, "version": %q, "steps": [{"name": "s", "handler": {"callable": %q}}]}`,
+			w[0], w[1], w[2], w[3]), "")
+		if want := []int{http.StatusCreated, http.StatusOK, http.StatusConflict}[i]; got.status != want || i == 2 && !strings.Contains(got.text, key) {
+			k.Errorf("template %s: %d %s, want %d", words, got.status, got.text, want)
+		}
+	}
+}
+
 var limitEffects = map[string]func(*keyTest){
 	"limits.creates": func(k *keyTest) {
 		s := k.limitOne("tasker.tasks")
@@ -64,6 +78,31 @@ var limitEffects = map[string]func(*keyTest){
 		})
 		first.Wait()
 		k.isRefusal(second)
+	},
+	"limits.namespaces": func(k *keyTest) {
+		k.set("1")
+		k.refusesTemplate(k.start(), "limits.namespaces", "a b 1.0.0 h", "c b 1.0.0 h")
+	},
+	"limits.templates": func(k *keyTest) {
+		k.set("1")
+		k.refusesTemplate(k.start(), "limits.templates", "a b 1.0.0 h", "a c 1.0.0 h")
+	},
+	"limits.template_versions": func(k *keyTest) {
+		k.set("1")
+		k.refusesTemplate(k.start(), "limits.template_versions", "a b 1.0.0 h", "a b 1.0.1 h")
+	},
+	"limits.handlers": func(k *keyTest) {
+		k.set("1")
+		k.refusesTemplate(k.start(), "limits.handlers", "a b 1.0.0 h", "a b 1.0.1 i")
+	},
+	"limits.workers": func(k *keyTest) {
+		k.set("1")
+		s := k.start()
+		k.register(s)
+		got := k.ask(s, http.MethodPost, "/v1/workers", `{"name": "w", "namespaces": ["m", "n"], "handlers": ["h"]}`, "")
+		if got.status != http.StatusServiceUnavailable || !strings.Contains(got.text, "limits.workers") {
+			k.Errorf("a second worker: %d %s", got.status, got.text)
+		}
 	},
 	"limits.requests_per_second": func(k *keyTest) {
 		k.also("auth.mode", config.AuthRequired)

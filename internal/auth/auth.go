@@ -73,7 +73,8 @@ type Authenticator struct {
 	revision int64     // as of the last look
 	looked   time.Time // when that was; zero before the first
 	one      singleflight.Group
-	refusals budget // that are recorded
+	refusals budget // of callers who are known, that are recorded
+	strange  budget // of sign-ins
 
 	strangers map[[32]byte]stranger
 	looking   chan struct{} // one value for each lookup

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -193,6 +194,24 @@ func TestChangesOfAccessDoNotGather(t *testing.T) {
 	}
 	b.auth.Look(t.Context())
 	b.refused(token)
+}
+
+// Strangers whose sign-ins fail, from however many addresses, write some lines a minute, and
+// leave room for the refusals of those who are known.
+func TestStrangersDoNotFillTheAuditLog(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i := range 3 * auth.MaxRefusals {
+		b.auth.AuditSignIn(t.Context(), fmt.Sprintf("192.0.2.%d", i))
+	}
+	b.auth.AuditRefusal(t.Context(), "key:deploy", map[string]string{"route": "/v1/tasks"})
+	// A minute may have begun in between.
+	if n := b.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'sign_in.refused'`); n < auth.MaxRefusals || n > 2*auth.MaxRefusals {
+		t.Errorf("%d lines of strangers, want %d", n, auth.MaxRefusals)
+	}
+	if n := b.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'access.refused'`); n != 1 {
+		t.Errorf("%d lines of somebody who is known, want 1", n)
+	}
 }
 
 // Of somebody who is read while they lose their access, nothing is remembered.

@@ -27,6 +27,19 @@ func (a *Authenticator) AuditRefusal(ctx context.Context, subject string, data m
 	}
 }
 
+// AuditSignIn records in the audit log that somebody at an address could not sign in. It has
+// a budget of its own: strangers must not fill the log, nor keep it from having the others.
+func (a *Authenticator) AuditSignIn(ctx context.Context, from string) {
+	if !a.strange.allow(time.Now()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTime)
+	defer cancel()
+	if err := a.DB.AuditRefusal(ctx, "unknown", "sign_in.refused", map[string]string{"from": from}); err != nil {
+		a.Log.WarnContext(ctx, "a refused sign-in is not in the audit log", "from", from, "err", err)
+	}
+}
+
 // A budget allows [MaxRefusals] a minute. The zero budget is ready.
 type budget struct {
 	mu     sync.Mutex

@@ -108,6 +108,21 @@ type Limits struct {
 	Reports int `toml:"reports" range:"1..1000000" doc:"Heartbeats and reports of workers that are served at the same time; ten times as many wait, for ten seconds."`
 
 	Connections int `toml:"connections" range:"10..1000000" doc:"Connections to the server at the same time; more are closed at once, and so are those of one address that has half of them, unless it is a proxy in trusted_proxies. Must fit the number of files that the system lets the server open."`
+
+	Namespaces int `toml:"namespaces" range:"1..100000" doc:"Namespaces that have a template. A template in one more is refused with 409; so it is with the next three."`
+
+	Templates int `toml:"templates" range:"1..100000" doc:"Templates of one namespace, by their names."`
+
+	TemplateVersions int `toml:"template_versions" range:"1..100000" doc:"Versions of one template."`
+
+	Handlers int `toml:"handlers" range:"1..100000" doc:"Handlers that the templates of one namespace name."`
+
+	Workers int `toml:"workers" range:"1..10000" doc:"Workers of one namespace that are alive. One more is answered with 503, and tries again. In all namespaces there are 10000 at most."`
+}
+
+// Bounds are of what callers can make.
+func (l Limits) Bounds() tasker.Bounds {
+	return tasker.Bounds{Namespaces: l.Namespaces, Templates: l.Templates, Versions: l.TemplateVersions, Handlers: l.Handlers, Workers: l.Workers}
 }
 
 // UI is the operator's web page, at /ui.
@@ -346,6 +361,7 @@ type Log struct {
 
 // Default returns what holds when nothing is said.
 func Default() Config {
+	bounds := tasker.DefaultBounds()
 	return Config{
 		Server:   Server{Listen: "127.0.0.1:8080", TrustedProxies: "127.0.0.0/8, ::1", MaxBodyBytes: 8 << 20, MaxInflightBytes: 64 << 20, ShutdownTimeoutSeconds: 30},
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
@@ -364,7 +380,7 @@ func Default() Config {
 			},
 		},
 		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60, OIDC: OIDC{Algorithms: "RS256, ES256", Scopes: "profile, email", SubjectClaim: "sub", GroupsClaim: "groups"}},
-		Limits:         Limits{PaceCreates: true, RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000},
+		Limits:         Limits{PaceCreates: true, RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000, Namespaces: bounds.Namespaces, Templates: bounds.Templates, TemplateVersions: bounds.Versions, Handlers: bounds.Handlers, Workers: bounds.Workers},
 		Investigations: Investigations{BasePriority: defaultBasePriority()},
 		Emission: Emission{
 			Sinks: "log", Source: "tasker", RetryAttempts: 1, RetryDelayMS: 500, StoreTimeoutMS: 2000, MaxPerSecond: 200, MaxRefusals: 5,

@@ -288,6 +288,11 @@ func TestValidate(t *testing.T) {
 			"limits.claims: must be from 1 to 1000000, not 0",
 			"limits.reports: must be from 1 to 1000000, not 0",
 			"limits.connections: must be from 10 to 1000000, not 0",
+			"limits.namespaces: must be from 1 to 100000, not 0",
+			"limits.templates: must be from 1 to 100000, not 0",
+			"limits.template_versions: must be from 1 to 100000, not 0",
+			"limits.handlers: must be from 1 to 100000, not 0",
+			"limits.workers: must be from 1 to 10000, not 0",
 			`log.level: must be debug, info, warn or error, not ""`,
 			`log.format: must be text or json, not ""`,
 			`server.listen: must be host:port, such as 127.0.0.1:8080, not "8080"`,
@@ -463,7 +468,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 85 {
+	if n := len(Keys()); n != 90 {
 		t.Errorf("%d keys", n)
 	}
 }

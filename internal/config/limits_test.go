@@ -31,6 +31,9 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxFailureBytes": tasker.MaxFailureBytes, "MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes,
 		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
 		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps,
+		"MaxWorkers": tasker.MaxWorkers, "MaxWorkerRows": tasker.MaxWorkerRows, "MaxWorkerBytes": tasker.MaxWorkerBytes, "MaxKeys": tasker.MaxKeys,
+		"MaxSessions": tasker.MaxSessions, "MaxSignIns": tasker.MaxSignIns, "MaxEntryChanges": tasker.MaxEntryChanges, "MaxEntriesByHand": tasker.MaxEntriesByHand,
+		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 	}
 	for name, value := range values {

@@ -122,9 +122,13 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 		}
 		more += bytes
 	}
-	have, err := tx.NoteBytes(ctx, id)
+	changes, have, err := tx.Written(ctx, id)
 	if err != nil {
 		return err
+	}
+	if changes >= tasker.MaxEntryChanges {
+		return tasker.Errorf(tasker.TooLarge, "investigation %s was changed %d times, which is the limit of one investigation; end it, and open another one if it is not over",
+			id, changes)
 	}
 	if have+more > tasker.MaxEntryNoteBytes {
 		return tasker.Errorf(tasker.TooLarge, "investigation %s has %d bytes of notes and metadata, and there is no room for %d more: %d is the limit of one "+
@@ -336,6 +340,14 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.EntryOpenin
 		}
 		if writtenOff {
 			return lifecycle.WrittenOff(task)
+		}
+		byHand, err := tx.OpenedByHand(ctx, task, tasker.MaxEntriesByHand)
+		if err != nil {
+			return err
+		}
+		if byHand >= tasker.MaxEntriesByHand {
+			return tasker.Errorf(tasker.TooLarge, "%d investigations of task %s were opened by hand, which is the limit of one task; note what is new in one that is open, "+
+				"or create the task anew", byHand, task)
 		}
 		id, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: task, Reason: tasker.ManualDLQ, DetailCode: tasker.OperatorRequest, DetectedBy: tasker.DetectedOperator,

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"tasker.example/tasker"
 )
 
 // A cache that is full forgets what was not used for longest, and nothing else.
 func TestACacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
 	t.Parallel()
-	c := newCache[int, string](3)
+	c := newCache[int](3, func(string) int { return 1 })
 	for i := range 3 {
 		c.put(i, fmt.Sprint(i))
 	}
@@ -27,6 +29,25 @@ func TestACacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
 	c.drop(0)
 	if _, ok := c.get(0); ok || len(c.m) != 2 || c.order.Len() != 2 {
 		t.Errorf("after a drop %d are there", len(c.m))
+	}
+}
+
+// What is large is forgotten sooner, so that templates of many callers do not fill the memory.
+func TestACacheHasABoundInBytes(t *testing.T) {
+	t.Parallel()
+	c := newCache[int](1000, func(int) int { return tasker.MaxCacheBytes / 4 })
+	for i := range 100 {
+		c.put(i, i)
+		c.put(i, i) // again, which counts once
+	}
+	if len(c.m) != 4 || c.bytes != tasker.MaxCacheBytes {
+		t.Errorf("%d values of a quarter are there, %d bytes", len(c.m), c.bytes)
+	}
+	for i := range 100 {
+		c.drop(i)
+	}
+	if c.bytes != 0 {
+		t.Errorf("an empty cache has %d bytes", c.bytes)
 	}
 }
 

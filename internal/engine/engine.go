@@ -57,6 +57,7 @@ type Options struct {
 	Enqueued          func()                        // is called after steps were enqueued; must not wait
 	Events            func()                        // is called when events of investigations may have come; must not wait
 	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
+	Bounds            tasker.Bounds                 // of what callers can make; zero means the defaults
 	DueRest           time.Duration                 // most rest between two looks for what is due; 0 means 5 s
 	PaceCreates       bool                          // storing tasks is slowed while it makes heartbeats and reports slow
 	Now               func() time.Time              // what waits in this process is told by; time.Now by default
@@ -74,6 +75,7 @@ type Engine struct {
 	retention   time.Duration
 	maxExpiries int
 	autoRecover bool
+	bounds      tasker.Bounds
 	noWorker    *time.Duration // nil: only the limit of a step counts
 	dispatch    *tasker.Dispatch
 	queueOf     func(namespace string) string
@@ -130,7 +132,7 @@ func New(db *postgres.DB, o Options) *Engine {
 	}
 	e := &Engine{
 		now: o.Now,
-		db:  db, environment: o.Environment, retention: o.Retention, log: o.Log,
+		db:  db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, expired: o.Expired,
 		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
@@ -139,9 +141,9 @@ func New(db *postgres.DB, o Options) *Engine {
 		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		notifier:  newNotifier(), instance: tasker.NewID(),
-		templates: newCache[tasker.ID, *graph](1000),
-		byName:    newCache[[3]string, *graph](1000),
-		workers:   newCache[tasker.ID, *member](10_000),
+		templates: newCache[tasker.ID](1000, (*graph).size),
+		byName:    newCache[[3]string](1000, (*graph).size),
+		workers:   newCache[tasker.ID](10_000, (*member).size),
 	}
 	if after := cmp.Or(o.NoWorkerAfter, DefaultNoWorkerAfter); after > 0 {
 		e.noWorker = &after
@@ -161,10 +163,12 @@ func New(db *postgres.DB, o Options) *Engine {
 }
 
 // cache remembers what can be read again, and forgets what was not used for longest
-// when it is full.
+// when it is full: has so many values, or values of more than [tasker.MaxCacheBytes].
 type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int
+	size  func(V) int // in bytes, about
+	bytes int
 	m     map[K]*list.Element
 	order *list.List // of cached, the last used first
 }
@@ -174,8 +178,8 @@ type cached[K comparable, V any] struct {
 	value V
 }
 
-func newCache[K comparable, V any](most int) *cache[K, V] {
-	return &cache[K, V]{most: most, m: map[K]*list.Element{}, order: list.New()}
+func newCache[K comparable, V any](most int, size func(V) int) *cache[K, V] {
+	return &cache[K, V]{most: most, size: size, m: map[K]*list.Element{}, order: list.New()}
 }
 
 func (c *cache[K, V]) get(k K) (v V, ok bool) {
@@ -193,7 +197,8 @@ func (c *cache[K, V]) put(k K, v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(k)
-	if len(c.m) >= c.most {
+	c.bytes += c.size(v)
+	for len(c.m) > 0 && (len(c.m) >= c.most || c.bytes > tasker.MaxCacheBytes) {
 		c.remove(c.order.Back().Value.(cached[K, V]).key) //nolint:forcetypeassert // nothing else is put in
 	}
 	c.m[k] = c.order.PushFront(cached[K, V]{k, v})
@@ -207,6 +212,7 @@ func (c *cache[K, V]) drop(k K) {
 
 func (c *cache[K, V]) remove(k K) {
 	if at, ok := c.m[k]; ok {
+		c.bytes -= c.size(at.Value.(cached[K, V]).value) //nolint:forcetypeassert // as above
 		c.order.Remove(at)
 		delete(c.m, k)
 	}

@@ -38,6 +38,9 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
+// size is about that of the document that the graph was made of.
+func (g *graph) size() int { return len(g.stored.Source) }
+
 // graphOf returns the ready form of a stored template.
 func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
 	if g, ok := e.templates.get(t.UUID); ok {
@@ -70,7 +73,7 @@ func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source
 	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
 		return tasker.StoredTemplate{}, false, err
 	}
-	return e.db.PutTemplate(postgres.Use(ctx, postgres.Creates), t, source, templatefile.Checksum(t))
+	return e.db.PutTemplate(postgres.Use(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.bounds)
 }
 
 // steps makes the steps of one task.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,8 @@ type member struct {
 	drain atomic.Bool  // it gets no new work, for ever
 	gone  atomic.Bool  // it is not registered any more
 }
+
+func (m *member) size() int { return workerBytes(m.spec) }
 
 // Limits of what a worker says of itself.
 const (
@@ -42,7 +45,7 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 		}
 		r.Dispatch = &d
 	}
-	if err := e.db.AddWorker(ctx, w, r); err != nil {
+	if err := e.db.AddWorker(ctx, w, r, e.bounds.Workers); err != nil {
 		return tasker.Registration{}, err
 	}
 	m := &member{spec: w}
@@ -74,10 +77,22 @@ func checkWorker(w tasker.WorkerSpec) error {
 	if w.MaxConcurrency < 1 || w.MaxConcurrency > 10_000 {
 		faults = append(faults, tasker.Fault{Path: "max_concurrency", Message: fmt.Sprintf("must be from 1 to 10000, not %d", w.MaxConcurrency)})
 	}
+	if bytes := workerBytes(w); bytes > tasker.MaxWorkerBytes {
+		faults = append(faults, tasker.Fault{Path: "handlers", Message: fmt.Sprintf("name, namespaces and handlers have %d bytes together; %d is the limit", bytes, tasker.MaxWorkerBytes)})
+	}
 	if len(faults) > 0 {
 		return tasker.Errorf(tasker.Invalid, "the worker cannot be registered: %s", faults[0]).WithDetails(faults)
 	}
 	return nil
+}
+
+// workerBytes is the size of what a worker says of itself.
+func workerBytes(w tasker.WorkerSpec) int {
+	n := len(w.Name) + len(w.Version)
+	for _, s := range slices.Concat(w.Namespaces, w.Handlers) {
+		n += len(s)
+	}
+	return n
 }
 
 // LeaveWorker ends a worker's registration. What it still holds is taken back when

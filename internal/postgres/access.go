@@ -10,9 +10,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// maxKeys bounds the keys that are not revoked.
-const maxKeys = 1000
-
 const insertKey = `
 WITH made AS (
     INSERT INTO tasker.api_keys (key_uuid, name, grants, created_by, expires_at)
@@ -34,7 +31,7 @@ SELECT key_uuid FROM made`
 // CreateKey stores a key, which is valid for so long, or for ever. The error is
 // Conflict when another key has the name.
 func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Duration, token access.Token) error {
-	made, err := column[tasker.ID](ctx, db.pool, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], maxKeys)
+	made, err := column[tasker.ID](ctx, db.pool, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
 	switch {
 	case err != nil:
 		return fmt.Errorf("create key: %w", err)
@@ -48,7 +45,7 @@ func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Durati
 	case taken[0]:
 		return tasker.Errorf(tasker.Conflict, "there is a key named %s; rotate it to get a new secret, or choose another name", k.Name)
 	default:
-		return tasker.Errorf(tasker.Conflict, "there are %d keys, and no more can be made; revoke some first", maxKeys)
+		return tasker.Errorf(tasker.Conflict, "there are %d keys, and no more can be made; revoke some first", tasker.MaxKeys)
 	}
 }
 
@@ -66,7 +63,7 @@ func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token
 		if some {
 			return tasker.Errorf(tasker.Conflict, "there are keys already: the first one is made once; an administrator makes more with tasker-ctl key create")
 		}
-		_, err = column[tasker.ID](ctx, tx, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, nil, token.Prefix, token.Digest[:], maxKeys)
+		_, err = column[tasker.ID](ctx, tx, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, nil, token.Prefix, token.Digest[:], tasker.MaxKeys)
 		return err
 	})
 }
@@ -253,12 +250,20 @@ type NewSession struct {
 	From    string // the address, for the audit log
 }
 
-// Sessions that ended a day ago go with each new one, a few at a time.
+// Sessions that ended a day ago go with each new one, a few at a time; so do those of its
+// subject that are too many, the ended ones and then the oldest first. Servers notice that
+// within a minute.
 const insertSession = `
 WITH old AS (
     DELETE FROM tasker.sessions WHERE session_uuid IN (
         SELECT session_uuid FROM tasker.sessions
         WHERE ends_at < clock_timestamp() - interval '1 day' ORDER BY ends_at LIMIT 20 FOR UPDATE SKIP LOCKED
+    )
+),
+over AS (
+    DELETE FROM tasker.sessions WHERE session_uuid IN (
+        SELECT session_uuid FROM tasker.sessions WHERE subject = $3
+        ORDER BY ended_at IS NULL AND ends_at > clock_timestamp() DESC, created_at DESC OFFSET $8 - 1
     )
 ),
 made AS (
@@ -271,7 +276,7 @@ VALUES ($3, 'session.created', $1::uuid::text, jsonb_build_object('from', $7::te
 // AddSession stores a session.
 func (db *DB) AddSession(ctx context.Context, s NewSession) error {
 	groups := append([]string{}, s.Groups...)
-	if _, err := db.pool.Exec(ctx, insertSession, s.UUID, s.Digest[:], s.Subject, s.KeyUUID, groups, s.Life, s.From); err != nil {
+	if _, err := db.pool.Exec(ctx, insertSession, s.UUID, s.Digest[:], s.Subject, s.KeyUUID, groups, s.Life, s.From, tasker.MaxSessions); err != nil {
 		return fmt.Errorf("store session: %w", err)
 	}
 	return nil
@@ -299,29 +304,26 @@ type SignIn struct {
 	State, Nonce, Verifier, Back string
 }
 
-// Abandoned sign-ins go with each new one, a few at a time.
+// Abandoned sign-ins go with each new one, a few at a time; so do the oldest where there are
+// too many, because strangers can begin them: nobody can keep others from signing in.
 const insertSignIn = `
 WITH old AS (
     DELETE FROM tasker.sign_ins WHERE digest IN (
         SELECT digest FROM tasker.sign_ins
         WHERE created_at < clock_timestamp() - interval '10 min' ORDER BY created_at LIMIT 20 FOR UPDATE SKIP LOCKED
     )
+),
+over AS (
+    DELETE FROM tasker.sign_ins WHERE digest IN (
+        SELECT digest FROM tasker.sign_ins ORDER BY created_at DESC OFFSET $6 - 1 LIMIT 20
+    )
 )
-INSERT INTO tasker.sign_ins (digest, state, nonce, verifier, back)
-SELECT $1, $2, $3, $4, $5
-WHERE (SELECT count(*) FROM (SELECT FROM tasker.sign_ins LIMIT $6) s) < $6`
-
-// maxSignIns bounds the browsers that are at the provider at the same time.
-const maxSignIns = 10_000
+INSERT INTO tasker.sign_ins (digest, state, nonce, verifier, back) VALUES ($1, $2, $3, $4, $5)`
 
 // AddSignIn stores a sign-in that has begun.
 func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
-	tag, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back, maxSignIns)
-	if err != nil {
+	if _, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back, tasker.MaxSignIns); err != nil {
 		return fmt.Errorf("store sign-in: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return tasker.Errorf(tasker.Unavailable, "too many people are signing in; try again in a few minutes")
 	}
 	return nil
 }

@@ -188,18 +188,28 @@ func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.E
 	return e, err
 }
 
-// NoteBytes returns how many bytes of notes and metadata the history of an
-// investigation has, those that the engine wrote left out.
-func (tx *Tx) NoteBytes(ctx context.Context, id tasker.ID) (int, error) {
-	var bytes int
-	err := tx.QueryRow(ctx, `
-		SELECT coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)
+// Written returns how often people have changed an investigation, and how many bytes of
+// notes and metadata its history has of that.
+func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT count(*), coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)
 		FROM tasker.tasks_dlq_history
-		WHERE dlq_entry_uuid = $1 AND event = 'updated'`, id).Scan(&bytes)
+		WHERE dlq_entry_uuid = $1 AND event = 'updated'`, id).Scan(&changes, &bytes)
 	if err != nil {
-		return 0, fmt.Errorf("measure the notes of investigation %s: %w", id, err)
+		return 0, 0, fmt.Errorf("measure the notes of investigation %s: %w", id, err)
 	}
-	return bytes, nil
+	return changes, bytes, nil
+}
+
+// OpenedByHand returns how many investigations of a task people have opened, up to limit.
+func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (n int, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT count(*) FROM (SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND detected_by = $2 LIMIT $3) d`,
+		task, tasker.DetectedOperator, limit).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count the investigations of task %s: %w", task, err)
+	}
+	return n, nil
 }
 
 // WrittenNotes returns the notes of an investigation as they were written, to be

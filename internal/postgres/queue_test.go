@@ -68,7 +68,7 @@ func (r waitingRoom) work(namespaces, handlers []string, ago time.Duration, chan
 	r.Helper()
 	id := tasker.NewID()
 	err := r.db.AddWorker(r.Context(), tasker.WorkerSpec{Name: "w", Namespaces: namespaces, Handlers: handlers, MaxConcurrency: 1},
-		tasker.Registration{WorkerUUID: id, HeartbeatInterval: 10 * time.Second, LeaseDuration: time.Minute})
+		tasker.Registration{WorkerUUID: id, HeartbeatInterval: 10 * time.Second, LeaseDuration: time.Minute}, 1000)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"tasker.example/tasker"
 )
@@ -103,9 +104,14 @@ var rejectedColumns = columns[RejectedReport]{
 var recordRejected = `
 INSERT INTO tasker.rejected_reports (task_uuid, step_uuid, worker_uuid, fence, success, step_state, step_fence, message)
 SELECT r.task_uuid, r.step_uuid, r.worker_uuid, r.fence, r.success, r.step_state, r.step_fence, r.message
-FROM ` + rejectedColumns.unnest("r", 1)
+FROM ` + rejectedColumns.unnest("r", 1) + `
+WHERE (
+    SELECT count(*)
+    FROM (SELECT FROM tasker.rejected_reports x WHERE x.task_uuid = r.task_uuid AND x.step_uuid = r.step_uuid LIMIT ` + strconv.Itoa(tasker.MaxRejectedReports) + `) x
+) < ` + strconv.Itoa(tasker.MaxRejectedReports)
 
-// RecordRejected keeps rejected reports for the audit.
+// RecordRejected keeps rejected reports for the audit: the first of each step, because a
+// worker may send the same one again and again.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
 	if _, err := db.pool.Exec(ctx, recordRejected, rejectedColumns.arrays(list)...); err != nil {
 		return fmt.Errorf("record rejected reports: %w", err)

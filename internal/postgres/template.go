@@ -31,8 +31,9 @@ ON CONFLICT (namespace, name, version) DO NOTHING
 RETURNING template_uuid`
 
 // PutTemplate stores a template and says whether it is new. The same template
-// again changes nothing; another under a version that tasks use is a Conflict.
-func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string) (tasker.StoredTemplate, bool, error) {
+// again changes nothing; another under a version that tasks use is a Conflict, as is
+// one more than the bounds allow.
+func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string, most tasker.Bounds) (tasker.StoredTemplate, bool, error) {
 	doc, err := json.Marshal(t)
 	if err != nil {
 		return tasker.StoredTemplate{}, false, fmt.Errorf("spell template: %w", err)
@@ -54,6 +55,9 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 			t.Lifecycle.MaxStepsInProcessMinutes, t.Lifecycle.MaxDurationMinutes).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
+		}
+		if err == nil {
+			err = tx.checkBounds(ctx, t, id, most)
 		}
 		created = err == nil
 		if actor := access.IdentityOf(ctx).Subject; created && actor != "" {

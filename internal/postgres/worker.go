@@ -9,16 +9,57 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// AddWorker stores a worker with what it was promised.
-func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration) error {
-	_, err := db.pool.Exec(ctx, `
-		INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease, registered_by)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''))`,
-		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration, access.IdentityOf(ctx).Subject)
-	if err != nil {
-		return fmt.Errorf("register worker: %w", err)
+// Those that are alive are counted, and not locked: as many more as register at the same
+// time may be added. Of the rows that are kept the newest are: the others are long gone.
+const insertWorker = `
+WITH alive AS MATERIALIZED (
+    SELECT w.namespaces FROM tasker.workers w WHERE ` + aliveWorker + ` ORDER BY w.last_heartbeat_at DESC LIMIT $10
+),
+crowded AS (
+    SELECT n.namespace
+    FROM unnest($3::text[]) AS n (namespace)
+    JOIN (SELECT x.namespace, count(*) AS workers FROM alive a CROSS JOIN unnest(a.namespaces) AS x (namespace) GROUP BY x.namespace) c
+        ON c.namespace = n.namespace
+    WHERE c.workers >= $11
+    LIMIT 1
+),
+old AS (
+    DELETE FROM tasker.workers WHERE worker_uuid IN (
+        SELECT worker_uuid FROM tasker.workers ORDER BY last_heartbeat_at DESC OFFSET $12 - 1 LIMIT 20
+    )
+),
+added AS (
+    INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease, registered_by)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, nullif($9, '')
+    WHERE NOT EXISTS (SELECT FROM crowded) AND (SELECT count(*) FROM alive) < $10
+    RETURNING worker_uuid
+)
+SELECT EXISTS (SELECT FROM added) AS added, coalesce((SELECT namespace FROM crowded), '') AS crowded`
+
+// aliveWorker is the condition that a worker w may still hold a lease.
+const aliveWorker = `w.left_at IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours' AND w.last_heartbeat_at + w.lease > clock_timestamp()`
+
+// AddWorker stores a worker with what it was promised. The error is Unavailable when too
+// many are alive already, in one of its namespaces or in all.
+func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration, most int) error {
+	type row struct {
+		Added   bool
+		Crowded string
 	}
-	return nil
+	done, err := one[row](ctx, db.pool, insertWorker,
+		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration, access.IdentityOf(ctx).Subject,
+		tasker.MaxWorkers, most, tasker.MaxWorkerRows)
+	switch {
+	case err != nil:
+		return fmt.Errorf("register worker: %w", err)
+	case done.Added:
+		return nil
+	case done.Crowded != "":
+		return tasker.Errorf(tasker.Unavailable, "%d workers of namespace %q are alive, which is the limit (limits.workers); stop some, or raise it, and try again: "+
+			"one that has left makes room at once, one that was killed when its lease is over", most, done.Crowded)
+	default:
+		return tasker.Errorf(tasker.Unavailable, "%d workers are alive, which is the limit of an installation; stop some and try again", tasker.MaxWorkers)
+	}
 }
 
 // Worker returns what a worker said of itself. The error is NotFound when it is

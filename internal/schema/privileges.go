@@ -44,6 +44,7 @@ var serverPrivileges = map[string]string{
 	"step_history_transition_id_seq": "USAGE",
 	"task_settle_paths":              "SELECT",
 	"task_templates":                 "SELECT INSERT UPDATE DELETE",
+	"template_handlers":              "SELECT INSERT DELETE",
 	"task_history":                   "SELECT INSERT DELETE",
 	"task_transitions":               "SELECT INSERT DELETE", // a view, which servers of the previous version write
 	"tasks":                          "SELECT INSERT UPDATE DELETE",

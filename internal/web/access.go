@@ -293,9 +293,7 @@ func (s *server) fromProvider(req *request) (*view, error) {
 
 // auditRefusal records that somebody could not sign in.
 func (s *server) auditRefusal(ctx context.Context, from netip.Addr) {
-	if err := s.DB.AuditRefusal(ctx, "unknown", "sign_in.refused", map[string]string{"from": from.String()}); err != nil {
-		s.Log.WarnContext(ctx, "a refused sign-in is not in the audit log", "from", from, "err", err)
-	}
+	s.Auth.AuditSignIn(ctx, from.String())
 }
 
 // signOut ends the session of the browser.

@@ -175,11 +175,14 @@ func (s *server) setName(req *request) (*view, error) {
 	return &view{next: req.backTo()}, nil
 }
 
+// maxBack bounds an address to come back to, which is stored while somebody signs in.
+const maxBack = 2000
+
 // backTo returns the page of this server that a form names to go back to.
 func (req *request) backTo() string {
 	to := req.FormValue("back")
 	u, err := url.Parse(to)
-	if err != nil || u.Scheme+u.Host+u.Opaque != "" || strings.ContainsAny(to, "\\\r\n") {
+	if err != nil || len(to) > maxBack || u.Scheme+u.Host+u.Opaque != "" || strings.ContainsAny(to, "\\\r\n") {
 		return Root + "/"
 	}
 	clean := path.Clean(u.Path) // a browser follows .. as well

@@ -320,6 +320,7 @@ CREATE TABLE tasker.sessions (
     CONSTRAINT sessions_key_uuid_fkey FOREIGN KEY (key_uuid) REFERENCES tasker.api_keys(key_uuid)
 );
 CREATE INDEX sessions_by_end ON tasker.sessions USING btree (ends_at);
+CREATE INDEX sessions_by_subject ON tasker.sessions USING btree (subject, created_at);
 CREATE TRIGGER session_change_is_noted AFTER UPDATE OF ends_at, ended_at ON tasker.sessions FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
 COMMENT ON TABLE tasker.sessions IS 'Sessions of browsers. Those that have ended are removed after a day.';
 COMMENT ON COLUMN tasker.sessions.key_uuid IS 'The key that signed in; the session ends with it. Null for a person from an identity provider.';
@@ -556,6 +557,13 @@ CREATE TRIGGER history_is_never_removed BEFORE TRUNCATE ON tasker.tasks_dlq_hist
 CREATE TRIGGER history_is_told AFTER INSERT ON tasker.tasks_dlq_history REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION tasker.tell_of_investigation();
 CREATE TRIGGER history_never_changes BEFORE DELETE OR UPDATE ON tasker.tasks_dlq_history FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
 COMMENT ON TABLE tasker.tasks_dlq_history IS 'Every change of an investigation: who, when, from, to. Append-only.';
+
+CREATE TABLE tasker.template_handlers (
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    CONSTRAINT template_handlers_pkey PRIMARY KEY (namespace, handler)
+);
+COMMENT ON TABLE tasker.template_handlers IS 'Handlers that templates of a namespace name. Some may be named by none any more, because an unused version was replaced.';
 
 CREATE TABLE tasker.workers (
     worker_uuid uuid NOT NULL,
