@@ -1,6 +1,9 @@
 package metrics
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 const (
 	// OtherNamespaces is the namespace of what is counted of those that have no series
@@ -56,5 +59,5 @@ func (s *nameSet) add(namespace string) bool {
 func (s *nameSet) list() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.order[:len(s.order):len(s.order)]
+	return slices.Clip(s.order)
 }

@@ -86,7 +86,7 @@ func TestHandlersThatNoTemplateNamesAreForgotten(t *testing.T) {
 	}
 }
 
-func registered(db *DB, ctx context.Context, most int, namespaces ...string) error {
+func registered(ctx context.Context, db *DB, most int, namespaces ...string) error {
 	return db.AddWorker(ctx, tasker.WorkerSpec{Name: "w", Namespaces: namespaces, Handlers: []string{"h"}, MaxConcurrency: 1},
 		tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: 10 * time.Second, LeaseDuration: 30 * time.Second}, most)
 }
@@ -97,22 +97,22 @@ func TestWorkersAreBounded(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
 	for range 3 {
-		if err := registered(db, t.Context(), 3, "a", "b"); err != nil {
+		if err := registered(t.Context(), db, 3, "a", "b"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := registered(db, t.Context(), 3, "b", "c"); tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), `namespace "b"`) {
+	if err := registered(t.Context(), db, 3, "b", "c"); tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), `namespace "b"`) {
 		t.Errorf("a fourth worker: %v", err)
 	}
-	if err := registered(db, t.Context(), 3, "c"); err != nil {
+	if err := registered(t.Context(), db, 3, "c"); err != nil {
 		t.Errorf("in another namespace: %v", err)
 	}
 	execute(t, db, `UPDATE tasker.workers SET left_at = now() WHERE worker_uuid = (SELECT worker_uuid FROM tasker.workers WHERE 'b' = ANY (namespaces) LIMIT 1)`)
-	if err := registered(db, t.Context(), 3, "b"); err != nil {
+	if err := registered(t.Context(), db, 3, "b"); err != nil {
 		t.Errorf("after one has left: %v", err)
 	}
 	execute(t, db, `UPDATE tasker.workers SET last_heartbeat_at = now() - interval '31 s'`)
-	if err := registered(db, t.Context(), 3, "b"); err != nil {
+	if err := registered(t.Context(), db, 3, "b"); err != nil {
 		t.Errorf("after all were silent: %v", err)
 	}
 }
@@ -126,7 +126,7 @@ func TestRowsOfWorkersAreBounded(t *testing.T) {
 		INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, max_concurrency, heartbeat_interval, lease, last_heartbeat_at)
 		SELECT gen_random_uuid(), 'w', '{a}', '{h}', 1, '10 s', '30 s', now() - make_interval(secs => n + 60) FROM generate_series(1, $1::int) n`, tasker.MaxWorkerRows+5)
 	for range 3 {
-		if err := registered(db, t.Context(), 1000, "a"); err != nil {
+		if err := registered(t.Context(), db, 1000, "a"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestRowsOfWorkersAreBounded(t *testing.T) {
 	}
 	// No more are alive in all namespaces together than an installation has.
 	execute(t, db, `UPDATE tasker.workers SET last_heartbeat_at = now(), namespaces = ARRAY['n' || (random() * 1000)::int]`)
-	if err := registered(db, t.Context(), 1000, "empty"); tasker.CodeOf(err) != tasker.Unavailable {
+	if err := registered(t.Context(), db, 1000, "empty"); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("one more than all: %v", err)
 	}
 }
