@@ -23,6 +23,7 @@ import (
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/metrics"
 	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/web"
@@ -86,14 +87,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Expired: m.Expired, Events: func() { relay.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
-	every := c.StalenessDetection.DetectionInterval()
-	if !c.StalenessDetection.Enabled {
-		every = -1
-	}
-	d := dlq.New(db, dlq.Options{
-		SweepEvery: every, BatchSize: c.StalenessDetection.BatchSize, DryRun: c.StalenessDetection.DryRun,
-		Metrics: m.Metrics, Log: o.Log,
-	})
+	d := newDLQ(o, db, m.Metrics)
 	if err := s.prepare(ctx, db, e); err != nil {
 		return err
 	}
@@ -110,17 +104,19 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	var pace func() float64
-	if c.Limits.PaceCreates {
-		pace = e.PaceOfCreates
-	}
-	if err := m.ObserveRequests(p.requestCounts, pace); err != nil {
-		return err
-	}
-	if err := m.ObserveLoops(p.loopCounts, deferredRows(db)); err != nil {
+	if err := m.observe(c, p); err != nil {
 		return err
 	}
 	return serve(ctx, o, listener, p)
+}
+
+func newDLQ(o Options, db *postgres.DB, m *metrics.Metrics) *dlq.Service {
+	c := o.Config.StalenessDetection
+	every := c.DetectionInterval()
+	if !c.Enabled {
+		every = -1
+	}
+	return dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.BatchSize, DryRun: c.DryRun, Metrics: m, Log: o.Log})
 }
 
 // parts is what a server is made of.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/metrics"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/telemetry"
@@ -36,6 +37,18 @@ func (p parts) loopCounts() []metrics.LoopCount {
 		out = append(out, metrics.LoopCount{Name: s.Name, Passes: s.Passes, Failed: s.Failed, Late: s.Late})
 	}
 	return out
+}
+
+// observe counts what the parts of a server do.
+func (m measured) observe(c config.Config, p parts) error {
+	var pace func() float64
+	if c.Limits.PaceCreates {
+		pace = p.engine.PaceOfCreates
+	}
+	if err := m.ObserveRequests(p.requestCounts, pace); err != nil {
+		return err
+	}
+	return m.ObserveLoops(p.loopCounts, deferredRows(p.db))
 }
 
 // requestCounts is the requests of each class.

@@ -144,7 +144,7 @@ func refuse(class Class, l Limit, full errFull) Refusal {
 	}
 	return Refusal{error: &tasker.Error{
 		Code: tasker.Unavailable, Message: text + " (limits." + string(class) + "); try again after the rest in Retry-After",
-		RetryAfter: leastRest + rand.N(moreRest), //nolint:gosec // nothing depends on guessing it
+		RetryAfter: leastRest + rand.N(moreRest),
 	}}
 }
 

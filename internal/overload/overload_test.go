@@ -79,7 +79,7 @@ func TestAClassServesSoManyAndTheOthersWait(t *testing.T) {
 		if fifth.served() {
 			t.Error("three are served: a request left twice")
 		}
-		time.Sleep(time.Second)
+		elapse(time.Second)
 		synctest.Wait()
 		wantRefusal(t, fifth.refused(), false)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -22,6 +22,9 @@ type scene struct {
 	waiting int
 }
 
+// elapse lets time pass in the bubble of a test.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // it is a bubble
+
 const piece = 10 * time.Millisecond
 
 func newScene() *scene {
@@ -30,7 +33,7 @@ func newScene() *scene {
 	s.Pacer = overload.NewPacer(overload.PacerOptions{
 		Width: 2, Matters: s.needed.Load,
 		Probe: func(context.Context) error {
-			time.Sleep(2*time.Millisecond + time.Duration(s.fixed.Load()) + time.Duration(10*s.lately()*float64(time.Millisecond)))
+			elapse(2*time.Millisecond + time.Duration(s.fixed.Load()) + time.Duration(10*s.lately()*float64(time.Millisecond)))
 			return nil
 		},
 	})
@@ -65,7 +68,7 @@ func (s *scene) flood(t *testing.T, d time.Duration) {
 // one does a piece of the work.
 func (s *scene) one(t *testing.T) {
 	err := s.Do(t.Context(), func() int { return s.waiting }, func() error {
-		time.Sleep(piece)
+		elapse(piece)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.pieces = append(s.pieces, time.Now())
@@ -80,7 +83,7 @@ func (s *scene) one(t *testing.T) {
 func (s *scene) calm(t *testing.T, d time.Duration) {
 	before := s.waiting
 	s.waiting = 0
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+	for end := time.Now().Add(d); time.Now().Before(end); elapse(time.Second) {
 		s.one(t)
 	}
 	s.waiting = before
@@ -128,7 +131,7 @@ func TestWorkThatIsNotTheReasonGoesOn(t *testing.T) {
 		if s.Share() < 0.5 {
 			t.Errorf("the work takes %.2f of its time for ever, and it makes nothing slow", s.Share())
 		}
-		time.Sleep(time.Second) // of the last probe
+		elapse(time.Second) // of the last probe
 	})
 }
 
@@ -141,14 +144,14 @@ func TestWorkThatRestsCanBeGivenUp(t *testing.T) {
 		defer cancel()
 		var given error
 		for range 10 { // one of them rests
-			if given = s.Do(ctx, func() int { return 100 }, func() error { time.Sleep(10 * piece); return nil }); given != nil {
+			if given = s.Do(ctx, func() int { return 100 }, func() error { elapse(10 * piece); return nil }); given != nil {
 				break
 			}
 		}
 		if !errors.Is(given, context.DeadlineExceeded) {
 			t.Errorf("work whose caller is gone says %v", given)
 		}
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 	})
 }
 

@@ -94,7 +94,7 @@ func (s *sender) closed(ctx context.Context) {
 	for n := range callersAtOnce {
 		all.Go(func() {
 			for time.Since(s.begun) < s.For && ctx.Err() == nil {
-				s.create(s.requests[n%len(s.requests)])
+				s.create(ctx, s.requests[n%len(s.requests)])
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func (s *sender) open(ctx context.Context) {
 			case room <- struct{}{}:
 				all.Go(func() {
 					defer func() { <-room }()
-					s.create(s.requests[n%len(s.requests)])
+					s.create(ctx, s.requests[n%len(s.requests)])
 				})
 			default: // as many wait as may
 			}
@@ -139,13 +139,13 @@ type connection struct {
 	answers *bufio.Reader
 }
 
-func (s *sender) connect() (*connection, error) {
+func (s *sender) connect(ctx context.Context) (*connection, error) {
 	select {
 	case c := <-s.idle:
 		return c, nil
 	default:
 	}
-	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+	c, err := (&net.Dialer{Timeout: floodTimeout}).DialContext(ctx, "tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {
 		return nil, err
 	}
@@ -188,10 +188,10 @@ func (c *connection) ask(request []byte) (status int, again bool, err error) {
 }
 
 // create sends one request.
-func (s *sender) create(request []byte) {
+func (s *sender) create(ctx context.Context, request []byte) {
 	at := time.Now()
 	status, again := 0, false
-	c, err := s.connect()
+	c, err := s.connect(ctx)
 	if err == nil {
 		if status, again, err = c.ask(request); err == nil {
 			s.idle <- c
@@ -250,7 +250,8 @@ func (s *server) send(ctx context.Context, f flooding) (result Flood, err error)
 	if err := c.Run(); err != nil {
 		return result, errors.Join(err, errors.New(problem.String()))
 	}
-	return result, json.Unmarshal(out.Bytes(), &result)
+	err = json.Unmarshal(out.Bytes(), &result)
+	return result, err
 }
 
 // capacityTime is how long is measured what the server can take.

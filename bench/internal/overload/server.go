@@ -69,7 +69,7 @@ func startServer(ctx context.Context, database string, env []string) (_ *server,
 	if out, err := migrate.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("create the schema: %w\n%s", err, out)
 	}
-	if err := s.start(program, env); err != nil {
+	if err := s.start(ctx, program, env); err != nil {
 		return nil, err
 	}
 	bootstrap := exec.CommandContext(ctx, program, "key", "bootstrap")
@@ -108,8 +108,8 @@ func tokenIn(text string) string {
 	return ""
 }
 
-func (s *server) start(program string, env []string) error {
-	s.process = exec.Command(program, "serve")
+func (s *server) start(ctx context.Context, program string, env []string) error {
+	s.process = exec.CommandContext(context.WithoutCancel(ctx), program, "serve") // stop ends it, in order
 	s.process.Env, s.process.Stderr = env, s.log
 	out, err := s.process.StdoutPipe()
 	if err != nil {
@@ -148,7 +148,6 @@ func (s *server) stop() error {
 		_ = s.process.Wait()
 	}
 	if s.log != nil {
-		_ = os.Rename(s.log.Name(), "/tmp/server.log")
 		_ = s.log.Close() // it is removed
 	}
 	return os.RemoveAll(s.dir)
@@ -175,7 +174,7 @@ func (s *server) damage(ctx context.Context) (lost, investigations int, err erro
 	if err != nil {
 		return 0, 0, err
 	}
-	defer conn.Close(ctx)
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	err = conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM tasker.workflow_step_transitions WHERE event IN ('lose', 'fail', 'time_out', 'expire')),
 		(SELECT count(*) FROM tasker.tasks_dlq)`).Scan(&lost, &investigations)
 	return lost, investigations, err

@@ -102,12 +102,11 @@ func (s *server) startSteady(ctx context.Context) (*steady, error) {
 	if err := s.startHolders(ctx, st, fleet, creator); err != nil {
 		return nil, err
 	}
-	work := &http.Client{Transport: timed{newTransport(), st}}
-	if err := s.run(ctx, st, fleet, worker.Options{Name: "steady", Namespaces: []string{steadySpace}, Concurrency: 20}, work, pause(stepTime)); err != nil {
+	if err := s.run(ctx, st, fleet, worker.Options{Name: "steady", Namespaces: []string{steadySpace}, Concurrency: 20}, pause(stepTime)); err != nil {
 		return nil, err
 	}
 	flooded := worker.Options{Name: "flood", Namespaces: []string{floodSpace}, Concurrency: floodAtOnce}
-	if err := s.run(ctx, st, fleet, flooded, &http.Client{Transport: newTransport()}, pause(floodTime)); err != nil {
+	if err := s.run(ctx, st, fleet, flooded, pause(floodTime)); err != nil {
 		return nil, err
 	}
 	return st, s.startCallers(ctx, st, creator, operator)
@@ -122,8 +121,13 @@ func pause(d time.Duration) func(context.Context) {
 	}
 }
 
-// run runs a worker whose steps take as long as a function.
-func (s *server) run(ctx context.Context, st *steady, token string, o worker.Options, h *http.Client, work func(context.Context)) error {
+// run runs a worker whose steps take as long as a function. Those of the steady load are
+// timed.
+func (s *server) run(ctx context.Context, st *steady, token string, o worker.Options, work func(context.Context)) error {
+	h := &http.Client{Transport: newTransport()}
+	if o.Namespaces[0] == steadySpace {
+		h.Transport = timed{h.Transport, st}
+	}
 	c, err := client.New(s.url, client.WithToken(token), client.WithHTTPClient(h))
 	if err != nil {
 		return err
@@ -153,7 +157,7 @@ func (s *server) startHolders(ctx context.Context, st *steady, fleet, creator st
 		once := sync.OnceFunc(held.Done)
 		o := worker.Options{Name: fmt.Sprint("holder-", n), Namespaces: []string{steadySpace}, Concurrency: 1}
 		hold := func(ctx context.Context) { once(); <-ctx.Done() }
-		if err := s.run(ctx, st, fleet, o, &http.Client{Transport: timed{newTransport(), st}}, hold); err != nil {
+		if err := s.run(ctx, st, fleet, o, hold); err != nil {
 			return err
 		}
 		if _, err := c.CreateTask(ctx, apiv1.CreateTask{Namespace: steadySpace, Name: "one"}); err != nil {
