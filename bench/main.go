@@ -170,7 +170,8 @@ func overloadCommand() *cobra.Command {
 	f.DurationVar(&o.For, "for", time.Minute, "how long the flood lasts")
 	f.DurationVar(&o.After, "after", 30*time.Second, "how long is measured after it")
 	f.Float64Var(&o.Factor, "factor", 3, "times as many creates as the server can take")
-	f.Float64Var(&o.Capacity, "capacity", 0, "creates a second that the server can take (measured by default)")
+	f.IntVar(&o.Bulk, "bulk", 1, "tasks that each request of the flood creates")
+	f.Float64Var(&o.Capacity, "capacity", 0, "requests of the flood a second that the server can take (measured by default)")
 	f.StringArrayVar(&o.Server, "env", nil, "a variable of the environment of the server, as NAME=value; repeat it for more")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
 	c.AddCommand(&cobra.Command{

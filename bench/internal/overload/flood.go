@@ -32,6 +32,7 @@ type flooding struct {
 	Keys      []string      // that take turns
 	PerSecond float64       // requests; 0: as many as CallersAtOnce get answers to
 	For       time.Duration // that it lasts
+	Bulk      int           // tasks of each request
 }
 
 const (
@@ -63,7 +64,11 @@ func SendFlood(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	s := &sender{flooding: f, idle: make(chan *connection, outstanding)}
 	for _, key := range f.Keys {
-		s.requests = append(s.requests, fmt.Appendf(nil, request, strings.TrimPrefix(f.URL, "http://"), key, len(body), body))
+		path, all := "/v1/tasks", body
+		if f.Bulk > 1 {
+			path, all = "/v1/tasks/bulk", "["+strings.Repeat(body+",", f.Bulk-1)+body+"]"
+		}
+		s.requests = append(s.requests, fmt.Appendf(nil, request, path, strings.TrimPrefix(f.URL, "http://"), key, len(all), all))
 	}
 	s.result.ByStatus, s.result.RefusedWithIn = map[int]int{}, true
 	s.result.AcceptedAsOf = make([]int, int(math.Ceil(f.For.Seconds()))+int(floodTimeout.Seconds())+1)
@@ -130,7 +135,7 @@ func (s *sender) open(ctx context.Context) {
 
 const body = `{"namespace": "` + floodSpace + `", "name": "one", "context": {"order": 4711, "customer": "c-1", "lines": [{"sku": "a-1", "count": 2}]}}`
 
-const request = "POST /v1/tasks HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+const request = "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 
 // A connection to the server. It is not of net/http, which would take more CPU than the
 // server does, on the same machine.
@@ -257,13 +262,14 @@ func (s *server) send(ctx context.Context, f flooding) (result Flood, err error)
 // capacityTime is how long is measured what the server can take.
 const capacityTime = 15 * time.Second
 
-// capacity returns how many creates a second the server can take.
-func (s *server) capacity(ctx context.Context) (float64, error) {
+// capacity returns how many requests to create tasks, so many each, a second the server
+// can take.
+func (s *server) capacity(ctx context.Context, bulk int) (float64, error) {
 	key, err := s.keys(ctx, "capacity", 10)
 	if err != nil {
 		return 0, err
 	}
-	got, err := s.send(ctx, flooding{Keys: key, For: capacityTime})
+	got, err := s.send(ctx, flooding{Keys: key, For: capacityTime, Bulk: bulk})
 	if err != nil {
 		return 0, err
 	}
@@ -274,12 +280,12 @@ func (s *server) capacity(ctx context.Context) (float64, error) {
 }
 
 // flood sends creates at a rate.
-func (s *server) flood(ctx context.Context, perSecond float64, d time.Duration) (Flood, error) {
+func (s *server) flood(ctx context.Context, perSecond float64, d time.Duration, bulk int) (Flood, error) {
 	keys, err := s.keys(ctx, "flood", int(perSecond/perKey)+1)
 	if err != nil {
 		return Flood{}, err
 	}
-	return s.send(ctx, flooding{Keys: keys, PerSecond: perSecond, For: d})
+	return s.send(ctx, flooding{Keys: keys, PerSecond: perSecond, For: d, Bulk: bulk})
 }
 
 // keys makes API keys that may create tasks in the namespace of the flood.

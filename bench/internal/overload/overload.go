@@ -24,6 +24,7 @@ type Options struct {
 	After    time.Duration // that is watched afterwards; 30 s when 0
 	Factor   float64       // times what the server can take; 3 when 0
 	Capacity float64       // creates a second that it can take; measured when 0
+	Bulk     int           // tasks of each request of the flood; 1 when 0
 	Server   []string      // more variables of the environment of the server
 	Out      io.Writer     // tells of the progress
 }
@@ -33,6 +34,7 @@ func (o *Options) fill() {
 	o.For = cmp.Or(o.For, time.Minute)
 	o.After = cmp.Or(o.After, 30*time.Second)
 	o.Factor = cmp.Or(o.Factor, 3)
+	o.Bulk = cmp.Or(o.Bulk, 1)
 	if o.Out == nil {
 		o.Out = io.Discard
 	}
@@ -54,9 +56,10 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
+	report.Bulk = o.Bulk
 	if report.Capacity = o.Capacity; report.Capacity == 0 {
 		say(o, "measuring how many creates the server can take …")
-		if report.Capacity, err = s.capacity(ctx); err != nil {
+		if report.Capacity, err = s.capacity(ctx, o.Bulk); err != nil {
 			return report, err
 		}
 	}
@@ -74,8 +77,8 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		return report, err
 	}
 	begun := time.Now()
-	say(o, "sending %.0f creates a second for %v …", report.Capacity*o.Factor, o.For)
-	if report.Flood, err = s.flood(ctx, report.Capacity*o.Factor, o.For); err != nil {
+	say(o, "sending %.0f requests a second to create %d tasks each, for %v …", report.Capacity*o.Factor, o.Bulk, o.For)
+	if report.Flood, err = s.flood(ctx, report.Capacity*o.Factor, o.For, o.Bulk); err != nil {
 		return report, err
 	}
 	ended := time.Now()

@@ -13,7 +13,8 @@ import (
 
 // A Report is what was measured.
 type Report struct {
-	Capacity       float64 // creates a second that the server can take
+	Bulk           int     // tasks that each request of the flood creates
+	Capacity       float64 // requests of the flood a second that the server can take
 	Flood          Flood
 	Lines          []Line
 	Lost           int // attempts
@@ -95,8 +96,8 @@ func (r *Report) usual(from time.Time, during func(kind, time.Time, time.Time) [
 // Markdown writes the report.
 func (r Report) Markdown(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The server can take %.0f creates a second. Of the flood %d were to be sent and %d were; %d were served, %d were refused with 503 and %d with 429, %d had no answer. ",
-		r.Capacity, r.Flood.Wanted, r.Flood.Sent, r.Flood.ByStatus[http.StatusCreated], r.Flood.ByStatus[http.StatusServiceUnavailable],
+	fmt.Fprintf(&b, "The server can take %.0f requests a second that create %d tasks each. Of the flood %d were to be sent and %d were; %d were served, %d were refused with 503 and %d with 429, %d had no answer. ",
+		r.Capacity, r.Bulk, r.Flood.Wanted, r.Flood.Sent, r.Flood.ByStatus[http.StatusCreated], r.Flood.ByStatus[http.StatusServiceUnavailable],
 		r.Flood.ByStatus[http.StatusTooManyRequests], r.Flood.ByStatus[0])
 	fmt.Fprintf(&b, "Those served took %.0f ms (p99 %.0f), a refusal %.0f ms at p99. All refusals have Retry-After: %v. All answers: %v.\n\n",
 		r.Flood.P50MS, r.Flood.P99MS, r.Flood.RefusedP99MS, r.Flood.RefusedWithIn, r.Flood.ByStatus)
