@@ -147,6 +147,37 @@ func TestCallersTakeTurns(t *testing.T) {
 	})
 }
 
+// Whoever has had a turn is behind those who wait for their first.
+func TestAfterATurnACallerIsBehindTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gate(overload.Limit{Running: 4, Waiting: 10, Wait: time.Hour})
+		running := map[string][]*arrival{}
+		for _, caller := range []string{"a", "a", "b", "b", "c", "c", "d", "d"} {
+			running[caller] = append(running[caller], arrive(t.Context(), g, caller))
+		}
+		running["a"][0].leave()
+		synctest.Wait()
+		running["b"][0].leave()
+		synctest.Wait()
+		for caller, list := range running {
+			if got := []bool{list[0].served(), list[1].served()}; (caller == "c" || caller == "d") && !slices.Equal(got, []bool{true, false}) {
+				t.Errorf("of the two requests of %s are served %v, want the first", caller, got)
+			}
+		}
+		running["a"][1].leave()
+		running["b"][1].leave()
+		synctest.Wait()
+		for _, caller := range []string{"c", "d"} {
+			for _, a := range running[caller] {
+				if !a.served() {
+					t.Fatalf("a request of %s never has its turn", caller)
+				}
+				a.leave()
+			}
+		}
+	})
+}
+
 // Without room to wait, a caller who has half of a class is told so, and others are served.
 func TestHalfOfWhatNobodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
