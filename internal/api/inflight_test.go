@@ -17,6 +17,7 @@ import (
 
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/overload"
 )
 
 // peak samples the memory in use until stop is called, which returns the most.
@@ -60,7 +61,9 @@ func TestMemoryOfManyLargeBodies(t *testing.T) {
 	costly := "[" + strings.Repeat(task+",", 9) + strings.Repeat(long+",", (size-9*len(task))/len(long)-1) + strings.Replace(long, ":1", `:"x"`, 1) + "]" // refused by its schema, after all is decoded
 	for name, body := range map[string]string{"zeros": values(size/2 - 1), "contexts": costly} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t)
+			// As many bulk creates as a server takes.
+			gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.BulkCreates: {Running: 3, Waiting: 15, Wait: 5 * time.Second}}})
+			h := newHarness(t, func(o *api.Options) { o.Gate = gate })
 			h.register(chain)
 			stop := peak()
 			var wg sync.WaitGroup

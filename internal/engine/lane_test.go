@@ -13,19 +13,20 @@ import (
 )
 
 // Whatever else takes all connections that it may have: heartbeats are heard, and work
-// is handed out and reported.
+// is handed out and reported; creates and operators do not wait for each other.
 func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("single", enginetest.Step("run"))
 	h.Create("single")
 	h.Create("single")
+	other := h.Create("single")
 	lease := h.claim()[0].Lease()
 	db, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{MaxConns: 20})
 	h.Must(err)
 	t.Cleanup(db.Close)
 	e := engine.New(db, engine.Options{})
-	shares := map[postgres.Lane]int{postgres.General: 6, postgres.Heartbeats: 2, postgres.Work: 8, postgres.Timers: 4}
+	shares := map[postgres.Lane]int{postgres.General: 5, postgres.Heartbeats: 2, postgres.Work: 7, postgres.Creates: 3, postgres.Timers: 3}
 	for name, tt := range map[string]struct {
 		free postgres.Lane
 		do   func(context.Context) error
@@ -41,6 +42,13 @@ func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 		"a report": {postgres.Work, func(ctx context.Context) error {
 			_, err := e.Report(ctx, h.worker, []tasker.Outcome{{Lease: lease, Failure: &tasker.Failure{Message: "no"}}}, 0)
 			return err
+		}},
+		"a create": {postgres.Creates, func(ctx context.Context) error {
+			_, err := e.CreateTasks(ctx, []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single"}})
+			return err
+		}},
+		"an operator": {postgres.General, func(ctx context.Context) error {
+			return e.CancelTask(ctx, other, "ann", "not needed")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,6 +27,7 @@ type Pacer struct {
 	debt    time.Duration // of work, that is to be rested for
 	settled time.Time
 	probing bool
+	failed  bool // the last probe
 	probed  time.Time
 	judged  time.Time
 	busy    time.Time       // when something last waited
@@ -163,9 +164,14 @@ func (p *Pacer) probe(busy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.probing = false
-	if err != nil && ctx.Err() == nil {
-		return // it says nothing about what it would take
+	if err != nil && ctx.Err() == nil { // it says nothing about what it would take
+		if !p.failed {
+			p.Log.Warn("storing tasks is not paced: the probe of a commit fails", "err", err)
+		}
+		p.failed = true
+		return
 	}
+	p.failed = false
 	if !busy || len(p.usual) < firstProbes || p.share < littleShare {
 		if p.usual = append(p.usual, took); len(p.usual) > usualProbes {
 			p.usual = slices.Delete(p.usual, 0, 1)

@@ -3,6 +3,8 @@ package overload_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -152,6 +154,26 @@ func TestWorkThatRestsCanBeGivenUp(t *testing.T) {
 			t.Errorf("work whose caller is gone says %v", given)
 		}
 		elapse(time.Minute)
+	})
+}
+
+// A probe that fails says nothing, and that is said once.
+func TestAProbeThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		p := overload.NewPacer(overload.PacerOptions{
+			Width: 2, Matters: func() bool { return true }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Probe: func(context.Context) error { return errors.New("no permission") },
+		})
+		for range 20 {
+			if err := p.Do(t.Context(), func() int { return 0 }, func() error { elapse(time.Second); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if n := strings.Count(log.String(), "no permission"); n != 1 || p.Share() != 1 {
+			t.Errorf("the log has it %d times, and the share is %.2f: %s", n, p.Share(), log.String())
+		}
 	})
 }
 
