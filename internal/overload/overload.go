@@ -140,7 +140,7 @@ const (
 func refuse(class Class, l Limit, full errFull) Refusal {
 	text := fmt.Sprintf("the server has too many requests of the class %s: %d are served at the same time", class, l.Running)
 	if full.byCaller {
-		text = fmt.Sprintf("the caller has too many requests of the class %s: %d of %d that are served at the same time", class, share(l.Running), l.Running)
+		text = fmt.Sprintf("the caller has too many requests of the class %s at the same time: others wait, and one has at most half of the %d that are served", class, l.Running)
 	}
 	return Refusal{error: &tasker.Error{
 		Code: tasker.Unavailable, Message: text + " (limits." + string(class) + "); try again after the rest in Retry-After",

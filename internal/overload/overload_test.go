@@ -147,6 +147,46 @@ func TestCallersTakeTurns(t *testing.T) {
 	})
 }
 
+// Where nobody else could wait, the caller with most requests makes room for others.
+func TestWhoWaitsWithManyMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gate(overload.Limit{Running: 2, Waiting: 6, Wait: time.Hour})
+		var all []*arrival
+		for _, caller := range []string{"a", "b", "a", "a", "a", "b", "b", "b"} { // two are served
+			all = append(all, arrive(t.Context(), g, caller))
+		}
+		c := []*arrival{arrive(t.Context(), g, "c"), arrive(t.Context(), g, "c")}
+		wantRefusal(t, all[4].refused(), false) // the last of one
+		wantRefusal(t, all[7].refused(), false) // and of the other
+		third := arrive(t.Context(), g, "c")
+		wantRefusal(t, third.refused(), false) // all have two now
+		served := 2
+		for n := 0; served > 0 && n < 100; n++ {
+			served = 0
+			for _, a := range append(all, c...) {
+				if a.served() {
+					a.leave()
+					served++
+				}
+				synctest.Wait()
+			}
+			if n > 20 {
+				break
+			}
+		}
+		for n, a := range c {
+			if !a.served() {
+				t.Errorf("request %d of the caller with few is not served: %v", n, a.refused())
+			}
+		}
+		for _, count := range g.Counts() {
+			if count.Running != 0 || count.Waiting != 0 {
+				t.Errorf("all have left, and %+v is counted", count)
+			}
+		}
+	})
+}
+
 // Whoever has had a turn is behind those who wait for their first.
 func TestAfterATurnACallerIsBehindTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,8 +28,9 @@ type caller struct {
 
 // A ticket is a request that runs or waits.
 type ticket struct {
-	of   *caller
-	turn chan struct{} // closed when it runs
+	of     *caller
+	turn   chan struct{} // closed when it runs, or when it has made room
+	pushed bool          // it has made room for a caller with fewer requests; set before
 }
 
 // errFull says that there is no room to wait, or that there was none in time.
@@ -49,14 +50,20 @@ func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 	defer timer.Stop()
 	select {
 	case <-t.turn:
+		if t.pushed {
+			return nil, errFull{byCaller: true}
+		}
 		return t, nil
 	case <-timer.C:
 		err = errFull{}
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if !q.withdraw(t) {
-		return t, nil // its turn came in the same moment
+	if !q.withdraw(t) { // its turn came in the same moment
+		if t.pushed {
+			return nil, err
+		}
+		return t, nil
 	}
 	if ctx.Err() == nil {
 		q.overTime.Add(1)
@@ -79,7 +86,7 @@ func (q *queue) join(name string) (*ticket, error) {
 	case q.running < q.limit.Running && q.limit.Waiting == 0:
 		q.overShare.Add(1)
 		return nil, errFull{byCaller: true}
-	case q.waiting >= q.limit.Waiting:
+	case q.waiting >= q.limit.Waiting && !q.makeRoom(c):
 		q.full.Add(1)
 		return nil, errFull{}
 	case name != "" && len(c.waiting) >= share(q.limit.Waiting):
@@ -94,6 +101,25 @@ func (q *queue) join(name string) (*ticket, error) {
 	}
 	q.callers[name] = c
 	return t, nil
+}
+
+// makeRoom refuses the last request of the caller of whom most wait, for one of whom fewer
+// do, and reports whether it did.
+func (q *queue) makeRoom(c *caller) bool {
+	if len(q.turns) == 0 {
+		return false
+	}
+	most := slices.MaxFunc(q.turns, func(a, b *caller) int { return len(a.waiting) - len(b.waiting) })
+	if len(most.waiting) <= len(c.waiting)+1 {
+		return false
+	}
+	last := most.waiting[len(most.waiting)-1]
+	most.waiting = most.waiting[:len(most.waiting)-1]
+	q.waiting--
+	q.overShare.Add(1)
+	last.pushed = true
+	close(last.turn)
+	return true
 }
 
 // mayRun reports whether one more of a caller may run. Whenever it may, none of the
