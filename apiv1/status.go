@@ -1,7 +1,10 @@
 package apiv1
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
+	"time"
 
 	"tasker.example/tasker"
 )
@@ -28,4 +31,14 @@ func Status(code tasker.Code) int {
 	default:
 		return http.StatusInternalServerError
 	}
+}
+
+// RetryAfter returns the seconds in the header Retry-After of the answer to an error: what
+// the error says, or else what is usual.
+func RetryAfter(err error, usual time.Duration) string {
+	rest := usual
+	if known, ok := errors.AsType[*tasker.Error](err); ok && known.RetryAfter > 0 {
+		rest = known.RetryAfter
+	}
+	return strconv.Itoa(int((rest + time.Second - 1) / time.Second))
 }

@@ -196,7 +196,7 @@ type refusal struct {
 func (r refusal) Unwrap() error { return r.error }
 
 const (
-	retryAfterSeconds = 1
+	usualRetryAfter = time.Second
 	// statusClientGone is logged where nobody was left to answer, as others do.
 	statusClientGone = 499
 )
@@ -215,8 +215,8 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if narrower, ok := errors.AsType[refusal](err); ok {
 		status = narrower.status
 	}
-	if overloaded, ok := errors.AsType[overload.Refusal](err); ok && overloaded.TooFast {
-		status = http.StatusTooManyRequests
+	if overloaded, ok := errors.AsType[overload.Refusal](err); ok {
+		status = overloaded.Status()
 	}
 	body := apiv1.ErrorBody{Code: string(code)}
 	var known *tasker.Error
@@ -228,21 +228,13 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 		body.Details = map[string]string{"request_id": id}
 	}
 	if code == tasker.Unavailable {
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(known)))
+		w.Header().Set("Retry-After", apiv1.RetryAfter(err, usualRetryAfter))
 	}
 	if err := respond(w, status, apiv1.Error{Error: body}); err != nil {
 		// Only details that are no JSON can bring us here.
 		requestLogOf(r.Context()).err = errors.Join(requestLogOf(r.Context()).err, err)
 		w.WriteHeader(http.StatusInternalServerError)
 	}
-}
-
-// retryAfter returns how many seconds a caller waits before the next try.
-func retryAfter(err *tasker.Error) int {
-	if err == nil || err.RetryAfter <= 0 {
-		return retryAfterSeconds
-	}
-	return int((err.RetryAfter + time.Second - 1) / time.Second)
 }
 
 // respond answers with a JSON document.

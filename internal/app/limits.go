@@ -78,7 +78,7 @@ func addressOf(c net.Conn) netip.Addr {
 func (l *boundedListener) take(from netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open >= l.most || !isIn(l.proxies, from) && l.of[from] >= (l.most+1)/2 {
+	if l.open >= l.most || !isIn(l.proxies, from) && l.of[from] >= overload.Share(l.most) {
 		return false
 	}
 	l.open++

@@ -2,8 +2,8 @@
 // serve.
 //
 // Every request belongs to a [Class]. A class has a number of requests that are served at
-// the same time and a number that wait for their turn; the rest is refused at once, with
-// the rest that a caller should take before the next try. Creates are refused while
+// the same time and a number that wait for their turn; all others are refused at once, and
+// told when to try again. Creates are refused while
 // heartbeats, reports and operators are served, because each class waits for itself only.
 // Within a class the callers take turns, so that one who sends very much delays mainly
 // themselves.
@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -66,8 +67,8 @@ type Limit struct {
 	Wait    time.Duration // of one at most
 }
 
-// share is how many of n one caller may have: others find room at any time.
-func share(n int) int { return (n + 1) / 2 }
+// Share returns how many of n one caller may have, so that others find room at any time.
+func Share(n int) int { return (n + 1) / 2 }
 
 // Options of a [Gate].
 type Options struct {
@@ -123,6 +124,14 @@ type Refusal struct {
 	TooFast bool // the caller's own rate is the reason
 }
 
+// Status returns the HTTP status that it is answered with.
+func (r Refusal) Status() int {
+	if r.TooFast {
+		return http.StatusTooManyRequests
+	}
+	return http.StatusServiceUnavailable
+}
+
 // Unwrap returns what is wrong.
 func (r Refusal) Unwrap() error { return r.error }
 
@@ -156,7 +165,7 @@ type Count struct {
 	OverRate                         int64
 }
 
-// Counts returns what there is of each class that has a limit.
+// Counts returns what there is of each class.
 func (g *Gate) Counts() []Count {
 	var list []Count
 	if g == nil {

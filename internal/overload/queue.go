@@ -89,7 +89,7 @@ func (q *queue) join(name string) (*ticket, error) {
 	case q.waiting >= q.limit.Waiting && !q.makeRoom(c):
 		q.full.Add(1)
 		return nil, errFull{}
-	case name != "" && len(c.waiting) >= share(q.limit.Waiting):
+	case name != "" && len(c.waiting) >= Share(q.limit.Waiting):
 		q.overShare.Add(1)
 		return nil, errFull{byCaller: true}
 	default:
@@ -128,7 +128,7 @@ func (q *queue) mayRun(c *caller) bool {
 	if q.limit.Running == 0 {
 		return true
 	}
-	return q.running < q.limit.Running && (c.name == "" || c.running < share(q.limit.Running))
+	return q.running < q.limit.Running && (c.name == "" || c.running < Share(q.limit.Running))
 }
 
 func (q *queue) run(c *caller) {

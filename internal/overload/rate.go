@@ -40,9 +40,9 @@ func NewRate(perSecond float64, now func() time.Time) *Rate {
 	return &Rate{perSecond: perSecond, now: now, recent: map[string]*bucket{}}
 }
 
-// Address takes one request of an address, or returns why not, which is a [Refusal]. Of
-// IPv6 a network of 64 bits counts as one address: each site has very many.
-func (r *Rate) Address(from netip.Addr) error { return addressRefusal(r.take(network(from))) }
+// Address takes one request of an address, see [Network], or returns why not, which is a
+// [Refusal].
+func (r *Rate) Address(from netip.Addr) error { return addressRefusal(r.take(Network(from).String())) }
 
 // Spent returns what [Rate.Address] would return now, and takes nothing.
 func (r *Rate) Spent(from netip.Addr) error {
@@ -51,7 +51,7 @@ func (r *Rate) Spent(from netip.Addr) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return addressRefusal(r.wait(r.bucket(network(from))))
+	return addressRefusal(r.wait(r.bucket(Network(from).String())))
 }
 
 func addressRefusal(wait time.Duration) error {
@@ -61,12 +61,18 @@ func addressRefusal(wait time.Duration) error {
 	return tooFast(wait, "too many requests come from your address without valid credentials (limits.unknown_requests_per_second)")
 }
 
-func network(from netip.Addr) string {
+// Network returns what counts as one address: of IPv6 each site has very many.
+func Network(from netip.Addr) netip.Prefix {
 	from = from.Unmap().WithZone("")
+	bits := from.BitLen()
 	if from.Is6() {
-		return netip.PrefixFrom(from, 64).Masked().String()
+		bits = 64
 	}
-	return from.String()
+	p, err := from.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
 }
 
 // take takes one request, or returns how long to wait for it.

@@ -353,11 +353,11 @@ func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok 
 	if now.Sub(f.began) >= time.Minute {
 		f.began, f.of = now, map[netip.Prefix]int{}
 	}
-	n, known := f.of[network(from)]
+	n, known := f.of[overload.Network(from)]
 	if n >= maxFailures || !known && len(f.of) >= maxAddresses {
 		return f.began.Add(time.Minute).Sub(now), false
 	}
-	f.of[network(from)]++
+	f.of[overload.Network(from)]++
 	return 0, true
 }
 
@@ -365,21 +365,8 @@ func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok 
 func (f *failures) giveBack(from netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	key := network(from)
+	key := overload.Network(from)
 	if f.of[key]--; f.of[key] <= 0 {
 		delete(f.of, key)
 	}
-}
-
-// network returns what counts as one address: of IPv6 each site has very many.
-func network(from netip.Addr) netip.Prefix {
-	bits := from.BitLen()
-	if from.Is6() {
-		bits = 64
-	}
-	p, err := from.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return p
 }

@@ -19,7 +19,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -279,9 +278,9 @@ func (s *server) fail(req *request, status int, err error) {
 		status = apiv1.Status(code)
 	}
 	if code == tasker.Unavailable {
-		req.w.Header().Set("Retry-After", retryAfter(err))
-		if overloaded, ok := errors.AsType[overload.Refusal](err); ok && overloaded.TooFast {
-			status = http.StatusTooManyRequests
+		req.w.Header().Set("Retry-After", apiv1.RetryAfter(err, usualRetryAfter))
+		if overloaded, ok := errors.AsType[overload.Refusal](err); ok {
+			status = overloaded.Status()
 		}
 	}
 	body := failure{Status: status, Code: string(code), Message: messageOf(err)}
@@ -291,15 +290,8 @@ func (s *server) fail(req *request, status int, err error) {
 	s.show(req, &view{page: "failure", title: titleOf(status), body: body, status: status})
 }
 
-// retryAfter returns the seconds that a browser waits before the next try.
-func retryAfter(err error) string {
-	const usual = 5 * time.Second
-	rest := usual
-	if known, ok := errors.AsType[*tasker.Error](err); ok && known.RetryAfter > 0 {
-		rest = known.RetryAfter
-	}
-	return strconv.Itoa(int((rest + time.Second - 1) / time.Second))
-}
+// usualRetryAfter is how long a browser waits before the next try.
+const usualRetryAfter = 5 * time.Second
 
 // A failure is what the page of an error shows.
 type failure struct {

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,12 +46,11 @@ const (
 
 // A Flood is what became of the requests of a flood.
 type Flood struct {
-	Wanted, Sent  int
-	ByStatus      map[int]int // 0: no answer
-	P50MS, P99MS  float64     // of those that were served
-	RefusedP99MS  float64
-	AcceptedAsOf  []int // by the second
-	RefusedWithIn bool  // all refusals had Retry-After
+	Wanted, Sent int
+	ByStatus     map[int]int // 0: no answer
+	P50MS, P99MS float64     // of those that were served
+	RefusedP99MS float64
+	AllSayWhen   bool // all refusals had Retry-After
 }
 
 // SendFlood reads a flooding, sends it and writes a [Flood].
@@ -70,8 +67,7 @@ func SendFlood(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		s.requests = append(s.requests, fmt.Appendf(nil, request, path, strings.TrimPrefix(f.URL, "http://"), key, len(all), all))
 	}
-	s.result.ByStatus, s.result.RefusedWithIn = map[int]int{}, true
-	s.result.AcceptedAsOf = make([]int, int(math.Ceil(f.For.Seconds()))+int(floodTimeout.Seconds())+1)
+	s.result.ByStatus, s.result.AllSayWhen = map[int]int{}, true
 	s.begun = time.Now()
 	if f.PerSecond == 0 {
 		s.closed(ctx)
@@ -213,10 +209,9 @@ func (s *sender) create(ctx context.Context, request []byte) {
 	switch status {
 	case http.StatusCreated:
 		s.accepted = append(s.accepted, took)
-		s.result.AcceptedAsOf[min(int(time.Since(s.begun).Seconds()), len(s.result.AcceptedAsOf)-1)]++
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		s.refused = append(s.refused, took)
-		s.result.RefusedWithIn = s.result.RefusedWithIn && again
+		s.result.AllSayWhen = s.result.AllSayWhen && again
 	}
 }
 
@@ -232,7 +227,7 @@ func (s *sender) conclude() Flood {
 
 // lowPriority runs a program with what the processor has left: what Linux has for that
 // where it is there, in a session of its own, or else the lowest priority.
-const lowPriority = `if command -v chrt setsid >/dev/null; then
+const lowPriority = `if command -v chrt >/dev/null && command -v setsid >/dev/null; then
 	exec setsid --wait sh -c 'echo 19 2>/dev/null >/proc/self/autogroup; exec chrt --idle 0 "$0" "$@"' "$0" "$@"
 fi
 exec nice -n 19 "$0" "$@"`
@@ -251,7 +246,6 @@ func (s *server) send(ctx context.Context, f flooding) (result Flood, err error)
 	c := exec.CommandContext(ctx, "sh", "-c", lowPriority, self, "overload", FloodCommand)
 	var out, problem bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(told), &out, &problem
-	c.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", runtime.NumCPU()))
 	if err := c.Run(); err != nil {
 		return result, errors.Join(err, errors.New(problem.String()))
 	}

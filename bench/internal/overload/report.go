@@ -75,8 +75,7 @@ func (r *Report) summarize(o Options, st *steady, before, begun, ended time.Time
 		r.Lines = append(r.Lines, l)
 	}
 	r.Recovered = -1
-	const steps = 1 // seconds
-	for at := ended; at.Before(ended.Add(o.After - 5*time.Second)); at = at.Add(steps * time.Second) {
+	for at := ended; at.Before(ended.Add(o.After - 5*time.Second)); at = at.Add(time.Second) {
 		if r.usual(at, during) {
 			r.Recovered = at.Sub(ended).Seconds()
 			return
@@ -100,7 +99,7 @@ func (r Report) Markdown(out io.Writer) error {
 		r.Capacity, r.Bulk, r.Flood.Wanted, r.Flood.Sent, r.Flood.ByStatus[http.StatusCreated], r.Flood.ByStatus[http.StatusServiceUnavailable],
 		r.Flood.ByStatus[http.StatusTooManyRequests], r.Flood.ByStatus[0])
 	fmt.Fprintf(&b, "Those served took %.0f ms (p99 %.0f), a refusal %.0f ms at p99. All refusals have Retry-After: %v. All answers: %v.\n\n",
-		r.Flood.P50MS, r.Flood.P99MS, r.Flood.RefusedP99MS, r.Flood.RefusedWithIn, r.Flood.ByStatus)
+		r.Flood.P50MS, r.Flood.P99MS, r.Flood.RefusedP99MS, r.Flood.AllSayWhen, r.Flood.ByStatus)
 	fmt.Fprintf(&b, "| request | without: p50, p99 ms | with the flood | ratio of p50, p99 | refused | afterwards |\n|---|---|---|---|---|---|\n")
 	for _, l := range r.Lines {
 		fmt.Fprintf(&b, "| %s | %.1f, %.1f | %.1f, %.1f | %.2f, %.2f | %d of %d | %.1f, %.1f |\n", l.Kind, l.Idle.P50MS, l.Idle.P99MS,
