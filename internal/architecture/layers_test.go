@@ -19,7 +19,7 @@ const module = "tasker.example/tasker"
 var layers = [][]string{
 	0: {"."},
 	1: {
-		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/hostguard", "internal/architecture", "internal/lifecycle",
+		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/fingerprint", "internal/hostguard", "internal/architecture", "internal/lifecycle",
 		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schema",
 		"internal/suggest", "internal/testtool",
 	},

@@ -1,0 +1,103 @@
+// Package fingerprint tells which failures have one cause.
+//
+// [Normalise] takes what differs from task to task out of an error's text, such as ids,
+// times and amounts, and keeps what says what went wrong, such as HTTP statuses, SQLSTATEs
+// and names of constraints. Failures with one type and one pattern have one [Cause].
+//
+// What counts is decided by rules. They are data, in rules.toml, with examples that tests
+// run; the code knows shapes only: what a UUID, a duration or a host looks like. A rule
+// keeps or masks a shape in a context of words. Where rules are in doubt the text is kept:
+// two cases for one cause are seen and merged by people, one case for two causes is
+// repaired as one and hits the wrong tasks.
+//
+// The package is pure: the same failure has the same cause in every process that has the
+// same [Version] of the rules. Time and memory are bounded for every text.
+package fingerprint
+
+import (
+	"crypto/md5"
+	"encoding/hex"
+	"strings"
+	"unicode/utf8"
+)
+
+// Version is the version of the rules. It changes when a text gets another cause than
+// before, and stands beside a stored fingerprint; it is no part of its hash, so that a new
+// version moves only the failures whose texts it treats otherwise.
+const Version = 1
+
+// Bounds of what is read and kept.
+const (
+	MaxPattern = 300   // characters of a pattern
+	MaxGiven   = 200   // characters of a handler's own fingerprint
+	maxRead    = 16384 // bytes of a message in which its essence is looked for
+	maxEssence = 2048  // bytes of a message that are normalised
+	maxMasked  = 64    // masks that are listed
+	maxMask    = 80    // bytes of a masked text that are listed
+)
+
+// defaultCause stands in a handler's own fingerprint for the computed cause.
+const defaultCause = "{default}"
+
+// A Failure is what a handler reported.
+type Failure struct {
+	Type     string // the type of the error, such as *pgconn.PgError
+	Message  string
+	Language string // of the worker; a hint that no rule needs
+}
+
+// A Cause is what failures have in common.
+type Cause struct {
+	Key     string   // 32 hexadecimal digits; equal for failures with one cause
+	Pattern string   // the message with placeholders, at most [MaxPattern] characters
+	Rules   []string // ids of the rules that decided, in the order of their first use
+	Masked  []Mask   // what the placeholders stand for, the first of them
+}
+
+// A Mask is a piece of a message that does not count.
+type Mask struct {
+	Label string // the placeholder in the pattern, such as <id>
+	Text  string // what was there, cut
+	Rule  string // id of the rule
+}
+
+// Normalise returns the cause of a failure.
+func Normalise(f Failure) Cause { return current().normalise(f) }
+
+func (set *ruleSet) normalise(f Failure) Cause {
+	c := set.pattern(f.Message)
+	c.Key = key("failure", normaliseType(f.Type), c.Pattern)
+	return c
+}
+
+// Given returns the cause that a handler names itself, in place of computed. The text is
+// taken as it is, cut to [MaxGiven] characters; {default} in it stands for the computed cause.
+func Given(text string, computed Cause) Cause {
+	text = cut(strings.Join(strings.Fields(printable(text)), " "), MaxGiven)
+	c := Cause{Pattern: text, Rules: []string{"handler"}}
+	if strings.Contains(text, defaultCause) {
+		c.Rules = append(c.Rules, computed.Rules...)
+		c.Masked = computed.Masked
+		c.Pattern = cut(strings.ReplaceAll(text, defaultCause, computed.Pattern), MaxPattern)
+		text = strings.ReplaceAll(text, defaultCause, computed.Key)
+	}
+	c.Key = key("handler", text)
+	return c
+}
+
+// key returns the hash of parts.
+func key(parts ...string) string {
+	sum := md5.Sum([]byte(strings.Join(parts, "\x1f"))) // names a cause; nothing is protected by it
+	return hex.EncodeToString(sum[:])
+}
+
+// cut returns at most so many characters of s: its beginning and, behind an ellipsis, its
+// end, where a wrapped error has its cause.
+func cut(s string, most int) string {
+	if len(s) <= most || utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	r := []rune(s)
+	head := most * 3 / 5
+	return string(r[:head]) + "…" + string(r[len(r)-(most-head-1):])
+}

@@ -1,0 +1,365 @@
+package fingerprint
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// quoted reads a quoted text that begins at i with a mark of so many bytes.
+func (s *scanner) quoted(i, open int, closing string, size int) int {
+	if s.depth >= maxDepth || closing == "'" && i > 0 && isWord(s.s[i-1]) {
+		return s.punct(i, open)
+	}
+	start := i + open
+	stop := quoteEnd(s.s, start, closing)
+	if stop < 0 {
+		return s.punct(i, open)
+	}
+	content, end := s.s[start:stop], stop+size
+	if s.isKey(content, end) {
+		return s.readKey(i, start, stop, end)
+	}
+	write := func() {
+		s.out = append(s.out, s.s[i:start]...)
+	}
+	var r *rule
+	if !labels[content] && byteAt(s.s, end) != '=' {
+		r = s.quotedRule(content, end)
+	}
+	if r != nil {
+		write()
+		s.fire(r, content)
+		if r.keep {
+			s.before[0] |= s.set.keptName
+		}
+	} else {
+		write()
+		s.sep = 0
+		s.depth++
+		s.key = 0
+		s.scan(start, stop)
+		s.depth--
+	}
+	s.out = append(s.out, s.s[stop:end]...)
+	s.sep = s.s[end-1]
+	s.gap = s.sep
+	return end
+}
+
+// quotedRule returns the rule for a quoted text.
+func (s *scanner) quotedRule(content string, end int) *rule {
+	if s.key != 0 {
+		if r := s.match(shapeMember, end); r != nil && !s.set.sentence(content) {
+			return r
+		}
+	}
+	if content == "" {
+		return s.match(shapeQuotedEmpty, end)
+	}
+	sh := s.set.quotedShape(content)
+	if sh == shapeQuotedText && strings.HasPrefix(s.s[min(end, len(s.s)):], "...") {
+		sh = shapeQuotedData
+	}
+	return s.match(sh, end)
+}
+
+// quoteEnd returns where the quote closes, or -1.
+func quoteEnd(s string, i int, closing string) int {
+	last := min(len(s), i+maxQuote)
+	for k := i; k < last; k++ {
+		switch {
+		case s[k] == '\\' && closing[0] != '\\' && k+1 < last:
+			k++
+		case strings.HasPrefix(s[k:], closing):
+			after := byteAt(s, k+len(closing))
+			if closing == "'" && (isWord(after) && k > i) {
+				continue // an apostrophe
+			}
+			return k
+		}
+	}
+	return -1
+}
+
+// isKey reports whether a quoted text is the key of a value, in an object.
+func (s *scanner) isKey(content string, end int) bool {
+	return s.braces > 0 && content != "" && len(content) <= maxWord && byteAt(s.s, end) == ':'
+}
+
+// readKey reads the key of an object. The value of one that says nothing about what failed
+// does not count.
+func (s *scanner) readKey(i, start, stop, end int) int {
+	content := s.s[start:stop]
+	s.out = append(s.out, s.s[i:start]...)
+	if strings.ContainsAny(content, "0123456789<@") {
+		s.depth++
+		s.scan(start, stop)
+		s.depth--
+	} else {
+		s.out = append(s.out, content...)
+		s.push(s.set.bits(content) | s.set.inner(content))
+	}
+	s.out = append(s.out, s.s[stop:end]...)
+	s.out = append(s.out, ':')
+	s.sep, s.gap = ':', ':'
+	s.key = 1
+	if (s.set.bits(content)|s.set.inner(content))&(s.set.told|s.set.weak|s.set.named) != 0 {
+		s.key = 0
+	}
+	return end + 1
+}
+
+// quotedShape returns what a quoted text looks like.
+func (set *ruleSet) quotedShape(content string) shape {
+	digits, most, blanks, other, high := 0, 0, 0, false, false
+	for i := 0; i < len(content); i++ {
+		c := content[i]
+		if isDigit(c) {
+			digits++
+			most = max(most, digits)
+			continue
+		}
+		digits = 0
+		switch {
+		case c == ' ' || c == '\n':
+			blanks++
+		case c >= utf8.RuneSelf:
+			high = true
+		case !isLetter(c) && strings.IndexByte("_.-$:/*", c) < 0:
+			other = true
+		}
+	}
+	switch {
+	case strings.Contains(content, "://") || strings.HasPrefix(content, "arn:") || content[0] == '/':
+		return shapeQuotedPath
+	case content[0] == '\\':
+		return shapeQuotedData
+	case blanks == 0 && (strings.Contains(content, "/") && !isDigit(content[0]) && pathish(content)):
+		return shapeQuotedPath
+	case blanks == 0 && (isDigit(content[0]) || content[0] == '-') && most > 0, strings.IndexByte(content, '@') > 0 && blanks == 0, blanks == 0 && most >= 3, blanks == 0 && high:
+		return shapeQuotedData
+	case blanks == 0 && !other && !set.machine(content):
+		return shapeQuotedName
+	case blanks > 0 && (high || titled(content)) && !set.sentence(content):
+		return shapeQuotedTitle
+	}
+	return shapeQuotedText
+}
+
+// machine reports whether a part of a name was made by a machine.
+func (set *ruleSet) machine(name string) bool {
+	for i := 0; i < len(name); {
+		end := i
+		for end < len(name) && isWord(name[end]) && name[end] != '_' {
+			end++
+		}
+		p := name[i:end]
+		if p != "" && (set.randomPart(p) || len(name) > len(p) && scrambled(p) || len(p) >= 8 && run(p, 0, isHex) == len(p)) {
+			return true
+		}
+		i = max(end, i+1)
+	}
+	return false
+}
+
+// titled reports whether most words begin with a capital.
+func titled(content string) bool {
+	words, capitals := 0, 0
+	for w := range strings.FieldsSeq(content) {
+		words++
+		if isUpper(w[0]) || !isLetter(w[0]) {
+			capitals++
+		}
+	}
+	return words > 1 && words <= 8 && capitals*2 > words
+}
+
+// sentence reports whether a text has words in which failures are told.
+func (set *ruleSet) sentence(content string) bool {
+	if strings.IndexByte(content, ' ') < 0 {
+		return false
+	}
+	for w := range strings.FieldsSeq(content) {
+		if set.bits(strings.Trim(w, ".,:;!?()"))&set.plain != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// tuple reads values in parentheses: Key (id)=(7), contains (1, 2). It returns 0 if there
+// are none.
+func (s *scanner) tuple(i int) int {
+	sh := shapeTuple
+	if s.gap != '=' && s.before[0]&s.set.tuple == 0 {
+		if s.gapped || i == 0 || !isWord(s.s[i-1]) {
+			return 0
+		}
+		sh = shapeArgument
+	}
+	end := closingOf(s.s, i, '(', ')')
+	if end <= i+1 || s.s[end-1] != ')' || sh == shapeArgument && !dataish(s.s[i+1:end-1]) {
+		return 0
+	}
+	r := s.match(sh, end)
+	if r == nil || s.s[i+1:end-1] == r.label {
+		return 0
+	}
+	s.out = append(s.out, '(')
+	s.fire(r, s.s[i+1:end-1])
+	s.out = append(s.out, ')')
+	s.sep = ')'
+	return end
+}
+
+// closingOf returns the end of what is opened at i, or of the text.
+func closingOf(s string, i int, open, closing byte) int {
+	depth := 0
+	for k := i; k < len(s); k++ {
+		switch s[k] {
+		case open:
+			depth++
+		case closing:
+			depth--
+			if depth == 0 {
+				return k + 1
+			}
+		}
+	}
+	if k := strings.LastIndexByte(s, closing); k > i {
+		return k + 1
+	}
+	return len(s)
+}
+
+// brace reads an object.
+func (s *scanner) brace(i int) int {
+	next := byteAt(s.s, i+1)
+	if s.key != 0 || next == '}' || isLetter(next) || next == '"' || next == '\'' || next == '\\' || next == ' ' || next == '\n' {
+		return s.data(i)
+	}
+	return s.punct(i, 1)
+}
+
+// data reads an object or an array of objects. One that does not say what failed does not
+// count.
+func (s *scanner) data(i int) int {
+	open, closing := byte('{'), byte('}')
+	if s.s[i] == '[' {
+		open, closing = '[', ']'
+	}
+	end := closingOf(s.s, i, open, closing)
+	text := s.s[i:end]
+	if strings.Trim(text, "{} ") == "" && s.apply(shapeData, text, end) {
+		return end
+	}
+	if s.key == 0 && !isObject(text) {
+		return s.punct(i, 1)
+	}
+	if s.key != 0 && !s.set.tells(text) && s.apply(shapeMember, text, end) {
+		return end
+	}
+	s.key = 0
+	if !s.set.tells(text) && s.apply(shapeData, text, end) {
+		return end
+	}
+	if open == '{' {
+		s.braces++
+	}
+	return s.punct(i, 1)
+}
+
+// isObject reports whether a text in brackets begins with a key.
+func isObject(text string) bool {
+	i := run(text, 0, func(c byte) bool { return strings.IndexByte("[{ \n\"'\\", c) >= 0 })
+	end := run(text, i, func(c byte) bool { return isWord(c) || strings.IndexByte("-@.$", c) >= 0 })
+	if end == i {
+		return false
+	}
+	end = run(text, end, func(c byte) bool { return strings.IndexByte("\"'\\", c) >= 0 })
+	return byteAt(text, end) == ':'
+}
+
+// tells reports whether an object has a key that says what failed.
+func (set *ruleSet) tells(text string) bool {
+	for i := 0; i < len(text); i++ {
+		if !isLetter(text[i]) || isWord(text[max(i-1, 0)]) {
+			continue
+		}
+		end := run(text, i, isWord)
+		k := run(text, end, func(c byte) bool { return strings.IndexByte("\"'\\", c) >= 0 })
+		if w := text[i:end]; byteAt(text, k) == ':' && (set.bits(w)|set.inner(w))&set.told != 0 {
+			return true
+		}
+		i = end
+	}
+	return strings.Contains(text, ", b'") // answers of SMTP, as Python prints them
+}
+
+// dataish reports whether a short text is more likely data than words.
+func dataish(text string) bool {
+	if len(text) == 0 || len(text) > 80 || strings.ContainsAny(text, `"'=`) {
+		return false
+	}
+	return strings.ContainsAny(text, "0123456789@") || !strings.Contains(text, " ") && strings.Contains(text, "-")
+}
+
+// subject reads what an operation was done to, up to the colon behind it: the R 77/B of
+// "void invoice R 77/B: no such service". It returns i if there is none.
+func (s *scanner) subject(i int) int {
+	if !s.clause || !s.gapped || s.gap != 0 {
+		return i
+	}
+	last := min(len(s.s), i+64)
+	colon := strings.Index(s.s[i:last], ": ")
+	if colon <= 0 {
+		return i
+	}
+	text := s.s[i : i+colon]
+	if k := run(text, 0, isLetter); s.set.bits(text[:k])&s.set.entity != 0 && k < len(text) && !isUpper(text[0]) {
+		return i
+	}
+	if strings.ContainsAny(text, "\"'`;=<>|") || s.set.phrase(text) || !subjectish(text) {
+		return i
+	}
+	sh := shapeSubject
+	if s.match(sh, i+colon) == nil && s.first && strings.IndexByte(text, ' ') < 0 && strings.ContainsAny(text, "0123456789") &&
+		!isVersion(text) && durationEnd(s.set, s.s, i) == 0 && !strings.ContainsAny(text, ".:[") && s.set.bits(text)&s.set.wordy == 0 && s.words > 1 {
+		sh = shapeSubjectID
+	}
+	if s.apply(sh, text, i+colon) {
+		return i + colon
+	}
+	return i
+}
+
+// subjectish reports whether a text looks like the name of one thing.
+func subjectish(text string) bool {
+	words := strings.Count(text, " ") + 1
+	capitals := 0
+	for i := 0; i < len(text); i++ {
+		if isDigit(text[i]) || text[i] >= 0x80 || text[i] == '@' {
+			return true
+		}
+		if isUpper(text[i]) {
+			capitals++
+		}
+	}
+	marks := strings.ContainsAny(text, "-_")
+	return words > 1 && isUpper(text[0]) || marks && words == 1 || marks && capitals > 1
+}
+
+// phrase reports whether a text has words that join parts of a sentence.
+func (set *ruleSet) phrase(text string) bool {
+	for w := range strings.FieldsSeq(text) {
+		if set.bits(w)&(set.filler|set.plain) != 0 && !isUpper(w[0]) {
+			return true
+		}
+	}
+	return false
+}
+
+// pathish reports whether a text has parts between slashes that are words.
+func pathish(content string) bool {
+	return len(content) > 6 && pronounceable(content) && strings.IndexByte(content, '/') > 1
+}

@@ -1,0 +1,188 @@
+package fingerprint
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+//go:embed rules.toml
+var rulesFile []byte
+
+// A Rule is an entry of rules.toml: what happens to a shape in a context of words.
+type Rule struct {
+	ID       string     `toml:"id"`
+	Action   string     `toml:"action"` // keep or mask
+	Shapes   []string   `toml:"shapes"`
+	Label    string     `toml:"label"`    // of a rule that masks
+	Before   []string   `toml:"before"`   // sets of words, one of which stands before the shape
+	Near     int        `toml:"near"`     // how many words back; 1 if absent
+	Except   []string   `toml:"except"`   // sets of words, none of which stands directly before
+	After    []string   `toml:"after"`    // sets of words, one of which follows
+	Unless   []string   `toml:"unless"`   // sets of words, none of which follows
+	Joined   string     `toml:"joined"`   // characters, one of which stands directly before
+	Why      string     `toml:"why"`      // what the rule is for
+	Examples [][]string `toml:"examples"` // pairs of a message and its pattern
+}
+
+// A document is rules.toml.
+type document struct {
+	Words map[string]string `toml:"words"`
+	Rules []Rule            `toml:"rule"`
+}
+
+// wordSet is a set of the sets of words that rules.toml names.
+type wordSet uint64
+
+// rule is a [Rule], compiled.
+type rule struct {
+	id, label      string
+	keep           bool
+	near           int
+	before, except wordSet
+	after, unless  wordSet
+	joined         string
+	index          int
+}
+
+// A ruleSet is all rules, compiled.
+type ruleSet struct {
+	rules   []*rule
+	byShape [shapes][]*rule
+	words   map[string]wordSet
+	sets    map[string]wordSet // by the name of the set
+
+	filler, told, weak, plain, months, days, zones, currency, units, sizes, legal, named, glued, tuple, wordy, entity, value, refused, source, files, keptName, noiseKey wordSet
+}
+
+var current = sync.OnceValue(func() *ruleSet {
+	doc, err := parse(rulesFile)
+	if err == nil {
+		var set *ruleSet
+		if set, err = compile(doc); err == nil {
+			return set
+		}
+	}
+	panic("fingerprint: rules.toml: " + err.Error()) // a test parses the file
+})
+
+// Rules returns the rules, in their order.
+func Rules() []Rule {
+	doc, err := parse(rulesFile)
+	if err != nil {
+		panic("fingerprint: rules.toml: " + err.Error())
+	}
+	return doc.Rules
+}
+
+// parse reads rules.toml. A key that is not known is an error.
+func parse(text []byte) (document, error) {
+	var doc document
+	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
+	if err := d.Decode(&doc); err != nil {
+		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok {
+			return doc, fmt.Errorf("keys that are not known:\n%s", strict.String())
+		}
+		return doc, err
+	}
+	return doc, nil
+}
+
+// compile checks the rules and prepares them.
+func compile(doc document) (*ruleSet, error) {
+	set := &ruleSet{words: map[string]wordSet{}, sets: map[string]wordSet{}}
+	if err := set.addWords(doc.Words); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, r := range doc.Rules {
+		if seen[r.ID] || r.ID == "" {
+			return nil, fmt.Errorf("rule %q: must have an id of its own", r.ID)
+		}
+		seen[r.ID] = true
+		if err := set.add(r); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", r.ID, err)
+		}
+	}
+	return set, nil
+}
+
+// addWords gives each set of words its bit.
+func (set *ruleSet) addWords(sets map[string]string) error {
+	names := make([]string, 0, len(sets))
+	for name := range sets {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if len(names) > 64 {
+		return fmt.Errorf("%d sets of words, at most 64", len(names))
+	}
+	for i, name := range names {
+		bit := wordSet(1) << i
+		set.sets[name] = bit
+		for word := range strings.FieldsSeq(sets[name]) {
+			if len(word) > maxWord || word != strings.ToLower(word) {
+				return fmt.Errorf("word %q of the set %s: must be lower case and at most %d bytes", word, name, maxWord)
+			}
+			set.words[word] |= bit
+		}
+	}
+	for name, bit := range map[string]*wordSet{
+		"filler": &set.filler, "told": &set.told, "plain": &set.plain, "month": &set.months, "weekday": &set.days, "zone": &set.zones,
+		"currency": &set.currency, "time_unit": &set.units, "size_unit": &set.sizes, "legal_form": &set.legal, "name": &set.named,
+		"code_prefix": &set.glued, "tuple": &set.tuple, "digits_in_name": &set.wordy, "entity": &set.entity, "value": &set.value, "refused": &set.refused,
+		"source_file": &set.source, "data_file": &set.files, "kept_name": &set.keptName, "told_weak": &set.weak, "noise_key": &set.noiseKey,
+	} {
+		if *bit = set.sets[name]; *bit == 0 {
+			return fmt.Errorf("the set of words %q is missing", name)
+		}
+	}
+	return nil
+}
+
+// add compiles a rule.
+func (set *ruleSet) add(r Rule) error {
+	c := &rule{id: r.ID, label: r.Label, keep: r.Action == "keep", near: r.Near, joined: r.Joined, index: len(set.rules)}
+	switch {
+	case r.Action != "keep" && r.Action != "mask":
+		return fmt.Errorf("invalid action %q: must be keep or mask", r.Action)
+	case c.keep != (r.Label == ""):
+		return fmt.Errorf("invalid label %q: a rule that masks has one, a rule that keeps has none", r.Label)
+	case !c.keep && !isLabel(r.Label):
+		return fmt.Errorf("invalid label %q: must be a placeholder that the scanner knows", r.Label)
+	case r.Near < 0 || r.Near > window:
+		return fmt.Errorf("invalid near %d: must be from 1 to %d", r.Near, window)
+	case len(r.Shapes) == 0:
+		return errors.New("it has no shapes")
+	case r.Why == "":
+		return errors.New("it does not say why")
+	}
+	c.near = max(c.near, 1)
+	for _, list := range []struct {
+		names []string
+		bits  *wordSet
+	}{{r.Before, &c.before}, {r.Except, &c.except}, {r.After, &c.after}, {r.Unless, &c.unless}} {
+		for _, name := range list.names {
+			bit, ok := set.sets[name]
+			if !ok {
+				return fmt.Errorf("unknown set of words %q", name)
+			}
+			*list.bits |= bit
+		}
+	}
+	for _, name := range r.Shapes {
+		i := slices.Index(shapeNames[:], name)
+		if i < 0 {
+			return fmt.Errorf("unknown shape %q", name)
+		}
+		set.byShape[i] = append(set.byShape[i], c)
+	}
+	set.rules = append(set.rules, c)
+	return nil
+}

@@ -1,0 +1,305 @@
+package fingerprint
+
+import "strings"
+
+// A shape is what a piece of a message looks like.
+type shape int
+
+const (
+	shapeUUID shape = iota
+	shapeTime
+	shapeEmail
+	shapeIP
+	shapeLocal
+	shapeEndpoint
+	shapeEndpointHigh
+	shapePort
+	shapePortHigh
+	shapeDuration
+	shapeSize
+	shapeMoney
+	shapePercent
+	shapePointer
+	shapeResult
+	shapeStatus
+	shapeCode
+	shapeLong
+	shapeDecimal
+	shapeVersion
+	shapeSQLState
+	shapePrefixed
+	shapeLettered
+	shapeSMTP
+	shapeCompound
+	shapeSlug
+	shapeTitle
+	shapeCompany
+	shapeWord
+	shapeHex
+	shapeRandom
+	shapePart
+	shapeNamed
+	shapeMixed
+	shapeSegment
+	shapeSlugSegment
+	shapeQuery
+	shapeTemp
+	shapeFile
+	shapeSubject
+	shapeArgument
+	shapeQuotedEmpty
+	shapeRest
+	shapeQuotedPath
+	shapeSubjectID
+	shapeQuotedName
+	shapeQuotedData
+	shapeQuotedTitle
+	shapeQuotedText
+	shapeMember
+	shapeTuple
+	shapeData
+	shapeProcess
+	shapeBlob
+	shapes
+)
+
+// shapeNames are the shapes as rules.toml and the documentation name them.
+var shapeNames = [shapes]string{
+	shapeUUID: "uuid", shapeTime: "time", shapeEmail: "email", shapeIP: "ip", shapeLocal: "local-endpoint",
+	shapeEndpoint: "endpoint", shapeEndpointHigh: "client-endpoint", shapePort: "port", shapePortHigh: "high-port",
+	shapeDuration: "duration", shapeSize: "size", shapeMoney: "money", shapePercent: "percent", shapePointer: "pointer",
+	shapeResult: "result-code", shapeStatus: "status", shapeCode: "code", shapeLong: "long-number", shapeDecimal: "decimal",
+	shapeVersion: "version", shapeSQLState: "sqlstate", shapePrefixed: "prefixed-code", shapeLettered: "lettered-code",
+	shapeSMTP: "smtp-code", shapeCompound: "compound", shapeSlug: "slug", shapeTitle: "title", shapeCompany: "company", shapeWord: "word",
+	shapeHex: "hex", shapeRandom: "random", shapePart: "part", shapeNamed: "named-part", shapeMixed: "mixed-part",
+	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file", shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty", shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
+	shapeQuotedTitle: "quoted-title", shapeQuotedText: "quoted-text", shapeMember: "member", shapeTuple: "tuple", shapeData: "data",
+	shapeProcess: "process", shapeBlob: "blob",
+}
+
+// labels are the placeholders of patterns.
+var labels = map[string]bool{
+	"<id>": true, "<n>": true, "<val>": true, "<time>": true, "<email>": true, "<ip>": true, "<port>": true, "<dur>": true, "<size>": true,
+	"<money>": true, "<ptr>": true, "<tmp>": true, "<data>": true, "<addr>": true, "<name>": true,
+}
+
+func isLabel(s string) bool { return labels[s] }
+
+const classDigit, classLower, classUpper, classHigh = 1, 2, 4, 8
+
+// class says for each byte what it is within a word.
+var class = func() (t [256]uint8) {
+	for c := range 256 {
+		switch {
+		case c >= '0' && c <= '9':
+			t[c] = classDigit
+		case c >= 'a' && c <= 'z' || c == '_':
+			t[c] = classLower
+		case c >= 'A' && c <= 'Z':
+			t[c] = classUpper
+		case c >= 0x80:
+			t[c] = classHigh
+		}
+	}
+	return t
+}()
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+func isLetter(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
+func isWord(c byte) bool  { return class[c] != 0 }
+func isHex(c byte) bool {
+	return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+// byteAt returns a byte of s, or 0 beyond its end.
+func byteAt(s string, i int) byte {
+	if i >= 0 && i < len(s) {
+		return s[i]
+	}
+	return 0
+}
+
+// run returns the end of the bytes from i on that are as ok says.
+func run(s string, i int, ok func(byte) bool) int {
+	for i < len(s) && ok(s[i]) {
+		i++
+	}
+	return i
+}
+
+// uuidEnd returns the end of a UUID at i, or 0.
+func uuidEnd(s string, i int) int {
+	if i+36 > len(s) || s[i+8] != '-' || s[i+13] != '-' || s[i+18] != '-' || s[i+23] != '-' {
+		return 0
+	}
+	for k := range 36 {
+		if c := s[i+k]; c != '-' && !isHex(c) || c == '-' && k != 8 && k != 13 && k != 18 && k != 23 {
+			return 0
+		}
+	}
+	end := i + 36
+	if byteAt(s, end) == '_' { // a session of this id
+		return run(s, end, isWord)
+	}
+	if isWord(byteAt(s, end)) {
+		return 0
+	}
+	return end
+}
+
+// ip4End returns the end of an IPv4 address at i, or 0.
+func ip4End(s string, i int) int {
+	for part := range 4 {
+		end := run(s, i, isDigit)
+		if end == i || end-i > 3 {
+			return 0
+		}
+		i = end
+		if part < 3 {
+			if byteAt(s, i) != '.' {
+				return 0
+			}
+			i++
+		}
+	}
+	if c := byteAt(s, i); isWord(c) || c == '.' && isDigit(byteAt(s, i+1)) {
+		return 0
+	}
+	return i
+}
+
+// ip6End returns the end of an IPv6 address at i, or 0.
+func ip6End(s string, i int) int {
+	start, groups, colons, double := i, 0, 0, false
+	for i < len(s) && i-start < 46 {
+		switch {
+		case s[i] == ':':
+			colons++
+			double = double || byteAt(s, i+1) == ':'
+			i++
+		case isHex(s[i]):
+			end := run(s, i, isHex)
+			if end-i > 4 {
+				return 0
+			}
+			groups++
+			i = end
+		case s[i] == '.' && colons > 0: // ::ffff:10.0.3.7
+			i = run(s, i, func(c byte) bool { return isDigit(c) || c == '.' })
+		default:
+			goto done
+		}
+	}
+done:
+	if i > start && s[i-1] == ':' && !strings.HasSuffix(s[start:i], "::") {
+		i--
+		colons--
+	}
+	if colons < 2 || !double && colons != 7 || groups == 0 && i-start != 2 || isWord(byteAt(s, i)) {
+		return 0
+	}
+	if byteAt(s, i) == '%' { // a zone
+		i = run(s, i+1, isWord)
+	}
+	return i
+}
+
+// randomPart reports whether a part of letters and digits was made by a machine: letters
+// and digits alternate, or capitals and others do.
+func (set *ruleSet) randomPart(p string) bool {
+	if len(p) < 5 || len(p) > 512 {
+		return len(p) > 512
+	}
+	var digits, changes, longest, letters, lower, upper, hexes int
+	for i := 0; i < len(p); i++ {
+		c := p[i]
+		if c >= 0x80 {
+			return false
+		}
+		if isHex(c) {
+			hexes++
+		}
+		if isDigit(c) {
+			digits++
+			letters = 0
+		} else {
+			letters++
+			longest = max(longest, letters)
+			if isUpper(c) {
+				upper++
+			} else {
+				lower++
+			}
+		}
+		if i > 0 && isDigit(c) != isDigit(p[i-1]) {
+			changes++
+		}
+	}
+	switch {
+	case digits == 0:
+		return false
+	case hexes == len(p) && len(p) >= 7 && digits < len(p):
+		return true
+	case set.bits(p)&set.wordy != 0:
+		return false
+	case changes >= 4:
+		return true
+	case longest >= 4 && changes <= 3 && pronounceable(p):
+		return false
+	case changes >= 2 && len(p) >= 6:
+		return true
+	case changes == 1 && isDigit(p[0]):
+		return len(p) >= 6
+	case changes >= 2:
+		return longest <= 2 || !pronounceable(p)
+	}
+	return digits == 1 && len(p) >= 7 && scrambled(strings.TrimRight(p, "0123456789")) || len(p) >= 7 && !pronounceable(p) && lower > 0
+}
+
+// scrambled reports whether letters change between small and capital more often than
+// words that are written together do.
+func scrambled(p string) bool {
+	humps, vowels := 0, 0
+	for i := 0; i < len(p); i++ {
+		if !isLetter(p[i]) {
+			return false
+		}
+		if strings.IndexByte("aeiouyAEIOUY", p[i]) >= 0 {
+			vowels++
+		}
+		if i == 0 || isUpper(p[i]) && (!isUpper(p[i-1]) || i+1 < len(p) && !isUpper(p[i+1])) {
+			humps++
+		}
+	}
+	return len(p) >= 7 && humps >= 3 && len(p)*10 <= humps*26
+}
+
+// pronounceable reports whether the longest run of letters in p may be a word.
+func pronounceable(p string) bool {
+	best, at := 0, 0
+	for i := 0; i < len(p); {
+		end := run(p, i, isLetter)
+		if end-i > best {
+			best, at = end-i, i
+		}
+		i = max(end, i+1)
+	}
+	word := p[at : at+best]
+	vowels, consonants, most, humps := 0, 0, 0, 0
+	for i := 0; i < len(word); i++ {
+		if strings.IndexByte("aeiouyAEIOUY", word[i]) >= 0 {
+			vowels++
+			consonants = 0
+		} else {
+			consonants++
+			most = max(most, consonants)
+		}
+		if i > 0 && isUpper(word[i]) && !isUpper(word[i-1]) {
+			humps++
+		}
+	}
+	return vowels > 0 && most <= 4 && vowels*5 >= len(word) && humps*3 <= len(word)
+}

@@ -1,0 +1,418 @@
+package fingerprint
+
+import "strings"
+
+// chunkEnd returns the end of the word at i: letters, digits, and marks that join them.
+func chunkEnd(s string, i int) (end int, classes uint8, marks bool) {
+	for i < len(s) {
+		if t := class[s[i]]; t != 0 {
+			classes |= t
+			i++
+			continue
+		}
+		n := joins(s, i)
+		if n == 0 {
+			break
+		}
+		marks = true
+		i += n
+	}
+	return i, classes, marks
+}
+
+// joins returns how many bytes at i join two parts of a word, which is none if no word
+// follows.
+func joins(s string, i int) int {
+	next := byteAt(s, i+1)
+	switch s[i] {
+	case '-', ':':
+		if isWord(next) {
+			return 1
+		}
+		if next == s[i] && isWord(byteAt(s, i+2)) {
+			return 2
+		}
+	case '.', '@', '+', '$', '~', '%', '\\':
+		if isWord(next) {
+			return 1
+		}
+	case '/':
+		if isWord(next) || next == '.' || next == '%' || next == '~' {
+			return 1
+		}
+	}
+	return 0
+}
+
+// letters reads what begins with a letter.
+func (s *scanner) letters(i int) int {
+	c := s.s[i]
+	if end := s.rest(i); end > 0 {
+		return end
+	}
+	if isHex(c) {
+		if end := uuidEnd(s.s, i); end > 0 {
+			s.applyOr(shapeUUID, s.s[i:end], end)
+			return end
+		}
+		if end := ip6End(s.s, i); end > 0 {
+			return s.address(i, end, end)
+		}
+	}
+	end, classes, marks := chunkEnd(s.s, i)
+	if marks {
+		end, classes, marks = s.splitKey(i, end, classes)
+	}
+	chunk := s.s[i:end]
+	if !marks && classes&classDigit == 0 {
+		return s.plainWord(i, end)
+	}
+	if marks && strings.Contains(chunk, ":") {
+		if k := strings.Index(s.s[i:min(len(s.s), end+3)], "://"); k > 0 {
+			return s.url(i, i+k)
+		}
+	}
+	if isUpper(c) {
+		if t := timeEnd(s.set, s.s, i); t > 0 && s.apply(shapeTime, s.s[i:t], t) {
+			return t
+		}
+	}
+	return s.chunk(i, end, classes)
+}
+
+// splitKey ends a word at the colon of RequestId:8f3a or ipv4:10.0.3.7:443, whose first
+// part says what the second one is. In redis:6379 it does not.
+func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
+	k := run(s.s, i, func(c byte) bool { return isLetter(c) || c == '_' })
+	if byteAt(s.s, k) == '4' || byteAt(s.s, k) == '6' { // ipv4:
+		k++
+	}
+	if k >= end || s.s[k] != ':' || strings.HasPrefix(s.s[k:], "://") || byteAt(s.s, k+1) == ':' {
+		return end, classes, true
+	}
+	w := s.s[i:k]
+	entity := (s.set.bits(w)|s.set.inner(w))&s.set.entity != 0
+	port := run(s.s, k+1, isDigit)
+	if !entity && (!isDigit(s.s[k+1]) || port == end && port-k <= 6) {
+		return end, classes, true
+	}
+	for j := i; j < k; j++ {
+		if isDigit(s.s[j]) {
+			return k, classLower | classDigit, false
+		}
+	}
+	return k, classLower, false
+}
+
+// rest reads a value that was not accepted: the abc of "invalid UUID string: abc". It
+// returns 0 if there is none.
+func (s *scanner) rest(i int) int {
+	if s.gap != ':' || s.before[0]&s.set.value == 0 || s.near(window)&s.set.refused == 0 || !s.gapped {
+		return 0
+	}
+	end := i
+	for end < len(s.s) && s.s[end] > ' ' {
+		end++
+	}
+	for end > i && strings.IndexByte(".,;)]", s.s[end-1]) >= 0 {
+		end--
+	}
+	if text := s.s[i:end]; s.set.bits(strings.TrimRight(text, ":"))&s.set.plain == 0 && !strings.HasSuffix(text, ":") && s.apply(shapeRest, text, end) {
+		return end
+	}
+	return 0
+}
+
+// plainWord reads a word of letters only.
+func (s *scanner) plainWord(i, end int) int {
+	w := s.s[i:end]
+	if byteAt(s.s, end) == ':' && strings.HasPrefix(s.s[end:], "://") {
+		return s.url(i, end)
+	}
+	bits := s.set.bits(w)
+	if bits&(s.set.months|s.set.days) != 0 {
+		if t := timeEnd(s.set, s.s, i); t > 0 && s.apply(shapeTime, s.s[i:t], t) {
+			return t
+		}
+	}
+	if bits&s.set.currency != 0 && isUpper(w[0]) {
+		k := end
+		if byteAt(s.s, k) == ' ' {
+			k++
+		}
+		if isDigit(byteAt(s.s, k)) {
+			return s.money(i, k)
+		}
+	}
+	if s.key != 0 && s.apply(shapeMember, w, end) {
+		return end
+	}
+	if (s.gap == '=' || s.gap == ':' && bits&s.set.plain == 0) && byteAt(s.s, end) != '(' && s.apply(shapeWord, w, end) {
+		return end
+	}
+	if s.before[0]&s.set.entity != 0 && len(w) >= 7 && s.set.machine(w) && s.apply(shapeCompound, w, end) {
+		return end
+	}
+	if isUpper(w[0]) || w[0] >= 0x80 {
+		if t := s.title(i, end); t > 0 {
+			return t
+		}
+	}
+	if len(w) >= 7 && bits == 0 {
+		if len(w) >= 8 && run(w, 0, isHex) == len(w) && s.apply(shapeHex, w, end) {
+			return end
+		}
+		if k := strings.IndexByte(w, '_'); k >= 0 {
+			s.parts(w)
+			return end
+		}
+		if len(w) >= 10 && scrambled(w) && s.apply(shapeRandom, w, end) {
+			return end
+		}
+	}
+	if bits == 0 && len(w) > 3 {
+		bits = s.set.inner(w)
+		if s.label == "<n>" && s.labelEnd == len(s.out)-1 {
+			w = singular(w)
+		}
+		s.out = append(s.out, w...)
+		s.sep = 0
+		s.push(bits)
+		return end
+	}
+	s.word(w)
+	return end
+}
+
+// inner returns the sets of the last word in order_id or orderId, and of the one before it
+// where the last one only says that a value follows.
+func (set *ruleSet) inner(w string) (bits wordSet) {
+	end := len(w)
+	for end > 0 {
+		start := end
+		for start > 0 && class[w[start-1]] != 0 && w[start-1] != '_' {
+			start--
+			if isUpper(w[start]) && start > 0 && !isUpper(w[start-1]) {
+				break
+			}
+		}
+		if start < end {
+			b := set.bits(w[start:end])
+			if b&set.filler == 0 {
+				return (bits | b) &^ set.filler
+			}
+			bits |= b
+		}
+		if start == end {
+			start--
+		}
+		end = start
+	}
+	return bits
+}
+
+// title reads names such as Blue Door Ltd.
+func (s *scanner) title(i, end int) int {
+	words, last, plain := 1, s.s[i:end], s.set.bits(s.s[i:end])&s.set.plain != 0 || allUpper(s.s[i:end])
+	k := end
+	for words < 8 {
+		start := k
+		if byteAt(s.s, start) != ' ' {
+			break
+		}
+		start++
+		if strings.HasPrefix(s.s[start:], "& ") {
+			start += 2
+		}
+		if c := byteAt(s.s, start); !isUpper(c) && c < 0x80 {
+			break
+		}
+		stop := start
+		for stop < len(s.s) && class[s.s[stop]] != 0 && s.s[stop] != '_' || byteAt(s.s, stop) == '-' && isLetter(byteAt(s.s, stop+1)) {
+			stop++
+		}
+		last = s.s[start:stop]
+		plain = plain || s.set.bits(last)&s.set.plain != 0
+		k = stop
+		words++
+	}
+	if words > 1 && s.set.bits(last)&s.set.legal != 0 {
+		if s.apply(shapeCompany, s.s[i:k], k) {
+			return k
+		}
+	}
+	if !plain && s.apply(shapeTitle, s.s[i:k], k) {
+		return k
+	}
+	return 0
+}
+
+func allUpper(w string) bool {
+	return len(w) > 1 && run(w, 0, func(c byte) bool { return isUpper(c) || c == '_' }) == len(w)
+}
+
+// digits reads what begins with a digit, or with a sign and a digit.
+func (s *scanner) digits(i int) int {
+	if end := s.rest(i); end > 0 {
+		return end
+	}
+	if end := uuidEnd(s.s, i); end > 0 {
+		s.applyOr(shapeUUID, s.s[i:end], end)
+		return end
+	}
+	if end := timeEnd(s.set, s.s, i); end > 0 && s.apply(shapeTime, s.s[i:end], end) {
+		return end
+	}
+	if end := ip4End(s.s, i); end > 0 {
+		if byteAt(s.s, end) == '/' && isDigit(byteAt(s.s, end+1)) {
+			end = run(s.s, end+1, isDigit)
+		}
+		return s.address(i, end, end)
+	}
+	if end := ip6End(s.s, i); end > 0 {
+		return s.address(i, end, end)
+	}
+	if s.s[i] == '0' && (byteAt(s.s, i+1)|0x20) == 'x' {
+		end := run(s.s, i+2, isHex)
+		sh := shapePointer
+		if c := byteAt(s.s, i+2); end-i == 10 && (c == '8' || c|0x20 == 'c' && i+3 < len(s.s) && s.s[i+3] == '0' && s.s[i+4] == '0') {
+			sh = shapeResult
+		}
+		s.applyOr(sh, s.s[i:end], end)
+		return end
+	}
+	if end := durationEnd(s.set, s.s, i); end > 0 && s.apply(shapeDuration, s.s[i:end], end) {
+		return end
+	}
+	end := numberEnd(s.s, i)
+	c := byteAt(s.s, end)
+	if c == '.' && byteAt(s.s, end+1) == ' ' { // 512. MiB
+		if k := sizeEnd(s.set, s.s, end+1); k > 0 && s.apply(shapeSize, s.s[i:k], k) {
+			return k
+		}
+	}
+	if !isWord(c) && (c != '-' && c != '/' && c != ':' && c != '@' && c != '+' || !isWord(byteAt(s.s, end+1))) && (c != '.' || !isWord(byteAt(s.s, end+1))) {
+		return s.plainNumber(i, end)
+	}
+	if k := sizeEnd(s.set, s.s, end); k > 0 && s.apply(shapeSize, s.s[i:k], k) {
+		return k
+	}
+	chunk, classes, _ := chunkEnd(s.s, i+signs(s.s, i))
+	return s.chunk(i, chunk, classes)
+}
+
+func signs(s string, i int) int {
+	if s[i] == '-' || s[i] == '+' {
+		return 1
+	}
+	return 0
+}
+
+// numberEnd returns the end of an integer or a decimal, with its groups of digits.
+func numberEnd(s string, i int) int {
+	end := run(s, i+signs(s, i), isDigit)
+	for {
+		c := byteAt(s, end)
+		if (c == ',' || c == '\'') && isDigit(byteAt(s, end+1)) && run(s, end+1, isDigit) == end+4 {
+			end += 4
+			continue
+		}
+		break
+	}
+	if c := byteAt(s, end); (c == '.' || c == ',') && isDigit(byteAt(s, end+1)) {
+		end = run(s, end+1, isDigit)
+	}
+	if c := byteAt(s, end); c|0x20 == 'e' {
+		k := end + 1
+		if b := byteAt(s, k); b == '-' || b == '+' {
+			k++
+		}
+		if isDigit(byteAt(s, k)) && !isWord(byteAt(s, run(s, k, isDigit))) {
+			end = run(s, k, isDigit)
+		}
+	}
+	return end
+}
+
+// plainNumber reads a number that no word is joined to.
+func (s *scanner) plainNumber(i, end int) int {
+	text := s.s[i:end]
+	c := byteAt(s.s, end)
+	switch {
+	case c == '%':
+		if s.apply(shapePercent, s.s[i:end+1], end+1) {
+			return end + 1
+		}
+	case strings.HasPrefix(s.s[end:], "€"), strings.HasPrefix(s.s[end:], " €"), strings.HasPrefix(s.s[end:], " £"):
+		k := end + strings.IndexAny(s.s[end:], "€£") + 2
+		k = min(len(s.s), run(s.s, k, func(c byte) bool { return c >= 0x80 && c < 0xc0 }))
+		if s.apply(shapeMoney, s.s[i:k], k) {
+			return k
+		}
+	case c == ' ' && isLetter(byteAt(s.s, end+1)):
+		stop := run(s.s, end+1, isLetter)
+		bits := s.set.bits(s.s[end+1 : stop])
+		if bits&s.set.currency != 0 && isUpper(s.s[end+1]) && !isWord(byteAt(s.s, stop)) && s.apply(shapeMoney, s.s[i:stop], stop) {
+			return stop
+		}
+		if k := sizeEnd(s.set, s.s, end); k > 0 && s.apply(shapeSize, s.s[i:k], k) {
+			return k
+		}
+	}
+	sh := numberShape(text)
+	if sh == shapeStatus && smtpCode(s.s, end) {
+		k := end
+		if byteAt(s.s, end) == ',' {
+			k += 4
+		} else {
+			k++
+		}
+		if smtpCode(s.s, k-1) || byteAt(s.s, k-1) == '\'' && k+5 <= len(s.s) && s.s[k+1] == '.' && isDigit(s.s[k]) {
+			k += 5
+		}
+		if s.apply(shapeSMTP, s.s[i:k], k) {
+			return k
+		}
+	}
+	if s.key != 0 && s.apply(shapeMember, text, end) {
+		return end
+	}
+	s.applyOr(sh, text, end)
+	return end
+}
+
+// smtpCode reports whether an enhanced code such as 5.1.1 follows.
+func smtpCode(s string, end int) bool {
+	if strings.HasPrefix(s[end:], ", b'") {
+		return true
+	}
+	return end+6 <= len(s) && (s[end] == ' ' || s[end] == '-') && strings.IndexByte("245", s[end+1]) >= 0 &&
+		s[end+2] == '.' && isDigit(s[end+3]) && s[end+4] == '.' && isDigit(s[end+5])
+}
+
+// numberShape returns what kind of a number a text is.
+func numberShape(text string) shape {
+	digits := run(text, signs(text, 0), isDigit)
+	switch {
+	case digits < len(text):
+		if strings.Count(text, ".") > 1 {
+			return shapeVersion
+		}
+		return shapeDecimal
+	case digits == 3 && text[0] >= '1' && text[0] <= '5':
+		return shapeStatus
+	case digits <= 6:
+		return shapeCode
+	}
+	return shapeLong
+}
+
+// money reads an amount whose currency begins at i and whose number begins at k.
+func (s *scanner) money(i, k int) int {
+	end := numberEnd(s.s, k)
+	if isWord(byteAt(s.s, end)) {
+		end = run(s.s, end, isWord)
+	}
+	s.applyOr(shapeMoney, s.s[i:end], end)
+	return end
+}

@@ -1,0 +1,48 @@
+package fingerprint
+
+import "strings"
+
+// anonymous are types that any error of their language may have. They say nothing, and
+// whether they are reported depends on how the error was wrapped.
+var anonymous = map[string]bool{
+	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapError": true, "*fmt.wrapErrors": true,
+	"errors.errorString": true, "error": true,
+}
+
+// normaliseType returns the type of an error without what differs between two runs of one
+// program: numbers that compilers give to lambdas and closures, and addresses.
+func normaliseType(t string) string {
+	t = strings.TrimSpace(printable(t[:min(len(t), maxMask*4)]))
+	if inner, ok := strings.CutPrefix(t, "<class '"); ok {
+		t = strings.TrimSuffix(inner, "'>")
+	}
+	if anonymous[t] {
+		return ""
+	}
+	for _, mark := range []string{"$$Lambda", "@"} {
+		if i := strings.Index(t, mark); i > 0 {
+			t = t[:i]
+		}
+	}
+	var b strings.Builder
+	for i := 0; i < len(t); {
+		end, marked := i, i > 0 && strings.IndexByte("$`_", t[i-1]) >= 0
+		for end < len(t) && isDigit(t[end]) {
+			end++
+		}
+		switch {
+		case end == i:
+			b.WriteByte(t[i])
+			i++
+		case marked && (end == len(t) || !isWord(t[end])):
+			i = end // the number of a closure
+		case end-i > 4:
+			b.WriteString("<n>")
+			i = end
+		default:
+			b.WriteString(t[i:end])
+			i = end
+		}
+	}
+	return b.String()
+}
