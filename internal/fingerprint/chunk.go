@@ -37,6 +37,12 @@ func (s *scanner) chunk(i, end int, classes uint8) int {
 	if classes&classDigit == 0 {
 		return s.name(w, end)
 	}
+	if s.set.ownID(w, len(s.out) == 0 || s.out[len(s.out)-1] == '[' && len(s.out) < 3, byteAt(s.s, end)) && s.apply(shapeOwnID, w, end) {
+		return end
+	}
+	if len(w) > 9 && w[8] == ':' && run(w, 0, isHex) == 8 && s.gap == ':' && s.apply(shapeLibrary, w[:8], i+8) {
+		return i + 8
+	}
 	if s.coded(w, end) {
 		return end
 	}
@@ -65,6 +71,9 @@ func emailEnd(w string) int {
 
 // name reads a name of words without digits.
 func (s *scanner) name(w string, end int) int {
+	if strings.IndexByte(w, '-') > 0 && run(w, 0, func(c byte) bool { return isUpper(c) || c == '-' }) == len(w) && !s.set.everyday(w) && s.apply(shapeCapitals, w, end) {
+		return end
+	}
 	if s.before[0]&s.set.entity != 0 && s.set.machine(w) && s.apply(shapeCompound, w, end) {
 		return end
 	}
@@ -73,6 +82,13 @@ func (s *scanner) name(w string, end int) int {
 	}
 	if len(w) >= 16 && strings.IndexByte(w, '-') > 0 && scrambled(strings.NewReplacer("-", "", "_", "").Replace(w)) && s.apply(shapeRandom, w, end) {
 		return end
+	}
+	if dot := strings.LastIndexByte(w, '.'); dot > 0 && byteAt(s.s, end) != '.' {
+		if r := s.match(shapeLastPart, end); r != nil {
+			s.out = append(s.out, w[:dot+1]...)
+			s.fire(r, w[dot+1:])
+			return end
+		}
 	}
 	s.parts(w)
 	return end
@@ -165,6 +181,10 @@ func (s *scanner) parts(w string) {
 			i++
 			continue
 		}
+		if end := s.set.machineRun(w, i); end > 0 && s.apply(shapeRandom, w[i:end], 0) {
+			i = end
+			continue
+		}
 		end := i
 		for end < len(w) && class[w[end]] != 0 && w[end] != '_' {
 			end++
@@ -193,7 +213,8 @@ func (s *scanner) part(w string, i, end int) int {
 			return s.swallow(w, end)
 		}
 		s.keep(p)
-	case letters > 0 && run(p, letters, isDigit) == len(p) && len(p)-letters > 3 && s.set.bits(p)&s.set.wordy == 0:
+	case letters > 0 && run(p, letters, isDigit) == len(p) && s.set.bits(p)&s.set.wordy == 0 &&
+		(len(p)-letters > 2 || s.set.bits(p[:letters])&(s.set.entity|s.set.numbered) != 0 || letters == 1 && isUpper(p[0]) && len(w) > len(p)):
 		s.out = append(s.out, p[:letters]...)
 		s.push(s.set.bits(p[:letters]))
 		s.applyOr(shapePart, p[letters:], 0)
@@ -265,4 +286,60 @@ func (s *scanner) valueEnd(i, end int) int {
 		return k
 	}
 	return end
+}
+
+// machineRun returns the end of parts joined by - and _, from i on, that are one id: the
+// first has a digit, or capitals and small letters in turn, and a later one is random.
+func (set *ruleSet) machineRun(w string, i int) int {
+	end, random := i, false
+	for part, k := 0, i; ; part++ {
+		for k < len(w) && class[w[k]] != 0 && w[k] != '_' {
+			k++
+		}
+		p := w[end:k]
+		if part == 0 && (!strings.ContainsAny(p, "0123456789") && !scrambled(p) || run(p, 0, isDigit) == len(p)) {
+			return 0
+		}
+		random = random || part > 0 && set.randomPart(p)
+		end = k
+		if k >= len(w) || w[k] != '-' && w[k] != '_' {
+			break
+		}
+		k++
+		end = k
+	}
+	if !random {
+		return 0
+	}
+	return end
+}
+
+// ownID reports whether w is an id with the kind of thing before it, such as order-4711,
+// SKU-00871 or INV-2026-17. At the beginning of a text PAY-1002: may be the code of an
+// error.
+func (set *ruleSet) ownID(w string, first bool, after byte) bool {
+	head := run(w, 0, isLetter)
+	if head == 0 || head+1 >= len(w) || w[head] != '-' && w[head] != '_' {
+		return false
+	}
+	bits := set.bits(w[:head])
+	kind := bits&set.entity != 0
+	if bits&(set.glued|set.wordy|set.standards) != 0 || !kind && (head > 5 || !allUpper(w[:head]) && head > 1 || !isUpper(w[0])) {
+		return false
+	}
+	digits := 0
+	for i := head + 1; i < len(w); {
+		end := run(w, i, isWord)
+		p := w[i:end]
+		if run(p, 0, isLetter) == len(p) && len(p) > 2 || strings.IndexByte("-_/", byteAt(w+"-", end)) < 0 {
+			return false
+		}
+		digits += run(p, 0, isDigit)
+		i = end + 1
+	}
+	if digits == 0 {
+		return false
+	}
+	code := !kind && head > 1 && digits <= 4 && first && (after == ':' || after == ']') && strings.Count(w, "-") == 1
+	return !code
 }

@@ -82,8 +82,18 @@ func (s *scanner) url(i, colon int) int {
 	}
 	s.authority(k, authority)
 	s.before = [window]wordSet{}
-	path := authority + strings.IndexAny(s.s[authority:end]+"?", "?#;")
-	for k = authority; k < path; {
+	s.urlPath(authority, end)
+	s.before = [window]wordSet{s.set.http} // a status may follow
+	return end
+}
+
+// urlPath reads the path and the query of a URL.
+func (s *scanner) urlPath(i, end int) int {
+	if c := byteAt(s.s, end); c == '?' {
+		end = urlEnd(s.s, end)
+	}
+	path := i + strings.IndexAny(s.s[i:end]+"?", "?#;")
+	for k := i; k < path; {
 		s.out = append(s.out, '/')
 		stop := k + 1 + strings.IndexByte(s.s[k+1:path]+"/", '/')
 		s.segment(s.s[k+1:stop], stop)
@@ -96,14 +106,32 @@ func (s *scanner) url(i, colon int) int {
 		}
 	}
 	s.sep, s.key = 0, 0
-	s.before = [window]wordSet{}
 	return end
+}
+
+// labelAt returns the length of the placeholder at i, or 0.
+func labelAt(s string, i int) int {
+	if s[i] != '<' {
+		return 0
+	}
+	end := run(s, i+1, func(c byte) bool { return c >= 'a' && c <= 'z' })
+	if byteAt(s, end) == '>' && labels[s[i:end+1]] {
+		return end + 1 - i
+	}
+	return 0
 }
 
 // urlEnd returns the end of a URL, without marks of the sentence around it.
 func urlEnd(s string, i int) int {
 	start, open := i, 0
-	for i < len(s) && s[i] > ' ' && strings.IndexByte("\"'`<>{}|\\^,", s[i]) < 0 {
+	for i < len(s) && s[i] > ' ' && strings.IndexByte("\"'`>{}|\\^,", s[i]) < 0 {
+		if n := labelAt(s, i); n > 0 {
+			i += n
+			continue
+		}
+		if s[i] == '<' {
+			break
+		}
 		if s[i] == '(' || s[i] == '[' {
 			open++
 		}
@@ -124,6 +152,10 @@ func urlEnd(s string, i int) int {
 // authority reads the host and the port of a URL. There may be several, as of a cluster.
 func (s *scanner) authority(i, end int) {
 	if i >= end {
+		return
+	}
+	if n := labelAt(s.s, i); n > 0 {
+		s.angle(i)
 		return
 	}
 	if s.s[i] == '[' {
@@ -202,6 +234,9 @@ func (s *scanner) path(i, end int) int {
 	if k := strings.Index(w, `\Temp\`); k > 0 && s.apply(shapeTemp, w, end) {
 		return end
 	}
+	if w[0] == '/' && (s.before[0]&s.set.urlWord != 0 || byteAt(s.s, end) == '?') {
+		return s.urlPath(i, end)
+	}
 	for k := 0; k <= len(w); {
 		stop := k + strings.IndexAny(w[k:]+"/", `/\`)
 		if stop > k {
@@ -241,6 +276,9 @@ func (s *scanner) fileSegment(p string, end int) {
 	}
 	if strings.ContainsAny(p, "0123456789") {
 		if s.apply(shapeCompound, p, end) {
+			return
+		}
+		if strings.IndexByte(p, '.') < 0 && !isVersion(p) && s.set.bits(p)&s.set.wordy == 0 && !s.set.namedPart(p) && s.apply(shapeSegment, p, end) {
 			return
 		}
 	} else if strings.IndexByte(p, '-') > 0 && !s.set.everyday(p) && s.apply(shapeSlugSegment, p, end) {

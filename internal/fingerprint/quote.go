@@ -46,6 +46,28 @@ func (s *scanner) quoted(i, open int, closing string, size int) int {
 	return end
 }
 
+// quoteMarks are the first bytes of marks that quote in print.
+var quoteMarks = [256]bool{0xe2: true, 0xc2: true}
+
+// closings are the marks that close what another mark opens.
+var closings = [][]string{{"„", "“", "”"}, {"“", "”"}, {"«", "»"}, {"»", "«"}, {"‘", "’"}, {"‹", "›"}}
+
+// typographic reads what begins with a mark that quotes in print, or a word.
+func (s *scanner) typographic(i int) int {
+	for _, c := range closings {
+		if !strings.HasPrefix(s.s[i:], c[0]) {
+			continue
+		}
+		for _, closing := range c[1:] {
+			if quoteEnd(s.s, i+len(c[0]), closing) > 0 {
+				return s.quoted(i, len(c[0]), closing, len(closing))
+			}
+		}
+		return s.punct(i, len(c[0]))
+	}
+	return s.letters(i)
+}
+
 // quotedRule returns the rule for a quoted text.
 func (s *scanner) quotedRule(content string, end int) *rule {
 	if s.key != 0 {
@@ -57,6 +79,14 @@ func (s *scanner) quotedRule(content string, end int) *rule {
 		return s.match(shapeQuotedEmpty, end)
 	}
 	sh := s.set.quotedShape(content)
+	if s.gap == '=' && s.gapped && sh != shapeQuotedPath && s.s[end-1] == '\'' && !s.set.sentence(content) {
+		sh = shapeQuotedLiteral
+	}
+	if sh != shapeQuotedPath && refusedBehind(s.s, end) {
+		if r := s.match(shapeQuotedRefused, end); r != nil {
+			return r
+		}
+	}
 	if sh == shapeQuotedText && strings.HasPrefix(s.s[min(end, len(s.s)):], "...") {
 		sh = shapeQuotedData
 	}
@@ -97,8 +127,9 @@ func (s *scanner) readKey(i, start, stop, end int) int {
 		s.depth--
 	} else {
 		s.out = append(s.out, content...)
-		s.push(s.set.bits(content) | s.set.inner(content))
+		s.push(0)
 	}
+	s.before[0] = (s.set.bits(content) | s.set.inner(content)) &^ s.set.filler
 	s.out = append(s.out, s.s[stop:end]...)
 	s.out = append(s.out, ':')
 	s.sep, s.gap = ':', ':'
@@ -136,7 +167,11 @@ func (set *ruleSet) quotedShape(content string) shape {
 		return shapeQuotedData
 	case blanks == 0 && (strings.Contains(content, "/") && !isDigit(content[0]) && pathish(content)):
 		return shapeQuotedPath
-	case blanks == 0 && (isDigit(content[0]) || content[0] == '-') && most > 0, strings.IndexByte(content, '@') > 0 && blanks == 0, blanks == 0 && most >= 3, blanks == 0 && high:
+	case set.isDataFile(content) && (blanks > 0 || high || most > 0):
+		return shapeQuotedFile
+	case blanks == 0 && ((isDigit(content[0]) || content[0] == '-') && most > 0 || strings.IndexByte(content, '@') > 0 || high):
+		return shapeQuotedData
+	case blanks == 0 && !startsWithWord(content) && (most >= 2 || set.machine(content)):
 		return shapeQuotedData
 	case blanks == 0 && !other && !set.machine(content):
 		return shapeQuotedName
@@ -336,6 +371,9 @@ func (s *scanner) subject(i int) int {
 // subjectish reports whether a text looks like the name of one thing.
 func subjectish(text string) bool {
 	words := strings.Count(text, " ") + 1
+	if i := strings.LastIndexByte(text, ' '); i > 0 && run(text, i+1, func(c byte) bool { return c >= 'a' && c <= 'z' }) == len(text) && strings.ContainsAny(text[:i], "0123456789@") {
+		return false // of "4711 bounced" only the number
+	}
 	capitals := 0
 	for i := 0; i < len(text); i++ {
 		if isDigit(text[i]) || text[i] >= 0x80 || text[i] == '@' {
@@ -362,4 +400,29 @@ func (set *ruleSet) phrase(text string) bool {
 // pathish reports whether a text has parts between slashes that are words.
 func pathish(content string) bool {
 	return len(content) > 6 && pronounceable(content) && strings.IndexByte(content, '/') > 1
+}
+
+// isDataFile reports whether a text is the name of a file of data.
+func (set *ruleSet) isDataFile(content string) bool {
+	dot := strings.LastIndexByte(content, '.')
+	return dot > 0 && dot < len(content)-1 && set.bits(content[dot+1:])&set.files != 0
+}
+
+// startsWithWord reports whether a text begins with a word, and not with the short prefix of
+// an id.
+func startsWithWord(content string) bool {
+	k := run(content, 0, isLetter)
+	return k >= 3 && pronounceable(content[:k])
+}
+
+var refusals = []string{" is not a ", " is not an ", " is not valid", " is invalid", " is not one of", " is not recognized", " was not recognized"}
+
+// refusedBehind reports whether what stands at i says that a value is refused.
+func refusedBehind(s string, i int) bool {
+	for _, r := range refusals {
+		if strings.HasPrefix(s[i:], r) {
+			return true
+		}
+	}
+	return false
 }

@@ -23,6 +23,7 @@ type Rule struct {
 	Label    string     `toml:"label"`    // of a rule that masks
 	Before   []string   `toml:"before"`   // sets of words, one of which stands before the shape
 	Near     int        `toml:"near"`     // how many words back; 1 if absent
+	Also     []string   `toml:"also"`     // sets of words, one of which stands among the last words before
 	Except   []string   `toml:"except"`   // sets of words, none of which stands directly before
 	After    []string   `toml:"after"`    // sets of words, one of which follows
 	Unless   []string   `toml:"unless"`   // sets of words, none of which follows
@@ -42,13 +43,13 @@ type wordSet uint64
 
 // rule is a [Rule], compiled.
 type rule struct {
-	id, label      string
-	keep           bool
-	near           int
-	before, except wordSet
-	after, unless  wordSet
-	joined         string
-	index          int
+	id, label            string
+	keep                 bool
+	near                 int
+	before, also, except wordSet
+	after, unless        wordSet
+	joined               string
+	index                int
 }
 
 // A ruleSet is all rules, compiled.
@@ -58,7 +59,7 @@ type ruleSet struct {
 	words   map[string]wordSet
 	sets    map[string]wordSet // by the name of the set
 
-	filler, told, weak, plain, months, days, zones, currency, units, sizes, legal, named, glued, tuple, wordy, entity, value, refused, source, files, keptName, noiseKey wordSet
+	filler, told, weak, plain, months, days, zones, currency, units, sizes, legal, named, glued, tuple, wordy, entity, value, refused, source, files, keptName, noiseKey, urlWord, http, ports, hostWord, numbered, standards wordSet
 }
 
 var current = sync.OnceValue(func() *ruleSet {
@@ -138,6 +139,8 @@ func (set *ruleSet) addWords(sets map[string]string) error {
 		"currency": &set.currency, "time_unit": &set.units, "size_unit": &set.sizes, "legal_form": &set.legal, "name": &set.named,
 		"code_prefix": &set.glued, "tuple": &set.tuple, "digits_in_name": &set.wordy, "entity": &set.entity, "value": &set.value, "refused": &set.refused,
 		"source_file": &set.source, "data_file": &set.files, "kept_name": &set.keptName, "told_weak": &set.weak, "noise_key": &set.noiseKey,
+		"url_word": &set.urlWord, "http": &set.http, "known_port": &set.ports, "host_word": &set.hostWord,
+		"numbered": &set.numbered, "standard": &set.standards,
 	} {
 		if *bit = set.sets[name]; *bit == 0 {
 			return fmt.Errorf("the set of words %q is missing", name)
@@ -167,7 +170,7 @@ func (set *ruleSet) add(r Rule) error {
 	for _, list := range []struct {
 		names []string
 		bits  *wordSet
-	}{{r.Before, &c.before}, {r.Except, &c.except}, {r.After, &c.after}, {r.Unless, &c.unless}} {
+	}{{r.Before, &c.before}, {r.Also, &c.also}, {r.Except, &c.except}, {r.After, &c.after}, {r.Unless, &c.unless}} {
 		for _, name := range list.names {
 			bit, ok := set.sets[name]
 			if !ok {

@@ -66,6 +66,8 @@ func (s *scanner) scan(i, end int) {
 		case next > i:
 		case class[c]&classDigit != 0:
 			next = s.digits(i)
+		case c >= utf8.RuneSelf && quoteMarks[c]:
+			next = s.typographic(i)
 		case class[c] != 0:
 			next = s.letters(i)
 		default:
@@ -178,6 +180,10 @@ func (s *scanner) angle(i int) int {
 		text := s.s[i : end+1]
 		if labels[text] {
 			s.write(text)
+			if text == "<ip>" && byteAt(s.s, end+1) == ':' && isDigit(byteAt(s.s, end+2)) {
+				s.punct(end+1, 1)
+				return s.port(end+2, run(s.s, end+2, isDigit))
+			}
 			return end + 1
 		}
 		if isDigit(text[1]) && strings.Count(text, ".") == 2 && s.apply(shapeProcess, text, end+1) {
@@ -192,7 +198,7 @@ func (s *scanner) bracket(i int) int {
 	if end := ip6End(s.s, i+1); end > 0 && byteAt(s.s, end) == ']' {
 		return s.address(i, end+1, end+1)
 	}
-	if next := byteAt(s.s, i+1); next == '{' || s.key != 0 {
+	if next := byteAt(s.s, i+1); next == '{' || s.key != 0 || i >= 3 && s.s[i-3:i] == "map" && isObject(s.s[i:]) {
 		return s.data(i)
 	}
 	return 0
@@ -224,7 +230,12 @@ func (s *scanner) address(i, hostEnd, end int) int {
 	s.applyOr(shapeIP, s.s[i:hostEnd], end)
 	s.before = before
 	s.punct(hostEnd, 1)
-	return s.port(hostEnd+1, end)
+	s.port(hostEnd+1, end)
+	item := string(s.out[max(len(s.out)-(end-hostEnd)-len("<ip>"), 0):])
+	if list := string(s.out); strings.HasSuffix(list, item+", "+item) { // several addresses of one service
+		s.out = s.out[:len(s.out)-len(item)-2]
+	}
+	return end
 }
 
 // port reads the number of a port behind a host.
@@ -320,7 +331,7 @@ func (s *scanner) apply(sh shape, text string, end int) bool {
 // match returns the rule for a shape that ends at end.
 func (s *scanner) match(sh shape, end int) *rule {
 	for _, r := range s.set.byShape[sh] {
-		if r.before != 0 && s.near(r.near)&r.before == 0 || s.before[0]&r.except != 0 {
+		if r.before != 0 && s.near(r.near)&r.before == 0 || r.also != 0 && s.near(window)&r.also == 0 || s.before[0]&r.except != 0 {
 			continue
 		}
 		if r.joined != "" && strings.IndexByte(r.joined, max(s.gap, ' ')) < 0 {
@@ -374,8 +385,10 @@ var between = map[string]bool{
 
 // write writes a placeholder. Equal ones in a list become one.
 func (s *scanner) write(label string) {
-	if s.label == label && len(s.out)-s.labelEnd < 8 && between[string(s.out[s.labelEnd:])] {
+	same := s.label == label || s.label == "<id>" && label == "<n>"
+	if same && len(s.out)-s.labelEnd < 8 && between[string(s.out[s.labelEnd:])] {
 		s.out = s.out[:s.labelEnd]
+		label = s.label
 	} else {
 		s.out = append(s.out, label...)
 		s.label, s.labelEnd = label, len(s.out)

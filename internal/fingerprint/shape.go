@@ -51,6 +51,13 @@ const (
 	shapeRest
 	shapeQuotedPath
 	shapeSubjectID
+	shapeQuotedFile
+	shapeQuotedRefused
+	shapeLastPart
+	shapeLibrary
+	shapeQuotedLiteral
+	shapeOwnID
+	shapeCapitals
 	shapeQuotedName
 	shapeQuotedData
 	shapeQuotedTitle
@@ -72,7 +79,7 @@ var shapeNames = [shapes]string{
 	shapeVersion: "version", shapeSQLState: "sqlstate", shapePrefixed: "prefixed-code", shapeLettered: "lettered-code",
 	shapeSMTP: "smtp-code", shapeCompound: "compound", shapeSlug: "slug", shapeTitle: "title", shapeCompany: "company", shapeWord: "word",
 	shapeHex: "hex", shapeRandom: "random", shapePart: "part", shapeNamed: "named-part", shapeMixed: "mixed-part",
-	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file", shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty", shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
+	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file", shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty", shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedFile: "quoted-file", shapeQuotedRefused: "quoted-refused", shapeLastPart: "last-part", shapeLibrary: "library-code", shapeQuotedLiteral: "quoted-literal", shapeOwnID: "own-id", shapeCapitals: "capitals", shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
 	shapeQuotedTitle: "quoted-title", shapeQuotedText: "quoted-text", shapeMember: "member", shapeTuple: "tuple", shapeData: "data",
 	shapeProcess: "process", shapeBlob: "blob",
 }
@@ -148,6 +155,24 @@ func uuidEnd(s string, i int) int {
 		return 0
 	}
 	return end
+}
+
+// pairsEnd returns the end of four and more pairs of hexadecimal digits with colons between
+// them, as of a network card or a certificate, or 0.
+func pairsEnd(s string, i int) int {
+	pairs := 0
+	for isHex(byteAt(s, i)) && isHex(byteAt(s, i+1)) && !isWord(byteAt(s, i+2)) {
+		pairs++
+		i += 2
+		if c := byteAt(s, i); c != ':' || !isHex(byteAt(s, i+1)) {
+			break
+		}
+		i++
+	}
+	if pairs < 4 || isWord(byteAt(s, i)) {
+		return 0
+	}
+	return i
 }
 
 // ip4End returns the end of an IPv4 address at i, or 0.
@@ -241,10 +266,10 @@ func (set *ruleSet) randomPart(p string) bool {
 	switch {
 	case digits == 0:
 		return false
-	case hexes == len(p) && len(p) >= 7 && digits < len(p):
-		return true
-	case set.bits(p)&set.wordy != 0:
+	case set.bits(p)&set.wordy != 0 || digits == len(p):
 		return false
+	case hexes == len(p) && len(p) >= 6 && upper*lower == 0:
+		return true
 	case changes >= 4:
 		return true
 	case longest >= 4 && changes <= 3 && pronounceable(p):

@@ -43,7 +43,7 @@ func timeGap(s string, i int) int {
 			return i + 2
 		}
 	case ' ':
-		return i + 1
+		return run(s, i, func(c byte) bool { return c == ' ' })
 	}
 	return i
 }

@@ -55,6 +55,9 @@ func (s *scanner) letters(i int) int {
 			s.applyOr(shapeUUID, s.s[i:end], end)
 			return end
 		}
+		if end := pairsEnd(s.s, i); end > 0 && s.apply(shapeHex, s.s[i:end], end) {
+			return end
+		}
 		if end := ip6End(s.s, i); end > 0 {
 			return s.address(i, end, end)
 		}
@@ -93,7 +96,8 @@ func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
 	w := s.s[i:k]
 	entity := (s.set.bits(w)|s.set.inner(w))&s.set.entity != 0
 	port := run(s.s, k+1, isDigit)
-	if !entity && (!isDigit(s.s[k+1]) || port == end && port-k <= 6) {
+	service := port == end && port-k <= 6 && allLower(w) && (w == "localhost" || s.set.words[s.s[k+1:port]]&s.set.ports != 0 || s.near(2)&s.set.hostWord != 0)
+	if !entity && (!isDigit(s.s[k+1]) || service) {
 		return end, classes, true
 	}
 	for j := i; j < k; j++ {
@@ -147,8 +151,10 @@ func (s *scanner) plainWord(i, end int) int {
 	if s.key != 0 && s.apply(shapeMember, w, end) {
 		return end
 	}
-	if (s.gap == '=' || s.gap == ':' && bits&s.set.plain == 0) && byteAt(s.s, end) != '(' && s.apply(shapeWord, w, end) {
-		return end
+	if (s.gap == '=' || s.gap == ':' && bits&s.set.plain == 0) && byteAt(s.s, end) != '(' {
+		if k := max(s.valueEnd(i, end), end); s.apply(shapeWord, s.s[i:k], k) {
+			return k
+		}
 	}
 	if s.before[0]&s.set.entity != 0 && len(w) >= 7 && s.set.machine(w) && s.apply(shapeCompound, w, end) {
 		return end
@@ -236,15 +242,15 @@ func (s *scanner) title(i, end int) int {
 		k = stop
 		words++
 	}
-	if words > 1 && s.set.bits(last)&s.set.legal != 0 {
-		if s.apply(shapeCompany, s.s[i:k], k) {
-			return k
-		}
-	}
-	if !plain && s.apply(shapeTitle, s.s[i:k], k) {
+	company := words > 1 && s.set.bits(last)&s.set.legal != 0
+	if (company || !plain) && s.apply(shapeTitle, s.s[i:k], k) || company && s.apply(shapeCompany, s.s[i:k], k) {
 		return k
 	}
 	return 0
+}
+
+func allLower(w string) bool {
+	return run(w, 0, func(c byte) bool { return c >= 'a' && c <= 'z' || isDigit(c) }) == len(w)
 }
 
 func allUpper(w string) bool {
@@ -258,6 +264,9 @@ func (s *scanner) digits(i int) int {
 	}
 	if end := uuidEnd(s.s, i); end > 0 {
 		s.applyOr(shapeUUID, s.s[i:end], end)
+		return end
+	}
+	if end := pairsEnd(s.s, i); end > 0 && s.apply(shapeHex, s.s[i:end], end) {
 		return end
 	}
 	if end := timeEnd(s.set, s.s, i); end > 0 && s.apply(shapeTime, s.s[i:end], end) {
@@ -311,6 +320,9 @@ func signs(s string, i int) int {
 // numberEnd returns the end of an integer or a decimal, with its groups of digits.
 func numberEnd(s string, i int) int {
 	end := run(s, i+signs(s, i), isDigit)
+	if dotted := groupsEnd(s, end); dotted > 0 {
+		end = dotted
+	}
 	for {
 		c := byteAt(s, end)
 		if (c == ',' || c == '\'') && isDigit(byteAt(s, end+1)) && run(s, end+1, isDigit) == end+4 {
@@ -332,6 +344,20 @@ func numberEnd(s string, i int) int {
 		}
 	}
 	return end
+}
+
+// groupsEnd returns the end of groups of three digits with dots between them, as in
+// 1.234.567 or 1.234,50, or 0.
+func groupsEnd(s string, i int) int {
+	groups := 0
+	for byteAt(s, i) == '.' && run(s, i+1, isDigit) == i+4 {
+		i += 4
+		groups++
+	}
+	if c := byteAt(s, i); groups > 1 && c != '.' || groups == 1 && c == ',' && isDigit(byteAt(s, i+1)) {
+		return i
+	}
+	return 0
 }
 
 // plainNumber reads a number that no word is joined to.
@@ -395,7 +421,7 @@ func numberShape(text string) shape {
 	digits := run(text, signs(text, 0), isDigit)
 	switch {
 	case digits < len(text):
-		if strings.Count(text, ".") > 1 {
+		if strings.Count(text, ".") > 1 && groupsEnd(text, run(text, 0, isDigit)) == 0 {
 			return shapeVersion
 		}
 		return shapeDecimal
