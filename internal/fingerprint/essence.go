@@ -25,13 +25,16 @@ func essence(message string) string {
 	return ends(strings.Join(kept, "\n"))
 }
 
+// cutMark stands where a long line lost its middle.
+const cutMark = " … "
+
 // ends returns s, or its beginning and its end if it is too long.
 func ends(s string) string {
 	if len(s) <= maxEssence {
 		return s
 	}
 	const head = maxEssence * 5 / 8
-	return strings.ToValidUTF8(s[:head], "") + " … " + strings.ToValidUTF8(s[len(s)-(maxEssence-head-6):], "")
+	return strings.ToValidUTF8(s[:head], "") + cutMark + strings.ToValidUTF8(s[len(s)-(maxEssence-head-6):], "")
 }
 
 // printable returns s as valid UTF-8 without control characters, colours of terminals and

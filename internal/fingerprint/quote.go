@@ -247,9 +247,15 @@ func (s *scanner) tuple(i int) int {
 	return end
 }
 
-// closingOf returns the end of what is opened at i, or of the text.
+// closingOf returns the end of what is opened at i. Where that was cut off it is the end of
+// the line.
 func closingOf(s string, i int, open, closing byte) int {
 	depth := 0
+	for _, stop := range []string{"\n", cutMark} {
+		if k := strings.Index(s[i:], stop); k > 0 {
+			s = s[:i+k]
+		}
+	}
 	for k := i; k < len(s); k++ {
 		switch s[k] {
 		case open:
