@@ -251,11 +251,6 @@ func (s *scanner) tuple(i int) int {
 // the line.
 func closingOf(s string, i int, open, closing byte) int {
 	depth := 0
-	for _, stop := range []string{"\n", cutMark} {
-		if k := strings.Index(s[i:], stop); k > 0 {
-			s = s[:i+k]
-		}
-	}
 	for k := i; k < len(s); k++ {
 		switch s[k] {
 		case open:
@@ -265,6 +260,11 @@ func closingOf(s string, i int, open, closing byte) int {
 			if depth == 0 {
 				return k + 1
 			}
+		}
+	}
+	for _, stop := range []string{"\n", cutMark} {
+		if k := strings.Index(s[i:], stop); k > 0 {
+			s = s[:i+k]
 		}
 	}
 	if k := strings.LastIndexByte(s, closing); k > i {
