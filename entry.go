@@ -103,7 +103,7 @@ type EntryChange struct {
 type EntryOpening struct {
 	Actor, Reason string
 	Metadata      json.RawMessage // an object; nil means none
-	RequestKey    string          // as of an [Operation]
+	RequestKey    string          // as of an [ActionRequest]
 }
 
 // An EntryUpdate is what an investigator changes. Nil fields stay as they are.
@@ -114,7 +114,7 @@ type EntryUpdate struct {
 	Metadata   json.RawMessage
 	Actor      string     // who is calling; kept beside ResolvedBy
 	Unchanged  *time.Time // only if it was last updated just then; nil means in any case
-	RequestKey string     // as of an [Operation]
+	RequestKey string     // as of an [ActionRequest]
 }
 
 // An EntryFilter selects and pages entries, newest first.

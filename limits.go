@@ -102,6 +102,23 @@ const (
 	// MaxCacheBytes bounds what a process remembers of templates, and of workers.
 	MaxCacheBytes = 32 << 20
 
+	// MaxOperationItems bounds the items of one operation.
+	MaxOperationItems = 100_000
+
+	// MaxOpenOperations bounds the operations that have not come to their end.
+	MaxOpenOperations = 100
+
+	// MaxOperationChunk bounds the items that are released in one transaction.
+	MaxOperationChunk = 200
+
+	// MaxOperationInFlight bounds the items of one operation that are released and
+	// neither verified nor failed.
+	MaxOperationInFlight = 10_000
+
+	// MaxOperationCauses bounds the causes of the failures that an operation has
+	// selected. Where there are more, no failure counts as one of a new cause.
+	MaxOperationCauses = 1000
+
 	// MaxFailureBytes bounds what is kept of the context of a failure.
 	MaxFailureBytes = 64 << 10
 )

@@ -184,4 +184,6 @@ type Transition struct {
 	Reason     string
 	Detail     json.RawMessage
 	CreatedAt  time.Time
+
+	OperationUUID *ID // whose item the move is; nil when it was made by hand, or by nobody
 }

@@ -101,6 +101,8 @@ type Transition struct {
 	Reason       string          `json:"reason,omitempty"`
 	Detail       json.RawMessage `json:"detail,omitempty"`
 	CreatedAt    time.Time       `json:"created_at"`
+
+	OperationUUID *string `json:"operation_uuid,omitempty" doc:"The operation that made the move."`
 }
 
 // FromTask converts a task and its steps.
@@ -132,6 +134,6 @@ func FromTransition(t tasker.Transition) Transition {
 	return Transition{
 		TransitionID: t.ID, TaskUUID: t.TaskUUID.String(), StepUUID: idOrNull(t.StepUUID),
 		FromState: t.From, ToState: t.To, Event: t.Event, Attempt: t.Attempt, WorkerUUID: idOrNull(t.WorkerUUID),
-		Actor: t.Actor, Reason: t.Reason, Detail: t.Detail, CreatedAt: t.CreatedAt.UTC(),
+		Actor: t.Actor, Reason: t.Reason, Detail: t.Detail, CreatedAt: t.CreatedAt.UTC(), OperationUUID: idOrNull(t.OperationUUID),
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/schema"
 	"tasker.example/tasker/internal/templatefile"
@@ -145,12 +147,13 @@ func FinishUpgrade(ctx context.Context, databaseURL string) error {
 func (e *Engine) Close() { e.db.Close() }
 
 // Run does what the engine does by itself: retries, timeouts, start times, lost
-// workers, the sweep for stale tasks. It returns nil when ctx has ended and the
+// workers, the sweep for stale tasks, the operations that a server has started. It returns nil when ctx has ended and the
 // work under way is done. Without it, nothing that waits for time goes on in this
 // program.
 func (e *Engine) Run(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
-	for _, l := range append(e.engine.Loops(), e.dlq.Loops()...) {
+	ops := operation.New(e.db, e.engine, e.dlq, operation.Options{Log: e.log})
+	for _, l := range slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops()) {
 		g.Go(l.Name, l.Run)
 	}
 	g.Go("listen for work", e.engine.Listen)
@@ -201,7 +204,7 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 }
 
 // OperateStep repairs a step: tries it again, settles it, or gives it a result.
-func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.Operation) (tasker.Step, error) {
+func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	return e.engine.OperateStep(ctx, task, step, op)
 }
 

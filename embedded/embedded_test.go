@@ -219,7 +219,7 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	steps, err := e.Steps(ctx, task)
 	must(err)
 	for _, s := range steps {
-		_, err = e.OperateStep(ctx, task, s.UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "told by phone", Interrupt: true})
+		_, err = e.OperateStep(ctx, task, s.UUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "told by phone", Interrupt: true})
 		must(err)
 	}
 	status, notes, by := tasker.EntryManuallyResolved, "told by phone", "ann"

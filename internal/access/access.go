@@ -314,6 +314,7 @@ const (
 	InvestigationKind Kind = "investigation"
 	WorkerKind        Kind = "worker"
 	EventKind         Kind = "event"
+	OperationKind     Kind = "operation"
 )
 
 // A Finder looks up the namespaces of a resource; nil when there is none with the id.

@@ -19,6 +19,7 @@ import (
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/enginetest"
+	ops "tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -58,6 +59,12 @@ var who = map[string]string{
 	"POST /v1/workers/{worker_uuid}/heartbeat": "worker admin", "POST /v1/workers/{worker_uuid}/results": "worker admin",
 	"POST /v1/workers/{worker_uuid}/release": "worker admin", "POST /v1/workers/{worker_uuid}/drain": "operator admin",
 	"GET /v1/queues": "viewer operator developer admin",
+
+	"POST /v1/operations": "operator admin", "GET /v1/operations": "viewer operator developer admin",
+	"GET /v1/operations/{operation_uuid}": "viewer operator developer admin", "GET /v1/operations/{operation_uuid}/items": "viewer operator developer admin",
+	"POST /v1/operations/{operation_uuid}/dry-run": "operator admin", "POST /v1/operations/{operation_uuid}/start": "operator admin",
+	"POST /v1/operations/{operation_uuid}/pause": "operator admin", "POST /v1/operations/{operation_uuid}/resume": "operator admin",
+	"POST /v1/operations/{operation_uuid}/abort": "operator admin",
 
 	"GET /v1/keys": "admin@*", "POST /v1/keys": "admin@*", "POST /v1/keys/{key_uuid}/rotate": "admin@*", "DELETE /v1/keys/{key_uuid}": "admin@*",
 	"GET /metrics": "viewer@* operator@* developer@* admin@*",
@@ -104,6 +111,12 @@ func (h *harness) tenant(namespace string) tenant {
 	_, err = h.DB.TakeEvents(h.Context(), "log", 100)
 	h.Must(err)
 	h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "order-" + namespace}) // one that waits
+	o, _, err := ops.New(h.DB, h.Engine, h.DLQ, ops.Options{}).Plan(h.Context(), tasker.OperationPlan{
+		Act: tasker.ActComplete, Result: json.RawMessage(`"result-` + namespace + `"`), Actor: "test", Reason: "of " + namespace,
+		Selection: tasker.OperationSelection{Filter: tasker.InvestigationFilter{Namespace: namespace}},
+	})
+	h.Must(err)
+	t.ids["operation_uuid"] = o.UUID.String()
 	return t
 }
 
@@ -265,7 +278,7 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	}
 	shop := h.tenant("shop")
 	everything := h.bearer("everything", "admin@*")
-	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["worker_uuid"], shop.ids["event_uuid"])
+	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["worker_uuid"], shop.ids["event_uuid"], shop.ids["operation_uuid"])
 	tells := 0
 	for path, before := range alone {
 		got := h.send("GET", attic.at(path), nil, reader)

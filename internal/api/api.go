@@ -30,6 +30,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -46,6 +47,8 @@ type Options struct {
 	Engine *engine.Engine
 	DLQ    *dlq.Service
 	Log    *slog.Logger
+
+	Operations *operation.Service // nil makes one
 
 	Metrics http.Handler // of /metrics; nil means there are none
 
@@ -96,8 +99,11 @@ func New(stopping context.Context, o Options) http.Handler {
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, DefaultMaxBodyBytes)
+	if o.Operations == nil {
+		o.Operations = operation.New(o.DB, o.Engine, o.DLQ, operation.Options{Log: o.Log})
+	}
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
 		loops: o.Loops, gate: o.Gate,
 	}
@@ -140,6 +146,7 @@ type server struct {
 	db           *postgres.DB
 	engine       *engine.Engine
 	dlq          *dlq.Service
+	operations   *operation.Service
 	metrics      http.Handler
 	broker       func() (up bool, problem error)
 	sinks        []string

@@ -146,7 +146,7 @@ func (s *server) operateStep(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	op := tasker.Operation{
+	op := tasker.ActionRequest{
 		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
 		Actor: x.actor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
 	}

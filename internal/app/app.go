@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/web"
@@ -98,7 +100,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	p := parts{db: db, engine: e, dlq: d, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: append(e.Loops(), d.Loops()...)}
+	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
+	p := parts{db: db, engine: e, dlq: d, operations: ops, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
@@ -121,15 +124,16 @@ func newDLQ(o Options, db *postgres.DB, m *metrics.Metrics) *dlq.Service {
 
 // parts is what a server is made of.
 type parts struct {
-	db      *postgres.DB
-	engine  *engine.Engine
-	dlq     *dlq.Service
-	line    *line
-	relay   *emission.Relay
-	auth    *auth.Authenticator // nil: callers are not asked who they are
-	gate    *overload.Gate
-	metrics http.Handler
-	loops   []*loop.Loop
+	db         *postgres.DB
+	engine     *engine.Engine
+	dlq        *dlq.Service
+	operations *operation.Service
+	line       *line
+	relay      *emission.Relay
+	auth       *auth.Authenticator // nil: callers are not asked who they are
+	gate       *overload.Gate
+	metrics    http.Handler
+	loops      []*loop.Loop
 }
 
 // statuses says how the loops are.
@@ -230,7 +234,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	sinks := o.Config.Emission.SinkNames()
 	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
 		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/metrics"
 	"tasker.example/tasker/internal/postgres"
@@ -46,6 +47,11 @@ func (m measured) observe(c config.Config, p parts) error {
 		pace = p.engine.PaceOfCreates
 	}
 	if err := m.ObserveRequests(p.requestCounts, pace); err != nil {
+		return err
+	}
+	if err := m.ObserveOperations(func(ctx context.Context) (map[tasker.ItemState]int64, error) {
+		return p.db.OpenItems(postgres.Use(ctx, postgres.Timers))
+	}); err != nil {
 		return err
 	}
 	return m.ObserveLoops(p.loopCounts, deferredRows(p.db))

@@ -35,6 +35,8 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxSessions": tasker.MaxSessions, "MaxSignIns": tasker.MaxSignIns, "MaxEntryChanges": tasker.MaxEntryChanges, "MaxEntriesByHand": tasker.MaxEntriesByHand,
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
+		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
+		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
 	}
 	for name, value := range values {
 		if said[name] != fmt.Sprint(value) {

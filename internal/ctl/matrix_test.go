@@ -22,6 +22,7 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/operation"
 )
 
 // A permit is who may run a command, written down here once more, so that a command that
@@ -29,6 +30,7 @@ import (
 type permit struct {
 	roles string   // or "everybody", or "known": whoever has a key
 	needs string   // the permission that a refusal names
+	alone bool     // its exit codes are its own: 1 for what is not there
 	names bool     // it names something of the namespace shop, which does not exist for others
 	args  []string // with parameters in braces, each of which makes or is something of the shop
 	stdin string
@@ -69,6 +71,17 @@ var permits = map[string]permit{
 	"dlq create":  {roles: operators, needs: "investigations:update", names: true, args: []string{"{idle}", "--reason", "r"}},
 	"dlq update":  {roles: operators, needs: "investigations:update", names: true, args: []string{"{entry}", "--notes", "n"}},
 
+	"operation plan":    {roles: operators, needs: "steps:operate", names: true, args: []string{"--namespace", "shop", "--name", "order", "--reset", "--reason", "r", "{failed-entry}"}},
+	"operation run":     {roles: operators, needs: "steps:operate", names: true, alone: true, args: []string{"--namespace", "shop", "--name", "order", "--reset", "--reason", "r", "--yes", "{failed-entry}"}},
+	"operation start":   {roles: operators, needs: "steps:operate", names: true, args: []string{"{planned}", "--plan-digest", "{digest}"}},
+	"operation dry-run": {roles: operators, needs: "steps:operate", names: true, args: []string{"{planned}"}},
+	"operation pause":   {roles: operators, needs: "steps:operate", names: true, args: []string{"{started}"}},
+	"operation resume":  {roles: operators, needs: "steps:operate", names: true, args: []string{"{started}"}},
+	"operation abort":   {roles: operators, needs: "steps:operate", names: true, args: []string{"{planned}"}},
+	"operation list":    {roles: viewers, needs: "investigations:read"},
+	"operation show":    {roles: viewers, needs: "investigations:read", names: true, args: []string{"{planned}"}},
+	"operation items":   {roles: viewers, needs: "investigations:read", names: true, args: []string{"{planned}"}},
+
 	"dlq watch": {roles: viewers, needs: "events:read", args: []string{"--from-beginning"}}, "dlq emissions": {roles: viewers, needs: "events:read"},
 	"dlq emission": {roles: viewers, needs: "events:read", names: true, args: []string{"{event}"}},
 	"dlq re-emit":  {roles: operators, needs: "events:resend", names: true, args: []string{"{event}", "--reason", "r"}},
@@ -101,6 +114,8 @@ func (m permit) want(caller string) int {
 		return cli.ExitOK
 	case !slices.Contains(list, role):
 		return cli.ExitError
+	case m.names && namespace == "attic" && m.alone:
+		return cli.ExitError
 	case m.names && namespace == "attic":
 		return exitNotFound
 	default:
@@ -117,6 +132,8 @@ type matrix struct {
 	shop   map[string]string // ids, by the name of a parameter
 	worker map[string]tasker.ID
 	keys   int
+
+	operations []tasker.ID
 }
 
 func newMatrix(t *testing.T) *matrix {
@@ -196,20 +213,50 @@ func (m *matrix) failed() (task, step tasker.ID) {
 func (m *matrix) resolved() string {
 	m.Helper()
 	task, step := m.failed()
-	_, err := m.Engine.OperateStep(m.Context(), task, step, tasker.Operation{Action: tasker.ResolveManually, Actor: "test", Reason: "test"})
+	_, err := m.Engine.OperateStep(m.Context(), task, step, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "test", Reason: "test"})
 	m.Must(err)
 	return task.String()
+}
+
+// operation makes an operation of one step of the shop, without those that others hold.
+func (m *matrix) operation(started bool) tasker.Operation {
+	m.Helper()
+	task, _ := m.failed()
+	ops := operation.New(m.DB, m.Engine, m.DLQ, operation.Options{})
+	o, _, err := ops.Plan(m.Context(), tasker.OperationPlan{
+		Act: tasker.ActReset, Actor: "test", Reason: "test", Selection: tasker.OperationSelection{IDs: []tasker.ID{task}},
+	})
+	m.Must(err)
+	if started {
+		o, err = ops.Start(m.Context(), o.UUID, o.PlanDigest, "test")
+		m.Must(err)
+	}
+	m.operations = append(m.operations, o.UUID)
+	if n := len(m.operations) - 1; n > 0 { // they are bounded
+		_, err = ops.Abort(m.Context(), m.operations[n-1], "test")
+		m.Must(err)
+	}
+	return o
 }
 
 // line returns a command line, for which it makes what it names.
 func (m *matrix) line(command string, p permit) []string {
 	m.Helper()
 	args := strings.Fields(command)
+	var o tasker.Operation
 	for _, a := range p.args {
 		switch {
 		case a == "{failed}":
 			task, step := m.failed()
 			args = append(args, task.String(), step.String())
+		case a == "{failed-entry}":
+			task, _ := m.failed()
+			args = append(args, m.Entry(task).UUID.String())
+		case a == "{planned}", a == "{started}":
+			o = m.operation(a == "{started}")
+			args = append(args, o.UUID.String())
+		case a == "{digest}":
+			args = append(args, o.PlanDigest)
 		case a == "{idle}":
 			args = append(args, m.Create("idle").String())
 		case a == "{new}":
@@ -278,14 +325,14 @@ func (m *matrix) contents() string {
 
 // refused checks what a caller reads who was refused.
 func (m *matrix) refused(p permit, caller, stdout, stderr string) error {
-	_, _, known := strings.Cut(caller, "@")
+	role, namespace, known := strings.Cut(caller, "@")
 	var want []string
 	switch code := p.want(caller); {
 	case !known && m.tokens[caller] == "":
 		want = []string{"Error: this server asks who is calling", "set TASKER_TOKEN to your API key, or TASKER_TOKEN_FILE", "tasker-ctl key create"}
 	case !known:
 		want = []string{"Error: the API key is not valid: it is unknown, revoked or expired", "look at TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file"}
-	case code == exitNotFound:
+	case code == exitNotFound || p.alone && namespace == "attic" && slices.Contains(strings.Fields(p.roles), role):
 		want = []string{"no ", "what you may see and do: tasker-ctl whoami"}
 	default:
 		want = []string{"Error: key:" + caller + " may not do this: it needs the permission " + p.needs, "what you may do: tasker-ctl whoami"}

@@ -311,13 +311,13 @@ func TestTheShop(t *testing.T) {
 		t.Fatal(err)
 	}
 	fix := []struct {
-		operation tasker.Operation
+		operation tasker.ActionRequest
 		payment   string
 		noted     bool
 	}{
-		{tasker.Operation{Action: tasker.ResetForRetry}, "PAY-001004", false},
-		{tasker.Operation{Action: tasker.ResolveManually}, "", true},
-		{tasker.Operation{Action: tasker.CompleteManually, Result: json.RawMessage(`{"payment_id": "PAY-BY-HAND"}`)}, "PAY-BY-HAND", false},
+		{tasker.ActionRequest{Action: tasker.ResetForRetry}, "PAY-001004", false},
+		{tasker.ActionRequest{Action: tasker.ResolveManually}, "", true},
+		{tasker.ActionRequest{Action: tasker.CompleteManually, Result: json.RawMessage(`{"payment_id": "PAY-BY-HAND"}`)}, "PAY-BY-HAND", false},
 	}
 	for i, id := range tasks {
 		number := demo.FirstOrder + i

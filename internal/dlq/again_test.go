@@ -246,7 +246,7 @@ func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
 	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
 	task := h.createOf("chain")
 	lost := h.claim()
-	_, err := h.Engine.OperateStep(t.Context(), task, lost.StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", Interrupt: true})
+	_, err := h.Engine.OperateStep(t.Context(), task, lost.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", Interrupt: true})
 	h.Must(err)
 	for _, before := range []tasker.TaskState{tasker.TaskStepsInProcess, tasker.TaskError} {
 		if before == tasker.TaskError {

@@ -593,7 +593,7 @@ func TestWrittenOffTasksAreNotRepairedButRecreated(t *testing.T) {
 		Status: new(tasker.EntryPermanentlyFailed), Notes: new("the card is gone"), ResolvedBy: new("ann"),
 	})
 	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
+	_, err = h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
 	h.WantCode(err, tasker.Conflict, "written off", "recreated_from")
 	c, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "single", RecreatedFrom: e.TaskUUID}})
 	h.Must(err)
@@ -610,7 +610,7 @@ func TestASecondFailureIsANewInvestigation(t *testing.T) {
 	first := h.failed()
 	_, _, err := h.DLQ.Update(t.Context(), first.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("n"), ResolvedBy: new("ann")})
 	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), first.TaskUUID, *first.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
+	_, err = h.Engine.OperateStep(t.Context(), first.TaskUUID, *first.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
 	h.Must(err)
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
 	second, err := h.DB.EntryOfTask(t.Context(), first.TaskUUID)
@@ -640,7 +640,7 @@ func TestAStepThatFailsDuringAnInvestigationIsNotForgotten(t *testing.T) {
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no money"}})
 	first, err := h.DB.EntryOfTask(t.Context(), task)
 	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), task, *first.StepUUID, tasker.Operation{
+	_, err = h.Engine.OperateStep(t.Context(), task, *first.StepUUID, tasker.ActionRequest{
 		Action: tasker.CompleteManually, Actor: "ann", Reason: "paid", Result: json.RawMessage(`1`),
 	})
 	h.Must(err)
@@ -664,7 +664,7 @@ func TestAStepThatFailsDuringAnInvestigationIsNotForgotten(t *testing.T) {
 		t.Errorf("warnings %v", warn)
 	}
 	// Once the step is repaired, nothing follows.
-	_, err = h.Engine.OperateStep(t.Context(), task, ship.StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "fetched"})
+	_, err = h.Engine.OperateStep(t.Context(), task, ship.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "fetched"})
 	h.Must(err)
 	_, _, err = h.DLQ.Update(t.Context(), second.UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("x"), ResolvedBy: new("ann")})
 	h.WantCode(err, tasker.Conflict, "nothing to write off")

@@ -252,7 +252,7 @@ func TestDLQInvestigationWorkflow(t *testing.T) {
 	// The investigator takes the step away from it, and the task goes on.
 	_, _, err := d.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("the worker hangs"), Actor: "ann"})
 	d.Must(err)
-	_, err = d.Engine.OperateStep(t.Context(), task, held.StepUUID, tasker.Operation{
+	_, err = d.Engine.OperateStep(t.Context(), task, held.StepUUID, tasker.ActionRequest{
 		Action: tasker.CompleteManually, Actor: "ann", Reason: "done by hand", Result: json.RawMessage(`1`), Interrupt: true,
 	})
 	d.Must(err)

@@ -129,7 +129,7 @@ func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) 
 	if *second.StepUUID != held["c"].StepUUID || len(h.events(second.UUID)) != 2 {
 		t.Errorf("the second is about %s: %v", second.StepUUID, h.events(second.UUID))
 	}
-	_, err = h.Engine.OperateStep(t.Context(), task, held["c"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	_, err = h.Engine.OperateStep(t.Context(), task, held["c"].StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
 	h.Must(err)
 	h.end(task, tasker.EntryManuallyResolved)
 	third, err := h.DB.EntryOfTask(t.Context(), task)
@@ -310,7 +310,7 @@ func TestAnEndedInvestigationLeavesNoFailureUnattended(t *testing.T) {
 				h := newHarness(t)
 				e := h.failed()
 				before := e.UpdatedAt
-				_, err := h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+				_, err := h.Engine.OperateStep(t.Context(), e.TaskUUID, *e.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 				h.Must(err)
 				h.fail(h.claim(), false)
 				u := tasker.EntryUpdate{Status: &status, Notes: new("known"), ResolvedBy: new("ann")}
@@ -389,7 +389,7 @@ func TestTheRestThatIsLeftHolds(t *testing.T) {
 	for name, rest := range map[string]time.Duration{"soon": 0, "late": 10 * time.Hour} {
 		h.report(tasker.Outcome{Lease: held[name].Lease(), Failure: &tasker.Failure{Message: "no", Retryable: true, RetryAfter: rest}})
 	}
-	_, err := h.Engine.OperateStep(t.Context(), task, held["soon"].StepUUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	_, err := h.Engine.OperateStep(t.Context(), task, held["soon"].StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
 	h.Must(err)
 	var minutes float64
 	h.Must(h.Admin().QueryRow(t.Context(), `SELECT extract(epoch FROM stale_at - state_since) / 60 FROM tasker.tasks`).Scan(&minutes))

@@ -349,7 +349,7 @@ func (s *sequence) anyStep() (*modelTask, int) {
 
 func (s *sequence) operate() {
 	t, i := s.anyStep()
-	op := tasker.Operation{Actor: "ann", Reason: "r", Interrupt: oneOf(s, true, false)}
+	op := tasker.ActionRequest{Actor: "ann", Reason: "r", Interrupt: oneOf(s, true, false)}
 	op.Action = oneOf(s, tasker.ResetForRetry, tasker.ResolveManually, tasker.CompleteManually)
 	s.tell("%s: %s of step %s, interrupt %v", s.model.now, op.Action, t.steps[i].name, op.Interrupt)
 	if op.Action == tasker.CompleteManually {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -182,23 +183,68 @@ func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.E
 	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
 		return nil, nil //nolint:nilnil // none is needed
 	}
-	failed, err := tx.FailuresDuring(ctx, ended.UUID)
-	if err != nil {
-		return nil, err
-	}
-	var entries []postgres.NewEntry
-	for _, f := range failed {
-		entries = append(entries, postgres.NewEntry{
-			TaskUUID: ended.TaskUUID, StepUUID: &f.StepUUID, Reason: f.Reason, DetailCode: f.DetailCode,
-			DetectedBy: tasker.DetectedInline, OriginalState: state, Actor: systemActor,
-			Notes: fmt.Sprintf("a step failed while investigation %s was open", ended.UUID),
-		})
-	}
-	opened, err := tx.OpenEntries(ctx, entries)
+	opened, err := followAll(ctx, tx, []postgres.Ending{{EntryUUID: ended.UUID, TaskUUID: ended.TaskUUID, State: state}})
 	if id, ok := opened[ended.TaskUUID]; ok {
 		next = &id
 	}
 	return next, err
+}
+
+// followAll is follow for investigations that end together. It returns those that it
+// opened, by their tasks.
+func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (map[tasker.ID]tasker.ID, error) {
+	ids := make([]tasker.ID, len(ended))
+	for i, e := range ended {
+		ids[i] = e.EntryUUID
+	}
+	failed, err := tx.FailuresDuring(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	all := map[tasker.ID]tasker.ID{}
+	for _, e := range ended {
+		var entries []postgres.NewEntry
+		for _, f := range failed[e.EntryUUID] {
+			entries = append(entries, postgres.NewEntry{
+				TaskUUID: e.TaskUUID, StepUUID: &f.StepUUID, Reason: f.Reason, DetailCode: f.DetailCode,
+				DetectedBy: tasker.DetectedInline, OriginalState: e.State, Actor: systemActor,
+				Notes: fmt.Sprintf("a step failed while investigation %s was open", e.EntryUUID),
+			})
+		}
+		opened, err := tx.OpenEntries(ctx, entries)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, opened)
+	}
+	return all, nil
+}
+
+// End ends those of the investigations that are open as manually_resolved by actor, in a
+// transaction of the caller's that has locked their tasks. It returns those that it ended,
+// for [Service.Ended] once they are committed.
+func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.Ending) ([]postgres.EndedEntry, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	ended, err := tx.EndEntries(ctx, actor, list)
+	if err != nil {
+		return nil, err
+	}
+	now := make(map[tasker.ID]bool, len(ended))
+	for _, e := range ended {
+		now[e.EntryUUID] = true
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(e postgres.Ending) bool { return !now[e.EntryUUID] })
+	_, err = followAll(ctx, tx, list)
+	return ended, err
+}
+
+// Ended counts investigations that [End] has ended, when that is committed.
+func (s *Service) Ended(ctx context.Context, list []postgres.EndedEntry) {
+	for _, e := range list {
+		s.metrics.Resolved(ctx, e.Reason, tasker.EntryManuallyResolved, time.Duration(e.Seconds*float64(time.Second)))
+	}
 }
 
 // systemActor is who acts where nobody does.

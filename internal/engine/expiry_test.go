@@ -159,7 +159,7 @@ func TestAStepThatLiveWorkersDoNotTakeComesBackOnlySoOften(t *testing.T) {
 	if e := h.Entry(task); evidenceOf(t, e).Dispatch.LiveWorkers != 1 {
 		t.Errorf("evidence is %s", e.Metadata)
 	}
-	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "op", Reason: "more workers"})
+	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "op", Reason: "more workers"})
 	h.Must(err)
 	h.wantStep(task, "only", tasker.StepEnqueued, 1)
 	h.expire()
@@ -248,14 +248,14 @@ func TestWhatEndedOrWasTakenAwayDoesNotComeBack(t *testing.T) {
 	h.Must(h.Engine.CancelTask(t.Context(), queued, "op", "not needed"))
 	h.expire()
 	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "op", "not needed"))
-	operate := func(task tasker.ID, op tasker.Operation) {
+	operate := func(task tasker.ID, op tasker.ActionRequest) {
 		t.Helper()
 		op.Actor, op.Reason = "op", "because"
 		_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "only").UUID, op)
 		h.Must(err)
 	}
-	operate(resolved, tasker.Operation{Action: tasker.ResolveManually})
-	operate(completed, tasker.Operation{Action: tasker.CompleteManually, Result: json.RawMessage(`1`)})
+	operate(resolved, tasker.ActionRequest{Action: tasker.ResolveManually})
+	operate(completed, tasker.ActionRequest{Action: tasker.CompleteManually, Result: json.RawMessage(`1`)})
 	h.comeBack()
 	if list := h.claim(); len(list) != 0 {
 		t.Errorf("claimed %v", names(list))

@@ -187,7 +187,7 @@ func TestSizesAreThoseOfWhatIsHandedOut(t *testing.T) {
 	for list := h.claim(); len(list) > 0; list = h.claim() {
 		for _, a := range list {
 			if a.Name == "b" { // by hand, on the way
-				_, err := h.Engine.OperateStep(t.Context(), task, a.StepUUID, tasker.Operation{
+				_, err := h.Engine.OperateStep(t.Context(), task, a.StepUUID, tasker.ActionRequest{
 					Action: tasker.CompleteManually, Actor: "eve", Reason: "known", Result: json.RawMessage(`[1e3,{"x":true}]`), Interrupt: true,
 				})
 				h.Must(err)
@@ -315,7 +315,7 @@ func TestResultsThatNoWorkerCanBeGiven(t *testing.T) {
 			h.tick()
 			h.refused(task, "two", "2000000000", fmt.Sprint(tasker.MaxInputBytes))
 			// An operator's reset does not bring it back into anybody's way for good.
-			_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "eve", Reason: "again"})
+			_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "eve", Reason: "again"})
 			h.Must(err)
 			h.Engine = engine.New(h.DB, engine.Options{}) // another server
 			if list := h.claim(); len(list) > 0 {

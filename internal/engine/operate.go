@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -22,58 +24,150 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 // in the same transaction. It returns the step as the
 // action left it; a step that was reset is enqueued right after. The error is a
 // Conflict when the state of the step or of the task does not allow it.
-func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.Operation) (tasker.Step, error) {
-	if err := checkOperation(op); err != nil {
+func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
+	action, err := newAction(op)
+	if err != nil {
 		return tasker.Step{}, err
 	}
-	v := verdict{Conclusion: postgres.Conclusion{
-		TaskUUID: task, StepUUID: step, Actor: op.Actor, Reason: op.Reason, RaiseFence: true,
-	}}
-	v.Event, _ = lifecycle.ActionEvent(op.Action)
-	if op.Action == tasker.CompleteManually {
-		var err error
-		if v.Body, v.ResultSize, err = resultBody(op.Result, op.Metadata); err != nil {
-			return tasker.Step{}, err
-		}
-	}
-	by := postgres.Operator{Actor: op.Actor, Reason: op.Reason}
 	var left tasker.Step
-	var namespaces []string
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+	var acted Acted
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		acted = Acted{}
 		repeated, err := tx.Once(ctx, postgres.OperatorRequest{Key: op.RequestKey, Action: "step." + string(op.Action), Said: []any{task, step, op}})
 		if err != nil {
 			return err
 		}
-		if repeated { // it is answered with the step as it is now
-			left, err = tx.Step(ctx, task, step)
-			return err
+		if !repeated {
+			if acted, err = action.alone(ctx, tx, tasker.StepRef{TaskUUID: task, StepUUID: step}); err != nil {
+				return err
+			}
+			left = acted.left
+			return nil
 		}
-		if err := mayOperate(ctx, tx, &v, op); err != nil {
-			return err
-		}
-		concluded, err := tx.ConcludeSteps(ctx, []postgres.Conclusion{v.Conclusion})
-		if err != nil {
-			return err
-		}
-		if left, err = tx.Step(ctx, task, step); err != nil {
-			return err
-		}
-		if err := tx.RecordRepair(ctx, repairOf(v, left.Name, op)); err != nil {
-			return err
-		}
-		ready, err := tx.EnqueueReady(ctx, []tasker.ID{task})
-		if err != nil {
-			return err
-		}
-		namespaces = slices.Concat(concluded.Namespaces, ready)
-		_, err = tx.SettleTasks(ctx, []tasker.ID{task}, by)
+		left, err = tx.Step(ctx, task, step) // it is answered with the step as it is now
 		return err
 	})
 	if err != nil {
 		return tasker.Step{}, err
 	}
-	e.notify(namespaces)
+	e.Enqueued(acted.Namespaces)
 	return left, nil
+}
+
+// An Action is what an operator does to steps: to one by hand, or to those of a part of
+// an operation. It is made once and may be done to any number of steps.
+type Action struct {
+	op    tasker.ActionRequest
+	event lifecycle.StepEvent
+	body  json.RawMessage
+	size  int // of the result in body
+}
+
+// NewAction returns the action that an operator asks for. The error is Invalid.
+func (*Engine) NewAction(op tasker.ActionRequest) (Action, error) { return newAction(op) }
+
+func newAction(op tasker.ActionRequest) (Action, error) {
+	if err := checkAction(op); err != nil {
+		return Action{}, err
+	}
+	a := Action{op: op}
+	a.event, _ = lifecycle.ActionEvent(op.Action)
+	var err error
+	if op.Action == tasker.CompleteManually {
+		a.body, a.size, err = resultBody(op.Result, op.Metadata)
+	}
+	return a, err
+}
+
+// An ActedStep is what became of one step.
+type ActedStep struct {
+	postgres.Target       // as it stood before
+	Refusal         error // a Conflict: the action is not allowed, and nothing was done
+	Fence           int64 // of the step as the action left it
+}
+
+// Acted is what an [Action] did.
+type Acted struct {
+	Steps      []ActedStep // in the order of task and step
+	Namespaces []string    // in which steps became ready; for [Engine.Enqueued]
+
+	left tasker.Step // of an action on one step
+}
+
+// Enqueued tells workers that steps became ready in a transaction of the caller's, which
+// is committed.
+func (e *Engine) Enqueued(namespaces []string) { e.notify(namespaces) }
+
+// alone does the action to one step, which must exist and allow it.
+func (a Action) alone(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (Acted, error) {
+	target, err := lockStep(ctx, tx, step)
+	if err != nil {
+		return Acted{}, err
+	}
+	acted, err := a.do(ctx, tx, []postgres.Target{target}, func() (left tasker.Step, err error) { return tx.Step(ctx, step.TaskUUID, step.StepUUID) })
+	if err == nil {
+		err = acted.Steps[0].Refusal
+	}
+	return acted, err
+}
+
+// Do does the action to steps whose tasks the caller has locked, as far as their states
+// allow it, and lets the tasks go on. The targets come from [postgres.Tx.LockTargets].
+func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (Acted, error) {
+	return a.do(ctx, tx, targets, nil)
+}
+
+// do is Do; look reads the one step as the action leaves it, before what follows.
+func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, look func() (tasker.Step, error)) (acted Acted, err error) {
+	var list []postgres.Conclusion
+	var repairs []postgres.Repair
+	for _, t := range targets {
+		step := ActedStep{Target: t, Fence: t.Fence + 1}
+		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
+		if step.Refusal = refusal; refusal == nil {
+			list = append(list, a.conclusion(t, to))
+			repairs = append(repairs, a.repair(t))
+		}
+		acted.Steps = append(acted.Steps, step)
+	}
+	if len(list) == 0 {
+		return acted, nil
+	}
+	concluded, err := tx.ConcludeSteps(ctx, list)
+	if err != nil {
+		return acted, err
+	}
+	if len(concluded.Moved) != len(list) {
+		return acted, fmt.Errorf("of %d steps that are locked %d moved", len(list), len(concluded.Moved))
+	}
+	if look != nil {
+		if acted.left, err = look(); err != nil {
+			return acted, err
+		}
+	}
+	if err := tx.RecordRepairs(ctx, repairs); err != nil {
+		return acted, err
+	}
+	tasks := postgres.TasksOf(list)
+	ready, err := tx.EnqueueReady(ctx, tasks)
+	if err != nil {
+		return acted, err
+	}
+	acted.Namespaces = slices.Concat(concluded.Namespaces, ready)
+	_, err = tx.SettleTasks(ctx, tasks, postgres.Operator{Actor: a.op.Actor, Reason: a.op.Reason})
+	return acted, err
+}
+
+func targetOf(t postgres.Target) lifecycle.Target {
+	return lifecycle.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff}
+}
+
+// conclusion moves a step as the action says.
+func (a Action) conclusion(t postgres.Target, to tasker.StepState) postgres.Conclusion {
+	return postgres.Conclusion{
+		TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, From: t.Step, Fence: t.Fence, Event: a.event, To: to, Body: a.body, ResultSize: a.size,
+		Actor: a.op.Actor, Reason: a.op.Reason, RaiseFence: true, Operation: a.op.Operation,
+	}
 }
 
 // repairEvents are the actions in the history of an investigation.
@@ -81,20 +175,24 @@ var repairEvents = map[tasker.StepAction]string{
 	tasker.ResetForRetry: "step_reset", tasker.ResolveManually: "step_resolved", tasker.CompleteManually: "step_completed",
 }
 
-// repairOf is the record of an action on a step.
-func repairOf(v verdict, name string, op tasker.Operation) postgres.Repair {
-	event := repairEvents[op.Action]
-	return postgres.Repair{
-		TaskUUID: v.TaskUUID, Event: event, Action: strings.Replace(event, "_", ".", 1), Subject: v.StepUUID, Actor: op.Actor,
-		Notes: "step " + name + ": " + op.Reason,
+// repair is the record of the action on a step.
+func (a Action) repair(t postgres.Target) postgres.Repair {
+	event := repairEvents[a.op.Action]
+	r := postgres.Repair{
+		TaskUUID: t.TaskUUID, Event: event, Action: strings.Replace(event, "_", ".", 1), Subject: t.StepUUID, Actor: a.op.Actor,
+		Notes: "step " + t.Name + ": " + a.op.Reason,
 		Data: map[string]any{
-			"task_uuid": v.TaskUUID, "step_uuid": v.StepUUID, "step_name": name, "action_type": op.Action, "reason": op.Reason,
-			"from_state": v.From, "interrupt": op.Interrupt,
+			"task_uuid": t.TaskUUID, "step_uuid": t.StepUUID, "step_name": t.Name, "action_type": a.op.Action, "reason": a.op.Reason,
+			"from_state": t.Step, "interrupt": a.op.Interrupt,
 		},
 	}
+	if a.op.Operation != nil {
+		r.Data["operation_uuid"] = a.op.Operation
+	}
+	return r
 }
 
-func checkOperation(op tasker.Operation) error {
+func checkAction(op tasker.ActionRequest) error {
 	var faults []tasker.Fault
 	if _, ok := lifecycle.ActionEvent(op.Action); !ok {
 		faults = append(faults, tasker.Fault{Path: "action_type", Message: "must be reset_for_retry, resolve_manually or complete_manually"})
@@ -117,33 +215,21 @@ func checkOperation(op tasker.Operation) error {
 	return nil
 }
 
-// mayOperate locks the task and the step and fills in the state and the fence of
-// the step, or returns why the action is not allowed.
-func mayOperate(ctx context.Context, tx *postgres.Tx, v *verdict, op tasker.Operation) error {
-	target, fence, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
-	if err != nil {
-		return err
+// lockStep locks a task and one of its steps and returns where they stand. The error is
+// NotFound when there is no such task or step.
+func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgres.Target, error) {
+	if _, err := tx.TaskState(ctx, step.TaskUUID); err != nil {
+		return postgres.Target{}, err
 	}
-	v.From, v.Fence = target.Step, fence
-	v.To, err = target.Next(op.Action, op.Interrupt)
-	return err
-}
-
-// lockStep locks a task and one of its steps and returns what decides about
-// actions on it, and its fence.
-func lockStep(ctx context.Context, tx *postgres.Tx, task, step tasker.ID) (lifecycle.Target, int64, error) {
-	t := lifecycle.Target{TaskUUID: task, StepUUID: step}
-	var err error
-	if t.Task, err = tx.TaskState(ctx, task); err != nil {
-		return t, 0, err
+	targets, err := tx.LockTargets(ctx, []tasker.StepRef{step})
+	switch {
+	case err != nil:
+		return postgres.Target{}, err
+	case len(targets) == 0:
+		return postgres.Target{}, postgres.NoStep(step.TaskUUID, step.StepUUID)
+	default:
+		return targets[0], nil
 	}
-	mark, err := tx.Mark(ctx, task, step)
-	if err != nil {
-		return t, 0, err
-	}
-	t.Step = tasker.StepState(mark.State)
-	t.WrittenOff, err = tx.WrittenOff(ctx, task)
-	return t, mark.Fence, err
 }
 
 // CompleteExternal ends an external step with an outcome from outside, and lets
@@ -206,10 +292,11 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (
 	if before.State != string(tasker.StepPending) && bytes.Equal(before.ReportDigest, v.Digest) {
 		return true, nil
 	}
-	target, fence, err := lockStep(ctx, tx, v.TaskUUID, v.StepUUID)
+	locked, err := lockStep(ctx, tx, tasker.StepRef{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID})
 	if err != nil {
 		return false, err
 	}
+	target := targetOf(locked)
 	if err := target.TaskRefusal(); err != nil {
 		return false, err
 	}
@@ -217,7 +304,7 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (
 	if err != nil {
 		return false, err
 	}
-	v.From, v.Fence = s.State, fence
+	v.From, v.Fence = s.State, locked.Fence
 	switch next, err := lifecycle.Step.Next(s.State, v.Event); {
 	case s.Type != tasker.ExternalStep:
 		return false, target.Refusal("step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)

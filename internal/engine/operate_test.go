@@ -23,8 +23,8 @@ func (h *harness) broken() tasker.ID {
 	return task
 }
 
-func operation(a tasker.StepAction) tasker.Operation {
-	op := tasker.Operation{Action: a, Actor: "ann@example.org", Reason: "gateway is back"}
+func operation(a tasker.StepAction) tasker.ActionRequest {
+	op := tasker.ActionRequest{Action: a, Actor: "ann@example.org", Reason: "gateway is back"}
 	if a == tasker.CompleteManually {
 		op.Result = json.RawMessage(`{"payment": 42}`)
 		op.Metadata = json.RawMessage(`{"ticket": "OPS-1"}`)
@@ -93,18 +93,18 @@ func TestActionsThatAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		step tasker.ID
-		op   tasker.Operation
+		op   tasker.ActionRequest
 		code tasker.Code
 		says string
 	}{
 		{"a complete step", h.step(task, "one").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is complete: no action is allowed"},
 		{"a reset of a pending step", h.step(task, "three").UUID, operation(tasker.ResetForRetry), tasker.Conflict, "is pending and waits for its dependencies, or for an answer from outside: allowed are resolve_manually, complete_manually"},
 		{"a step of nobody", tasker.NewID(), operation(tasker.ResetForRetry), tasker.NotFound, "has no step"},
-		{"an action that there is not", two, tasker.Operation{Action: "retry", Actor: "a", Reason: "r"}, tasker.Invalid, "action_type: must be"},
-		{"nobody", two, tasker.Operation{Action: tasker.ResetForRetry, Reason: "r"}, tasker.Invalid, "actor: is missing"},
-		{"no reason", two, tasker.Operation{Action: tasker.ResetForRetry, Actor: "a", Reason: "  "}, tasker.Invalid, "reason: is missing"},
-		{"no result", two, tasker.Operation{Action: tasker.CompleteManually, Actor: "a", Reason: "r"}, tasker.Invalid, "completion_data.result: is missing"},
-		{"a broken result", two, tasker.Operation{Action: tasker.CompleteManually, Actor: "a", Reason: "r", Result: json.RawMessage(`{`)}, tasker.Invalid, "result: "},
+		{"an action that there is not", two, tasker.ActionRequest{Action: "retry", Actor: "a", Reason: "r"}, tasker.Invalid, "action_type: must be"},
+		{"nobody", two, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "r"}, tasker.Invalid, "actor: is missing"},
+		{"no reason", two, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "a", Reason: "  "}, tasker.Invalid, "reason: is missing"},
+		{"no result", two, tasker.ActionRequest{Action: tasker.CompleteManually, Actor: "a", Reason: "r"}, tasker.Invalid, "completion_data.result: is missing"},
+		{"a broken result", two, tasker.ActionRequest{Action: tasker.CompleteManually, Actor: "a", Reason: "r", Result: json.RawMessage(`{`)}, tasker.Invalid, "result: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := h.Engine.OperateStep(t.Context(), task, tt.step, tt.op)

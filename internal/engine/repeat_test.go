@@ -17,7 +17,7 @@ func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
 	task := h.Create("single")
 	h.claimOne("one")
 	step := h.step(task, "one").UUID
-	reset := tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "key-1"}
+	reset := tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "key-1"}
 	_, err := h.Engine.OperateStep(t.Context(), task, step, reset)
 	h.Must(err)
 	held := h.claimOne("one")
@@ -55,7 +55,7 @@ func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			_, err := h.Engine.OperateStep(t.Context(), task, step,
-				tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "k"})
+				tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "stuck", Interrupt: true, RequestKey: "k"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -88,15 +88,15 @@ func TestRepairsAreOnRecord(t *testing.T) {
 	h.accepted(failure(h.claimOne("one"), true))
 	h.wantState(task, tasker.TaskError)
 	step := h.step(task, "one").UUID
-	operate := func(op tasker.Operation) {
+	operate := func(op tasker.ActionRequest) {
 		t.Helper()
 		op.Actor = "ann"
 		_, err := h.Engine.OperateStep(t.Context(), task, step, op)
 		h.Must(err)
 	}
-	operate(tasker.Operation{Action: tasker.ResetForRetry, Reason: "the bank is back"})
+	operate(tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "the bank is back"})
 	h.claimOne("one")
-	operate(tasker.Operation{Action: tasker.ResetForRetry, Reason: "it hangs", Interrupt: true})
+	operate(tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "it hangs", Interrupt: true})
 	h.Must(h.Engine.CancelTask(t.Context(), task, "bob", "no use"))
 	h.Must(h.Engine.CancelTask(t.Context(), task, "bob", "no use")) // again, it is nothing new
 

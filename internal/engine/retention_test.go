@@ -34,7 +34,7 @@ func TestRetention(t *testing.T) {
 	a := h.claimOne("one")
 	fixed := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), false))
-	_, err := h.Engine.OperateStep(t.Context(), fixed, h.step(fixed, "one").UUID, tasker.Operation{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
+	_, err := h.Engine.OperateStep(t.Context(), fixed, h.step(fixed, "one").UUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
 	h.Must(err)
 	const day = 24 * time.Hour
 	h.Exec(`UPDATE tasker.tasks SET updated_at = updated_at - interval '25 hours' WHERE task_uuid <> $1`, young)

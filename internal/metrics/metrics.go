@@ -49,6 +49,7 @@ type Metrics struct {
 	database     metric.Int64ObservableGauge
 	dispatch     dispatch
 	emission     emission
+	operations   operations
 
 	lastRun atomic.Int64 // nanoseconds
 	slow    atomic.Bool  // the database did not answer the last collection's first question

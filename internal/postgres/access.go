@@ -397,10 +397,12 @@ FROM (
     UNION ALL
     SELECT ARRAY[d.namespace] FROM tasker.outbox o JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = o.dlq_entry_uuid
     WHERE $1 = 'event' AND o.event_uuid = $2
+    UNION ALL
+    SELECT namespaces FROM tasker.operations WHERE $1 = 'operation' AND operation_uuid = $2
 ) n`
 
 // NamespacesOf returns the namespaces of a resource, which is a task, an investigation,
-// a worker or an event; nil when there is none with that id.
+// a worker, an event or an operation; nil when there is none with that id.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	type row struct{ Namespaces []string }
 	found, err := one[row](ctx, db.pool, selectNamespace, string(kind), id)

@@ -72,11 +72,11 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 		if _, err := tx.Exec(ctx, cancelTask, task, string(state), by.Actor, by.Reason); err != nil {
 			return fmt.Errorf("cancel task: %w", err)
 		}
-		return tx.RecordRepair(ctx, Repair{
+		return tx.RecordRepairs(ctx, []Repair{{
 			TaskUUID: task, Event: "task_cancelled", Action: "task.cancelled", Subject: task, Actor: cmp.Or(by.Actor, "unknown"),
 			Notes: "the task was cancelled: " + cmp.Or(by.Reason, "no reason given"),
 			Data:  map[string]any{"task_uuid": task, "reason": by.Reason, "from_state": state},
-		})
+		}})
 	})
 }
 

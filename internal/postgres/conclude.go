@@ -33,6 +33,7 @@ type Conclusion struct {
 	Actor      string
 	Reason     string
 	KeepReport json.RawMessage // of the event keep
+	Operation  *tasker.ID      // that the action of an operator is an item of
 }
 
 // becomesReady is true of a child s, of which k.done parents are done now, if it waits for
@@ -87,7 +88,7 @@ moved AS (
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.ended_attempt, u.queued_since,
+        s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.ended_attempt, u.queued_since,
         s.namespace, s.handler, s.priority,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
@@ -98,12 +99,12 @@ unqueued AS (
 ),
 log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
-        moves_id, enqueued_at, claimed_at)
+        moves_id, enqueued_at, claimed_at, operation_uuid)
     SELECT m.task_uuid, m.step_uuid, m.from_state, m.state, m.event, coalesce(m.ended_attempt, m.attempts), m.worker_uuid,
         nullif(m.actor, ''), nullif(m.reason, ''), CASE WHEN m.state = 'error' THEN m.error END, m.state_since,
         CASE WHEN m.unwritten < 0 THEN m.moves_id END,
         CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
-        CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END
+        CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END, m.operation_uuid
     FROM moved m
     ORDER BY m.task_uuid, m.step_uuid
     RETURNING step_uuid
@@ -258,18 +259,23 @@ var conclusionColumns = columns[placedConclusion]{
 	col("result_size int", func(c *placedConclusion) int32 { return int32(c.ResultSize) }),
 	col("retryable bool", func(c *placedConclusion) bool { return c.Retryable }),
 	col("retry_after_ms bigint", func(c *placedConclusion) int64 { return c.RetryAfter }),
-	col("worker_uuid uuid", func(c *placedConclusion) pgtype.UUID { // a pointer would be spelled as text
-		if c.Worker == nil {
-			return pgtype.UUID{}
-		}
-		return pgtype.UUID{Bytes: *c.Worker, Valid: true}
-	}),
+	col("worker_uuid uuid", func(c *placedConclusion) pgtype.UUID { return nullable(c.Worker) }),
 	col("digest bytea", func(c *placedConclusion) []byte { return c.Digest }),
 	col("expired bool", func(c *placedConclusion) bool { return c.Expired }),
 	col("raise_fence bool", func(c *placedConclusion) bool { return c.RaiseFence }),
 	col("actor text", func(c *placedConclusion) string { return c.Actor }),
 	col("reason text", func(c *placedConclusion) string { return c.Reason }),
 	col("keep_report text", func(c *placedConclusion) *string { return docOrNil(c.KeepReport) }),
+	col("operation_uuid uuid", func(c *placedConclusion) pgtype.UUID { return nullable(c.Operation) }),
+}
+
+// nullable returns an id that may be absent as a parameter; a pointer would be spelled as
+// text.
+func nullable(id *tasker.ID) pgtype.UUID {
+	if id == nil {
+		return pgtype.UUID{}
+	}
+	return pgtype.UUID{Bytes: *id, Valid: true}
 }
 
 func conclusionArgs(list []Conclusion, q queue) []any {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -316,33 +315,87 @@ func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdat
 
 // The cause of a failure is with the note of it, in the history.
 const failuresDuring = `
-SELECT (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'dlq_reason' AS reason, h.metadata ->> 'detail_code' AS detail_code
-FROM tasker.tasks_dlq_history h
+SELECT h.dlq_entry_uuid AS entry_uuid, (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'dlq_reason' AS reason, h.metadata ->> 'detail_code' AS detail_code
+FROM unnest($1::uuid[]) AS e (dlq_entry_uuid)
+JOIN tasker.tasks_dlq_history h ON h.dlq_entry_uuid = e.dlq_entry_uuid
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (h.metadata ->> 'step_uuid')::uuid
-WHERE h.dlq_entry_uuid = $1 AND h.event = 'step_failed' AND s.state = 'error' AND s.next_retry_at IS NULL
+WHERE h.event = 'step_failed' AND s.state = 'error' AND s.next_retry_at IS NULL
 ORDER BY h.history_id DESC`
 
 // A StepFailed is a step that failed for good while an investigation was open.
 type StepFailed struct {
+	EntryUUID  tasker.ID // of the investigation
 	StepUUID   tasker.ID
 	Reason     tasker.Reason
 	DetailCode string
 }
 
-// FailuresDuring returns the steps that failed for good while an investigation was
-// open and still stand so, each once, the last one first.
-func (tx *Tx) FailuresDuring(ctx context.Context, entry tasker.ID) ([]StepFailed, error) {
-	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entry)
+// FailuresDuring returns the steps that failed for good while investigations were
+// open and still stand so, each once, the last one of each investigation first.
+func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
+	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entries)
 	if err != nil {
-		return nil, fmt.Errorf("look for what failed during investigation %s: %w", entry, err)
+		return nil, fmt.Errorf("look for what failed during investigations: %w", err)
 	}
-	seen := map[tasker.ID]bool{}
-	return slices.DeleteFunc(rows, func(r StepFailed) bool {
-		again := seen[r.StepUUID]
-		seen[r.StepUUID] = true
-		return again
-	}), nil
+	out, seen := map[tasker.ID][]StepFailed{}, map[[2]tasker.ID]bool{}
+	for _, r := range rows {
+		key := [2]tasker.ID{r.EntryUUID, r.StepUUID}
+		if !seen[key] {
+			seen[key] = true
+			out[r.EntryUUID] = append(out[r.EntryUUID], r)
+		}
+	}
+	return out, nil
+}
+
+// An Ending is how an open investigation ends.
+type Ending struct {
+	EntryUUID tasker.ID
+	TaskUUID  tasker.ID
+	State     tasker.TaskState // of the task
+	Notes     string
+	Metadata  json.RawMessage // an object
+}
+
+// An EndedEntry is an investigation that was open until now.
+type EndedEntry struct {
+	EntryUUID tasker.ID
+	Reason    tasker.Reason
+	Seconds   float64 // for which it was open
+}
+
+const endEntries = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+moved AS (
+    UPDATE tasker.tasks_dlq d
+    SET resolution_status = 'manually_resolved', resolution_notes = u.notes, resolved_by = $1, resolved_at = c.at, updated_at = c.at,
+        metadata = coalesce(d.metadata, '{}') || u.metadata::jsonb
+    FROM unnest($2::uuid[], $3::text[], $4::text[]) AS u (dlq_entry_uuid, notes, metadata)
+    CROSS JOIN clock c
+    WHERE d.dlq_entry_uuid = u.dlq_entry_uuid AND d.resolution_status = 'pending'
+    RETURNING d.dlq_entry_uuid, d.dlq_reason, d.dlq_timestamp, d.resolved_at, u.notes, u.metadata
+),
+log AS (
+    INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
+    SELECT m.dlq_entry_uuid, 'resolved', $1, 'pending', 'manually_resolved', m.notes, m.metadata::jsonb, m.resolved_at
+    FROM moved m
+    ORDER BY m.dlq_entry_uuid
+)
+SELECT m.dlq_entry_uuid AS entry_uuid, m.dlq_reason::text AS reason, extract(epoch FROM m.resolved_at - m.dlq_timestamp)::float8 AS seconds FROM moved m`
+
+// EndEntries ends those of the investigations that are open as manually_resolved by actor,
+// and returns them. The caller has locked their tasks.
+func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]EndedEntry, error) {
+	entries, notes, metadata := make([]tasker.ID, len(list)), make([]string, len(list)), make([]string, len(list))
+	for i, e := range list {
+		entries[i], notes[i], metadata[i] = e.EntryUUID, e.Notes, string(e.Metadata)
+	}
+	ended, err := collect[EndedEntry](ctx, tx, endEntries, actor, entries, notes, metadata)
+	if err != nil {
+		return nil, fmt.Errorf("end investigations: %w", err)
+	}
+	return ended, nil
 }
 
 // HeldSteps counts the steps of a task that are on their way: enqueued, in the

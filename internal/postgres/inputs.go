@@ -82,7 +82,7 @@ func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, n
 	case err != nil:
 		return nil, fmt.Errorf("read the result of a step: %w", err)
 	case r == nil && step != nil:
-		return nil, noStep(task, *step)
+		return nil, NoStep(task, *step)
 	case r == nil:
 		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
 	case r.Bytes == nil:

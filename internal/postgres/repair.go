@@ -97,23 +97,72 @@ type Repair struct {
 }
 
 // A task without an open investigation has the row in the audit log only.
-const recordRepair = `
-WITH told AS (
+const recordRepairs = `
+WITH repair AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+        WITH ORDINALITY AS r (task_uuid, event, actor, notes, data, action, subject, place)
+),
+told AS (
     INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata)
-    SELECT d.dlq_entry_uuid, $2, $3, 'pending', 'pending', $4, $5::text::jsonb
-    FROM tasker.tasks_dlq d
-    WHERE d.task_uuid = $1 AND d.resolution_status = 'pending'
+    SELECT d.dlq_entry_uuid, r.event, r.actor, 'pending', 'pending', r.notes, r.data::jsonb
+    FROM repair r
+    JOIN tasker.tasks_dlq d ON d.task_uuid = r.task_uuid AND d.resolution_status = 'pending'
+    ORDER BY r.place
 )
-INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($3, $6, $7, $5::text::jsonb)`
+INSERT INTO tasker.audit_events (actor, action, subject, data)
+SELECT r.actor, r.action, r.subject, r.data::jsonb FROM repair r ORDER BY r.place`
 
-// RecordRepair writes down what a person did, in the transaction that does it.
-func (tx *Tx) RecordRepair(ctx context.Context, r Repair) error {
-	data, err := json.Marshal(r.Data)
-	if err != nil {
-		return fmt.Errorf("record a repair: %w", err)
+// RecordRepairs writes down what a person did, in the transaction that does it.
+func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
+	n := len(list)
+	tasks, events, actors, notes := make([]tasker.ID, n), make([]string, n), make([]string, n), make([]string, n)
+	data, actions, subjects := make([]string, n), make([]string, n), make([]string, n)
+	for i, r := range list {
+		doc, err := json.Marshal(r.Data)
+		if err != nil {
+			return fmt.Errorf("record a repair: %w", err)
+		}
+		tasks[i], events[i], actors[i], notes[i] = r.TaskUUID, r.Event, r.Actor, r.Notes
+		data[i], actions[i], subjects[i] = string(doc), r.Action, r.Subject.String()
 	}
-	if _, err := tx.Exec(ctx, recordRepair, r.TaskUUID, r.Event, r.Actor, r.Notes, string(data), r.Action, r.Subject.String()); err != nil {
-		return fmt.Errorf("record a repair: %w", err)
+	if _, err := tx.Exec(ctx, recordRepairs, tasks, events, actors, notes, data, actions, subjects); err != nil {
+		return fmt.Errorf("record repairs: %w", err)
 	}
 	return nil
+}
+
+// A Target is a step as it stands, with what decides about actions on it.
+type Target struct {
+	tasker.StepRef
+	Name       string
+	Namespace  string
+	Handler    string
+	Task       tasker.TaskState
+	Step       tasker.StepState
+	WrittenOff bool // an investigation of the task ended as permanently_failed
+	Fence      int64
+}
+
+const lockTargets = `
+SELECT s.task_uuid, s.step_uuid, s.name, s.namespace, s.handler, t.state AS task, s.state AS step, s.fence, EXISTS (
+    SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid AND d.resolution_status = 'permanently_failed'
+) AS written_off
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+ORDER BY s.task_uuid, s.step_uuid
+FOR NO KEY UPDATE OF s`
+
+// LockTargets locks steps of tasks that the caller has locked, and returns where they
+// stand; those that do not exist are not among the result.
+func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target, error) {
+	if err := tx.LockEnqueued(ctx, steps); err != nil {
+		return nil, err
+	}
+	tasks, ids := refArrays(steps)
+	list, err := collect[Target](ctx, tx, lockTargets, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lock steps: %w", err)
+	}
+	return list, nil
 }

@@ -74,7 +74,7 @@ func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
 		return Mark{}, fmt.Errorf("lock step: %w", err)
 	}
 	if m == nil {
-		return Mark{}, noStep(task, step)
+		return Mark{}, NoStep(task, step)
 	}
 	return *m, nil
 }

@@ -30,7 +30,7 @@ var composed = map[string]string{
 	"insertTaskMoves": insertTaskMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
 	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
-	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
+	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems,
 }
 
 // inScopes runs a function for all namespaces and for some.
@@ -93,6 +93,22 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 	"DB.CaseTotals": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		_, err := db.CaseTotals(ctx, f)
 		return err
+	}),
+	"DB.CountArrivals": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
+		_, err := db.CountArrivals(ctx, tasker.OperationSelection{Filter: f}, time.Now(), 1)
+		return err
+	}),
+	"Tx.Freeze": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
+		now := time.Now()
+		for _, s := range []tasker.OperationSelection{
+			{Filter: f}, {Filter: f, IDs: []tasker.ID{tasker.NewID()}}, {Filter: f, WorkerVersion: "1"}, {Filter: f, FailedSince: &now},
+			{Filter: f, IDs: []tasker.ID{tasker.NewID()}, WorkerVersion: "1", FailedSince: &now},
+		} {
+			if err := db.InTx(ctx, func(tx *Tx) error { _, err := tx.Freeze(ctx, tasker.NewID(), false, s, 1); return err }); err != nil {
+				return fmt.Errorf("%+v: %w", s, err)
+			}
+		}
+		return nil
 	}),
 	"DB.emissionPage": func(ctx context.Context, db *DB) error {
 		for _, f := range []tasker.EmissionFilter{{Limit: 1}, {State: tasker.EmissionPending, Limit: 1}, {State: tasker.EmissionSetAside, Sink: "log", Before: 9, Limit: 1}} {

@@ -81,7 +81,7 @@ func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 	if _, err := db.Task(ctx, task); err != nil {
 		return tasker.Step{}, err
 	}
-	return tasker.Step{}, noStep(task, step)
+	return tasker.Step{}, NoStep(task, step)
 }
 
 // Step is [DB.Step] inside a transaction, without telling a missing task from a
@@ -92,12 +92,13 @@ func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 		return tasker.Step{}, err
 	}
 	if len(list) == 0 {
-		return tasker.Step{}, noStep(task, step)
+		return tasker.Step{}, NoStep(task, step)
 	}
 	return list[0], nil
 }
 
-func noStep(task, step tasker.ID) error {
+// NoStep is the error for a step that a task does not have.
+func NoStep(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 }
 

@@ -17,7 +17,7 @@ func movesWithin(page, detail, reason, path string) string {
 	return fmt.Sprintf(`
 		SELECT transition_id AS id, task_uuid, step_uuid, from_state AS "from", to_state AS "to", event, attempt, worker_uuid, coalesce(actor, '') AS actor,
 			coalesce(CASE WHEN fits OR length(reason) <= 500 THEN %[3]s ELSE left(%[3]s, 500) || '…' END, '') AS reason,
-			CASE WHEN fits THEN %[2]s ELSE tasker.omission(detail, %[4]s) END AS detail, created_at
+			CASE WHEN fits THEN %[2]s ELSE tasker.omission(detail, %[4]s) END AS detail, created_at, operation_uuid
 		FROM (
 			SELECT h.*, sum(coalesce(octet_length(reason), 0) + coalesce(least(
 				pg_column_size(detail)::bigint * CASE WHEN pg_column_compression(detail) IS NULL THEN 32 ELSE 98304 END, 98304), 0)) OVER (ORDER BY place) <= %[5]d AS fits
@@ -29,12 +29,12 @@ func movesWithin(page, detail, reason, path string) string {
 const (
 	taskMoves = `
 		SELECT transition_id, task_uuid, NULL::uuid AS step_uuid, from_state, to_state, event, NULL::int AS attempt,
-			NULL::uuid AS worker_uuid, actor, reason, detail, created_at
+			NULL::uuid AS worker_uuid, actor, reason, detail, created_at, NULL::uuid AS operation_uuid
 		FROM tasker.task_transitions
 		WHERE task_uuid = $1
 		ORDER BY transition_id`
 	stepMoves = `
-		SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at
+		SELECT transition_id, task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at, operation_uuid
 		FROM tasker.workflow_step_transitions
 		WHERE task_uuid = $1`
 

@@ -31,6 +31,8 @@ var serverPrivileges = map[string]string{
 	"emission_sinks":                 "SELECT INSERT UPDATE",
 	"emissions":                      "SELECT INSERT UPDATE",
 	"lease_key":                      "SELECT UPDATE",
+	"operation_items":                "SELECT INSERT UPDATE DELETE", // DELETE with old operations
+	"operations":                     "SELECT INSERT UPDATE DELETE",
 	"operator_requests":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"outbox":                         "SELECT INSERT UPDATE",
 	"ready_steps":                    "SELECT INSERT UPDATE DELETE", // as claims
@@ -63,6 +65,7 @@ var hiddenFromReader = []string{
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "rejected_reports.message",
 	"task_templates.source", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
+	"operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
 }
 
 // A privilege is one that a role has, or should have. An empty grantee is PUBLIC.

@@ -29,6 +29,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/metrics"
 )
 
@@ -123,6 +124,11 @@ func (s *Service) ObserveRequests(counts func() []metrics.RequestCount, pace fun
 // ObserveLoops adds what the loops of the server do; see [metrics.Metrics.ObserveLoops].
 func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(context.Context) (map[string]int64, error)) error {
 	return s.Metrics.ObserveLoops(s.provider, loops, deferred)
+}
+
+// ObserveOperations adds the items of operations; see [metrics.Metrics.ObserveOperations].
+func (s *Service) ObserveOperations(read func(context.Context) (map[tasker.ItemState]int64, error)) error {
+	return s.Metrics.ObserveOperations(s.provider, read)
 }
 
 // A scrapeLog takes what goes wrong in answering a scrape. One that went away in the

@@ -47,7 +47,7 @@ func TestAnInvestigationThatFailedAgainIsEnded(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	first := st.entryNow()
-	_, err := st.Engine.OperateStep(t.Context(), st.task, *first.StepUUID, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	_, err := st.Engine.OperateStep(t.Context(), st.task, *first.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 	st.Must(err)
 	st.work(func(tasker.Assignment) error { return errDeclined })
 	r := st.post(st.page()+"/update", "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")

@@ -106,7 +106,7 @@ func TestAnInvestigationSaysWhatHappened(t *testing.T) {
 func TestAnInvestigationShowsWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "the bank is back"})
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "the bank is back"})
 	st.Must(err)
 	st.work(func(a tasker.Assignment) error {
 		if a.Name == "ship" {
@@ -371,7 +371,7 @@ func TestHostileTextsAreText(t *testing.T) {
 		Notes: &notes, Actor: hostile, Metadata: json.RawMessage(fmt.Sprintf(`{"assignee": %s, %s}`, quoteJSON(hostile), doc[1:len(doc)-1])),
 	})
 	h.Must(err)
-	_, err = h.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{
+	_, err = h.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{
 		Action: tasker.CompleteManually, Actor: hostile, Reason: hostile, Result: doc,
 	})
 	h.Must(err)
@@ -423,7 +423,7 @@ func TestAnInvestigationIsKeptUpToDate(t *testing.T) {
 	st := newStuck(t)
 	tab := st.open(st.page())
 	tab.Click("#compared ~ details summary")
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 	st.Must(err)
 	st.shows(st.post(st.page()+"/own", "actor=bob"), http.StatusOK)
 	tab.Sees("taken by bob")
@@ -438,7 +438,7 @@ func TestALongHistoryIsShort(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	for i := range 15 {
-		_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+		_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 		st.Must(err)
 		st.work(func(tasker.Assignment) error { return fmt.Errorf("failure no %d", i) })
 	}

@@ -211,8 +211,8 @@ func (p *stepForm) do(req *request) (*view, error) {
 }
 
 // operation returns what the form asks of the engine.
-func (p *stepForm) operation() tasker.Operation {
-	op := tasker.Operation{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt}
+func (p *stepForm) operation() tasker.ActionRequest {
+	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt}
 	if p.Completes() {
 		op.Result, op.Metadata = typedJSON(p.Result), typedJSON(p.Metadata)
 	}

@@ -109,7 +109,7 @@ func TestNothingIsDoneToATaskThatWasWrittenOff(t *testing.T) {
 func TestAStepIsTakenFromAWorker(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 	st.Must(err)
 	st.shows(st.get(st.action("resolve")), http.StatusOK, "The step is in the queue", `name="interrupt"`, "--interrupt")
 	list, err := st.Engine.Claim(t.Context(), st.worker, 1, 0)
@@ -215,7 +215,7 @@ func TestTheSameFromATerminal(t *testing.T) {
 	for _, word := range []string{"reset", "resolve", "complete"} {
 		for _, tool := range []string{"tasker-ctl", "curl"} {
 			st := newStuck(t)
-			_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+			_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
 			st.Must(err)
 			st.work(func(a tasker.Assignment) error { return errors.New("again") })
 			// Refused for its actor, so that the page shows what was typed.
@@ -296,7 +296,7 @@ func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
 	if seen == nil {
 		t.Fatal("the form does not say what it has seen")
 	}
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResetForRetry, Actor: "bob", Reason: "again"})
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "again"})
 	st.Must(err)
 	st.work(func(tasker.Assignment) error { return errors.New("charged, but the receipt is lost") })
 	r := st.post(st.action("resolve"), "actor=ann", "reason=paid in cash", "seen="+seen[1])
@@ -314,7 +314,7 @@ func TestAStepThatHasMovedIsLookedAtAgain(t *testing.T) {
 func TestWhatWasTypedIsShownWhenItIsTooLate(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
-	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.Operation{Action: tasker.ResolveManually, Actor: "bob", Reason: "first"})
+	_, err := st.Engine.OperateStep(t.Context(), st.task, st.step, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "bob", Reason: "first"})
 	st.Must(err)
 	r := st.post(st.action("complete"), "actor=ann", "reason=charged by telephone", `result={"payment": 7}`)
 	st.shows(r, http.StatusConflict, "it cannot be completed", "charged by telephone", `{"payment": 7}`)

@@ -206,6 +206,102 @@ CREATE TABLE tasker.lease_key (
 COMMENT ON TABLE tasker.lease_key IS 'The key that signs lease tokens. Whoever reads it can report results in the name of any worker.';
 COMMENT ON COLUMN tasker.lease_key.used_from IS 'Leases claimed from then on have signed tokens. Set by the first server that knows signed tokens to a day later, because older servers and workers run meanwhile; null until then.';
 
+CREATE TABLE tasker.operation_items (
+    operation_uuid uuid NOT NULL,
+    ordinal integer NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    entry_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    expected_state text NOT NULL,
+    expected_fence bigint NOT NULL,
+    state text DEFAULT 'planned'::text NOT NULL,
+    outcome text,
+    tries integer DEFAULT 0 NOT NULL,
+    wave integer,
+    round integer,
+    released_fence bigint,
+    released_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    failure_cause text,
+    failure_text text,
+    ended_at timestamp with time zone,
+    CONSTRAINT operation_item_state_is_known CHECK ((state = ANY (ARRAY['planned'::text, 'released'::text, 'running'::text, 'verified'::text, 'failed_again'::text, 'skipped'::text, 'aborted'::text]))),
+    CONSTRAINT operation_item_that_ended_has_its_time CHECK (((state = ANY (ARRAY['verified'::text, 'failed_again'::text, 'skipped'::text, 'aborted'::text])) = (ended_at IS NOT NULL))),
+    CONSTRAINT operation_item_that_was_released_has_its_time CHECK (((state <> ALL (ARRAY['released'::text, 'running'::text, 'verified'::text, 'failed_again'::text])) OR (released_at IS NOT NULL))),
+    CONSTRAINT operation_items_pkey PRIMARY KEY (operation_uuid, ordinal)
+) WITH (fillfactor=80);
+CREATE UNIQUE INDEX operation_item_is_open_once ON tasker.operation_items USING btree (task_uuid, step_uuid) WHERE (state = ANY (ARRAY['planned'::text, 'released'::text, 'running'::text]));
+CREATE INDEX operation_items_by_round ON tasker.operation_items USING btree (operation_uuid, round, state) WHERE (round IS NOT NULL);
+CREATE INDEX operation_items_by_state ON tasker.operation_items USING btree (operation_uuid, state, ordinal);
+CREATE INDEX operation_items_that_failed ON tasker.operation_items USING btree (operation_uuid, round, failure_cause) WHERE (failure_cause IS NOT NULL);
+COMMENT ON TABLE tasker.operation_items IS 'The steps of an operation, in the order of task and step. Of the tasks of actions on whole tasks, the step is 00000000-0000-0000-0000-000000000000.';
+COMMENT ON COLUMN tasker.operation_items.expected_fence IS 'The fence of the step when it was planned: the action is done only if nothing has happened to the step since.';
+COMMENT ON COLUMN tasker.operation_items.outcome IS 'Why the item came to its state, as a code.';
+COMMENT ON COLUMN tasker.operation_items.tries IS 'How often the task was held by others when the item was to be released.';
+COMMENT ON COLUMN tasker.operation_items.released_fence IS 'The fence of the step as the action left it: attempts from then on have a higher one.';
+COMMENT ON COLUMN tasker.operation_items.failed_at IS 'When the step last failed after its release, as far as servers have seen.';
+
+CREATE TABLE tasker.operations (
+    operation_uuid uuid NOT NULL,
+    request_key text NOT NULL,
+    digest bytea NOT NULL,
+    act text NOT NULL,
+    arguments jsonb DEFAULT '{}'::jsonb NOT NULL,
+    selection jsonb NOT NULL,
+    planned_by text NOT NULL,
+    reason text NOT NULL,
+    namespaces text[] NOT NULL,
+    state text NOT NULL,
+    items integer DEFAULT 0 NOT NULL,
+    capped boolean DEFAULT false NOT NULL,
+    without_step integer DEFAULT 0 NOT NULL,
+    overlapping jsonb DEFAULT '[]'::jsonb NOT NULL,
+    plan_digest text DEFAULT ''::text NOT NULL,
+    causes text[],
+    waves integer[] NOT NULL,
+    wave integer DEFAULT 0 NOT NULL,
+    round integer DEFAULT 0 NOT NULL,
+    wave_since timestamp with time zone,
+    rate_per_minute integer DEFAULT 0 NOT NULL,
+    stop_after integer NOT NULL,
+    stop_on_new_cause boolean NOT NULL,
+    wave_timeout interval NOT NULL,
+    next_release_at timestamp with time zone,
+    paused_by text,
+    paused_for text,
+    paused_details jsonb,
+    paused_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    started_by text,
+    ended_at timestamp with time zone,
+    settled_at timestamp with time zone,
+    CONSTRAINT operation_act_is_known CHECK ((act = ANY (ARRAY['reset_for_retry'::text, 'resolve_manually'::text, 'complete_manually'::text, 'cancel'::text, 'recreate'::text, 'end_investigation'::text]))),
+    CONSTRAINT operation_request_key_is_short CHECK (((length(request_key) >= 1) AND (length(request_key) <= 255))),
+    CONSTRAINT operation_settles_after_its_end CHECK (((settled_at IS NULL) OR (ended_at IS NOT NULL))),
+    CONSTRAINT operation_state_is_known CHECK ((state = ANY (ARRAY['planned'::text, 'running'::text, 'paused'::text, 'done'::text, 'aborted'::text]))),
+    CONSTRAINT operation_that_ended_has_its_time CHECK (((state = ANY (ARRAY['done'::text, 'aborted'::text])) = (ended_at IS NOT NULL))),
+    CONSTRAINT operation_that_is_paused_says_why CHECK (((state = 'paused'::text) = (paused_for IS NOT NULL))),
+    CONSTRAINT operations_pkey PRIMARY KEY (operation_uuid)
+);
+CREATE UNIQUE INDEX operation_request_key_is_unique ON tasker.operations USING btree (request_key);
+CREATE INDEX operations_by_time ON tasker.operations USING btree (created_at DESC, operation_uuid DESC);
+CREATE INDEX operations_unsettled ON tasker.operations USING btree (created_at) WHERE (settled_at IS NULL);
+COMMENT ON TABLE tasker.operations IS 'One action on many steps: planned, running or paused, done or aborted.';
+COMMENT ON COLUMN tasker.operations.request_key IS 'With it the same request is recognised when it is sent again.';
+COMMENT ON COLUMN tasker.operations.digest IS 'Of all that the request says; tells apart two requests under one key.';
+COMMENT ON COLUMN tasker.operations.items IS 'How many items were frozen. The items in each state always add up to it.';
+COMMENT ON COLUMN tasker.operations.capped IS 'More was selected than the limit allows.';
+COMMENT ON COLUMN tasker.operations.without_step IS 'Selected investigations whose task has no step that has failed.';
+COMMENT ON COLUMN tasker.operations.overlapping IS 'Other operations that had selected items of this one, which were left out.';
+COMMENT ON COLUMN tasker.operations.causes IS 'The causes of the failures that were selected; null when there were too many.';
+COMMENT ON COLUMN tasker.operations.waves IS 'How many items each wave releases; after the last all that are left.';
+COMMENT ON COLUMN tasker.operations.round IS 'Goes up with each wave and each resume: items that are released together.';
+COMMENT ON COLUMN tasker.operations.next_release_at IS 'When the next items may be released, by the rate.';
+COMMENT ON COLUMN tasker.operations.settled_at IS 'When the last item came to its end. Servers look at operations that have ended until then.';
+
 CREATE TABLE tasker.operator_requests (
     request_key text NOT NULL,
     action text NOT NULL,
@@ -373,12 +469,14 @@ CREATE TABLE tasker.step_history (
     moves_id bigint,
     enqueued_at timestamp with time zone,
     claimed_at timestamp with time zone,
+    operation_uuid uuid,
     CONSTRAINT step_history_pkey PRIMARY KEY (task_uuid, transition_id)
 );
 COMMENT ON TABLE tasker.step_history IS 'History of the steps, append-only: read it as tasker.workflow_step_transitions. A row is a move, and may have the enqueue and the claim before it. A failure''s error is in detail.';
 COMMENT ON COLUMN tasker.step_history.moves_id IS 'The transition_id of the enqueue that this row has; that of the claim is the next.';
 COMMENT ON COLUMN tasker.step_history.enqueued_at IS 'When the attempt was enqueued, if no other row has that.';
 COMMENT ON COLUMN tasker.step_history.claimed_at IS 'When it was claimed, if no other row has that.';
+COMMENT ON COLUMN tasker.step_history.operation_uuid IS 'The operation whose item the move is; null when it was made by hand, or by nobody.';
 
 CREATE TABLE tasker.task_history (
     task_uuid uuid NOT NULL,
@@ -768,7 +866,8 @@ CREATE VIEW tasker.workflow_step_transitions (
     actor text,
     reason text,
     detail jsonb,
-    created_at timestamp with time zone
+    created_at timestamp with time zone,
+    operation_uuid uuid
 );
 
 CREATE OR REPLACE FUNCTION tasker.add_to_dlq_totals()

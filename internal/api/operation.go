@@ -1,0 +1,262 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/overload"
+	"tasker.example/tasker/internal/postgres"
+)
+
+const (
+	operationPath = "/v1/operations/{operation_uuid}"
+
+	planBytes     = 8 << 20 // the ids of a selection
+	dryRunLimit   = 10_000
+	arrivalsLimit = 1000
+)
+
+func (s *server) operationRoutes() []*route {
+	const tag = "operations"
+	return []*route{
+		{
+			method: "POST", path: "/v1/operations", id: "planOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			summary: "Plan an operation: freeze the steps that it will act on",
+			about: "For operators. Of each open investigation that is selected, the step that has failed becomes an item; those of namespaces in which the caller may " +
+				"not operate steps are not selected. Nothing is done until it is started; a plan that is not started within 30 minutes is aborted. When another operation " +
+				"holds some of the steps, the CONFLICT names it, who planned it and how many they are. " +
+				"Under an Idempotency-Key the same request again answers 200 with the operation that it made; another one under the same key is a CONFLICT.",
+			keyed: true, body: apiv1.PlanOperation{}, maxBody: planBytes,
+			answers: map[int]any{http.StatusCreated: apiv1.Operation{}, http.StatusOK: apiv1.Operation{}},
+			serve:   s.planOperation,
+		},
+		{
+			method: "GET", path: "/v1/operations", id: "listOperations", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
+			summary: "List operations, newest first",
+			about:   "Those with items in other namespaces than the caller may see are left out.",
+			params: []param{
+				choiceParam("state", "Only those in this state.", tasker.OperationStates()), limitParam(defaultLimit), offsetParam(),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.OperationList{}},
+			serve:   s.listOperations,
+		},
+		{
+			method: "GET", path: operationPath, id: "getOperation", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
+			summary: "One operation with the numbers of its items",
+			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
+			serve:   s.oneOperation,
+		},
+		{
+			method: "GET", path: operationPath + "/items", id: "listOperationItems", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
+			summary: "The items of an operation, in their order",
+			params: []param{
+				choiceParam("state", "Only those in this state.", tasker.ItemStates()),
+				intParam("after", "Only those behind this ordinal: next of the page before.", 0, tasker.MaxOperationItems, 0), limitParam(triageLimit),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.OperationItemList{}},
+			serve:   s.operationItems,
+		},
+		{
+			method: "POST", path: operationPath + "/dry-run", id: "dryRunOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			summary: "What the operation would do: the act, rolled back",
+			about: "For operators. It does what a release does to the planned items, 200 at a time, and rolls each part back; it changes nothing. " +
+				"A part ends after limit items or 20 seconds; next says where another one begins.",
+			body:    apiv1.DryRunOperation{},
+			answers: map[int]any{http.StatusOK: apiv1.OperationDryRun{}},
+			serve:   s.dryRunOperation,
+		},
+		{
+			method: "POST", path: operationPath + "/start", id: "startOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			summary: "Start an operation whose plan was seen",
+			about:   "For operators. Safe to repeat. A plan that has expired or was aborted, or has another digest, is a CONFLICT.",
+			body:    apiv1.StartOperation{},
+			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
+			serve:   s.startOperation,
+		},
+		s.verbRoute("pause", "Pause an operation: nothing more is released; what is released goes on", s.operations.Pause),
+		s.verbRoute("resume", "Let an operation go on that is paused, with its wave once more", s.operations.Resume),
+		s.verbRoute("abort", "End an operation: what is not released never is; what is released goes on", s.operations.Abort),
+	}
+}
+
+// verbRoute is a route that changes an operation.
+func (*server) verbRoute(verb, summary string, do changeOperation) *route {
+	return &route{
+		method: "POST", path: operationPath + "/" + verb, id: verb + "Operation", class: overload.Operations, needs: access.OperateSteps, tag: "operations",
+		summary: summary,
+		about:   "For operators. Safe to repeat; an operation that has ended otherwise is a CONFLICT.",
+		body:    apiv1.ChangeOperation{},
+		answers: map[int]any{http.StatusOK: apiv1.Operation{}},
+		serve: func(x *request) error {
+			var req apiv1.ChangeOperation
+			if err := x.read(&req); err != nil {
+				return err
+			}
+			return x.changeOperation(req.By, do)
+		},
+	}
+}
+
+func (s *server) planOperation(x *request) error {
+	var req apiv1.PlanOperation
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	p := tasker.OperationPlan{
+		Act: tasker.Act(req.Act.Type), Result: given(req.Act.Result), Metadata: given(req.Act.Metadata), Actor: x.actor(req.PlannedBy), Reason: req.Reason,
+		RatePerMinute: req.RatePerMinute, Limit: req.Limit, SkipOverlap: req.Overlap == "skip", RequestKey: x.requestKey(),
+	}
+	if req.Waves != nil {
+		p.Waves = append([]int{}, *req.Waves...)
+	}
+	if g := req.Guards; g != nil {
+		p.Guards = tasker.Guards{StopAfter: g.StopAfter, IgnoreNewCause: g.IgnoreNewCause, WaveTimeout: time.Duration(g.WaveTimeoutSeconds) * time.Second}
+	}
+	var err error
+	if p.Selection, err = selectionOf(req.Select); err != nil {
+		return err
+	}
+	if n := p.Selection.Filter.Namespace; n != "" {
+		if err := x.mayUse(n); err != nil {
+			return err
+		}
+	}
+	o, made, err := s.operations.Plan(x.ctx, p)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if made {
+		status = http.StatusCreated
+	}
+	return x.answer(status, apiv1.FromOperation(o))
+}
+
+// selectionOf reads a selection.
+func selectionOf(s apiv1.OperationSelection) (tasker.OperationSelection, error) {
+	out := tasker.OperationSelection{
+		Filter: tasker.InvestigationFilter{
+			Reason: tasker.Reason(s.DLQReason), Namespace: s.Namespace, Name: s.Name, State: tasker.TaskState(s.CurrentState),
+			Age: time.Duration(s.MinAgeMinutes) * time.Minute, Text: s.Text, Recovered: s.Recovered,
+		},
+		WorkerVersion: s.WorkerVersion, FailedSince: s.FailedSince,
+	}
+	var faults []tasker.Fault
+	if s.CaseKey != "" {
+		id, err := parseID(s.CaseKey)
+		if err != nil {
+			faults = append(faults, tasker.Fault{Path: "select.case_key", Message: err.Error()})
+		}
+		out.Filter.Case = &id
+	}
+	if s.IDs != nil {
+		out.IDs = make([]tasker.ID, len(s.IDs))
+	}
+	for i, text := range s.IDs {
+		id, err := parseID(text)
+		if err != nil && len(faults) < maxFaults {
+			faults = append(faults, tasker.Fault{Path: fmt.Sprintf("select.ids[%d]", i), Message: fmt.Sprintf("%v, not %q", err, shorten(text))})
+		}
+		out.IDs[i] = id
+	}
+	if len(faults) > 0 {
+		return out, invalidBody(faults)
+	}
+	return out, nil
+}
+
+func (s *server) listOperations(x *request) error {
+	list, more, err := s.db.Operations(x.ctx, tasker.OperationFilter{
+		State: tasker.OperationState(x.text("state")), Limit: x.int("limit"), Offset: x.int("offset"),
+	})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.OperationList{Operations: convert(list, apiv1.FromOperation), Pagination: x.pageOf(len(list), more)})
+}
+
+func (s *server) oneOperation(x *request) error {
+	id, err := x.id("operation_uuid")
+	if err != nil {
+		return err
+	}
+	o, err := s.db.Operation(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	out := apiv1.FromOperation(o)
+	if o.Selected == 0 && o.Selection.WorkerVersion == "" && o.Selection.FailedSince == nil {
+		n, err := s.db.CountArrivals(x.ctx, o.Selection, o.CreatedAt, arrivalsLimit)
+		if err != nil {
+			return err
+		}
+		out.ArrivedSince = &n
+	}
+	return x.answer(http.StatusOK, out)
+}
+
+func (s *server) operationItems(x *request) error {
+	id, err := x.id("operation_uuid")
+	if err != nil {
+		return err
+	}
+	if _, err := s.db.Operation(x.ctx, id); err != nil {
+		return err
+	}
+	list, more, err := s.db.OperationItems(x.ctx, id, postgres.ItemFilter{State: tasker.ItemState(x.text("state")), After: x.int("after"), Limit: x.int("limit")})
+	if err != nil {
+		return err
+	}
+	out := apiv1.OperationItemList{Items: convert(list, apiv1.FromOperationItem)}
+	if more {
+		out.Next = &list[len(list)-1].Ordinal
+	}
+	return x.answer(http.StatusOK, out)
+}
+
+func (s *server) dryRunOperation(x *request) error {
+	id, err := x.id("operation_uuid")
+	if err != nil {
+		return err
+	}
+	var req apiv1.DryRunOperation
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	r, err := s.operations.DryRun(x.ctx, id, req.After, cmp.Or(req.Limit, dryRunLimit))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromDryRun(r))
+}
+
+func (s *server) startOperation(x *request) error {
+	var req apiv1.StartOperation
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	return x.changeOperation(req.By, func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+		return s.operations.Start(ctx, id, req.PlanDigest, actor)
+	})
+}
+
+// changeOperation is one of the verbs.
+type changeOperation func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error)
+
+func (x *request) changeOperation(by string, do changeOperation) error {
+	id, err := x.id("operation_uuid")
+	if err != nil {
+		return err
+	}
+	o, err := do(x.ctx, id, x.actor(by))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromOperation(o))
+}

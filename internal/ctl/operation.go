@@ -1,0 +1,480 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
+)
+
+func (p *program) operationCommand() *cobra.Command {
+	return cli.Group(&cobra.Command{
+		Use:   "operation",
+		Short: "Repair many steps by one decision",
+		Long: `Repair many steps by one decision.
+
+An operation does one act to all steps that a selection of open investigations names.
+Planning freezes the steps and does nothing else. A dry run does the act and rolls it
+back. Once started, servers release the steps in waves, each after all steps of the one
+before have succeeded, and end the investigations of those that have. An operation
+pauses by itself when steps fail again. It needs no terminal to stay open.`,
+		Example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
+  tasker-ctl operation list
+  tasker-ctl operation show $OPERATION
+  tasker-ctl operation resume $OPERATION`,
+	},
+		p.operationRunCommand(), p.operationPlanCommand(), p.operationDryRunCommand(), p.operationStartCommand(),
+		p.operationListCommand(), p.operationShowCommand(), p.operationItemsCommand(),
+		p.operationVerbCommand("pause", "Release no more steps of an operation; what is released goes on", (*client.Client).PauseOperation),
+		p.operationVerbCommand("resume", "Let a paused operation go on, with its wave once more", (*client.Client).ResumeOperation),
+		p.operationVerbCommand("abort", "End an operation: what is not released never is", (*client.Client).AbortOperation),
+	)
+}
+
+// A planning has the flags of a plan.
+type planning struct {
+	request  apiv1.PlanOperation
+	guards   apiv1.OperationGuards
+	acts     map[tasker.Act]*bool
+	reason   tasker.Reason
+	state    tasker.TaskState
+	minAge   time.Duration
+	since    string
+	waves    string
+	rate     string
+	timeout  time.Duration
+	result   string
+	metadata string
+	key      string
+	skip     bool
+}
+
+// actFlags are the flags of the acts.
+var actFlags = []struct {
+	act         tasker.Act
+	flag, usage string
+}{
+	{tasker.ActReset, "reset", "give each failed step its attempts back; it runs again"},
+	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
+	{tasker.ActComplete, "complete", "complete each failed step with --result"},
+}
+
+func (g *planning) flags(c *cobra.Command) {
+	f, s := c.Flags(), &g.request.Select
+	g.acts = map[tasker.Act]*bool{}
+	for _, a := range actFlags {
+		g.acts[a.act] = f.Bool(a.flag, false, a.usage)
+	}
+	f.StringVar(&g.result, "result", "", "of --complete, one result for all: JSON, @file or @-")
+	f.StringVar(&g.metadata, "metadata", "", "of --complete, about the result: a JSON object, @file or @-")
+	f.StringVar(&g.request.Reason, "reason", "", "why, for the history of each step (needed)")
+	actorFlag(c, &g.request.PlannedBy, "by", "who does it")
+	f.StringVar(&s.CaseKey, "case", "", "select the investigations of this case, by its key")
+	f.StringVar(&s.Namespace, "namespace", "", "select those of this namespace")
+	f.StringVar(&s.Name, "name", "", "select those of this template")
+	f.Var(cli.Choice(&g.reason, tasker.Reasons()), "dlq-reason", "select those with this reason: "+cli.Join(tasker.Reasons()))
+	f.Var(cli.Choice(&g.state, tasker.TaskStates()), "state", "select those whose task is in this state now")
+	f.StringVar(&s.Text, "text", "", "select those with this text in namespace, template, step, error pattern or assignee")
+	f.Var(cli.Minutes(&g.minAge, 0), "min-age", "select those opened at least this long ago, in whole minutes")
+	cli.Optional(c, &s.Recovered, "recovered", "select those whose task went on by itself; =false for the others")
+	f.StringVar(&s.WorkerVersion, "failed-on", "", "select those whose step failed on a worker of this version")
+	f.StringVar(&g.since, "failed-since", "", "select those whose step failed at this instant or later, such as 2026-01-31T02:10:00Z")
+	f.StringVar(&g.waves, "waves", "1,10,100", "how many steps each wave releases; the rest follows. all: all at once")
+	f.StringVar(&g.rate, "rate", "", "how many steps are released, such as 200/s or 30/m (default: no limit)")
+	f.Var(cli.Number(&g.guards.StopAfter, 1, tasker.MaxOperationItems), "stop-after", "pause after so many failures of one cause in a wave; in the rest at least 5 (default 2)")
+	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not pause when a step fails with another cause than those selected")
+	f.DurationVar(&g.timeout, "wave-timeout", 0, "pause when a wave has not succeeded within this time (default 15m)")
+	g.request.Limit = tasker.MaxOperationItems
+	f.Var(cli.Number(&g.request.Limit, 1, tasker.MaxOperationItems), "limit", "select at most so many, the most urgent first")
+	f.BoolVar(&g.skip, "skip-overlap", false, "leave out steps that another operation holds, instead of refusing the plan")
+	f.StringVar(&g.key, "request-key", "", "recognise the request by this key when it is sent again")
+}
+
+// plan makes the plan that the flags and the arguments say.
+func (p *program) plan(ctx context.Context, api *client.Client, g *planning, ids []string) (o apiv1.Operation, err error) {
+	if err := p.complete(g, ids); err != nil {
+		return o, err
+	}
+	return api.PlanOperation(ctx, g.request, g.key)
+}
+
+// complete fills in the request of a plan.
+func (p *program) complete(g *planning, ids []string) (err error) {
+	r := &g.request
+	var chosen []string
+	for _, a := range actFlags {
+		if *g.acts[a.act] {
+			r.Act.Type, chosen = string(a.act), append(chosen, "--"+a.flag)
+		}
+	}
+	if len(chosen) != 1 {
+		return cli.Usagef("say what to do with one of --reset, --resolve and --complete%s", given(chosen))
+	}
+	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
+		return err
+	}
+	if *g.acts[tasker.ActComplete] {
+		if err := need("result", g.result, "steps that depend on the completed ones receive it"); err != nil {
+			return err
+		}
+	}
+	if r.Act.Result, err = p.document("result", g.result); err != nil {
+		return err
+	}
+	if r.Act.Metadata, err = p.object("metadata", g.metadata); err != nil {
+		return err
+	}
+	if r.PlannedBy, err = p.actor("by", r.PlannedBy); err != nil {
+		return err
+	}
+	r.Select.DLQReason, r.Select.CurrentState, r.Select.MinAgeMinutes = string(g.reason), string(g.state), int(g.minAge/time.Minute)
+	if g.since != "" {
+		t, err := time.Parse(time.RFC3339, g.since)
+		if err != nil {
+			return cli.Usagef("--failed-since must be an instant such as 2026-01-31T02:10:00Z, not %q", g.since)
+		}
+		r.Select.FailedSince = &t
+	}
+	if r.Select.IDs, err = p.readIDs(ids); err != nil {
+		return err
+	}
+	if r.Waves, err = readWaves(g.waves); err != nil {
+		return err
+	}
+	if r.RatePerMinute, err = readRate(g.rate); err != nil {
+		return err
+	}
+	g.guards.WaveTimeoutSeconds = int(g.timeout / time.Second)
+	r.Guards = &g.guards
+	if g.skip {
+		r.Overlap = "skip"
+	}
+	return nil
+}
+
+func given(flags []string) string {
+	if len(flags) == 0 {
+		return ""
+	}
+	return ", not " + strings.Join(flags, " and ")
+}
+
+// readIDs reads ids of investigations or tasks: the arguments, or those on standard input,
+// separated by white space, if the one argument is a dash.
+func (p *program) readIDs(args []string) ([]string, error) {
+	if !slices.Equal(args, []string{"-"}) {
+		for _, text := range args {
+			if _, err := readID("ID", text); err != nil {
+				return nil, err
+			}
+		}
+		return args, nil
+	}
+	doc, err := p.read("-")
+	if err != nil {
+		return nil, err
+	}
+	ids := []string{}
+	lines := bufio.NewScanner(bytes.NewReader(doc))
+	for n := 1; lines.Scan(); n++ {
+		for text := range strings.FieldsSeq(lines.Text()) {
+			if _, err := readID(fmt.Sprintf("line %d of standard input", n), text); err != nil {
+				return nil, err
+			}
+			ids = append(ids, text)
+		}
+	}
+	if len(ids) == 0 || lines.Err() != nil {
+		return nil, cli.Usagef("standard input must have ids of investigations or tasks, and has none")
+	}
+	return ids, nil
+}
+
+// readWaves reads the sizes of waves.
+func readWaves(text string) (*[]int, error) {
+	waves := []int{}
+	if text == "all" {
+		return &waves, nil
+	}
+	for part := range strings.SplitSeq(strings.TrimSuffix(text, ",rest"), ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 1 || n > tasker.MaxOperationItems {
+			return nil, cli.Usagef("--waves must be numbers from 1 to %d with commas between them, or all, not %q", tasker.MaxOperationItems, text)
+		}
+		waves = append(waves, n)
+	}
+	return &waves, nil
+}
+
+// readRate reads a rate as items a minute.
+func readRate(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	const most = 60_000
+	number, unit, _ := strings.Cut(text, "/")
+	each := map[string]int{"s": 60, "sec": 60, "m": 1, "min": 1}[unit]
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || each == 0 || n > most/each {
+		return 0, cli.Usagef("--rate must be from 1/m to 1000/s, such as 200/s, not %q", text)
+	}
+	return n * each, nil
+}
+
+func (p *program) operationPlanCommand() *cobra.Command {
+	var g planning
+	c := answer(p, help{
+		use:   "plan [ID...] --reason TEXT",
+		short: "Freeze the steps of an operation; nothing is done until it is started",
+		long: `Freeze the steps of an operation; nothing is done until it is started.
+
+Of each open investigation that is selected, the step that has failed becomes an item.
+Arguments are ids of investigations or tasks to select among; a dash reads them from
+standard input. A plan that is not started within 30 minutes is aborted.`,
+		example: `  tasker-ctl operation plan --case $CASE --reset --reason "gateway is back"
+  tasker-ctl operation plan --namespace orders --failed-on 1.5.0 --failed-since 2026-01-31T02:10:00Z --reset --reason "1.5.1 is out"
+  tasker-ctl dlq queue --text "HTTP 503" --quiet | tasker-ctl operation plan - --resolve --reason "not needed any more"`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
+		return p.plan(ctx, api, &g, a.text)
+	}, p.printOperation)
+	g.flags(c)
+	return c
+}
+
+func (p *program) operationStartCommand() *cobra.Command {
+	var digest, actor string
+	c := answer(p, help{
+		use:     "start OPERATION",
+		short:   "Start an operation that is planned",
+		example: `  tasker-ctl operation start $OPERATION --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
+		if err := need("plan-digest", digest, "it shows that you have seen the plan; operation show prints it"); err != nil {
+			return o, err
+		}
+		if actor, err = p.actor("by", actor); err != nil {
+			return o, err
+		}
+		return api.StartOperation(ctx, a.id[0], apiv1.StartOperation{PlanDigest: digest, By: actor})
+	}, p.printOperation)
+	c.Flags().StringVar(&digest, "plan-digest", "", "the digest of the plan that you have seen (needed)")
+	actorFlag(c, &actor, "by", "who starts it")
+	return c
+}
+
+func (p *program) operationVerbCommand(verb, short string, do func(*client.Client, context.Context, tasker.ID, string) (apiv1.Operation, error)) *cobra.Command {
+	var actor string
+	c := answer(p, help{use: verb + " OPERATION", short: short, example: "  tasker-ctl operation " + verb + " $OPERATION"},
+		func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
+			if actor, err = p.actor("by", actor); err != nil {
+				return o, err
+			}
+			return do(api, ctx, a.id[0], actor)
+		}, p.printOperation)
+	actorFlag(c, &actor, "by", "who asks for it")
+	return c
+}
+
+func (p *program) operationListCommand() *cobra.Command {
+	var q client.OperationQuery
+	var quiet bool
+	c := answer(p, help{
+		use:   "list",
+		short: "List operations, newest first",
+		example: `  tasker-ctl operation list
+  tasker-ctl operation list --state paused --quiet`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.OperationList, error) {
+		return api.Operations(ctx, q)
+	}, func(l apiv1.OperationList) {
+		if quiet {
+			ids(p, l.Operations, func(o apiv1.Operation) string { return o.OperationUUID })
+			return
+		}
+		header := []string{"operation", "state", "act", "items", "verified", "failed again", "by", "planned", "reason"}
+		list(p, l.Operations, columns{none: "No operations.", names: header, spare: "planned"}, func(o apiv1.Operation) []string {
+			return []string{
+				o.OperationUUID, o.State, o.Act.Type, strconv.Itoa(o.Items), strconv.FormatInt(o.Counts[string(tasker.ItemVerified)], 10),
+				strconv.FormatInt(o.Counts[string(tasker.ItemFailedAgain)], 10), o.PlannedBy, at(&o.CreatedAt), o.Reason,
+			}
+		})
+		p.more(l.Pagination)
+	})
+	c.Flags().VarP(cli.Choice(&q.State, tasker.OperationStates()), "state", "s", "only operations in this state: "+cli.Join(tasker.OperationStates()))
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	pageFlags(c, &q.Page, 50)
+	return c
+}
+
+func (p *program) operationShowCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "show OPERATION",
+		short: "Show an operation with the numbers of its items",
+		example: `  tasker-ctl operation show $OPERATION
+  tasker-ctl operation show $OPERATION -o json | jq .counts`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
+		return api.Operation(ctx, a.id[0])
+	}, p.printOperation)
+}
+
+func (p *program) printOperation(o apiv1.Operation) {
+	p.done("Operation %s is %s", clean(o.OperationUUID), clean(o.State))
+	complete := ", complete"
+	if !o.Complete {
+		complete = ", cut at the limit"
+	}
+	fields := []field{
+		{"Act", o.Act.Type}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", or(o.StartedBy, "")},
+		{"Namespaces", strings.Join(o.Namespaces, ", ")}, {"Items", strconv.Itoa(o.Items) + complete},
+	}
+	for _, state := range tasker.ItemStates() {
+		if n := o.Counts[string(state)]; n > 0 {
+			fields = append(fields, field{"  " + string(state), strconv.FormatInt(n, 10)})
+		}
+	}
+	if o.WithoutStep > 0 {
+		fields = append(fields, field{"Without a failed step", strconv.Itoa(o.WithoutStep)})
+	}
+	for _, other := range o.Overlapping {
+		fields = append(fields, field{"Held by another operation", fmt.Sprintf("%d, by %s of %s", other.Items, other.OperationUUID, other.PlannedBy)})
+	}
+	if n := or(o.ArrivedSince, 0); n > 0 {
+		fields = append(fields, field{"Came since", fmt.Sprintf("%d, which are not touched", n)})
+	}
+	fields = append(fields, field{"Wave", waveText(o)}, field{"Rate", rateText(o.RatePerMinute)}, field{"Paused", pauseText(o.Paused)})
+	if o.State == string(tasker.OperationPlanned) {
+		fields = append(fields, field{"Expires", at(&o.ExpiresAt)}, field{"Plan digest", o.PlanDigest})
+	}
+	p.fields("  ", append(fields, field{"Started", at(o.StartedAt)}, field{"Ended", at(o.EndedAt)})...)
+}
+
+// waveText says which wave is under way, and what waves there are.
+func waveText(o apiv1.Operation) string {
+	texts := make([]string, 0, len(o.Waves)+1)
+	for _, n := range o.Waves {
+		texts = append(texts, strconv.Itoa(n))
+	}
+	texts = append(texts, "rest")
+	return fmt.Sprintf("%d of %d (%s)", o.Wave, len(texts), strings.Join(texts, ", "))
+}
+
+func rateText(perMinute int) string {
+	switch {
+	case perMinute == 0:
+		return ""
+	case perMinute%60 == 0:
+		return fmt.Sprintf("%d/s", perMinute/60)
+	default:
+		return fmt.Sprintf("%d/m", perMinute)
+	}
+}
+
+// pauseTexts say why an operation is paused.
+var pauseTexts = map[tasker.PauseReason]string{
+	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "%[1]d steps failed with one cause", tasker.PausedNewCause: "%[1]d steps failed with a cause that was not selected",
+	tasker.PausedWaveFailed: "%[1]d steps of the wave have failed", tasker.PausedWaveTimeout: "%[1]d steps of the wave did not succeed in time",
+	tasker.PausedNoWorker: "no worker takes the steps",
+}
+
+func pauseText(pause *apiv1.OperationPause) string {
+	if pause == nil {
+		return ""
+	}
+	format := pauseTexts[tasker.PauseReason(pause.For)]
+	if format == "" {
+		return pause.For
+	}
+	text := fmt.Sprintf(format+"%.0[1]d%.0[2]s", pause.Failures, pause.By)
+	if pause.FailureText != "" {
+		text += ", such as " + strconv.Quote(pause.FailureText)
+	}
+	if pause.TaskUUID != nil {
+		text += " (task " + *pause.TaskUUID + ")"
+	}
+	return text + ", at " + at(&pause.At)
+}
+
+func (p *program) operationItemsCommand() *cobra.Command {
+	var q client.ItemQuery
+	c := answer(p, help{
+		use:   "items OPERATION",
+		short: "List the steps of an operation with what became of them",
+		example: `  tasker-ctl operation items $OPERATION --state failed_again
+  tasker-ctl operation items $OPERATION --limit 1000 -o json | jq -r '.items[].task_uuid'`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationItemList, error) {
+		return api.OperationItems(ctx, a.id[0], q)
+	}, func(l apiv1.OperationItemList) {
+		header := []string{"item", "task", "step", "state", "outcome", "wave", "released", "failed now"}
+		list(p, l.Items, columns{none: "No items.", names: header, spare: "step"}, func(i apiv1.OperationItem) []string {
+			wave := "-"
+			if i.Wave != nil {
+				wave = strconv.Itoa(*i.Wave)
+			}
+			return []string{strconv.Itoa(i.Ordinal), i.TaskUUID, or(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(at(i.ReleasedAt)), orDash(i.FailureText)}
+		})
+		if l.Next != nil {
+			fmt.Fprintf(p.err, "There are more: --after %d\n", *l.Next)
+		}
+	})
+	c.Flags().VarP(cli.Choice(&q.State, tasker.ItemStates()), "state", "s", "only items in this state: "+cli.Join(tasker.ItemStates()))
+	c.Flags().Var(cli.Number(&q.After, 0, tasker.MaxOperationItems), "after", "begin behind this item")
+	limitFlag(c, &q.Limit, 100)
+	return c
+}
+
+func (p *program) operationDryRunCommand() *cobra.Command {
+	return answer(p, help{
+		use:     "dry-run OPERATION",
+		short:   "Do what an operation would do, and roll it back",
+		example: `  tasker-ctl operation dry-run $OPERATION`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationDryRun, error) {
+		return dryRun(ctx, api, a.id[0])
+	}, p.printDryRun)
+}
+
+// dryRun makes a dry run, part by part.
+func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1.OperationDryRun, error) {
+	all := apiv1.OperationDryRun{Refused: []apiv1.OperationRefusal{}, Enqueues: map[string]int{}}
+	for next := new(int); next != nil; {
+		part, err := api.DryRunOperation(ctx, operation, apiv1.DryRunOperation{After: *next})
+		if err != nil {
+			return all, err
+		}
+		all.LookedAt, all.WouldRelease, all.Busy = all.LookedAt+part.LookedAt, all.WouldRelease+part.WouldRelease, all.Busy+part.Busy
+		for name, n := range part.Enqueues {
+			all.Enqueues[name] += n
+		}
+		for _, f := range part.Refused {
+			i := slices.IndexFunc(all.Refused, func(known apiv1.OperationRefusal) bool { return known.Outcome == f.Outcome })
+			if i < 0 {
+				all.Refused = append(all.Refused, f)
+				continue
+			}
+			all.Refused[i].Items += f.Items
+		}
+		all.CannotSee, next = part.CannotSee, part.Next
+	}
+	return all, nil
+}
+
+func (p *program) printDryRun(r apiv1.OperationDryRun) {
+	p.done("Of %s, %d would be released", plural(r.LookedAt, "item"), r.WouldRelease)
+	fields := []field{{"Busy now, tried again later", strconv.Itoa(r.Busy)}}
+	for _, f := range r.Refused {
+		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(f.Sample, ", "))})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Enqueues)) {
+		fields = append(fields, field{"Would become ready: " + name, strconv.Itoa(r.Enqueues[name])})
+	}
+	p.fields("  ", append(fields, field{"It cannot tell", strings.Join(r.CannotSee, "; ")})...)
+}

@@ -1,0 +1,203 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/loop"
+)
+
+// The exit codes of a run that was watched to its end. A run that could not be made or
+// watched exits with 1, or with 2 when the command line is wrong.
+const (
+	exitFailedAgain = 3 // some steps failed again
+	exitSkipped     = 4 // some were skipped, and none failed again
+	exitPaused      = 5 // the operation has paused by itself, or was paused or aborted
+)
+
+func (p *program) operationRunCommand() *cobra.Command {
+	var g planning
+	var r running
+	c := p.command(help{
+		use:   "run [ID...] --reason TEXT",
+		short: "Plan an operation, show the plan, ask, and start it",
+		long: `Plan an operation, show the plan, ask, and start it.
+
+It is planned and tried in a dry run, and started when you say yes; without a terminal
+it is started only with --yes. With --watch it is followed to its end. Servers go on
+with it also when this command is interrupted.
+
+Exit codes:
+  0  started; with --watch: all steps are verified
+  1  not planned, not started, or not watched to its end
+  2  the command line is wrong
+  3  with --watch: some steps failed again
+  4  with --watch: some steps were skipped, none failed again
+  5  with --watch: paused or aborted; operation show says why`,
+		example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
+  tasker-ctl operation run --namespace orders --text "HTTP 503" --reset --reason "gateway is back" --waves 1,50 --rate 20/s --yes
+  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --dry-run`,
+	}, func(ctx context.Context, a arguments) error { return runError(p.runOperation(ctx, &g, r, a.text)) })
+	g.flags(c)
+	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "start without asking")
+	c.Flags().BoolVarP(&r.watch, "watch", "w", false, "follow it to its end")
+	c.Flags().BoolVar(&r.dry, "dry-run", false, "plan and try it, and abort it")
+	c.Flags().DurationVar(&r.every, "interval", time.Second, "how often to look while watching")
+	return c
+}
+
+// A running has the flags of a run.
+type running struct {
+	yes, watch, dry bool
+	every           time.Duration
+}
+
+// runError keeps the codes of a run apart from those of other commands.
+func runError(err error) error {
+	if code := exitCode(err); code != exitNotFound && code != exitConflict && code != exitUnreachable || errors.As(err, new(cli.Exit)) {
+		return err
+	}
+	return failedRun{err}
+}
+
+// A failedRun is an error for which a run exits with 1, whatever its code is elsewhere.
+type failedRun struct{ error }
+
+// Unwrap returns the error.
+func (f failedRun) Unwrap() error { return f.error }
+
+func (p *program) runOperation(ctx context.Context, g *planning, r running, ids []string) error {
+	if !r.yes && !r.dry && (!p.isTerminal() || len(ids) == 1 && ids[0] == "-") {
+		return cli.Usagef("there is no terminal to ask at: add --yes, or --dry-run to see what it would do")
+	}
+	api, err := p.api()
+	if err != nil {
+		return err
+	}
+	o, err := p.plan(ctx, api, g, ids)
+	if err != nil {
+		return err
+	}
+	id, err := answeredID("operation_uuid", o.OperationUUID)
+	if err != nil {
+		return err
+	}
+	if !r.yes || r.dry {
+		tried, err := dryRun(ctx, api, id)
+		if err != nil {
+			return err
+		}
+		if err := p.showRun(r, o, tried); err != nil {
+			return err
+		}
+	}
+	if r.dry || !r.yes && !p.confirm(fmt.Sprintf("Start it for %s?", plural(o.Items, "step"))) {
+		_, err := api.AbortOperation(context.WithoutCancel(ctx), id, g.request.PlannedBy)
+		if err == nil && !r.dry {
+			err = tasker.Errorf(tasker.Invalid, "not started; the plan was aborted")
+		}
+		return err
+	}
+	if o, err = api.StartOperation(ctx, id, apiv1.StartOperation{PlanDigest: o.PlanDigest, By: g.request.PlannedBy}); err != nil {
+		return err
+	}
+	if !r.watch {
+		return p.show(o, func() { p.printOperation(o) })
+	}
+	return p.watchOperation(ctx, api, id, r.every)
+}
+
+// showRun shows a plan and its dry run. For programs a run without a dry run prints only what it ends with.
+func (p *program) showRun(r running, o apiv1.Operation, tried apiv1.OperationDryRun) error {
+	if p.output == "json" {
+		if !r.dry {
+			return nil
+		}
+		return p.json(struct {
+			Operation apiv1.Operation       `json:"operation"`
+			DryRun    apiv1.OperationDryRun `json:"dry_run"`
+		}{o, tried})
+	}
+	p.printOperation(o)
+	p.printDryRun(tried)
+	return nil
+}
+
+// isTerminal reports whether somebody can be asked.
+func (p *program) isTerminal() bool {
+	file, ok := p.in.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// confirm asks for a yes.
+func (p *program) confirm(question string) bool {
+	fmt.Fprintf(p.err, "%s [y/N] ", question)
+	line, _ := bufio.NewReader(p.in).ReadString('\n')
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}
+
+// watchOperation follows an operation until all of its items have come to their end, or it
+// is paused.
+func (p *program) watchOperation(ctx context.Context, api *client.Client, id tasker.ID, every time.Duration) error {
+	answered, last := time.Now(), ""
+	for {
+		o, err := api.Operation(ctx, id)
+		switch {
+		case err == nil:
+			answered = time.Now()
+		case tasker.CodeOf(err) != tasker.Unavailable || time.Since(answered) > patience:
+			return err
+		}
+		if line := progressText(o); err == nil && line != last && p.output != "json" {
+			fmt.Fprintln(p.out, line)
+			last = line
+		}
+		if err == nil && (o.SettledAt != nil || o.State == string(tasker.OperationPaused)) {
+			return p.endOfRun(o)
+		}
+		if !loop.Sleep(ctx, max(every, 10*time.Millisecond)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// progressText is a line about how far an operation has come.
+func progressText(o apiv1.Operation) string {
+	parts := []string{fmt.Sprintf("wave %s", waveText(o))}
+	for _, state := range tasker.ItemStates() {
+		if n := o.Counts[string(state)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(state), "_", " ")))
+		}
+	}
+	return clean(o.State) + ": " + strings.Join(parts, ", ")
+}
+
+// endOfRun prints what a run has come to, and returns its exit code.
+func (p *program) endOfRun(o apiv1.Operation) error {
+	if err := p.show(o, func() { p.printOperation(o) }); err != nil {
+		return err
+	}
+	switch {
+	case o.State != string(tasker.OperationDone):
+		return cli.Exit(exitPaused)
+	case o.Counts[string(tasker.ItemFailedAgain)] > 0:
+		return cli.Exit(exitFailedAgain)
+	case o.Counts[string(tasker.ItemVerified)] < int64(o.Items):
+		return cli.Exit(exitSkipped)
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,71 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"tasker.example/tasker"
+)
+
+// operations are the instruments of bulk repair. They are nil until [Metrics.ObserveOperations].
+type operations struct {
+	paused metric.Int64Counter
+	items  map[tasker.ItemState]int64 // read last; guarded by Metrics.mu
+}
+
+// ObserveOperations adds the gauge of the items of operations that have not come to their
+// end, by state, and the counter of pauses, at 0 for each guard. It is called before
+// anything is counted. While the database cannot be read the gauge keeps its last value.
+func (m *Metrics) ObserveOperations(provider metric.MeterProvider, read func(context.Context) (map[tasker.ItemState]int64, error)) error {
+	meter := provider.Meter(scope)
+	var items metric.Int64ObservableGauge
+	observed, err := makeGauges(meter, []gauge{
+		{&items, "tasker.operation.items", "Items of operations that have not come to their end, by state; the same in every server."},
+	})
+	if err != nil {
+		return err
+	}
+	o := &m.operations
+	if err := makeCounters(meter, []counter{{&o.paused, "tasker.operation.paused.total", "Pauses of operations that a guard of this server made."}}); err != nil {
+		return err
+	}
+	for _, r := range tasker.PauseReasons() {
+		if r.ByGuard() {
+			o.paused.Add(context.Background(), 0, guardIs(r))
+		}
+	}
+	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		defer cancel()
+		counts, err := read(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err != nil {
+			m.log.WarnContext(ctx, "the items of operations could not be counted; the metric keeps its last value", "err", err)
+		} else {
+			o.items = counts
+		}
+		for _, s := range tasker.ItemStates() {
+			to.ObserveInt64(items, o.items[s], metric.WithAttributes(attribute.String("state", string(s))))
+		}
+		return nil
+	}, observed...)
+	if err != nil {
+		return fmt.Errorf("metrics of operations: %w", err)
+	}
+	return nil
+}
+
+// OperationPaused counts a pause that a guard has made.
+func (m *Metrics) OperationPaused(ctx context.Context, why tasker.PauseReason) {
+	if m != nil && m.operations.paused != nil {
+		m.operations.paused.Add(ctx, 1, guardIs(why))
+	}
+}
+
+func guardIs(r tasker.PauseReason) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("guard", string(r)))
+}

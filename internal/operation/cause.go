@@ -1,0 +1,30 @@
+package operation
+
+import (
+	"context"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// causeOf is what failures of one cause have in common.
+func causeOf(kind, message string) string {
+	return kind + "\x1f" + message
+}
+
+// causesOf returns the causes of the failures that an operation has selected; nil when
+// there are too many to tell a new one.
+func causesOf(ctx context.Context, tx *postgres.Tx, operation tasker.ID, items int) ([]string, error) {
+	seen := map[string]bool{}
+	causes := []string{}
+	err := tx.FailuresOfItems(ctx, operation, items, func(kind, message string) {
+		if cause := causeOf(kind, message); !seen[cause] && len(causes) <= tasker.MaxOperationCauses {
+			seen[cause] = true
+			causes = append(causes, cause)
+		}
+	})
+	if len(causes) > tasker.MaxOperationCauses {
+		return nil, err
+	}
+	return causes, err
+}

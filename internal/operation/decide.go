@@ -1,0 +1,182 @@
+package operation
+
+import (
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A step is what becomes of an operation next: exactly one of its fields says so, or
+// nothing does and the operation waits.
+type step struct {
+	pause   *tasker.OperationPause
+	begin   *int // the wave that begins
+	release int  // so many items
+}
+
+// next decides what becomes of a running operation.
+func next(o *postgres.RunningOperation, p postgres.Progress, failures []postgres.FailureCount) step {
+	if pause := guard(o, failures); pause != nil {
+		return step{pause: pause}
+	}
+	if o.Wave < len(o.Waves) {
+		return nextOfWave(o, p)
+	}
+	if !p.Planned || !o.Due || p.InFlight >= tasker.MaxOperationInFlight {
+		return step{}
+	}
+	return step{release: chunk(o.RatePerMinute)}
+}
+
+// nextOfWave is next in a wave that has an end: the next one begins when all of its steps
+// have succeeded.
+func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
+	var released, open int64
+	for state, n := range p.Round {
+		released += n
+		if state == tasker.ItemReleased || state == tasker.ItemRunning {
+			open += n
+		}
+	}
+	left := int64(o.Waves[o.Wave]) - released
+	switch {
+	case left > 0 && p.Planned:
+		if !o.Due {
+			return step{}
+		}
+		return step{release: int(min(left, int64(chunk(o.RatePerMinute))))}
+	case open > 0:
+		if o.WaveSince != nil && o.Now.Sub(*o.WaveSince) > o.Guards.WaveTimeout {
+			return step{pause: &tasker.OperationPause{For: tasker.PausedWaveTimeout, By: systemActor, Failures: int(open)}}
+		}
+		return step{}
+	case p.Round[tasker.ItemFailedAgain] > 0 && p.Planned:
+		return step{pause: &tasker.OperationPause{For: tasker.PausedWaveFailed, By: systemActor, Failures: int(p.Round[tasker.ItemFailedAgain])}}
+	case !p.Planned:
+		return step{} // that was all
+	}
+	wave := o.Wave + 1
+	if p.Round[tasker.ItemVerified] == 0 {
+		wave = o.Wave // it has proved nothing
+	}
+	return step{begin: &wave}
+}
+
+// In the rest, where single failures are to be expected, so many pause at least.
+const toleratedOfRest = 5
+
+// guard returns why an operation is to be paused; nil when it is not.
+func guard(o *postgres.RunningOperation, failures []postgres.FailureCount) *tasker.OperationPause {
+	same, other := o.Guards.StopAfter, 1
+	if o.Wave >= len(o.Waves) && len(o.Waves) > 0 {
+		same, other = max(same, toleratedOfRest), toleratedOfRest
+	}
+	unknown := 0
+	for _, f := range failures {
+		pause := &tasker.OperationPause{By: systemActor, Failures: f.Items, FailureText: f.Text, TaskUUID: &f.TaskUUID}
+		if f.Items >= same {
+			pause.For = tasker.PausedSameCause
+			return pause
+		}
+		if o.Causes == nil || o.Guards.IgnoreNewCause || slices.Contains(o.Causes, f.Cause) {
+			continue
+		}
+		if unknown += f.Items; unknown >= other {
+			pause.For, pause.Failures = tasker.PausedNewCause, unknown
+			return pause
+		}
+	}
+	return nil
+}
+
+// The rate is kept by releasing a few items at a time, as many as it allows in a quarter
+// of a second, or one.
+const releaseEvery = 250 * time.Millisecond
+
+// chunk returns how many items are released at once.
+func chunk(perMinute int) int {
+	if perMinute == 0 {
+		return tasker.MaxOperationChunk
+	}
+	n := perMinute * int(releaseEvery/time.Millisecond) / int(time.Minute/time.Millisecond)
+	return min(max(n, 1), tasker.MaxOperationChunk)
+}
+
+// after returns when the next items may be released, once so many are. What could not be
+// released in time is made up for, within a second.
+func after(o *postgres.RunningOperation, released int) time.Time {
+	if o.RatePerMinute == 0 || released == 0 {
+		return o.Now
+	}
+	from := o.Now
+	if o.Next != nil && o.Next.Before(from) {
+		from = *o.Next
+		if late := o.Now.Add(-time.Second); from.Before(late) {
+			from = late
+		}
+	}
+	return from.Add(time.Duration(released) * time.Minute / time.Duration(o.RatePerMinute))
+}
+
+// Why an item came to its state, as codes.
+const (
+	outcomeBusy      = "busy"       // others held the task again and again
+	outcomeChanged   = "changed"    // something has happened to the step since it was planned
+	outcomeRefused   = "refused"    // its state does not allow the act
+	outcomeGone      = "gone"       // it does not exist any more
+	outcomeTakenOver = "taken_over" // somebody else acted on it after its release
+	outcomeCancelled = "cancelled"  // its task was cancelled after its release
+	outcomeCompleted = "completed"  // an attempt after the release has completed the step
+	outcomeStands    = "stands"     // it stands as the act has set it
+	outcomeFailed    = "failed"     // it has failed for good
+)
+
+// judge says where an item comes to that was released; nil when nothing is new.
+func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
+	moved := postgres.MovedItem{Ordinal: i.Ordinal, State: i.State}
+	to := func(state tasker.ItemState, outcome string) *postgres.MovedItem {
+		moved.State, moved.Outcome = state, outcome
+		return &moved
+	}
+	failed := i.LastFailureAt != nil && i.LastFailureAt.After(i.ReleasedAt) && !i.AwaitsWorker // which is none of the step
+	if failed && (i.FailedAt == nil || i.LastFailureAt.After(*i.FailedAt)) {
+		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, causeOf(i.ErrorType, i.ErrorMessage), i.ErrorShown
+	}
+	switch {
+	case i.Task == "" || i.Step == "":
+		return to(tasker.ItemSkipped, outcomeGone)
+	case i.Step == tasker.StepCancelled:
+		return to(tasker.ItemSkipped, outcomeCancelled)
+	case act == tasker.ActResolve && i.Step == tasker.StepResolvedManually, act == tasker.ActComplete && i.Step == tasker.StepComplete:
+		return to(tasker.ItemVerified, outcomeStands)
+	case i.Step == tasker.StepResolvedManually:
+		return to(tasker.ItemSkipped, outcomeTakenOver)
+	case i.Step == tasker.StepComplete && proved(i):
+		return to(tasker.ItemVerified, outcomeCompleted)
+	case i.Step == tasker.StepComplete:
+		return to(tasker.ItemSkipped, outcomeTakenOver)
+	case i.Step == tasker.StepError && !i.WillRetry && !i.AwaitsWorker:
+		return to(tasker.ItemFailedAgain, outcomeFailed)
+	case i.Step == tasker.StepInProgress && i.State == tasker.ItemReleased:
+		return to(tasker.ItemRunning, "")
+	case moved.Failed != nil:
+		return &moved
+	default:
+		return nil
+	}
+}
+
+// proved reports whether a step that is complete was completed by an attempt that was claimed
+// after the release, or, of an external step, by an answer after it.
+func proved(i postgres.LookedItem) bool {
+	switch {
+	case i.ReportedFence == nil:
+		return false
+	case i.External:
+		return *i.ReportedFence >= i.ReleasedFence
+	default:
+		return *i.ReportedFence > i.ReleasedFence
+	}
+}

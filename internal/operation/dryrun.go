@@ -1,0 +1,111 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+const (
+	dryRunFor    = 20 * time.Second // after which the rest is left to another request
+	dryRunSample = 3                // tasks that are named for each refusal
+)
+
+// errRollback ends the transaction of a dry run.
+var errRollback = errors.New("this was a dry run")
+
+// DryRun does the act of an operation to its planned items and rolls that back, a part at a
+// time. It begins behind an ordinal, ends after limit items, or when its time is over, and
+// says where it goes on. Others wait for a part at most; what they hold is not waited for.
+func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (tasker.DryRun, error) {
+	r := tasker.DryRun{Enqueues: map[string]int{}}
+	if after < 0 || limit < 1 || limit > tasker.MaxOperationItems {
+		return r, tasker.Errorf(tasker.Invalid, "after must be at least 0 and limit 1 to %d, not %d and %d", tasker.MaxOperationItems, after, limit)
+	}
+	o, err := s.db.Operation(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	if o.State == tasker.OperationDone || o.State == tasker.OperationAborted {
+		return r, ended(&postgres.RunningOperation{Operation: o})
+	}
+	begun, refused := time.Now(), map[string]*tasker.DryRunRefusal{}
+	for {
+		d, last, err := s.dryRunPart(ctx, &postgres.RunningOperation{Operation: o}, after, min(limit-r.LookedAt, tasker.MaxOperationChunk), r.Enqueues)
+		if err != nil {
+			return r, err
+		}
+		d.count(&r, refused)
+		if last == 0 {
+			break
+		}
+		if after = last; r.LookedAt >= limit || time.Since(begun) > dryRunFor {
+			r.Next = &last
+			break
+		}
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(refused)) {
+		r.Refused = append(r.Refused, *refused[outcome])
+	}
+	return r, nil
+}
+
+// dryRunPart does the act to some items and rolls it back. It returns the last of them; 0
+// when there is none.
+func (s *Service) dryRunPart(ctx context.Context, o *postgres.RunningOperation, after, limit int, enqueues map[string]int) (d done, last int, err error) {
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		d, last = done{}, 0
+		if err := tx.WaitBriefly(ctx); err != nil {
+			return err
+		}
+		items, err := tx.PlannedItems(ctx, o.UUID, after, limit)
+		if err != nil || len(items) == 0 {
+			return err
+		}
+		last = items[len(items)-1].Ordinal
+		if d, err = s.act(ctx, tx, o, items); err != nil {
+			return err
+		}
+		if err := tx.MoveItems(ctx, o, d.moved); err != nil {
+			return err
+		}
+		ready, err := tx.EnqueuedHere(ctx, slices.Collect(maps.Values(d.tasks)))
+		if err != nil {
+			return err
+		}
+		for name, n := range ready {
+			enqueues[name] += n
+		}
+		return errRollback
+	})
+	if errors.Is(err, errRollback) {
+		err = nil
+	}
+	return d, last, err
+}
+
+// count adds what was done to the counts of a dry run.
+func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) {
+	r.LookedAt += len(d.moved)
+	r.WouldRelease += d.released
+	r.Busy += d.busy
+	for _, m := range d.moved {
+		if m.State != tasker.ItemSkipped || m.Outcome == outcomeBusy {
+			continue
+		}
+		f := refused[m.Outcome]
+		if f == nil {
+			f = &tasker.DryRunRefusal{Outcome: m.Outcome}
+			refused[m.Outcome] = f
+		}
+		f.Items++
+		if len(f.Sample) < dryRunSample {
+			f.Sample = append(f.Sample, d.tasks[m.Ordinal])
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package operation_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/operation"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A crash breaks the connection at one statement: before PostgreSQL has it, or when it has
+// answered. It stands for the server that dies there.
+type crash struct {
+	at    atomic.Int64 // the statement, from 1; 0: none
+	after atomic.Bool
+	seen  atomic.Int64
+	hit   atomic.Bool
+}
+
+type crashKey struct{}
+
+func (c *crash) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	n := c.seen.Add(1)
+	if n != c.at.Load() {
+		return ctx
+	}
+	c.hit.Store(true)
+	if !c.after.Load() {
+		_ = conn.PgConn().Conn().Close()
+		return ctx
+	}
+	return context.WithValue(ctx, crashKey{}, true)
+}
+
+func (*crash) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(crashKey{}) != nil {
+		_ = conn.PgConn().Conn().Close()
+	}
+}
+
+// arm has the n-th statement from now on break the connection.
+func (c *crash) arm(n int64, after bool) {
+	c.hit.Store(false)
+	c.seen.Store(0)
+	c.after.Store(after)
+	c.at.Store(n)
+}
+
+// consistent checks what holds at every instant: the items add up, and no step was released
+// twice or without its item.
+func (h *harness) consistent(o tasker.Operation) {
+	h.Helper()
+	var items, sum, twice, strays int
+	h.Must(h.Admin().QueryRow(h.Context(), `
+		SELECT o.items, (SELECT count(*) FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid),
+			(SELECT count(*) FROM (SELECT FROM tasker.step_history x WHERE x.operation_uuid = o.operation_uuid GROUP BY x.step_uuid HAVING count(*) > 1) t),
+			(SELECT count(*) FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND (i.released_at IS NOT NULL) <> EXISTS (
+				SELECT FROM tasker.step_history x WHERE x.operation_uuid = o.operation_uuid AND x.step_uuid = i.step_uuid))
+		FROM tasker.operations o WHERE o.operation_uuid = $1`, o.UUID).Scan(&items, &sum, &twice, &strays))
+	if items != sum || twice != 0 || strays != 0 {
+		h.Fatalf("%d items, %d counted; %d steps released twice, %d items whose act and state differ", items, sum, twice, strays)
+	}
+}
+
+// Whatever statement a server dies at, releasing or looking, another one goes on: nothing is
+// released twice, nothing is forgotten, and each investigation ends once.
+func TestAServerMayDieAtEveryStatement(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	c := &crash{}
+	db := enginetest.Open(t, h.URL, postgres.Options{Tracer: c, MaxConns: 2})
+	e := engine.New(db, engine.Options{})
+	dying := operation.New(db, e, h.DLQ, operation.Options{})
+	hits := 0
+	for name, pass := range map[string]func() error{
+		"release": func() error { _, err := dying.Release(t.Context()); return err },
+		"look":    func() error { _, err := dying.Look(t.Context()); return err },
+	} {
+		for _, after := range []bool{false, true} {
+			for n := int64(1); ; n++ {
+				h.stuck(3)
+				o := h.started(plan())
+				if name == "look" {
+					h.release()
+					h.work(10, succeeds)
+				}
+				c.arm(n, after)
+				_ = pass()
+				died := c.hit.Load()
+				c.arm(0, false)
+				h.consistent(o)
+				h.Eventually("another server has gone on", func() bool { // what the dead one held is free in a moment
+					h.due()
+					h.release()
+					h.work(10, succeeds)
+					h.look()
+					return h.now(o).State == tasker.OperationDone
+				})
+				h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 3})
+				h.consistent(o)
+				h.work(10, succeeds) // what is behind
+				if !died {
+					break
+				}
+				hits++
+				if n > 100 {
+					t.Fatal("there is no end of statements")
+				}
+			}
+		}
+	}
+	if hits < 40 {
+		t.Errorf("a server died at %d statements only", hits)
+	}
+	t.Logf("a server died at %d statements", hits)
+	if n := h.Count(`SELECT count(*) FROM (SELECT FROM tasker.tasks_dlq_history WHERE event = 'resolved' GROUP BY dlq_entry_uuid HAVING count(*) > 1) x`); n != 0 {
+		t.Errorf("%d investigations have ended twice", n)
+	}
+}
+
+// Several servers, of which some die and whose database goes away and comes back, do all of an
+// operation, each item once. The items add up at every instant.
+func TestManyServersAndARestart(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	const items = 600
+	h.stuck(items)
+	o := h.planned(inWaves(5, 50))
+	o, err := h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
+	h.Must(err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	serve := func(ctx context.Context) {
+		db := enginetest.Open(t, h.URL, postgres.Options{MaxConns: 4, ApplicationName: "restarted"})
+		ops := operation.New(db, engine.New(db, engine.Options{}), h.DLQ, operation.Options{})
+		for _, pass := range []func(context.Context) error{
+			func(ctx context.Context) error { _, err := ops.Release(ctx); return err },
+			func(ctx context.Context) error { _, err := ops.Look(ctx); return err },
+		} {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_ = pass(ctx)
+				}
+			})
+		}
+	}
+	serve(ctx)
+	killed, kill := context.WithCancel(ctx)
+	defer kill()
+	serve(killed)
+	for i := 0; ; i++ {
+		if now := h.now(o); now.State == tasker.OperationDone {
+			break
+		}
+		h.consistent(o)
+		h.work(100, succeeds)
+		switch i {
+		case 3:
+			kill() // in the middle of what it does
+		case 6, 12:
+			h.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'restarted' AND datname = current_database()`)
+		case 5000:
+			t.Fatalf("it does not end: %+v", h.now(o).Counts)
+		}
+	}
+	stop()
+	wg.Wait()
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: items})
+	h.consistent(o)
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'manually_resolved' AND metadata -> 'proof' ->> 'operation_uuid' = $1`, o.UUID.String()); n != items {
+		t.Errorf("%d investigations have ended with the proof", n)
+	}
+}

@@ -1,0 +1,209 @@
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+const (
+	lookBatch = 2000 // items that are read at once
+	lookChunk = 200  // items that are moved in one transaction
+)
+
+// places are where the next look at the items of an operation begins.
+type places struct {
+	mu sync.Mutex
+	at map[place]int
+}
+
+type place struct {
+	operation tasker.ID
+	state     tasker.ItemState
+}
+
+func (p *places) from(at place) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at[at]
+}
+
+// goOn notes where the next look begins; 0 is the beginning.
+func (p *places) goOn(at place, from int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at == nil || len(p.at) > 2*tasker.MaxOpenOperations {
+		p.at = map[place]int{}
+	}
+	if from == 0 {
+		delete(p.at, at)
+		return
+	}
+	p.at[at] = from
+}
+
+// Look looks what became of items that were released, writes it down, and ends the
+// investigations of those that are verified, with the proof. It returns when there is more to do.
+func (s *Service) Look(ctx context.Context) (time.Duration, error) {
+	open, err := s.db.OperationsInFlight(ctx, tasker.MaxOpenOperations)
+	if err != nil || len(open) == 0 {
+		return 0, err
+	}
+	more := false
+	for i := range open {
+		m, err := s.lookAt(ctx, &open[i])
+		if err != nil {
+			return 0, err
+		}
+		more = more || m
+	}
+	if _, err := s.db.FinishOperations(ctx); err != nil {
+		return 0, err
+	}
+	if more {
+		return loop.AtOnce, nil
+	}
+	return activeRest, nil
+}
+
+// lookAt looks at items of one operation, and reports whether there are more to look at at
+// once.
+func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (more bool, err error) {
+	failed, waits := false, false
+	for _, state := range []tasker.ItemState{tasker.ItemRunning, tasker.ItemReleased} {
+		at := place{o.UUID, state}
+		list, last, err := s.db.LookAtItems(ctx, o.UUID, state, s.places.from(at), lookBatch)
+		if err != nil {
+			return false, err
+		}
+		s.places.goOn(at, last)
+		more = more || last > 0
+		var ordinals []int
+		for _, i := range list {
+			if judge(o.Act, i) != nil {
+				ordinals = append(ordinals, i.Ordinal)
+			}
+			waits = waits || i.AwaitsWorker
+		}
+		for part := range slices.Chunk(ordinals, lookChunk) {
+			bad, err := s.settle(ctx, o, part)
+			if err != nil {
+				return false, err
+			}
+			failed = failed || bad
+		}
+	}
+	if failed || waits {
+		err = s.guard(ctx, o.UUID, waits)
+	}
+	return more, err
+}
+
+// settle moves items to where they have come, together with the end of the investigations
+// of those that are verified, and reports whether one has failed.
+func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
+	var closed []postgres.EndedEntry
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		failed, closed = false, nil
+		items, err := tx.LockItems(ctx, o.UUID, ordinals)
+		if err != nil {
+			return err
+		}
+		var moved []postgres.MovedItem
+		var endings []postgres.Ending
+		for _, i := range items {
+			m := judge(o.Act, i)
+			if m == nil {
+				continue
+			}
+			moved = append(moved, *m)
+			failed = failed || m.Failed != nil || m.State == tasker.ItemFailedAgain
+			if m.State == tasker.ItemVerified && i.EntryStatus == string(tasker.EntryPending) {
+				e, err := ending(o, i)
+				if err != nil {
+					return err
+				}
+				endings = append(endings, e)
+			}
+		}
+		if closed, err = dlq.End(ctx, tx, o.StartedBy, endings); err != nil {
+			return err
+		}
+		return tx.MoveItems(ctx, o, moved)
+	})
+	if err != nil {
+		return false, err
+	}
+	s.dlq.Ended(ctx, closed)
+	return failed, nil
+}
+
+// A proof is what shows that a step has succeeded, in the metadata of its investigation.
+type proof struct {
+	OperationUUID tasker.ID        `json:"operation_uuid"`
+	Act           tasker.Act       `json:"act"`
+	StepUUID      tasker.ID        `json:"step_uuid"`
+	StepName      string           `json:"step_name"`
+	StepState     tasker.StepState `json:"step_state"`
+	ReleasedAt    time.Time        `json:"released_at"`
+	CompletedAt   *time.Time       `json:"completed_at,omitempty"`
+	Attempt       int              `json:"attempt,omitempty"`
+	WorkerUUID    *tasker.ID       `json:"worker_uuid,omitempty"`
+	WorkerName    string           `json:"worker_name,omitempty"`
+	WorkerVersion string           `json:"worker_version,omitempty"`
+}
+
+// ending is how the investigation of an item ends that is verified.
+func ending(o *postgres.RunningOperation, i postgres.LookedItem) (postgres.Ending, error) {
+	p := proof{
+		OperationUUID: o.UUID, Act: o.Act, StepUUID: i.StepUUID, StepName: i.StepName, StepState: i.Step, ReleasedAt: i.ReleasedAt, CompletedAt: i.CompletedAt,
+	}
+	how := "stands as " + string(i.Step)
+	if o.Act == tasker.ActReset {
+		p.Attempt, p.WorkerUUID, p.WorkerName, p.WorkerVersion = i.Attempts, i.WorkerUUID, i.WorkerName, i.WorkerVersion
+		how = "was completed after its release"
+	}
+	doc, err := json.Marshal(map[string]proof{"proof": p})
+	if err != nil {
+		return postgres.Ending{}, fmt.Errorf("write the proof of an item: %w", err)
+	}
+	return postgres.Ending{
+		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: i.Task, Metadata: doc,
+		Notes: fmt.Sprintf("step %s %s, in operation %s: %s", i.StepName, how, o.UUID, o.Reason),
+	}, nil
+}
+
+// guard pauses an operation if its failures say so, or if no worker takes its steps.
+func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
+	var paused *tasker.OperationPause
+	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		paused = nil
+		o, err := tx.LockOperation(ctx, id)
+		if err != nil || o.State != tasker.OperationRunning {
+			return err
+		}
+		failures, err := tx.CountFailures(ctx, id, o.Round)
+		if err != nil {
+			return err
+		}
+		if paused = guard(o, failures); paused == nil && waits {
+			paused = &tasker.OperationPause{For: tasker.PausedNoWorker, By: systemActor}
+		}
+		if paused == nil {
+			return nil
+		}
+		return tx.PauseOperation(ctx, id, *paused)
+	})
+	if err == nil {
+		s.tell(ctx, done{}, paused)
+	}
+	return err
+}

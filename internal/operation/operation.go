@@ -1,0 +1,383 @@
+// Package operation does one action to many steps: the bulk repair of tasks that are stuck.
+//
+// An operation is planned, which freezes its items, and started. From then on every server
+// releases items, which is the ordinary action of an operator on each step, and looks what
+// became of those that were released. A server that dies leaves nothing behind: an item and
+// its action are committed together, and another server goes on. What is released next, and
+// what pauses an operation, is decided by package operation alone, from what the database
+// has.
+//
+// An operation manipulates steps only. Investigations select them, and end with the proof
+// that their step has succeeded.
+package operation
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// planLife is how long a plan may wait for its start.
+const planLife = 30 * time.Minute
+
+// Bounds of what a plan may say.
+const (
+	maxReason      = 20_000
+	maxPerson      = 255
+	maxWaves       = 20
+	maxRate        = 60_000 // a minute: 1000 a second
+	maxWaveTimeout = 24 * time.Hour
+)
+
+// Options of a service; the zero value works.
+type Options struct {
+	Metrics *metrics.Metrics
+	Log     *slog.Logger
+}
+
+// Service works on operations. Its methods may be called concurrently.
+type Service struct {
+	db      *postgres.DB
+	engine  *engine.Engine
+	dlq     *dlq.Service
+	metrics *metrics.Metrics
+	log     *slog.Logger
+	release chan struct{} // wakes the release of items
+	look    chan struct{} // wakes the look at items
+	places  places
+}
+
+// New returns a service on a database whose schema is current.
+func New(db *postgres.DB, e *engine.Engine, d *dlq.Service, o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{
+		db: db, engine: e, dlq: d, metrics: o.Metrics, log: o.Log,
+		release: make(chan struct{}, 1), look: make(chan struct{}, 1), places: places{},
+	}
+}
+
+// systemActor is who acts where nobody does.
+const systemActor = "tasker"
+
+// Plan freezes the items of an operation, which does nothing until it is started. The same
+// request again returns the operation that it made before, and false. The error is Invalid,
+// NotFound when nothing is selected, or a Conflict: another operation has selected some of
+// the steps.
+func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tasker.Operation, made bool, err error) {
+	if err := complete(&p); err != nil {
+		return planned, false, err
+	}
+	arguments, err := s.arguments(p)
+	if err != nil {
+		return planned, false, err
+	}
+	digest, err := digestOf(p)
+	if err != nil {
+		return planned, false, err
+	}
+	o := postgres.NewOperation{
+		OperationPlan: p, UUID: tasker.NewID(), Digest: digest, Arguments: arguments, Expires: planLife,
+	}
+	o.Key = o.UUID.String()
+	if p.RequestKey != "" {
+		o.Key = postgres.RequestKeyOf(ctx, p.RequestKey)
+	}
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		if err := tx.LockPlans(ctx); err != nil {
+			return err
+		}
+		known, before, err := tx.OperationByKey(ctx, o.Key)
+		if err != nil {
+			return err
+		}
+		if made = known == nil; !made {
+			if !bytes.Equal(before, digest) {
+				return tasker.Errorf(tasker.Conflict, "Idempotency-Key %q belongs to another request; choose a new key for each request", p.RequestKey)
+			}
+			planned, err = tx.Operation(ctx, *known)
+			return err
+		}
+		if err := freeze(ctx, tx, o); err != nil {
+			return err
+		}
+		planned, err = tx.Operation(ctx, o.UUID)
+		return err
+	})
+	return planned, made, err
+}
+
+// freeze stores a plan with its items.
+func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error {
+	open, err := tx.CountOpenOperations(ctx, tasker.MaxOpenOperations)
+	if err != nil {
+		return err
+	}
+	if open >= tasker.MaxOpenOperations {
+		return tasker.Errorf(tasker.Conflict, "%d operations have not come to their end, which is the limit; abort those that are not needed (tasker-ctl operation list)", open)
+	}
+	if err := tx.InsertOperation(ctx, o); err != nil {
+		return err
+	}
+	_, onSteps := o.Act.StepAction()
+	frozen, err := tx.Freeze(ctx, o.UUID, !onSteps, o.Selection, o.Limit)
+	if err != nil {
+		return err
+	}
+	items := postgres.PlannedItems{Frozen: frozen, Capped: frozen.Selected > o.Limit}
+	if items.Overlapping, err = overlaps(ctx, tx, frozen); err != nil {
+		return err
+	}
+	if err := refusal(o, items); err != nil {
+		return err
+	}
+	if items.Causes, err = causesOf(ctx, tx, o.UUID, items.Items); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(append(slices.Clone(o.Digest), frozen.Digest...))
+	items.PlanDigest = "sha256:" + hex.EncodeToString(sum[:])
+	if err := tx.SetItems(ctx, o.UUID, items); err != nil {
+		return err
+	}
+	return tx.AuditOperation(ctx, "operation.planned", o.UUID, o.Actor, map[string]any{
+		"act": o.Act, "items": items.Items, "namespaces": items.Namespaces, "reason": o.Reason,
+	})
+}
+
+// overlaps tells which operations hold steps that were selected.
+func overlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker.OperationOverlap, error) {
+	if len(f.Operations) == 0 {
+		return nil, nil
+	}
+	planners, err := tx.Planners(ctx, f.Operations)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]tasker.OperationOverlap, len(f.Operations))
+	for i, id := range f.Operations {
+		list[i] = tasker.OperationOverlap{OperationUUID: id, PlannedBy: planners[id], Items: f.Held[i]}
+	}
+	return list, nil
+}
+
+// refusal is why a plan with these items cannot be.
+func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
+	if len(p.Overlapping) > 0 && (!o.SkipOverlap || p.Items == 0) {
+		first := p.Overlapping[0]
+		others := ""
+		if n := len(p.Overlapping) - 1; n > 0 {
+			others = fmt.Sprintf(", and %d more operations (see details) hold others", n)
+		}
+		return tasker.Errorf(tasker.Conflict, "operation %s of %s holds %d of the selected steps%s: wait for it, abort it, or leave them out with overlap skip",
+			first.OperationUUID, first.PlannedBy, first.Items, others).WithDetails(map[string]any{"overlapping": p.Overlapping})
+	}
+	switch {
+	case p.Selected == 0:
+		return tasker.Errorf(tasker.NotFound, "no open investigation that you may operate on is selected")
+	case p.Items == 0:
+		return tasker.Errorf(tasker.NotFound, "%d investigations are selected, and no step of their tasks has failed", p.Selected)
+	}
+	return nil
+}
+
+// complete fills in what a plan does not say, and refuses what cannot be one.
+func complete(p *tasker.OperationPlan) error {
+	var faults []tasker.Fault
+	fault := func(path, format string, args ...any) {
+		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	if !slices.Contains(tasker.Acts(), p.Act) {
+		fault("act.type", "must be one of %v, not %q", tasker.Acts(), p.Act)
+	}
+	if p.Selection.IsEmpty() {
+		fault("select", "is empty: say which investigations; %q with a namespace selects all of it", "namespace")
+	}
+	if p.Selection.IDs != nil && (len(p.Selection.IDs) == 0 || len(p.Selection.IDs) > tasker.MaxOperationItems) {
+		fault("select.ids", "has %d ids; it must be 1 to %d", len(p.Selection.IDs), tasker.MaxOperationItems)
+	}
+	for _, f := range []struct {
+		path, text string
+		most       int
+	}{{"reason", p.Reason, maxReason}, {"planned_by", p.Actor, maxPerson}} {
+		switch {
+		case strings.TrimSpace(f.text) == "":
+			fault(f.path, "is missing")
+		case utf8.RuneCountInString(f.text) > f.most:
+			fault(f.path, "has %d characters; %d is the limit", utf8.RuneCountInString(f.text), f.most)
+		case strings.ContainsRune(f.text, 0) || !utf8.ValidString(f.text):
+			fault(f.path, "has a NUL or is not valid UTF-8, which cannot be stored")
+		}
+	}
+	if utf8.RuneCountInString(p.RequestKey) > postgres.MaxRequestKey || strings.ContainsRune(p.RequestKey, 0) || !utf8.ValidString(p.RequestKey) {
+		fault("Idempotency-Key", "must be text of at most %d characters", postgres.MaxRequestKey)
+	}
+	if p.Waves == nil {
+		p.Waves = tasker.DefaultWaves()
+	}
+	if len(p.Waves) > maxWaves || slices.ContainsFunc(p.Waves, func(n int) bool { return n < 1 || n > tasker.MaxOperationItems }) {
+		fault("waves", "must be at most %d numbers from 1 to %d; the rest follows after the last", maxWaves, tasker.MaxOperationItems)
+	}
+	if p.RatePerMinute < 0 || p.RatePerMinute > maxRate {
+		fault("rate_per_minute", "must be 0, for no limit, to %d, not %d", maxRate, p.RatePerMinute)
+	}
+	p.Guards.StopAfter = cmp.Or(p.Guards.StopAfter, tasker.DefaultStopAfter)
+	if p.Guards.StopAfter < 1 || p.Guards.StopAfter > tasker.MaxOperationItems {
+		fault("guards.stop_after", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Guards.StopAfter)
+	}
+	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
+	if p.Guards.WaveTimeout < time.Second || p.Guards.WaveTimeout > maxWaveTimeout {
+		fault("guards.wave_timeout_seconds", "must be 1 to %d", int(maxWaveTimeout/time.Second))
+	}
+	p.Limit = cmp.Or(p.Limit, tasker.MaxOperationItems)
+	if p.Limit < 1 || p.Limit > tasker.MaxOperationItems {
+		fault("limit", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Limit)
+	}
+	if p.Act != tasker.ActComplete && (len(p.Result) > 0 || len(p.Metadata) > 0) {
+		fault("act.result", "is for complete_manually only")
+	}
+	if len(faults) > 0 {
+		return tasker.Errorf(tasker.Invalid, "the operation cannot be planned: %s", faults[0]).WithDetails(faults)
+	}
+	return nil
+}
+
+// An argumentsDoc is what an act needs beside its kind, as it is stored.
+type argumentsDoc struct {
+	Result   json.RawMessage `json:"result,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// arguments returns what the act of a plan needs, and refuses what its steps would refuse.
+func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
+	if action, ok := p.Act.StepAction(); ok {
+		if _, err := s.engine.NewAction(tasker.ActionRequest{
+			Action: action, Actor: p.Actor, Reason: p.Reason, Result: p.Result, Metadata: p.Metadata,
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(argumentsDoc{Result: p.Result, Metadata: p.Metadata})
+}
+
+// digestOf tells two requests under one key apart.
+func digestOf(p tasker.OperationPlan) ([]byte, error) {
+	p.RequestKey = ""
+	doc, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("digest of a plan: %w", err)
+	}
+	sum := sha256.Sum256(doc)
+	return sum[:], nil
+}
+
+// Start starts an operation whose plan the operator has seen, as its digest shows. Starting
+// again changes nothing. The error is a Conflict when the plan is another one, has expired
+// or was aborted.
+func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor string) (tasker.Operation, error) {
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch {
+		case planDigest != o.PlanDigest:
+			return tasker.Errorf(tasker.Conflict, "operation %s has another plan than the one with digest %q: look at it again", id, planDigest)
+		case o.State == tasker.OperationAborted:
+			return ended(o)
+		case o.State != tasker.OperationPlanned:
+			return nil // it was started before
+		case !o.Now.Before(o.ExpiresAt):
+			return tasker.Errorf(tasker.Conflict, "the plan of operation %s expired at %s: plan it anew", id, o.ExpiresAt.Format(time.RFC3339))
+		}
+		return tx.StartOperation(ctx, id, actor)
+	})
+}
+
+// Pause stops the release of items; those that are released go on. Pausing again changes
+// nothing.
+func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch o.State {
+		case tasker.OperationPaused:
+			return nil
+		case tasker.OperationRunning:
+			return tx.PauseOperation(ctx, id, tasker.OperationPause{For: tasker.PausedByOperator, By: actor})
+		case tasker.OperationPlanned:
+			return tasker.Errorf(tasker.Conflict, "operation %s is planned: it does nothing until it is started", id)
+		default:
+			return ended(o)
+		}
+	})
+}
+
+// Resume lets an operation go on that is paused. Resuming again changes nothing.
+func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch o.State {
+		case tasker.OperationRunning:
+			return nil
+		case tasker.OperationPaused:
+			return tx.ResumeOperation(ctx, id, actor)
+		case tasker.OperationPlanned:
+			return tasker.Errorf(tasker.Conflict, "operation %s is planned: start it", id)
+		default:
+			return ended(o)
+		}
+	})
+}
+
+// Abort ends an operation: what is not released never is, what is released goes on and is
+// looked at. Aborting again changes nothing; an operation that is done is a Conflict.
+func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch o.State {
+		case tasker.OperationAborted:
+			return nil
+		case tasker.OperationDone:
+			return ended(o)
+		default:
+			_, err := tx.AbortOperation(ctx, id, actor, "aborted")
+			return err
+		}
+	})
+}
+
+func ended(o *postgres.RunningOperation) error {
+	return tasker.Errorf(tasker.Conflict, "operation %s is %s already", o.UUID, o.State).WithDetails(map[string]any{"state": o.State})
+}
+
+// change does something with an operation that is locked, and returns it as it is then.
+func (s *Service) change(ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error) (after tasker.Operation, err error) {
+	if strings.TrimSpace(actor) == "" || utf8.RuneCountInString(actor) > maxPerson || strings.ContainsRune(actor, 0) || !utf8.ValidString(actor) {
+		return after, tasker.Errorf(tasker.Invalid, "actor must be text of 1 to %d characters", maxPerson)
+	}
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		o, err := tx.LockOperation(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := do(tx, o); err != nil {
+			return err
+		}
+		after, err = tx.Operation(ctx, id)
+		return err
+	})
+	if err == nil {
+		loop.Wake(s.release)
+		loop.Wake(s.look)
+	}
+	return after, err
+}

@@ -1,0 +1,280 @@
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// How often servers look for what is to be done: while an operation is open, and else.
+const (
+	activeRest = 250 * time.Millisecond
+	idleRest   = 2 * time.Second
+	passLimit  = 10 * time.Second
+	keepFor    = 90 * 24 * time.Hour // operations that have come to their end
+	pruneEvery = time.Hour
+)
+
+// Loops returns what the service does by itself. They are safe to run in any number of
+// processes.
+func (s *Service) Loops() []*loop.Loop {
+	return []*loop.Loop{
+		{Name: "release items of operations", Every: idleRest, Timeout: passLimit, Wake: s.release, Pass: s.Release, Log: s.log},
+		{Name: "look at items of operations", Every: idleRest, Timeout: passLimit, Wake: s.look, Pass: s.Look, Log: s.log},
+		{Name: "remove old operations", Every: pruneEvery, Timeout: passLimit, Spare: true, Log: s.log, Pass: func(ctx context.Context) (time.Duration, error) {
+			_, err := s.db.PruneOperations(ctx, keepFor, 10)
+			return 0, err
+		}},
+	}
+}
+
+// maxTries is how often an item is tried whose task others hold.
+const maxTries = 20
+
+// Release releases the next items of one operation, or pauses it, and returns when there is
+// more to do. Of two servers that do it at once each takes another operation.
+func (s *Service) Release(ctx context.Context) (time.Duration, error) {
+	if err := s.expirePlans(ctx); err != nil {
+		return 0, err
+	}
+	found, err := s.releaseNext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if found {
+		return loop.AtOnce, nil
+	}
+	wait, open, err := s.db.NextRelease(ctx)
+	switch {
+	case err != nil || !open:
+		return 0, err
+	case wait != nil && *wait < activeRest:
+		return max(*wait, time.Millisecond), nil
+	default:
+		return activeRest, nil
+	}
+}
+
+// releaseNext is Release for one operation, and reports whether it did anything.
+func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
+	var acted done
+	var paused *tasker.OperationPause
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		did, acted, paused = false, done{}, nil
+		o, err := tx.TakeOperation(ctx)
+		if err != nil || o == nil {
+			return err
+		}
+		n, err := s.decide(ctx, tx, o)
+		switch {
+		case err != nil:
+			return err
+		case n.pause != nil:
+			paused, did = n.pause, true
+			return nil
+		case n.begin != nil:
+			did = true
+			return nil
+		case n.release == 0: // until something is proved
+			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeRest))
+		}
+		did = true
+		if acted, err = s.releaseItems(ctx, tx, o, n.release); err != nil {
+			return err
+		}
+		at := after(o, acted.released)
+		if acted.released == 0 && acted.busy > 0 {
+			at = o.Now.Add(activeRest)
+		}
+		return tx.ReleaseLater(ctx, o.UUID, at)
+	})
+	if err != nil {
+		return false, err
+	}
+	s.tell(ctx, acted, paused)
+	return did, nil
+}
+
+// decide decides about an operation that is locked. It pauses it or begins a wave itself.
+func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation) (step, error) {
+	p, err := tx.Progress(ctx, o.UUID, o.Round, o.Wave < len(o.Waves))
+	if err != nil {
+		return step{}, err
+	}
+	failures, err := tx.CountFailures(ctx, o.UUID, o.Round)
+	if err != nil {
+		return step{}, err
+	}
+	n := next(o, p, failures)
+	switch {
+	case n.pause != nil:
+		err = tx.PauseOperation(ctx, o.UUID, *n.pause)
+	case n.begin != nil:
+		err = tx.BeginWave(ctx, o.UUID, *n.begin)
+	}
+	return n, err
+}
+
+// tell tells workers, the log and the metrics what a transaction did that is committed.
+func (s *Service) tell(ctx context.Context, d done, paused *tasker.OperationPause) {
+	s.engine.Enqueued(d.namespaces)
+	if d.released > 0 {
+		loop.Wake(s.look)
+	}
+	if paused != nil {
+		s.metrics.OperationPaused(ctx, paused.For)
+		s.log.WarnContext(ctx, "an operation was paused", "why", paused.For, "failures", paused.Failures)
+	}
+}
+
+// done is what was done to some items.
+type done struct {
+	released, busy int
+	namespaces     []string // in which steps became ready
+	moved          []postgres.MovedItem
+	tasks          map[int]tasker.ID // of the items, by their ordinals
+}
+
+// releaseItems does the act of an operation to its next items. The item and the act are
+// committed together.
+func (s *Service) releaseItems(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, limit int) (done, error) {
+	items, err := tx.PlannedItems(ctx, o.UUID, 0, limit)
+	if err != nil {
+		return done{}, err
+	}
+	d, err := s.act(ctx, tx, o, items)
+	if err != nil {
+		return done{}, err
+	}
+	return d, tx.MoveItems(ctx, o, d.moved)
+}
+
+// act does the act of an operation to items that are planned. A task that others hold is
+// left for later.
+func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
+	d := done{tasks: make(map[int]tasker.ID, len(items))}
+	tasks := make([]tasker.ID, len(items))
+	for n, i := range items {
+		tasks[n], d.tasks[i.Ordinal] = i.TaskUUID, i.TaskUUID
+	}
+	locked, err := tx.LockFreeTasks(ctx, tasks)
+	if err != nil {
+		return d, err
+	}
+	free := make(map[tasker.ID]bool, len(locked))
+	for _, id := range locked {
+		free[id] = true
+	}
+	var mine []postgres.PlannedItem
+	for _, i := range items {
+		switch {
+		case free[i.TaskUUID]:
+			mine = append(mine, i)
+		case i.Tries+1 >= maxTries:
+			d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemSkipped, Outcome: outcomeBusy})
+			d.busy++
+		default:
+			d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemPlanned})
+			d.busy++
+		}
+	}
+	err = s.actOnSteps(ctx, tx, o, mine, &d)
+	return d, err
+}
+
+// actOnSteps is act for items whose tasks are locked.
+func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
+	action, err := s.action(o)
+	if err != nil {
+		return err
+	}
+	refs := make([]tasker.StepRef, len(items))
+	for n, i := range items {
+		refs[n] = i.StepRef
+	}
+	targets, err := tx.LockTargets(ctx, refs)
+	if err != nil {
+		return err
+	}
+	stands := make(map[tasker.StepRef]postgres.Target, len(targets))
+	for _, t := range targets {
+		stands[t.StepRef] = t
+	}
+	var unchanged []postgres.Target
+	ordinals := make(map[tasker.StepRef]int, len(items))
+	for _, i := range items {
+		t, exists := stands[i.StepRef]
+		switch {
+		case !exists:
+			d.skip(i.Ordinal, outcomeGone)
+		case string(t.Step) != i.ExpectedState || t.Fence != i.ExpectedFence:
+			d.skip(i.Ordinal, outcomeChanged)
+		default:
+			unchanged, ordinals[i.StepRef] = append(unchanged, t), i.Ordinal
+		}
+	}
+	acted, err := action.Do(ctx, tx, unchanged)
+	if err != nil {
+		return err
+	}
+	d.namespaces = acted.Namespaces
+	for _, a := range acted.Steps {
+		if a.Refusal != nil {
+			d.skip(ordinals[a.StepRef], outcomeRefused)
+			continue
+		}
+		d.released++
+		d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinals[a.StepRef], State: tasker.ItemReleased, Fence: a.Fence, Released: true})
+	}
+	return nil
+}
+
+func (d *done) skip(ordinal int, outcome string) {
+	d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcome})
+}
+
+// action returns the step action of an operation.
+func (s *Service) action(o *postgres.RunningOperation) (engine.Action, error) {
+	kind, ok := o.Act.StepAction()
+	if !ok {
+		return engine.Action{}, fmt.Errorf("operation %s has the act %q, which is not on steps", o.UUID, o.Act)
+	}
+	var args argumentsDoc
+	if err := json.Unmarshal(o.Arguments, &args); err != nil {
+		return engine.Action{}, fmt.Errorf("read the arguments of operation %s: %w", o.UUID, err)
+	}
+	actor := o.StartedBy
+	if actor == "" { // a dry run of a plan
+		actor = o.PlannedBy
+	}
+	return s.engine.NewAction(tasker.ActionRequest{
+		Action: kind, Actor: actor, Reason: o.Reason, Result: args.Result, Metadata: args.Metadata, Operation: &o.UUID,
+	})
+}
+
+// expirePlans aborts plans that were not started in time.
+func (s *Service) expirePlans(ctx context.Context) error {
+	list, err := s.db.ExpiredPlans(ctx, tasker.MaxOpenOperations)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, id := range list {
+		all = append(all, s.db.InTx(ctx, func(tx *postgres.Tx) error {
+			o, err := tx.LockOperation(ctx, id)
+			if err != nil || o.State != tasker.OperationPlanned {
+				return err
+			}
+			_, err = tx.AbortOperation(ctx, id, systemActor, "expired")
+			return err
+		}))
+	}
+	return errors.Join(all...)
+}

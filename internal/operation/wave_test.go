@@ -1,0 +1,393 @@
+package operation_test
+
+import (
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// turn lets time pass: what may be released is, workers do all of it, and servers look.
+func (h *harness) turn(result func(tasker.Assignment) tasker.Outcome) {
+	h.Helper()
+	h.due()
+	h.release()
+	h.work(1000, result)
+	h.look()
+}
+
+// touched counts the items that were ever released.
+func (h *harness) touched(o tasker.Operation) int {
+	h.Helper()
+	return h.Count(`SELECT count(*) FROM tasker.operation_items WHERE operation_uuid = $1 AND released_at IS NOT NULL`, o.UUID)
+}
+
+func inWaves(waves ...int) tasker.OperationPlan {
+	p := plan()
+	p.Waves = waves
+	return p
+}
+
+// A wave begins when all steps of the one before have succeeded, and not before.
+func TestWaves(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(130)
+	o := h.started(inWaves(1, 10, 100))
+	for wave, released := range []int{1, 11, 111, 130} {
+		for range 3 { // however often servers look
+			h.due()
+			h.release()
+			h.look()
+		}
+		if n := h.touched(o); n != released {
+			t.Fatalf("in wave %d %d items are released, want %d", wave+1, n, released)
+		}
+		if now := h.now(o); now.Wave != wave {
+			t.Errorf("wave %d is under way, want %d", now.Wave, wave)
+		}
+		for h.work(1000, succeeds) > 0 { // also what became ready behind
+			h.look()
+		}
+		h.look()
+		if wave < 3 {
+			h.due()
+			h.release()
+		}
+	}
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 130})
+	if n := h.Count(`SELECT count(DISTINCT wave) FROM tasker.operation_items`); n != 4 {
+		t.Errorf("the items have %d waves", n)
+	}
+}
+
+// A repair that does not help is stopped by the first wave; one that helps the first step
+// only reaches eleven of them.
+func TestABadRepairIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		good    int // so many attempts succeed
+		touched int
+		why     tasker.PauseReason
+	}{
+		"at once":        {0, 1, tasker.PausedWaveFailed},
+		"in the second":  {1, 11, tasker.PausedSameCause},
+		"one in the ten": {10, 11, tasker.PausedWaveFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.stuck(60)
+			o := h.started(inWaves(1, 10, 100))
+			good := tt.good
+			for range 8 {
+				h.turn(func(a tasker.Assignment) tasker.Outcome {
+					if a.Name == "ship" {
+						return succeeds(a)
+					}
+					if good--; good >= 0 {
+						return succeeds(a)
+					}
+					return fails("no")(a)
+				})
+			}
+			now := h.now(o)
+			if now.State != tasker.OperationPaused || now.Pause.For != tt.why || h.touched(o) != tt.touched {
+				t.Fatalf("it is %s (%+v), and has touched %d", now.State, now.Pause, h.touched(o))
+			}
+			if now.Pause.Failures < 1 || tt.why == tasker.PausedSameCause && (now.Pause.FailureText != "no" || now.Pause.TaskUUID == nil) {
+				t.Errorf("the pause says %+v", now.Pause)
+			}
+			if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'operation.paused' AND actor = 'tasker' AND data ->> 'paused_for' = $1`, string(tt.why)); n != 1 {
+				t.Errorf("%d lines in the audit log", n)
+			}
+			// The next repair helps: the wave is made again, and then all the rest.
+			_, err := h.ops.Resume(t.Context(), o.UUID, "ann")
+			h.Must(err)
+			before := h.touched(o)
+			h.due()
+			h.release()
+			if n := h.touched(o) - before; n != min(now.Waves[now.Wave], 60-before) {
+				t.Errorf("after the resume %d were released in wave %d", n, now.Wave+1)
+			}
+			for range 8 {
+				h.turn(succeeds)
+			}
+			if now = h.now(o); now.State != tasker.OperationDone || now.Counts[tasker.ItemVerified]+now.Counts[tasker.ItemFailedAgain] != 60 {
+				t.Errorf("in the end it is %s: %v", now.State, now.Counts)
+			}
+		})
+	}
+}
+
+// The guards count failed attempts also where the step is tried again.
+func TestGuardsCountAttempts(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("again", enginetest.Step("charge"))
+	for range 30 {
+		h.Create("again")
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET backoff_base_ms = 60000`)
+	h.work(30, fails("no")) // for good
+	p := inWaves(1, 10)
+	p.Selection.Filter.Name = "again"
+	o := h.started(p)
+	h.turn(succeeds)
+	retryable := func(a tasker.Assignment) tasker.Outcome {
+		f := fails("no")(a)
+		f.Failure.Retryable = true
+		return f
+	}
+	h.due()
+	h.release()
+	h.work(1, retryable)
+	h.look()
+	if now := h.now(o); now.State != tasker.OperationRunning {
+		t.Fatalf("after one failed attempt it is %s", now.State)
+	}
+	h.work(1, retryable)
+	h.look()
+	now := h.now(o)
+	if now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedSameCause || now.Pause.Failures != 2 {
+		t.Fatalf("after two it is %s, %+v", now.State, now.Pause)
+	}
+	if n := now.Counts[tasker.ItemFailedAgain]; n != 0 {
+		t.Errorf("%d are said to have failed again although they are tried again", n)
+	}
+}
+
+func TestANewCausePauses(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		message string
+		ignore  bool
+		paused  bool
+	}{
+		"another": {"HTTP 404", false, true}, "the same": {"no", false, false}, "another, ignored": {"HTTP 404", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.stuck(8)
+			p := inWaves(4)
+			p.Guards = tasker.Guards{StopAfter: 3, IgnoreNewCause: tt.ignore}
+			o := h.started(p)
+			h.release()
+			h.work(1, fails(tt.message))
+			h.look()
+			now := h.now(o)
+			if paused := now.State == tasker.OperationPaused; paused != tt.paused || paused && now.Pause.For != tasker.PausedNewCause {
+				t.Errorf("it is %s, %+v", now.State, now.Pause)
+			}
+		})
+	}
+}
+
+// In the rest single failures are tolerated, and five of one cause are not.
+func TestTheRestTolerates(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(40)
+	o := h.started(inWaves(1))
+	h.turn(succeeds)
+	h.due()
+	h.release()
+	h.work(4, fails("no"))
+	h.look()
+	h.work(10, succeeds)
+	h.look()
+	if now := h.now(o); now.State != tasker.OperationRunning || now.Wave != 1 {
+		t.Fatalf("it is %s in wave %d", now.State, now.Wave+1)
+	}
+	h.work(1, func(a tasker.Assignment) tasker.Outcome { return fails("no")(a) })
+	h.look()
+	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedSameCause || now.Pause.Failures != 5 {
+		t.Errorf("it is %s, %+v", now.State, now.Pause)
+	}
+}
+
+func TestAWaveHasATime(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(5)
+	o := h.started(inWaves(2))
+	h.release()
+	h.due()
+	h.release()
+	if now := h.now(o); now.State != tasker.OperationRunning {
+		t.Fatalf("it is %s", now.State)
+	}
+	h.Exec(`UPDATE tasker.operations SET wave_since = wave_since - interval '16 minutes'`)
+	h.due()
+	h.release()
+	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedWaveTimeout || now.Pause.Failures != 2 {
+		t.Errorf("it is %s, %+v", now.State, now.Pause)
+	}
+}
+
+// What no worker takes pauses the operation; it comes back by itself when one lives.
+func TestNoWorkerPauses(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(3)
+	o := h.started(inWaves(2))
+	h.release()
+	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = now() - interval '1 second' WHERE state = 'enqueued'`)
+	h.Exec(`UPDATE tasker.ready_steps SET expires_at = now() - interval '1 second'`)
+	_, err := h.Engine.ExpireSteps(t.Context())
+	h.Must(err)
+	h.look()
+	now := h.wantCounts(o, tasker.OperationPaused, counts{tasker.ItemPlanned: 1, tasker.ItemReleased: 2})
+	if now.Pause.For != tasker.PausedNoWorker {
+		t.Errorf("it is paused for %+v", now.Pause)
+	}
+	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now()`)
+	_, err = h.Engine.Redispatch(t.Context())
+	h.Must(err)
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann")
+	h.Must(err)
+	for range 4 {
+		h.turn(succeeds)
+	}
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 3})
+}
+
+// What somebody else has acted on is left alone, and proves nothing.
+func TestOthersActsAreRespected(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	tasks := h.stuck(6)
+	o := h.planned(inWaves(4))
+	act := func(task tasker.ID, r tasker.ActionRequest) {
+		t.Helper()
+		r.Actor, r.Reason = "bob", "by hand"
+		_, err := h.Engine.OperateStep(t.Context(), task, *h.Entry(task).StepUUID, r)
+		h.Must(err)
+	}
+	complete := tasker.ActionRequest{Action: tasker.CompleteManually, Result: []byte(`{}`), Interrupt: true}
+	act(tasks[0], tasker.ActionRequest{Action: tasker.ResolveManually}) // planned
+	act(tasks[1], tasker.ActionRequest{Action: tasker.ResetForRetry})
+	_, err := h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
+	h.Must(err)
+	h.release()
+	h.due()
+	h.release() // others in the place of those that are skipped
+	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemSkipped: 2, tasker.ItemReleased: 4})
+	act(tasks[2], complete) // released
+	act(tasks[3], tasker.ActionRequest{Action: tasker.ResolveManually, Interrupt: true})
+	h.Must(h.Engine.CancelTask(t.Context(), tasks[4], "bob", "gone"))
+	h.look()
+	h.work(100, succeeds)
+	h.look()
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemSkipped: 5, tasker.ItemVerified: 1})
+	got := map[string]int{}
+	for _, state := range tasker.ItemStates() {
+		items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{State: state, Limit: 10})
+		h.Must(err)
+		for _, i := range items {
+			got[i.Outcome]++
+		}
+	}
+	if got["changed"] != 2 || got["taken_over"] != 2 || got["cancelled"] != 1 || got["completed"] != 1 {
+		t.Errorf("outcomes %v", got)
+	}
+	for _, task := range tasks[:5] {
+		if e := h.Entry(task); e.ResolutionStatus != tasker.EntryPending {
+			t.Errorf("the investigation of what proves nothing is %s", e.ResolutionStatus)
+		}
+	}
+}
+
+// A step whose other branch fails while it is verified leaves an investigation of that.
+func TestWhatFailedMeanwhileIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("fork", enginetest.Once(enginetest.Step("one")), enginetest.Once(enginetest.Step("two")))
+	task := h.Create("fork")
+	h.work(1, fails("no"))
+	p := plan()
+	p.Selection.Filter.Name = "fork"
+	o := h.started(p)
+	h.release()
+	first := h.Entry(task)
+	for range 2 {
+		h.work(1, func(a tasker.Assignment) tasker.Outcome {
+			if a.StepUUID == *first.StepUUID {
+				return succeeds(a)
+			}
+			return fails("another")(a)
+		})
+	}
+	h.look()
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 1})
+	next := h.Entry(task)
+	if next.UUID == first.UUID || next.ResolutionStatus != tasker.EntryPending || next.PredecessorUUID == nil || *next.PredecessorUUID != first.UUID {
+		t.Errorf("the investigation is %+v", next.UUID)
+	}
+}
+
+func TestResolveAndComplete(t *testing.T) {
+	t.Parallel()
+	for act, want := range map[tasker.Act]string{tasker.ActResolve: "null", tasker.ActComplete: `{"payment": 1}`} {
+		t.Run(string(act), func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.stuck(5)
+			p := inWaves(2)
+			if p.Act = act; act == tasker.ActComplete {
+				p.Result = []byte(`{"payment": 1}`)
+			}
+			o := h.started(p)
+			for range 4 {
+				h.due()
+				h.release()
+				h.look()
+			}
+			h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 5})
+			received := 0
+			h.work(10, func(a tasker.Assignment) tasker.Outcome {
+				if string(a.DependencyResults["charge"]) == want {
+					received++
+				}
+				return succeeds(a)
+			})
+			if received != 5 {
+				t.Errorf("%d steps received %s", received, want)
+			}
+		})
+	}
+}
+
+// A rate is kept, also when servers are late.
+func TestTheRate(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(120)
+	p := plan()
+	p.RatePerMinute = 1200 // 20 a second
+	o := h.started(p)
+	begun := time.Now()
+	for time.Since(begun) < 3*time.Second {
+		next, err := h.ops.Release(t.Context())
+		h.Must(err)
+		time.Sleep(min(max(next, time.Millisecond), 50*time.Millisecond)) //nolint:forbidigo // the rate is of real time
+	}
+	if n, want := h.touched(o), 20*time.Since(begun).Seconds(); float64(n) < 0.8*want || float64(n) > 1.2*want+5 {
+		t.Errorf("%d items in %s, want %.0f", n, time.Since(begun), want)
+	}
+}
+
+// The acts of an operation are those of the lifecycle.
+func TestTheActsAreStepActions(t *testing.T) {
+	t.Parallel()
+	for _, a := range lifecycle.StepActions() {
+		if got, ok := tasker.Act(a).StepAction(); !ok || got != a {
+			t.Errorf("%s is no act", a)
+		}
+	}
+}

@@ -1,0 +1,497 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// openItem is true of an item that holds its step: no other operation may select it.
+const openItem = `state IN ('planned', 'released', 'running')`
+
+// selectable are the open investigations with the columns of the investigation queue, for
+// joins: the view has an order of its own.
+const selectable = `
+    SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
+        d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at
+    FROM tasker.tasks_dlq d
+    JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+    WHERE d.resolution_status = 'pending'`
+
+// ofIDs restricts selectable to those of some ids, of investigations or tasks.
+const ofIDs = `
+    SELECT d.dlq_entry_uuid
+    FROM unnest($%[1]d::uuid[]) AS u (id)
+    JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = u.id AND d.resolution_status = 'pending'
+    UNION
+    SELECT d.dlq_entry_uuid
+    FROM unnest($%[1]d::uuid[]) AS u (id)
+    JOIN tasker.tasks_dlq d ON d.task_uuid = u.id AND d.resolution_status = 'pending'`
+
+// A selected is the query of the investigations that are selected, the most urgent
+// first, up to a limit; and the condition on the failed step s of each.
+type selected struct {
+	entries, step string
+	args          []any
+}
+
+func selectedEntries(ctx context.Context, s tasker.OperationSelection, limit int, args []any) selected {
+	from := "(" + selectable + ") q"
+	if s.IDs != nil {
+		args = append(args, s.IDs)
+		from = "(" + fmt.Sprintf(ofIDs, len(args)) + ") c (id) CROSS JOIN LATERAL (" + selectable + " AND d.dlq_entry_uuid = c.id) q"
+	}
+	where, args := investigationConditions(ctx, s.Filter, args)
+	step := "s.state = 'error' AND s.next_retry_at IS NULL"
+	if s.WorkerVersion != "" {
+		args = append(args, s.WorkerVersion)
+		step += fmt.Sprintf(" AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = s.worker_uuid AND w.version = $%d)", len(args))
+	}
+	if s.FailedSince != nil {
+		args = append(args, s.FailedSince)
+		step += fmt.Sprintf(" AND s.last_failure_at >= $%d", len(args))
+	}
+	if s.WorkerVersion != "" || s.FailedSince != nil {
+		where += " AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = q.task_uuid AND " + step + ")"
+	}
+	args = append(args, limit)
+	return selected{step: step, args: args, entries: fmt.Sprintf(`
+    SELECT q.dlq_entry_uuid, q.task_uuid, q.step_uuid, q.namespace_name, q.current_state
+    FROM %s
+    WHERE %s
+    ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
+    LIMIT $%d`, from, where, len(args))}
+}
+
+// freeze makes the items of a plan. An item is the step that has failed: that of the
+// investigation, or else the one that failed last. What another operation holds is left
+// out and told. Only the numbers of the items are told, because there may be many.
+//
+// $1 the operation, $2 whether its act is on whole tasks, $3 the most items; then those
+// of selectedEntries.
+const freeze = `
+WITH entry AS MATERIALIZED (%s),
+item AS MATERIALIZED (
+    SELECT e.dlq_entry_uuid, e.task_uuid, e.namespace_name, CASE WHEN $2 THEN '00000000-0000-0000-0000-000000000000' ELSE f.step_uuid END AS step_uuid,
+        CASE WHEN $2 THEN e.current_state ELSE f.state END AS state, CASE WHEN $2 THEN 0 ELSE f.fence END AS fence, o.operation_uuid AS held_by
+    FROM entry e
+    LEFT JOIN LATERAL (
+        SELECT s.step_uuid, s.state, s.fence
+        FROM tasker.workflow_steps s
+        WHERE s.task_uuid = e.task_uuid AND %s AND NOT $2
+        ORDER BY s.step_uuid = e.step_uuid DESC NULLS LAST, s.state_since DESC, s.step_uuid
+        LIMIT 1
+    ) f ON true
+    LEFT JOIN LATERAL (
+        SELECT i.operation_uuid
+        FROM tasker.operation_items i
+        WHERE i.task_uuid = e.task_uuid AND i.state IN ('planned', 'released', 'running')
+          AND ($2 OR i.step_uuid = f.step_uuid OR i.step_uuid = '00000000-0000-0000-0000-000000000000')
+        ORDER BY i.step_uuid
+        LIMIT 1
+    ) o ON true
+),
+added AS (
+    INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)
+    SELECT $1, row_number() OVER (ORDER BY c.task_uuid, c.step_uuid), c.task_uuid, c.step_uuid, c.dlq_entry_uuid, c.namespace_name, c.state, c.fence
+    FROM (SELECT * FROM item WHERE step_uuid IS NOT NULL AND held_by IS NULL LIMIT $3) c
+    ORDER BY c.task_uuid, c.step_uuid
+    RETURNING ordinal, namespace, task_uuid, step_uuid, expected_fence
+)
+SELECT (SELECT count(*) FROM entry) AS selected,
+    (SELECT count(*) FROM item WHERE step_uuid IS NULL) AS without_step,
+    (SELECT count(*) FROM added) AS items,
+    coalesce((SELECT array_agg(DISTINCT namespace ORDER BY namespace) FROM added), '{}') AS namespaces,
+    (SELECT encode(sha256(convert_to(coalesce(string_agg(concat_ws(' ', task_uuid, step_uuid, expected_fence), ',' ORDER BY ordinal), ''), 'UTF8')), 'hex') FROM added) AS digest,
+    coalesce((SELECT array_agg(held_by ORDER BY held_by) FROM (SELECT held_by FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS operations,
+    coalesce((SELECT array_agg(held ORDER BY held_by) FROM (SELECT held_by, count(*) AS held FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS held`
+
+// A Frozen is the items of a plan in numbers.
+type Frozen struct {
+	Selected    int // up to one more than the limit
+	WithoutStep int
+	Items       int
+	Namespaces  []string
+	Digest      string // of the items
+	Operations  []tasker.ID
+	Held        []int64 // how many each of these operations holds
+}
+
+// LockPlans has plans wait for each other until the transaction ends: of two that select
+// the same steps the second sees the items of the first.
+func (tx *Tx) LockPlans(ctx context.Context) error {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`); err != nil {
+		return fmt.Errorf("wait for other plans: %w", err)
+	}
+	return nil
+}
+
+// Freeze makes the items of an operation. The caller holds the lock of the plans.
+func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks bool, s tasker.OperationSelection, limit int) (Frozen, error) {
+	chosen := selectedEntries(ctx, s, limit+1, []any{operation, onTasks, limit})
+	rows, err := collect[Frozen](ctx, tx, fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
+	if err != nil {
+		return Frozen{}, fmt.Errorf("freeze the selection of an operation: %w", err)
+	}
+	return rows[0], nil
+}
+
+// failuresAtOnce is how many failures are read at once: their messages may be long.
+const failuresAtOnce = 1000
+
+const failuresOfItems = `
+SELECT coalesce(s.error ->> 'type', '') AS kind, coalesce(left(s.error ->> 'message', 4096), '') AS message
+FROM tasker.operation_items i
+JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
+WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.ordinal <= $3 AND s.error IS NOT NULL`
+
+// FailuresOfItems calls each for the failures of the items of an operation: the type and the
+// beginning of the message.
+func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items int, each func(kind, message string)) error {
+	type row struct{ Kind, Message string }
+	for after := 0; after < items; after += failuresAtOnce {
+		rows, err := collect[row](ctx, tx, failuresOfItems, operation, after, after+failuresAtOnce)
+		if err != nil {
+			return fmt.Errorf("read the failures of the items: %w", err)
+		}
+		for _, r := range rows {
+			each(r.Kind, r.Message)
+		}
+	}
+	return nil
+}
+
+// CountArrivals counts the investigations that a selection selects and that were opened
+// after an instant, up to a limit.
+func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
+	where, args := investigationConditions(ctx, s.Filter, []any{after, limit})
+	n, err := column[int](ctx, db.pool, `
+		SELECT count(*) FROM (SELECT FROM (`+selectable+`) q WHERE q.dlq_timestamp > $1 AND `+where+` LIMIT $2) x`, args...)
+	if err != nil {
+		return 0, fmt.Errorf("count what came after the plan: %w", err)
+	}
+	return n[0], nil
+}
+
+// A NewOperation is a plan with its items, ready to be stored.
+type NewOperation struct {
+	tasker.OperationPlan
+	UUID      tasker.ID
+	Key       string // of the request
+	Digest    []byte // of the request
+	Arguments json.RawMessage
+	Expires   time.Duration
+}
+
+const insertOperation = `
+INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, arguments, selection, planned_by, reason, namespaces, state, waves,
+    rate_per_minute, stop_after, stop_on_new_cause, wave_timeout, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{}', 'planned', $9, $10, $11, $12, $13, clock_timestamp() + $14::interval)`
+
+// InsertOperation stores a plan without its items.
+func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
+	kept := storedSelection{OperationSelection: o.Selection, IDCount: len(o.Selection.IDs)}
+	kept.IDs = nil // the items have them
+	selection, err := json.Marshal(kept)
+	if err != nil {
+		return fmt.Errorf("store an operation: %w", err)
+	}
+	if len(o.Arguments) == 0 {
+		o.Arguments = json.RawMessage("{}")
+	}
+	_, err = tx.Exec(ctx, insertOperation, o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
+		o.RatePerMinute, o.Guards.StopAfter, !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires)
+	if err != nil {
+		return fmt.Errorf("store an operation: %w", err)
+	}
+	return nil
+}
+
+// storedSelection is a selection as it is stored: of ids the number only.
+type storedSelection struct {
+	tasker.OperationSelection
+	IDCount int
+}
+
+// PlannedItems is what an operation gets to know when its items are there.
+type PlannedItems struct {
+	Frozen
+	Capped      bool
+	Overlapping []tasker.OperationOverlap
+	Causes      []string // nil: there are too many
+	PlanDigest  string
+}
+
+// SetItems notes the items of an operation that was just stored.
+func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems) error {
+	overlapping, err := json.Marshal(append([]tasker.OperationOverlap{}, p.Overlapping...))
+	if err != nil {
+		return fmt.Errorf("note the items of an operation: %w", err)
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE tasker.operations
+		SET namespaces = $2, items = $3, capped = $4, without_step = $5, overlapping = $6, causes = $7, plan_digest = $8
+		WHERE operation_uuid = $1`,
+		operation, p.Namespaces, p.Items, p.Capped, p.WithoutStep, overlapping, p.Causes, p.PlanDigest)
+	if err != nil {
+		return fmt.Errorf("note the items of an operation: %w", err)
+	}
+	return nil
+}
+
+// Planners returns who planned operations, by their ids.
+func (tx *Tx) Planners(ctx context.Context, operations []tasker.ID) (map[tasker.ID]string, error) {
+	type row struct {
+		OperationUUID tasker.ID
+		PlannedBy     string
+	}
+	rows, err := collect[row](ctx, tx, `SELECT operation_uuid, planned_by FROM tasker.operations WHERE operation_uuid = ANY ($1)`, operations)
+	if err != nil {
+		return nil, fmt.Errorf("read who planned operations: %w", err)
+	}
+	out := make(map[tasker.ID]string, len(rows))
+	for _, r := range rows {
+		out[r.OperationUUID] = r.PlannedBy
+	}
+	return out, nil
+}
+
+// CountOpenOperations counts the operations that have not come to their end, up to a limit.
+func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (int, error) {
+	n, err := column[int](ctx, tx, `SELECT count(*) FROM (SELECT FROM tasker.operations WHERE settled_at IS NULL LIMIT $1) o`, limit)
+	if err != nil {
+		return 0, fmt.Errorf("count open operations: %w", err)
+	}
+	return n[0], nil
+}
+
+// OperationByKey returns the operation that was made by a request, with the digest of that;
+// nil when there is none.
+func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, digest []byte, err error) {
+	type row struct {
+		OperationUUID tasker.ID
+		Digest        []byte
+	}
+	found, err := one[row](ctx, tx, `SELECT operation_uuid, digest FROM tasker.operations WHERE request_key = $1`, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for the key of a request: %w", err)
+	}
+	if found == nil {
+		return nil, nil, nil
+	}
+	return &found.OperationUUID, found.Digest, nil
+}
+
+// RequestKeyOf returns under which key a request of the caller is stored: callers have keys
+// of their own.
+func RequestKeyOf(ctx context.Context, key string) string { return ownKey(ctx, key) }
+
+const operationColumns = `
+    o.operation_uuid AS uuid, o.act, o.arguments, o.selection, o.planned_by, o.reason, o.namespaces, o.state, o.items, o.capped, o.without_step,
+    o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, o.stop_after, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,
+    coalesce(o.paused_for, '') AS paused_for, coalesce(o.paused_by, '') AS paused_by, o.paused_at, o.paused_details,
+    o.created_at, o.expires_at, coalesce(o.started_by, '') AS started_by, o.started_at, o.ended_at, o.settled_at`
+
+// countItems counts the items of operations, from their rows.
+const countItems = `
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(n.state), '{}') AS item_states, coalesce(array_agg(n.items), '{}') AS item_counts
+    FROM (SELECT i.state, count(*) AS items FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid GROUP BY i.state) n
+) n`
+
+// An operationRow is an operation as it is stored.
+type operationRow struct {
+	UUID           tasker.ID
+	Act            string
+	Arguments      json.RawMessage
+	Selection      storedSelection
+	PlannedBy      string
+	Reason         string
+	Namespaces     []string
+	State          string
+	Items          int
+	Capped         bool
+	WithoutStep    int
+	Overlapping    []tasker.OperationOverlap
+	PlanDigest     string
+	Waves          []int
+	Wave           int
+	RatePerMinute  int
+	StopAfter      int
+	StopOnNewCause bool
+	WaveTimeout    float64 // in seconds
+	PausedFor      string
+	PausedBy       string
+	PausedAt       *time.Time
+	PausedDetails  *pauseDetails
+	CreatedAt      time.Time
+	ExpiresAt      time.Time
+	StartedBy      string
+	StartedAt      *time.Time
+	EndedAt        *time.Time
+	SettledAt      *time.Time
+	ItemStates     []string
+	ItemCounts     []int64
+}
+
+// pauseDetails are what a guard tells beside its name.
+type pauseDetails struct {
+	Failures int        `json:"failures,omitempty"`
+	Text     string     `json:"text,omitempty"`
+	TaskUUID *tasker.ID `json:"task_uuid,omitempty"`
+}
+
+func (r operationRow) operation() tasker.Operation {
+	o := tasker.Operation{
+		UUID: r.UUID, Act: tasker.Act(r.Act), Arguments: r.Arguments, Selection: r.Selection.OperationSelection, Selected: r.Selection.IDCount, PlannedBy: r.PlannedBy,
+		Reason: r.Reason, Namespaces: r.Namespaces, State: tasker.OperationState(r.State), Items: r.Items, Capped: r.Capped, WithoutStep: r.WithoutStep,
+		Overlapping: r.Overlapping, PlanDigest: r.PlanDigest, Waves: r.Waves, Wave: r.Wave, RatePerMinute: r.RatePerMinute,
+		Guards: tasker.Guards{
+			StopAfter: r.StopAfter, IgnoreNewCause: !r.StopOnNewCause, WaveTimeout: time.Duration(r.WaveTimeout * float64(time.Second)),
+		},
+		CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, StartedBy: r.StartedBy, StartedAt: r.StartedAt, EndedAt: r.EndedAt, SettledAt: r.SettledAt,
+		Counts: make(map[tasker.ItemState]int64, len(tasker.ItemStates())),
+	}
+	for _, s := range tasker.ItemStates() {
+		o.Counts[s] = 0
+	}
+	for i, s := range r.ItemStates {
+		o.Counts[tasker.ItemState(s)] = r.ItemCounts[i]
+	}
+	if r.PausedFor != "" && r.PausedAt != nil {
+		o.Pause = &tasker.OperationPause{For: tasker.PauseReason(r.PausedFor), By: r.PausedBy, At: *r.PausedAt}
+		if d := r.PausedDetails; d != nil {
+			o.Pause.Failures, o.Pause.FailureText, o.Pause.TaskUUID = d.Failures, d.Text, d.TaskUUID
+		}
+	}
+	return o
+}
+
+// Of an operation the caller must be allowed to see all items. Null are all namespaces.
+const selectOperation = `SELECT ` + operationColumns + `, n.item_states, n.item_counts
+FROM tasker.operations o ` + countItems + `
+WHERE o.operation_uuid = $1 AND ($2::text[] IS NULL OR o.namespaces <@ $2)`
+
+const selectOperations = `SELECT ` + operationColumns + `, n.item_states, n.item_counts
+FROM (
+    SELECT o.* FROM tasker.operations o
+    WHERE ($3 = '' OR o.state = $3) AND ($4::text[] IS NULL OR o.namespaces <@ $4)
+    ORDER BY o.created_at DESC, o.operation_uuid DESC LIMIT $1 OFFSET $2
+) o ` + countItems + `
+ORDER BY o.created_at DESC, o.operation_uuid DESC`
+
+// Operation returns an operation with the numbers of its items. The error is NotFound when
+// there is none, or when the caller may not see all of its items.
+func (db *DB) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
+	return operation(ctx, db.pool, id)
+}
+
+// Operation is [DB.Operation] inside a transaction.
+func (tx *Tx) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
+	return operation(ctx, tx, id)
+}
+
+func operation(ctx context.Context, q querier, id tasker.ID) (tasker.Operation, error) {
+	found, err := one[operationRow](ctx, q, selectOperation, id, access.ScopeOf(ctx).List())
+	if err != nil {
+		return tasker.Operation{}, fmt.Errorf("read an operation: %w", err)
+	}
+	if found == nil {
+		return tasker.Operation{}, noOperation(id)
+	}
+	o := found.operation()
+	hideOperation(ctx, &o)
+	return o, nil
+}
+
+func noOperation(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no operation %s", id) }
+
+// hideOperation hides the payloads of an operation: the result of its act and the text of a failure.
+func hideOperation(ctx context.Context, o *tasker.Operation) {
+	for _, n := range o.Namespaces {
+		if access.PayloadsOf(ctx).Has(n) {
+			continue
+		}
+		o.Arguments = json.RawMessage("{}")
+		if o.Pause != nil && o.Pause.FailureText != "" {
+			o.Pause.FailureText = access.Hidden
+		}
+	}
+}
+
+// Operations lists operations, newest first, and says whether there are more. Those that
+// the caller may not see all of are left out.
+func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
+	rows, err := collect[operationRow](ctx, db.pool, selectOperations, f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List())
+	if err != nil {
+		return nil, false, fmt.Errorf("list operations: %w", err)
+	}
+	rows, more = page(rows, f.Limit)
+	list = make([]tasker.Operation, len(rows))
+	for i, r := range rows {
+		list[i] = r.operation()
+		hideOperation(ctx, &list[i])
+	}
+	return list, more, nil
+}
+
+// An ItemFilter selects and pages the items of an operation, in their order.
+type ItemFilter struct {
+	State tasker.ItemState // empty means any
+	After int              // the ordinal of the last one of the page before
+	Limit int
+}
+
+const itemColumns = `
+    i.ordinal, i.task_uuid, nullif(i.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, i.entry_uuid, i.namespace, i.state,
+    coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, i.ended_at`
+
+const (
+	selectItems = `SELECT ` + itemColumns + ` FROM tasker.operation_items i
+		WHERE i.operation_uuid = $1 AND i.ordinal > $2 ORDER BY i.ordinal LIMIT $3`
+	selectItemsInState = `SELECT ` + itemColumns + ` FROM tasker.operation_items i
+		WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.state = $4 ORDER BY i.ordinal LIMIT $3`
+)
+
+// OperationItems lists the items of an operation, and says whether there are more.
+func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f ItemFilter) (list []tasker.OperationItem, more bool, err error) {
+	if f.State == "" {
+		list, err = collect[tasker.OperationItem](ctx, db.pool, selectItems, operation, f.After, f.Limit+1)
+	} else {
+		list, err = collect[tasker.OperationItem](ctx, db.pool, selectItemsInState, operation, f.After, f.Limit+1, string(f.State))
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("list the items of an operation: %w", err)
+	}
+	list, more = page(list, f.Limit)
+	for i := range list {
+		access.HidePattern(ctx, list[i].Namespace, &list[i].FailureText)
+	}
+	return list, more, nil
+}
+
+// OpenItems counts the items of operations that have not come to their end, by state.
+func (db *DB) OpenItems(ctx context.Context) (map[tasker.ItemState]int64, error) {
+	type row struct {
+		State string
+		Items int64
+	}
+	rows, err := collect[row](ctx, db.pool, `
+		SELECT n.state, sum(n.items)::bigint AS items
+		FROM tasker.operations o
+		CROSS JOIN LATERAL (SELECT i.state, count(*) AS items FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid GROUP BY i.state) n
+		WHERE o.settled_at IS NULL
+		GROUP BY n.state`)
+	if err != nil {
+		return nil, fmt.Errorf("count the items of operations: %w", err)
+	}
+	out := make(map[tasker.ItemState]int64, len(rows))
+	for _, r := range rows {
+		out[tasker.ItemState(r.State)] = r.Items
+	}
+	return out, nil
+}

@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"tasker.example/tasker"
+)
+
+// A LookedItem is an item in flight with what tells what became of it.
+type LookedItem struct {
+	Ordinal       int
+	TaskUUID      tasker.ID
+	StepUUID      tasker.ID
+	EntryUUID     tasker.ID
+	State         tasker.ItemState
+	ReleasedFence int64
+	ReleasedAt    time.Time
+	FailedAt      *time.Time // of the failure that was seen last
+
+	Task          tasker.TaskState // now, as all that follows; empty when there is none
+	Step          tasker.StepState // empty for an act on whole tasks, or when the step does not exist
+	StepName      string
+	External      bool
+	Fence         int64
+	ReportedFence *int64
+	Attempts      int
+	LastFailureAt *time.Time
+	WillRetry     bool // it runs again by itself
+	AwaitsWorker  bool // it was taken by no worker in time, and goes on when one lives
+	ErrorType     string
+	ErrorMessage  string
+	ErrorShown    string // the same without what must not be shown
+	CompletedAt   *time.Time
+	WorkerUUID    *tasker.ID
+	WorkerName    string
+	WorkerVersion string
+	EntryStatus   string
+}
+
+// Only what may have changed is returned: a step that waits for a worker says nothing new.
+const lookedItems = `
+SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
+    coalesce(t.state, '') AS task, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, coalesce(s.step_type = 'external', false) AS external,
+    coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
+    s.awaits_worker_since IS NOT NULL AS awaits_worker, coalesce(s.error ->> 'type', '') AS error_type, coalesce(left(s.error ->> 'message', 4096), '') AS error_message,
+    CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,
+    s.completed_at, s.worker_uuid, coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, d.resolution_status::text AS entry_status
+FROM (`
+
+const lookedFrom = `) i
+LEFT JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
+LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid AND s.state = 'complete'
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = i.entry_uuid
+WHERE s.state IS NULL OR s.state NOT IN ('pending', 'enqueued') AND (s.state, i.state) <> ('in_progress', 'running')
+   OR s.last_failure_at > coalesce(i.failed_at, i.released_at)
+ORDER BY i.ordinal`
+
+const (
+	lookAtItems = lookedItems + `
+    SELECT * FROM tasker.operation_items
+    WHERE operation_uuid = $1 AND state = $2 AND ordinal > $3
+    ORDER BY ordinal
+    LIMIT $4` + lookedFrom
+	lookAtLocked = lookedItems + `
+    SELECT * FROM tasker.operation_items WHERE operation_uuid = $1 AND ordinal = ANY ($2)` + lookedFrom
+)
+
+// LookAtItems returns those of some items in flight of which something is new. The last of
+// them, from which the next look goes on, is 0 when there are no more behind.
+func (db *DB) LookAtItems(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []LookedItem, last int, err error) {
+	if list, err = collect[LookedItem](ctx, db.pool, lookAtItems, operation, string(state), after, limit); err != nil {
+		return nil, 0, fmt.Errorf("look at the items of an operation: %w", err)
+	}
+	rows, err := column[pgtype.Int4](ctx, db.pool, `
+		SELECT max(ordinal) FROM (
+			SELECT ordinal FROM tasker.operation_items WHERE operation_uuid = $1 AND state = $2 AND ordinal > $3 ORDER BY ordinal LIMIT $4
+		) i HAVING count(*) = $4`, operation, string(state), after, limit)
+	if err != nil {
+		return nil, 0, fmt.Errorf("look at the items of an operation: %w", err)
+	}
+	if len(rows) > 0 {
+		last = int(rows[0].Int32)
+	}
+	return list, last, nil
+}
+
+// LockItems locks those of the items that are in flight and that nobody else holds, then
+// those of their tasks that nobody else holds, and returns the items of these as they are.
+func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]LookedItem, error) {
+	type row struct {
+		Ordinal  int
+		TaskUUID tasker.ID
+	}
+	items, err := collect[row](ctx, tx, `
+		SELECT ordinal, task_uuid FROM tasker.operation_items
+		WHERE operation_uuid = $1 AND ordinal = ANY ($2) AND state IN ('released', 'running')
+		ORDER BY ordinal FOR NO KEY UPDATE SKIP LOCKED`, operation, ordinals)
+	if err != nil {
+		return nil, fmt.Errorf("lock the items of an operation: %w", err)
+	}
+	tasks := make([]tasker.ID, len(items))
+	for i, r := range items {
+		tasks[i] = r.TaskUUID
+	}
+	locked, err := tx.LockFreeTasks(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	mine := make(map[tasker.ID]bool, len(locked))
+	for _, id := range locked {
+		mine[id] = true
+	}
+	var both []int
+	for _, r := range items {
+		if mine[r.TaskUUID] {
+			both = append(both, r.Ordinal)
+		}
+	}
+	list, err := collect[LookedItem](ctx, tx, lookAtLocked, operation, both)
+	if err != nil {
+		return nil, fmt.Errorf("look at the items of an operation: %w", err)
+	}
+	return list, nil
+}
+
+// OperationsInFlight returns the operations of which servers look at items, oldest first.
+func (db *DB) OperationsInFlight(ctx context.Context, limit int) ([]RunningOperation, error) {
+	rows, err := collect[runningRow](ctx, db.pool, `
+		SELECT `+operationColumns+runningColumns+`
+		FROM tasker.operations o
+		WHERE o.settled_at IS NULL AND o.state <> 'planned'
+		ORDER BY o.created_at LIMIT $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for operations: %w", err)
+	}
+	list := make([]RunningOperation, len(rows))
+	for i, r := range rows {
+		list[i] = *r.running()
+	}
+	return list, nil
+}

@@ -1,0 +1,447 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// A RunningOperation is an operation that a transaction has locked, with what decides what
+// becomes of it next.
+type RunningOperation struct {
+	tasker.Operation
+	Round     int
+	WaveSince *time.Time
+	Causes    []string   // nil: there are too many
+	Due       bool       // its rate lets items be released now
+	Next      *time.Time // when the rate lets the next be released
+	Now       time.Time
+}
+
+const runningColumns = `, '{}'::text[] AS item_states, '{}'::bigint[] AS item_counts, o.round, o.wave_since, o.causes,
+    coalesce(o.next_release_at <= clock_timestamp(), true) AS due, o.next_release_at AS next, clock_timestamp() AS now`
+
+type runningRow struct {
+	operationRow
+	Round     int
+	WaveSince *time.Time
+	Causes    []string
+	Due       bool
+	Next      *time.Time
+	Now       time.Time
+}
+
+func (r runningRow) running() *RunningOperation {
+	return &RunningOperation{
+		Operation: r.operation(), Round: r.Round, WaveSince: r.WaveSince, Causes: r.Causes, Due: r.Due, Next: r.Next, Now: r.Now,
+	}
+}
+
+const takeOperation = `
+SELECT ` + operationColumns + runningColumns + `
+FROM tasker.operations o
+WHERE o.settled_at IS NULL AND o.state = 'running' AND coalesce(o.next_release_at <= clock_timestamp(), true)
+ORDER BY o.created_at
+LIMIT 1
+FOR NO KEY UPDATE SKIP LOCKED`
+
+// TakeOperation locks a running operation of which items may be released; nil when there
+// is none that no other server holds.
+func (tx *Tx) TakeOperation(ctx context.Context) (*RunningOperation, error) {
+	return tx.lockOperation(ctx, takeOperation)
+}
+
+const lockOperation = `
+SELECT ` + operationColumns + runningColumns + `
+FROM tasker.operations o
+WHERE o.operation_uuid = $1
+FOR NO KEY UPDATE`
+
+// LockOperation locks an operation. The error is NotFound when there is none.
+func (tx *Tx) LockOperation(ctx context.Context, id tasker.ID) (*RunningOperation, error) {
+	o, err := tx.lockOperation(ctx, lockOperation, id)
+	if err == nil && o == nil {
+		return nil, noOperation(id)
+	}
+	return o, err
+}
+
+func (tx *Tx) lockOperation(ctx context.Context, sql string, args ...any) (*RunningOperation, error) {
+	found, err := one[runningRow](ctx, tx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("lock an operation: %w", err)
+	}
+	if found == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return found.running(), nil
+}
+
+// NextRelease returns in how long the next running operation may release items, and
+// whether there is an operation that has not come to its end.
+func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, err error) {
+	type row struct {
+		Wait *float64
+		Open bool
+	}
+	found, err := one[row](ctx, db.pool, `
+		SELECT extract(epoch FROM min(o.next_release_at) FILTER (WHERE o.state = 'running') - clock_timestamp())::float8 AS wait, count(*) > 0 AS open
+		FROM tasker.operations o
+		WHERE o.settled_at IS NULL`)
+	if err != nil {
+		return nil, false, fmt.Errorf("look for operations: %w", err)
+	}
+	if found.Wait != nil {
+		d := max(0, time.Duration(*found.Wait*float64(time.Second)))
+		wait = &d
+	}
+	return wait, found.Open, nil
+}
+
+// A Progress is how far an operation has come.
+type Progress struct {
+	Planned  bool  // there are items to release
+	InFlight int64 // released, and neither verified nor ended; counted up to a limit
+	Round    map[tasker.ItemState]int64
+}
+
+const operationProgress = `
+SELECT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state = 'planned') AS planned,
+    (SELECT count(*) FROM (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state = 'released' LIMIT $3) r)
+        + (SELECT count(*) FROM (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state = 'running' LIMIT $3) r) AS in_flight,
+    coalesce((SELECT array_agg(n.state) FROM c n), '{}') AS states, coalesce((SELECT array_agg(n.items) FROM c n), '{}') AS counts`
+
+// Progress tells how far an operation has come that the caller has locked. The items of the round are
+// counted where the wave has an end.
+func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, counted bool) (Progress, error) {
+	type row struct {
+		Planned  bool
+		InFlight int64
+		States   []string
+		Counts   []int64
+	}
+	found, err := one[row](ctx, tx, `
+		WITH c AS MATERIALIZED (
+			SELECT i.state, count(*) AS items FROM tasker.operation_items i
+			WHERE i.operation_uuid = $1 AND i.round = $2 AND $4 GROUP BY i.state
+		)`+operationProgress, operation, round, tasker.MaxOperationInFlight, counted)
+	if err != nil {
+		return Progress{}, fmt.Errorf("count the items of an operation: %w", err)
+	}
+	p := Progress{Planned: found.Planned, InFlight: found.InFlight, Round: map[tasker.ItemState]int64{}}
+	for i, s := range found.States {
+		p.Round[tasker.ItemState(s)] = found.Counts[i]
+	}
+	return p, nil
+}
+
+// A FailureCount is the items of a round that have failed with one cause after their
+// release and have not succeeded since.
+type FailureCount struct {
+	Cause    string
+	Items    int
+	Text     string // of one of them
+	TaskUUID tasker.ID
+}
+
+const countFailures = `
+SELECT i.failure_cause AS cause, count(*) AS items, (array_agg(coalesce(i.failure_text, '') ORDER BY i.ordinal))[1] AS text,
+    (array_agg(i.task_uuid ORDER BY i.ordinal))[1] AS task_uuid
+FROM tasker.operation_items i
+WHERE i.operation_uuid = $1 AND i.round = $2 AND i.failure_cause IS NOT NULL AND i.state <> 'verified'
+GROUP BY i.failure_cause
+ORDER BY count(*) DESC, i.failure_cause
+LIMIT $3`
+
+// CountFailures counts the failures of a round by their causes, the most frequent first.
+func (tx *Tx) CountFailures(ctx context.Context, operation tasker.ID, round int) ([]FailureCount, error) {
+	list, err := collect[FailureCount](ctx, tx, countFailures, operation, round, tasker.MaxOperationCauses)
+	if err != nil {
+		return nil, fmt.Errorf("count the failures of an operation: %w", err)
+	}
+	return list, nil
+}
+
+// A PlannedItem is an item that is to be released.
+type PlannedItem struct {
+	Ordinal int
+	tasker.StepRef
+	EntryUUID     tasker.ID
+	ExpectedState string
+	ExpectedFence int64
+	Tries         int
+}
+
+const plannedItems = `
+SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.expected_state, i.expected_fence, i.tries
+FROM tasker.operation_items i
+WHERE i.operation_uuid = $1 AND i.state = 'planned' AND i.ordinal > $2
+ORDER BY i.ordinal
+LIMIT $3`
+
+// PlannedItems returns the next items of an operation that are to be released.
+func (tx *Tx) PlannedItems(ctx context.Context, operation tasker.ID, after, limit int) ([]PlannedItem, error) {
+	list, err := collect[PlannedItem](ctx, tx, plannedItems, operation, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the items of an operation: %w", err)
+	}
+	return list, nil
+}
+
+// A MovedItem is where an item comes to.
+type MovedItem struct {
+	Ordinal  int
+	State    tasker.ItemState
+	Outcome  string
+	Fence    int64      // of a release
+	Failed   *time.Time // when the step failed, if it did
+	Cause    string     // of that failure
+	Text     string
+	Released bool // it is released by this move
+}
+
+var movedColumns = columns[MovedItem]{
+	col("ordinal int", func(m *MovedItem) int32 { return int32(m.Ordinal) }),
+	col("state text", func(m *MovedItem) string { return string(m.State) }),
+	col("outcome text", func(m *MovedItem) string { return m.Outcome }),
+	col("fence bigint", func(m *MovedItem) int64 { return m.Fence }),
+	col("failed timestamptz", func(m *MovedItem) *time.Time { return m.Failed }),
+	col("cause text", func(m *MovedItem) string { return m.Cause }),
+	col("text text", func(m *MovedItem) string { return m.Text }),
+	col("released bool", func(m *MovedItem) bool { return m.Released }),
+}
+
+// An item moves on only while it is open, and is released once. A planned item that stays
+// planned was held by others. $1 the operation, $2 the wave, $3 the round; then the moves.
+var moveItems = `
+UPDATE tasker.operation_items i
+SET state = m.state, outcome = nullif(m.outcome, ''),
+    tries = i.tries + CASE WHEN m.state = 'planned' THEN 1 ELSE 0 END,
+    wave = CASE WHEN m.released THEN $2 ELSE i.wave END, round = CASE WHEN m.released THEN $3 ELSE i.round END,
+    released_fence = CASE WHEN m.released THEN m.fence ELSE i.released_fence END,
+    released_at = CASE WHEN m.released THEN clock_timestamp() ELSE i.released_at END,
+    failed_at = coalesce(m.failed, i.failed_at), failure_cause = coalesce(nullif(m.cause, ''), i.failure_cause), failure_text = coalesce(nullif(m.text, ''), i.failure_text),
+    ended_at = CASE WHEN m.state IN ('verified', 'failed_again', 'skipped', 'aborted') THEN clock_timestamp() END
+FROM ` + movedColumns.unnest("m", 4) + `
+WHERE i.operation_uuid = $1 AND i.ordinal = m.ordinal AND CASE WHEN m.released OR m.state = 'planned' THEN i.state = 'planned' ELSE i.` + openItem + ` END`
+
+// MoveItems moves items of an operation whose states the caller has locked, with the
+// operation or by themselves. All of them move, or it is an error.
+func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedItem) error {
+	if len(list) == 0 {
+		return nil
+	}
+	tag, err := tx.Exec(ctx, moveItems, append([]any{o.UUID, o.Wave, o.Round}, movedColumns.arrays(list)...)...)
+	if err != nil {
+		return fmt.Errorf("move the items of an operation: %w", err)
+	}
+	if n := int(tag.RowsAffected()); n != len(list) {
+		return fmt.Errorf("of %d items of operation %s that are locked %d moved", len(list), o.UUID, n)
+	}
+	return nil
+}
+
+// ReleaseLater says in how long the next items may be released.
+func (tx *Tx) ReleaseLater(ctx context.Context, operation tasker.ID, at time.Time) error {
+	if _, err := tx.Exec(ctx, `UPDATE tasker.operations SET next_release_at = $2 WHERE operation_uuid = $1`, operation, at); err != nil {
+		return fmt.Errorf("set the next release of an operation: %w", err)
+	}
+	return nil
+}
+
+// BeginWave begins a wave of an operation, or the same once more.
+func (tx *Tx) BeginWave(ctx context.Context, operation tasker.ID, wave int) error {
+	if _, err := tx.Exec(ctx, `
+		UPDATE tasker.operations SET wave = $2, round = round + 1, wave_since = clock_timestamp() WHERE operation_uuid = $1`, operation, wave); err != nil {
+		return fmt.Errorf("begin a wave of an operation: %w", err)
+	}
+	return nil
+}
+
+// StartOperation starts an operation that is planned and that the caller has locked.
+func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor string) error {
+	return tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, `
+		UPDATE tasker.operations
+		SET state = 'running', started_at = clock_timestamp(), started_by = $2, next_release_at = clock_timestamp(), wave_since = clock_timestamp(), round = 1
+		WHERE operation_uuid = $1 AND state = 'planned'`, actor)
+}
+
+// PauseOperation pauses an operation that runs and that the caller has locked.
+func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.OperationPause) error {
+	details, err := json.Marshal(pauseDetails{Failures: p.Failures, Text: p.FailureText, TaskUUID: p.TaskUUID})
+	if err != nil {
+		return fmt.Errorf("pause an operation: %w", err)
+	}
+	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, `
+		UPDATE tasker.operations
+		SET state = 'paused', paused_for = $2, paused_by = $3, paused_details = $4, paused_at = clock_timestamp()
+		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
+}
+
+// ResumeOperation lets a paused operation go on that the caller has locked: with its wave
+// once more, for what has failed before proves nothing.
+func (tx *Tx) ResumeOperation(ctx context.Context, operation tasker.ID, actor string) error {
+	return tx.changeOperation(ctx, operationChange{"operation.resumed", operation, actor, nil}, `
+		UPDATE tasker.operations
+		SET state = 'running', paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL, round = round + 1,
+			wave_since = clock_timestamp(), next_release_at = greatest(next_release_at, clock_timestamp())
+		WHERE operation_uuid = $1 AND state = 'paused'`)
+}
+
+// AbortOperation ends an operation that has not ended and that the caller has locked: what
+// is not released never is. It returns how many items that are.
+func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, outcome string) (int, error) {
+	tag, err := tx.Exec(ctx, `
+		UPDATE tasker.operation_items SET state = 'aborted', outcome = $2, ended_at = clock_timestamp()
+		WHERE operation_uuid = $1 AND state = 'planned'`, operation, outcome)
+	if err != nil {
+		return 0, fmt.Errorf("abort the items of an operation: %w", err)
+	}
+	n := int(tag.RowsAffected())
+	return n, tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, `
+		UPDATE tasker.operations
+		SET state = 'aborted', ended_at = clock_timestamp(), paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL,
+			settled_at = CASE WHEN NOT EXISTS (
+				SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state IN ('released', 'running')
+			) THEN clock_timestamp() END
+		WHERE operation_uuid = $1 AND state IN ('planned', 'running', 'paused')`)
+}
+
+// An operationChange is a change of an operation, for the audit log.
+type operationChange struct {
+	action    string
+	operation tasker.ID
+	actor     string
+	data      map[string]any
+}
+
+// changeOperation moves an operation, which must be possible, and writes that into the
+// audit log. The first parameter of the statement is the operation.
+func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string, args ...any) error {
+	tag, err := tx.Exec(ctx, sql, append([]any{c.operation}, args...)...)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = fmt.Errorf("operation %s is locked and did not move", c.operation)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.action, err)
+	}
+	return tx.AuditOperation(ctx, c.action, c.operation, c.actor, c.data)
+}
+
+// AuditOperation writes into the audit log what was done with an operation.
+func (tx *Tx) AuditOperation(ctx context.Context, action string, operation tasker.ID, actor string, data map[string]any) error {
+	if data == nil {
+		data = map[string]any{}
+	}
+	doc, err := json.Marshal(data)
+	if err == nil {
+		_, err = tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4)`, actor, action, operation.String(), doc)
+	}
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", action, err)
+	}
+	return nil
+}
+
+// ExpiredPlans returns operations that were planned and not started in time.
+func (db *DB) ExpiredPlans(ctx context.Context, limit int) ([]tasker.ID, error) {
+	list, err := column[tasker.ID](ctx, db.pool, `
+		SELECT operation_uuid FROM tasker.operations WHERE settled_at IS NULL AND state = 'planned' AND expires_at <= clock_timestamp()
+		ORDER BY created_at LIMIT $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for plans that have expired: %w", err)
+	}
+	return list, nil
+}
+
+const finishOperations = `
+WITH finished AS MATERIALIZED (
+    SELECT o.operation_uuid, o.state
+    FROM tasker.operations o
+    WHERE o.settled_at IS NULL AND o.state IN ('running', 'paused', 'aborted')
+      AND NOT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state = 'planned')
+      AND NOT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state = 'released')
+      AND NOT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state = 'running')
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+ended AS (
+    UPDATE tasker.operations o
+    SET state = CASE WHEN f.state = 'aborted' THEN o.state ELSE 'done' END, ended_at = coalesce(o.ended_at, clock_timestamp()), settled_at = clock_timestamp(),
+        paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL
+    FROM finished f
+    WHERE o.operation_uuid = f.operation_uuid
+    RETURNING o.operation_uuid, f.state
+),
+told AS (
+    INSERT INTO tasker.audit_events (actor, action, subject, data)
+    SELECT 'tasker', 'operation.done', e.operation_uuid::text, '{}' FROM ended e WHERE e.state <> 'aborted'
+)
+SELECT e.operation_uuid FROM ended e`
+
+// FinishOperations ends the operations whose items have all come to their end, and returns
+// them.
+func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		list, err = column[tasker.ID](ctx, tx, finishOperations)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("end operations: %w", err)
+	}
+	return list, nil
+}
+
+// PruneOperations removes operations that came to their end so long ago, with their items,
+// a few at a time. It returns how many.
+func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int) (n int, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		tag, err := tx.Exec(ctx, `
+			WITH old AS MATERIALIZED (
+				SELECT operation_uuid FROM tasker.operations WHERE created_at < clock_timestamp() - $1::interval AND settled_at < clock_timestamp() - $1::interval
+				ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
+			),
+			items AS (DELETE FROM tasker.operation_items i USING old WHERE i.operation_uuid = old.operation_uuid)
+			DELETE FROM tasker.operations o USING old WHERE o.operation_uuid = old.operation_uuid`, age, limit)
+		n = int(tag.RowsAffected())
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("remove old operations: %w", err)
+	}
+	return n, nil
+}
+
+// WaitBriefly has the statements of the transaction wait for rows for two seconds at most.
+func (tx *Tx) WaitBriefly(ctx context.Context) error {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
+		return fmt.Errorf("bound the wait for rows: %w", err)
+	}
+	return nil
+}
+
+const enqueuedHere = `
+SELECT s.name, count(*) AS steps
+FROM unnest($1::uuid[]) AS u (task_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid
+WHERE s.state = 'enqueued' AND s.xmin = pg_current_xact_id()::xid
+GROUP BY s.name`
+
+// EnqueuedHere counts the steps of tasks that this transaction has enqueued, by their names.
+func (tx *Tx) EnqueuedHere(ctx context.Context, tasks []tasker.ID) (map[string]int, error) {
+	type row struct {
+		Name  string
+		Steps int
+	}
+	rows, err := collect[row](ctx, tx, enqueuedHere, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("count the steps that became ready: %w", err)
+	}
+	out := make(map[string]int, len(rows))
+	for _, r := range rows {
+		out[r.Name] = r.Steps
+	}
+	return out, nil
+}

@@ -1,0 +1,219 @@
+package tasker
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// An Act is what an operation does to each of its items.
+type Act string
+
+// The acts.
+const (
+	ActReset    Act = "reset_for_retry"
+	ActResolve  Act = "resolve_manually"
+	ActComplete Act = "complete_manually"
+)
+
+// Acts lists every act.
+func Acts() []Act { return []Act{ActReset, ActResolve, ActComplete} }
+
+// StepAction returns the step action of an act; false for an act on whole tasks.
+func (a Act) StepAction() (StepAction, bool) {
+	return StepAction(a), slices.Contains([]Act{ActReset, ActResolve, ActComplete}, a)
+}
+
+// OperationState is the state of an operation.
+type OperationState string
+
+// The states of an operation.
+const (
+	OperationPlanned OperationState = "planned"
+	OperationRunning OperationState = "running"
+	OperationPaused  OperationState = "paused"
+	OperationDone    OperationState = "done"
+	OperationAborted OperationState = "aborted"
+)
+
+// OperationStates lists every state of an operation.
+func OperationStates() []OperationState {
+	return []OperationState{OperationPlanned, OperationRunning, OperationPaused, OperationDone, OperationAborted}
+}
+
+// ItemState is the state of an item of an operation.
+type ItemState string
+
+// The states of an item.
+const (
+	ItemPlanned     ItemState = "planned"
+	ItemReleased    ItemState = "released"     // the action is done
+	ItemRunning     ItemState = "running"      // and a worker was seen to execute the step
+	ItemVerified    ItemState = "verified"     // it has succeeded
+	ItemFailedAgain ItemState = "failed_again" // it has failed for good once more
+	ItemSkipped     ItemState = "skipped"      // the action was not done, or somebody else took over
+	ItemAborted     ItemState = "aborted"      // the operation ended before
+)
+
+// ItemStates lists every state of an item.
+func ItemStates() []ItemState {
+	return []ItemState{ItemPlanned, ItemReleased, ItemRunning, ItemVerified, ItemFailedAgain, ItemSkipped, ItemAborted}
+}
+
+// An OperationSelection selects open investigations. Of each, the step that has failed
+// becomes an item, or the task where the act is on tasks.
+type OperationSelection struct {
+	Filter        InvestigationFilter // its page does not count
+	WorkerVersion string              // the failed attempt was of a worker of this version
+	FailedSince   *time.Time          // the step failed at this instant or later
+	IDs           []ID                // investigations or tasks, of which the filter selects; nil: of all
+}
+
+// IsEmpty reports whether the selection names nothing, and so would select everything.
+func (s OperationSelection) IsEmpty() bool {
+	f := s.Filter
+	f.Limit, f.Offset = 0, 0
+	return reflect.ValueOf(f).IsZero() && s.WorkerVersion == "" && s.FailedSince == nil && s.IDs == nil
+}
+
+// Guards pause an operation by themselves.
+type Guards struct {
+	StopAfter      int           // so many failures of the same cause in one wave; 0: the default
+	IgnoreNewCause bool          // else a failure of a cause that was not selected pauses
+	WaveTimeout    time.Duration // for the proof of a wave; 0: the default
+}
+
+// An OperationPlan is a request for an operation.
+type OperationPlan struct {
+	Act           Act
+	Result        json.RawMessage // of complete_manually: one for all
+	Metadata      json.RawMessage // of complete_manually
+	Selection     OperationSelection
+	Actor         string
+	Reason        string
+	Waves         []int // how many items each wave releases, and then the rest; nil: the default
+	RatePerMinute int   // of items that are released; 0: no limit
+	Guards        Guards
+	Limit         int  // of items; 0: MaxOperationItems
+	SkipOverlap   bool // leave out what another operation has selected, instead of refusing
+	RequestKey    string
+}
+
+// DefaultWaves are the waves of a plan that says nothing of them.
+func DefaultWaves() []int { return []int{1, 10, 100} }
+
+// The guards of a plan that says nothing of them.
+const (
+	DefaultStopAfter   = 2
+	DefaultWaveTimeout = 15 * time.Minute
+)
+
+// An Operation is one action on many steps: a selection that is frozen, and a job that any
+// server goes on with.
+type Operation struct {
+	UUID          ID
+	Act           Act
+	Arguments     json.RawMessage // of complete_manually: result and metadata
+	Selection     OperationSelection
+	Selected      int // ids that were given
+	PlannedBy     string
+	Reason        string
+	Namespaces    []string // of the items
+	State         OperationState
+	Items         int
+	Capped        bool // more was selected than the limit allows
+	WithoutStep   int  // selected investigations whose task has no step that has failed
+	Overlapping   []OperationOverlap
+	PlanDigest    string
+	Waves         []int
+	Wave          int // the one under way, from 0; len(Waves) is the rest
+	RatePerMinute int
+	Guards        Guards
+	Pause         *OperationPause // while it is paused
+	CreatedAt     time.Time
+	ExpiresAt     time.Time // if it is not started before
+	StartedBy     string
+	StartedAt     *time.Time
+	EndedAt       *time.Time
+	SettledAt     *time.Time          // when its last item came to its end
+	Counts        map[ItemState]int64 // of all states; they add up to Items
+}
+
+// An OperationOverlap is another operation that had selected the same steps before.
+type OperationOverlap struct {
+	OperationUUID ID     `json:"operation_uuid"`
+	PlannedBy     string `json:"planned_by"`
+	Items         int64  `json:"items"` // that both have selected
+}
+
+// PauseReason is why an operation is paused.
+type PauseReason string
+
+// The reasons of a pause.
+const (
+	PausedByOperator  PauseReason = "operator"
+	PausedSameCause   PauseReason = "same_cause"   // too many failures of one cause
+	PausedNewCause    PauseReason = "new_cause"    // a failure of a cause that was not selected
+	PausedWaveFailed  PauseReason = "wave_failed"  // a step of a wave has failed
+	PausedWaveTimeout PauseReason = "wave_timeout" // a wave was not proved in time
+	PausedNoWorker    PauseReason = "no_worker"    // no worker takes the steps
+)
+
+// PauseReasons lists every reason of a pause.
+func PauseReasons() []PauseReason {
+	return []PauseReason{PausedByOperator, PausedSameCause, PausedNewCause, PausedWaveFailed, PausedWaveTimeout, PausedNoWorker}
+}
+
+// ByGuard reports whether the operation paused by itself.
+func (r PauseReason) ByGuard() bool { return r != PausedByOperator }
+
+// An OperationPause is why, when and by whom an operation was paused.
+type OperationPause struct {
+	For         PauseReason
+	By          string
+	At          time.Time
+	Failures    int    // that the guard counted
+	FailureText string // of one of them
+	TaskUUID    *ID    // of that one
+}
+
+// An OperationItem is one step of an operation, or one task.
+type OperationItem struct {
+	Ordinal     int
+	TaskUUID    ID
+	StepUUID    *ID // nil for an act on whole tasks
+	EntryUUID   ID
+	Namespace   string
+	State       ItemState
+	Outcome     string // why it came to its state, as a code
+	Wave        *int
+	ReleasedAt  *time.Time
+	FailedAt    *time.Time // when the step last failed after its release
+	FailureText string
+	EndedAt     *time.Time
+}
+
+// An OperationFilter selects and pages operations, newest first.
+type OperationFilter struct {
+	State  OperationState // empty means any
+	Limit  int
+	Offset int
+}
+
+// A DryRun is what a part of an operation would do.
+type DryRun struct {
+	LookedAt     int
+	WouldRelease int
+	Busy         int // held by somebody else at that moment
+	Refused      []DryRunRefusal
+	Enqueues     map[string]int // steps that would become ready, by their names
+	Next         *int           // the ordinal after which the next part begins; nil at the end
+}
+
+// A DryRunRefusal is items that would be skipped for one reason.
+type DryRunRefusal struct {
+	Outcome string // the code
+	Items   int
+	Sample  []ID // some of the tasks
+}
