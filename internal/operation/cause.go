@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/fingerprint"
 	"tasker.example/tasker/internal/postgres"
 )
 
 // causeOf is what failures of one cause have in common.
 func causeOf(kind, message string) string {
-	return kind + "\x1f" + message
+	return fingerprint.Normalise(fingerprint.Failure{Type: kind, Message: message}).Key
 }
 
 // causesOf returns the causes of the failures that an operation has selected; nil when

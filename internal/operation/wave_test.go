@@ -167,12 +167,15 @@ func TestANewCausePauses(t *testing.T) {
 		ignore  bool
 		paused  bool
 	}{
-		"another": {"HTTP 404", false, true}, "the same": {"no", false, false}, "another, ignored": {"HTTP 404", true, false},
+		"another": {"HTTP 404 for order 1", false, true}, "the same": {"HTTP 503 for order 77001", false, false}, "another, ignored": {"HTTP 404 for order 1", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
-			h.stuck(8)
+			for range 8 {
+				h.Create("order")
+			}
+			h.work(8, fails("HTTP 503 for order 4711"))
 			p := inWaves(4)
 			p.Guards = tasker.Guards{StopAfter: 3, IgnoreNewCause: tt.ignore}
 			o := h.started(p)

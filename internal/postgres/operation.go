@@ -144,7 +144,7 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks bool, s t
 const failuresAtOnce = 1000
 
 const failuresOfItems = `
-SELECT coalesce(s.error ->> 'type', '') AS kind, coalesce(left(s.error ->> 'message', 4096), '') AS message
+SELECT coalesce(s.error ->> 'type', '') AS kind, coalesce(left(s.error ->> 'message', 16384), '') AS message
 FROM tasker.operation_items i
 JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
 WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.ordinal <= $3 AND s.error IS NOT NULL`
