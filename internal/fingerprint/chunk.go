@@ -1,6 +1,9 @@
 package fingerprint
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // chunk reads letters, digits and the marks that join them: a name, a host, a path, an id.
 func (s *scanner) chunk(i, end int, classes uint8) int {
@@ -200,8 +203,11 @@ func (s *scanner) part(w string, i, end int) int {
 	digits := run(p, 0, isDigit)
 	letters := run(p, 0, isLetter)
 	switch {
+	case i > 0 && w[i-1] == '@' && len(p) >= 5 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0): // of an object
 	case digits == len(p):
 		s.applyOr(shapePart, p, 0)
+	case letters < len(p) && strings.ContainsFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) && strings.ContainsAny(p, "0123456789") && s.apply(shapeRandom, p, 0):
+	case letters == 5 && len(p) == 5 && i > 0 && w[i-1] == '-' && strings.ContainsAny(w[:i], "0123456789") && !strings.ContainsAny(p, "aeiouAEIOU") && s.apply(shapeRandom, p, 0): // of a pod
 	case letters == len(p) || p[0] >= 0x80:
 		if len(p) >= 8 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0) || len(p) >= 7 && len(w) > len(p) && scrambled(p) && s.apply(shapeRandom, p, 0) {
 			return s.swallow(w, end)

@@ -5,6 +5,10 @@ import "strings"
 // host reads a host with its port, or a file with its line.
 func (s *scanner) host(i, colon, end int) int {
 	w := s.s[i:colon]
+	if run(w, 0, isDigit) == len(w) { // a line and a column
+		s.parts(s.s[i:end])
+		return end
+	}
 	if durationEnd(s.set, s.s, colon+1) > end { // of 5000 ms
 		s.parts(w)
 		return colon
@@ -205,7 +209,7 @@ func (s *scanner) segment(p string, end int) {
 // namedPart reports whether p is a word with a short number, such as oauth2.
 func (set *ruleSet) namedPart(p string) bool {
 	letters := run(p, 0, func(c byte) bool { return c >= 'a' && c <= 'z' })
-	return letters > 1 && len(p)-letters <= 2 && run(p, letters, isDigit) == len(p)
+	return letters > 1 && pronounceable(p) && len(p)-letters <= 2 && run(p, letters, isDigit) == len(p)
 }
 
 var temporary = []string{"/tmp/", "/var/tmp/", "/var/folders/", "/private/var/folders/", "/private/tmp/", "/dev/shm/"}
@@ -237,6 +241,7 @@ func (s *scanner) path(i, end int) int {
 	if w[0] == '/' && (s.before[0]&s.set.urlWord != 0 || byteAt(s.s, end) == '?') {
 		return s.urlPath(i, end)
 	}
+	s.home = false
 	for k := 0; k <= len(w); {
 		stop := k + strings.IndexAny(w[k:]+"/", `/\`)
 		if stop > k {
@@ -271,6 +276,11 @@ func (s *scanner) fileSegment(p string, end int) {
 			return
 		}
 	}
+	if s.home && s.apply(shapeHome, p, end) {
+		s.home = false
+		return
+	}
+	s.home = strings.EqualFold(p, "home") || p == "Users"
 	if strings.Trim(p, "0123456789.") == "" && s.apply(shapePart, p, end) {
 		return
 	}

@@ -2,6 +2,7 @@ package fingerprint
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -64,6 +65,14 @@ func (s *scanner) typographic(i int) int {
 			}
 		}
 		return s.punct(i, len(c[0]))
+	}
+	if r, size := utf8.DecodeRuneInString(s.s[i:]); strings.ContainsRune("€£¥", r) {
+		k := run(s.s, i+size, func(c byte) bool { return c == ' ' })
+		if isDigit(byteAt(s.s, k)) {
+			return s.money(i, k)
+		}
+	} else if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		return s.punct(i, size)
 	}
 	return s.letters(i)
 }

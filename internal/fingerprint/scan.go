@@ -31,6 +31,7 @@ type scanner struct {
 	counted  bool   // the word before was counted
 	clause   bool   // what is scanned belongs to a clause that begins with a small letter
 	begun    bool   // a word of the clause was read
+	home     bool   // the part of a path before was the folder of homes
 	first    bool   // the clause is the first
 	words    int    // of the clause, so far
 
@@ -114,6 +115,9 @@ func (s *scanner) mark(i int, c byte) int {
 	case '\\':
 		if next == '"' || next == '\'' {
 			return s.quoted(i, 2, s.s[i:i+2], 2)
+		}
+		if end := run(s.s, i+2, isHex); (next == 'x' || next == 'u' || next == 'U') && end > i+3 && s.apply(shapeEscaped, s.s[i:end], end) {
+			return end
 		}
 	case '<':
 		return s.angle(i)
@@ -217,7 +221,7 @@ func (s *scanner) address(i, hostEnd, end int) int {
 		return end
 	}
 	rest := strings.TrimLeft(s.s[end:], " ")
-	if strings.HasPrefix(rest, "->") && s.apply(shapeLocal, s.s[i:end], end) {
+	if (strings.HasPrefix(rest, "->") || strings.HasPrefix(rest, "→")) && s.apply(shapeLocal, s.s[i:end], end) {
 		return end
 	}
 	if high && s.apply(shapeEndpointHigh, s.s[i:end], end) {
@@ -309,7 +313,7 @@ func (s *scanner) following(i int) wordSet {
 		if c := s.s[i]; isLetter(c) {
 			end := run(s.s, i, isLetter)
 			return s.set.bits(s.s[i:end])
-		} else if isDigit(c) || c == '<' || c >= utf8.RuneSelf {
+		} else if isDigit(c) || c >= utf8.RuneSelf || strings.IndexByte("<,;.", c) >= 0 {
 			return 0
 		}
 		i++
@@ -399,8 +403,10 @@ func (s *scanner) write(label string) {
 }
 
 // word writes a word and remembers it. What is counted is written in the singular.
-func (s *scanner) word(w string) {
-	bits := s.set.bits(w)
+func (s *scanner) word(w string, bits wordSet) {
+	if bits == 0 && len(w) > 3 {
+		bits = s.set.inner(w)
+	}
 	if s.label == "<n>" && s.labelEnd == len(s.out)-1 {
 		w = singular(w)
 	}

@@ -111,7 +111,7 @@ func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
 // rest reads a value that was not accepted: the abc of "invalid UUID string: abc". It
 // returns 0 if there is none.
 func (s *scanner) rest(i int) int {
-	if s.gap != ':' || s.before[0]&s.set.value == 0 || s.near(window)&s.set.refused == 0 || !s.gapped {
+	if s.gap != ':' || s.before[0]&(s.set.value|s.set.entity) == 0 || s.near(window)&s.set.refused == 0 || !s.gapped {
 		return 0
 	}
 	end := i
@@ -121,7 +121,7 @@ func (s *scanner) rest(i int) int {
 	for end > i && strings.IndexByte(".,;)]", s.s[end-1]) >= 0 {
 		end--
 	}
-	if text := s.s[i:end]; s.set.bits(strings.TrimRight(text, ":"))&s.set.plain == 0 && !strings.HasSuffix(text, ":") && s.apply(shapeRest, text, end) {
+	if text := s.s[i:end]; !strings.ContainsAny(text, "[{(\"'") && s.set.bits(strings.TrimRight(text, ":"))&s.set.plain == 0 && !strings.HasSuffix(text, ":") && s.apply(shapeRest, text, end) {
 		return end
 	}
 	return 0
@@ -159,6 +159,9 @@ func (s *scanner) plainWord(i, end int) int {
 	if s.before[0]&s.set.entity != 0 && len(w) >= 7 && s.set.machine(w) && s.apply(shapeCompound, w, end) {
 		return end
 	}
+	if s.before[0]&s.set.owner != 0 && s.gap == 0 && s.ownerName(w, bits, end) && s.apply(shapeBareName, w, end) {
+		return end
+	}
 	if isUpper(w[0]) || w[0] >= 0x80 {
 		if t := s.title(i, end); t > 0 {
 			return t
@@ -168,7 +171,7 @@ func (s *scanner) plainWord(i, end int) int {
 		if len(w) >= 8 && run(w, 0, isHex) == len(w) && s.apply(shapeHex, w, end) {
 			return end
 		}
-		if k := strings.IndexByte(w, '_'); k >= 0 {
+		if strings.Contains(w, "_") {
 			s.parts(w)
 			return end
 		}
@@ -176,18 +179,21 @@ func (s *scanner) plainWord(i, end int) int {
 			return end
 		}
 	}
-	if bits == 0 && len(w) > 3 {
-		bits = s.set.inner(w)
-		if s.label == "<n>" && s.labelEnd == len(s.out)-1 {
-			w = singular(w)
-		}
-		s.out = append(s.out, w...)
-		s.sep = 0
-		s.push(bits)
-		return end
-	}
-	s.word(w)
+	s.word(w, bits)
 	return end
+}
+
+// ownerName reports whether a word after tenant, user and the like is a name: it is none of
+// the field, and a sentence goes on or ends behind it.
+func (s *scanner) ownerName(w string, bits wordSet, end int) bool {
+	if isUpper(w[0]) || w[0] >= 0x80 || len(w) < 3 || (bits|s.set.inner(w))&(s.set.plain|s.set.common|s.set.named|s.set.entity|s.set.filler|s.set.told|s.set.weak) != 0 {
+		return false
+	}
+	c := byteAt(s.s, end)
+	if c == ' ' && isLetter(byteAt(s.s, end+1)) {
+		return s.following(end)&(s.set.plain|s.set.filler) != 0
+	}
+	return c == 0 || strings.IndexByte(":,;).\n", c) >= 0 && !isWord(byteAt(s.s, end+1)) || c == ' ' && byteAt(s.s, end+1) == '('
 }
 
 // inner returns the sets of the last word in order_id or orderId, and of the one before it
@@ -386,6 +392,9 @@ func (s *scanner) plainNumber(i, end int) int {
 		}
 	}
 	sh := numberShape(text)
+	if len(text) == 5 && s.set.words[text]&s.set.sqlstates != 0 && s.match(shapeSQLStateNumber, end) != nil {
+		sh = shapeSQLStateNumber
+	}
 	if sh == shapeStatus && smtpCode(s.s, end) {
 		k := end
 		if byteAt(s.s, end) == ',' {
