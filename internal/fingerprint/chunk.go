@@ -31,6 +31,9 @@ func (s *scanner) chunk(i, end int, classes uint8) int {
 		}
 		return s.path(i, end)
 	}
+	if classes&classDigit == 0 && !strings.Contains(w, ".") && s.pair(end) && s.apply(shapePair, w, end) {
+		return end
+	}
 	if colon := strings.LastIndexByte(w, ':'); colon > 0 && colon+1 < len(w) && run(w, colon+1, isDigit) == len(w) {
 		return s.host(i, i+colon, end)
 	}
@@ -117,7 +120,7 @@ func (s *scanner) coded(w string, end int) bool {
 	}
 	allDigits := tail < n && run(w, tail, isDigit) == n
 	switch {
-	case allDigits && head > 0 && n-tail <= 7 && s.set.bits(w[:head])&s.set.glued != 0 && s.apply(shapePrefixed, w, end):
+	case allDigits && head > 0 && isUpper(w[0]) && n-tail <= 7 && s.set.bits(w[:head])&s.set.glued != 0 && s.apply(shapePrefixed, w, end):
 		return true
 	case head == tail && allDigits && head <= 2 && n-head >= 3 && n-head <= 5 && isUpper(w[0]) && s.apply(shapeLettered, w, end):
 		return true

@@ -115,8 +115,8 @@ func TestCorpus(t *testing.T) {
 	got = measure(held, byCause)
 	t.Logf("held_out.jsonl, today's pattern: %v", measure(held, func(l labelled) string { return errorPattern(l.Message) }))
 	t.Logf("held_out.jsonl: %v", got)
-	if got.precision < 0.97 || got.recall < 0.92 {
-		t.Errorf("held out: precision %.4f, recall %.4f: must be at least 0.97 and 0.92", got.precision, got.recall)
+	if got.precision < 0.97 || got.recall < 0.95 {
+		t.Errorf("held out: precision %.4f, recall %.4f: must be at least 0.97 and 0.95", got.precision, got.recall)
 	}
 }
 

@@ -48,7 +48,7 @@ type Failure struct {
 
 // A Cause is what failures have in common.
 type Cause struct {
-	Key     string   // 32 hexadecimal digits; equal for failures with one cause
+	Key     string   // 32 hexadecimal digits over the type and the pattern, whose <id>, <n>, <val>, <email> and <name> are not told apart
 	Pattern string   // the message with placeholders, at most [MaxPattern] characters
 	Rules   []string // ids of the rules that decided, in the order of their first use
 	Masked  []Mask   // what the placeholders stand for, the first of them
@@ -66,7 +66,7 @@ func Normalise(f Failure) Cause { return current().normalise(f) }
 
 func (set *ruleSet) normalise(f Failure) Cause {
 	c := set.pattern(f.Message)
-	c.Key = key("failure", normaliseType(f.Type), c.Pattern)
+	c.Key = key("failure", normaliseType(f.Type), unlabelled(c.Pattern))
 	return c
 }
 
@@ -83,6 +83,53 @@ func Given(text string, computed Cause) Cause {
 	}
 	c.Key = key("handler", text)
 	return c
+}
+
+// unlabelled returns a pattern with one placeholder for all that name something: whether an
+// order has a number, a UUID or a word for its id does not make two causes of one. Short
+// prefixes of ids, as in P-<n>, go with them.
+func unlabelled(pattern string) string {
+	var b strings.Builder
+	b.Grow(len(pattern))
+	for i := 0; i < len(pattern); {
+		n := labelAt(pattern, i)
+		if n == 0 {
+			b.WriteByte(pattern[i])
+			i++
+			continue
+		}
+		if naming[pattern[i:i+n]] {
+			text := b.String()
+			if k := shortPrefix(text); k < len(text) {
+				b.Reset()
+				b.WriteString(text[:k])
+			}
+			b.WriteString("<>")
+		} else {
+			b.WriteString(pattern[i : i+n])
+		}
+		i += n
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(b.String(), "<>-<>", "<>"), "<>, <>", "<>")
+}
+
+// naming are the placeholders of what names one thing.
+var naming = map[string]bool{"<id>": true, "<n>": true, "<val>": true, "<email>": true, "<name>": true}
+
+// shortPrefix returns where the short prefix of an id begins that s ends with, or its length.
+func shortPrefix(s string) int {
+	end := len(s)
+	if end == 0 || s[end-1] != '-' && s[end-1] != '_' {
+		return end
+	}
+	i := end - 1
+	for i > 0 && isLetter(s[i-1]) {
+		i--
+	}
+	if letters := end - 1 - i; letters == 0 || letters > 3 || i > 0 && (isWord(s[i-1]) || strings.IndexByte("-.>/", s[i-1]) >= 0) {
+		return end
+	}
+	return i
 }
 
 // key returns the hash of parts.

@@ -34,6 +34,30 @@ func TestTheTypeCounts(t *testing.T) {
 	}
 }
 
+// A thing may have a number, a UUID or a name for its id: that makes no second cause.
+func TestPlaceholdersThatNameAreNotToldApart(t *testing.T) {
+	t.Parallel()
+	cause := func(message string) string { return Normalise(Failure{Message: message}).Key }
+	for _, same := range [][]string{
+		{"widget 4711 is broken", "widget 0190a5b2-7c1e-7d3f-9a44-0c8be1f2d6a7 is broken", "widget a@example.com is broken", "widget w-17 is broken", "widget XY-2026-17 is broken"},
+		{"widgets 17, 8fK2lQx9 are broken", "widgets 4 are broken"},
+	} {
+		for _, message := range same {
+			if cause(message) != cause(same[0]) {
+				t.Errorf("%q and %q are two causes", message, same[0])
+			}
+		}
+	}
+	for _, other := range [][2]string{
+		{"widget 17 is broken", "widget 17s is broken"}, {"queue orders-17 is full", "queue invoices-17 is full"}, {"widget 17 is broken", "widget is broken"},
+		{"a-17 ab-c-17", "a-17 ab-17"}, {"-17", "--17"},
+	} {
+		if cause(other[0]) == cause(other[1]) {
+			t.Errorf("%q and %q are one cause", other[0], other[1])
+		}
+	}
+}
+
 func TestEssence(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("{\"sku\": \"green\"}, ", 200)

@@ -84,6 +84,11 @@ func (s *scanner) quotedRule(content string, end int) *rule {
 			return r
 		}
 	}
+	if s.pair(end) {
+		if r := s.match(shapePair, end); r != nil {
+			return r
+		}
+	}
 	if content == "" {
 		return s.match(shapeQuotedEmpty, end)
 	}

@@ -31,6 +31,7 @@ type scanner struct {
 	counted  bool   // the word before was counted
 	clause   bool   // what is scanned belongs to a clause that begins with a small letter
 	begun    bool   // a word of the clause was read
+	pairs    int    // how many keys with values stood one behind the other
 	home     bool   // the part of a path before was the folder of homes
 	first    bool   // the clause is the first
 	words    int    // of the clause, so far
@@ -103,6 +104,9 @@ func (s *scanner) punct(i, size int) int {
 	s.sep = s.s[i]
 	s.gap = s.sep
 	s.counted = false
+	if s.gap != '=' && s.gap != ',' {
+		s.pairs = 0
+	}
 	return i + size
 }
 
@@ -156,7 +160,11 @@ func (s *scanner) mark(i int, c byte) int {
 		}
 	case ';':
 		s.key = 0
-	case '*', '&', '@', '#', '%':
+	case '=':
+		s.pairs++
+		if s.gapped {
+			s.pairs = 0 // of a statement
+		}
 	}
 	return s.punct(i, 1)
 }
@@ -312,7 +320,11 @@ func (s *scanner) following(i int) wordSet {
 	for skipped := 0; i < len(s.s) && skipped < 6; skipped++ {
 		if c := s.s[i]; isLetter(c) {
 			end := run(s.s, i, isLetter)
-			return s.set.bits(s.s[i:end])
+			bits := s.set.bits(s.s[i:end])
+			if w := s.s[i:end]; bits == 0 && len(w) > 3 && singular(w) != w && allLower(w) {
+				bits = s.set.counted
+			}
+			return bits
 		} else if isDigit(c) || c >= utf8.RuneSelf || strings.IndexByte("<,;.", c) >= 0 {
 			return 0
 		}
@@ -392,12 +404,10 @@ func (s *scanner) write(label string) {
 	same := s.label == label || s.label == "<id>" && label == "<n>"
 	if same && len(s.out)-s.labelEnd < 8 && between[string(s.out[s.labelEnd:])] {
 		s.out = s.out[:s.labelEnd]
-		label = s.label
 	} else {
 		s.out = append(s.out, label...)
 		s.label, s.labelEnd = label, len(s.out)
 	}
-	s.counted = label == "<n>"
 	s.sep, s.key = 0, 0
 	s.push(0)
 }
@@ -407,13 +417,19 @@ func (s *scanner) word(w string, bits wordSet) {
 	if bits == 0 && len(w) > 3 {
 		bits = s.set.inner(w)
 	}
-	if s.label == "<n>" && s.labelEnd == len(s.out)-1 {
+	counted := s.label == "<n>" && s.labelEnd == len(s.out)-1
+	if counted {
 		w = singular(w)
+	} else if one := singularVerbs[w]; s.counted && one != "" { // 1 row is, 3 rows are
+		w = one
 	}
+	s.counted = counted
 	s.out = append(s.out, w...)
 	s.sep = 0
 	s.push(bits)
 }
+
+var singularVerbs = map[string]string{"are": "is", "were": "was", "have": "has", "do": "does"}
 
 // singular returns a word without the ending of its plural.
 func singular(w string) string {
@@ -421,6 +437,8 @@ func singular(w string) string {
 	switch {
 	case n > 4 && strings.HasSuffix(w, "ies"):
 		return w[:n-3] + "y"
+	case n > 4 && (strings.HasSuffix(w, "ches") || strings.HasSuffix(w, "shes") || strings.HasSuffix(w, "sses") || strings.HasSuffix(w, "xes")):
+		return w[:n-2]
 	case n > 3 && w[n-1] == 's' && strings.IndexByte("siu", w[n-2]) < 0:
 		return w[:n-1]
 	}

@@ -62,6 +62,7 @@ const (
 	shapeHome
 	shapeEscaped
 	shapeSQLStateNumber
+	shapePair
 	shapeQuotedName
 	shapeQuotedData
 	shapeQuotedTitle
@@ -83,7 +84,7 @@ var shapeNames = [shapes]string{
 	shapeVersion: "version", shapeSQLState: "sqlstate", shapePrefixed: "prefixed-code", shapeLettered: "lettered-code",
 	shapeSMTP: "smtp-code", shapeCompound: "compound", shapeSlug: "slug", shapeTitle: "title", shapeCompany: "company", shapeWord: "word",
 	shapeHex: "hex", shapeRandom: "random", shapePart: "part", shapeNamed: "named-part", shapeMixed: "mixed-part",
-	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file", shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty", shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedFile: "quoted-file", shapeQuotedRefused: "quoted-refused", shapeLastPart: "last-part", shapeLibrary: "library-code", shapeQuotedLiteral: "quoted-literal", shapeOwnID: "own-id", shapeCapitals: "capitals", shapeBareName: "bare-name", shapeHome: "home-segment", shapeEscaped: "escaped", shapeSQLStateNumber: "sqlstate-number", shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
+	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file", shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty", shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedFile: "quoted-file", shapeQuotedRefused: "quoted-refused", shapeLastPart: "last-part", shapeLibrary: "library-code", shapeQuotedLiteral: "quoted-literal", shapeOwnID: "own-id", shapeCapitals: "capitals", shapeBareName: "bare-name", shapeHome: "home-segment", shapeEscaped: "escaped", shapeSQLStateNumber: "sqlstate-number", shapePair: "pair-value", shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
 	shapeQuotedTitle: "quoted-title", shapeQuotedText: "quoted-text", shapeMember: "member", shapeTuple: "tuple", shapeData: "data",
 	shapeProcess: "process", shapeBlob: "blob",
 }

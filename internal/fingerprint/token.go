@@ -159,6 +159,9 @@ func (s *scanner) plainWord(i, end int) int {
 	if s.before[0]&s.set.entity != 0 && len(w) >= 7 && s.set.machine(w) && s.apply(shapeCompound, w, end) {
 		return end
 	}
+	if s.pair(end) && s.apply(shapePair, w, end) {
+		return end
+	}
 	if s.before[0]&s.set.owner != 0 && s.gap == 0 && s.ownerName(w, bits, end) && s.apply(shapeBareName, w, end) {
 		return end
 	}
@@ -194,6 +197,20 @@ func (s *scanner) ownerName(w string, bits wordSet, end int) bool {
 		return s.following(end)&(s.set.plain|s.set.filler) != 0
 	}
 	return c == 0 || strings.IndexByte(":,;).\n", c) >= 0 && !isWord(byteAt(s.s, end+1)) || c == ' ' && byteAt(s.s, end+1) == '('
+}
+
+// pair reports whether what ends at end is the value of a key, with another key and value
+// before or behind, as in logs.
+func (s *scanner) pair(end int) bool {
+	if s.gap != '=' || s.pairs == 0 || byteAt(s.s, end) == '(' || byteAt(s.s, end) == '.' {
+		return false
+	}
+	if s.pairs > 1 {
+		return true
+	}
+	k := run(s.s, end, func(c byte) bool { return c == ',' || c == ' ' || c == ';' })
+	next := run(s.s, k, func(c byte) bool { return isWord(c) || c == '.' || c == '-' })
+	return next > k && k > end && byteAt(s.s, next) == '='
 }
 
 // inner returns the sets of the last word in order_id or orderId, and of the one before it
