@@ -165,9 +165,12 @@ type InvestigationQueueEntry struct {
 	TimeInStateMinutes *float64 // when the entry was opened
 	PriorityScore      float64
 	RecoveredAt        *time.Time
-	StepName           string      // empty when no step failed
-	ErrorPattern       string      // the step's error without ids and numbers
-	CaseKey            ID          // the same for entries of the same failure
+	StepName           string // empty when no step failed
+	ErrorPattern       string // the step's error without ids and numbers
+	CaseKey            ID     // the same for entries of the same failure, as the version 0.1 told it
+	CaseID             *ID    // the case it belongs to; nil until it is known, a moment after the failure
+	ErrorMessage       string // of its newest failure, redacted, the beginning
+	Progress           Progress
 	Assignee           string      // who looks into it, by the entry's metadata
 	FailedStep         *FailedStep `db:"-"` // as in an [Entry]
 }
@@ -177,7 +180,8 @@ type InvestigationFilter struct {
 	Reason    Reason
 	Namespace string
 	Name      string // of the template
-	Case      *ID
+	Case      *ID    // the case it belongs to
+	CaseKey   *ID
 	State     TaskState     // of the task now
 	Age       time.Duration // at least
 	Text      string        // in the namespace, the template, the step, its error, the assignee; or an id
@@ -186,37 +190,14 @@ type InvestigationFilter struct {
 	Offset    int
 }
 
-// A Case is the open investigations of the same failure: of one template, one
-// reason, one step, and one error but for ids and numbers.
-type Case struct {
-	Key          ID
-	Reason       Reason
-	DetailCode   string
-	Namespace    string
-	TaskName     string
-	StepName     string // empty when no step failed
-	ErrorPattern string
-	Entries      int64
-	Recovered    int64 // of them, those whose task went on by itself
-	Oldest       time.Time
-	Newest       time.Time
-	EntryUUID    ID // the oldest
-}
-
-// CaseTotals are what the cases of a filter are together.
-type CaseTotals struct {
-	Cases   int64
-	Entries int64
-	Oldest  *time.Time // when the oldest of the entries was opened; nil when there is none
-}
-
 // RelatedEntries counts the other investigations of the same case.
 type RelatedEntries struct {
-	Case   ID
-	Open   int64                      // others that are open; counting stops at MaxRelated
-	More   bool                       // there are more of them
-	Counts map[ResolutionStatus]int64 // how the last MaxRelated of those ended that have
-	Last   []EndedEntry               // of those, newest first
+	Case    *ID // nil as long as it is not known
+	CaseKey ID
+	Open    int64                      // others that are open; counting stops at MaxRelated
+	More    bool                       // there are more of them
+	Counts  map[ResolutionStatus]int64 // how the last MaxRelated of those ended that have
+	Last    []EndedEntry               // of those, newest first
 }
 
 // MaxRelated is how many investigations of a case are looked at.

@@ -115,7 +115,10 @@ type InvestigationQueueEntry struct {
 	RecoveredAt        *time.Time  `json:"recovered_at"`
 	StepName           string      `json:"step_name" doc:"Empty when no step failed."`
 	ErrorPattern       string      `json:"error_pattern" doc:"The error of the step without ids and numbers."`
-	CaseKey            string      `json:"case_key" doc:"The same for investigations of the same failure; GET /v1/cases groups by it."`
+	ErrorMessage       string      `json:"error_message" doc:"The beginning of its newest failure."`
+	CaseID             string      `json:"case_id" doc:"The case it belongs to; empty until that is known, within seconds."`
+	Progress           string      `json:"progress" enum:"waiting,proving,failed_again,recovered" doc:"How far the repair is."`
+	CaseKey            string      `json:"case_key" doc:"Deprecated: which failures were the same as version 0.1 told it."`
 	Assignee           string      `json:"assignee" doc:"Who looks into it, from the metadata; empty when nobody does."`
 	FailedStep         *FailedStep `json:"failed_step" doc:"The step that has failed now; null when none has. step_uuid is the step the entry was opened for."`
 }
@@ -176,6 +179,7 @@ func FromInvestigationQueueEntry(q tasker.InvestigationQueueEntry) Investigation
 		CurrentState: string(q.CurrentState), TimeInStateMinutes: q.TimeInStateMinutes, PriorityScore: q.PriorityScore,
 		RecoveredAt: utc(q.RecoveredAt), FailedStep: fromFailedStep(q.FailedStep),
 		StepName: q.StepName, ErrorPattern: q.ErrorPattern, CaseKey: q.CaseKey.String(), Assignee: q.Assignee,
+		ErrorMessage: q.ErrorMessage, CaseID: idText(q.CaseID), Progress: string(q.Progress),
 	}
 }
 

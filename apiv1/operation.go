@@ -33,7 +33,7 @@ type OperationSelection struct {
 	DLQReason     string     `json:"dlq_reason,omitempty" enum:"staleness_timeout,max_retries_exceeded,dependency_cycle_detected,worker_unavailable,manual_dlq"`
 	Namespace     string     `json:"namespace,omitempty" maxLength:"128"`
 	Name          string     `json:"name,omitempty" maxLength:"128" doc:"Of the template."`
-	CaseKey       string     `json:"case_key,omitempty" format:"uuid"`
+	CaseID        string     `json:"case_id,omitempty" format:"uuid"`
 	CurrentState  string     `json:"current_state,omitempty" maxLength:"50" doc:"Of the task now."`
 	MinAgeMinutes int        `json:"min_age_minutes,omitempty" minimum:"0" maximum:"5256000"`
 	Text          string     `json:"text,omitempty" maxLength:"200" doc:"In namespace, template, step, error pattern or assignee, or six or more digits of an id."`
@@ -189,7 +189,7 @@ func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 		Recovered: f.Recovered, WorkerVersion: s.WorkerVersion, FailedSince: utc(s.FailedSince), IDCount: ids,
 	}
 	if f.Case != nil {
-		out.CaseKey = f.Case.String()
+		out.CaseID = f.Case.String()
 	}
 	return out
 }

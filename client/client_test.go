@@ -301,8 +301,24 @@ func TestWire(t *testing.T) {
 			_, err := c.InvestigationQueue(ctx, InvestigationQuery{Page: Page{Limit: 9}})
 			return err
 		},
-		"GET /v1/cases?case_key=" + task + "&min_age_minutes=90&text=odd+one": func() error {
-			_, err := c.Cases(ctx, InvestigationQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"})
+		"GET /v1/cases?case=" + task + "&min_age_minutes=90&text=odd+one&unowned=true": func() error {
+			_, err := c.Cases(ctx, CaseQuery{InvestigationQuery: InvestigationQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"}, Unowned: true})
+			return err
+		},
+		"GET /v1/cases?case_state=resolved&owner=ann": func() error {
+			_, err := c.Cases(ctx, CaseQuery{CaseState: tasker.CaseResolved, Owner: "ann"})
+			return err
+		},
+		"GET /v1/cases/" + task:          func() error { _, err := c.Case(ctx, id(1)); return err },
+		"GET /v1/cases/" + task + "/why": func() error { _, err := c.WhyCase(ctx, id(1)); return err },
+		"PATCH /v1/cases/" + task + ` application/json {"notes":"n","actor":"ann"}`: func() error {
+			_, err := c.UpdateCase(ctx, id(1), apiv1.UpdateCase{Notes: new("n"), Actor: "ann"})
+			return err
+		},
+		"POST /v1/cases/" + task + `/merge application/json {"into":"x","reason":"r"}`: func() error { _, err := c.MergeCase(ctx, id(1), apiv1.MergeCase{Into: "x", Reason: "r"}); return err },
+		"POST /v1/cases/" + task + `/unmerge application/json {"reason":"r"}`:          func() error { _, err := c.UnmergeCase(ctx, id(1), apiv1.UnmergeCase{Reason: "r"}); return err },
+		"POST /v1/cases/" + task + `/split application/json {"literal":"l","reason":"r"}`: func() error {
+			_, err := c.SplitCase(ctx, id(1), apiv1.SplitCase{Literal: "l", Reason: "r"})
 			return err
 		},
 		"GET /v1/dlq/entry/" + task + "/related?limit=3":     func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },

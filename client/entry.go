@@ -85,7 +85,8 @@ type InvestigationQuery struct {
 	Name      string           // of the template
 	State     tasker.TaskState // of the task now
 	Recovered *bool            // whether the task went on by itself
-	Case      string           // the key of a case
+	Case      string           // the id of a case
+	CaseKey   string           // deprecated: a case_key
 	MinAge    time.Duration    // opened at least so long ago; whole minutes count
 	Text      string           // in namespace, template, step, error pattern or assignee, or a part of an id
 	Page
@@ -109,7 +110,8 @@ func (q InvestigationQuery) query() url.Values {
 	if q.Recovered != nil {
 		query.Set("recovered", strconv.FormatBool(*q.Recovered))
 	}
-	setText(query, "case_key", q.Case)
+	setText(query, "case", q.Case)
+	setText(query, "case_key", q.CaseKey)
 	setMinutes(query, "min_age_minutes", q.MinAge)
 	return query
 }
@@ -119,14 +121,6 @@ func setMinutes(v url.Values, name string, d time.Duration) {
 	if minutes := int(d / time.Minute); minutes > 0 {
 		v.Set(name, strconv.Itoa(minutes))
 	}
-}
-
-// Cases lists the open investigations of a query grouped by failure, the most urgent
-// first. Limit 0 means the server's default.
-func (c *Client) Cases(ctx context.Context, q InvestigationQuery) (apiv1.CaseList, error) {
-	var answer apiv1.CaseList
-	err := c.get(ctx, &answer, q.query(), "v1", "cases")
-	return answer, err
 }
 
 // RelatedEntries returns how many other investigations of the same case are open, and how
@@ -156,5 +150,69 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 func (c *Client) Staleness(ctx context.Context, limit int) ([]apiv1.StalenessLine, error) {
 	var answer []apiv1.StalenessLine
 	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "staleness")
+	return answer, err
+}
+
+// A CaseQuery selects and pages cases. The fields of InvestigationQuery select the open
+// investigations that are counted.
+type CaseQuery struct {
+	InvestigationQuery
+	CaseState tasker.CaseState // [tasker.CaseResolved]: those without open investigations; empty means all others
+	Owner     string
+	Unowned   bool
+}
+
+// Cases lists cases, those that cost most first. Limit 0 means the server's default.
+func (c *Client) Cases(ctx context.Context, q CaseQuery) (apiv1.CaseList, error) {
+	query := q.query()
+	setText(query, "case_state", string(q.CaseState))
+	setText(query, "owner", q.Owner)
+	if q.Unowned {
+		query.Set("unowned", "true")
+	}
+	var answer apiv1.CaseList
+	err := c.get(ctx, &answer, query, "v1", "cases")
+	return answer, err
+}
+
+// Case returns one case with what is known of its investigations.
+func (c *Client) Case(ctx context.Context, id tasker.ID) (apiv1.CaseDetail, error) {
+	var answer apiv1.CaseDetail
+	err := c.get(ctx, &answer, url.Values{}, "v1", "cases", id.String())
+	return answer, err
+}
+
+// WhyCase returns why the investigations of a case are one.
+func (c *Client) WhyCase(ctx context.Context, id tasker.ID) (apiv1.CaseWhy, error) {
+	var answer apiv1.CaseWhy
+	err := c.get(ctx, &answer, url.Values{}, "v1", "cases", id.String(), "why")
+	return answer, err
+}
+
+// UpdateCase changes a case, and returns it as it is then.
+func (c *Client) UpdateCase(ctx context.Context, id tasker.ID, u apiv1.UpdateCase) (apiv1.Case, error) {
+	var answer apiv1.Case
+	err := c.do(ctx, request{method: http.MethodPatch, path: []string{"v1", "cases", id.String()}, body: u}, &answer)
+	return answer, err
+}
+
+// MergeCase has the investigations of a case belong to another one, which is returned.
+func (c *Client) MergeCase(ctx context.Context, id tasker.ID, m apiv1.MergeCase) (apiv1.Case, error) {
+	var answer apiv1.Case
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "merge"}, body: m}, &answer)
+	return answer, err
+}
+
+// UnmergeCase takes a merge back, and returns the case that was merged.
+func (c *Client) UnmergeCase(ctx context.Context, id tasker.ID, u apiv1.UnmergeCase) (apiv1.Case, error) {
+	var answer apiv1.Case
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "unmerge"}, body: u}, &answer)
+	return answer, err
+}
+
+// SplitCase takes failures out of a case.
+func (c *Client) SplitCase(ctx context.Context, id tasker.ID, s apiv1.SplitCase) (apiv1.CaseSplit, error) {
+	var answer apiv1.CaseSplit
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "split"}, body: s}, &answer)
 	return answer, err
 }

@@ -28,6 +28,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
@@ -68,6 +69,7 @@ type Engine struct {
 	db     *postgres.DB
 	engine *engine.Engine
 	dlq    *dlq.Service
+	cases  *cases.Service
 	log    *slog.Logger
 }
 
@@ -89,11 +91,12 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		db.Close()
 		return nil, err
 	}
+	groups := cases.New(db, cases.Options{Log: o.Log})
 	return &Engine{
-		db: db,
+		db: db, cases: groups,
 		engine: engine.New(db, engine.Options{
 			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
-			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter,
+			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter, Events: groups.Wake,
 		}),
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
@@ -153,7 +156,7 @@ func (e *Engine) Close() { e.db.Close() }
 func (e *Engine) Run(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	ops := operation.New(e.db, e.engine, e.dlq, operation.Options{Log: e.log})
-	for _, l := range slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops()) {
+	for _, l := range slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops(), e.cases.Loops()) {
 		g.Go(l.Name, l.Run)
 	}
 	g.Go("listen for work", e.engine.Listen)

@@ -209,10 +209,38 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	}
 	queue, more, err := e.InvestigationQueue(ctx, tasker.InvestigationFilter{})
 	must(err)
-	cases, _, err := e.Cases(ctx, tasker.InvestigationFilter{Namespace: "greetings"})
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- e.Run(running) }()
+	var cases []tasker.Case
+	for deadline := time.Now().Add(time.Minute); len(cases) == 0 && time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		cases, _, err = e.Cases(ctx, tasker.CaseFilter{})
+		must(err)
+	}
+	stop()
+	must(<-done)
+	cases, _, err = e.Cases(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: "greetings"}})
 	must(err)
 	if len(queue) != 1 || more || queue[0].EntryUUID != opened.UUID || len(cases) != 1 || cases[0].Entries != 1 {
 		t.Errorf("queue %+v, cases %+v", queue, cases)
+	}
+	owned, err := e.UpdateCase(ctx, cases[0].ID, tasker.CaseUpdate{Owner: new("ann"), Actor: "ann"})
+	must(err)
+	detail, err := e.Case(ctx, cases[0].ID)
+	must(err)
+	why, err := e.WhyCase(ctx, cases[0].ID)
+	must(err)
+	if owned.Owner != "ann" || detail.Owner != "ann" || len(detail.Fingerprints) != 1 || why.Case.ID != owned.ID {
+		t.Errorf("owned %+v, detail %+v, why %+v", owned, detail, why)
+	}
+	if _, err := e.SplitCase(ctx, owned.ID, tasker.CaseSplit{Literal: "x", Actor: "ann", Reason: "odd"}); tasker.CodeOf(err) != tasker.Conflict {
+		t.Errorf("split by nothing: %v", err)
+	}
+	if err := e.MergeCases(ctx, owned.ID, owned.ID, "ann", "x"); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("merged into itself: %v", err)
+	}
+	if err := e.UnmergeCase(ctx, owned.ID, "ann", "x"); tasker.CodeOf(err) != tasker.Conflict {
+		t.Errorf("unmerged: %v", err)
 	}
 	tasks, _, err := e.Tasks(ctx, tasker.TaskFilter{Namespace: "greetings", Limit: 5000})
 	must(err)

@@ -13,11 +13,44 @@ func (e *Engine) InvestigationQueue(ctx context.Context, f tasker.InvestigationF
 	return e.db.InvestigationQueue(ctx, f)
 }
 
-// Cases returns the open investigations of a filter grouped by failure, the most urgent
-// first, and reports whether there are more. Limits are those of InvestigationQueue.
-func (e *Engine) Cases(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.Case, more bool, err error) {
+// Cases returns the cases of a filter, those that cost most first, and reports whether there
+// are more. Limits are those of InvestigationQueue.
+func (e *Engine) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Cases(ctx, f)
+}
+
+// Case returns a case with what is known of its investigations. The error is NotFound when
+// there is none.
+func (e *Engine) Case(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
+	return e.cases.Detail(ctx, id)
+}
+
+// WhyCase says why the investigations of a case are one.
+func (e *Engine) WhyCase(ctx context.Context, id tasker.ID) (tasker.CaseWhy, error) {
+	return e.cases.Why(ctx, id)
+}
+
+// UpdateCase takes a case, lets it rest, or notes something, and returns it as it is then.
+// No investigation and no task changes.
+func (e *Engine) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (tasker.Case, error) {
+	return e.cases.Update(ctx, id, u)
+}
+
+// MergeCases has the investigations of a case belong to another one, from now on.
+func (e *Engine) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
+	return e.cases.Merge(ctx, from, into, actor, reason)
+}
+
+// UnmergeCase takes back that a case was merged into another one.
+func (e *Engine) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
+	return e.cases.Unmerge(ctx, id, actor, reason)
+}
+
+// SplitCase takes failures out of a case, now and from now on, and returns how many open
+// investigations are concerned. They are a case of their own within seconds, while Run runs somewhere.
+func (e *Engine) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (int64, error) {
+	return e.cases.Split(ctx, id, s)
 }
 
 // Investigations returns open and ended investigations, newest first, without their

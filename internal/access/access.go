@@ -312,6 +312,7 @@ type Kind string
 const (
 	TaskKind          Kind = "task"
 	InvestigationKind Kind = "investigation"
+	CaseKind          Kind = "case"
 	WorkerKind        Kind = "worker"
 	EventKind         Kind = "event"
 	OperationKind     Kind = "operation"

@@ -21,7 +21,7 @@ import (
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
-		"worker_uuid": access.WorkerKind, "event_uuid": access.EventKind, "operation_uuid": access.OperationKind,
+		"case_id": access.CaseKind, "worker_uuid": access.WorkerKind, "event_uuid": access.EventKind, "operation_uuid": access.OperationKind,
 	},
 	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid"},
 }

@@ -47,7 +47,9 @@ var who = map[string]string{
 	"POST /v1/dlq/task/{task_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}": "viewer operator developer admin",
 	"PATCH /v1/dlq/entry/{dlq_entry_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}/related": "viewer operator developer admin",
 	"GET /v1/dlq/stats": "viewer operator developer admin", "GET /v1/dlq/investigation-queue": "viewer operator developer admin",
-	"GET /v1/cases": "viewer operator developer admin", "GET /v1/dlq/counts": "viewer operator developer admin",
+	"GET /v1/cases": "viewer operator developer admin", "GET /v1/cases/{case_id}": "viewer operator developer admin", "GET /v1/cases/{case_id}/why": "viewer operator developer admin",
+	"PATCH /v1/cases/{case_id}": "operator admin", "POST /v1/cases/{case_id}/merge": "operator admin", "POST /v1/cases/{case_id}/unmerge": "operator admin",
+	"POST /v1/cases/{case_id}/split": "operator admin", "GET /v1/dlq/counts": "viewer operator developer admin",
 	"GET /v1/dlq/staleness": "viewer operator developer admin",
 
 	"GET /v1/dlq/emissions": "viewer operator developer admin", "GET /v1/dlq/emissions/{event_uuid}": "viewer operator developer admin",
@@ -108,6 +110,9 @@ func (h *harness) tenant(namespace string) tenant {
 	var event string
 	h.Must(h.Admin().QueryRow(h.Context(), `SELECT event_uuid::text FROM tasker.outbox WHERE task_uuid = $1 ORDER BY position LIMIT 1`, task).Scan(&event))
 	t.ids["event_uuid"] = event
+	h.FindCases()
+	h.Must(h.Admin().QueryRow(h.Context(), `SELECT case_id::text FROM tasker.cases WHERE namespace = $1`, namespace).Scan(&event))
+	t.ids["case_id"] = event
 	_, err = h.DB.TakeEvents(h.Context(), "log", 100)
 	h.Must(err)
 	h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "order-" + namespace}) // one that waits
@@ -278,7 +283,7 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	}
 	shop := h.tenant("shop")
 	everything := h.bearer("everything", "admin@*")
-	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["worker_uuid"], shop.ids["event_uuid"], shop.ids["operation_uuid"])
+	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["case_id"], shop.ids["worker_uuid"], shop.ids["event_uuid"], shop.ids["operation_uuid"])
 	tells := 0
 	for path, before := range alone {
 		got := h.send("GET", attic.at(path), nil, reader)

@@ -26,6 +26,7 @@ import (
 
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/hostguard"
@@ -46,6 +47,7 @@ type Options struct {
 	DB     *postgres.DB
 	Engine *engine.Engine
 	DLQ    *dlq.Service
+	Cases  *cases.Service // nil: one of its own, whose loop does not run
 	Log    *slog.Logger
 
 	Operations *operation.Service // nil makes one
@@ -103,7 +105,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		o.Operations = operation.New(o.DB, o.Engine, o.DLQ, operation.Options{Log: o.Log})
 	}
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
 		loops: o.Loops, gate: o.Gate,
 	}
@@ -147,6 +149,7 @@ type server struct {
 	engine       *engine.Engine
 	dlq          *dlq.Service
 	operations   *operation.Service
+	caseService  *cases.Service
 	metrics      http.Handler
 	broker       func() (up bool, problem error)
 	sinks        []string

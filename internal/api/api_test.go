@@ -39,7 +39,7 @@ func serve(t *testing.T, e *enginetest.Harness, change ...func(*api.Options)) *h
 	t.Helper()
 	h := &harness{Harness: e}
 	o := api.Options{
-		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "1.2.3", Guard: &hostguard.Guard{LoopbackOnly: true},
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Version: "1.2.3", Guard: &hostguard.Guard{LoopbackOnly: true},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -47,7 +47,7 @@ func serve(t *testing.T, e *enginetest.Harness, change ...func(*api.Options)) *h
 	}
 	var stopping context.Context
 	stopping, h.stop = context.WithCancel(t.Context())
-	h.server = httptest.NewServer(api.New(stopping, o))
+	h.server = httptest.NewServer(h.WithCases(api.New(stopping, o)))
 	t.Cleanup(h.server.Close)
 	return h
 }
@@ -154,6 +154,7 @@ func (h *harness) wantError(status int, code, words, method, path string, body a
 // fingerprint tells whether anything in the database changed.
 func (h *harness) fingerprint() string {
 	h.Helper()
+	h.FindCases()
 	rows, err := h.Admin().Query(h.Context(), `SELECT table_name::text FROM information_schema.tables
 		WHERE table_schema = 'tasker' AND table_type = 'BASE TABLE' ORDER BY table_name`)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -38,7 +39,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 		}
 	}
 	for query, n := range map[string]int{
-		"case_key=" + c.CaseKey: 3, "case_key=" + entries[0]: 0, "text=" + c.StepName: 3, "text=nothing": 0, "text=" + tasks[2]: 1,
+		"case=" + c.CaseID: 3, "case_key=" + c.CaseKey: 3, "case_key=" + entries[0]: 0, "text=" + c.StepName: 3, "text=nothing": 0,
 		"min_age_minutes=1": 0, "min_age_minutes=0": 3, "recovered=true": 1,
 	} {
 		if got := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
@@ -52,7 +53,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "min_age_minutes", "GET", "/v1/cases?min_age_minutes=-1", nil)
 
 	related := want[apiv1.RelatedEntries](h, http.StatusOK, "GET", "/v1/dlq/entry/"+entries[2]+"/related", nil)
-	if related.CaseKey != c.CaseKey || related.Open != 2 || related.OpenHasMore || related.Ended["manually_resolved"] != 1 || len(related.Last) != 1 ||
+	if related.CaseID != c.CaseID || related.CaseKey != c.CaseKey || related.Open != 2 || related.OpenHasMore || related.Ended["manually_resolved"] != 1 || len(related.Last) != 1 ||
 		related.Last[0].DLQEntryUUID != entries[0] || related.Last[0].TaskUUID != tasks[0] || related.Last[0].ResolvedBy == "" || related.Last[0].ResolutionNotes == "" {
 		t.Errorf("related %+v", related)
 	}
@@ -68,5 +69,89 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	}
 	if len(counts) != 3 || opened != 4 || ended != 1 {
 		t.Errorf("%d intervals, %d opened, %d ended: %+v", len(counts), opened, ended, counts)
+	}
+}
+
+// A case is worked on as one thing: taken, snoozed, noted, split, merged, and told why it
+// is one.
+func TestWorkOnACase(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(chain)
+	worker := h.worker()
+	for range 3 {
+		h.stuck(worker)
+	}
+	c := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases?unowned=true", nil).Cases[0]
+	path := "/v1/cases/" + c.CaseID
+	d := want[apiv1.CaseDetail](h, http.StatusOK, "GET", path, nil)
+	if d.CaseID != c.CaseID || d.Entries != 3 || d.Waiting != 3 || len(d.Samples) != 3 || d.Samples[0].ErrorMessage == "" || len(d.Fingerprints) != 1 ||
+		len(d.History) == 0 || d.History[len(d.History)-1].Event != "opened" || len(d.Spread) == 0 {
+		t.Errorf("detail %+v", d)
+	}
+	why := want[apiv1.CaseWhy](h, http.StatusOK, "GET", path+"/why", nil)
+	if why.Looked != 3 || len(why.Parts) != 7 || why.Parts[2].Value != c.StepName {
+		t.Errorf("why %+v", why)
+	}
+	owned := want[apiv1.Case](h, http.StatusOK, "PATCH", path, `{"owner":"ann","owned_for_minutes":60,"notes":"mine","actor":"ann","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)
+	if owned.Owner != "ann" || owned.State != "ongoing" || owned.OwnedUntil == nil {
+		t.Errorf("owned %+v", owned)
+	}
+	h.wantError(http.StatusConflict, "CONFLICT", "its owner is ann", "PATCH", path, `{"owner":"bo","expected_updated_at":"`+c.UpdatedAt.Format(time.RFC3339Nano)+`"}`)
+	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	if s := want[apiv1.Case](h, http.StatusOK, "PATCH", path, `{"snooze_until":"`+until+`","snooze_above":5}`); s.State != "resting" || s.SnoozedUntil == nil || *s.SnoozeAbove != 5 {
+		t.Errorf("snoozed %+v", s)
+	}
+	if s := want[apiv1.Case](h, http.StatusOK, "PATCH", path, `{"wake":true}`); s.State != "ongoing" || s.SnoozedUntil != nil {
+		t.Errorf("woken %+v", s)
+	}
+	nobody := tasker.NewID().String()
+	for _, tt := range []struct {
+		status             int
+		code, words        string
+		method, path, body string
+	}{
+		{400, "INVALID", "nothing to change", "PATCH", path, `{}`},
+		{400, "INVALID", "wake", "PATCH", path, `{"wake":true,"snooze_until":"` + until + `"}`},
+		{404, "NOT_FOUND", "no case", "PATCH", "/v1/cases/" + nobody, `{"notes":"x"}`},
+		{404, "NOT_FOUND", "no case", "GET", "/v1/cases/" + nobody, ""},
+		{404, "NOT_FOUND", "no case", "GET", "/v1/cases/" + nobody + "/why", ""},
+		{400, "INVALID", "into", "POST", path + "/merge", `{"into":"x","reason":"r"}`},
+		{400, "INVALID", "itself", "POST", path + "/merge", `{"into":"` + c.CaseID + `","reason":"r"}`},
+		{404, "NOT_FOUND", "no case", "POST", path + "/merge", `{"into":"` + nobody + `","reason":"r"}`},
+		{409, "CONFLICT", "not merged", "POST", path + "/unmerge", `{"reason":"r"}`},
+		{409, "CONFLICT", "nothing would be split off", "POST", path + "/split", `{"literal":"nowhere","reason":"r"}`},
+		{400, "INVALID", "field", "POST", path + "/split", `{"field":"x","literal":"nowhere","reason":"r"}`},
+		{400, "INVALID", "resolved cases", "GET", "/v1/cases?case_state=resolved&recovered=true", ""},
+	} {
+		var body any
+		if tt.body != "" {
+			body = tt.body
+		}
+		h.wantError(tt.status, tt.code, tt.words, tt.method, tt.path, body)
+	}
+	h.Exec(`UPDATE tasker.case_members SET task_version = 'other' WHERE opened_at = (SELECT max(opened_at) FROM tasker.case_members)`)
+	if s := want[apiv1.CaseSplit](h, http.StatusAccepted, "POST", path+"/split", `{"field":"task_version","literal":"other","reason":"r","actor":"ann"}`); s.Entries != 1 {
+		t.Errorf("split %+v", s)
+	}
+	list := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases", nil)
+	if len(list.Cases) != 2 || list.Unclassified != 0 {
+		t.Fatalf("split: %+v", list)
+	}
+	other := list.Cases[0].CaseID
+	if other == c.CaseID {
+		other = list.Cases[1].CaseID
+	}
+	if m := want[apiv1.Case](h, http.StatusOK, "POST", "/v1/cases/"+other+"/merge", `{"into":"`+c.CaseID+`","reason":"one after all"}`); m.CaseID != c.CaseID || m.Entries != 3 {
+		t.Errorf("merged %+v", m)
+	}
+	if m := want[apiv1.CaseDetail](h, http.StatusOK, "GET", "/v1/cases/"+other, nil); m.MergedInto != c.CaseID {
+		t.Errorf("merged away %+v", m)
+	}
+	if m := want[apiv1.Case](h, http.StatusOK, "POST", "/v1/cases/"+other+"/unmerge", `{"reason":"two"}`); m.CaseID != other || m.Entries != 1 {
+		t.Errorf("unmerged %+v", m)
+	}
+	if list := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases?case_state=resolved", nil); len(list.Cases) != 0 {
+		t.Errorf("resolved %+v", list)
 	}
 }

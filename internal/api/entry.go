@@ -126,7 +126,7 @@ func investigationParams() []param {
 	return []param{
 		choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
 		textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
-		idParam("case_key", "Only those of this case."),
+		idParam("case", "Only those of this case."), idParam("case_key", "Deprecated: only those with this case_key."),
 		choiceParam("current_state", "Only those whose task is in this state now.", tasker.TaskStates()),
 		intParam("min_age_minutes", "Only those that were opened at least so long ago.", 0, maxAgeMinutes, 0),
 		textParam("text", "Only those with this text in namespace, template, step, error pattern or assignee, or six or more digits of an id.", 200),
@@ -142,7 +142,7 @@ func (x *request) investigationFilter() tasker.InvestigationFilter {
 	return tasker.InvestigationFilter{
 		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
 		State: tasker.TaskState(x.text("current_state")), Recovered: x.bool("recovered"), Age: time.Duration(x.int("min_age_minutes")) * time.Minute,
-		Case: x.uuid("case_key"), Limit: x.int("limit"), Offset: x.int("offset"),
+		Case: x.uuid("case"), CaseKey: x.uuid("case_key"), Limit: x.int("limit"), Offset: x.int("offset"),
 	}
 }
 
@@ -152,19 +152,6 @@ func (s *server) queue(x *request) error {
 		return err
 	}
 	return x.answer(http.StatusOK, convert(list, apiv1.FromInvestigationQueueEntry))
-}
-
-func (s *server) cases(x *request) error {
-	f := x.investigationFilter()
-	list, more, err := s.db.Cases(x.ctx, f)
-	if err != nil {
-		return err
-	}
-	totals, err := s.db.CaseTotals(x.ctx, f)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromCases(convert(list, apiv1.FromCase), more, totals))
 }
 
 func (s *server) relatedEntries(x *request) error {

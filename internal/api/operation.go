@@ -148,10 +148,10 @@ func selectionOf(s apiv1.OperationSelection) (tasker.OperationSelection, error) 
 		WorkerVersion: s.WorkerVersion, FailedSince: s.FailedSince,
 	}
 	var faults []tasker.Fault
-	if s.CaseKey != "" {
-		id, err := parseID(s.CaseKey)
+	if s.CaseID != "" {
+		id, err := parseID(s.CaseID)
 		if err != nil {
-			faults = append(faults, tasker.Fault{Path: "select.case_key", Message: err.Error()})
+			faults = append(faults, tasker.Fault{Path: "select.case_id", Message: err.Error()})
 		}
 		out.Filter.Case = &id
 	}

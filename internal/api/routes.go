@@ -30,7 +30,7 @@ const maxLeasesBytes = 512 << 10
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
-	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.operationRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.caseRoutes(), s.operationRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
 }
 
 func (s *server) templateRoutes() []*route {
@@ -228,14 +228,6 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			params:  investigationParams(),
 			answers: map[int]any{http.StatusOK: []apiv1.InvestigationQueueEntry{}},
 			serve:   s.queue,
-		},
-		{
-			method: "GET", path: "/v1/cases", id: "listCases", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "Open investigations grouped by failure, the most urgent first",
-			about:   "The filters are those of the investigation queue, whose case_key selects the investigations of one case.",
-			params:  investigationParams(),
-			answers: map[int]any{http.StatusOK: apiv1.CaseList{}},
-			serve:   s.cases,
 		},
 		{
 			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/related", id: "getRelatedEntries", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",

@@ -17,6 +17,7 @@ import (
 
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/emission"
@@ -82,11 +83,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer m.stop(ctx)
 	var relay *emission.Relay // before any loop runs
+	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
 		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates, Bounds: c.Limits.Bounds(),
-		Expired: m.Expired, Events: func() { relay.Wake() }, Log: o.Log,
+		Expired: m.Expired, Events: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
 	d := newDLQ(o, db, m.Metrics)
@@ -101,7 +103,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
-	p := parts{db: db, engine: e, dlq: d, operations: ops, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops())}
+	p := parts{db: db, engine: e, dlq: d, operations: ops, cases: groups, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), groups.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
@@ -128,6 +130,7 @@ type parts struct {
 	engine     *engine.Engine
 	dlq        *dlq.Service
 	operations *operation.Service
+	cases      *cases.Service
 	line       *line
 	relay      *emission.Relay
 	auth       *auth.Authenticator // nil: callers are not asked who they are
@@ -234,7 +237,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	sinks := o.Config.Emission.SinkNames()
 	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Cases: p.cases, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
 		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
@@ -244,7 +247,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 			mounted = map[string]http.Handler{}
 		}
 		pages := web.New(ctx, web.Options{
-			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
 		})
 		mounted[web.Root] = pages
 		handler = greet(handler, pages)

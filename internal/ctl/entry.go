@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -31,7 +30,7 @@ end the investigation with dlq update.`,
   tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
 	},
-		p.queueCommand(), p.casesCommand(), p.relatedCommand(), p.countsCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
+		p.queueCommand(), p.casesCommand("cases", "dlq"), p.relatedCommand(), p.countsCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
 		p.entryUpdateCommand(), p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
 		p.followCommand(), p.emissionsCommand(), p.emissionCommand(), p.reEmitCommand(), p.sinksCommand(),
 	)
@@ -102,38 +101,10 @@ func investigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
 	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "only investigations whose task is in this state now")
 	c.Flags().StringVar(&q.Text, "text", "", "only investigations with this text in namespace, template, step, error pattern or assignee")
 	c.Flags().Var(cli.Minutes(&q.MinAge, 0), "min-age", "only investigations opened at least this long ago, in whole minutes")
-	c.Flags().StringVar(&q.Case, "case", "", "only investigations of this case, by its key")
+	c.Flags().StringVar(&q.Case, "case", "", "only investigations of this case")
+	c.Flags().StringVar(&q.CaseKey, "case-key", "", "deprecated: only investigations with this case_key")
 	cli.Optional(c, &q.Recovered, "recovered", "only investigations whose task went on by itself; =false for the others")
 	pageFlags(c, &q.Page, 100)
-}
-
-func (p *program) casesCommand() *cobra.Command {
-	var q client.InvestigationQuery
-	c := answer(p, help{
-		use:   "cases",
-		short: "List open investigations grouped by failure, the most urgent first",
-		example: `  tasker-ctl dlq cases
-  tasker-ctl dlq cases --namespace orders --min-age 1h
-  tasker-ctl dlq queue --case $(tasker-ctl dlq cases --limit 1 -o json | jq -r '.cases[0].case_key')`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.CaseList, error) {
-		return api.Cases(ctx, q)
-	}, func(l apiv1.CaseList) {
-		header := []string{"case", "template", "step", "error", "reason", "open", "recovered", "oldest"}
-		list(p, l.Cases, columns{none: "No open investigations.", names: header, spare: "reason"}, func(c apiv1.Case) []string {
-			return []string{
-				c.CaseKey, c.NamespaceName + "/" + c.TaskName, orDash(c.StepName), orDash(c.ErrorPattern), c.DLQReason,
-				strconv.FormatInt(c.Entries, 10), strconv.FormatInt(c.Recovered, 10), at(&c.Oldest),
-			}
-		})
-		if len(l.Cases) > 0 {
-			fmt.Fprintf(p.err, "Cases: %d, open investigations: %d.\n", l.TotalCases, l.TotalEntries)
-		}
-		if l.HasMore {
-			p.mayGoOn(len(l.Cases), q.Page)
-		}
-	})
-	investigationFlags(c, &q)
-	return c
 }
 
 func (p *program) relatedCommand() *cobra.Command {
@@ -157,7 +128,7 @@ func (p *program) relatedCommand() *cobra.Command {
 		if r.OpenHasMore {
 			more = " or more"
 		}
-		fields := []field{{"Case", r.CaseKey}, {"Others that are open", strconv.FormatInt(r.Open, 10) + more}}
+		fields := []field{{"Case", orDash(r.CaseID)}, {"Others that are open", strconv.FormatInt(r.Open, 10) + more}}
 		for _, status := range tasker.ResolutionStatuses() {
 			if n := r.Ended[string(status)]; n > 0 {
 				fields = append(fields, field{"Ended as " + string(status), strconv.FormatInt(n, 10)})

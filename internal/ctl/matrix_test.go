@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -81,6 +82,15 @@ var permits = map[string]permit{
 	"operation list":    {roles: viewers, needs: "investigations:read"},
 	"operation show":    {roles: viewers, needs: "investigations:read", names: true, args: []string{"{planned}"}},
 	"operation items":   {roles: viewers, needs: "investigations:read", names: true, args: []string{"{planned}"}},
+	"case list":         {roles: viewers, needs: "investigations:read"},
+	"case show":         {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}}, "case why": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}},
+	"case own": {roles: operators, needs: "investigations:update", names: true, args: []string{"{case}"}}, "case release": {roles: operators, needs: "investigations:update", names: true, args: []string{"{case}"}},
+	"case snooze": {roles: operators, needs: "investigations:update", names: true, args: []string{"{case}"}}, "case wake": {roles: operators, needs: "investigations:update", names: true, args: []string{"{case}"}},
+	"case note":    {roles: operators, needs: "investigations:update", names: true, args: []string{"{case}", "--notes", "n"}},
+	"case fixed":   {roles: operators, needs: "investigations:update", names: true, args: []string{"{case}", "--in", "1.6.0"}},
+	"case merge":   {roles: operators, needs: "investigations:update", names: true, args: []string{"{other}", "--into", "{case}", "--reason", "r"}},
+	"case unmerge": {roles: operators, needs: "investigations:update", names: true, args: []string{"{merged}", "--reason", "r"}},
+	"case split":   {roles: operators, needs: "investigations:update", names: true, args: []string{"{numbered}", "--literal", "{number}", "--reason", "r"}},
 
 	"dlq watch": {roles: viewers, needs: "events:read", args: []string{"--from-beginning"}}, "dlq emissions": {roles: viewers, needs: "events:read"},
 	"dlq emission": {roles: viewers, needs: "events:read", names: true, args: []string{"{event}"}},
@@ -134,6 +144,7 @@ type matrix struct {
 	keys   int
 
 	operations []tasker.ID
+	number     string // which one failure of the case of {numbered} has
 }
 
 func newMatrix(t *testing.T) *matrix {
@@ -184,22 +195,49 @@ func (m *matrix) fill(namespace string) map[string]string {
 	task, step := m.failed()
 	entry := m.Entry(task)
 	cancelled := m.resolved()
+	m.FindCases()
+	c := m.query(`SELECT case_id::text FROM tasker.cases WHERE namespace = $1`, namespace)
 	var event string
 	m.Must(m.Admin().QueryRow(m.Context(), `SELECT event_uuid::text FROM tasker.outbox WHERE task_uuid = $1 ORDER BY position LIMIT 1`, task).Scan(&event))
 	return map[string]string{
-		"task": task.String(), "step": step.String(), "entry": entry.UUID.String(), "event": event, "worker": m.worker[namespace].String(), "cancelled": cancelled,
+		"task": task.String(), "step": step.String(), "entry": entry.UUID.String(), "event": event, "worker": m.worker[namespace].String(), "cancelled": cancelled, "case": c,
 	}
+}
+
+func (m *matrix) query(sql string, args ...any) (text string) {
+	m.Helper()
+	m.Must(m.Admin().QueryRow(m.Context(), sql, args...).Scan(&text))
+	return text
+}
+
+// numbered makes two investigations of one case whose messages differ in a number.
+func (m *matrix) numbered() (caseID, number string) {
+	m.Helper()
+	var entry tasker.Entry
+	for range 2 {
+		m.keys++
+		number = strconv.Itoa(40_000 + m.keys)
+		task, _ := m.failedWith("refused for order " + number)
+		entry = m.Entry(task)
+	}
+	m.FindCases()
+	return m.query(`SELECT f.case_id::text FROM tasker.case_members m JOIN tasker.case_fingerprints f USING (fingerprint) WHERE dlq_entry_uuid = $1`, entry.UUID), number
 }
 
 // failed makes a task whose only step has failed for good.
 func (m *matrix) failed() (task, step tasker.ID) {
+	m.Helper()
+	return m.failedWith("payload of " + m.Space)
+}
+
+func (m *matrix) failedWith(message string) (task, step tasker.ID) {
 	m.Helper()
 	task = m.CreateWith(tasker.NewTask{Namespace: m.Space, Name: "order", Context: json.RawMessage(`{"text": "payload of ` + m.Space + `"}`)})
 	list, err := m.Engine.Claim(m.Context(), m.worker[m.Space], 100, 0) // also those that were reset
 	m.Must(err)
 	var outcomes []tasker.Outcome
 	for _, a := range list {
-		outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "payload of " + m.Space, Type: "Declined"}})
+		outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: message, Type: "Declined"}})
 		if a.TaskUUID == task {
 			step = a.StepUUID
 		}
@@ -257,6 +295,17 @@ func (m *matrix) line(command string, p permit) []string {
 			args = append(args, o.UUID.String())
 		case a == "{digest}":
 			args = append(args, o.PlanDigest)
+		case a == "{other}" || a == "{merged}":
+			args = append(args, m.query(`
+				INSERT INTO tasker.cases (namespace, task_name, step_name, dlq_reason, detail_code, error_type, error_pattern, state, resolved_at, state_since, first_seen_at, updated_at, merged_into)
+				VALUES ($1, 'order', '', 'manual_dlq', 'x', '', '', CASE WHEN $2 THEN 'resolved' ELSE 'new' END, CASE WHEN $2 THEN now() END, now(), now(), now(), CASE WHEN $2 THEN $3::uuid END)
+				RETURNING case_id::text`, m.Space, a == "{merged}", m.shop["case"]))
+		case a == "{numbered}":
+			var id string
+			id, m.number = m.numbered()
+			args = append(args, id)
+		case a == "{number}":
+			args = append(args, m.number)
 		case a == "{idle}":
 			args = append(args, m.Create("idle").String())
 		case a == "{new}":

@@ -81,7 +81,7 @@ func (g *planning) flags(c *cobra.Command) {
 	f.StringVar(&g.metadata, "metadata", "", "of --complete, about the result: a JSON object, @file or @-")
 	f.StringVar(&g.request.Reason, "reason", "", "why, for the history of each step (needed)")
 	actorFlag(c, &g.request.PlannedBy, "by", "who does it")
-	f.StringVar(&s.CaseKey, "case", "", "select the investigations of this case, by its key")
+	f.StringVar(&s.CaseID, "case", "", "select the investigations of this case")
 	f.StringVar(&s.Namespace, "namespace", "", "select those of this namespace")
 	f.StringVar(&s.Name, "name", "", "select those of this template")
 	f.Var(cli.Choice(&g.reason, tasker.Reasons()), "dlq-reason", "select those with this reason: "+cli.Join(tasker.Reasons()))

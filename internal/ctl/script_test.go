@@ -130,10 +130,10 @@ func newHarness(t *testing.T) *harness {
 func (h *harness) serve(t *testing.T, a *auth.Authenticator) string {
 	t.Helper()
 	stopping, stop := context.WithCancel(t.Context())
-	s := httptest.NewServer(api.New(stopping, api.Options{
-		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "9.8.7", Auth: a,
+	s := httptest.NewServer(h.WithCases(api.New(stopping, api.Options{
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Version: "9.8.7", Auth: a,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}))
+	})))
 	t.Cleanup(s.Close)
 	t.Cleanup(stop)
 	return s.URL

@@ -189,7 +189,7 @@ func (w *world) clear() {
 		BEGIN
 			SET LOCAL session_replication_role = replica;
 			TRUNCATE tasker.tasks, tasker.workflow_steps, tasker.ready_steps, tasker.claims, tasker.task_history, tasker.step_history,
-				tasker.rejected_reports, tasker.tasks_dlq, tasker.tasks_dlq_history, tasker.dlq_totals, tasker.emissions, tasker.outbox;
+				tasker.rejected_reports, tasker.tasks_dlq, tasker.case_members, tasker.tasks_dlq_history, tasker.dlq_totals, tasker.emissions, tasker.outbox;
 		END
 		$$`)
 	clear(w.snapshots)

@@ -54,6 +54,7 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 
 	// It is in the same case as a task that failed in the same way.
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no money 1"}}) // of other
+	h.FindCases()
 	alike, err := h.DB.RelatedEntries(t.Context(), e.UUID, 10)
 	h.Must(err)
 	if alike.Open != 1 {

@@ -149,12 +149,13 @@ func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
-			b := pgtest.BigTask{Namespace: enginetest.Namespace, Steps: 20, Complete: 19, Rest: tasker.StepInProgress, Result: result}
+			b := pgtest.BigTask{Namespace: enginetest.Namespace, Steps: 6, Complete: 5, Rest: tasker.StepInProgress, Result: result}
 			if strings.HasPrefix(result, "to_jsonb") {
 				b.Steps, b.Complete = 300, 299
 			}
 			task := h.large(b)
 			h.acceptedInTime(h.lastAttempts(task)...)
+			h.finishKept() // on a loaded machine the follow-up may run out of its time
 			h.wantState(task, tasker.TaskError)
 			var snapshot map[string]json.RawMessage
 			h.Must(json.Unmarshal(h.Entry(task).Snapshot, &snapshot))

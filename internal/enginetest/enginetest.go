@@ -3,6 +3,7 @@
 package enginetest
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/pgtest"
@@ -30,6 +32,7 @@ type Harness struct {
 	DB     *postgres.DB
 	Engine *engine.Engine
 	DLQ    *dlq.Service
+	Cases  *cases.Service
 }
 
 // New returns a harness on a new database, whose invariants are checked at the end of the
@@ -53,7 +56,7 @@ func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
 	db := Open(t, databaseURL, o)
 	return &Harness{
 		T: t, URL: databaseURL, Space: Namespace, DB: db,
-		Engine: engine.New(db, engine.Options{}), DLQ: dlq.New(db, dlq.Options{}),
+		Engine: engine.New(db, engine.Options{}), DLQ: dlq.New(db, dlq.Options{}), Cases: cases.New(db, cases.Options{}),
 	}
 }
 
@@ -73,6 +76,30 @@ func (h *Harness) Copy(t *testing.T) *Harness {
 	other := *h
 	other.T = t
 	return &other
+}
+
+// FindCases has each open investigation belong to a case, as a loop of the server does, and
+// brings the cases to their states.
+func (h *Harness) FindCases() {
+	h.Helper()
+	_, err := h.Cases.Classify(h.Context())
+	h.Must(err)
+	h.Must(h.Cases.Judge(h.Context()))
+}
+
+// WithCases is a handler that has found the cases of all investigations, and their states,
+// when a request comes: as if the loops of a server had run.
+func (h *Harness) WithCases(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := h.Cases.Classify(r.Context())
+		if err == nil {
+			err = h.Cases.Judge(r.Context())
+		}
+		if err != nil {
+			h.Logf("cases: %v", err) // of a test that takes the database away
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Must fails the test if there is an error.

@@ -36,8 +36,9 @@ func TestSelections(t *testing.T) {
 	for i, task := range tasks {
 		entries[i] = h.Entry(task).UUID
 	}
+	h.FindCases()
 	var key tasker.ID
-	h.Must(h.Admin().QueryRow(t.Context(), `SELECT case_key FROM tasker.tasks_dlq WHERE task_uuid = $1`, other).Scan(&key))
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT f.case_id FROM tasker.tasks_dlq d JOIN tasker.case_members m USING (dlq_entry_uuid) JOIN tasker.case_fingerprints f USING (fingerprint) WHERE d.task_uuid = $1`, other).Scan(&key))
 	lately := time.Now().Add(-time.Minute)
 	in := func(f tasker.InvestigationFilter) tasker.OperationSelection {
 		return tasker.OperationSelection{Filter: f}

@@ -393,6 +393,8 @@ FROM (
     UNION ALL
     SELECT ARRAY[namespace] FROM tasker.tasks_dlq WHERE $1 = 'investigation' AND dlq_entry_uuid = $2
     UNION ALL
+    SELECT ARRAY[namespace] FROM tasker.cases WHERE $1 = 'case' AND case_id = $2
+    UNION ALL
     SELECT namespaces FROM tasker.workers WHERE $1 = 'worker' AND worker_uuid = $2
     UNION ALL
     SELECT ARRAY[d.namespace] FROM tasker.outbox o JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = o.dlq_entry_uuid
@@ -401,7 +403,7 @@ FROM (
     SELECT namespaces FROM tasker.operations WHERE $1 = 'operation' AND operation_uuid = $2
 ) n`
 
-// NamespacesOf returns the namespaces of a resource, which is a task, an investigation,
+// NamespacesOf returns the namespaces of a resource, which is a task, an investigation, a case,
 // a worker, an event or an operation; nil when there is none with that id.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	type row struct{ Namespaces []string }

@@ -3,45 +3,102 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
 
-// What is open is counted by case from an index alone, unless the filter asks for
-// more than that has; the oldest of the entries that the filter lets through says
-// what a case is about. The order is that of the queue: by the most urgent entry
-// whose task has not gone on, and cases whose tasks all have come last.
+// What is open is counted by fingerprint, from an index alone unless the filter asks for
+// more than that has, and then added up by case: the counts are those of one snapshot.
+const openCases = openHead + `%s
+        ` + openMembers + `%s` + openTail
+
+const openHead = `
+open AS MATERIALIZED (
+    SELECT f.case_id, sum(m.entries)::bigint AS entries, sum(m.recovered)::bigint AS recovered, sum(m.proving)::bigint AS proving,
+        sum(m.failed_again)::bigint AS failed_again, min(m.oldest) AS oldest, max(m.newest) AS newest,
+        sum(m.recent)::bigint AS recent, sum(m.earlier)::bigint AS earlier, sum(m.acted)::bigint AS acted
+    FROM (
+        SELECT m.fingerprint, count(*) AS entries, count(m.recovered_at) AS recovered,
+            count(*) FILTER (WHERE m.recovered_at IS NULL AND m.acted_at > coalesce(m.failed_again_at, '-infinity')) AS proving,
+            count(*) FILTER (WHERE m.recovered_at IS NULL AND m.failed_again_at >= m.acted_at) AS failed_again,
+            min(m.opened_at) AS oldest, max(m.opened_at) AS newest,
+            count(*) FILTER (WHERE m.opened_at > now() - interval '5 minutes') AS recent,
+            count(*) FILTER (WHERE m.opened_at <= now() - interval '5 minutes' AND m.opened_at > now() - interval '35 minutes') AS earlier,
+            count(m.acted_at) AS acted
+        FROM tasker.case_members m
+        `
+
+const openMembers = `WHERE m.ended_at IS NULL AND m.fingerprint IS NOT NULL AND `
+
+const openTail = `
+        GROUP BY m.fingerprint
+    ) m
+    JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
+    GROUP BY f.case_id
+)`
+
+const caseColumns = `c.case_id AS id, c.state, c.state_since, c.dlq_reason::text AS reason, c.detail_code, c.namespace, c.task_name, c.step_name,
+    c.error_type, c.error_pattern, c.first_seen_at AS first_seen,
+    CASE WHEN c.owned_until > now() THEN c.owner ELSE '' END AS owner, CASE WHEN c.owned_until > now() THEN c.owned_until END AS owned_until,
+    CASE WHEN c.snoozed_until > now() THEN c.snoozed_until END AS snoozed_until, CASE WHEN c.snoozed_until > now() THEN c.snooze_above END AS snooze_above,
+    coalesce(c.fixed_in, '') AS fixed_in, c.resolved_at, c.merged_into, c.updated_at`
+
+const countColumns = `coalesce(o.entries, 0) AS entries, coalesce(o.entries - o.recovered - o.proving - o.failed_again, 0) AS waiting, coalesce(o.proving, 0) AS proving,
+    coalesce(o.failed_again, 0) AS failed_again, coalesce(o.recovered, 0) AS recovered, coalesce(o.recent, 0) AS recent, o.oldest, o.newest`
+
+// harm is the order of cases. Cases whose tasks all went on by themselves come last.
+const harm = `coalesce(tasker.case_harm(tasker.dlq_severity(c.dlq_reason, c.detail_code), o.entries - o.recovered, o.recent, o.earlier,
+    coalesce(c.owned_until > now(), false), c.state = 'resting') * CASE WHEN o.recovered = o.entries THEN 0.1 ELSE 1 END, 0)`
+
 const selectCases = `
-SELECT g.dlq_reason::text AS reason, g.case_key AS key, g.entries, g.recovered, g.oldest, g.newest,
-    d.dlq_entry_uuid AS entry_uuid, d.detail_code, d.namespace, d.task_name, coalesce(d.step_name, '') AS step_name, coalesce(d.error_pattern, '') AS error_pattern
-FROM (
-    SELECT dlq_reason, case_key, count(*) AS entries, count(recovered_at) AS recovered, min(dlq_timestamp) AS oldest, max(dlq_timestamp) AS newest,
-        min(dlq_timestamp) FILTER (WHERE recovered_at IS NULL) AS urgent
-    FROM (%[1]s) q
-    WHERE %[2]s
-    GROUP BY dlq_reason, case_key
-) g
-CROSS JOIN LATERAL (
-    SELECT q.dlq_entry_uuid
-    FROM (%[1]s) q
-    WHERE %[2]s AND q.dlq_reason = g.dlq_reason AND q.case_key = g.case_key AND q.dlq_timestamp = g.oldest
+WITH ` + openCases + `,
+page AS (
+    SELECT ` + caseColumns + `, ` + countColumns + `, ` + harm + ` AS harm
+    FROM open o
+    JOIN tasker.cases c ON c.case_id = o.case_id
+    WHERE %s
+    ORDER BY harm DESC, c.case_id
+    LIMIT $1 OFFSET $2
+)
+SELECT p.*, e.dlq_entry_uuid AS entry_uuid, e.case_key
+FROM page p
+` + oldestEntry + `
+ORDER BY p.harm DESC, p.id`
+
+// oldestEntry finds the oldest investigation of each case of a page.
+const oldestEntry = `
+LEFT JOIN LATERAL (
+    SELECT e.dlq_entry_uuid, d.case_key
+    FROM tasker.case_fingerprints f
+    CROSS JOIN LATERAL (
+        SELECT m.dlq_entry_uuid, m.opened_at
+        FROM tasker.case_members m
+        WHERE m.namespace = p.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
+        ORDER BY m.opened_at
+        LIMIT 1
+    ) e
+    JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = e.dlq_entry_uuid
+    WHERE f.case_id = p.id
+    ORDER BY e.opened_at, e.dlq_entry_uuid
     LIMIT 1
-) e
-JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = e.dlq_entry_uuid
-JOIN tasker.dlq_base_priorities b ON b.dlq_reason = g.dlq_reason
-ORDER BY g.recovered = g.entries, coalesce(g.urgent, g.oldest) - make_interval(mins => b.minutes), g.case_key
+) e ON true`
+
+const selectResolvedCases = `
+SELECT ` + caseColumns + `, 0::bigint AS entries, 0::bigint AS waiting, 0::bigint AS proving, 0::bigint AS failed_again, 0::bigint AS recovered, 0::bigint AS recent,
+    NULL::timestamptz AS oldest, NULL::timestamptz AS newest, 0::float8 AS harm, NULL::uuid AS entry_uuid, NULL::uuid AS case_key
+FROM tasker.cases c
+WHERE c.state = 'resolved' AND c.merged_into IS NULL AND %s
+ORDER BY c.resolved_at DESC, c.case_id
 LIMIT $1 OFFSET $2`
 
-// What the conditions of a filter are about: the index of cases has it, or the queue.
-const (
-	byCaseIndex = `SELECT dlq_entry_uuid, dlq_reason, case_key, dlq_timestamp, recovered_at FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`
-	byQueue     = `SELECT * FROM tasker.v_dlq_investigation_queue`
-)
-
-// Cases returns the cases of the open investigations of a filter, the most urgent
-// first, and says whether there are more.
-func (db *DB) Cases(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.Case, more bool, err error) {
+// Cases returns the cases of a filter, those that cost most first, and says whether there
+// are more; resolved ones by when they were.
+func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
+	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil) {
+		return nil, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key or recovered")
+	}
 	sql, args := casesQuery(ctx, f)
 	list, err = collect[tasker.Case](ctx, db.pool, sql, args...)
 	if err != nil {
@@ -49,85 +106,178 @@ func (db *DB) Cases(ctx context.Context, f tasker.InvestigationFilter) (list []t
 	}
 	list, more = page(list, f.Limit)
 	for i := range list {
-		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
+		hideCase(ctx, &list[i])
 	}
 	return list, more, nil
 }
 
-// CaseTotals counts the cases of the open investigations of a filter, and those.
-func (db *DB) CaseTotals(ctx context.Context, f tasker.InvestigationFilter) (tasker.CaseTotals, error) {
-	where, args := investigationConditions(ctx, f, nil)
-	totals, err := one[tasker.CaseTotals](ctx, db.pool, `
-		SELECT count(*) AS cases, coalesce(sum(g.entries), 0)::bigint AS entries, min(g.oldest) AS oldest
-		FROM (
-			SELECT count(*) AS entries, min(dlq_timestamp) AS oldest
-			FROM (`+casesFrom(ctx, f)+`) q
-			WHERE `+where+`
-			GROUP BY dlq_reason, case_key
-		) g`, args...)
+// hideCase hides what a case tells of payloads.
+func hideCase(ctx context.Context, c *tasker.Case) {
+	access.HidePattern(ctx, c.Namespace, &c.ErrorPattern)
+}
+
+// CaseTotals counts the cases of a filter, and their open investigations.
+func (db *DB) CaseTotals(ctx context.Context, f tasker.CaseFilter) (tasker.CaseTotals, error) {
+	c := conditionsOf(ctx, f, nil)
+	totals, err := one[tasker.CaseTotals](ctx, db.pool, fmt.Sprintf(`
+		WITH `+openCases+`
+		SELECT count(*) AS cases, coalesce(sum(o.entries), 0)::bigint AS entries, min(o.oldest) AS oldest, coalesce(sum(o.recent), 0)::bigint AS recent,
+			(SELECT count(*) FROM tasker.case_members m %[1]s WHERE m.ended_at IS NULL AND m.fingerprint IS NULL AND %[2]s) AS unknown
+		FROM open o
+		JOIN tasker.cases c ON c.case_id = o.case_id
+		WHERE %[3]s`, c.joins, c.members, c.cases), c.args...)
 	if err != nil {
 		return tasker.CaseTotals{}, fmt.Errorf("count the cases: %w", err)
 	}
 	return *totals, nil
 }
 
-func casesQuery(ctx context.Context, f tasker.InvestigationFilter) (sql string, args []any) {
-	where, args := investigationConditions(ctx, f, []any{f.Limit + 1, f.Offset})
-	return fmt.Sprintf(selectCases, casesFrom(ctx, f), where), args
+func casesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []any) {
+	c := conditionsOf(ctx, f, []any{f.Limit + 1, f.Offset})
+	if ofResolved(f) {
+		return fmt.Sprintf(selectResolvedCases, c.cases), c.args
+	}
+	return fmt.Sprintf(selectCases, c.joins, c.members, c.cases), c.args
 }
 
-// casesFrom is what has the columns that a filter asks for.
-func casesFrom(ctx context.Context, f tasker.InvestigationFilter) string {
-	if !access.ScopeOf(ctx).All() || f.Namespace != "" || f.Name != "" || f.State != "" || f.Text != "" {
-		return byQueue
-	}
-	return byCaseIndex
+// The conditions of a filter of cases: about their members, and about themselves.
+type caseConditions struct {
+	joins, members, cases string
+	args                  []any
 }
 
-const selectRelated = `
-SELECT e.case_key, (
-    SELECT count(*)
-    FROM (
-        SELECT
-        FROM tasker.tasks_dlq d
-        WHERE d.resolution_status = 'pending' AND d.dlq_reason = e.dlq_reason AND d.case_key = e.case_key AND d.dlq_entry_uuid <> $1
-        LIMIT $2 + 1
-    ) o
-) AS open
-FROM tasker.tasks_dlq e
-WHERE e.dlq_entry_uuid = $1`
+// add appends a condition to one of the lists, about an argument.
+func (c *caseBuilder) add(list *[]string, condition string, arg any) {
+	c.args = append(c.args, arg)
+	*list = append(*list, fmt.Sprintf(condition, len(c.args)))
+}
 
-const selectEnded = `
-SELECT d.dlq_entry_uuid AS entry_uuid, d.task_uuid, d.resolution_status::text AS status, d.resolved_at AS at, d.resolved_by AS by,
-    tasker.redact_note(d.resolution_notes) AS notes, d.resolved_at - d.dlq_timestamp AS open
-FROM tasker.tasks_dlq d
-WHERE d.case_key = $1 AND d.resolution_status <> 'pending' AND d.dlq_entry_uuid <> $2
-ORDER BY d.case_key, d.resolved_at DESC
-LIMIT $3`
+// A caseBuilder collects conditions.
+type caseBuilder struct {
+	members, cases []string
+	args           []any
+}
 
-// RelatedEntries returns the case of an investigation, how many others of it are open, and how
-// others ended: all that are looked at counted, and the last few in full. The error
-// is NotFound when there is no such entry.
-func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
-	type row struct {
-		CaseKey tasker.ID
-		Open    int64
+func conditionsOf(ctx context.Context, f tasker.CaseFilter, args []any) caseConditions {
+	c := caseBuilder{members: []string{"true"}, cases: []string{"true"}, args: args}
+	c.addPlace(ctx, f)
+	joins := c.addMembers(f)
+	c.addCases(f)
+	if f.Text != "" {
+		c.addText(ctx, f.Text)
 	}
-	found, err := one[row](ctx, db.pool, selectRelated, entry, tasker.MaxRelated)
-	if err != nil {
-		return tasker.RelatedEntries{}, fmt.Errorf("read the case of an investigation: %w", err)
+	return caseConditions{joins, strings.Join(c.members, " AND "), strings.Join(c.cases, " AND "), c.args}
+}
+
+// addPlace selects members and cases by their namespace, which leads the index of both.
+func (c *caseBuilder) addPlace(ctx context.Context, f tasker.CaseFilter) {
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		c.add(&c.members, "m.namespace = ANY ($%d)", scope.List())
+		c.cases = append(c.cases, fmt.Sprintf("c.namespace = ANY ($%d)", len(c.args)))
 	}
-	if found == nil {
-		return tasker.RelatedEntries{}, tasker.Errorf(tasker.NotFound, "no investigation %s", entry)
+	if f.Namespace != "" {
+		c.add(&c.members, "m.namespace = $%d", f.Namespace)
+		c.cases = append(c.cases, fmt.Sprintf("c.namespace = $%d", len(c.args)))
 	}
-	k := tasker.RelatedEntries{Case: found.CaseKey, Open: min(found.Open, tasker.MaxRelated), More: found.Open > tasker.MaxRelated, Counts: map[tasker.ResolutionStatus]int64{}}
-	endings, err := collect[tasker.EndedEntry](ctx, db.pool, selectEnded, k.Case, entry, tasker.MaxRelated)
-	if err != nil {
-		return tasker.RelatedEntries{}, fmt.Errorf("read how similar investigations ended: %w", err)
+}
+
+// addMembers selects the investigations that are counted, and returns what must be joined for that.
+func (c *caseBuilder) addMembers(f tasker.CaseFilter) (joins string) {
+	if f.Age > 0 {
+		c.add(&c.members, "m.opened_at <= now() - $%d::interval", f.Age)
 	}
-	for _, e := range endings {
-		k.Counts[e.Status]++
+	if f.Recovered != nil {
+		c.add(&c.members, "(m.recovered_at IS NOT NULL) = $%d", *f.Recovered)
 	}
-	k.Last = endings[:min(few, len(endings))]
-	return k, nil
+	if f.State != "" {
+		c.add(&c.members, "t.state = $%d", string(f.State))
+	}
+	if f.CaseKey != nil {
+		c.add(&c.members, "d.case_key = $%d", *f.CaseKey)
+	}
+	if f.State != "" || f.CaseKey != nil {
+		joins = `JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid JOIN tasker.tasks t ON t.task_uuid = d.task_uuid`
+	}
+	return joins
+}
+
+func (c *caseBuilder) addCases(f tasker.CaseFilter) {
+	if f.Case != nil {
+		c.add(&c.cases, "c.case_id = $%d", *f.Case)
+	}
+	if f.Reason != "" {
+		c.add(&c.cases, "c.dlq_reason = $%d::tasker.dlq_reason", string(f.Reason))
+	}
+	if f.Name != "" {
+		c.add(&c.cases, "c.task_name = $%d", f.Name)
+	}
+	if len(f.States) > 0 {
+		c.add(&c.cases, "c.state = ANY ($%d)", f.States)
+	}
+	if f.Owner != "" {
+		c.add(&c.cases, "c.owner = $%d AND c.owned_until > now()", f.Owner)
+	}
+	if f.Unowned {
+		c.cases = append(c.cases, "coalesce(c.owned_until <= now(), true)")
+	}
+}
+
+// addText looks for a text in the cases, and in the messages and ids of their open
+// investigations. Errors are searched only for those who may read them wherever they look.
+func (c *caseBuilder) addText(ctx context.Context, text string) {
+	pattern, members, join := "c.error_type, c.error_pattern, ", []string{"m.error_message ILIKE '%%' || $%[1]d || '%%'"}, ""
+	if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
+		pattern, members = "", nil
+	}
+	if isPartOfID(text) {
+		join = "JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid"
+		members = append(members, "concat(' ', f.case_id, ' ', d.dlq_entry_uuid, ' ', d.task_uuid) ~* ('[ -]' || $%[1]d)")
+	}
+	condition := "concat_ws(' ', c.namespace, c.task_name, c.step_name, " + pattern + "c.owner) ILIKE '%%' || $%[1]d || '%%'"
+	if len(members) > 0 {
+		condition = `(` + condition + ` OR c.case_id IN (
+			SELECT f.case_id FROM tasker.case_members m JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint ` + join + `
+			WHERE m.ended_at IS NULL AND (` + strings.Join(members, " OR ") + `)))`
+	}
+	c.add(&c.cases, condition, likeText(text))
+}
+
+const selectCase = `
+WITH ` + openHead + openMembers + ofCase + openTail + `,
+page AS (
+    SELECT ` + caseColumns + `, ` + countColumns + `, ` + harm + ` AS harm
+    FROM tasker.cases c
+    LEFT JOIN open o ON o.case_id = c.case_id
+    WHERE c.case_id = $1
+)
+SELECT p.*, e.dlq_entry_uuid AS entry_uuid, e.case_key
+FROM page p
+` + oldestEntry
+
+// ofCase are the open members of the case $1.
+const ofCase = `m.namespace = (SELECT c.namespace FROM tasker.cases c WHERE c.case_id = $1)
+    AND m.fingerprint IN (SELECT f.fingerprint FROM tasker.case_fingerprints f WHERE f.case_id = $1)`
+
+// Case returns a case with its counts. The error is NotFound when there is none.
+func (db *DB) Case(ctx context.Context, id tasker.ID) (tasker.Case, error) {
+	return caseOf(ctx, db.pool, id)
+}
+
+func caseOf(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error) {
+	found, err := one[tasker.Case](ctx, q, selectCase, id)
+	switch {
+	case err != nil:
+		return tasker.Case{}, fmt.Errorf("read case %s: %w", id, err)
+	case found == nil || !access.ScopeOf(ctx).Has(found.Namespace):
+		return tasker.Case{}, noCase(id)
+	}
+	hideCase(ctx, found)
+	return *found, nil
+}
+
+func noCase(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no case %s", id) }
+
+// ofResolved reports whether a filter asks for cases without open investigations.
+func ofResolved(f tasker.CaseFilter) bool {
+	return len(f.States) == 1 && f.States[0] == tasker.CaseResolved
 }

@@ -12,7 +12,7 @@ import (
 const queueColumns = `dlq_entry_uuid AS entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text AS reason, detail_code, dlq_timestamp AS at,
     minutes_in_dlq::float8, namespace_name AS namespace, task_name, current_state, time_in_state_minutes::float8,
     priority_score::float8, recovered_at, coalesce(step_name, '') AS step_name, coalesce(error_pattern, '') AS error_pattern, case_key,
-    coalesce(assignee, '') AS assignee`
+    coalesce(assignee, '') AS assignee, case_id, left(coalesce(error_message, ''), 500) AS error_message, progress`
 
 const selectInvestigationQueue = `
 SELECT ` + queueColumns + `
@@ -63,6 +63,7 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	}
 	for i := range list {
 		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
+		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorMessage)
 	}
 	return list, more, err
 }
@@ -88,8 +89,16 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	if f.Name != "" {
 		add("task_name = $%d", f.Name)
 	}
-	if f.Case != nil {
-		add("case_key = $%d", *f.Case)
+	if f.Case != nil { // found by its members, and not by walking through the queue
+		add(`dlq_entry_uuid IN (
+			SELECT m.dlq_entry_uuid
+			FROM tasker.case_fingerprints f
+			JOIN tasker.cases c ON c.case_id = f.case_id
+			JOIN tasker.case_members m ON m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
+			WHERE f.case_id = $%d)`, *f.Case)
+	}
+	if f.CaseKey != nil {
+		add("case_key = $%d", *f.CaseKey)
 	}
 	if f.State != "" {
 		add("current_state = $%d", string(f.State))
@@ -101,7 +110,7 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 		add("(recovered_at IS NOT NULL) = $%d", *f.Recovered)
 	}
 	if f.Text != "" {
-		pattern := "error_pattern, "
+		pattern := "error_pattern, error_message, "
 		if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
 			pattern = ""
 		}

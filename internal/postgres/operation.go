@@ -17,9 +17,11 @@ const openItem = `state IN ('planned', 'released', 'running')`
 // joins: the view has an order of its own.
 const selectable = `
     SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
-        d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at
+        d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at,
+        m.error_message
     FROM tasker.tasks_dlq d
     JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+    LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
     WHERE d.resolution_status = 'pending'`
 
 // ofIDs restricts selectable to those of some ids, of investigations or tasks.

@@ -100,7 +100,7 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 	}
 	sql, args := queueQuery(ctx, tasker.InvestigationFilter{Limit: 100})
 	queries["investigation queue"] = query{sql, args}
-	sql, args = casesQuery(ctx, tasker.InvestigationFilter{Limit: 100})
+	sql, args = casesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 100}})
 	queries["cases"] = query{sql, args}
 
 	conn, err := db.pool.Acquire(t.Context())

@@ -86,11 +86,11 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, _, err := db.InvestigationQueue(ctx, f)
 		return err
 	}),
-	"DB.Cases": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
+	"DB.Cases": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
 		_, _, err := db.Cases(ctx, f)
 		return err
 	}),
-	"DB.CaseTotals": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
+	"DB.CaseTotals": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
 		_, err := db.CaseTotals(ctx, f)
 		return err
 	}),
@@ -156,9 +156,9 @@ func everyFilter(query func(context.Context, *DB, tasker.InvestigationFilter) er
 	return func(ctx context.Context, db *DB) error {
 		id := tasker.NewID()
 		for _, f := range []tasker.InvestigationFilter{
-			{}, {Reason: tasker.ManualDLQ}, {Namespace: "a"}, {Name: "b"}, {Case: &id}, {State: tasker.TaskError}, {Age: time.Hour}, {Recovered: new(true)},
+			{}, {Reason: tasker.ManualDLQ}, {Namespace: "a"}, {Name: "b"}, {Case: &id}, {CaseKey: &id}, {State: tasker.TaskError}, {Age: time.Hour}, {Recovered: new(true)},
 			{Text: "words"}, {Text: id.String()},
-			{Reason: tasker.ManualDLQ, Namespace: "a", Name: "b", Case: &id, State: tasker.TaskError, Age: time.Hour, Recovered: new(false), Text: id.String()},
+			{Reason: tasker.ManualDLQ, Namespace: "a", Name: "b", Case: &id, CaseKey: &id, State: tasker.TaskError, Age: time.Hour, Recovered: new(false), Text: id.String()},
 		} {
 			if err := query(ctx, db, f); err != nil {
 				return fmt.Errorf("%+v: %w", f, err)
@@ -166,6 +166,21 @@ func everyFilter(query func(context.Context, *DB, tasker.InvestigationFilter) er
 		}
 		return nil
 	}
+}
+
+// everyCase is everyFilter for cases, with what only they have.
+func everyCase(query func(context.Context, *DB, tasker.CaseFilter) error) func(context.Context, *DB) error {
+	return everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
+		for _, c := range []tasker.CaseFilter{{}, {Owner: "a"}, {Unowned: true}, {States: []tasker.CaseState{tasker.CaseNew, tasker.CaseResting}}, {States: []tasker.CaseState{tasker.CaseResolved}}} {
+			if c.InvestigationFilter = f; len(c.States) == 1 && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil) {
+				continue // of open investigations
+			}
+			if err := query(ctx, db, c); err != nil {
+				return fmt.Errorf("%+v: %w", c, err)
+			}
+		}
+		return nil
+	})
 }
 
 func ignore(err error, code tasker.Code) error {

@@ -22,6 +22,11 @@ var serverPrivileges = map[string]string{
 	"api_key_secrets":                "SELECT INSERT UPDATE",
 	"api_keys":                       "SELECT INSERT UPDATE",
 	"audit_events":                   "SELECT INSERT",
+	"case_fingerprints":              "SELECT INSERT UPDATE",
+	"case_history":                   "SELECT INSERT",
+	"case_members":                   "SELECT INSERT UPDATE",
+	"case_refinements":               "SELECT INSERT UPDATE",
+	"cases":                          "SELECT INSERT UPDATE",
 	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
 	"dispatch_canary":                "SELECT UPDATE",
@@ -61,7 +66,8 @@ var serverPrivileges = map[string]string{
 // all columns of the types json, jsonb and bytea, which hold what users send. It is
 // keys, what may contain what users send, and the free text of people.
 var hiddenFromReader = []string{
-	"api_key_secrets", "lease_key", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
+	"api_key_secrets", "case_history.notes", "case_members.error_fingerprint", "case_members.error_message", "case_refinements.literal", "case_refinements.reason",
+	"lease_key", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "rejected_reports.message",
 	"task_templates.source", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",

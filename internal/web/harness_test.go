@@ -40,7 +40,7 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	t.Helper()
 	h := &harness{Harness: enginetest.New(t)}
 	o := web.Options{
-		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Version: "1.2.3",
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	for _, f := range change {
@@ -52,8 +52,8 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	pages := web.New(stopping, o)
 	mux.Handle(web.Root, pages)
 	mux.Handle(web.Root+"/", pages)
-	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Auth: o.Auth, Feed: api.FeedOptions{Feed: o.Feed}}))
-	h.server = httptest.NewServer(mux)
+	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Auth: o.Auth, Feed: api.FeedOptions{Feed: o.Feed}}))
+	h.server = httptest.NewServer(h.WithCases(mux))
 	t.Cleanup(func() {
 		stop() // ends the live feeds
 		h.server.CloseClientConnections()

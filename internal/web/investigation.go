@@ -82,23 +82,21 @@ func (s *server) list(req *request, p *investigationsPage, q tasker.Investigatio
 		p.Hides = slices.ContainsFunc(list, func(e tasker.InvestigationQueueEntry) bool { return e.ErrorPattern == access.Hidden })
 		return err
 	}
-	cases, more, err := s.DB.Cases(req.Context(), q)
+	f := tasker.CaseFilter{InvestigationFilter: q}
+	cases, more, err := s.DB.Cases(req.Context(), f)
 	if err != nil {
 		return err
 	}
 	p.Pager = req.pager(q.Offset, q.Limit, len(cases), more)
 	for _, c := range cases {
-		line := caseLine{Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: entryPath(c.EntryUUID)}
-		if c.Entries > 1 {
-			line.Path = req.link("offset", "", "view", "entries", "case", c.Key.String())
+		line := caseLine{Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: req.link("offset", "", "view", "entries", "case", c.ID.String())}
+		if c.Entries == 1 {
+			line.Path = entryPath(*c.EntryUUID)
 		}
 		p.Cases = append(p.Cases, line)
-		p.Totals.Entries += c.Entries
 		p.Hides = p.Hides || c.ErrorPattern == access.Hidden
 	}
-	if p.Totals.Cases = int64(len(cases)); more || q.Offset > 0 {
-		p.Totals, err = s.DB.CaseTotals(req.Context(), q)
-	}
+	p.Totals, err = s.DB.CaseTotals(req.Context(), f)
 	return err
 }
 
@@ -121,7 +119,7 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.Investigation
 	}
 	f.Any = f.Reason+f.Namespace+f.Name+f.State+f.Age+f.Text+f.Case+f.Recovered != ""
 	if q.Case != nil {
-		list, _, err := s.DB.Cases(req.Context(), tasker.InvestigationFilter{Case: q.Case, Limit: 1})
+		list, _, err := s.DB.Cases(req.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Case: q.Case, Limit: 1}})
 		if err != nil {
 			return f, q, err
 		}

@@ -74,7 +74,7 @@ func (s *server) addOldest(req *request, p *dashboardPage) error {
 	if p.Open == 0 {
 		return nil
 	}
-	totals, err := s.DB.CaseTotals(req.Context(), tasker.InvestigationFilter{})
+	totals, err := s.DB.CaseTotals(req.Context(), tasker.CaseFilter{})
 	p.Oldest = totals.Oldest
 	return err
 }

@@ -28,6 +28,7 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/feed"
@@ -45,6 +46,7 @@ type Options struct {
 	DB     *postgres.DB
 	Engine *engine.Engine
 	DLQ    *dlq.Service
+	Cases  *cases.Service // nil: one of its own, whose loop does not run
 	Log    *slog.Logger
 	Guard  *hostguard.Guard // refuses what others make a browser send
 

@@ -45,7 +45,8 @@ BEGIN
                     SELECT
                         s.name, s.handler, s.attempts, s.max_attempts,
                         CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'type', '[redacted]') END AS error_type,
-                        CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'message', '[redacted]') END AS error_message
+                        CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'message', '[redacted]') END AS error_message,
+                        e.shown ->> 'fingerprint' AS error_fingerprint, s.error ->> 'worker_uuid' AS worker_uuid, s.last_attempted_at
                     FROM tasker.workflow_steps s
                     CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown OFFSET 0) e
                     WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid

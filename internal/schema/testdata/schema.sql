@@ -64,6 +64,142 @@ CREATE TRIGGER audit_is_never_emptied BEFORE TRUNCATE ON tasker.audit_events FOR
 CREATE TRIGGER audit_never_changes BEFORE DELETE OR UPDATE ON tasker.audit_events FOR EACH ROW EXECUTE FUNCTION tasker.audit_only_grows();
 COMMENT ON TABLE tasker.audit_events IS 'What happened to Tasker itself and who did it: events that could not be sent, and what operators did about it. It only grows.';
 
+CREATE TABLE tasker.case_fingerprints (
+    fingerprint uuid NOT NULL,
+    case_id uuid NOT NULL,
+    home_case_id uuid NOT NULL,
+    version smallint NOT NULL,
+    error_type text NOT NULL,
+    error_pattern text NOT NULL,
+    first_seen_at timestamp with time zone NOT NULL,
+    CONSTRAINT case_fingerprints_pkey PRIMARY KEY (fingerprint),
+    CONSTRAINT case_fingerprints_case_id_fkey FOREIGN KEY (case_id) REFERENCES tasker.cases(case_id),
+    CONSTRAINT case_fingerprints_home_case_id_fkey FOREIGN KEY (home_case_id) REFERENCES tasker.cases(case_id)
+);
+CREATE INDEX case_fingerprints_by_case ON tasker.case_fingerprints USING btree (case_id);
+CREATE INDEX case_fingerprints_by_home ON tasker.case_fingerprints USING btree (home_case_id);
+COMMENT ON TABLE tasker.case_fingerprints IS 'Which case a fingerprint belongs to. A merge changes case_id, and can be undone because home_case_id stays.';
+COMMENT ON COLUMN tasker.case_fingerprints.version IS 'The version of the rules that the fingerprint was first computed with.';
+
+CREATE TABLE tasker.case_history (
+    history_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    case_id uuid NOT NULL,
+    event text NOT NULL,
+    actor text NOT NULL,
+    notes text,
+    metadata jsonb,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT case_notes_are_short CHECK ((length(notes) <= 10000)),
+    CONSTRAINT case_history_pkey PRIMARY KEY (history_id),
+    CONSTRAINT case_history_case_id_fkey FOREIGN KEY (case_id) REFERENCES tasker.cases(case_id)
+);
+CREATE INDEX case_history_by_case ON tasker.case_history USING btree (case_id, history_id);
+CREATE TRIGGER case_history_is_never_removed BEFORE TRUNCATE ON tasker.case_history FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
+CREATE TRIGGER case_history_never_changes BEFORE DELETE OR UPDATE ON tasker.case_history FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
+COMMENT ON TABLE tasker.case_history IS 'Every change of a case: who, when, what. Append-only.';
+
+CREATE TABLE tasker.case_members (
+    dlq_entry_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    fingerprint uuid,
+    fingerprint_version smallint DEFAULT 0 NOT NULL,
+    opened_at timestamp with time zone NOT NULL,
+    acted_at timestamp with time zone,
+    failed_again_at timestamp with time zone,
+    recovered_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    revision integer DEFAULT 0 NOT NULL,
+    task_name text NOT NULL,
+    task_version text NOT NULL,
+    step_name text NOT NULL,
+    dlq_reason tasker.dlq_reason NOT NULL,
+    detail_code text NOT NULL,
+    error_type text,
+    error_message text,
+    error_fingerprint text,
+    worker_uuid text,
+    worker_name text,
+    worker_version text,
+    attempted_at timestamp with time zone,
+    CONSTRAINT case_members_pkey PRIMARY KEY (dlq_entry_uuid),
+    CONSTRAINT case_members_dlq_entry_uuid_fkey FOREIGN KEY (dlq_entry_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid)
+) WITH (fillfactor=70);
+CREATE INDEX case_members_ended ON tasker.case_members USING btree (fingerprint, ended_at DESC) WHERE (ended_at IS NOT NULL);
+CREATE INDEX case_members_open ON tasker.case_members USING btree (namespace, fingerprint, opened_at) INCLUDE (acted_at, failed_again_at, recovered_at, dlq_entry_uuid) WHERE (ended_at IS NULL);
+CREATE INDEX case_members_to_classify ON tasker.case_members USING btree (fingerprint_version, opened_at) WHERE (ended_at IS NULL);
+COMMENT ON TABLE tasker.case_members IS 'A row for each investigation: its newest failure, by which it belongs to a case, and how far its repair is. It follows the investigation and its history.';
+COMMENT ON COLUMN tasker.case_members.fingerprint IS 'Null until it is computed, a moment after the failure.';
+COMMENT ON COLUMN tasker.case_members.fingerprint_version IS 'The version of the rules it was computed with; 0: it is to be computed.';
+COMMENT ON COLUMN tasker.case_members.acted_at IS 'When a person last repaired a step of the task, or cancelled the task.';
+COMMENT ON COLUMN tasker.case_members.failed_again_at IS 'When a step of the task last failed for good after that.';
+COMMENT ON COLUMN tasker.case_members.revision IS 'Rises when the failure is another one.';
+COMMENT ON COLUMN tasker.case_members.error_message IS 'The redacted message of the newest failure: 4,096 characters, or its first and last 2,048.';
+COMMENT ON COLUMN tasker.case_members.error_fingerprint IS 'What the handler says is the same failure.';
+COMMENT ON COLUMN tasker.case_members.attempted_at IS 'When the attempt began that failed.';
+
+CREATE TABLE tasker.case_refinements (
+    refinement_id uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    case_id uuid NOT NULL,
+    fingerprint uuid NOT NULL,
+    field text NOT NULL,
+    literal text NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    applied_at timestamp with time zone,
+    CONSTRAINT refinement_field_is_known CHECK ((field = ANY (ARRAY['error_message'::text, 'error_type'::text, 'worker_version'::text, 'task_version'::text]))),
+    CONSTRAINT refinement_literal_is_short CHECK (((length(literal) >= 1) AND (length(literal) <= 200))),
+    CONSTRAINT case_refinements_pkey PRIMARY KEY (refinement_id),
+    CONSTRAINT case_refinements_fingerprint_field_literal_key UNIQUE (fingerprint, field, literal),
+    CONSTRAINT case_refinements_case_id_fkey FOREIGN KEY (case_id) REFERENCES tasker.cases(case_id),
+    CONSTRAINT case_refinements_fingerprint_fkey FOREIGN KEY (fingerprint) REFERENCES tasker.case_fingerprints(fingerprint)
+);
+CREATE INDEX case_refinements_of_case ON tasker.case_refinements USING btree (case_id);
+CREATE INDEX case_refinements_to_apply ON tasker.case_refinements USING btree (created_at) WHERE (applied_at IS NULL);
+COMMENT ON TABLE tasker.case_refinements IS 'How cases were split: failures of a fingerprint that have a text in a field are another case.';
+COMMENT ON COLUMN tasker.case_refinements.applied_at IS 'When those that were open then had followed.';
+
+CREATE TABLE tasker.cases (
+    case_id uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    namespace text NOT NULL,
+    task_name text NOT NULL,
+    step_name text NOT NULL,
+    dlq_reason tasker.dlq_reason NOT NULL,
+    detail_code text NOT NULL,
+    error_type text NOT NULL,
+    error_pattern text NOT NULL,
+    state text DEFAULT 'new'::text NOT NULL,
+    state_since timestamp with time zone NOT NULL,
+    first_seen_at timestamp with time zone NOT NULL,
+    level integer DEFAULT 0 NOT NULL,
+    owner text,
+    owned_until timestamp with time zone,
+    snoozed_until timestamp with time zone,
+    snooze_above bigint,
+    fixed_in text,
+    resolved_at timestamp with time zone,
+    merged_into uuid,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT case_owner_has_an_end CHECK (((owner IS NULL) = (owned_until IS NULL))),
+    CONSTRAINT case_resolved_has_a_time CHECK (((state = 'resolved'::text) = (resolved_at IS NOT NULL))),
+    CONSTRAINT case_resting_has_an_end CHECK (((snooze_above IS NULL) OR (snoozed_until IS NOT NULL))),
+    CONSTRAINT case_state_is_known CHECK ((state = ANY (ARRAY['new'::text, 'ongoing'::text, 'escalating'::text, 'regressed'::text, 'resting'::text, 'resolved'::text]))),
+    CONSTRAINT cases_pkey PRIMARY KEY (case_id),
+    CONSTRAINT cases_merged_into_fkey FOREIGN KEY (merged_into) REFERENCES tasker.cases(case_id)
+);
+CREATE INDEX cases_open ON tasker.cases USING btree (case_id) WHERE (state <> 'resolved'::text);
+CREATE INDEX cases_open_of_namespace ON tasker.cases USING btree (namespace, case_id) WHERE (state <> 'resolved'::text);
+CREATE INDEX cases_resolved ON tasker.cases USING btree (resolved_at DESC, case_id) WHERE (state = 'resolved'::text);
+CREATE INDEX cases_resolved_of_namespace ON tasker.cases USING btree (namespace, resolved_at DESC, case_id) WHERE (state = 'resolved'::text);
+COMMENT ON TABLE tasker.cases IS 'Investigations of one cause: where it is worked on together. How many are open is counted in tasker.case_members.';
+COMMENT ON COLUMN tasker.cases.step_name IS 'Empty when no step failed.';
+COMMENT ON COLUMN tasker.cases.error_pattern IS 'The error of its first investigation, without what differs from task to task.';
+COMMENT ON COLUMN tasker.cases.level IS 'The highest of 100, 1,000 and 10,000 that its open investigations have passed; 0 for none. Each counts as an escalation once.';
+COMMENT ON COLUMN tasker.cases.owned_until IS 'When the ownership ends by itself.';
+COMMENT ON COLUMN tasker.cases.snoozed_until IS 'The case rests until then, or until more than snooze_above investigations are open.';
+COMMENT ON COLUMN tasker.cases.fixed_in IS 'The version of the worker in which the cause is repaired: failures of earlier ones are no regression.';
+COMMENT ON COLUMN tasker.cases.merged_into IS 'The case that its fingerprints belong to since it was merged.';
+
 CREATE TABLE tasker.claims (
     look_at timestamp with time zone NOT NULL,
     claimed_at timestamp with time zone NOT NULL,
@@ -625,6 +761,7 @@ CREATE TRIGGER entry_ended_is_added_up AFTER UPDATE OF resolution_status ON task
 CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status <> old.resolution_status) OR (new.resolved_at IS DISTINCT FROM old.resolved_at)))) EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_task_is_watched AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status = 'manually_resolved'::tasker.dlq_resolution_status) OR ((new.resolution_status = 'cancelled'::tasker.dlq_resolution_status) AND (new.dlq_reason = 'manual_dlq'::tasker.dlq_reason))))) EXECUTE FUNCTION tasker.watch_task_again();
 CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at) OR ((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR ((((((((((old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code)) OR (old.step_uuid IS DISTINCT FROM new.step_uuid)) OR (old.priority_at IS DISTINCT FROM new.priority_at)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key)) OR (old.original_reason IS DISTINCT FROM new.original_reason)) OR (old.original_detail_code IS DISTINCT FROM new.original_detail_code)) AND ((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.dlq_reason = old.dlq_reason) OR (new.priority_at >= old.priority_at) OR (new.original_reason IS DISTINCT FROM COALESCE(old.original_reason, old.dlq_reason)) OR (new.original_detail_code IS DISTINCT FROM COALESCE(old.original_detail_code, old.detail_code)))))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
+CREATE TRIGGER entry_has_its_member AFTER UPDATE OF resolution_status, recovered_at ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolved_at IS DISTINCT FROM new.resolved_at) OR (old.recovered_at IS DISTINCT FROM new.recovered_at))) EXECUTE FUNCTION tasker.follow_entry();
 CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_made_ended_is_added_up AFTER INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN ((new.resolution_status <> 'pending'::tasker.dlq_resolution_status)) EXECUTE FUNCTION tasker.add_to_dlq_totals();
 CREATE TRIGGER entry_time_is_noted BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.note_time_in_state();
@@ -819,7 +956,10 @@ CREATE VIEW tasker.v_dlq_investigation_queue (
     error_pattern text,
     case_key uuid,
     assignee text,
-    priority_at timestamp with time zone
+    priority_at timestamp with time zone,
+    case_id uuid,
+    error_message text,
+    progress text
 );
 
 -- views/v_task_staleness_monitoring.sql
@@ -897,8 +1037,17 @@ END
 $function$
 ;
 
+-- functions/case_harm.sql
+CREATE FUNCTION tasker.case_harm(p_severity text, p_stuck bigint, p_recent bigint, p_earlier bigint, p_owned boolean, p_resting boolean) RETURNS double precision IMMUTABLE;
+
 -- functions/case_key.sql
 CREATE FUNCTION tasker.case_key(p_namespace text, p_task_name text, p_reason tasker.dlq_reason, p_detail_code text, p_step_name text, p_error_pattern text) RETURNS uuid IMMUTABLE;
+
+-- functions/case_level.sql
+CREATE FUNCTION tasker.case_level(p_open bigint) RETURNS integer IMMUTABLE;
+
+-- functions/case_state.sql
+CREATE FUNCTION tasker.case_state(p_state text, p_since timestamp with time zone, p_first_seen timestamp with time zone, p_level integer, p_snoozed_until timestamp with time zone, p_snooze_above bigint, p_touched boolean, p_open bigint, p_recent bigint, p_earlier bigint, p_now timestamp with time zone) RETURNS text IMMUTABLE;
 
 -- functions/create_dlq_entries.sql
 CREATE FUNCTION tasker.create_dlq_entries(p_tasks uuid[], p_reasons tasker.dlq_reason[], p_details text[], p_detected_by text, p_states text[], p_since timestamp with time zone[], p_steps uuid[], p_actor text, p_notes text, p_metadata jsonb[]) RETURNS TABLE(task_uuid uuid, dlq_entry_uuid uuid);
@@ -935,6 +1084,17 @@ CREATE FUNCTION tasker.entry_documents(p_entries uuid[], p_budget bigint) RETURN
 
 -- functions/error_pattern.sql
 CREATE FUNCTION tasker.error_pattern(p_message text) RETURNS text IMMUTABLE;
+
+CREATE OR REPLACE FUNCTION tasker.follow_entry()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE tasker.case_members SET ended_at = NEW.resolved_at, recovered_at = NEW.recovered_at WHERE dlq_entry_uuid = NEW.dlq_entry_uuid;
+    RETURN NULL;
+END
+$function$
+;
 
 -- functions/follow_settled_tasks.sql
 CREATE FUNCTION tasker.follow_settled_tasks(p_tasks uuid[], p_from text[], p_to text[], p_by_operator boolean) RETURNS integer;
@@ -1140,13 +1300,72 @@ CREATE OR REPLACE FUNCTION tasker.tell_of_investigation()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    _changes bigint[] := (SELECT array_agg(a.history_id) FROM added a);
 BEGIN
-    INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data, created_at)
+    WITH told AS MATERIALIZED (
+        SELECT e.* FROM tasker.dlq_events(_changes) e
+    ),
+    events AS (
+        INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data, created_at)
+        SELECT
+            'dlq.entry.' || CASE WHEN e.event IN ('created', 'recovered', 'resolved') THEN e.event ELSE 'updated' END,
+            e.task_uuid, e.dlq_entry_uuid, e.data, e.changed_at
+        FROM told e
+        ORDER BY e.history_id
+    )
+    INSERT INTO tasker.case_members (
+        dlq_entry_uuid, namespace, opened_at, task_name, task_version, step_name, dlq_reason, detail_code,
+        error_type, error_message, error_fingerprint, worker_uuid, attempted_at
+    )
     SELECT
-        'dlq.entry.' || CASE WHEN e.event IN ('created', 'recovered', 'resolved') THEN e.event ELSE 'updated' END,
-        e.task_uuid, e.dlq_entry_uuid, e.data, e.changed_at
-    FROM tasker.dlq_events((SELECT array_agg(a.history_id) FROM added a)) e
-    ORDER BY e.history_id;
+        e.dlq_entry_uuid, e.data ->> 'namespace', (e.data ->> 'dlq_timestamp')::timestamptz, e.data ->> 'task_name', e.data ->> 'task_version',
+        coalesce(e.data #>> '{step,name}', ''), (e.data ->> 'dlq_reason')::tasker.dlq_reason, e.data ->> 'detail_code',
+        left(e.data #>> '{step,error_type}', 200), left(e.data #>> '{step,error_message}', 2048) || right(substr(e.data #>> '{step,error_message}', 2049), 2048),
+        left(e.data #>> '{step,error_fingerprint}', 200), left(e.data #>> '{step,worker_uuid}', 100), (e.data #>> '{step,last_attempted_at}')::timestamptz
+    FROM told e
+    WHERE e.event = 'created'
+    ON CONFLICT DO NOTHING;
+
+    IF NOT EXISTS (SELECT FROM added a WHERE a.event IN ('step_reset', 'step_resolved', 'step_completed', 'task_cancelled', 'step_failed', 'raised')) THEN
+        RETURN NULL;
+    END IF;
+    UPDATE tasker.case_members m
+    SET acted_at = greatest(m.acted_at, c.acted_at),
+        failed_again_at = CASE WHEN greatest(m.acted_at, c.acted_at) < c.failed_at THEN c.failed_at ELSE m.failed_again_at END,
+        revision = m.revision + CASE WHEN c.cause THEN 1 ELSE 0 END,
+        fingerprint_version = CASE WHEN c.cause THEN 0 ELSE m.fingerprint_version END,
+        dlq_reason = coalesce(f.dlq_reason, c.dlq_reason, m.dlq_reason), detail_code = coalesce(f.detail_code, c.detail_code, m.detail_code),
+        step_name = coalesce(f.step_name, m.step_name),
+        error_type = CASE WHEN f.step_name IS NULL THEN m.error_type ELSE left(f.error ->> 'type', 200) END,
+        error_message = CASE WHEN f.step_name IS NULL THEN m.error_message ELSE left(f.error ->> 'message', 2048) || right(substr(f.error ->> 'message', 2049), 2048) END,
+        error_fingerprint = CASE WHEN f.step_name IS NULL THEN m.error_fingerprint ELSE left(f.error ->> 'fingerprint', 200) END,
+        worker_uuid = CASE WHEN f.step_name IS NULL THEN m.worker_uuid ELSE left(f.error ->> 'worker_uuid', 100) END,
+        worker_name = CASE WHEN f.step_name IS NULL THEN m.worker_name END,
+        worker_version = CASE WHEN f.step_name IS NULL THEN m.worker_version END,
+        attempted_at = CASE WHEN f.step_name IS NULL THEN m.attempted_at ELSE f.last_attempted_at END
+    FROM (
+        SELECT
+            a.dlq_entry_uuid,
+            max(a.changed_at) FILTER (WHERE a.event IN ('step_reset', 'step_resolved', 'step_completed', 'task_cancelled')) AS acted_at,
+            max(a.changed_at) FILTER (WHERE a.event = 'step_failed') AS failed_at,
+            bool_or(a.event IN ('step_failed', 'raised')) AS cause,
+            max(a.history_id) FILTER (WHERE a.event = 'step_failed') AS failure,
+            (max((a.metadata #>> '{to,dlq_reason}')) FILTER (WHERE a.event = 'raised'))::tasker.dlq_reason AS dlq_reason,
+            max(a.metadata #>> '{to,detail_code}') FILTER (WHERE a.event = 'raised') AS detail_code
+        FROM added a
+        WHERE a.event IN ('step_reset', 'step_resolved', 'step_completed', 'task_cancelled', 'step_failed', 'raised')
+        GROUP BY a.dlq_entry_uuid
+    ) c
+    LEFT JOIN LATERAL (
+        SELECT (a.metadata ->> 'dlq_reason')::tasker.dlq_reason AS dlq_reason, a.metadata ->> 'detail_code' AS detail_code, s.name AS step_name,
+            CASE WHEN jsonb_typeof(a.metadata -> 'error') = 'object' THEN a.metadata -> 'error' ELSE '{}' END AS error, s.last_attempted_at
+        FROM added a
+        JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = a.dlq_entry_uuid
+        JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (a.metadata ->> 'step_uuid')::uuid
+        WHERE a.history_id = c.failure
+    ) f ON true
+    WHERE m.dlq_entry_uuid = c.dlq_entry_uuid;
     RETURN NULL;
 END
 $function$

@@ -22,9 +22,19 @@ SELECT
     d.error_pattern,
     d.case_key,
     d.metadata ->> 'assignee' AS assignee,
-    d.priority_at
+    d.priority_at,
+    f.case_id,
+    m.error_message,
+    CASE
+        WHEN m.recovered_at IS NOT NULL THEN 'recovered'
+        WHEN m.acted_at > coalesce(m.failed_again_at, '-infinity') THEN 'proving'
+        WHEN m.failed_again_at IS NOT NULL THEN 'failed_again'
+        ELSE 'waiting'
+    END AS progress
 FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
+LEFT JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
 WHERE d.resolution_status = 'pending'
 ORDER BY (d.recovered_at IS NOT NULL), d.priority_at, d.dlq_entry_uuid;
 COMMENT ON VIEW tasker.v_dlq_investigation_queue IS 'Open investigations, the most urgent first; those whose task recovered by itself come last.';

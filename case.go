@@ -1,0 +1,216 @@
+package tasker
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// CaseState is how a [Case] is.
+type CaseState string
+
+// The states of a case. The first of these that holds is its state: resolved, resting,
+// regressed, escalating, new, ongoing.
+const (
+	CaseNew        CaseState = "new"        // its failure was never seen before, and nobody has taken it
+	CaseOngoing    CaseState = "ongoing"    // it has open investigations, and nothing else holds
+	CaseEscalating CaseState = "escalating" // far more investigations than before, or more than 100, 1,000 or 10,000 are open
+	CaseRegressed  CaseState = "regressed"  // it was resolved, and an attempt that began after that failed again
+	CaseResting    CaseState = "resting"    // somebody has snoozed it
+	CaseResolved   CaseState = "resolved"   // none of its investigations is open
+)
+
+// CaseStates lists every state of a case.
+func CaseStates() []CaseState {
+	return []CaseState{CaseNew, CaseOngoing, CaseEscalating, CaseRegressed, CaseResting, CaseResolved}
+}
+
+// Progress is how far the repair of the task of an open investigation is.
+type Progress string
+
+// How far a repair is.
+const (
+	Waiting     Progress = "waiting"      // for somebody who repairs it
+	Proving     Progress = "proving"      // a step was repaired, and has not failed since
+	FailedAgain Progress = "failed_again" // after a repair
+	Recovered   Progress = "recovered"    // the task went on by itself
+)
+
+// A Case is the investigations of one cause: of one fingerprint, or of several that were
+// merged. It is worked on as one thing.
+type Case struct {
+	ID           ID
+	State        CaseState
+	StateSince   time.Time
+	Reason       Reason
+	DetailCode   string
+	Namespace    string
+	TaskName     string
+	StepName     string // empty when no step failed
+	ErrorType    string
+	ErrorPattern string // the error without what differs from task to task
+	FirstSeen    time.Time
+	Owner        string // empty when nobody has taken it
+	OwnedUntil   *time.Time
+	SnoozedUntil *time.Time
+	SnoozeAbove  *int64 // it rests while no more investigations are open
+	FixedIn      string // the version of the worker in which the cause is repaired
+	ResolvedAt   *time.Time
+	MergedInto   *ID
+	UpdatedAt    time.Time
+	CaseCounts
+}
+
+// CaseCounts are of the open investigations of a case.
+type CaseCounts struct {
+	Entries     int64 // the sum of the next four
+	Waiting     int64
+	Proving     int64
+	FailedAgain int64
+	Recovered   int64
+	Recent      int64      // of them opened in the last five minutes
+	Oldest      *time.Time // when the oldest was opened; nil when none is open
+	Newest      *time.Time
+	EntryUUID   *ID // the oldest
+	CaseKey     *ID // of that, as version 0.1 told which failures are the same
+	Harm        float64
+}
+
+// A CaseFilter selects cases with open investigations, or those that are resolved. Empty
+// fields mean any. The fields of InvestigationFilter select the investigations that are counted.
+type CaseFilter struct {
+	InvestigationFilter
+	States  []CaseState // [CaseResolved] only alone: those have no open investigation
+	Owner   string
+	Unowned bool // nobody has taken it
+}
+
+// CaseTotals are what the cases of a filter are together.
+type CaseTotals struct {
+	Cases   int64
+	Entries int64
+	Oldest  *time.Time // when the oldest of the entries was opened; nil when there is none
+	Recent  int64      // entries opened in the last five minutes
+	Unknown int64      // open investigations whose case is not known yet; they follow within seconds
+}
+
+// A CaseUpdate is what somebody changes of a case. Nil fields stay as they are.
+type CaseUpdate struct {
+	Owner     *string       // empty: nobody any more
+	OwnedFor  time.Duration // with Owner; zero means [DefaultOwnership]
+	Snooze    *time.Time    // rest until then; the zero time ends the rest
+	Above     *int64        // with Snooze: or until more investigations are open
+	FixedIn   *string
+	Notes     *string
+	Actor     string
+	Unchanged *time.Time // only if it was last updated just then; nil means in any case
+}
+
+// How long a case is somebody's, unless they say otherwise, and how long at most it may
+// be somebody's, or rest.
+const (
+	DefaultOwnership = 4 * time.Hour
+	MaxOwnership     = 7 * 24 * time.Hour
+	MaxSnooze        = 7 * 24 * time.Hour
+)
+
+// A CaseChange is one line of the history of a case.
+type CaseChange struct {
+	At       time.Time
+	Event    string // opened, state_changed, owned, released, snoozed, woken, noted, fixed_in, merged, unmerged, split, moved
+	Actor    string
+	Notes    *string
+	Metadata json.RawMessage
+}
+
+// A CaseSpread is how the open investigations of a case are distributed over the values of
+// one of their facts.
+type CaseSpread struct {
+	Fact   string // worker_version, worker_name, task_version, step_name
+	Values []CaseShare
+}
+
+// A CaseShare is how many of the investigations of a case have a value.
+type CaseShare struct {
+	Value   string
+	Entries int64
+}
+
+// A CaseDetail is a case with what is known of its investigations.
+type CaseDetail struct {
+	Case
+	Fingerprints []CaseFingerprint
+	History      []CaseChange // newest first, at most [MaxCaseHistory]
+	Spread       []CaseSpread
+	Samples      []CaseSample // the newest messages
+	Ended        map[ResolutionStatus]int64
+	Last         []EndedEntry // the newest of those that have ended
+	Elsewhere    []CaseElsewhere
+}
+
+// A CaseFingerprint is a fingerprint that belongs to a case.
+type CaseFingerprint struct {
+	Fingerprint ID
+	Home        ID // the case it belonged to before a merge; the same as the case otherwise
+	Version     int
+	ErrorType   string
+	Pattern     string
+	FirstSeen   time.Time
+}
+
+// A CaseSample is the failure of one investigation of a case.
+type CaseSample struct {
+	EntryUUID     ID
+	TaskUUID      ID
+	At            time.Time
+	ErrorType     string
+	ErrorMessage  string
+	WorkerName    string
+	WorkerVersion string
+	TaskVersion   string
+}
+
+// A CaseElsewhere is another open case whose error is the same.
+type CaseElsewhere struct {
+	ID        ID
+	Namespace string
+	TaskName  string
+	StepName  string
+	Entries   int64
+}
+
+// Bounds of what is told of a case at once.
+const (
+	MaxCaseHistory      = 200
+	MaxCaseSamples      = 20
+	MaxCaseFingerprints = 100
+	MaxCaseMerged       = 1000 // fingerprints of one case
+	MaxRefinements      = 20   // splits of one fingerprint
+)
+
+// A CaseWhy says why the investigations of a case are one.
+type CaseWhy struct {
+	Case   CaseDetail
+	Looked int        // how many messages were looked at, the newest
+	Rules  []string   // the rules that fired
+	Masks  []CaseMask // what was left out of the messages, in the order of the text
+}
+
+// A CaseMask is a place of the message that differs among the investigations of a case.
+type CaseMask struct {
+	Label     string
+	Different int         // values
+	Values    []CaseShare // the most frequent
+}
+
+// Bounds of a [CaseWhy].
+const (
+	MaxCaseMasks  = 50
+	MaxCaseValues = 5
+)
+
+// A CaseSplit takes the failures out of a case that have a text in one of their fields:
+// error_message contains it; error_type, worker_version or task_version is it.
+type CaseSplit struct {
+	Field, Literal string
+	Actor, Reason  string
+}

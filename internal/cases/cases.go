@@ -1,0 +1,255 @@
+// Package cases gathers the investigations of one cause into a case, and keeps the states
+// of cases.
+//
+// An investigation belongs to the case of its fingerprint, which is computed here from its
+// newest failure, a moment after it: nothing of this is in the way of a step that fails. Counts are
+// never stored: they are those of the open investigations, in one snapshot. The state of
+// a case is judged by the clock and by those counts, and each change of it is a line of its history.
+package cases
+
+import (
+	"cmp"
+	"context"
+	"crypto/md5"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/fingerprint"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// Options of a service; the zero value works.
+type Options struct {
+	Log   *slog.Logger
+	Moved func(postgres.CaseMove) // is told of each change of the state of a case; nil means nobody is
+}
+
+// A Service finds the cases of investigations. Its methods may be called concurrently, in
+// any number of processes: the database lets one at a time work.
+type Service struct {
+	db    *postgres.DB
+	log   *slog.Logger
+	moved func(postgres.CaseMove)
+	wake  chan struct{}
+	next  time.Time // when to judge the states; of the one loop
+	adopt time.Time // when to look for investigations of earlier versions; of the one loop
+}
+
+// New returns a service on a database whose schema is current.
+func New(db *postgres.DB, o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Moved == nil {
+		o.Moved = func(postgres.CaseMove) {}
+	}
+	return &Service{db: db, log: o.Log, moved: o.Moved, wake: make(chan struct{}, 1)}
+}
+
+// The loop of a service. An investigation has its case within the first of them when a notification
+// is lost. States are judged so often at most, and rest for so many times what that took: counting
+// what is open must not cost more than a small part of a processor, however much it is.
+const (
+	every     = 5 * time.Second
+	batch     = 500
+	deadline  = 30 * time.Second
+	judge     = 2 * time.Second
+	judgeRest = 20
+
+	adoptEvery = time.Hour // one that was locked is found then
+)
+
+// Loops returns what the service does by itself.
+func (s *Service) Loops() []*loop.Loop {
+	return []*loop.Loop{{Name: "cases", Every: every, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log}}
+}
+
+// Wake has the service look for investigations now. It does not wait.
+func (s *Service) Wake() { loop.Wake(s.wake) }
+
+func (s *Service) pass(ctx context.Context) (time.Duration, error) {
+	if time.Now().After(s.adopt) {
+		n, err := s.db.AdoptEntries(ctx, batch)
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 {
+			s.adopt = time.Now().Add(adoptEvery)
+		} else {
+			defer s.Wake()
+		}
+	}
+	n, err := s.Classify(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if now := time.Now(); now.After(s.next) {
+		if err := s.Judge(ctx); err != nil {
+			return 0, err
+		}
+		s.next = time.Now().Add(max(judge, judgeRest*time.Since(now)))
+	} else if n > 0 { // what came is judged, too
+		return time.Until(s.next), nil
+	}
+	return 0, nil
+}
+
+// Classify finds the cases of all open investigations that have none, or whose failure has
+// changed, and returns how many it found.
+func (s *Service) Classify(ctx context.Context) (all int, err error) {
+	for {
+		split, err := s.db.ApplySplit(ctx, batch)
+		if err != nil {
+			return all, err
+		}
+		n, err := s.db.Classify(ctx, fingerprint.Version, batch, Fingerprint, olderVersion)
+		if all += n; err != nil || n < batch && split == 0 {
+			return all, err
+		}
+	}
+}
+
+// Judge brings all cases to the states that hold now.
+func (s *Service) Judge(ctx context.Context) error {
+	moved, err := s.db.JudgeCases(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range moved {
+		s.log.InfoContext(ctx, "a case changed its state", "case", m.CaseID, "namespace", m.Namespace, "from", m.From, "to", m.To, "open", m.Entries)
+		s.moved(m)
+	}
+	return nil
+}
+
+// Fingerprint returns what a failure has in common with others: where it happened, why the
+// investigation was opened, and the cause. A handler that names the cause itself is believed.
+func Fingerprint(m postgres.MemberFailure) postgres.Fingerprint {
+	cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage})
+	if m.ErrorFingerprint != "" {
+		cause = fingerprint.Given(m.ErrorFingerprint, cause)
+	}
+	parts := []string{m.Namespace, m.TaskName, m.StepName, string(m.Reason), m.DetailCode, cause.Key}
+	sum := md5.Sum([]byte(strings.Join(parts, "\x1f")))
+	return postgres.Fingerprint{Key: sum, ErrorType: m.ErrorType, Pattern: cause.Pattern}
+}
+
+// olderVersion reports whether a version of a worker is older than another, by semantic
+// versioning; versions that do not have that form are not comparable.
+func olderVersion(version, than string) bool {
+	v, t := canonical(version), canonical(than)
+	return semver.IsValid(v) && semver.IsValid(t) && semver.Compare(v, t) < 0
+}
+
+func canonical(version string) string { return "v" + strings.TrimPrefix(version, "v") }
+
+// Detail returns a case with what is known of it.
+func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
+	return s.db.CaseDetail(ctx, id)
+}
+
+// Update changes a case, and returns it as it is then. The error is Invalid when the change
+// is not one, a Conflict when the case is not as it is expected to be, and NotFound when there is none.
+func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (tasker.Case, error) {
+	if err := checkUpdate(u, time.Now()); err != nil {
+		return tasker.Case{}, err
+	}
+	return s.db.UpdateCase(ctx, id, u)
+}
+
+// Bounds of what people write about a case.
+const (
+	maxName    = 255
+	maxReason  = 2000
+	maxNotes   = 10_000
+	maxLiteral = 200
+)
+
+func checkUpdate(u tasker.CaseUpdate, now time.Time) error {
+	switch {
+	case u.Owner == nil && u.Snooze == nil && u.FixedIn == nil && u.Notes == nil:
+		return tasker.Errorf(tasker.Invalid, "nothing to change: give owner, snooze, fixed_in or notes")
+	case u.Owner == nil && u.OwnedFor != 0:
+		return tasker.Errorf(tasker.Invalid, "invalid owned_for: it needs an owner")
+	case u.OwnedFor < 0 || u.OwnedFor > tasker.MaxOwnership:
+		return tasker.Errorf(tasker.Invalid, "invalid owned_for %s: must be at most %s", u.OwnedFor, tasker.MaxOwnership)
+	case u.Above != nil && (u.Snooze == nil || u.Snooze.IsZero()):
+		return tasker.Errorf(tasker.Invalid, "invalid above: it needs a time until which the case rests")
+	case u.Above != nil && *u.Above < 0:
+		return tasker.Errorf(tasker.Invalid, "invalid above %d: must be 0 or more", *u.Above)
+	case u.Snooze != nil && !u.Snooze.IsZero() && !u.Snooze.After(now):
+		return tasker.Errorf(tasker.Invalid, "invalid until %s: must be in the future", u.Snooze.UTC().Format(time.RFC3339))
+	case u.Snooze != nil && u.Snooze.After(now.Add(tasker.MaxSnooze)):
+		return tasker.Errorf(tasker.Invalid, "invalid until %s: a case rests for %s at most", u.Snooze.UTC().Format(time.RFC3339), tasker.MaxSnooze)
+	}
+	for _, t := range []struct {
+		name string
+		text *string
+		most int
+	}{{"owner", u.Owner, maxName}, {"fixed_in", u.FixedIn, maxName}, {"notes", u.Notes, maxNotes}} {
+		if t.text != nil {
+			if err := checkText(t.name, *t.text, t.most, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkText(name, text string, most int, needed bool) error {
+	switch {
+	case needed && strings.TrimSpace(text) == "":
+		return tasker.Errorf(tasker.Invalid, "%s is missing", name)
+	case !utf8Text(text):
+		return tasker.Errorf(tasker.Invalid, "invalid %s: must be UTF-8 without NUL", name)
+	case len([]rune(text)) > most:
+		return tasker.Errorf(tasker.Invalid, "invalid %s: %d characters, at most %d", name, len([]rune(text)), most)
+	}
+	return nil
+}
+
+// Merge has the investigations of a case belong to another one, from now on.
+func (s *Service) Merge(ctx context.Context, from, into tasker.ID, actor, reason string) error {
+	if err := checkText("reason", reason, maxReason, true); err != nil {
+		return err
+	}
+	return s.db.MergeCases(ctx, from, into, actor, reason)
+}
+
+// Unmerge takes back what Merge did with a case.
+func (s *Service) Unmerge(ctx context.Context, id tasker.ID, actor, reason string) error {
+	if err := checkText("reason", reason, maxReason, true); err != nil {
+		return err
+	}
+	return s.db.UnmergeCase(ctx, id, actor, reason)
+}
+
+// SplitFields are what a case may be split by.
+func SplitFields() []string {
+	return []string{"error_message", "error_type", "worker_version", "task_version"}
+}
+
+// Split takes the failures out of a case that have a text in a field, and returns how many
+// open investigations are concerned. They are a case of their own within seconds.
+func (s *Service) Split(ctx context.Context, id tasker.ID, p tasker.CaseSplit) (int64, error) {
+	p.Field = cmp.Or(p.Field, SplitFields()[0])
+	if err := checkText("reason", p.Reason, maxReason, true); err != nil {
+		return 0, err
+	}
+	if err := checkText("literal", p.Literal, maxLiteral, true); err != nil {
+		return 0, err
+	}
+	if !known(p.Field) {
+		return 0, tasker.Errorf(tasker.Invalid, "invalid field %q: must be one of %s", p.Field, strings.Join(SplitFields(), ", "))
+	}
+	n, err := s.db.SplitCase(ctx, id, p)
+	if err == nil {
+		s.Wake()
+	}
+	return n, err
+}

@@ -1,0 +1,65 @@
+package cases
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/fingerprint"
+)
+
+func utf8Text(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+func known(field string) bool { return slices.Contains(SplitFields(), field) }
+
+// Why says why the investigations of a case are one: the parts of its fingerprint, and
+// what was left out of the messages of its newest ones, with how often each value stood
+// there. That there are many different values of one place is noise; that one value stands
+// for most may be meaning, and the case can be split by it.
+func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseWhy, error) {
+	c, messages, err := s.db.CaseMessages(ctx, id)
+	if err != nil {
+		return tasker.CaseWhy{}, err
+	}
+	why := tasker.CaseWhy{Case: c, Looked: len(messages)}
+	type place struct {
+		label string
+		nth   int
+	}
+	counts := map[place]map[string]int64{}
+	var order []place
+	rules := map[string]bool{}
+	for _, m := range messages {
+		cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage})
+		for _, r := range cause.Rules {
+			if !rules[r] {
+				rules[r] = true
+				why.Rules = append(why.Rules, r)
+			}
+		}
+		for n, mask := range cause.Masked {
+			p := place{mask.Label, n}
+			if counts[p] == nil {
+				counts[p] = map[string]int64{}
+				order = append(order, p)
+			}
+			counts[p][mask.Text]++
+		}
+	}
+	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.nth, b.nth) })
+	for _, p := range order[:min(len(order), tasker.MaxCaseMasks)] {
+		m := tasker.CaseMask{Label: p.label, Different: len(counts[p])}
+		for value, n := range counts[p] {
+			m.Values = append(m.Values, tasker.CaseShare{Value: value, Entries: n})
+		}
+		slices.SortFunc(m.Values, func(a, b tasker.CaseShare) int {
+			return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Value, b.Value))
+		})
+		m.Values = m.Values[:min(len(m.Values), tasker.MaxCaseValues)]
+		why.Masks = append(why.Masks, m)
+	}
+	return why, nil
+}

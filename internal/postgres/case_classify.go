@@ -1,0 +1,416 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"crypto/md5"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// A MemberFailure is the newest failure of an investigation whose case is not known.
+type MemberFailure struct {
+	EntryUUID        tasker.ID
+	Revision         int
+	Namespace        string
+	TaskName         string
+	StepName         string
+	Reason           tasker.Reason
+	DetailCode       string
+	ErrorType        string
+	ErrorMessage     string
+	ErrorFingerprint string // the handler's own; empty when it gave none
+	TaskVersion      string
+	WorkerName       *string
+	WorkerVersion    *string
+	OpenedAt         time.Time
+	AttemptedAt      *time.Time
+}
+
+// A Fingerprint is what a failure has in common with others.
+type Fingerprint struct {
+	Key       tasker.ID
+	ErrorType string
+	Pattern   string
+}
+
+// casesLock is held while the cases of investigations, or their states, are found: one server
+// does so at a time.
+const casesLock = `hashtextextended('tasker.cases', 0)`
+
+const selectUnclassified = `
+SELECT m.dlq_entry_uuid AS entry_uuid, m.revision, m.namespace, m.task_name, m.step_name, m.dlq_reason::text AS reason, m.detail_code,
+    coalesce(m.error_type, '') AS error_type, coalesce(m.error_message, '') AS error_message, coalesce(m.error_fingerprint, '') AS error_fingerprint,
+    m.task_version, coalesce(w.name, m.worker_name) AS worker_name, coalesce(w.version, m.worker_version) AS worker_version, m.opened_at, m.attempted_at
+FROM (
+    SELECT * FROM tasker.case_members
+    WHERE ended_at IS NULL AND fingerprint_version < $1
+    ORDER BY fingerprint_version, opened_at
+    LIMIT $2
+) m
+LEFT JOIN tasker.workers w ON w.worker_uuid = CASE WHEN m.worker_uuid ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.worker_uuid::uuid END`
+
+const selectRefinements = `
+SELECT fingerprint, case_id, field, literal
+FROM tasker.case_refinements
+WHERE fingerprint = ANY ($1)
+ORDER BY created_at, refinement_id`
+
+const selectKnown = `
+SELECT f.fingerprint, f.case_id, c.state, c.resolved_at, coalesce(c.fixed_in, '') AS fixed_in
+FROM tasker.case_fingerprints f
+JOIN tasker.cases c ON c.case_id = f.case_id
+WHERE f.fingerprint = ANY ($1)`
+
+const insertCases = `
+WITH found AS (
+    SELECT u.*, tasker.uuid_generate_v7() AS case_id
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[], $10::text[])
+        AS u (fingerprint, namespace, task_name, step_name, reason, detail_code, error_type, error_pattern, first_seen_at, split_from)
+),
+cases AS (
+    INSERT INTO tasker.cases (case_id, namespace, task_name, step_name, dlq_reason, detail_code, error_type, error_pattern, state_since, first_seen_at, updated_at)
+    SELECT case_id, namespace, task_name, step_name, reason::tasker.dlq_reason, detail_code, error_type, error_pattern, clock_timestamp(), first_seen_at, clock_timestamp()
+    FROM found
+),
+fingerprints AS (
+    INSERT INTO tasker.case_fingerprints (fingerprint, case_id, home_case_id, version, error_type, error_pattern, first_seen_at)
+    SELECT fingerprint, case_id, case_id, $11, error_type, error_pattern, first_seen_at
+    FROM found
+),
+history AS (
+    INSERT INTO tasker.case_history (case_id, event, actor, metadata)
+    SELECT case_id, 'opened', 'tasker', CASE WHEN split_from <> '' THEN jsonb_build_object('split_from', split_from) END
+    FROM found
+)
+SELECT fingerprint, case_id FROM found`
+
+const updateMembers = `
+UPDATE tasker.case_members m
+SET fingerprint = u.fingerprint, fingerprint_version = $1, worker_name = u.worker_name, worker_version = u.worker_version
+FROM unnest($2::uuid[], $3::integer[], $4::uuid[], $5::text[], $6::text[]) AS u (entry, revision, fingerprint, worker_name, worker_version)
+WHERE m.dlq_entry_uuid = u.entry AND m.revision = u.revision`
+
+const reopenCases = `
+WITH reopened AS (
+    UPDATE tasker.cases c
+    SET state = u.state, state_since = clock_timestamp(), updated_at = clock_timestamp(), resolved_at = NULL, level = 0
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (case_id, state, notes)
+    WHERE c.case_id = u.case_id AND c.state = 'resolved'
+    RETURNING c.case_id, c.state, u.notes
+)
+INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata)
+SELECT case_id, 'state_changed', 'tasker', notes, jsonb_build_object('from', 'resolved', 'to', state)
+FROM reopened`
+
+// Classify finds the cases of up to limit open investigations whose fingerprint is none of
+// the version of the rules: those whose failure is new or has changed, then those that
+// earlier rules classified. It returns how many there were; none while another server
+// is at it. A case that was resolved is open again, regressed when an attempt failed that
+// began after that and whose worker is not, by older, older than the version that repairs it.
+func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFailure) Fingerprint, older func(version, than string) bool) (n int, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		n = 0
+		if free, err := lockCases(ctx, tx); err != nil || !free {
+			return err
+		}
+		list, err := collect[MemberFailure](ctx, tx, selectUnclassified, version, limit)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		n = len(list)
+		c := classification{tx: tx, version: version, list: list, older: older, split: map[tasker.ID]tasker.ID{}}
+		for _, m := range list {
+			c.prints = append(c.prints, of(m))
+		}
+		return c.write(ctx)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("find the cases of investigations: %w", err)
+	}
+	return n, nil
+}
+
+// A classification is one batch of [DB.Classify].
+type classification struct {
+	tx      *Tx
+	version int
+	list    []MemberFailure
+	prints  []Fingerprint           // of each of the list
+	split   map[tasker.ID]tasker.ID // of fingerprints that are part of another one: the case that was split
+	older   func(version, than string) bool
+}
+
+func (c *classification) write(ctx context.Context) error {
+	if err := c.refine(ctx); err != nil {
+		return err
+	}
+	rows, err := collect[knownPrint](ctx, c.tx, selectKnown, c.keys())
+	if err != nil {
+		return err
+	}
+	known := make(map[tasker.ID]knownPrint, len(rows))
+	for _, r := range rows {
+		known[r.Fingerprint] = r
+	}
+	if err := c.open(ctx, known); err != nil {
+		return err
+	}
+	if err := c.assign(ctx); err != nil {
+		return err
+	}
+	return c.reopen(ctx, known)
+}
+
+// A knownPrint is a fingerprint that belongs to a case already.
+type knownPrint struct {
+	Fingerprint, CaseID tasker.ID
+	State               tasker.CaseState
+	ResolvedAt          *time.Time
+	FixedIn             string
+}
+
+// open makes the cases of fingerprints that are seen for the first time.
+func (c *classification) open(ctx context.Context, known map[tasker.ID]knownPrint) error {
+	var texts [9][]string
+	var first []time.Time
+	seen := map[tasker.ID]int{}
+	for i, m := range c.list {
+		p := c.prints[i]
+		if _, ok := known[p.Key]; ok {
+			continue
+		}
+		if at, ok := seen[p.Key]; ok {
+			if m.OpenedAt.Before(first[at]) {
+				first[at] = m.OpenedAt
+			}
+			continue
+		}
+		seen[p.Key] = len(first)
+		first = append(first, m.OpenedAt)
+		from := ""
+		if id, ok := c.split[p.Key]; ok {
+			from = id.String()
+		}
+		for j, text := range []string{p.Key.String(), m.Namespace, m.TaskName, m.StepName, string(m.Reason), m.DetailCode, p.ErrorType, p.Pattern, from} {
+			texts[j] = append(texts[j], text)
+		}
+	}
+	if len(first) == 0 {
+		return nil
+	}
+	_, err := c.tx.Exec(ctx, insertCases, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], first, texts[8], c.version)
+	if err != nil {
+		return fmt.Errorf("open cases: %w", err)
+	}
+	return nil
+}
+
+// reopen opens the resolved cases again that have investigations now.
+func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownPrint) error {
+	states, notes := map[tasker.ID]tasker.CaseState{}, map[tasker.ID]string{}
+	for i, m := range c.list {
+		k, ok := known[c.prints[i].Key]
+		if ok && k.State == tasker.CaseResolved && states[k.CaseID] != tasker.CaseRegressed {
+			states[k.CaseID], notes[k.CaseID] = c.again(m, k)
+		}
+	}
+	if len(states) == 0 {
+		return nil
+	}
+	ids := slices.SortedFunc(maps.Keys(states), func(a, b tasker.ID) int { return cmp.Compare(a.String(), b.String()) })
+	list, why := make([]string, len(ids)), make([]string, len(ids))
+	for i, id := range ids {
+		list[i], why[i] = string(states[id]), notes[id]
+	}
+	if _, err := c.tx.Exec(ctx, reopenCases, ids, list, why); err != nil {
+		return fmt.Errorf("open resolved cases again: %w", err)
+	}
+	return nil
+}
+
+func (c *classification) keys() []tasker.ID {
+	keys := make([]tasker.ID, len(c.prints))
+	for i, p := range c.prints {
+		keys[i] = p.Key
+	}
+	return keys
+}
+
+// again returns what becomes of a resolved case with an investigation, and why.
+func (c *classification) again(m MemberFailure, k knownPrint) (tasker.CaseState, string) {
+	switch {
+	case k.ResolvedAt != nil && m.AttemptedAt != nil && !m.AttemptedAt.After(*k.ResolvedAt):
+		return tasker.CaseOngoing, "an attempt that had begun before the case was resolved failed"
+	case k.FixedIn != "" && m.WorkerVersion != nil && c.older(*m.WorkerVersion, k.FixedIn):
+		return tasker.CaseOngoing, fmt.Sprintf("a worker of version %s failed, before %s", *m.WorkerVersion, k.FixedIn)
+	default:
+		return tasker.CaseRegressed, "failed again after the case was resolved"
+	}
+}
+
+// assign stores the fingerprints of the members whose failure is still the same.
+func (c *classification) assign(ctx context.Context) error {
+	n := len(c.list)
+	entries, revisions := make([]tasker.ID, n), make([]int, n)
+	names, versions := make([]*string, n), make([]*string, n)
+	for i, m := range c.list {
+		entries[i], revisions[i], names[i], versions[i] = m.EntryUUID, m.Revision, m.WorkerName, m.WorkerVersion
+	}
+	if _, err := c.tx.Exec(ctx, updateMembers, c.version, entries, revisions, c.keys(), names, versions); err != nil {
+		return fmt.Errorf("store the cases of investigations: %w", err)
+	}
+	return nil
+}
+
+// refine replaces the fingerprints of those that a split has taken out of their case.
+func (c *classification) refine(ctx context.Context) error {
+	type row struct {
+		Fingerprint, CaseID tasker.ID
+		Field, Literal      string
+	}
+	rows, err := collect[row](ctx, c.tx, selectRefinements, c.keys())
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	for i, m := range c.list {
+		p := &c.prints[i]
+		for _, r := range rows {
+			if r.Fingerprint == p.Key && refines(m, r.Field, r.Literal) {
+				sum := md5.Sum([]byte(strings.Join([]string{p.Key.String(), r.Field, r.Literal}, "\x1f")))
+				p.Key = sum
+				c.split[p.Key] = r.CaseID
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// refines reports whether a failure has what a split asks for. The statement in
+// [DB.applyRefinement] selects the same.
+func refines(m MemberFailure, field, literal string) bool {
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	switch field {
+	case "error_message":
+		return strings.Contains(m.ErrorMessage, literal)
+	case "error_type":
+		return m.ErrorType == literal
+	case "worker_version":
+		return text(m.WorkerVersion) == literal
+	case "task_version":
+		return m.TaskVersion == literal
+	}
+	return false
+}
+
+// lockCases reports whether this server may find cases until the transaction ends.
+func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
+	if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+casesLock+`)`).Scan(&free); err != nil {
+		return false, fmt.Errorf("lock the cases: %w", err)
+	}
+	return free, nil
+}
+
+const judgeCases = `
+WITH ` + openHead + openMembers + `true` + openTail + `,
+judged AS (
+    SELECT c.case_id, c.state AS was, coalesce(o.entries, 0) AS entries, coalesce(o.recent, 0) AS recent,
+        greatest(c.level, tasker.case_level(coalesce(o.entries, 0))) AS level,
+        tasker.case_state(c.state, c.state_since, c.first_seen_at, c.level, c.snoozed_until, c.snooze_above,
+            coalesce(c.owned_until > now(), false) OR coalesce(o.acted, 0) > 0, coalesce(o.entries, 0), coalesce(o.recent, 0), coalesce(o.earlier, 0), now()) AS state
+    FROM tasker.cases c
+    LEFT JOIN open o ON o.case_id = c.case_id
+    WHERE c.state <> 'resolved'
+),
+moved AS (
+    UPDATE tasker.cases c
+    SET state = j.state, level = CASE WHEN j.state = 'resolved' THEN 0 ELSE j.level END,
+        state_since = CASE WHEN j.state = j.was THEN c.state_since ELSE clock_timestamp() END,
+        resolved_at = CASE WHEN j.state = 'resolved' THEN clock_timestamp() END,
+        snoozed_until = CASE WHEN j.was = 'resting' THEN NULL ELSE c.snoozed_until END,
+        snooze_above = CASE WHEN j.was = 'resting' THEN NULL ELSE c.snooze_above END,
+        updated_at = clock_timestamp()
+    FROM judged j
+    WHERE c.case_id = j.case_id AND c.state = j.was AND (j.state <> j.was OR j.level > c.level)
+    RETURNING c.case_id, c.namespace, j.was, c.state, j.entries, j.recent
+),
+history AS (
+    INSERT INTO tasker.case_history (case_id, event, actor, metadata)
+    SELECT case_id, 'state_changed', 'tasker', jsonb_build_object('from', was, 'to', state, 'open', entries, 'recent', recent)
+    FROM moved
+    WHERE state <> was
+    ORDER BY case_id
+)
+SELECT case_id, namespace, was AS "from", state AS "to", entries
+FROM moved
+WHERE state <> was
+ORDER BY case_id`
+
+// A CaseMove is a change of the state of a case.
+type CaseMove struct {
+	CaseID    tasker.ID
+	Namespace string
+	From, To  tasker.CaseState
+	Entries   int64
+}
+
+// JudgeCases brings the cases that are not resolved to the states that hold now, and
+// returns those that changed; none while another server is at it.
+func (db *DB) JudgeCases(ctx context.Context) (moved []CaseMove, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		moved = nil
+		if free, err := lockCases(ctx, tx); err != nil || !free {
+			return err
+		}
+		moved, err = collect[CaseMove](ctx, tx, judgeCases)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("judge the states of cases: %w", err)
+	}
+	return moved, nil
+}
+
+// adoptEntries makes the rows in tasker.case_members of investigations that were open
+// before there was that table. What the error of the step is now stands for what it was.
+const adoptEntries = `
+INSERT INTO tasker.case_members (
+    dlq_entry_uuid, namespace, opened_at, recovered_at, task_name, task_version, step_name, dlq_reason, detail_code,
+    error_type, error_message, error_fingerprint, worker_uuid, attempted_at
+)
+SELECT
+    d.dlq_entry_uuid, d.namespace, d.dlq_timestamp, d.recovered_at, d.task_name, t.version, coalesce(d.step_name, ''), d.dlq_reason, d.detail_code,
+    left(e.shown ->> 'type', 200), left(e.shown ->> 'message', 2048) || right(substr(e.shown ->> 'message', 2049), 2048),
+    left(e.shown ->> 'fingerprint', 200), left(s.error ->> 'worker_uuid', 100), s.last_attempted_at
+FROM (
+    SELECT d.*
+    FROM tasker.tasks_dlq d
+    WHERE d.resolution_status = 'pending' AND NOT EXISTS (SELECT FROM tasker.case_members m WHERE m.dlq_entry_uuid = d.dlq_entry_uuid)
+    LIMIT $1
+    FOR NO KEY UPDATE SKIP LOCKED
+) d
+JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown OFFSET 0) e
+ON CONFLICT DO NOTHING`
+
+// AdoptEntries has up to limit open investigations of earlier versions belong to cases, and
+// returns how many.
+func (db *DB) AdoptEntries(ctx context.Context, limit int) (int, error) {
+	tag, err := db.pool.Exec(ctx, adoptEntries, limit)
+	if err != nil {
+		return 0, fmt.Errorf("find the cases of earlier investigations: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}

@@ -1,0 +1,358 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// lockCase locks a case that the caller may see. The error is NotFound when there is none.
+func lockCase(ctx context.Context, tx *Tx, id tasker.ID) (namespace string, err error) {
+	err = tx.QueryRow(ctx, `SELECT namespace FROM tasker.cases WHERE case_id = $1 FOR NO KEY UPDATE`, id).Scan(&namespace)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "", noCase(id)
+	case err != nil:
+		return "", fmt.Errorf("lock case %s: %w", id, err)
+	case !access.ScopeOf(ctx).Has(namespace):
+		return "", noCase(id)
+	}
+	return namespace, nil
+}
+
+const recordCase = `INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`
+
+// A caseChange is a line of the history of a case.
+type caseChange struct {
+	event, actor, notes string
+	data                map[string]any
+}
+
+// recordCaseChange writes a line of the history of a case, and one of the audit log.
+func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) error {
+	doc, err := json.Marshal(c.data)
+	if err != nil {
+		return fmt.Errorf("record a change of a case: %w", err)
+	}
+	if _, err := tx.Exec(ctx, recordCase, id, c.event, c.actor, c.notes, string(doc)); err != nil {
+		return fmt.Errorf("record a change of case %s: %w", id, err)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
+		c.actor, "case."+c.event, id.String(), string(doc)); err != nil {
+		return fmt.Errorf("record a change of case %s: %w", id, err)
+	}
+	return nil
+}
+
+const updateCase = `
+UPDATE tasker.cases c
+SET owner = CASE WHEN $2::text IS NULL THEN c.owner ELSE nullif($2, '') END,
+    owned_until = CASE WHEN $2::text IS NULL THEN c.owned_until WHEN $2 <> '' THEN now() + $3::interval END,
+    snoozed_until = CASE WHEN $4 THEN $5::timestamptz ELSE c.snoozed_until END,
+    snooze_above = CASE WHEN $4 THEN $6::bigint ELSE c.snooze_above END,
+    fixed_in = CASE WHEN $7::text IS NULL THEN c.fixed_in ELSE nullif($7, '') END,
+    state = CASE
+        WHEN $4 AND $5::timestamptz IS NOT NULL AND c.state <> 'resolved' THEN 'resting'
+        WHEN c.state = 'resting' AND $4 THEN 'ongoing'
+        WHEN c.state IN ('new', 'regressed') AND ($2 <> '' OR $8) THEN 'ongoing'
+        ELSE c.state
+    END,
+    updated_at = clock_timestamp()
+WHERE c.case_id = $1
+RETURNING c.state`
+
+// UpdateCase changes a case and writes it into its history, and returns it as it is then. The error is NotFound
+// when there is none, and a Conflict when it is not as u expects or belongs to another one.
+func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (c tasker.Case, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		if _, err := lockCase(ctx, tx, id); err != nil {
+			return err
+		}
+		was, err := caseOf(ctx, tx, id)
+		switch {
+		case err != nil:
+			return err
+		case was.MergedInto != nil:
+			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: change that one", id, *was.MergedInto)
+		case u.Unchanged != nil && !was.UpdatedAt.Equal(*u.Unchanged):
+			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
+				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, orNobody(was.Owner))
+		}
+		var until *time.Time
+		if u.Snooze != nil && !u.Snooze.IsZero() {
+			until = u.Snooze
+		}
+		owned := u.OwnedFor
+		if owned == 0 {
+			owned = tasker.DefaultOwnership
+		}
+		var state tasker.CaseState
+		if err := tx.QueryRow(ctx, updateCase, id, u.Owner, owned, u.Snooze != nil, until, u.Above, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
+			return fmt.Errorf("update case %s: %w", id, err)
+		}
+		if err := recordCaseUpdate(ctx, tx, was, u, owned); err != nil {
+			return err
+		}
+		if state != was.State {
+			if err := recordCaseChange(ctx, tx, id, caseChange{"state_changed", u.Actor, "", map[string]any{"from": was.State, "to": state}}); err != nil {
+				return err
+			}
+		}
+		c, err = caseOf(ctx, tx, id)
+		return err
+	})
+	return c, err
+}
+
+func orNobody(owner string) string {
+	if owner == "" {
+		return "nobody"
+	}
+	return owner
+}
+
+// recordCaseUpdate writes a line for each thing that somebody changed. The note stands with
+// the first of them.
+func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.CaseUpdate, owned time.Duration) error {
+	notes := ""
+	if u.Notes != nil {
+		notes = *u.Notes
+	}
+	record := func(event string, data map[string]any) error {
+		err := recordCaseChange(ctx, tx, was.ID, caseChange{event, u.Actor, notes, data})
+		notes = ""
+		return err
+	}
+	var errs []error
+	switch {
+	case u.Owner == nil:
+	case *u.Owner == "":
+		errs = append(errs, record("released", map[string]any{"owner": was.Owner}))
+	default:
+		errs = append(errs, record("owned", map[string]any{"owner": *u.Owner, "was": was.Owner, "for": owned.String()}))
+	}
+	switch {
+	case u.Snooze == nil:
+	case u.Snooze.IsZero():
+		errs = append(errs, record("woken", nil))
+	default:
+		errs = append(errs, record("snoozed", map[string]any{"until": u.Snooze.UTC(), "above": u.Above}))
+	}
+	if u.FixedIn != nil {
+		errs = append(errs, record("fixed_in", map[string]any{"version": *u.FixedIn}))
+	}
+	if notes != "" {
+		errs = append(errs, record("noted", nil))
+	}
+	return errors.Join(errs...)
+}
+
+// MergeCases has the fingerprints of a case belong to another one from now on. No
+// investigation changes. [DB.UnmergeCase] takes it back.
+func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
+	if from == into {
+		return tasker.Errorf(tasker.Invalid, "invalid into %s: a case cannot be merged into itself", into)
+	}
+	return db.InTx(ctx, func(tx *Tx) error {
+		a, b, err := lockTwoCases(ctx, tx, from, into)
+		if err != nil {
+			return err
+		}
+		switch {
+		case a.Namespace != b.Namespace:
+			return tasker.Errorf(tasker.Invalid, "invalid into %s: it is of the namespace %s, and case %s of %s", into, b.Namespace, from, a.Namespace)
+		case a.MergedInto != nil:
+			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s already", from, *a.MergedInto)
+		case b.MergedInto != nil:
+			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: merge into that one", into, *b.MergedInto)
+		}
+		moved, total := 0, 0
+		if err := tx.QueryRow(ctx, `
+			WITH moved AS (UPDATE tasker.case_fingerprints SET case_id = $2 WHERE case_id = $1 RETURNING 1)
+			SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM tasker.case_fingerprints WHERE case_id IN ($1, $2))`, from, into).Scan(&moved, &total); err != nil {
+			return fmt.Errorf("merge case %s: %w", from, err)
+		}
+		if total > tasker.MaxCaseMerged {
+			return tasker.Errorf(tasker.Conflict, "case %s would have %d fingerprints; at most %d may be merged into one case", into, total, tasker.MaxCaseMerged)
+		}
+		if _, err := tx.Exec(ctx, `
+			UPDATE tasker.cases
+			SET merged_into = CASE WHEN case_id = $1 THEN $2::uuid END, updated_at = clock_timestamp(),
+				state = CASE WHEN case_id = $1 THEN 'resolved' WHEN state = 'resolved' THEN 'ongoing' ELSE state END,
+				state_since = CASE WHEN case_id = $1 OR state = 'resolved' THEN clock_timestamp() ELSE state_since END,
+				resolved_at = CASE WHEN case_id = $1 THEN clock_timestamp() END
+			WHERE case_id IN ($1, $2)`, from, into); err != nil {
+			return fmt.Errorf("merge case %s: %w", from, err)
+		}
+		if err := recordCaseChange(ctx, tx, from, caseChange{"merged", actor, reason, map[string]any{"into": into}}); err != nil {
+			return err
+		}
+		return recordCaseChange(ctx, tx, into, caseChange{"merged", actor, reason, map[string]any{"from": from, "fingerprints": moved}})
+	})
+}
+
+// lockTwoCases locks cases in the order of their ids, and waits for whoever finds the
+// cases of investigations.
+func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b tasker.Case, err error) {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
+		return a, b, fmt.Errorf("lock the cases: %w", err)
+	}
+	first, second := one, other
+	if second.String() < first.String() {
+		first, second = second, first
+	}
+	for _, id := range []tasker.ID{first, second} {
+		if _, err := lockCase(ctx, tx, id); err != nil {
+			return a, b, err
+		}
+	}
+	if a, err = caseOf(ctx, tx, one); err != nil {
+		return a, b, err
+	}
+	b, err = caseOf(ctx, tx, other)
+	return a, b, err
+}
+
+// UnmergeCase has a case be as it was before it was merged: its own fingerprints belong to
+// it again, with their investigations.
+func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
+	return db.InTx(ctx, func(tx *Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
+			return fmt.Errorf("lock the cases: %w", err)
+		}
+		if _, err := lockCase(ctx, tx, id); err != nil {
+			return err
+		}
+		c, err := caseOf(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if c.MergedInto == nil {
+			return tasker.Errorf(tasker.Conflict, "case %s is not merged into another one", id)
+		}
+		if _, err := tx.Exec(ctx, `UPDATE tasker.case_fingerprints SET case_id = home_case_id WHERE home_case_id = $1`, id); err != nil {
+			return fmt.Errorf("take back the merge of case %s: %w", id, err)
+		}
+		if _, err := tx.Exec(ctx, `
+			UPDATE tasker.cases SET merged_into = NULL, state = 'ongoing', state_since = clock_timestamp(), resolved_at = NULL, updated_at = clock_timestamp()
+			WHERE case_id = $1`, id); err != nil {
+			return fmt.Errorf("take back the merge of case %s: %w", id, err)
+		}
+		if err := recordCaseChange(ctx, tx, id, caseChange{"unmerged", actor, reason, map[string]any{"from": *c.MergedInto}}); err != nil {
+			return err
+		}
+		return recordCaseChange(ctx, tx, *c.MergedInto, caseChange{"unmerged", actor, reason, map[string]any{"case": id}})
+	})
+}
+
+const splitMembers = `m.ended_at IS NULL AND m.fingerprint = $1 AND m.fingerprint_version > 0 AND CASE $2
+    WHEN 'error_message' THEN strpos(m.error_message, $3) > 0
+    WHEN 'error_type' THEN m.error_type = $3
+    WHEN 'worker_version' THEN m.worker_version = $3
+    WHEN 'task_version' THEN m.task_version = $3
+END`
+
+// SplitCase takes failures out of a case, now and from now on. Those that are open follow in
+// batches, by [DB.ApplySplit]. It returns how many there are. The error is a Conflict when none of the open ones has
+// the text, or when all have.
+func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (n int64, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
+			return fmt.Errorf("lock the cases: %w", err)
+		}
+		if _, err := lockCase(ctx, tx, id); err != nil {
+			return err
+		}
+		c, err := caseOf(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		n = 0
+		prints, err := column[tasker.ID](ctx, tx, `SELECT fingerprint FROM tasker.case_fingerprints WHERE case_id = $1 ORDER BY fingerprint`, id)
+		if err != nil {
+			return fmt.Errorf("read the fingerprints of case %s: %w", id, err)
+		}
+		for _, p := range prints {
+			var found int64
+			if err := tx.QueryRow(ctx, `SELECT count(*) FROM tasker.case_members m WHERE `+splitMembers, p, s.Field, s.Literal).Scan(&found); err != nil {
+				return fmt.Errorf("split case %s: %w", id, err)
+			}
+			if n += found; found == 0 {
+				continue
+			}
+			if err := addRefinement(ctx, tx, id, p, s); err != nil {
+				return err
+			}
+		}
+		switch n {
+		case 0:
+			return tasker.Errorf(tasker.Conflict, "no open investigation of case %s has %q in its %s: nothing would be split off", id, s.Literal, s.Field)
+		case c.Entries:
+			return tasker.Errorf(tasker.Conflict, "all %d open investigations of case %s have %q in their %s: nothing would be left", n, id, s.Literal, s.Field)
+		}
+		return recordCaseChange(ctx, tx, id, caseChange{"split", s.Actor, s.Reason, map[string]any{"field": s.Field, "literal": s.Literal, "entries": n}})
+	})
+	return n, err
+}
+
+func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tasker.CaseSplit) error {
+	var splits int
+	tag, err := tx.Exec(ctx, `
+		INSERT INTO tasker.case_refinements (case_id, fingerprint, field, literal, actor, reason) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (fingerprint, field, literal) DO NOTHING`, id, fingerprint, s.Field, s.Literal, s.Actor, s.Reason)
+	if err != nil {
+		return fmt.Errorf("split case %s: %w", id, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return tasker.Errorf(tasker.Conflict, "case %s is being split by %q in its %s already", id, s.Literal, s.Field)
+	}
+	if err := tx.QueryRow(ctx, `SELECT count(*) FROM tasker.case_refinements WHERE fingerprint = $1`, fingerprint).Scan(&splits); err != nil {
+		return fmt.Errorf("split case %s: %w", id, err)
+	}
+	if splits > tasker.MaxRefinements {
+		return tasker.Errorf(tasker.Conflict, "case %s has been split %d times, as often as it may be", id, tasker.MaxRefinements)
+	}
+	return nil
+}
+
+// ApplySplit has up to limit open investigations that a split concerns be classified again, and
+// returns how many; 0 when it is done with all splits.
+func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
+	type split struct {
+		RefinementID, Fingerprint tasker.ID
+		Field, Literal            string
+	}
+	err = db.InTx(ctx, func(tx *Tx) error {
+		n = 0
+		next, err := one[split](ctx, tx, `
+			SELECT refinement_id, fingerprint, field, literal FROM tasker.case_refinements
+			WHERE applied_at IS NULL ORDER BY created_at LIMIT 1 FOR UPDATE SKIP LOCKED`)
+		if err != nil || next == nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `
+			UPDATE tasker.case_members SET fingerprint_version = 0
+			WHERE dlq_entry_uuid IN (SELECT m.dlq_entry_uuid FROM tasker.case_members m WHERE `+splitMembers+` LIMIT $4 FOR NO KEY UPDATE)`,
+			next.Fingerprint, next.Field, next.Literal, limit)
+		if err != nil {
+			return err
+		}
+		if n = int(tag.RowsAffected()); n == limit {
+			return nil
+		}
+		_, err = tx.Exec(ctx, `UPDATE tasker.case_refinements SET applied_at = clock_timestamp() WHERE refinement_id = $1`, next.RefinementID)
+		n = max(n, 1) // there may be another split
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("apply a split of a case: %w", err)
+	}
+	return n, nil
+}
