@@ -184,8 +184,6 @@ func isFrame(raw, line string) bool {
 		return strings.HasPrefix(line, "thrown in ")
 	case 'c':
 		return strings.HasPrefix(line, "created by ")
-	case 'e':
-		return strings.HasPrefix(line, "exit status ") && false
 	}
 	if strings.HasSuffix(line, ")") && raw[0] != ' ' && raw[0] != '\t' && goCall(line) {
 		return true
@@ -196,7 +194,7 @@ func isFrame(raw, line string) bool {
 // goCall reports whether a line is main.charge(0xc000123456, 0x2).
 func goCall(line string) bool {
 	i := strings.LastIndexByte(line, '(')
-	if i <= 0 || strings.ContainsAny(line[:i], " \"':") {
+	if i <= 0 || !strings.HasSuffix(line, ")") || strings.ContainsAny(line[:i], " \"':") {
 		return false
 	}
 	inner := line[i+1 : len(line)-1]

@@ -1,8 +1,10 @@
 package fingerprint
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -15,6 +17,9 @@ func FuzzNormalise(f *testing.F) {
 	}
 	for _, l := range readCorpus(f, "testdata/corpus.jsonl") {
 		f.Add(l.Type, l.Message)
+	}
+	for _, part := range hostile {
+		f.Add(part, strings.Repeat(part, 300))
 	}
 	f.Add("", "\xff\xfe\x00")
 	f.Add("", strings.Repeat("<", 5000))
@@ -50,6 +55,34 @@ func TestPatternsAreStable(t *testing.T) {
 		if again := Normalise(Failure{Message: first}).Pattern; again != first && !strings.Contains(first, "…") {
 			t.Errorf("%q\n\tbecomes %q\n\tand then %q", l.Message, first, again)
 		}
+	}
+}
+
+// hostile are texts that a scanner may look at again and again.
+var hostile = []string{"{", "{a:", `{"a":`, "[{a:", "a(", "=(", "'", `"`, "\"a ", "„", "«a", "a ", "A ", "a-", "1-", "1:", "a:", "::", "a=", "/", "a/", "<", "<ip>:", "1.", "10.0.0.1, ", "user ", "of ", "A b: ",
+	"http://", "\\", "\n", "\nat a(", "Traceback (most recent call last):\n", "Caused by: ", "\x1b[", "\xff", "1 s ", "1s", "Jan 1 ", "a_", "<id>, "}
+
+// The time of a text grows with its length, whatever it consists of. The bound is a hundred
+// times what it takes, and a hundredth of what quadratic time would take.
+func TestTimeIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, part := range hostile {
+		message, start := strings.Repeat(part, 4*maxRead/len(part)), time.Now()
+		Normalise(Failure{Type: message, Message: message})
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("%q again and again takes %s", part, took)
+		}
+	}
+}
+
+func BenchmarkHostile(b *testing.B) {
+	for _, part := range hostile {
+		b.Run(fmt.Sprintf("%q", part), func(b *testing.B) {
+			message := strings.Repeat(part, maxEssence/len(part))
+			for b.Loop() {
+				Normalise(Failure{Message: message})
+			}
+		})
 	}
 }
 

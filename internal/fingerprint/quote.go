@@ -11,9 +11,13 @@ func (s *scanner) quoted(i, open int, closing string, size int) int {
 	if s.depth >= maxDepth || closing == "'" && i > 0 && isWord(s.s[i-1]) {
 		return s.punct(i, open)
 	}
+	if s.budget < 0 {
+		return s.punct(i, open)
+	}
 	start := i + open
 	stop := quoteEnd(s.s, start, closing)
 	if stop < 0 {
+		s.afford(min(maxQuote, len(s.s)-i))
 		return s.punct(i, open)
 	}
 	content, end := s.s[start:stop], stop+size
@@ -60,9 +64,10 @@ func (s *scanner) typographic(i int) int {
 			continue
 		}
 		for _, closing := range c[1:] {
-			if quoteEnd(s.s, i+len(c[0]), closing) > 0 {
+			if s.budget >= 0 && quoteEnd(s.s, i+len(c[0]), closing) > 0 {
 				return s.quoted(i, len(c[0]), closing, len(closing))
 			}
+			s.afford(min(maxQuote, len(s.s)-i))
 		}
 		return s.punct(i, len(c[0]))
 	}
@@ -246,7 +251,11 @@ func (s *scanner) tuple(i int) int {
 		}
 		sh = shapeArgument
 	}
+	if s.budget < 0 {
+		return 0
+	}
 	end := closingOf(s.s, i, '(', ')')
+	s.afford(end - i)
 	if end <= i+1 || s.s[end-1] != ')' || sh == shapeArgument && !dataish(s.s[i+1:end-1]) {
 		return 0
 	}
@@ -303,7 +312,11 @@ func (s *scanner) data(i int) int {
 	if s.s[i] == '[' {
 		open, closing = '[', ']'
 	}
+	if s.budget < 0 {
+		return s.punct(i, 1)
+	}
 	end := closingOf(s.s, i, open, closing)
+	s.afford(2 * (end - i))
 	text := s.s[i:end]
 	if strings.Trim(text, "{} ") == "" && s.apply(shapeData, text, end) {
 		return end

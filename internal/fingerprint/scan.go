@@ -10,6 +10,10 @@ const (
 	maxWord  = 40 // bytes of a word that is looked up
 	maxQuote = 600
 	maxDepth = 3 // quotes within quotes
+
+	// lookAhead is how often each byte of a text may be looked at, on average, to find where
+	// quotes and brackets close: texts of brackets alone would take quadratic time.
+	lookAhead = 6
 )
 
 // A scanner makes a pattern of a text in one pass.
@@ -25,6 +29,7 @@ type scanner struct {
 	key    int             // 1: what follows is the value of a key of an object, which does not say what failed
 	braces int
 	depth  int
+	budget int // bytes that may still be looked at beyond what is read
 
 	label    string // the placeholder that was written last
 	labelEnd int    // where it ends in out
@@ -41,10 +46,13 @@ type scanner struct {
 	masked []Mask
 }
 
+// afford counts bytes that were looked at.
+func (s *scanner) afford(bytes int) { s.budget -= bytes }
+
 // pattern normalises a message.
 func (set *ruleSet) pattern(message string) Cause {
 	text := essence(message)
-	s := &scanner{set: set, s: text, out: make([]byte, 0, len(text)+64), fired: make([]bool, len(set.rules))}
+	s := &scanner{set: set, s: text, out: make([]byte, 0, len(text)+64), masked: make([]Mask, 0, 8), rules: make([]string, 0, 8), fired: make([]bool, len(set.rules)), budget: lookAhead * (len(text) + 64)}
 	s.scan(0, len(text))
 	return Cause{Pattern: cut(strings.Trim(string(s.out), " "), MaxPattern), Rules: s.rules, Masked: s.masked}
 }
