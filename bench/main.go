@@ -18,6 +18,7 @@ import (
 	"tasker.example/tasker/bench/internal/measure"
 	"tasker.example/tasker/bench/internal/overload"
 	"tasker.example/tasker/bench/internal/scale"
+	"tasker.example/tasker/bench/internal/triage"
 )
 
 func main() {
@@ -67,7 +68,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of its allocations to this file")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
-	c.AddCommand(scaleCommand(), growthCommand(), overloadCommand())
+	c.AddCommand(scaleCommand(), growthCommand(), overloadCommand(), triageCommand())
 	return c
 }
 
@@ -98,6 +99,33 @@ func scaleCommand() *cobra.Command {
 	c.Flags().IntVar(&o.History, "history", 0, "times as many finished tasks and ended investigations to add at the end, and to measure with")
 	c.Flags().IntVar(&o.Runs, "runs", 7, "runs of each sweep; reads run five times as often")
 	c.Flags().BoolVar(&o.Plans, "plans", false, "show the plans at the last size as well")
+	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+func triageCommand() *cobra.Command {
+	var o triage.Options
+	var output string
+	c := &cobra.Command{
+		Use:   "triage",
+		Short: "Measure what cases cost when a step fails, when they are found, and when they are read",
+		Long: "Measure what cases cost when a step fails, when they are found, and when they are read.\n\n" +
+			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			report, err := triage.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	c.Flags().StringVar(&o.DatabaseURL, "database-url", "", "an empty database to use instead of a private one, as a superuser")
+	c.Flags().IntVar(&o.Entries, "entries", 100_000, "open investigations")
+	c.Flags().IntVar(&o.Large, "large", 10_000, "of them in one case")
+	c.Flags().IntVar(&o.Single, "single", 200, "of them alone in their case")
+	c.Flags().IntVar(&o.Runs, "runs", 7, "runs of each figure, of which the median is told")
 	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
 	return c
 }
