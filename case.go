@@ -185,6 +185,7 @@ const (
 	MaxCaseFingerprints = 100
 	MaxCaseMerged       = 1000 // fingerprints of one case
 	MaxRefinements      = 20   // splits of one fingerprint
+	MaxFingerprint      = 200  // characters of a handler's own
 )
 
 // A CaseWhy says why the investigations of a case are one.

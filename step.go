@@ -68,13 +68,14 @@ type StepResult struct {
 
 // A StepFailure is the last failure of a step.
 type StepFailure struct {
-	Message    string          `json:"message"`
-	Type       string          `json:"type"`
-	Retryable  bool            `json:"retryable"`
-	Attempt    int             `json:"attempt,omitempty"`
-	WorkerUUID string          `json:"worker_uuid,omitempty"`
-	RetryAfter int64           `json:"retry_after_ms,omitempty"`
-	Context    json.RawMessage `json:"context,omitempty"`
+	Message     string          `json:"message"`
+	Type        string          `json:"type"`
+	Retryable   bool            `json:"retryable"`
+	Attempt     int             `json:"attempt,omitempty"`
+	WorkerUUID  string          `json:"worker_uuid,omitempty"`
+	RetryAfter  int64           `json:"retry_after_ms,omitempty"`
+	Context     json.RawMessage `json:"context,omitempty"`
+	Fingerprint string          `json:"fingerprint,omitempty"` // the handler's own, see docs/fingerprints.md
 }
 
 // The types of a [StepFailure] that the engine itself gives.
@@ -141,11 +142,12 @@ type Outcome struct {
 
 // A Failure is why an attempt did not succeed.
 type Failure struct {
-	Message    string
-	Type       string
-	Retryable  bool
-	RetryAfter time.Duration // 0 means by the step's backoff
-	Context    json.RawMessage
+	Message     string
+	Type        string
+	Retryable   bool
+	RetryAfter  time.Duration // 0 means by the step's backoff
+	Fingerprint string        // what the handler says is the same failure, at most [MaxFingerprint] characters; empty: its type and message tell
+	Context     json.RawMessage
 }
 
 // A Rejection is a report that was refused, and why.

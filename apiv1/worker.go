@@ -222,6 +222,7 @@ type ResultError struct {
 	Retryable    *bool           `json:"retryable,omitempty" doc:"False: no retry, whatever the template says. True when absent."`
 	RetryAfterMS int64           `json:"retry_after_ms,omitempty" minimum:"0" doc:"Rest at least this long before the next attempt."`
 	Context      json.RawMessage `json:"context,omitempty"`
+	Fingerprint  string          `json:"fingerprint,omitempty" doc:"Failures of the step with the same one are one case, whatever their messages say; at most 200 characters count. {default} in it stands for what type and message tell."`
 }
 
 // ReportAnswer says what became of each result, and carries the next work where

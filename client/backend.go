@@ -165,7 +165,7 @@ func spellOutcome(o tasker.Outcome) apiv1.Result {
 	}
 	if f := o.Failure; f != nil {
 		r.Error = &apiv1.ResultError{
-			Message: f.Message, Type: f.Type, Retryable: &f.Retryable, Context: f.Context,
+			Message: f.Message, Type: f.Type, Retryable: &f.Retryable, Context: f.Context, Fingerprint: f.Fingerprint,
 			RetryAfterMS: int64((f.RetryAfter + time.Millisecond - 1) / time.Millisecond), // never earlier than asked for
 		}
 	}

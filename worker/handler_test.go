@@ -69,9 +69,13 @@ func TestOutcomes(t *testing.T) {
 			f: func(context.Context, *worker.Step[order]) (any, error) {
 				return nil, &worker.Error{Type: "card_declined"}
 			}},
+		{name: "a fingerprint", want: tasker.Failure{Message: "gateway timeout", Type: "error", Fingerprint: "outage"},
+			f: func(context.Context, *worker.Step[order]) (any, error) {
+				return nil, worker.Permanent(worker.WithFingerprint("outage", cause))
+			}},
 		{name: "marks on no error", result: `1`,
 			f: func(context.Context, *worker.Step[order]) (any, error) {
-				return 1, errors.Join(worker.Permanent(nil), worker.RetryAfter(1, nil))
+				return 1, errors.Join(worker.Permanent(nil), worker.RetryAfter(1, nil), worker.WithFingerprint("x", nil))
 			}},
 		{name: "an error that panics", want: tasker.Failure{
 			Message: "an error of type *worker_test.nilError that panics when it is read", Type: "error", Retryable: true},

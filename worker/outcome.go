@@ -37,7 +37,11 @@ type Error struct {
 	Permanent  bool          // no retry, whatever the template says
 	RetryAfter time.Duration // the shortest backoff before the next attempt
 	Context    any           // evidence for the investigator; must be JSON
-	Err        error
+	// Fingerprint says which failures of the step are one case, whatever their messages say;
+	// empty means that type and message tell. At most [tasker.MaxFingerprint] characters count, and
+	// {default} stands for what type and message tell.
+	Fingerprint string
+	Err         error
 }
 
 // Error returns the message of the cause.
@@ -73,6 +77,17 @@ func RetryAfter(d time.Duration, err error) error {
 	return e
 }
 
+// WithFingerprint says which failures of the step are one case, see [Error].Fingerprint: an
+// outage of one provider, say, whatever its messages are. WithFingerprint(text, nil) is nil.
+func WithFingerprint(text string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := from(err)
+	e.Fingerprint = text
+	return e
+}
+
 // from returns an [Error] around err with the fields of the one that err wraps.
 func from(err error) *Error {
 	e := &Error{}
@@ -100,7 +115,7 @@ func failureOf(ctx context.Context, err error) *tasker.Failure {
 		if e.Type != "" {
 			f.Type = e.Type
 		}
-		f.Context = evidence(e.Context)
+		f.Context, f.Fingerprint = evidence(e.Context), e.Fingerprint
 	case errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		f.Type = tasker.StepTimeout
 	}

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,5 +154,30 @@ func TestWorkOnACase(t *testing.T) {
 	}
 	if list := want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases?case_state=resolved", nil); len(list.Cases) != 0 {
 		t.Errorf("resolved %+v", list)
+	}
+}
+
+// What a handler says is the same failure is one case, also where the messages differ, and a
+// fingerprint that is none is ignored.
+func TestTheFingerprintOfAReport(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(chain)
+	worker := h.worker()
+	for _, e := range []map[string]any{
+		{"message": "no route to the bank", "fingerprint": "outage"}, {"message": "the bank is closed", "fingerprint": "outage"},
+		{"message": "the bank is closed", "fingerprint": strings.Repeat("x", 1000)}, {"message": "no number", "fingerprint": 7},
+	} {
+		h.createTask(1)
+		step := h.claim(worker, map[string]any{"max": 1})[0]
+		e["retryable"] = false
+		h.report(worker, map[string]any{"step_uuid": step.StepUUID, "lease_token": step.LeaseToken, "success": false, "error": e})
+	}
+	counts := map[string]int64{}
+	for _, c := range want[apiv1.CaseList](h, http.StatusOK, "GET", "/v1/cases", nil).Cases {
+		counts[c.ErrorPattern] = c.Entries
+	}
+	if len(counts) != 3 || counts["outage"] != 2 || counts[strings.Repeat("x", tasker.MaxFingerprint)] != 1 || counts["no number"] != 1 {
+		t.Errorf("cases %v", counts)
 	}
 }

@@ -306,6 +306,8 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 			wellFormed = wellFormed && (ok || given(m.value) == nil)
 		case "context":
 			e.Context = given(m.value)
+		case "fingerprint":
+			e.Fingerprint, _ = text(m.value) // what is no text is no fingerprint, and no reason to doubt the failure
 		case "retryable":
 			e.Retryable, wrong = readRetryable(m.value)
 		case "retry_after_ms":
@@ -381,6 +383,6 @@ func failureOf(e apiv1.ResultError) *tasker.Failure {
 	retryAfter := min(max(e.RetryAfterMS, 0), int64(math.MaxInt64/time.Millisecond))
 	return &tasker.Failure{
 		Message: e.Message, Type: e.Type, Retryable: e.Retryable == nil || *e.Retryable,
-		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: given(e.Context),
+		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: given(e.Context), Fingerprint: e.Fingerprint,
 	}
 }

@@ -203,13 +203,15 @@ const (
 	maxMessage        = 8 << 10
 	maxType           = 255
 	maxFailureContext = 64 << 10
+
+	maxFingerprintBytes = 4 * tasker.MaxFingerprint
 )
 
 // failureBody spells a failure as it is stored: cut and cleaned, never refused.
 func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	body := tasker.StepFailure{
 		Message: payload.CleanText(f.Message, maxMessage), Type: payload.CleanText(f.Type, maxType),
-		Retryable: f.Retryable, WorkerUUID: worker, RetryAfter: f.RetryAfter.Milliseconds(),
+		Retryable: f.Retryable, WorkerUUID: worker, RetryAfter: f.RetryAfter.Milliseconds(), Fingerprint: firstCharacters(payload.CleanText(f.Fingerprint, maxFingerprintBytes), tasker.MaxFingerprint),
 		Context: payload.CleanJSON(f.Context, payload.Limits{Bytes: maxFailureContext}),
 	}
 	if body.Message == "" {
@@ -219,6 +221,14 @@ func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 		body.Type = "error"
 	}
 	return json.Marshal(body)
+}
+
+// firstCharacters returns at most so many characters of a text.
+func firstCharacters(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most])
+	}
+	return s
 }
 
 // How long it may take to say what became of a report, and how often it is tried.

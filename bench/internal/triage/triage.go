@@ -162,10 +162,10 @@ END
 $$`
 
 const (
-	perBatch   = 20 // failures of one report
-	probe      = 2000
-	probeRuns  = 5
-	pageSize   = 50
+	perBatch  = 20 // failures of one report
+	probe     = 2000
+	probeRuns = 5
+	pageSize  = 50
 )
 
 func (r *run) all(ctx context.Context) error {
@@ -330,18 +330,27 @@ func (r *run) reads(ctx context.Context) error {
 				return err
 			}},
 		} {
-			took := make([]float64, r.Runs)
-			for i := range took {
-				start := time.Now()
-				if err := f.read(); err != nil {
-					return err
-				}
-				took[i] = ms(time.Since(start))
+			took, err := r.timed(f.read)
+			if err != nil {
+				return err
 			}
-			r.add(f.name+when, "ms", f.aim, figures.Median(took))
+			r.add(f.name+when, "ms", f.aim, took)
 		}
 	}
 	return nil
+}
+
+// timed returns the median of several runs, in milliseconds.
+func (r *run) timed(read func() error) (float64, error) {
+	took := make([]float64, r.Runs)
+	for i := range took {
+		start := time.Now()
+		if err := read(); err != nil {
+			return 0, err
+		}
+		took[i] = ms(time.Since(start))
+	}
+	return figures.Median(took), nil
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
