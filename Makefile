@@ -27,7 +27,7 @@ run: ## run a server with a database and a demo of its own
 test: ## run every test that can run here
 	scripts/test
 
-check: ## run what CI runs: format, vet, lint, generated files, tests with -race
+check: ## run what CI runs: format, lint, generated files, tests with -race
 	.ci/run
 
 lint: $(LINT) ## run the linters of .golangci.yml
