@@ -15,10 +15,12 @@ const (
 	ActReset    Act = "reset_for_retry"
 	ActResolve  Act = "resolve_manually"
 	ActComplete Act = "complete_manually"
+	ActCancel   Act = "cancel"            // the task
+	ActEnd      Act = "end_investigation" // of a task that is complete or cancelled, or that went on by itself
 )
 
 // Acts lists every act.
-func Acts() []Act { return []Act{ActReset, ActResolve, ActComplete} }
+func Acts() []Act { return []Act{ActReset, ActResolve, ActComplete, ActCancel, ActEnd} }
 
 // StepAction returns the step action of an act; false for an act on whole tasks.
 func (a Act) StepAction() (StepAction, bool) {

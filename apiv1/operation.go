@@ -22,7 +22,7 @@ type PlanOperation struct {
 
 // OperationAct is what an operation does to each of its items.
 type OperationAct struct {
-	Type     string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually"`
+	Type     string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,end_investigation"`
 	Result   json.RawMessage `json:"result,omitempty" doc:"Of complete_manually: one result for all."`
 	Metadata json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually: an object about the result."`
 }

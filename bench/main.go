@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker/bench/internal/bulk"
 	"tasker.example/tasker/bench/internal/measure"
 	"tasker.example/tasker/bench/internal/overload"
 	"tasker.example/tasker/bench/internal/scale"
@@ -68,7 +69,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of its allocations to this file")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
-	c.AddCommand(scaleCommand(), growthCommand(), overloadCommand(), triageCommand())
+	c.AddCommand(scaleCommand(), growthCommand(), overloadCommand(), triageCommand(), operationCommand())
 	return c
 }
 
@@ -170,6 +171,32 @@ func growthCommand() *cobra.Command {
 	f.DurationVar(&g.Hold, "hold", measure.DefaultHold, "how long a transaction is held open")
 	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+func operationCommand() *cobra.Command {
+	var o bulk.Options
+	var output string
+	c := &cobra.Command{
+		Use:   "operation",
+		Short: "Measure the repair of thousands of tasks by one operation",
+		Long: "Measure what an operation takes to freeze, try, release and prove, what a repair that does not help\n" +
+			"touches, and what is lost when servers are killed and the database is restarted in the middle.\n\n" +
+			"It starts two real servers as processes of their own on a private PostgreSQL, with fsync as in production,\n" +
+			"and removes them afterwards.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			report, err := bulk.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	c.Flags().IntVar(&o.Items, "items", 10_000, "stuck tasks")
+	c.Flags().IntVar(&o.Workers, "workers", 200, "steps that workers execute at once")
+	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
 	return c
 }
 

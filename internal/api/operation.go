@@ -103,6 +103,9 @@ func (*server) verbRoute(verb, summary string, do changeOperation) *route {
 	}
 }
 
+// alsoNeeds are the permissions of acts that are not on steps, where steps can be operated.
+var alsoNeeds = map[tasker.Act]access.Permission{tasker.ActCancel: access.CancelTasks, tasker.ActEnd: access.UpdateInvestigations}
+
 func (s *server) planOperation(x *request) error {
 	var req apiv1.PlanOperation
 	if err := x.read(&req); err != nil {
@@ -126,6 +129,9 @@ func (s *server) planOperation(x *request) error {
 		if err := x.mayUse(n); err != nil {
 			return err
 		}
+	}
+	if needs, ok := alsoNeeds[p.Act]; ok && !x.caller.Scope(needs).Covers(access.ScopeOf(x.ctx)) {
+		return x.caller.Refusal(needs)
 	}
 	o, made, err := s.operations.Plan(x.ctx, p)
 	if err != nil {

@@ -69,6 +69,8 @@ var actFlags = []struct {
 	{tasker.ActReset, "reset", "give each failed step its attempts back; it runs again"},
 	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
 	{tasker.ActComplete, "complete", "complete each failed step with --result"},
+	{tasker.ActCancel, "cancel", "cancel each task"},
+	{tasker.ActEnd, "end", "end each investigation whose task is complete or cancelled, or went on by itself"},
 }
 
 func (g *planning) flags(c *cobra.Command) {
@@ -120,7 +122,7 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return cli.Usagef("say what to do with one of --reset, --resolve and --complete%s", given(chosen))
+		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --cancel and --end%s", given(chosen))
 	}
 	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
 		return err

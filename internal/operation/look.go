@@ -150,10 +150,11 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 type proof struct {
 	OperationUUID tasker.ID        `json:"operation_uuid"`
 	Act           tasker.Act       `json:"act"`
-	StepUUID      tasker.ID        `json:"step_uuid"`
-	StepName      string           `json:"step_name"`
-	StepState     tasker.StepState `json:"step_state"`
-	ReleasedAt    time.Time        `json:"released_at"`
+	TaskState     tasker.TaskState `json:"task_state"`
+	StepUUID      *tasker.ID       `json:"step_uuid,omitempty"`
+	StepName      string           `json:"step_name,omitempty"`
+	StepState     tasker.StepState `json:"step_state,omitempty"`
+	ReleasedAt    *time.Time       `json:"released_at,omitempty"`
 	CompletedAt   *time.Time       `json:"completed_at,omitempty"`
 	Attempt       int              `json:"attempt,omitempty"`
 	WorkerUUID    *tasker.ID       `json:"worker_uuid,omitempty"`
@@ -164,21 +165,40 @@ type proof struct {
 // ending is how the investigation of an item ends that is verified.
 func ending(o *postgres.RunningOperation, i postgres.LookedItem) (postgres.Ending, error) {
 	p := proof{
-		OperationUUID: o.UUID, Act: o.Act, StepUUID: i.StepUUID, StepName: i.StepName, StepState: i.Step, ReleasedAt: i.ReleasedAt, CompletedAt: i.CompletedAt,
+		OperationUUID: o.UUID, Act: o.Act, TaskState: i.Task, StepUUID: &i.StepUUID, StepName: i.StepName, StepState: i.Step, ReleasedAt: &i.ReleasedAt,
+		CompletedAt: i.CompletedAt,
 	}
 	how := "stands as " + string(i.Step)
 	if o.Act == tasker.ActReset {
 		p.Attempt, p.WorkerUUID, p.WorkerName, p.WorkerVersion = i.Attempts, i.WorkerUUID, i.WorkerName, i.WorkerVersion
 		how = "was completed after its release"
 	}
+	return p.ending(postgres.Ending{
+		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: i.Task,
+		Notes: fmt.Sprintf("step %s %s, in operation %s: %s", i.StepName, how, o.UUID, o.Reason),
+	})
+}
+
+// endingOfTask is how the investigation of an item ends that is a whole task.
+func endingOfTask(o *postgres.RunningOperation, i postgres.PlannedItem, t postgres.TaskTarget) (postgres.Ending, error) {
+	p := proof{OperationUUID: o.UUID, Act: o.Act, TaskState: t.State}
+	how := string(t.State)
+	if t.Recovered && o.Act == tasker.ActEnd {
+		how += " and went on by itself"
+	}
+	return p.ending(postgres.Ending{
+		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: t.State, Notes: fmt.Sprintf("the task is %s, in operation %s: %s", how, o.UUID, o.Reason),
+	})
+}
+
+// ending adds the proof to the end of an investigation.
+func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
 	doc, err := json.Marshal(map[string]proof{"proof": p})
 	if err != nil {
-		return postgres.Ending{}, fmt.Errorf("write the proof of an item: %w", err)
+		return e, fmt.Errorf("write the proof of an item: %w", err)
 	}
-	return postgres.Ending{
-		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: i.Task, Metadata: doc,
-		Notes: fmt.Sprintf("step %s %s, in operation %s: %s", i.StepName, how, o.UUID, o.Reason),
-	}, nil
+	e.Metadata = doc
+	return e, nil
 }
 
 // guard pauses an operation if its failures say so, or if no worker takes its steps.

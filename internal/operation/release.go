@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -125,6 +128,7 @@ func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.Running
 // tell tells workers, the log and the metrics what a transaction did that is committed.
 func (s *Service) tell(ctx context.Context, d done, paused *tasker.OperationPause) {
 	s.engine.Enqueued(d.namespaces)
+	s.dlq.Ended(ctx, d.ended)
 	if d.released > 0 {
 		loop.Wake(s.look)
 	}
@@ -139,6 +143,7 @@ type done struct {
 	released, busy int
 	namespaces     []string // in which steps became ready
 	moved          []postgres.MovedItem
+	ended          []postgres.EndedEntry
 	tasks          map[int]tasker.ID // of the items, by their ordinals
 }
 
@@ -185,7 +190,11 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 			d.busy++
 		}
 	}
-	err = s.actOnSteps(ctx, tx, o, mine, &d)
+	if _, onSteps := o.Act.StepAction(); onSteps {
+		err = s.actOnSteps(ctx, tx, o, mine, &d)
+	} else {
+		err = actOnTasks(ctx, tx, o, mine, &d)
+	}
 	return d, err
 }
 
@@ -236,6 +245,68 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	return nil
 }
 
+// actOnTasks is act for items that are whole tasks, which are locked. What it does stands at
+// once, so that such an item is verified when it is released.
+func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
+	tasks := make([]tasker.ID, len(items))
+	for n, i := range items {
+		tasks[n] = i.TaskUUID
+	}
+	targets, err := tx.TaskTargets(ctx, tasks)
+	if err != nil {
+		return err
+	}
+	stands := make(map[tasker.ID]postgres.TaskTarget, len(targets))
+	for _, t := range targets {
+		stands[t.TaskUUID] = t
+	}
+	var cancel []postgres.TaskTarget
+	var endings []postgres.Ending
+	for _, i := range items {
+		t, exists := stands[i.TaskUUID]
+		switch {
+		case !exists:
+			d.skip(i.Ordinal, outcomeGone)
+			continue
+		case string(t.State) != i.ExpectedState:
+			d.skip(i.Ordinal, outcomeChanged)
+			continue
+		case !allows(o.Act, t):
+			d.skip(i.Ordinal, outcomeRefused)
+			continue
+		case o.Act == tasker.ActCancel:
+			cancel = append(cancel, t)
+			t.State = tasker.TaskCancelled
+		}
+		e, err := endingOfTask(o, i, t)
+		if err != nil {
+			return err
+		}
+		endings = append(endings, e)
+		d.released++
+		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemVerified, Outcome: outcomeStands, Released: true})
+	}
+	if len(cancel) > 0 {
+		if err := tx.CancelTasks(ctx, cancel, postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, &o.UUID); err != nil {
+			return err
+		}
+	}
+	d.ended, err = dlq.End(ctx, tx, actorOf(o), endings)
+	return err
+}
+
+// allows reports whether a task that is locked allows an act on it.
+func allows(act tasker.Act, t postgres.TaskTarget) bool {
+	if act == tasker.ActCancel {
+		_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
+		return err == nil
+	}
+	return t.Recovered || t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled
+}
+
+// actorOf is who acts: who has started the operation or, in a dry run, has planned it.
+func actorOf(o *postgres.RunningOperation) string { return cmp.Or(o.StartedBy, o.PlannedBy) }
+
 func (d *done) skip(ordinal int, outcome string) {
 	d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcome})
 }
@@ -250,12 +321,8 @@ func (s *Service) action(o *postgres.RunningOperation) (engine.Action, error) {
 	if err := json.Unmarshal(o.Arguments, &args); err != nil {
 		return engine.Action{}, fmt.Errorf("read the arguments of operation %s: %w", o.UUID, err)
 	}
-	actor := o.StartedBy
-	if actor == "" { // a dry run of a plan
-		actor = o.PlannedBy
-	}
 	return s.engine.NewAction(tasker.ActionRequest{
-		Action: kind, Actor: actor, Reason: o.Reason, Result: args.Result, Metadata: args.Metadata, Operation: &o.UUID,
+		Action: kind, Actor: actorOf(o), Reason: o.Reason, Result: args.Result, Metadata: args.Metadata, Operation: &o.UUID,
 	})
 }
 

@@ -394,3 +394,62 @@ func TestTheActsAreStepActions(t *testing.T) {
 		}
 	}
 }
+
+// Tasks are cancelled, and investigations that are over are ended, together.
+func TestActsOnTasks(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	tasks := h.stuck(6)
+	steps := plan()
+	steps.Selection = tasker.OperationSelection{IDs: tasks[:1]}
+	held := h.planned(steps)
+	p := plan()
+	p.Act = tasker.ActCancel
+	_, _, err := h.ops.Plan(t.Context(), p)
+	h.WantCode(err, tasker.Conflict, "holds 1 of the selected steps") // a step of a task keeps its task
+	_, err = h.ops.Abort(t.Context(), held.UUID, "ann")
+	h.Must(err)
+	o := h.planned(p)
+	_, _, err = h.ops.Plan(t.Context(), steps)
+	h.WantCode(err, tasker.Conflict) // and the other way round
+	_, err = h.Engine.OperateStep(t.Context(), tasks[5], *h.Entry(tasks[5]).StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "r"})
+	h.Must(err)
+	before := h.tables()
+	r, err := h.ops.DryRun(t.Context(), o.UUID, 0, 100)
+	h.Must(err)
+	if r.WouldRelease != 5 || len(r.Refused) != 1 || r.Refused[0].Outcome != "changed" {
+		t.Errorf("the dry run tells %+v", r)
+	}
+	for name, text := range h.tables() {
+		if text != before[name] {
+			t.Errorf("the dry run has changed the table %s", name)
+		}
+	}
+	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
+	h.Must(err)
+	h.release()
+	h.look()
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 5, tasker.ItemSkipped: 1})
+	for _, task := range tasks[:5] {
+		if e := h.Entry(task); h.State(task) != tasker.TaskCancelled || e.ResolutionStatus != tasker.EntryManuallyResolved {
+			t.Errorf("task is %s, its investigation %s", h.State(task), e.ResolutionStatus)
+		}
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.step_history WHERE operation_uuid = $1 AND event = 'cancel'`, o.UUID); n != 10 {
+		t.Errorf("%d moves to cancelled", n)
+	}
+	// Of two investigations one is over.
+	h.work(100, succeeds)
+	more := h.stuck(2)
+	_, err = h.Engine.OperateStep(t.Context(), more[0], *h.Entry(more[0]).StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "bob", Reason: "r"})
+	h.Must(err)
+	h.work(100, succeeds)
+	p.Act, p.Selection = tasker.ActEnd, tasker.OperationSelection{IDs: more}
+	o = h.started(p)
+	h.release()
+	h.look()
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 1, tasker.ItemSkipped: 1})
+	if a, b := h.Entry(more[0]), h.Entry(more[1]); a.ResolutionStatus != tasker.EntryManuallyResolved || *a.ResolvedBy != "ann" || b.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("the investigations are %s and %s", a.ResolutionStatus, b.ResolutionStatus)
+	}
+}

@@ -15,10 +15,10 @@ import (
 const cancelSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 open AS MATERIALIZED (
-    SELECT s.step_uuid, s.state, s.namespace, s.handler, s.priority, s.state_since
+    SELECT s.task_uuid, s.step_uuid, s.state, s.namespace, s.handler, s.priority, s.state_since
     FROM tasker.workflow_steps s
-    WHERE s.task_uuid = $1 AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled')
-    ORDER BY s.step_uuid
+    WHERE s.task_uuid = ANY ($1) AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled')
+    ORDER BY s.task_uuid, s.step_uuid
     FOR NO KEY UPDATE
 ),
 unqueued AS (
@@ -32,25 +32,27 @@ moved AS (
         timeout_at = NULL, next_retry_at = NULL, kept_report = NULL, expires_at = NULL, awaits_worker_since = NULL
     FROM open o
     CROSS JOIN clock c
-    WHERE s.task_uuid = $1 AND s.step_uuid = o.step_uuid
-    RETURNING s.step_uuid, o.state AS was, s.attempts, s.worker_uuid, s.state_since
+    WHERE s.task_uuid = o.task_uuid AND s.step_uuid = o.step_uuid
+    RETURNING s.task_uuid, s.step_uuid, o.state AS was, s.attempts, s.worker_uuid, s.state_since
 )
-INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at)
-SELECT $1, m.step_uuid, m.was, 'cancelled', 'cancel', m.attempts,
-    CASE WHEN m.was = 'in_progress' THEN m.worker_uuid END, nullif($2, ''), nullif($3, ''), m.state_since
+INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at, operation_uuid)
+SELECT m.task_uuid, m.step_uuid, m.was, 'cancelled', 'cancel', m.attempts,
+    CASE WHEN m.was = 'in_progress' THEN m.worker_uuid END, nullif($2, ''), nullif($3, ''), m.state_since, $4::uuid
 FROM moved m
-ORDER BY m.step_uuid`
+ORDER BY m.task_uuid, m.step_uuid`
 
-const cancelTask = `
+const cancelTasks = `
 WITH moved AS (
     UPDATE tasker.tasks t
     SET state = 'cancelled', state_since = clock_timestamp(), updated_at = clock_timestamp(), warn_at = NULL, stale_at = NULL
-    WHERE t.task_uuid = $1 AND t.state = $2
-    RETURNING t.task_uuid, t.state_since
+    FROM unnest($1::uuid[], $2::text[]) AS u (task_uuid, state)
+    WHERE t.task_uuid = u.task_uuid AND t.state = u.state
+    RETURNING t.task_uuid, t.state_since, u.state AS was
 )
 INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, created_at)
-SELECT m.task_uuid, $2, 'cancelled', 'cancel', nullif($3, ''), nullif($4, ''), m.state_since
-FROM moved m`
+SELECT m.task_uuid, m.was, 'cancelled', 'cancel', nullif($3, ''), nullif($4, ''), m.state_since
+FROM moved m
+ORDER BY m.task_uuid`
 
 // CancelTask ends a task and all of its steps that have not ended. A task that is
 // cancelled already stays as it is; one that is complete is a Conflict.
@@ -63,21 +65,58 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 		if _, err := lifecycle.Task.Next(state, lifecycle.CancelTask); err != nil {
 			return tasker.Errorf(tasker.Conflict, "task %s is %s and cannot be cancelled", task, state)
 		}
-		if err := tx.lockEnqueuedOf(ctx, task); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, cancelSteps, task, by.Actor, by.Reason); err != nil {
-			return fmt.Errorf("cancel steps: %w", err)
-		}
-		if _, err := tx.Exec(ctx, cancelTask, task, string(state), by.Actor, by.Reason); err != nil {
-			return fmt.Errorf("cancel task: %w", err)
-		}
-		return tx.RecordRepairs(ctx, []Repair{{
-			TaskUUID: task, Event: "task_cancelled", Action: "task.cancelled", Subject: task, Actor: cmp.Or(by.Actor, "unknown"),
-			Notes: "the task was cancelled: " + cmp.Or(by.Reason, "no reason given"),
-			Data:  map[string]any{"task_uuid": task, "reason": by.Reason, "from_state": state},
-		}})
+		return tx.CancelTasks(ctx, []TaskTarget{{TaskUUID: task, State: state}}, by, nil)
 	})
+}
+
+// CancelTasks ends tasks that the caller has locked, whose states allow it, and all of their
+// steps that have not ended. The operation is the one that they are items of.
+func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Operator, operation *tasker.ID) error {
+	tasks, states, repairs := make([]tasker.ID, len(list)), make([]string, len(list)), make([]Repair, len(list))
+	for i, t := range list {
+		tasks[i], states[i] = t.TaskUUID, string(t.State)
+		repairs[i] = Repair{
+			TaskUUID: t.TaskUUID, Event: "task_cancelled", Action: "task.cancelled", Subject: t.TaskUUID, Actor: cmp.Or(by.Actor, "unknown"),
+			Notes: "the task was cancelled: " + cmp.Or(by.Reason, "no reason given"),
+			Data:  map[string]any{"task_uuid": t.TaskUUID, "reason": by.Reason, "from_state": t.State},
+		}
+		if operation != nil {
+			repairs[i].Data["operation_uuid"] = operation
+		}
+	}
+	if err := tx.lockEnqueuedOf(ctx, tasks); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, cancelSteps, tasks, by.Actor, by.Reason, nullable(operation)); err != nil {
+		return fmt.Errorf("cancel steps: %w", err)
+	}
+	if _, err := tx.Exec(ctx, cancelTasks, tasks, states, by.Actor, by.Reason); err != nil {
+		return fmt.Errorf("cancel tasks: %w", err)
+	}
+	return tx.RecordRepairs(ctx, repairs)
+}
+
+// A TaskTarget is a task as it stands, with what decides about actions on it.
+type TaskTarget struct {
+	TaskUUID  tasker.ID
+	State     tasker.TaskState
+	Recovered bool // it went on by itself while its investigation was open
+}
+
+const selectTaskTargets = `
+SELECT t.task_uuid, t.state, EXISTS (
+    SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL
+) AS recovered
+FROM unnest($1::uuid[]) AS u (task_uuid)
+JOIN tasker.tasks t ON t.task_uuid = u.task_uuid`
+
+// TaskTargets returns where tasks stand that the caller has locked.
+func (tx *Tx) TaskTargets(ctx context.Context, tasks []tasker.ID) ([]TaskTarget, error) {
+	list, err := collect[TaskTarget](ctx, tx, selectTaskTargets, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("read where tasks stand: %w", err)
+	}
+	return list, nil
 }
 
 // TaskState locks a task and returns its state. The error is NotFound when there

@@ -63,11 +63,13 @@ ORDER BY i.ordinal`
 const (
 	lookAtItems = lookedItems + `
     SELECT * FROM tasker.operation_items
-    WHERE operation_uuid = $1 AND state = $2 AND ordinal > $3
-    ORDER BY ordinal
+    WHERE operation_uuid = $1 AND state BETWEEN $2 AND $2 AND ordinal > $3
+    ORDER BY state, ordinal
     LIMIT $4` + lookedFrom
 	lookAtLocked = lookedItems + `
-    SELECT * FROM tasker.operation_items WHERE operation_uuid = $1 AND ordinal = ANY ($2)` + lookedFrom
+    SELECT x.*
+    FROM unnest($2::int[]) AS u (ordinal)
+    CROSS JOIN LATERAL (SELECT * FROM tasker.operation_items WHERE operation_uuid = $1 AND ordinal = u.ordinal OFFSET 0) x` + lookedFrom
 )
 
 // LookAtItems returns those of some items in flight of which something is new. The last of
@@ -78,7 +80,7 @@ func (db *DB) LookAtItems(ctx context.Context, operation tasker.ID, state tasker
 	}
 	rows, err := column[pgtype.Int4](ctx, db.pool, `
 		SELECT max(ordinal) FROM (
-			SELECT ordinal FROM tasker.operation_items WHERE operation_uuid = $1 AND state = $2 AND ordinal > $3 ORDER BY ordinal LIMIT $4
+			SELECT ordinal FROM tasker.operation_items WHERE operation_uuid = $1 AND state BETWEEN $2 AND $2 AND ordinal > $3 ORDER BY state, ordinal LIMIT $4
 		) i HAVING count(*) = $4`, operation, string(state), after, limit)
 	if err != nil {
 		return nil, 0, fmt.Errorf("look at the items of an operation: %w", err)
@@ -89,6 +91,16 @@ func (db *DB) LookAtItems(ctx context.Context, operation tasker.ID, state tasker
 	return list, last, nil
 }
 
+const lockItems = `
+SELECT i.ordinal, i.task_uuid
+FROM unnest($2::int[]) AS u (ordinal)
+CROSS JOIN LATERAL (
+    SELECT x.ordinal, x.task_uuid
+    FROM tasker.operation_items x
+    WHERE x.operation_uuid = $1 AND x.ordinal = u.ordinal AND x.state IN ('released', 'running')
+    FOR NO KEY UPDATE SKIP LOCKED
+) i`
+
 // LockItems locks those of the items that are in flight and that nobody else holds, then
 // those of their tasks that nobody else holds, and returns the items of these as they are.
 func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]LookedItem, error) {
@@ -96,10 +108,7 @@ func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int
 		Ordinal  int
 		TaskUUID tasker.ID
 	}
-	items, err := collect[row](ctx, tx, `
-		SELECT ordinal, task_uuid FROM tasker.operation_items
-		WHERE operation_uuid = $1 AND ordinal = ANY ($2) AND state IN ('released', 'running')
-		ORDER BY ordinal FOR NO KEY UPDATE SKIP LOCKED`, operation, ordinals)
+	items, err := collect[row](ctx, tx, lockItems, operation, ordinals)
 	if err != nil {
 		return nil, fmt.Errorf("lock the items of an operation: %w", err)
 	}

@@ -108,10 +108,20 @@ type Progress struct {
 	Round    map[tasker.ItemState]int64
 }
 
+// Items in one state are asked for as a range and put into the order of its index: asked for
+// as one value, the planner would rather go through all items of the operation.
 const operationProgress = `
-SELECT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state = 'planned') AS planned,
-    (SELECT count(*) FROM (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state = 'released' LIMIT $3) r)
-        + (SELECT count(*) FROM (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state = 'running' LIMIT $3) r) AS in_flight,
+SELECT (
+        SELECT i.ordinal FROM tasker.operation_items i
+        WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' ORDER BY i.state, i.ordinal LIMIT 1
+    ) IS NOT NULL AS planned,
+    (SELECT count(*) FROM (
+        SELECT FROM tasker.operation_items i
+        WHERE i.operation_uuid = $1 AND i.state BETWEEN 'released' AND 'released' ORDER BY i.state, i.ordinal LIMIT $3
+    ) r) + (SELECT count(*) FROM (
+        SELECT FROM tasker.operation_items i
+        WHERE i.operation_uuid = $1 AND i.state BETWEEN 'running' AND 'running' ORDER BY i.state, i.ordinal LIMIT $3
+    ) r) AS in_flight,
     coalesce((SELECT array_agg(n.state) FROM c n), '{}') AS states, coalesce((SELECT array_agg(n.items) FROM c n), '{}') AS counts`
 
 // Progress tells how far an operation has come that the caller has locked. The items of the round are
@@ -178,8 +188,8 @@ type PlannedItem struct {
 const plannedItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.expected_state, i.expected_fence, i.tries
 FROM tasker.operation_items i
-WHERE i.operation_uuid = $1 AND i.state = 'planned' AND i.ordinal > $2
-ORDER BY i.ordinal
+WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' AND i.ordinal > $2
+ORDER BY i.state, i.ordinal
 LIMIT $3`
 
 // PlannedItems returns the next items of an operation that are to be released.
@@ -215,7 +225,8 @@ var movedColumns = columns[MovedItem]{
 }
 
 // An item moves on only while it is open, and is released once. A planned item that stays
-// planned was held by others. $1 the operation, $2 the wave, $3 the round; then the moves.
+// planned was held by others. Items are found one by one by their keys, whatever the planner
+// believes of the table. $1 the operation, $2 the wave, $3 the round; then the moves.
 var moveItems = `
 UPDATE tasker.operation_items i
 SET state = m.state, outcome = nullif(m.outcome, ''),
@@ -225,8 +236,14 @@ SET state = m.state, outcome = nullif(m.outcome, ''),
     released_at = CASE WHEN m.released THEN clock_timestamp() ELSE i.released_at END,
     failed_at = coalesce(m.failed, i.failed_at), failure_cause = coalesce(nullif(m.cause, ''), i.failure_cause), failure_text = coalesce(nullif(m.text, ''), i.failure_text),
     ended_at = CASE WHEN m.state IN ('verified', 'failed_again', 'skipped', 'aborted') THEN clock_timestamp() END
-FROM ` + movedColumns.unnest("m", 4) + `
-WHERE i.operation_uuid = $1 AND i.ordinal = m.ordinal AND CASE WHEN m.released OR m.state = 'planned' THEN i.state = 'planned' ELSE i.` + openItem + ` END`
+FROM (
+    SELECT m.*, k.row
+    FROM ` + movedColumns.unnest("m", 4) + `
+    CROSS JOIN LATERAL (
+        SELECT x.ctid AS row FROM tasker.operation_items x WHERE x.operation_uuid = $1 AND x.ordinal = m.ordinal OFFSET 0
+    ) k
+) m
+WHERE i.ctid = m.row AND CASE WHEN m.released OR m.state = 'planned' THEN i.state = 'planned' ELSE i.` + openItem + ` END`
 
 // MoveItems moves items of an operation whose states the caller has locked, with the
 // operation or by themselves. All of them move, or it is an error.
@@ -362,9 +379,9 @@ WITH finished AS MATERIALIZED (
     SELECT o.operation_uuid, o.state
     FROM tasker.operations o
     WHERE o.settled_at IS NULL AND o.state IN ('running', 'paused', 'aborted')
-      AND NOT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state = 'planned')
-      AND NOT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state = 'released')
-      AND NOT EXISTS (SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state = 'running')
+      AND (SELECT i.ordinal FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state BETWEEN 'planned' AND 'planned' ORDER BY i.state, i.ordinal LIMIT 1) IS NULL
+      AND (SELECT i.ordinal FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state BETWEEN 'released' AND 'released' ORDER BY i.state, i.ordinal LIMIT 1) IS NULL
+      AND (SELECT i.ordinal FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state BETWEEN 'running' AND 'running' ORDER BY i.state, i.ordinal LIMIT 1) IS NULL
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 ended AS (

@@ -89,9 +89,10 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithKeptReport": stepsWithKeptReport, "lookForDue": lookForDue,
 		"deferWork": deferWork, "takeDeferredWork": takeDeferredWork, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,
-		"cancelTask": cancelTask, "selectQueues": selectQueues, "hearWorker": hearWorker, "hearWorkers": hearWorkers, "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "unservedSteps": unservedSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
+		"cancelTasks": cancelTasks, "lockEnqueuedOf": lockEnqueuedOf, "selectTaskTargets": selectTaskTargets, "selectQueues": selectQueues, "hearWorker": hearWorker, "hearWorkers": hearWorkers, "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": marks, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "unservedSteps": unservedSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
 		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
 		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
+		"lockTargets": lockTargets, "recordRepairs": recordRepairs, "endEntries": endEntries, "failuresDuring": failuresDuring, "enqueuedHere": enqueuedHere,
 		"applyStaleness": applyStaleness, "applyRecovery": applyRecovery,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,11 +64,11 @@ func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 const lockEnqueuedOf = `
 SELECT e.step_uuid
 FROM tasker.workflow_steps s` + lockReady + `
-WHERE s.task_uuid = $1 AND s.state || '' = 'enqueued'`
+WHERE s.task_uuid = ANY ($1) AND s.state || '' = 'enqueued'`
 
-// lockEnqueuedOf is [Tx.LockEnqueued] for all steps of a task.
-func (tx *Tx) lockEnqueuedOf(ctx context.Context, task tasker.ID) error {
-	if _, err := tx.Exec(ctx, lockEnqueuedOf, task); err != nil {
+// lockEnqueuedOf is [Tx.LockEnqueued] for all steps of tasks.
+func (tx *Tx) lockEnqueuedOf(ctx context.Context, tasks []tasker.ID) error {
+	if _, err := tx.Exec(ctx, lockEnqueuedOf, tasks); err != nil {
 		return fmt.Errorf("lock enqueued steps: %w", err)
 	}
 	return nil

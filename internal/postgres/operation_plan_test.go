@@ -1,0 +1,49 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// operationItems are an operation of 10,000 items and a second one, of which the database has no statistics.
+const operationItems = `
+INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout, expires_at)
+SELECT gen_random_uuid(), n::text, '', 'reset_for_retry', '{}', 'ann', 'r', '{a}', 'planned', '{}', 2, true, '1 min', now() + interval '1 hour' FROM generate_series(1, 2) n;
+INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)
+SELECT o.operation_uuid, row_number() OVER (PARTITION BY o.operation_uuid), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'a', 'error', 1
+FROM tasker.operations o CROSS JOIN generate_series(1, 10000);`
+
+// What runs for each part of an operation finds its items by their keys, with statistics and
+// without: else a part costs as much as all items.
+func TestPartsOfOperationsAreFoundByKey(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for _, when := range []string{"empty", "filled", "analyzed"} {
+		switch when {
+		case "filled":
+			if _, err := admin(t, db).Exec(t.Context(), operationItems, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Fatal(err)
+			}
+		case "analyzed":
+			execute(t, db, `ANALYZE tasker.operation_items`)
+		}
+		for name, tt := range map[string]struct{ sql, cond string }{
+			"moveItems": {moveItems, "(ordinal = m.ordinal)"}, "plannedItems": {plannedItems, "state <= 'planned'"}, "lookAtItems": {lookAtItems, "state <= $2"},
+			"lookAtLocked": {lookAtLocked, "(ordinal = u.ordinal)"}, "lockItems": {lockItems, "(ordinal = u.ordinal)"}, "countFailures": {countFailures, "round = $2"},
+			"finishOperations": {finishOperations, "state <= 'planned'"},
+		} {
+			t.Run(when+" "+name, func(t *testing.T) {
+				plan := explain(t, db, tt.sql)
+				found := false
+				for line := range strings.Lines(plan) {
+					found = found || strings.Contains(line, "Index Cond: ") && strings.Contains(line, tt.cond)
+				}
+				if !found {
+					t.Errorf("it is not found by %s:\n%s", tt.cond, plan)
+				}
+			})
+		}
+	}
+}
