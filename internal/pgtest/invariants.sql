@@ -202,3 +202,24 @@ FROM (
     FROM tasker.workflow_step_transitions h
 ) x
 WHERE x.created_at < x.last_at
+UNION ALL
+SELECT 'investigation is no member of the cases', d.task_uuid, d.dlq_entry_uuid::text
+FROM tasker.tasks_dlq d
+WHERE EXISTS (SELECT FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND h.event = 'created')
+  AND NOT EXISTS (SELECT FROM tasker.case_members m WHERE m.dlq_entry_uuid = d.dlq_entry_uuid)
+UNION ALL
+SELECT 'member does not follow its investigation', d.task_uuid, format('ended %s and %s, recovered %s and %s', d.resolved_at, m.ended_at, d.recovered_at, m.recovered_at)
+FROM tasker.case_members m
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
+WHERE d.resolved_at IS DISTINCT FROM m.ended_at OR d.recovered_at IS DISTINCT FROM m.recovered_at
+UNION ALL
+SELECT 'member of no case', NULL, format('%s: %s', m.dlq_entry_uuid, m.fingerprint)
+FROM tasker.case_members m
+WHERE m.fingerprint IS NOT NULL AND NOT EXISTS (SELECT FROM tasker.case_fingerprints f WHERE f.fingerprint = m.fingerprint)
+UNION ALL
+SELECT 'resolved case has open investigations', NULL, c.case_id::text
+FROM tasker.cases c
+JOIN tasker.case_fingerprints f ON f.case_id = c.case_id
+WHERE c.state = 'resolved' AND EXISTS (
+    SELECT FROM tasker.case_members m WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
+)

@@ -267,6 +267,8 @@ const enqueuedStep = `; INSERT INTO tasker.workflow_steps (task_uuid, step_uuid,
 	parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, expires_at)
 	SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'enqueued', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now(), now() FROM tasker.tasks; `
 
+const oneInvestigation = `; SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'operator_request', 'operator', state) FROM tasker.tasks; `
+
 // The check that runs after every test finds what it is for.
 func TestViolationsAreFound(t *testing.T) {
 	t.Parallel()
@@ -289,6 +291,15 @@ func TestViolationsAreFound(t *testing.T) {
 			SELECT task_uuid, step_uuid, 'enqueued', 'error', 'expire', 1, now() - interval '1 minute', -1, now() FROM tasker.workflow_steps`,
 		"lease that nobody would take back": enqueuedStep + `UPDATE tasker.workflow_steps SET state = 'in_progress', expires_at = NULL, lease_expires_at = now();
 			UPDATE tasker.claims SET look_at = now() + interval '1 hour'`,
+		"investigation is no member of the cases":  oneInvestigation + `DELETE FROM tasker.case_members`,
+		"member does not follow its investigation": oneInvestigation + `UPDATE tasker.case_members SET ended_at = now()`,
+		"member of no case":                        oneInvestigation + `UPDATE tasker.case_members SET fingerprint = gen_random_uuid()`,
+		"resolved case has open investigations": oneInvestigation + `
+			INSERT INTO tasker.cases (case_id, namespace, task_name, step_name, dlq_reason, detail_code, error_type, error_pattern, state, state_since, resolved_at, first_seen_at, updated_at)
+			SELECT task_uuid, namespace, name, '', 'manual_dlq', 'x', '', '', 'resolved', now(), now(), now(), now() FROM tasker.tasks;
+			INSERT INTO tasker.case_fingerprints (fingerprint, case_id, home_case_id, version, error_type, error_pattern, first_seen_at)
+			SELECT case_id, case_id, case_id, 1, '', '', now() FROM tasker.cases;
+			UPDATE tasker.case_members SET fingerprint = (SELECT case_id FROM tasker.cases)`,
 		"investigation without the row that tells of its beginning": `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks; ALTER TABLE tasker.tasks_dlq_history DISABLE TRIGGER history_never_changes; DELETE FROM tasker.tasks_dlq_history`,
 	} {
 		t.Run(want, func(t *testing.T) {
