@@ -215,3 +215,51 @@ type CaseSplit struct {
 	Field, Literal string
 	Actor, Reason  string
 }
+
+// CaseChanges is what differs between the failures of a case and the successes of the same
+// step, who is hit, and until when. It is evidence, and no verdict.
+type CaseChanges struct {
+	Case         Case
+	FirstFailure *time.Time   // of those that are open
+	LastSuccess  *CaseSuccess // of the same step before that; nil when none of the tasks that were looked at had one
+	LookedBack   int          // tasks that were looked at for it
+	Failures     int          // compared, the newest
+	Successes    int          // compared with them: since the first failure, or else before it
+	Since        bool         // the successes are of after the first failure
+	Differences  []CaseDifference
+	Began        []CaseElsewhere // other open cases that were first seen within two minutes
+	Impact       CaseImpact
+}
+
+// A CaseSuccess is an attempt of the step of a case that succeeded.
+type CaseSuccess struct {
+	TaskUUID      ID
+	At            time.Time
+	WorkerName    string
+	WorkerVersion string
+	TaskVersion   string
+}
+
+// A CaseDifference is a value of a fact that failures have far more often than successes.
+type CaseDifference struct {
+	Fact      string // worker_version, worker_name or task_version
+	Value     string
+	Failures  int // that have it
+	Successes int
+	Lift      float64 // how many times as often
+}
+
+// CaseImpact is who waits for a case, among its newest open investigations.
+type CaseImpact struct {
+	Tasks    int64 // looked at
+	Steps    int64 // of them, not done yet besides the ones that failed
+	Deadline *time.Time
+	DueTask  *ID // whose deadline that is
+}
+
+// Bounds of [CaseChanges]: tasks that are looked at on each side, and investigations.
+const (
+	MaxCaseTasks    = 500
+	MaxCaseCompared = 1000
+	MaxCaseImpact   = 2000
+)

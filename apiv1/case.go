@@ -141,6 +141,71 @@ type CaseMask struct {
 	Values    []CaseShare `json:"values" doc:"The most frequent, at most 5."`
 }
 
+// CaseChanges is what differs between the failures of a case and the successes of the same
+// step, who is hit, and until when.
+type CaseChanges struct {
+	CaseID       string           `json:"case_id"`
+	FirstFailure *time.Time       `json:"first_failure" doc:"Of those that are open."`
+	LastSuccess  *CaseSuccess     `json:"last_success" doc:"Of the same step before that; null when none of the tasks that were looked at had one."`
+	LookedAt     int              `json:"looked_at" doc:"Tasks of the template that were looked at: at most 500 before the first that failed, and as many since."`
+	Failures     int              `json:"failures" doc:"How many were compared, the newest, at most 1,000."`
+	Successes    int              `json:"successes" doc:"How many they were compared with."`
+	Since        bool             `json:"since" doc:"These successes are of after the first failure; otherwise of before, because there are fewer than 30 since."`
+	Differences  []CaseDifference `json:"differences" doc:"What failures have far more often than successes, the most telling first; at most 5. It is evidence, and no verdict. Empty: no difference was found, or fewer than 30 could be compared."`
+	Began        []CaseElsewhere  `json:"began" doc:"Other open cases that were first seen within two minutes of this one."`
+	Impact       CaseImpact       `json:"impact"`
+}
+
+// CaseSuccess is an attempt of the step of a case that succeeded.
+type CaseSuccess struct {
+	TaskUUID      string    `json:"task_uuid"`
+	At            time.Time `json:"at"`
+	WorkerName    string    `json:"worker_name"`
+	WorkerVersion string    `json:"worker_version"`
+	TaskVersion   string    `json:"task_version"`
+}
+
+// CaseDifference is a value that failures have far more often than successes.
+type CaseDifference struct {
+	Fact      string  `json:"fact" enum:"worker_version,worker_name,task_version"`
+	Value     string  `json:"value"`
+	Failures  int     `json:"failures" doc:"That have it."`
+	Successes int     `json:"successes" doc:"That have it."`
+	Lift      float64 `json:"lift" doc:"How many times as often failures have it."`
+}
+
+// CaseImpact is who waits for a case, among its newest open investigations.
+type CaseImpact struct {
+	Tasks    int64      `json:"tasks" doc:"How many were looked at, at most 2,000."`
+	Steps    int64      `json:"steps" doc:"Steps of these tasks that wait, besides those that failed."`
+	Deadline *time.Time `json:"deadline" doc:"The earliest of these tasks by max_duration_minutes; null when none has one."`
+	DueTask  string     `json:"due_task" doc:"The task of that deadline."`
+}
+
+// FromCaseChanges converts what differs between failures and successes.
+func FromCaseChanges(c tasker.CaseChanges) CaseChanges {
+	out := CaseChanges{
+		CaseID: c.Case.ID.String(), FirstFailure: utc(c.FirstFailure), LookedAt: c.LookedBack, Failures: c.Failures, Successes: c.Successes, Since: c.Since,
+		Differences: []CaseDifference{}, Began: caseElsewhere(c.Began),
+		Impact: CaseImpact{Tasks: c.Impact.Tasks, Steps: c.Impact.Steps, Deadline: utc(c.Impact.Deadline), DueTask: idText(c.Impact.DueTask)},
+	}
+	if s := c.LastSuccess; s != nil {
+		out.LastSuccess = &CaseSuccess{TaskUUID: s.TaskUUID.String(), At: s.At.UTC(), WorkerName: s.WorkerName, WorkerVersion: s.WorkerVersion, TaskVersion: s.TaskVersion}
+	}
+	for _, d := range c.Differences {
+		out.Differences = append(out.Differences, CaseDifference(d))
+	}
+	return out
+}
+
+func caseElsewhere(list []tasker.CaseElsewhere) []CaseElsewhere {
+	out := []CaseElsewhere{}
+	for _, e := range list {
+		out = append(out, CaseElsewhere{CaseID: e.ID.String(), NamespaceName: e.Namespace, TaskName: e.TaskName, StepName: e.StepName, Entries: e.Entries})
+	}
+	return out
+}
+
 // UpdateCase changes a case. What is left out stays as it is.
 type UpdateCase struct {
 	Owner             *string    `json:"owner,omitempty" maxLength:"255" doc:"Who looks after it; empty: nobody any more."`
@@ -248,7 +313,7 @@ func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	out := CaseDetail{
 		Case: FromCase(d.Case), Fingerprints: caseFingerprints(d.Fingerprints), Samples: []CaseSample{}, Spread: []CaseSpread{},
-		Ended: map[string]int64{}, Last: endedEntries(d.Last), Elsewhere: []CaseElsewhere{}, History: []CaseChange{},
+		Ended: map[string]int64{}, Last: endedEntries(d.Last), Elsewhere: caseElsewhere(d.Elsewhere), History: []CaseChange{},
 	}
 	for _, s := range d.Samples {
 		out.Samples = append(out.Samples, CaseSample{
@@ -261,11 +326,6 @@ func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	}
 	for status, n := range d.Ended {
 		out.Ended[string(status)] = n
-	}
-	for _, e := range d.Elsewhere {
-		out.Elsewhere = append(out.Elsewhere, CaseElsewhere{
-			CaseID: e.ID.String(), NamespaceName: e.Namespace, TaskName: e.TaskName, StepName: e.StepName, Entries: e.Entries,
-		})
 	}
 	for _, h := range d.History {
 		out.History = append(out.History, CaseChange{ChangedAt: h.At.UTC(), Event: h.Event, Actor: h.Actor, Notes: textOf(h.Notes), Metadata: h.Metadata})

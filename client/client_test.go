@@ -309,8 +309,9 @@ func TestWire(t *testing.T) {
 			_, err := c.Cases(ctx, CaseQuery{CaseState: tasker.CaseResolved, Owner: "ann"})
 			return err
 		},
-		"GET /v1/cases/" + task:          func() error { _, err := c.Case(ctx, id(1)); return err },
-		"GET /v1/cases/" + task + "/why": func() error { _, err := c.WhyCase(ctx, id(1)); return err },
+		"GET /v1/cases/" + task:              func() error { _, err := c.Case(ctx, id(1)); return err },
+		"GET /v1/cases/" + task + "/why":     func() error { _, err := c.WhyCase(ctx, id(1)); return err },
+		"GET /v1/cases/" + task + "/changes": func() error { _, err := c.CaseChanges(ctx, id(1)); return err },
 		"PATCH /v1/cases/" + task + ` application/json {"notes":"n","actor":"ann"}`: func() error {
 			_, err := c.UpdateCase(ctx, id(1), apiv1.UpdateCase{Notes: new("n"), Actor: "ann"})
 			return err

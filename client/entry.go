@@ -189,6 +189,14 @@ func (c *Client) WhyCase(ctx context.Context, id tasker.ID) (apiv1.CaseWhy, erro
 	return answer, err
 }
 
+// CaseChanges returns what differs between the failures of a case and the successes of the
+// same step, who is hit, and until when.
+func (c *Client) CaseChanges(ctx context.Context, id tasker.ID) (apiv1.CaseChanges, error) {
+	var answer apiv1.CaseChanges
+	err := c.get(ctx, &answer, url.Values{}, "v1", "cases", id.String(), "changes")
+	return answer, err
+}
+
 // UpdateCase changes a case, and returns it as it is then.
 func (c *Client) UpdateCase(ctx context.Context, id tasker.ID, u apiv1.UpdateCase) (apiv1.Case, error) {
 	var answer apiv1.Case

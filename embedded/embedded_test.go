@@ -230,6 +230,11 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	must(err)
 	why, err := e.WhyCase(ctx, cases[0].ID)
 	must(err)
+	changes, err := e.CaseChanges(ctx, cases[0].ID)
+	must(err)
+	if changes.FirstFailure == nil || changes.Impact.Tasks != 1 {
+		t.Errorf("changes %+v", changes)
+	}
 	if owned.Owner != "ann" || detail.Owner != "ann" || len(detail.Fingerprints) != 1 || why.Case.ID != owned.ID {
 		t.Errorf("owned %+v, detail %+v, why %+v", owned, detail, why)
 	}

@@ -31,6 +31,12 @@ func (e *Engine) WhyCase(ctx context.Context, id tasker.ID) (tasker.CaseWhy, err
 	return e.cases.Why(ctx, id)
 }
 
+// CaseChanges says what differs between the failures of a case and the successes of the same
+// step, who is hit, and until when.
+func (e *Engine) CaseChanges(ctx context.Context, id tasker.ID) (tasker.CaseChanges, error) {
+	return e.cases.Changes(ctx, id)
+}
+
 // UpdateCase takes a case, lets it rest, or notes something, and returns it as it is then.
 // No investigation and no task changes.
 func (e *Engine) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (tasker.Case, error) {

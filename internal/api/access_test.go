@@ -47,7 +47,7 @@ var who = map[string]string{
 	"POST /v1/dlq/task/{task_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}": "viewer operator developer admin",
 	"PATCH /v1/dlq/entry/{dlq_entry_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}/related": "viewer operator developer admin",
 	"GET /v1/dlq/stats": "viewer operator developer admin", "GET /v1/dlq/investigation-queue": "viewer operator developer admin",
-	"GET /v1/cases": "viewer operator developer admin", "GET /v1/cases/{case_id}": "viewer operator developer admin", "GET /v1/cases/{case_id}/why": "viewer operator developer admin",
+	"GET /v1/cases": "viewer operator developer admin", "GET /v1/cases/{case_id}": "viewer operator developer admin", "GET /v1/cases/{case_id}/why": "viewer operator developer admin", "GET /v1/cases/{case_id}/changes": "viewer operator developer admin",
 	"PATCH /v1/cases/{case_id}": "operator admin", "POST /v1/cases/{case_id}/merge": "operator admin", "POST /v1/cases/{case_id}/unmerge": "operator admin",
 	"POST /v1/cases/{case_id}/split": "operator admin", "GET /v1/dlq/counts": "viewer operator developer admin",
 	"GET /v1/dlq/staleness": "viewer operator developer admin",

@@ -40,6 +40,12 @@ func (s *server) caseRoutes() []*route {
 			serve:   s.whyCase,
 		},
 		{
+			method: "GET", path: casePath + "/changes", id: "changesOfCase", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
+			summary: "What differs between the failures of a case and the successes of the same step, who is hit, and until when",
+			answers: map[int]any{http.StatusOK: apiv1.CaseChanges{}},
+			serve:   s.changesOfCase,
+		},
+		{
 			method: "PATCH", path: casePath, id: "updateCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
 			summary: "Take a case, let it rest, or note something",
 			about:   "Absent fields stay as they are. No investigation and no task changes.",
@@ -111,6 +117,18 @@ func (s *server) whyCase(x *request) error {
 		return err
 	}
 	return x.answer(http.StatusOK, apiv1.FromCaseWhy(why))
+}
+
+func (s *server) changesOfCase(x *request) error {
+	id, err := x.id("case_id")
+	if err != nil {
+		return err
+	}
+	changes, err := s.caseService.Changes(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromCaseChanges(changes))
 }
 
 func (s *server) updateCase(x *request) error {

@@ -427,3 +427,43 @@ func TestEarlierInvestigationsAreAdopted(t *testing.T) {
 	stop()
 	h.Must(<-done)
 }
+
+// A new version of the worker that fails in almost all of its attempts is told first, with the
+// last success before it; without a difference nothing is told.
+func TestWhatChanged(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Exec(`UPDATE tasker.workers SET version = '1.5.0', max_concurrency = 200`)
+	for range 40 {
+		h.Create("order")
+	}
+	h.complete() // charge, and then ship
+	h.complete()
+	h.Exec(`INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease, last_heartbeat_at)
+		SELECT gen_random_uuid(), 'other', namespaces, handlers, '1.5.1', 200, heartbeat_interval, lease, now() FROM tasker.workers`)
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT worker_uuid FROM tasker.workers WHERE name = 'other'`).Scan(&h.worker))
+	tasks := h.stuck(orders(503, 40)...)
+	h.Exec(`UPDATE tasker.tasks SET ends_at = now() + interval '42 minutes', stale_at = NULL, warn_at = NULL WHERE task_uuid = $1`, tasks[7])
+	c := h.only()
+	got, err := h.Cases.Changes(t.Context(), c.ID)
+	h.Must(err)
+	if len(got.Differences) != 2 || got.Failures != 40 || got.Successes != 40 || got.Since || got.LookedBack != 80 {
+		t.Fatalf("changes %+v", got)
+	}
+	if d := got.Differences[1]; d.Fact != "worker_version" || d.Value != "1.5.1" || d.Failures != 40 || d.Successes != 0 || d.Lift < 20 {
+		t.Errorf("the difference is %+v", d)
+	}
+	if s := got.LastSuccess; s == nil || s.WorkerVersion != "1.5.0" || got.FirstFailure == nil || s.At.After(*got.FirstFailure) {
+		t.Errorf("the last success is %+v, the first failure %v", s, got.FirstFailure)
+	}
+	if i := got.Impact; i.Tasks != 40 || i.Steps != 40 || i.Deadline == nil || i.DueTask == nil || *i.DueTask != tasks[7] {
+		t.Errorf("impact %+v", i)
+	}
+	h.Exec(`UPDATE tasker.case_members SET worker_version = '1.5.0', worker_name = 'x'`)
+	h.Exec(`UPDATE tasker.workers SET name = 'x', version = '1.5.0'`)
+	if got, err = h.Cases.Changes(t.Context(), c.ID); err != nil || len(got.Differences) != 0 {
+		t.Errorf("without a difference: %+v, %v", got.Differences, err)
+	}
+	_, err = h.Cases.Changes(t.Context(), tasker.NewID())
+	h.WantCode(err, tasker.NotFound)
+}

@@ -28,7 +28,7 @@ task or an investigation.`,
   tasker-ctl case show $CASE
   tasker-ctl case own $CASE --for 2h`,
 	},
-		p.casesCommand("list", "case"), p.caseShowCommand(), p.caseWhyCommand(), p.caseOwnCommand(), p.caseReleaseCommand(), p.caseSnoozeCommand(),
+		p.casesCommand("list", "case"), p.caseShowCommand(), p.caseWhyCommand(), p.caseChangesCommand(), p.caseOwnCommand(), p.caseReleaseCommand(), p.caseSnoozeCommand(),
 		p.caseWakeCommand(), p.caseNoteCommand(), p.caseFixedCommand(), p.caseMergeCommand(), p.caseUnmergeCommand(), p.caseSplitCommand(), p.fingerprintCommand(),
 	)
 }
@@ -168,6 +168,45 @@ tasker-ctl case split.`,
 				values = append(values, fmt.Sprintf("%s × %d", v.Value, v.Entries))
 			}
 			return []string{m.Label, strconv.Itoa(m.Different), strings.Join(values, ", ")}
+		})
+	})
+}
+
+func (p *program) caseChangesCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "changes CASE",
+		short: "Say what differs between the failures of a case and the successes of the same step, who is hit, and until when",
+		long: `Say what differs between the failures of a case and the successes of the same step, who is
+hit, and until when. It compares versions and names of workers and versions of the
+template. It is evidence, and no verdict.`,
+		example: `  tasker-ctl case changes $CASE`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseChanges, error) {
+		return api.CaseChanges(ctx, a.id[0])
+	}, func(c apiv1.CaseChanges) {
+		success := "none in the " + strconv.Itoa(c.LookedAt) + " tasks that were looked at"
+		if s := c.LastSuccess; s != nil {
+			success = strings.TrimSpace(fmt.Sprintf("%s by %s %s, template %s", at(&s.At), orDash(s.WorkerName), s.WorkerVersion, s.TaskVersion))
+		}
+		when := "before"
+		if c.Since {
+			when = "since"
+		}
+		fields := []field{
+			{"First failure", at(c.FirstFailure)}, {"Last success", success}, {"Compared", fmt.Sprintf("%d failures with %d successes %s the first of them", c.Failures, c.Successes, when)},
+			{"Tasks that wait", strconv.FormatInt(c.Impact.Tasks, 10)}, {"Steps behind", strconv.FormatInt(c.Impact.Steps, 10)},
+		}
+		if c.Impact.Deadline != nil {
+			fields = append(fields, field{"Next deadline", at(c.Impact.Deadline) + " of task " + c.Impact.DueTask})
+		}
+		for _, e := range c.Began {
+			fields = append(fields, field{"Began with it", fmt.Sprintf("case %s, %s/%s > %s", e.CaseID, e.NamespaceName, e.TaskName, e.StepName)})
+		}
+		p.fields("", fields...)
+		list(p, c.Differences, columns{none: "No difference was found.", names: []string{"differs", "value", "failures", "successes", "times as often"}, spare: "value"}, func(d apiv1.CaseDifference) []string {
+			return []string{
+				strings.ReplaceAll(d.Fact, "_", " "), d.Value, fmt.Sprintf("%d/%d", d.Failures, c.Failures), fmt.Sprintf("%d/%d", d.Successes, c.Successes),
+				strconv.FormatFloat(d.Lift, 'f', 1, 64),
+			}
 		})
 	})
 }

@@ -1,0 +1,90 @@
+package cases
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"tasker.example/tasker"
+)
+
+// What a difference must be to be told: so many on both sides, so many failures that have the
+// value, a share that is so much larger, so many times as large, and no chance. The
+// last is divided by the number of values that are looked at.
+const (
+	leastCompared = 30
+	leastWith     = 20
+	leastShare    = 0.2
+	leastLift     = 2
+	mostChance    = 0.001
+	toldAtMost    = 5
+)
+
+// Changes says what differs between the failures of a case and the successes of the same
+// step, who is hit, and until when. The error is NotFound when there is no such case.
+func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseChanges, error) {
+	c, err := s.db.CompareCase(ctx, id)
+	if err != nil {
+		return tasker.CaseChanges{}, err
+	}
+	failed, succeeded := map[fact]int{}, map[fact]int{}
+	for _, f := range c.Failed {
+		count(failed, f.WorkerName, f.WorkerVersion, f.TaskVersion)
+	}
+	for _, s := range c.Succeeded {
+		count(succeeded, s.WorkerName, s.WorkerVersion, s.TaskVersion)
+	}
+	c.Differences = differences(failed, succeeded, len(c.Failed), len(c.Succeeded))
+	return c.CaseChanges, nil
+}
+
+// A fact is a value that some attempts have.
+type fact struct{ name, value string }
+
+func count(counts map[fact]int, workerName, workerVersion, taskVersion string) {
+	for _, f := range []fact{{"worker_name", workerName}, {"worker_version", workerVersion}, {"task_version", taskVersion}} {
+		if f.value != "" {
+			counts[f]++
+		}
+	}
+}
+
+// differences returns the values that failures have far more often than successes, the
+// most telling first. failures and successes are how many were compared.
+func differences(failed, succeeded map[fact]int, failures, successes int) (list []tasker.CaseDifference) {
+	if failures < leastCompared || successes < leastCompared {
+		return nil
+	}
+	for f, k := range failed {
+		g := succeeded[f]
+		p, q := float64(k+1)/float64(failures+2), float64(g+1)/float64(successes+2)
+		if k < leastWith || p-q < leastShare || p/q < leastLift || chance(k, failures, g, successes) > mostChance/float64(len(failed)) {
+			continue
+		}
+		list = append(list, tasker.CaseDifference{Fact: f.name, Value: f.value, Failures: k, Successes: g, Lift: p / q})
+	}
+	slices.SortFunc(list, func(a, b tasker.CaseDifference) int {
+		weight := func(d tasker.CaseDifference) float64 { return float64(d.Failures) * math.Log2(d.Lift) }
+		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.Fact, b.Fact), cmp.Compare(a.Value, b.Value))
+	})
+	return list[:min(len(list), toldAtMost)]
+}
+
+// chance is how likely it is that at least k of n failures have a value by chance, when k+g
+// of the n+m attempts have it: Fisher's exact test, one-sided.
+func chance(k, n, g, m int) float64 {
+	choose := func(n, k int) float64 {
+		a, _ := math.Lgamma(float64(n + 1))
+		b, _ := math.Lgamma(float64(k + 1))
+		c, _ := math.Lgamma(float64(n - k + 1))
+		return a - b - c
+	}
+	have, sum := k+g, 0.0
+	for i := k; i <= min(n, have); i++ {
+		if have-i <= m {
+			sum += math.Exp(choose(n, i) + choose(m, have-i) - choose(n+m, have))
+		}
+	}
+	return min(sum, 1)
+}

@@ -1,0 +1,188 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+const selectFirstOpen = `
+SELECT m.opened_at AS at, d.task_uuid
+FROM tasker.case_fingerprints f
+JOIN tasker.cases c ON c.case_id = f.case_id
+CROSS JOIN LATERAL (
+    SELECT m.dlq_entry_uuid, m.opened_at
+    FROM tasker.case_members m
+    WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
+    ORDER BY m.opened_at
+    LIMIT 1
+) m
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
+WHERE f.case_id = $1
+ORDER BY m.opened_at, d.task_uuid
+LIMIT 1`
+
+// Ids of tasks rise with time, so the tasks around the first that failed are neighbours of its id in
+// the index of tasks by template.
+const (
+	successesBefore = tasksAround + `t.task_uuid < $5` + tasksNear
+	successesSince  = tasksAround + `t.task_uuid >= $5` + tasksNear
+)
+
+const tasksAround = `
+SELECT t.task_uuid, s.completed_at AS at, coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, t.version AS task_version
+FROM (
+    SELECT t.*
+    FROM tasker.task_templates m
+    CROSS JOIN LATERAL (
+        SELECT t.task_uuid, t.version
+        FROM tasker.tasks t
+        WHERE t.template_uuid = m.template_uuid AND `
+
+const tasksNear = `
+        ORDER BY t.task_uuid DESC
+        LIMIT $4
+    ) t
+    WHERE m.namespace = $1 AND m.name = $2
+    ORDER BY t.task_uuid DESC
+    LIMIT $4
+) t
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = t.task_uuid AND s.name = $3 AND s.state = 'complete'
+LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid
+ORDER BY s.completed_at DESC NULLS LAST, t.task_uuid DESC`
+
+// A caseTask is a task of the template of a case, with the success of its step, if it has one.
+type caseTask struct {
+	TaskUUID      tasker.ID
+	At            *time.Time
+	WorkerName    string
+	WorkerVersion string
+	TaskVersion   string
+}
+
+const selectBegan = `
+SELECT c.case_id AS id, c.namespace, c.task_name, c.step_name, 0::bigint AS entries
+FROM tasker.cases h
+JOIN tasker.cases c ON c.state <> 'resolved' AND c.case_id <> h.case_id
+    AND c.first_seen_at BETWEEN h.first_seen_at - interval '2 minutes' AND h.first_seen_at + interval '2 minutes'
+WHERE h.case_id = $1 AND ($3 OR c.namespace = ANY ($4))
+ORDER BY c.first_seen_at, c.case_id
+LIMIT $2`
+
+const selectImpact = `
+WITH looked AS MATERIALIZED (
+    SELECT d.task_uuid
+    FROM (
+        SELECT e.*
+        FROM tasker.case_fingerprints f
+        JOIN tasker.cases c ON c.case_id = f.case_id
+        CROSS JOIN LATERAL (
+            SELECT m.dlq_entry_uuid, m.opened_at
+            FROM tasker.case_members m
+            WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
+            ORDER BY m.opened_at DESC
+            LIMIT $2
+        ) e
+        WHERE f.case_id = $1
+        ORDER BY e.opened_at DESC
+        LIMIT $2
+    ) m
+    JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
+),
+due AS (
+    SELECT t.task_uuid, t.ends_at
+    FROM looked l
+    JOIN tasker.tasks t ON t.task_uuid = l.task_uuid
+    WHERE t.ends_at IS NOT NULL AND t.state NOT IN ('complete', 'cancelled')
+    ORDER BY t.ends_at
+    LIMIT 1
+)
+SELECT (SELECT count(*) FROM looked) AS tasks,
+    (SELECT count(*) FROM looked l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'cancelled', 'error')) AS steps,
+    (SELECT ends_at FROM due) AS deadline, (SELECT task_uuid FROM due) AS due_task`
+
+// A CaseComparison is what the failures of a case are compared with.
+type CaseComparison struct {
+	tasker.CaseChanges
+	Failed    []tasker.CaseSample  // the newest failures
+	Succeeded []tasker.CaseSuccess // of the same step
+}
+
+// CompareCase returns what is known of the failures of a case and of the successes of the
+// same step. The error is NotFound when there is no such case.
+func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, err error) {
+	if c.Case, err = db.Case(ctx, id); err != nil {
+		return c, err
+	}
+	fail := func(err error) (CaseComparison, error) {
+		return CaseComparison{}, fmt.Errorf("compare case %s with what succeeded: %w", id, err)
+	}
+	scope := access.ScopeOf(ctx)
+	if c.Began, err = collect[tasker.CaseElsewhere](ctx, db.pool, selectBegan, id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
+		return fail(err)
+	}
+	impact, err := one[tasker.CaseImpact](ctx, db.pool, selectImpact, id, tasker.MaxCaseImpact)
+	if err != nil {
+		return fail(err)
+	}
+	c.Impact = *impact
+	type opening struct {
+		At       time.Time
+		TaskUUID tasker.ID
+	}
+	first, err := one[opening](ctx, db.pool, selectFirstOpen, id)
+	if err != nil {
+		return fail(err)
+	}
+	if first == nil {
+		return c, nil // it is resolved
+	}
+	c.FirstFailure = &first.At
+	if c.Failed, err = collect[tasker.CaseSample](ctx, db.pool, selectCaseSamples, id, tasker.MaxCaseCompared); err != nil {
+		return fail(err)
+	}
+	if c.Case.StepName == "" {
+		return c, nil // no step failed, so none can have succeeded
+	}
+	args := []any{c.Case.Namespace, c.Case.TaskName, c.Case.StepName, tasker.MaxCaseTasks, first.TaskUUID}
+	before, err := collect[caseTask](ctx, db.pool, successesBefore, args...)
+	if err != nil {
+		return fail(err)
+	}
+	since, err := collect[caseTask](ctx, db.pool, successesSince, args...)
+	if err != nil {
+		return fail(err)
+	}
+	c.add(before, since, first.At)
+	return c, nil
+}
+
+// enough successes since the first failure are compared; with fewer, those before it are.
+const enough = 30
+
+// add finds the last success before the first failure, and what is compared.
+func (c *CaseComparison) add(before, since []caseTask, first time.Time) {
+	var earlier, later []tasker.CaseSuccess
+	for _, t := range append(before, since...) {
+		if t.At == nil {
+			continue
+		}
+		s := tasker.CaseSuccess{TaskUUID: t.TaskUUID, At: *t.At, WorkerName: t.WorkerName, WorkerVersion: t.WorkerVersion, TaskVersion: t.TaskVersion}
+		if !s.At.Before(first) {
+			later = append(later, s)
+			continue
+		}
+		if earlier = append(earlier, s); c.LastSuccess == nil || c.LastSuccess.At.Before(s.At) {
+			c.LastSuccess = &s
+		}
+	}
+	c.LookedBack = len(before) + len(since)
+	c.Succeeded, c.Since = later, true
+	if len(later) < enough {
+		c.Succeeded, c.Since = earlier, false
+	}
+	c.Failures, c.Successes = len(c.Failed), len(c.Succeeded)
+}
