@@ -381,22 +381,25 @@ func rateText(perMinute int) string {
 	}
 }
 
-// pauseTexts say why an operation is paused.
+// pauseTexts say what guards have found.
 var pauseTexts = map[tasker.PauseReason]string{
-	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "%[1]d steps failed with one cause", tasker.PausedNewCause: "%[1]d steps failed with a cause that was not selected",
-	tasker.PausedWaveFailed: "%[1]d steps of the wave have failed", tasker.PausedWaveTimeout: "%[1]d steps of the wave did not succeed in time",
-	tasker.PausedNoWorker: "no worker takes the steps",
+	tasker.PausedSameCause: "failed with one cause", tasker.PausedNewCause: "failed with a cause that was not selected",
+	tasker.PausedWaveFailed: "failed in the wave", tasker.PausedWaveTimeout: "did not succeed in time",
 }
 
 func pauseText(pause *apiv1.OperationPause) string {
 	if pause == nil {
 		return ""
 	}
-	format := pauseTexts[tasker.PauseReason(pause.For)]
-	if format == "" {
-		return pause.For
+	text := pause.For
+	switch reason := tasker.PauseReason(pause.For); {
+	case reason == tasker.PausedByOperator:
+		text = "by " + pause.By
+	case reason == tasker.PausedNoWorker:
+		text = "no worker takes the steps"
+	case pauseTexts[reason] != "":
+		text = plural(pause.Failures, "step") + " " + pauseTexts[reason]
 	}
-	text := fmt.Sprintf(format+"%.0[1]d%.0[2]s", pause.Failures, pause.By)
 	if pause.FailureText != "" {
 		text += ", such as " + strconv.Quote(pause.FailureText)
 	}

@@ -20,6 +20,7 @@ import (
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/pgtest"
 )
 
@@ -92,7 +93,7 @@ func TestScriptsWithServer(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{file},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink,
+					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink, "operate": h.operate,
 				},
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("WORKER", h.worker.String())
@@ -183,6 +184,26 @@ func (h *harness) succeed(ts *testscript.TestScript, _ bool, args []string) {
 		if len(args) > 2 && string(given) != args[2] {
 			ts.Fatalf("the step was given %s, want %s", given, args[2])
 		}
+	})
+}
+
+// operate is operate [ITEMS]: it does what servers do with operations, until they have come to their
+// end or are paused or, with a number, until so many items are released and not looked at yet.
+func (h *harness) operate(ts *testscript.TestScript, _ bool, args []string) {
+	ops := operation.New(h.DB, h.Engine, h.DLQ, operation.Options{})
+	h.Eventually("operations are where they should be", func() bool {
+		_, err := ops.Release(context.Background())
+		ts.Check(err)
+		if len(args) > 0 {
+			items, err := h.DB.OpenItems(context.Background())
+			ts.Check(err)
+			return strconv.FormatInt(items[tasker.ItemReleased], 10) == args[0]
+		}
+		_, err = ops.Look(context.Background())
+		ts.Check(err)
+		running, _, err := h.DB.Operations(context.Background(), tasker.OperationFilter{State: tasker.OperationRunning, Limit: 1})
+		ts.Check(err)
+		return len(running) == 0
 	})
 }
 

@@ -11,9 +11,27 @@ AS $$
 DECLARE
     _rules tasker.redaction;
     _words text;
+    _plain boolean := false; -- no text of these events holds anything that must not be shown
 BEGIN
     SELECT * INTO _rules FROM tasker.redaction r WHERE r.only_row;
     _words := tasker.document_pattern(_rules.key_words);
+    -- To begin a search costs more than to go on with it: all texts are searched at once, unless there is very much of them.
+    IF _rules.paths = '[]' THEN
+        SELECT coalesce(sum(coalesce(pg_column_size(s.error), 0) + coalesce(pg_column_size(h.metadata), 0) + coalesce(octet_length(h.notes), 0)), 0) < 1048576
+        INTO _plain
+        FROM unnest(p_changes) AS c (history_id)
+        JOIN tasker.tasks_dlq_history h ON h.history_id = c.history_id
+        JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
+        LEFT JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid;
+    END IF;
+    IF _plain THEN -- an error as redact_error searches it
+        SELECT coalesce(string_agg(concat_ws(E'\n', h.notes, h.metadata::text, '{"steps": [{"error": ' || s.error::text || ', "failures": [{"error": '), E'\n'), '') !~ _words
+        INTO _plain
+        FROM unnest(p_changes) AS c (history_id)
+        JOIN tasker.tasks_dlq_history h ON h.history_id = c.history_id
+        JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = h.dlq_entry_uuid
+        LEFT JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid;
+    END IF;
     RETURN QUERY
     SELECT h.history_id, h.event, d.task_uuid, d.dlq_entry_uuid, row_to_json(x)::jsonb, h.changed_at
     FROM unnest(p_changes) AS c (history_id)
@@ -23,9 +41,9 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT
             h.event, h.actor, h.from_status, h.to_status,
-            CASE WHEN h.notes !~ _words THEN h.notes ELSE tasker.redact_text(h.notes, _rules.text_patterns) END AS notes,
+            CASE WHEN _plain OR h.notes !~ _words THEN h.notes ELSE tasker.redact_text(h.notes, _rules.text_patterns) END AS notes,
             CASE
-                WHEN h.metadata::text !~ _words THEN h.metadata
+                WHEN _plain OR h.metadata::text !~ _words THEN h.metadata
                 ELSE tasker.redact_keys(h.metadata, _rules.key_words, _rules.key_pattern, NULL, 0, _rules.text_patterns)
             END AS metadata,
             h.changed_at AS at
@@ -48,7 +66,7 @@ BEGIN
                         CASE WHEN s.error IS NOT NULL THEN coalesce(e.shown ->> 'message', '[redacted]') END AS error_message,
                         e.shown ->> 'fingerprint' AS error_fingerprint, s.error ->> 'worker_uuid' AS worker_uuid, s.last_attempted_at
                     FROM tasker.workflow_steps s
-                    CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown OFFSET 0) e
+                    CROSS JOIN LATERAL (SELECT CASE WHEN _plain THEN s.error ELSE tasker.redact_error(s.error) END AS shown OFFSET 0) e
                     WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
                 ) f
             ) END AS step
