@@ -125,6 +125,7 @@ const (
 	outcomeBusy      = "busy"       // others held the task again and again
 	outcomeChanged   = "changed"    // something has happened to the step since it was planned
 	outcomeRefused   = "refused"    // its state does not allow the act
+	outcomeError     = "error"      // the act failed at it; the log of a server has more
 	outcomeGone      = "gone"       // it does not exist any more
 	outcomeTakenOver = "taken_over" // somebody else acted on it after its release
 	outcomeCancelled = "cancelled"  // its task was cancelled after its release

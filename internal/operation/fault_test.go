@@ -179,3 +179,27 @@ func TestManyServersAndARestart(t *testing.T) {
 		t.Errorf("%d investigations have ended with the proof", n)
 	}
 }
+
+// An item at which something fails holds up neither the others of its operation nor other
+// operations, when it is released and when it is looked at.
+func TestAPoisonedItemStopsNobody(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	tasks := h.stuck(6)
+	first, second := plan(), plan()
+	first.Selection, second.Selection = tasker.OperationSelection{IDs: tasks[:5]}, tasker.OperationSelection{IDs: tasks[5:]}
+	bad, good := h.started(first), h.started(second)
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.step_history FOR EACH ROW WHEN (NEW.task_uuid = '` + tasks[1].String() + `' AND NEW.event = 'reset_for_retry') EXECUTE FUNCTION public.refuse()`)
+	h.release()
+	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemReleased: 4, tasker.ItemSkipped: 1})
+	h.wantCounts(good, tasker.OperationRunning, counts{tasker.ItemReleased: 1})
+	h.Exec(`CREATE TRIGGER broken_too BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '` + tasks[2].String() + `') EXECUTE FUNCTION public.refuse()`)
+	h.work(10, succeeds)
+	h.look()
+	h.wantCounts(good, tasker.OperationDone, counts{tasker.ItemVerified: 1})
+	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemReleased: 1, tasker.ItemVerified: 3, tasker.ItemSkipped: 1})
+	h.Exec(`DROP TRIGGER broken_too ON tasker.tasks_dlq`)
+	h.look()
+	h.wantCounts(bad, tasker.OperationDone, counts{tasker.ItemVerified: 4, tasker.ItemSkipped: 1})
+}

@@ -3,6 +3,7 @@ package operation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -59,14 +60,11 @@ func (s *Service) Look(ctx context.Context) (time.Duration, error) {
 	}
 	more := false
 	for i := range open {
-		m, err := s.lookAt(ctx, &open[i])
-		if err != nil {
-			return 0, err
-		}
-		more = more || m
+		m, failed := s.lookAt(ctx, &open[i])
+		more, err = more || m, errors.Join(err, failed) // one that fails holds up no other
 	}
-	if _, err := s.db.FinishOperations(ctx); err != nil {
-		return 0, err
+	if _, failed := s.db.FinishOperations(ctx); err != nil || failed != nil {
+		return 0, errors.Join(err, failed)
 	}
 	if more {
 		return loop.AtOnce, nil
@@ -94,7 +92,7 @@ func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (mor
 			waits = waits || i.AwaitsWorker
 		}
 		for part := range slices.Chunk(ordinals, lookChunk) {
-			bad, err := s.settle(ctx, o, part)
+			bad, err := s.settleAll(ctx, o, part)
 			if err != nil {
 				return false, err
 			}
@@ -105,6 +103,26 @@ func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (mor
 		err = s.guard(ctx, o.UUID, waits)
 	}
 	return more, err
+}
+
+// settleAll settles items together or, if that fails, each by itself. One at which it fails
+// is looked at again.
+func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
+	failed, err = s.settle(ctx, o, ordinals)
+	if !toBlame(ctx, err) {
+		return failed, err
+	}
+	for _, n := range ordinals {
+		bad, err := s.settle(ctx, o, []int{n})
+		switch {
+		case toBlame(ctx, err):
+			s.log.ErrorContext(ctx, "an item of an operation could not be settled; it is looked at again", "operation", o.UUID, "item", n, "err", err)
+		case err != nil:
+			return failed, err
+		}
+		failed = failed || bad
+	}
+	return failed, nil
 }
 
 // settle moves items to where they have come, together with the end of the investigations

@@ -65,8 +65,53 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// releaseNext is Release for one operation, and reports whether it did anything.
+// releaseNext is Release for one operation, and reports whether it did anything. Where items
+// cannot be released together each is by itself, and one at which that fails is skipped: it
+// holds up neither the others nor other operations.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
+	did, id, err := s.releasePart(ctx, tasker.MaxOperationChunk)
+	if !toBlame(ctx, err) || id == nil {
+		return did, err
+	}
+	s.log.ErrorContext(ctx, "items of an operation could not be released together; each is tried by itself", "operation", id, "err", err)
+	for begun := time.Now(); time.Since(begun) < singlesTime; {
+		_, _, err := s.releasePart(ctx, 1)
+		if toBlame(ctx, err) {
+			s.log.ErrorContext(ctx, "an item of an operation could not be released and is skipped", "operation", id, "err", err)
+			err = s.skipNext(ctx, *id)
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// singlesTime is for how long items are released one by one, before they are tried together again.
+const singlesTime = 2 * time.Second
+
+// toBlame reports whether an error may be of one item, while the database answers.
+func toBlame(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !postgres.IsAway(err)
+}
+
+// skipNext skips the next item of an operation.
+func (s *Service) skipNext(ctx context.Context, id tasker.ID) error {
+	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		o, err := tx.LockOperation(ctx, id)
+		if err != nil || o.State != tasker.OperationRunning {
+			return err
+		}
+		items, err := tx.PlannedItems(ctx, id, 0, 1)
+		if err != nil || len(items) == 0 {
+			return err
+		}
+		return tx.MoveItems(ctx, o, []postgres.MovedItem{{Ordinal: items[0].Ordinal, State: tasker.ItemSkipped, Outcome: outcomeError}})
+	})
+}
+
+// releasePart releases up to so many items of an operation, which it returns.
+func (s *Service) releasePart(ctx context.Context, most int) (did bool, id *tasker.ID, err error) {
 	var acted done
 	var paused *tasker.OperationPause
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -75,6 +120,7 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 		if err != nil || o == nil {
 			return err
 		}
+		id = &o.UUID
 		n, err := s.decide(ctx, tx, o)
 		switch {
 		case err != nil:
@@ -89,7 +135,7 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeRest))
 		}
 		did = true
-		if acted, err = s.releaseItems(ctx, tx, o, n.release); err != nil {
+		if acted, err = s.releaseItems(ctx, tx, o, min(n.release, most)); err != nil {
 			return err
 		}
 		at := after(o, acted.released)
@@ -99,10 +145,10 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 		return tx.ReleaseLater(ctx, o.UUID, at)
 	})
 	if err != nil {
-		return false, err
+		return false, id, err
 	}
 	s.tell(ctx, acted, paused)
-	return did, nil
+	return did, id, nil
 }
 
 // decide decides about an operation that is locked. It pauses it or begins a wave itself.

@@ -223,3 +223,38 @@ JOIN tasker.case_fingerprints f ON f.case_id = c.case_id
 WHERE c.state = 'resolved' AND EXISTS (
     SELECT FROM tasker.case_members m WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
 )
+UNION ALL
+SELECT 'items of an operation do not add up', NULL, format('%s: %s were frozen, %s are there', o.operation_uuid, o.items, i.items)
+FROM tasker.operations o
+CROSS JOIN LATERAL (SELECT count(*) AS items FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid) i
+WHERE o.items <> i.items
+UNION ALL
+SELECT 'step was moved twice by one operation', x.task_uuid, format('%s: %s', x.operation_uuid, x.step_uuid)
+FROM tasker.step_history x
+WHERE x.operation_uuid IS NOT NULL
+GROUP BY x.task_uuid, x.step_uuid, x.operation_uuid
+HAVING count(*) > 1
+UNION ALL
+SELECT 'item and act of an operation differ', i.task_uuid, format('%s: item %s is %s', i.operation_uuid, i.ordinal, i.state)
+FROM tasker.operation_items i
+WHERE i.step_uuid <> '00000000-0000-0000-0000-000000000000' AND (i.released_at IS NOT NULL) <> EXISTS (
+    SELECT FROM tasker.step_history x WHERE (x.task_uuid, x.step_uuid, x.operation_uuid) = (i.task_uuid, i.step_uuid, i.operation_uuid)
+)
+UNION ALL
+SELECT 'item is verified without an attempt after its release', i.task_uuid, format('%s: item %s', i.operation_uuid, i.ordinal)
+FROM tasker.operation_items i
+JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
+JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
+WHERE i.state = 'verified' AND o.act = 'reset_for_retry'
+  AND NOT (s.state = 'complete' AND s.reported_fence >= i.released_fence + CASE WHEN s.step_type = 'external' THEN 0 ELSE 1 END)
+UNION ALL
+SELECT 'verified item whose investigation is open', i.task_uuid, format('%s: item %s', i.operation_uuid, i.ordinal)
+FROM tasker.operation_items i
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = i.entry_uuid
+WHERE i.state = 'verified' AND d.resolution_status = 'pending'
+UNION ALL
+SELECT 'operation has come to its end with open items', NULL, o.operation_uuid::text
+FROM tasker.operations o
+WHERE o.settled_at IS NOT NULL AND EXISTS (
+    SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state IN ('planned', 'released', 'running')
+)

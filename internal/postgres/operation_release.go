@@ -44,7 +44,7 @@ const takeOperation = `
 SELECT ` + operationColumns + runningColumns + `
 FROM tasker.operations o
 WHERE o.settled_at IS NULL AND o.state = 'running' AND coalesce(o.next_release_at <= clock_timestamp(), true)
-ORDER BY o.created_at
+ORDER BY o.next_release_at, o.operation_uuid -- in turns
 LIMIT 1
 FOR NO KEY UPDATE SKIP LOCKED`
 

@@ -268,6 +268,14 @@ const enqueuedStep = `; INSERT INTO tasker.workflow_steps (task_uuid, step_uuid,
 	SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'enqueued', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now(), now() FROM tasker.tasks; `
 
 const oneInvestigation = `; SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'operator_request', 'operator', state) FROM tasker.tasks; `
+const anOperation = `; INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, items, waves, stop_after, stop_on_new_cause,
+	wave_timeout, expires_at)
+	VALUES ('00000000-0000-7000-8000-000000000001', 'k', '', 'reset_for_retry', '{}', 'a', 'r', '{a}', 'running', 1, '{}', 2, true, '1 min', now()); `
+
+const anItem = enqueuedStep + anOperation + `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks;
+	INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)
+	SELECT '00000000-0000-7000-8000-000000000001', 1, s.task_uuid, s.step_uuid, d.dlq_entry_uuid, 'a', 'error', 0
+	FROM tasker.workflow_steps s JOIN tasker.tasks_dlq d ON d.task_uuid = s.task_uuid; `
 
 // The check that runs after every test finds what it is for.
 func TestViolationsAreFound(t *testing.T) {
@@ -300,6 +308,13 @@ func TestViolationsAreFound(t *testing.T) {
 			INSERT INTO tasker.case_fingerprints (fingerprint, case_id, home_case_id, version, error_type, error_pattern, first_seen_at)
 			SELECT case_id, case_id, case_id, 1, '', '', now() FROM tasker.cases;
 			UPDATE tasker.case_members SET fingerprint = (SELECT case_id FROM tasker.cases)`,
+		"items of an operation do not add up": anOperation,
+		"step was moved twice by one operation": enqueuedStep + `INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at, operation_uuid)
+			SELECT task_uuid, step_uuid, 'error', 'pending', 'reset_for_retry', 1, now(), task_uuid FROM tasker.workflow_steps, generate_series(1, 2)`,
+		"item and act of an operation differ":                       anItem + `UPDATE tasker.operation_items SET state = 'released', released_at = now()`,
+		"item is verified without an attempt after its release":     anItem + `UPDATE tasker.operation_items SET state = 'verified', released_at = now(), ended_at = now(), released_fence = 1`,
+		"verified item whose investigation is open":                 anItem + `UPDATE tasker.operation_items SET state = 'verified', released_at = now(), ended_at = now()`,
+		"operation has come to its end with open items":             anItem + `UPDATE tasker.operations SET state = 'aborted', ended_at = now(), settled_at = now()`,
 		"investigation without the row that tells of its beginning": `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks; ALTER TABLE tasker.tasks_dlq_history DISABLE TRIGGER history_never_changes; DELETE FROM tasker.tasks_dlq_history`,
 	} {
 		t.Run(want, func(t *testing.T) {
