@@ -36,7 +36,7 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 	}
 	begun, refused := time.Now(), map[string]*tasker.DryRunRefusal{}
 	for {
-		d, last, err := s.dryRunPart(ctx, &postgres.RunningOperation{Operation: o}, after, min(limit-r.LookedAt, tasker.MaxOperationChunk), r.Enqueues)
+		d, last, err := s.dryRunPart(ctx, id, after, min(limit-r.LookedAt, tasker.MaxOperationChunk), r.Enqueues)
 		if err != nil {
 			return r, err
 		}
@@ -57,13 +57,17 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 
 // dryRunPart does the act to some items and rolls it back. It returns the last of them; 0
 // when there is none.
-func (s *Service) dryRunPart(ctx context.Context, o *postgres.RunningOperation, after, limit int, enqueues map[string]int) (d done, last int, err error) {
+func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int, enqueues map[string]int) (d done, last int, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		d, last = done{}, 0
 		if err := tx.WaitBriefly(ctx); err != nil {
 			return err
 		}
-		items, err := tx.PlannedItems(ctx, o.UUID, after, limit)
+		o, err := tx.LockOperation(ctx, id) // beside a release the items would be others
+		if err != nil {
+			return err
+		}
+		items, err := tx.PlannedItems(ctx, id, after, limit)
 		if err != nil || len(items) == 0 {
 			return err
 		}

@@ -382,3 +382,53 @@ func TestADryRunChangesNothing(t *testing.T) {
 		t.Errorf("%d steps are ready", n)
 	}
 }
+
+// Operations that came to their end long ago are removed with their items, and no others.
+func TestOldOperationsAreRemoved(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(2)
+	old := h.planned(plan())
+	_, err := h.ops.Abort(t.Context(), old.UUID, "ann")
+	h.Must(err)
+	open := h.planned(plan())
+	prune := func(want int) {
+		t.Helper()
+		n, err := h.DB.PruneOperations(t.Context(), 90*24*time.Hour, 10)
+		h.Must(err)
+		if n != want {
+			t.Errorf("%d operations were removed, want %d", n, want)
+		}
+	}
+	prune(0)
+	h.Exec(`UPDATE tasker.operations SET created_at = now() - interval '91 days', settled_at = settled_at - interval '91 days'`)
+	prune(1)
+	if n := h.Count(`SELECT count(*) FROM tasker.operation_items WHERE operation_uuid = $1`, old.UUID); n != 0 {
+		t.Errorf("%d items are left of it", n)
+	}
+	h.wantCounts(open, tasker.OperationPlanned, counts{tasker.ItemPlanned: 2})
+}
+
+// A dry run beside the operation itself tells of what is still planned, and disturbs nothing.
+func TestADryRunOfWhatRuns(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(300)
+	o := h.started(plan())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range 5 {
+				if _, err := h.ops.DryRun(t.Context(), o.UUID, 0, 300); err != nil && tasker.CodeOf(err) != tasker.Conflict {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	h.Eventually("all are released", func() bool {
+		h.release()
+		return h.touched(o) == 300
+	})
+	wg.Wait()
+	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemReleased: 300})
+}
