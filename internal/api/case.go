@@ -84,11 +84,7 @@ func (s *server) cases(x *request) error {
 	if state := x.text("case_state"); state != "" {
 		f.States = []tasker.CaseState{tasker.CaseState(state)}
 	}
-	list, more, err := s.db.Cases(x.ctx, f)
-	if err != nil {
-		return err
-	}
-	totals, err := s.db.CaseTotals(x.ctx, f)
+	list, totals, more, err := s.db.CasePage(x.ctx, f)
 	if err != nil {
 		return err
 	}

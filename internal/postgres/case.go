@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -55,7 +56,8 @@ const harm = `coalesce(tasker.case_harm(tasker.dlq_severity(c.dlq_reason, c.deta
 const selectCases = `
 WITH ` + openCases + `,
 page AS (
-    SELECT ` + caseColumns + `, ` + countColumns + `, ` + harm + ` AS harm
+    SELECT ` + caseColumns + `, ` + countColumns + `, ` + harm + ` AS harm,
+        count(*) OVER () AS total_cases, sum(o.entries) OVER ()::bigint AS total_entries, sum(o.recent) OVER ()::bigint AS total_recent, min(o.oldest) OVER () AS total_oldest
     FROM open o
     JOIN tasker.cases c ON c.case_id = o.case_id
     WHERE %s
@@ -87,28 +89,71 @@ LEFT JOIN LATERAL (
 
 const selectResolvedCases = `
 SELECT ` + caseColumns + `, 0::bigint AS entries, 0::bigint AS waiting, 0::bigint AS proving, 0::bigint AS failed_again, 0::bigint AS recovered, 0::bigint AS recent,
-    NULL::timestamptz AS oldest, NULL::timestamptz AS newest, 0::float8 AS harm, NULL::uuid AS entry_uuid, NULL::uuid AS case_key
+    NULL::timestamptz AS oldest, NULL::timestamptz AS newest, 0::float8 AS harm, NULL::uuid AS entry_uuid, NULL::uuid AS case_key,
+    0::bigint AS total_cases, 0::bigint AS total_entries, 0::bigint AS total_recent, NULL::timestamptz AS total_oldest
 FROM tasker.cases c
 WHERE c.state = 'resolved' AND c.merged_into IS NULL AND %s
 ORDER BY c.resolved_at DESC, c.case_id
 LIMIT $1 OFFSET $2`
 
+// A caseRow is a case with the totals of all pages.
+type caseRow struct {
+	tasker.Case
+	TotalCases   int64
+	TotalEntries int64
+	TotalRecent  int64
+	TotalOldest  *time.Time
+}
+
 // Cases returns the cases of a filter, those that cost most first, and says whether there
 // are more; resolved ones by when they were.
 func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
+	list, _, more, err = db.CasePage(ctx, f)
+	return list, more, err
+}
+
+// CasePage is [DB.Cases] with what [DB.CaseTotals] returns, for the price of one of them.
+func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, t tasker.CaseTotals, more bool, err error) {
 	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil) {
-		return nil, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key or recovered")
+		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key or recovered")
 	}
 	sql, args := casesQuery(ctx, f)
-	list, err = collect[tasker.Case](ctx, db.pool, sql, args...)
+	rows, err := collect[caseRow](ctx, db.pool, sql, args...)
 	if err != nil {
-		return nil, false, fmt.Errorf("read the cases: %w", err)
+		return nil, t, false, fmt.Errorf("read the cases: %w", err)
 	}
-	list, more = page(list, f.Limit)
-	for i := range list {
+	if len(rows) == 0 && f.Offset > 0 && !ofResolved(f) { // behind the last page
+		t, err = db.CaseTotals(ctx, f)
+		return nil, t, false, err
+	}
+	if len(rows) > 0 {
+		r := rows[0]
+		t = tasker.CaseTotals{Cases: r.TotalCases, Entries: r.TotalEntries, Recent: r.TotalRecent, Oldest: r.TotalOldest}
+	}
+	if t.Unknown, err = db.unclassified(ctx, f); err != nil {
+		return nil, t, false, err
+	}
+	rows, more = page(rows, f.Limit)
+	list = make([]tasker.Case, len(rows))
+	for i, r := range rows {
+		list[i] = r.Case
 		hideCase(ctx, &list[i])
 	}
-	return list, more, nil
+	return list, t, more, nil
+}
+
+// unclassified counts the open investigations of a filter whose case is not known yet. A small index has them.
+func (db *DB) unclassified(ctx context.Context, f tasker.CaseFilter) (int64, error) {
+	c := conditionsOf(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{
+		Namespace: f.Namespace, Age: f.Age, Recovered: f.Recovered, State: f.State, CaseKey: f.CaseKey,
+	}}, nil)
+	n, err := column[int64](ctx, db.pool, fmt.Sprintf(`
+		SELECT count(*) FROM tasker.case_members m %s
+		WHERE m.ended_at IS NULL AND m.fingerprint_version = 0 AND m.fingerprint IS NULL AND %s`, c.joins, c.members), c.args...)
+	if err != nil {
+		return 0, fmt.Errorf("count the investigations without a case: %w", err)
+	}
+	return n[0], nil
 }
 
 // hideCase hides what a case tells of payloads.
@@ -121,15 +166,15 @@ func (db *DB) CaseTotals(ctx context.Context, f tasker.CaseFilter) (tasker.CaseT
 	c := conditionsOf(ctx, f, nil)
 	totals, err := one[tasker.CaseTotals](ctx, db.pool, fmt.Sprintf(`
 		WITH `+openCases+`
-		SELECT count(*) AS cases, coalesce(sum(o.entries), 0)::bigint AS entries, min(o.oldest) AS oldest, coalesce(sum(o.recent), 0)::bigint AS recent,
-			(SELECT count(*) FROM tasker.case_members m %[1]s WHERE m.ended_at IS NULL AND m.fingerprint IS NULL AND %[2]s) AS unknown
+		SELECT count(*) AS cases, coalesce(sum(o.entries), 0)::bigint AS entries, min(o.oldest) AS oldest, coalesce(sum(o.recent), 0)::bigint AS recent, 0::bigint AS unknown
 		FROM open o
 		JOIN tasker.cases c ON c.case_id = o.case_id
 		WHERE %[3]s`, c.joins, c.members, c.cases), c.args...)
 	if err != nil {
 		return tasker.CaseTotals{}, fmt.Errorf("count the cases: %w", err)
 	}
-	return *totals, nil
+	totals.Unknown, err = db.unclassified(ctx, f)
+	return *totals, err
 }
 
 func casesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []any) {

@@ -90,12 +90,12 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 		add("task_name = $%d", f.Name)
 	}
 	if f.Case != nil { // found by its members, and not by walking through the queue
-		add(`dlq_entry_uuid IN (
+		add(`dlq_entry_uuid = ANY (ARRAY(
 			SELECT m.dlq_entry_uuid
 			FROM tasker.case_fingerprints f
 			JOIN tasker.cases c ON c.case_id = f.case_id
 			JOIN tasker.case_members m ON m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
-			WHERE f.case_id = $%d)`, *f.Case)
+			WHERE f.case_id = $%d))`, *f.Case)
 	}
 	if f.CaseKey != nil {
 		add("case_key = $%d", *f.CaseKey)

@@ -86,8 +86,12 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, _, err := db.InvestigationQueue(ctx, f)
 		return err
 	}),
-	"DB.Cases": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
-		_, _, err := db.Cases(ctx, f)
+	"DB.CasePage": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
+		_, _, _, err := db.CasePage(ctx, f)
+		return err
+	}),
+	"DB.unclassified": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
+		_, err := db.unclassified(ctx, f)
 		return err
 	}),
 	"DB.CaseTotals": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {

@@ -307,10 +307,7 @@ func (r *run) reads(ctx context.Context) error {
 		}{
 			{"list of cases with its totals", "≤ 100 ms", func() error {
 				f := tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: pageSize}}
-				if _, _, err := r.db.Cases(ctx, f); err != nil {
-					return err
-				}
-				_, err := r.db.CaseTotals(ctx, f)
+				_, _, _, err := r.db.CasePage(ctx, f)
 				return err
 			}},
 			{"list of cases with a text", "", func() error {

@@ -150,13 +150,14 @@ BEGIN
     )
     INSERT INTO tasker.case_members (
         dlq_entry_uuid, namespace, opened_at, task_name, task_version, step_name, dlq_reason, detail_code,
-        error_type, error_message, error_fingerprint, worker_uuid, attempted_at
+        error_type, error_message, error_fingerprint, worker_uuid, attempted_at, recovered_at, ended_at
     )
     SELECT
         e.dlq_entry_uuid, e.data ->> 'namespace', (e.data ->> 'dlq_timestamp')::timestamptz, e.data ->> 'task_name', e.data ->> 'task_version',
         coalesce(e.data #>> '{step,name}', ''), (e.data ->> 'dlq_reason')::tasker.dlq_reason, e.data ->> 'detail_code',
         left(e.data #>> '{step,error_type}', 200), left(e.data #>> '{step,error_message}', 2048) || right(substr(e.data #>> '{step,error_message}', 2049), 2048),
-        left(e.data #>> '{step,error_fingerprint}', 200), left(e.data #>> '{step,worker_uuid}', 100), (e.data #>> '{step,last_attempted_at}')::timestamptz
+        left(e.data #>> '{step,error_fingerprint}', 200), left(e.data #>> '{step,worker_uuid}', 100), (e.data #>> '{step,last_attempted_at}')::timestamptz,
+        (e.data ->> 'recovered_at')::timestamptz, (e.data ->> 'resolved_at')::timestamptz
     FROM told e
     WHERE e.event = 'created'
     ON CONFLICT DO NOTHING;
