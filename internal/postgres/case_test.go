@@ -386,3 +386,78 @@ func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 		})
 	}
 }
+
+// A page of cases has the totals of all pages, also behind the last of them, and says how
+// many investigations have no case yet.
+func TestTotalsOfAPageOfCases(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	f := tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 1}}
+	for offset, here := range map[int]int{0: 1, 1: 1, 2: 0} {
+		f.Offset = offset
+		list, totals, more, err := db.CasePage(t.Context(), f)
+		if err != nil || len(list) != here || more != (offset == 0) || totals.Cases != 2 || totals.Entries != 25 || totals.Recent != 25 || totals.Oldest == nil || totals.Unknown != 0 {
+			t.Errorf("at %d: %d cases, more %t, %+v, %v", offset, len(list), more, totals, err)
+		}
+	}
+	if _, err := admin(t, db).Exec(t.Context(), `UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0 WHERE step_name = ''`); err != nil {
+		t.Fatal(err)
+	}
+	f.Offset = 0
+	if _, totals, _, err := db.CasePage(t.Context(), f); err != nil || totals.Cases != 1 || totals.Entries != 20 || totals.Unknown != 5 {
+		t.Errorf("without a case: %+v, %v", totals, err)
+	}
+	if totals, err := db.CaseTotals(t.Context(), f); err != nil || totals.Unknown != 5 {
+		t.Errorf("totals without a case: %+v, %v", totals, err)
+	}
+}
+
+// States by what is known of a case: each line is one rule of docs/cases.md.
+func TestTheStateOfACase(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for name, tt := range map[string]struct {
+		state, since, first, snoozed string // how long ago; snoozed in how long
+		level                        int
+		above                        any
+		touched                      bool
+		open, recent, earlier        int
+		want                         string
+	}{
+		"nothing is open":                    {state: "escalating", since: "1h", first: "1h", want: "resolved"},
+		"seen for the first time":            {state: "new", since: "1m", first: "1m", open: 5, recent: 5, want: "new"},
+		"somebody has it":                    {state: "new", since: "1m", first: "1m", touched: true, open: 5, recent: 5, want: "ongoing"},
+		"new for a day":                      {state: "new", since: "25h", first: "25h", open: 5, want: "ongoing"},
+		"many in its first ten minutes":      {state: "new", since: "9m", first: "9m", open: 60, recent: 60, want: "new"},
+		"three times as many":                {state: "ongoing", since: "1h", first: "1h", open: 60, recent: 20, earlier: 40, want: "escalating"},
+		"fewer than three times":             {state: "ongoing", since: "1h", first: "1h", open: 61, recent: 20, earlier: 41, want: "ongoing"},
+		"three times as many, but few":       {state: "ongoing", since: "1h", first: "1h", open: 19, recent: 19, want: "ongoing"},
+		"more than 100":                      {state: "new", since: "1m", first: "1m", open: 101, recent: 101, want: "escalating"},
+		"more than 100, known":               {state: "ongoing", since: "1h", first: "1h", level: 100, open: 101, want: "ongoing"},
+		"more than 1,000":                    {state: "ongoing", since: "1h", first: "1h", level: 100, open: 1001, want: "escalating"},
+		"escalating for less than 15 min":    {state: "escalating", since: "14m", first: "1h", level: 100, open: 101, recent: 1, earlier: 600, want: "escalating"},
+		"escalating, and still growing":      {state: "escalating", since: "1h", first: "2h", level: 100, open: 101, recent: 10, earlier: 40, want: "escalating"},
+		"escalating, and no longer":          {state: "escalating", since: "1h", first: "2h", level: 100, open: 101, recent: 10, earlier: 41, want: "ongoing"},
+		"resting":                            {state: "ongoing", since: "1h", first: "1h", snoozed: "1h", open: 5, want: "resting"},
+		"resting up to a number":             {state: "resting", since: "1h", first: "1h", snoozed: "1h", above: 5, open: 5, want: "resting"},
+		"more than it rests for":             {state: "resting", since: "1h", first: "1h", snoozed: "1h", above: 5, open: 6, want: "escalating"},
+		"the rest is over":                   {state: "resting", since: "1h", first: "25h", snoozed: "-1m", open: 6, want: "ongoing"},
+		"regressed":                          {state: "regressed", since: "1h", first: "25h", open: 6, want: "regressed"},
+		"regressed, and somebody has it":     {state: "regressed", since: "1h", first: "25h", touched: true, open: 6, want: "ongoing"},
+		"regressed, though more than 10,000": {state: "regressed", since: "1h", first: "25h", open: 10_001, want: "regressed"},
+	} {
+		var snoozed any
+		if tt.snoozed != "" {
+			snoozed = tt.snoozed
+		}
+		var got string
+		if err := admin(t, db).QueryRow(t.Context(), `
+			SELECT tasker.case_state($1, now() - $2::interval, now() - $3::interval, $4, now() + $5::interval, $6::bigint, $7, $8, $9, $10, now())`,
+			tt.state, tt.since, tt.first, tt.level, snoozed, tt.above, tt.touched, tt.open, tt.recent, tt.earlier).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
