@@ -82,6 +82,8 @@ type CaseFilter struct {
 	States  []CaseState // [CaseResolved] only alone: those have no open investigation
 	Owner   string
 	Unowned bool // nobody has taken it
+	// FailedAgain selects cases with an investigation whose step failed again after a repair.
+	FailedAgain bool
 }
 
 // CaseTotals are what the cases of a filter are together.

@@ -305,8 +305,8 @@ func TestWire(t *testing.T) {
 			_, err := c.Cases(ctx, CaseQuery{InvestigationQuery: InvestigationQuery{Case: task, MinAge: 90 * time.Minute, Text: "odd one"}, Unowned: true})
 			return err
 		},
-		"GET /v1/cases?case_state=resolved&owner=ann": func() error {
-			_, err := c.Cases(ctx, CaseQuery{CaseState: tasker.CaseResolved, Owner: "ann"})
+		"GET /v1/cases?case_state=new&failed_again=true&owner=ann": func() error {
+			_, err := c.Cases(ctx, CaseQuery{CaseState: tasker.CaseNew, Owner: "ann", FailedAgain: true})
 			return err
 		},
 		"GET /v1/cases/" + task:              func() error { _, err := c.Case(ctx, id(1)); return err },

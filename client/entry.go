@@ -160,6 +160,8 @@ type CaseQuery struct {
 	CaseState tasker.CaseState // [tasker.CaseResolved]: those without open investigations; empty means all others
 	Owner     string
 	Unowned   bool
+
+	FailedAgain bool // only those in which a step failed again after a repair
 }
 
 // Cases lists cases, those that cost most first. Limit 0 means the server's default.
@@ -169,6 +171,9 @@ func (c *Client) Cases(ctx context.Context, q CaseQuery) (apiv1.CaseList, error)
 	setText(query, "owner", q.Owner)
 	if q.Unowned {
 		query.Set("unowned", "true")
+	}
+	if q.FailedAgain {
+		query.Set("failed_again", "true")
 	}
 	var answer apiv1.CaseList
 	err := c.get(ctx, &answer, query, "v1", "cases")

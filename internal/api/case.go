@@ -23,6 +23,7 @@ func (s *server) caseRoutes() []*route {
 			params: append(investigationParams(),
 				choiceParam("case_state", "Only cases in this state.", tasker.CaseStates()),
 				textParam("owner", "Only cases of this owner.", 255), boolParam("unowned", "Only cases that nobody has taken."),
+				boolParam("failed_again", "Only cases in which a step failed again after a repair."),
 			),
 			answers: map[int]any{http.StatusOK: apiv1.CaseList{}},
 			serve:   s.cases,
@@ -80,7 +81,7 @@ func (s *server) caseRoutes() []*route {
 }
 
 func (s *server) cases(x *request) error {
-	f := tasker.CaseFilter{InvestigationFilter: x.investigationFilter(), Owner: x.text("owner"), Unowned: x.bool("unowned") != nil && *x.bool("unowned")}
+	f := tasker.CaseFilter{InvestigationFilter: x.investigationFilter(), Owner: x.text("owner"), Unowned: isTrue(x.bool("unowned")), FailedAgain: isTrue(x.bool("failed_again"))}
 	if state := x.text("case_state"); state != "" {
 		f.States = []tasker.CaseState{tasker.CaseState(state)}
 	}
@@ -90,6 +91,8 @@ func (s *server) cases(x *request) error {
 	}
 	return x.answer(http.StatusOK, apiv1.FromCases(convert(list, apiv1.FromCase), more, totals))
 }
+
+func isTrue(b *bool) bool { return b != nil && *b }
 
 func (s *server) oneCase(x *request) error {
 	id, err := x.id("case_id")

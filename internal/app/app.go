@@ -247,7 +247,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 			mounted = map[string]http.Handler{}
 		}
 		pages := web.New(ctx, web.Options{
-			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Operations: p.operations, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
 		})
 		mounted[web.Root] = pages
 		handler = greet(handler, pages)

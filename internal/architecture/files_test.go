@@ -32,6 +32,7 @@ var (
 		"internal/api":      "the routes of one API, a file for each noun",
 		"internal/ctl":      "a file for each noun of the command line: two packages would share how answers and errors are printed",
 		"internal/postgres": "all SQL of the server, a file for each noun: two packages would share the transaction, the rows and the locks",
+		"internal/web":      "the pages of one server, a file for each noun: two packages would share the frame, the forms and the access",
 	}
 	longFiles     = map[string]string{}
 	deepFunctions = map[string]string{}

@@ -66,6 +66,7 @@ func (p *program) casesCommand(use, group string) *cobra.Command {
 	c.Flags().VarP(cli.Choice(&q.CaseState, tasker.CaseStates()), "case-state", "", "only cases in this state: "+cli.Join(tasker.CaseStates()))
 	c.Flags().StringVar(&q.Owner, "owner", "", "only cases of this owner")
 	c.Flags().BoolVar(&q.Unowned, "unowned", false, "only cases that nobody has taken")
+	c.Flags().BoolVar(&q.FailedAgain, "failed-again", false, "only cases in which a step failed again after a repair")
 	return c
 }
 

@@ -114,8 +114,8 @@ func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Cas
 
 // CasePage is [DB.Cases] with what [DB.CaseTotals] returns, for the price of one of them.
 func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, t tasker.CaseTotals, more bool, err error) {
-	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil) {
-		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key or recovered")
+	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil || f.FailedAgain) {
+		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key, recovered or failed_again")
 	}
 	sql, args := casesQuery(ctx, f)
 	rows, err := collect[caseRow](ctx, db.pool, sql, args...)
@@ -264,6 +264,9 @@ func (c *caseBuilder) addCases(f tasker.CaseFilter) {
 	}
 	if f.Unowned {
 		c.cases = append(c.cases, "coalesce(c.owned_until <= now(), true)")
+	}
+	if f.FailedAgain {
+		c.cases = append(c.cases, "o.failed_again > 0")
 	}
 }
 

@@ -29,7 +29,7 @@ var (
 // parameters are those of paths; name is of a file that everybody may have.
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
-		"task": access.TaskKind, "investigation": access.InvestigationKind, "worker": access.WorkerKind, "event": access.EventKind,
+		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "worker": access.WorkerKind, "event": access.EventKind,
 	},
 	Within: []string{"step", "name"},
 }

@@ -3,6 +3,7 @@ package web_test
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,10 @@ func (h *harness) actors() map[string][]string {
 		UNION SELECT 'investigation ' || event, actor FROM tasker.tasks_dlq_history
 		UNION SELECT 'resolved', resolved_by FROM tasker.tasks_dlq WHERE resolved_by IS NOT NULL
 		UNION SELECT 'audit ' || action, actor FROM tasker.audit_events
+		UNION SELECT 'case ' || event, actor FROM tasker.case_history
+		UNION SELECT 'owner', owner FROM tasker.cases WHERE owner IS NOT NULL
+		UNION SELECT 'operation', planned_by FROM tasker.operations
+		UNION SELECT 'operation', started_by FROM tasker.operations WHERE started_by IS NOT NULL
 		UNION SELECT 'assignee', metadata ->> 'assignee' FROM tasker.tasks_dlq WHERE metadata ? 'assignee'`)
 	h.Must(err)
 	out := map[string][]string{}
@@ -65,6 +70,13 @@ func TestAnActorCannotBeForged(t *testing.T) {
 	if cookies := named.header.Values("Set-Cookie"); len(cookies) > 0 {
 		t.Errorf("the browser keeps another name: %q", cookies)
 	}
+	aCase := st.casePath("order")
+	st.leads(st.post(aCase+"/own", forged, "seen="+st.caseSeen("order")), aCase)
+	st.leads(st.post(aCase+"/note", forged, "seen="+st.caseSeen("order"), "reason=x"), aCase)
+	op := st.post(aCase+"/run", forged, "reason=again", "waves=1", "stop_after=2", "planned_by=mallory").header.Get("Location")
+	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(st.get(op).text)
+	st.leads(st.post(op, forged, "seen=planned", "digest="+digest[1]), strings.TrimSuffix(op, "/start"))
+	st.leads(st.post(strings.TrimSuffix(op, "/start")+"/abort", forged, "seen=running"), strings.TrimSuffix(op, "/start"))
 	st.leads(st.post(st.page()+"/own", forged), st.page())
 	st.leads(st.post(st.action("reset"), forged, "reason=again", "reset_by=mallory", "entry="+st.entry.String()), st.page())
 	st.leads(st.post(st.page()+"/update", forged, "seen="+st.seen(), "assignee=key:ann", "had=key:ann", "status=manually_resolved", "notes=fine", "resolved_by=mallory"), st.page())
@@ -78,6 +90,7 @@ func TestAnActorCannotBeForged(t *testing.T) {
 	got := st.actors()
 	for _, what := range []string{
 		"task cancel", "step cancel", "step reset_for_retry", "investigation updated", "investigation created", "resolved", "assignee", "audit dlq.re_emit", "audit worker.drained",
+		"case owned", "case noted", "owner", "operation", "audit operation.started", "audit operation.aborted", "audit case.owned",
 	} {
 		if !slices.Contains(got[what], "key:ann") {
 			t.Errorf("%s: recorded as done by %q", what, got[what])
@@ -104,6 +117,8 @@ func TestTheSameFromATerminalWithAKey(t *testing.T) {
 	for what, path := range map[string]func(*stuck) string{
 		"a step": func(st *stuck) string { return st.action("complete") }, "an investigation": func(st *stuck) string { return st.page() + "/update?end=1" },
 		"taking it": func(st *stuck) string { return st.page() + "/own" }, "a task": func(st *stuck) string { return "/ui/tasks/" + st.task.String() + "/cancel" },
+		"a case": func(st *stuck) string { return st.casePath("order") + "/own" }, "an operation": func(st *stuck) string { return st.casePath("order") + "/run" },
+		"a start":  func(st *stuck) string { return "/ui/operations/" + st.planned("order").String() + "/start" },
 		"a worker": func(st *stuck) string { return "/ui/workers/" + st.worker.String() + "/drain" },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -148,13 +163,17 @@ func TestOnlyWhatIsAllowedIsOffered(t *testing.T) {
 		}()
 		task := "/ui/tasks/" + st.task.String()
 		second := st.create("order", `{}`)
+		st.FindCases()
+		aCase, planned := st.casePath("order"), "/ui/operations/"+st.planned("order").String()
 		actions := map[string][]string{ // by page: the links of its actions
 			task:                               {task + "/cancel", st.action("reset"), st.action("resolve"), st.action("complete")},
 			"/ui/tasks/" + second.String():     {"/ui/tasks/" + second.String() + "/investigate", "/ui/tasks/" + second.String() + "/cancel"},
 			st.page():                          {st.page() + "/update", st.page() + "/own", st.action("reset")},
+			aCase:                              {aCase + "/own", aCase + "/note", aCase + "/split", aCase + "/run"},
+			planned:                            {planned + "/start", planned + "/abort"},
 			"/ui/workers":                      {"/ui/workers/" + st.worker.String() + "/drain"},
 			"/ui/emissions/" + event.String():  {"/ui/emissions/" + event.String() + "/re-emit"},
-			"/ui/":                             {"/ui/tasks", "/ui/staleness", "/ui/dashboard", "/ui/workers", "/ui/emissions"},
+			"/ui/":                             {"/ui/tasks", "/ui/operations", "/ui/staleness", "/ui/dashboard", "/ui/workers", "/ui/emissions"},
 			"/ui/tasks?state=steps_in_process": {},
 		}
 		for name, may := range map[string]func(link string) bool{

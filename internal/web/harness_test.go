@@ -19,6 +19,7 @@ import (
 	"tasker.example/tasker/internal/browsertest"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/web"
 )
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 type harness struct {
 	*enginetest.Harness
 	server *httptest.Server
+	ops    *operation.Service
 	worker tasker.ID
 	client *http.Client
 }
@@ -39,8 +41,9 @@ type harness struct {
 func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	t.Helper()
 	h := &harness{Harness: enginetest.New(t)}
+	h.ops = operation.New(h.DB, h.Engine, h.DLQ, operation.Options{})
 	o := web.Options{
-		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Version: "1.2.3",
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Operations: h.ops, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	for _, f := range change {

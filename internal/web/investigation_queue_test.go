@@ -3,12 +3,17 @@ package web_test
 import (
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/web"
 )
 
 // fail makes so many tasks of a template whose step fails with a message.
@@ -35,13 +40,13 @@ func TestSameFailuresReadAsOneLine(t *testing.T) {
 	h.fail("refund", "pay", "bank is closed", 1)
 
 	r := h.get("/ui/")
-	for _, want := range []string{"8 investigations in 2 cases", "shop/order › charge", "card of order # declined", "shop/refund › pay"} {
+	for _, want := range []string{"8 investigations in 2 cases", "shop/order › charge", "card of order &lt;id&gt; declined", "shop/refund › pay"} {
 		if r.status != http.StatusOK || !strings.Contains(r.text, want) {
 			t.Errorf("%d, without %q:\n%s", r.status, want, r.text)
 		}
 	}
 	r = h.get("/ui/?view=entries")
-	if n := strings.Count(r.text, "data-row"); n != 8 || !strings.Contains(r.text, "a handler said that trying again is useless") {
+	if n := strings.Count(r.text, "data-row"); n != 8 || !strings.Contains(r.text, "a handler said that trying again is useless") || !strings.Contains(r.text, "card of order "+tasks[0].String()+" declined") || strings.Count(r.text, ">waiting</span>") != 8 {
 		t.Errorf("%d rows, want 8:\n%s", n, r.text)
 	}
 	for query, want := range map[string]int{
@@ -59,7 +64,8 @@ func TestSameFailuresReadAsOneLine(t *testing.T) {
 	for query, want := range map[string]string{
 		"reason=boredom": "invalid reason", "state=happy": "invalid state", "limit=0": "must be a number from 1 to 1000",
 		"limit=1001": "from 1 to 1000", "offset=x": "invalid offset", "age=long": "must be a duration", "age=-5m": "must be a duration",
-		"case=7": "invalid case", "text=%00": "must be valid utf-8 without nul", "namespace=%ff": "must be valid utf-8 without nul", "recovered=perhaps": "invalid recovered",
+		"case=7": "invalid case", "case_state=odd": "invalid case_state", "unowned=x": "invalid unowned", "failed_again=x": "invalid failed_again", "owner=%00": "invalid owner",
+		"case_state=resolved&age=1h": "resolved cases have no open investigations", "text=%00": "must be valid utf-8 without nul", "namespace=%ff": "must be valid utf-8 without nul", "recovered=perhaps": "invalid recovered",
 	} {
 		if r := h.get("/ui/?" + query); r.status != http.StatusBadRequest || !strings.Contains(strings.ToLower(r.text), want) {
 			t.Errorf("%s: %d, without %q", query, r.status, want)
@@ -80,6 +86,9 @@ func TestTheQueueByMouse(t *testing.T) {
 	tab.Accessible()
 	tab.Picture("queue-cases-light")
 	tab.Follow("table a")
+	tab.Sees("and 39 like it since")
+	tab.Accessible()
+	tab.KeysAway("s")
 	tab.Sees("40 investigations on this page")
 	tab.Sees("Case: shop/order › charge")
 	tab.Accessible()
@@ -92,6 +101,7 @@ func TestTheQueueByMouse(t *testing.T) {
 	tab.Accessible()
 	tab.Picture("queue-entries-narrow")
 	tab.Size(1280, 900)
+	tab.Keys("/") // opens the filters
 	tab.Type("input[name=text]", "no such thing")
 	tab.Follow(".filters button")
 	tab.Sees("Nothing matches")
@@ -166,7 +176,7 @@ func TestHostileNamesAreText(t *testing.T) {
 		h.Template(name, step("charge"))
 		h.fail(name, "charge", bad, 1)
 		tab := h.open("/ui/?view=entries&template=" + name)
-		if got := tab.Text("td code"); got != strings.NewReplacer("1", "#", "\u202E", "[RLO]").Replace(bad) {
+		if got := tab.Text("td code"); got != strings.NewReplacer("\u202E", "[RLO]").Replace(bad) {
 			t.Errorf("%q is shown as %q", bad, got)
 		}
 		tab = h.open("/ui/?text=" + strings.NewReplacer("<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "{", "%7B", "}", "%7D").Replace(bad))
@@ -184,6 +194,120 @@ func TestAnEmptyQueueSaysWhatIsWatched(t *testing.T) {
 	r := h.get("/ui/")
 	if !strings.Contains(r.text, "Nothing needs you") || !strings.Contains(r.text, "nearest to its threshold") || !strings.Contains(r.text, "shop/order") {
 		t.Errorf("says\n%s", r.text)
+	}
+}
+
+// The list is dense: the first case is near the top, and a case is a line.
+func TestTheListIsDense(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for i := range 20 {
+		name := "order_with_a_name_that_is_long_" + string(rune('a'+i))
+		h.Template(name, step("charge"))
+		h.fail(name, "charge", "HTTP 503 from https://pay.example/charge/ORDER-@, and a long text behind it that no line of the list has room for", i%3+1)
+	}
+	tab := h.open("/ui/")
+	tab.Sees("20 cases")
+	tab.Picture("cases-wide")
+	top := `document.querySelector("tr[data-row]").getBoundingClientRect().top + scrollY`
+	if !tab.Is(top + ` <= 260`) {
+		t.Errorf("at 1280 the first case is at %s", tab.Answer(`String(`+top+`)`))
+	}
+	if !tab.Is(`[...document.querySelectorAll("tr[data-row]")].every((r) => r.offsetHeight <= 36)`) {
+		t.Errorf("at 1280 a case is %s high", tab.Answer(`String(document.querySelector("tr[data-row]").offsetHeight)`))
+	}
+	tab.Accessible()
+	tab.Size(390, 844)
+	if !tab.Is(top + ` <= 260`) {
+		t.Errorf("at 390 the first case is at %s", tab.Answer(`String(`+top+`)`))
+	}
+	if !tab.Is(`[...document.querySelectorAll("tr[data-row]")].every((r) => r.offsetHeight <= 120)`) {
+		t.Errorf("at 390 a case is %s high", tab.Answer(`String(document.querySelector("tr[data-row]").offsetHeight)`))
+	}
+	tab.Fits()
+	tab.Accessible()
+	tab.Picture("cases-narrow")
+	tab.Dark(true)
+	tab.Accessible()
+}
+
+// While the case of an investigation is not known the page does not say that nothing needs anybody.
+func TestWhatWasOpenedAMomentAgoIsSaid(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", "declined", 2)
+	h.WithCases(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(t.Context()))
+	h.fail("order", "charge", "closed", 3)
+	pages := web.New(t.Context(), web.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ}) // no loop has found their cases
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil).WithContext(t.Context()))
+		return w.Body.String()
+	}
+	if text := get("/ui/"); !strings.Contains(text, "3 investigations were opened a moment ago") || !strings.Contains(text, "2 investigations in 1 case") {
+		t.Errorf("says\n%s", text)
+	}
+	h.Exec(`UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0`)
+	if text := get("/ui/"); !strings.Contains(text, "5 investigations were opened a moment ago") || strings.Contains(text, "Nothing needs you") {
+		t.Errorf("says\n%s", text)
+	}
+}
+
+// The chips show what they say.
+func TestTheChips(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for _, name := range []string{"order", "refund", "again", "over"} {
+		h.Template(name, step("pay"))
+	}
+	h.fail("order", "pay", "declined", 2)
+	h.fail("refund", "pay", "closed", 1)
+	over := h.fail("over", "pay", "late", 1)[0]
+	again := h.fail("again", "pay", "broken", 1)[0]
+	list := func(query string) (names []string) {
+		t.Helper()
+		r := h.get("/ui/" + query)
+		for _, name := range []string{"order", "refund", "again", "over"} {
+			if strings.Contains(r.text, "shop/"+name+" › pay</bdi>") {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	all := list("")
+	h.Must(h.Engine.CancelTask(t.Context(), over, "ann", "late"))
+	e, err := h.DB.EntryOfTask(t.Context(), over)
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("late"), ResolvedBy: new("ann"), Actor: "ann"})
+	h.Must(err)
+	steps, err := h.DB.Steps(t.Context(), again)
+	h.Must(err)
+	_, err = h.Engine.OperateStep(t.Context(), again, steps[0].UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "again"})
+	h.Must(err)
+	h.work(func(tasker.Assignment) error { return errors.New("broken") })
+	h.post("/ui/name", "name=ann")
+	h.post(h.casePath("refund")+"/own", "seen="+h.caseSeen("refund"), "actor=ann")
+	h.post(h.casePath("order")+"/snooze", "seen="+h.caseSeen("order"), "actor=ann", "for=1h")
+	r := h.get("/ui/")
+	for _, c := range []struct {
+		chip string
+		want []string
+	}{
+		{"unowned", []string{"order", "again"}}, {"mine", []string{"refund"}}, {"new", nil}, {"growing", nil}, {"came back", nil},
+		{"failed again", []string{"again"}}, {"resting", []string{"order"}}, {"resolved", []string{"over"}},
+	} {
+		link := regexp.MustCompile(`<a href="/ui/([^"]*)">` + c.chip + `</a>`).FindStringSubmatch(r.text)
+		if link == nil {
+			t.Errorf("no chip %s:\n%s", c.chip, r.text)
+			continue
+		}
+		if got := list(html.UnescapeString(link[1])); !slices.Equal(got, c.want) {
+			t.Errorf("%s shows %q, want %q", c.chip, got, c.want)
+		}
+	}
+	if len(all) != 4 {
+		t.Errorf("all are %q", all)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/web"
 )
 
@@ -106,6 +107,28 @@ func (h *harness) settled(sink string, tn *tenant) {
 	}
 }
 
+// operated plans an operation in the namespace of a tenant, and pauses it with a failure.
+func (h *harness) operated(tn *tenant) {
+	h.Helper()
+	h.FindCases()
+	o, _, err := operation.New(h.DB, h.Engine, h.DLQ, operation.Options{}).Plan(h.Context(), tasker.OperationPlan{
+		Act: tasker.ActComplete, Result: json.RawMessage(`"resw` + tn.mark + `"`), Actor: "kim-" + tn.mark, Reason: "reason-" + tn.mark,
+		Selection: tasker.OperationSelection{Filter: tasker.InvestigationFilter{Namespace: "space-" + tn.mark}},
+	})
+	h.Must(err)
+	h.Exec(`UPDATE tasker.operations SET state = 'paused', started_at = now(), started_by = planned_by, paused_for = 'same_cause', paused_by = 'tasker', paused_at = now(),
+		paused_details = jsonb_build_object('failures', 2, 'text', 'errw' || $2) WHERE operation_uuid = $1`, o.UUID, tn.mark)
+	h.Exec(`UPDATE tasker.operation_items SET failure_text = 'errw' || $2 WHERE operation_uuid = $1`, o.UUID, tn.mark)
+	tn.ids = append(tn.ids, o.UUID.String())
+	rows, err := h.Admin().Query(h.Context(), `SELECT case_id FROM tasker.cases WHERE namespace = 'space-' || $1`, tn.mark)
+	h.Must(err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
+	h.Must(err)
+	for _, id := range ids {
+		tn.ids = append(tn.ids, id.String())
+	}
+}
+
 var pageLink = regexp.MustCompile(`(?:href|action)="(/ui/[^"#]*)`)
 
 // crawl opens all pages of the route table and those that they lead to, and returns them
@@ -151,6 +174,8 @@ func TestNoPageShowsAnotherNamespace(t *testing.T) {
 	mine, other := h.tenant("aqz", 1), h.tenant("bqz", 3)
 	h.settled("webhook", mine)
 	h.settled("webhook", other)
+	h.operated(mine)
+	h.operated(other)
 	for _, role := range []string{"viewer", "operator", "developer", "admin"} {
 		b := h.signedIn(role, role+"@space-aqz")
 		pages := b.crawl(mine)
@@ -201,6 +226,7 @@ func TestAViewerOfEverythingSeesNoPayload(t *testing.T) {
 	h.sinks("webhook")
 	mine := h.tenant("aqz", 2)
 	h.settled("webhook", mine)
+	h.operated(mine)
 	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'sinkwaqz'`)
 	viewer, operator := h.signedIn("viewer", "viewer@*"), h.signedIn("operator", "viewer@*", "operator@space-aqz")
 	all := ""

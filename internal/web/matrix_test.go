@@ -31,6 +31,12 @@ var rolesWith = map[access.Permission][]string{
 // permissions are what each path needs, for whatever method. The others need none.
 var permissions = map[string]access.Permission{
 	"/{$}": access.ReadInvestigations, "/investigations/{investigation}": access.ReadInvestigations, "/dashboard": access.ReadInvestigations,
+	"/cases/{case}": access.ReadInvestigations, "/operations": access.ReadInvestigations, "/operations/{operation}": access.ReadInvestigations,
+	"/cases/{case}/own": access.UpdateInvestigations, "/cases/{case}/release": access.UpdateInvestigations, "/cases/{case}/snooze": access.UpdateInvestigations,
+	"/cases/{case}/wake": access.UpdateInvestigations, "/cases/{case}/note": access.UpdateInvestigations, "/cases/{case}/fixed": access.UpdateInvestigations,
+	"/cases/{case}/merge": access.UpdateInvestigations, "/cases/{case}/unmerge": access.UpdateInvestigations, "/cases/{case}/split": access.UpdateInvestigations,
+	"/cases/{case}/run": access.OperateSteps, "/operations/{operation}/start": access.OperateSteps, "/operations/{operation}/pause": access.OperateSteps,
+	"/operations/{operation}/resume": access.OperateSteps, "/operations/{operation}/abort": access.OperateSteps,
 	"/tasks": access.ReadTasks, "/tasks/{task}": access.ReadTasks, "/staleness": access.ReadTasks, "/workers": access.ReadWorkers,
 	"/events": access.ReadEvents, "/emissions": access.ReadEvents, "/emissions/{event}": access.ReadEvents, "/audit": access.Administer,
 	"/tasks/{task}/steps/{step}/reset": access.OperateSteps, "/tasks/{task}/steps/{step}/resolve": access.OperateSteps, "/tasks/{task}/steps/{step}/complete": access.OperateSteps,
@@ -51,6 +57,9 @@ var admitted = map[string]int{
 	"GET /sign-in/provider": 404, "GET /sign-in/callback": 404, // there is no identity provider
 	"POST /name": 303, "POST /sign-out": 303, "GET /sign-in": 303, "POST /sign-in": 303,
 	"POST /investigations/{investigation}/own": 303, "POST /workers/{worker}/drain": 303,
+	"GET /cases/{case}/release": 409, "POST /cases/{case}/release": 409, "GET /cases/{case}/wake": 409, "POST /cases/{case}/wake": 409, // nobody has it, it does not rest
+	"GET /cases/{case}/unmerge": 409, "POST /cases/{case}/unmerge": 409, "GET /operations/{operation}/pause": 409, "POST /operations/{operation}/pause": 409,
+	"GET /operations/{operation}/resume": 409, "POST /operations/{operation}/resume": 409, // it is planned
 	"GET /tasks/{task}/investigate": 409, "POST /tasks/{task}/investigate": 409, // an investigation is open
 }
 
@@ -119,6 +128,8 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 	st.Must(err)
 	var event tasker.ID
 	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position LIMIT 1`).Scan(&event))
+	st.FindCases()
+	planned := st.planned("order")
 	fill := func(path string, exists bool) string {
 		id := func(id tasker.ID) string {
 			if !exists {
@@ -127,7 +138,7 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 			return id.String()
 		}
 		return web.Root + strings.NewReplacer("{$}", "", "{name}", "ui.css", "{task}", id(st.task), "{step}", st.step.String(),
-			"{investigation}", id(st.entry), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
+			"{investigation}", id(st.entry), "{case}", id(st.caseOf("order")), "{operation}", id(planned), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
 	}
 	callers := []matrixCaller{
 		{name: "nobody", harness: st.browser()}, {name: "revoked", harness: st.signedIn("revoked", "admin@*")}, {name: "expired", harness: st.signedIn("expired", "admin@*")},
@@ -203,10 +214,13 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	var event tasker.ID
 	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox LIMIT 1`).Scan(&event))
 	mine := tasker.NewID()
+	st.FindCases()
+	aCase, planned := st.caseOf("order"), st.planned("order")
 	for path, id := range map[string]tasker.ID{
 		"/ui/tasks/ID": st.task, "/ui/tasks/ID/cancel": st.task, "/ui/tasks/ID/steps/" + st.step.String() + "/reset": st.task,
 		"/ui/investigations/ID": st.entry, "/ui/investigations/ID/update": st.entry, "/ui/workers/ID/drain": st.worker, "/ui/emissions/ID": event,
-		"/ui/tasks?id=ID": st.task, "/ui/tasks?id=ID&state=error": st.entry, "/ui/?case=ID": st.entry, "/ui/?text=ID&view=entries": st.task,
+		"/ui/tasks?id=ID": st.task, "/ui/tasks?id=ID&state=error": st.entry, "/ui/?case=ID": aCase, "/ui/cases/ID": aCase, "/ui/cases/ID?why=1": aCase, "/ui/cases/ID/own": aCase, "/ui/cases/ID/merge": aCase, "/ui/cases/ID/run": aCase,
+		"/ui/operations/ID": planned, "/ui/operations/ID/start": planned, "/ui/operations/ID?state=planned": planned, "/ui/?text=ID&view=entries": st.task,
 	} {
 		there, not := page(path, id), page(path, mine)
 		if there != not {

@@ -204,9 +204,12 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	tn := h.tenant("aqz", 2)
 	h.tenant("bqz", 1)
 	h.settled("webhook", tn)
-	repairs := []string{"cancel", "complete", "drain", "investigate", "own", "re-emit", "reset", "resolve", "update"}
+	repairs := []string{
+		"cancel", "complete", "drain", "fixed", "investigate", "merge", "note", "own", "re-emit", "release", "reset", "resolve", "run", "snooze", "split", "update", "wake",
+	}
 	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel"}, "operator@space-aqz": repairs, "admin@*": repairs} {
 		h.Exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now(), heartbeat_interval = interval '10 minutes'`) // whoever came before has drained them
+		h.Exec(`UPDATE tasker.cases SET owner = NULL, owned_until = NULL, snoozed_until = NULL, snooze_above = NULL, state = 'ongoing'`)
 		provider.User(grant, grant)
 		tab := h.open("/ui/tasks")
 		signIn(tab)

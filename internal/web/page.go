@@ -91,14 +91,15 @@ type link struct {
 	Here            bool
 }
 
-// navInvestigations names the investigation queue in the navigation.
-const navInvestigations = "Investigations"
+// navCases names the list of cases in the navigation.
+const navCases = "Cases"
 
 // navigation returns the links to the pages that the caller may see.
 func (s *server) navigation(req *request, here string) []link {
 	list := []link{
-		{Name: navInvestigations, Path: Root + "/", Key: "g q"},
+		{Name: navCases, Path: Root + "/", Key: "g q"},
 		{Name: "Tasks", Path: Root + "/tasks", Key: "g t"},
+		{Name: navOperations, Path: operationsPath, Key: "g o"},
 		{Name: "Staleness", Path: Root + "/staleness", Key: "g s"},
 		{Name: "Dashboard", Path: Root + "/dashboard", Key: "g d"},
 		{Name: "Workers", Path: Root + "/workers", Key: "g w"},
@@ -411,15 +412,16 @@ func count(n any, noun string) string {
 // stateKind is the look of a state of a task or a step: good, busy, idle, bad, off.
 func stateKind(state any) string {
 	switch fmt.Sprint(state) {
-	case "complete", "resolved_manually", "manually_resolved", "published", "active", "up", "healthy":
+	case "complete", "resolved_manually", "manually_resolved", "published", "active", "up", "healthy", "recovered", "resolved", "verified", "done":
 		return "good"
-	case "in_progress", "enqueued", "steps_in_process", "initializing", "enqueuing_steps", "evaluating_results", "enqueued_for_orchestration":
+	case "in_progress", "enqueued", "steps_in_process", "initializing", "enqueuing_steps", "evaluating_results", "enqueued_for_orchestration", "proving", "running", "released":
 		return "busy"
-	case "error", "blocked_by_failures", "permanently_failed", "set_aside", "stale", "gone", "failing", "down":
+	case "error", "blocked_by_failures", "permanently_failed", "set_aside", "stale", "gone", "failing", "down",
+		"escalating", "regressed", "failed_again":
 		return "bad"
-	case "cancelled", "off":
+	case "cancelled", "off", "aborted":
 		return "off"
-	case "waiting_for_retry", "warning", "draining", "degraded":
+	case "waiting_for_retry", "warning", "draining", "degraded", "new", "waiting", "paused", "skipped":
 		return "warn"
 	default:
 		return "idle"

@@ -290,6 +290,12 @@ func (q *query) flag(name string) *bool {
 	return &v
 }
 
+// on reads a flag that is either set or not.
+func (q *query) on(name string) bool {
+	v := q.flag(name)
+	return v != nil && *v
+}
+
 func (q *query) duration(name string) time.Duration {
 	if q.Get(name) == "" {
 		return 0

@@ -37,7 +37,7 @@ func (s *server) entryForm(req *request, f form) (entryForm, error) {
 		return p, err
 	}
 	f.title += " the investigation of " + p.Task.Namespace + "/" + p.Task.Name
-	f.nav, f.Back = navInvestigations, entryPath(id)
+	f.nav, f.Back = navCases, entryPath(id)
 	p.form, p.Open = req.formOf(f), p.Entry.ResolutionStatus == tasker.EntryPending
 	p.Had = assigneeOf(p.Entry.Metadata)
 	p.Assignee = p.Had

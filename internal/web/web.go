@@ -34,6 +34,7 @@ import (
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/idp"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -47,8 +48,11 @@ type Options struct {
 	Engine *engine.Engine
 	DLQ    *dlq.Service
 	Cases  *cases.Service // nil: one of its own, whose loop does not run
-	Log    *slog.Logger
-	Guard  *hostguard.Guard // refuses what others make a browser send
+
+	Operations *operation.Service // the same
+
+	Log   *slog.Logger
+	Guard *hostguard.Guard // refuses what others make a browser send
 
 	Gate *overload.Gate // decides about requests of too many; nil takes all
 
@@ -76,6 +80,12 @@ func New(stopping context.Context, o Options) http.Handler {
 	}
 	if o.Guard == nil {
 		o.Guard = &hostguard.Guard{}
+	}
+	if o.Cases == nil {
+		o.Cases = cases.New(o.DB, cases.Options{Log: o.Log})
+	}
+	if o.Operations == nil {
+		o.Operations = operation.New(o.DB, o.Engine, o.DLQ, operation.Options{Log: o.Log})
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets(), needs: map[string]access.Permission{}}
@@ -391,8 +401,11 @@ func (s *server) readFromNow(ctx context.Context, req *request) (*feed.Reader, e
 func (s *server) routes() []route {
 	const get, post = http.MethodGet, http.MethodPost
 	list := []route{
-		{method: get, path: "/{$}", rule: needs(access.ReadInvestigations), serve: s.investigations},
+		{method: get, path: "/{$}", rule: needs(access.ReadInvestigations), serve: s.queue},
 		{method: get, path: "/investigations/{investigation}", rule: needs(access.ReadInvestigations), serve: s.investigation},
+		{method: get, path: "/cases/{case}", rule: needs(access.ReadInvestigations), serve: s.onCase},
+		{method: get, path: "/operations", rule: needs(access.ReadInvestigations), serve: s.operations},
+		{method: get, path: "/operations/{operation}", rule: needs(access.ReadInvestigations), serve: s.onOperation},
 		{method: get, path: "/tasks", rule: needs(access.ReadTasks), serve: s.tasks},
 		{method: get, path: "/tasks/{task}", rule: needs(access.ReadTasks), serve: s.task},
 		{method: get, path: "/staleness", rule: needs(access.ReadTasks), serve: s.staleness},
@@ -414,7 +427,16 @@ func (s *server) routes() []route {
 		list = append(list, actionRoutes(s, "/tasks/{task}/steps/{step}/"+v.Word, access.OperateSteps,
 			func(req *request) (*stepForm, error) { return s.stepForm(req, v) })...)
 	}
+	for _, v := range caseVerbs {
+		list = append(list, actionRoutes(s, "/cases/{case}/"+v.Word, access.UpdateInvestigations,
+			func(req *request) (*caseForm, error) { return s.caseForm(req, v) })...)
+	}
+	for _, v := range operationVerbs {
+		list = append(list, actionRoutes(s, "/operations/{operation}/"+v.Word, access.OperateSteps,
+			func(req *request) (*operationForm, error) { return s.operationForm(req, v) })...)
+	}
 	return slices.Concat(list,
+		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
 		actionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.updateForm),
 		actionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.ownForm),
 		actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),

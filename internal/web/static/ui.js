@@ -139,6 +139,8 @@
     const found = (row && $(of(key), row)) || $$(of(key)).find((e) => !e.closest("[data-row]")); // a row's keys are for who is in it
     if (found) {
       e.preventDefault();
+      const folded = found.closest("details:not([open])");
+      if (folded) folded.open = true;
       if (/^(INPUT|SELECT|TEXTAREA)$/.test(found.tagName)) { found.focus(); if (found.select) found.select(); } else found.click();
       return;
     }

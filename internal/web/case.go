@@ -1,0 +1,117 @@
+package web
+
+import (
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+func casePath(id tasker.ID) string { return Root + "/cases/" + id.String() }
+
+// A casePage is one case: what its investigations have in common and what differs, how
+// far their repair is, and what can be done about all of them.
+type casePage struct {
+	tasker.CaseDetail
+	Cause      tasker.Cause
+	Newest     *tasker.CaseSample // nil when none is open
+	Progress   casesProgress
+	Members    string // the list of its investigations
+	Into       string // the case that it was merged into
+	Verbs      []caseLink
+	Own        *caseLink // the button that takes it; nil where it does not make sense
+	Runs       bool      // its failed steps can be run again
+	Operations []operationLine
+	Why        *tasker.CaseWhy // what differs in its messages; nil until somebody asks
+	AskWhy     string
+	Seen       string // when it was last updated, as this page shows it
+}
+
+// A caseLink leads to what can be done about a case.
+type caseLink struct{ Name, Href, Key, Does string }
+
+// onCase shows one case. With ?why=1 it looks at the messages of its newest investigations as well.
+func (s *server) onCase(req *request) (*view, error) {
+	id, err := req.id("case")
+	if err != nil {
+		return nil, err
+	}
+	p := casePage{Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why"}
+	if req.URL.Query().Has("why") {
+		why, err := s.Cases.Why(req.Context(), id)
+		if err != nil {
+			return nil, err
+		}
+		p.CaseDetail, p.Why = why.Case, &why
+	} else if p.CaseDetail, err = s.Cases.Detail(req.Context(), id); err != nil {
+		return nil, err
+	}
+	p.Cause, p.Progress, p.Seen = tasker.CauseOf(p.Reason, p.DetailCode), caseProgress(p.CaseCounts), seenOf(p.Case)
+	if len(p.Samples) > 0 {
+		p.Newest = &p.Samples[0]
+	}
+	if p.MergedInto != nil {
+		p.Into = casePath(*p.MergedInto)
+	}
+	if s.offers(req, access.UpdateInvestigations, p.Namespace) {
+		p.addVerbs(req)
+	}
+	p.Runs = p.Waiting+p.FailedAgain > 0 && s.offers(req, access.OperateSteps, p.Namespace)
+	if p.Operations, err = s.operationsOf(req, id); err != nil {
+		return nil, err
+	}
+	return &view{page: "case", title: placeOf(p.Case), nav: navCases, live: true, body: p}, nil
+}
+
+// placeOf says where the investigations of a case are.
+func placeOf(c tasker.Case) string {
+	place := c.Namespace + "/" + c.TaskName
+	if c.StepName != "" {
+		place += " › " + c.StepName
+	}
+	return place
+}
+
+// addVerbs adds what can be done about the case as it is now.
+func (p *casePage) addVerbs(req *request) {
+	for _, v := range caseVerbs {
+		if v.refusal(p.Case, req.now) != "" {
+			continue
+		}
+		l := caseLink{Name: v.Name, Href: casePath(p.ID) + "/" + v.Word, Key: v.Key, Does: v.Does}
+		if v.Word == wordOwn && (p.Owner == "" || p.Owner != req.actor) {
+			p.Own = new(l)
+			l.Name, l.Key, l.Does = "For how long…", "", ""
+		}
+		p.Verbs = append(p.Verbs, l)
+	}
+}
+
+// Others counts the open investigations beside the newest.
+func (p casePage) Others() int64 { return max(p.Entries-1, 0) }
+
+// EndedCounts returns how earlier investigations ended, in the order of the states.
+func (p casePage) EndedCounts() []tasker.CaseShare {
+	var list []tasker.CaseShare
+	for _, status := range tasker.ResolutionStatuses() {
+		if n := p.Ended[status]; n > 0 {
+			list = append(list, tasker.CaseShare{Value: string(status), Entries: n})
+		}
+	}
+	return list
+}
+
+// Fact spells the name of a fact of investigations.
+func (casePage) Fact(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "_", " "), "task version", "template version")
+}
+
+// Here reports whether another open case with the same error is of the same namespace, so
+// that the two can be merged.
+func (p casePage) Here(e tasker.CaseElsewhere) bool { return e.Namespace == p.Namespace }
+
+// May reports whether an action is among those that are shown.
+func (p casePage) May(word string) bool {
+	return slices.ContainsFunc(p.Verbs, func(l caseLink) bool { return strings.HasSuffix(l.Href, "/"+word) })
+}

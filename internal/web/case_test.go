@@ -1,0 +1,318 @@
+package web_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/browsertest"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// caseOf returns the case of a template, which has one.
+func (h *harness) caseOf(template string) tasker.ID {
+	h.Helper()
+	return h.theCase(template).ID
+}
+
+func (h *harness) theCase(template string) tasker.Case {
+	h.Helper()
+	h.FindCases()
+	var id tasker.ID
+	h.Must(h.Admin().QueryRow(h.Context(), `SELECT case_id FROM tasker.cases WHERE namespace = $1 AND task_name = $2 ORDER BY first_seen_at, case_id LIMIT 1`,
+		enginetest.Namespace, template).Scan(&id))
+	c, err := h.DB.Case(h.Context(), id)
+	h.Must(err)
+	return c
+}
+
+func (h *harness) casePath(template string) string { return "/ui/cases/" + h.caseOf(template).String() }
+
+// caseSeen is what a form of the case sends as what it has seen.
+func (h *harness) caseSeen(template string) string {
+	return h.theCase(template).UpdatedAt.UTC().Format(time.RFC3339Nano)
+}
+
+func TestACaseShowsWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.Template("refund", step("charge"))
+	tasks := h.fail("order", "charge", "HTTP 503 for order @", 4)
+	h.fail("refund", "charge", "HTTP 503 for order @", 2)
+	h.FindCases()
+	ended, err := h.DB.EntryOfTask(t.Context(), tasks[0])
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), ended.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("the bank was <b>away</b>"), ResolvedBy: new("kim"), Actor: "kim"})
+	h.Must(err)
+	path := h.casePath("order")
+	last, err := h.DB.EntryOfTask(t.Context(), tasks[3])
+	h.Must(err)
+	r := h.get(path)
+	h.shows(r, http.StatusOK, `<span class="many">3</span> <bdi>shop/order › charge`, `>new</span>`, "nobody has it", "HTTP 503 for order 0", "and 2 like it since <time",
+		"3 waiting for somebody", "What differs", "<dt>worker name</dt><dd><bdi>test</bdi> × 3</dd>", "/ui/investigations/"+last.UUID.String(),
+		"The same error elsewhere", "<bdi>shop/refund › charge</bdi></a>: 2 open", "1 cancelled", "the bank was <b>away</b>", "opened</strong> by <bdi>tasker",
+		"Why these are one case", "HTTP 503 for order <id>", "/ui/?view=entries&case="+h.caseOf("order").String())
+	h.lacks(r, "does not count:")
+	h.shows(h.get(path+"?why=1"), http.StatusOK, "Of the newest 3 messages, this does not count:", "<code><id></code>")
+	h.shows(h.get("/ui/?view=entries&case="+h.caseOf("order").String()), http.StatusOK, "3 investigations on this page", `Case: <a href="`+path)
+	h.shows(h.get("/ui/"), http.StatusOK, `<a href="`+path+`"><bdi>shop/order › charge`)
+	for path, status := range map[string]int{"/ui/cases/x": 404, "/ui/cases/" + newID().String(): 404, path + "/explode": 404} {
+		if r := h.get(path); r.status != status {
+			t.Errorf("%s is answered with %d, want %d", path, r.status, status)
+		}
+	}
+	h.work(func(tasker.Assignment) error { return nil })
+	h.DB.Close()
+	if r := h.get(path); r.status < 500 {
+		t.Errorf("without a database: %d", r.status)
+	}
+}
+
+func TestWorkOnACaseOnItsPage(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.Template("refund", step("pay"))
+	tasks := h.fail("order", "charge", "declined for @", 3)
+	h.fail("refund", "pay", "closed", 1)
+	path := h.casePath("order")
+	do := func(word string, fields ...string) reply {
+		t.Helper()
+		return h.post(path+"/"+word, append([]string{"seen=" + h.caseSeen("order"), "actor=ann"}, fields...)...)
+	}
+	h.shows(do("own", "for=2h", "reason=asking <i>the bank</i>"), http.StatusOK, "ann has the case now.", "owned by <bdi>ann</bdi>", "asking <i>the bank</i>", `>ongoing</span>`, "Give it back")
+	h.shows(do("own", "for=8h", "owner=bob"), http.StatusOK, "bob has the case now.")
+	h.shows(do("release"), http.StatusOK, "Nobody has the case now.", "nobody has it")
+	h.shows(do("release"), http.StatusConflict, "Nobody has the case: there is nothing to give back.")
+	h.shows(do("snooze", "for=1h", "above=500"), http.StatusOK, "The case rests.", ">resting</span>", "or when more than 500 are open")
+	h.shows(do("wake"), http.StatusOK, "The case rests no longer.", ">ongoing</span>")
+	h.shows(do("wake"), http.StatusConflict, "The case does not rest.")
+	h.shows(do("note", "reason=the provider <b>confirmed</b> it"), http.StatusOK, "Your note is in the history.", "the provider <b>confirmed</b> it")
+	h.shows(do("fixed", "fixed_in=1.6.0"), http.StatusOK, "The case is fixed in 1.6.0.", "fixed in 1.6.0</span>")
+	h.shows(do("fixed", "fixed_in="), http.StatusOK, "No version is said to repair the case now.")
+
+	other := h.caseOf("refund")
+	r := do("merge", "into="+h.server.URL+"/ui/cases/"+other.String(), "reason=one outage")
+	h.shows(r, http.StatusOK, "The cases are one now.", `<span class="many">4</span>`)
+	if r.url != "/ui/cases/"+other.String() {
+		t.Errorf("goes on to %s", r.url)
+	}
+	r = h.get(path)
+	h.shows(r, http.StatusOK, "It was merged into <a href=\"/ui/cases/"+other.String(), "Take the merge back…")
+	h.lacks(r, "Take it", "Let it rest")
+	h.shows(do("own", "for=1h"), http.StatusConflict, "merged into another one: change that one")
+	h.shows(do("unmerge", "reason=two after all"), http.StatusOK, "The merge is taken back.", `<span class="many">3</span>`)
+
+	h.shows(do("split", "field=worker_version", "literal=9.9", "reason=x"), http.StatusConflict, "nothing would be split off", `value="9.9"`)
+	h.shows(do("split", "field=error_message", "literal="+tasks[0].String(), "reason=another bug"), http.StatusOK, "1 investigation leave", "another bug")
+	h.shows(h.get("/ui/?template=order"), http.StatusOK, "3 investigations in 2 cases")
+}
+
+// What is wrong is said above the form, which has all that was typed.
+func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", "declined", 2)
+	path := h.casePath("order")
+	seen := "seen=" + h.caseSeen("order")
+	for _, tt := range []struct {
+		word   string
+		fields []string
+		status int
+		says   []string
+	}{
+		{"own", []string{seen, "reason=kept"}, 400, []string{"Give your name", ">kept</textarea>"}},
+		{"own", []string{"actor=ann", "reason=kept"}, 400, []string{"which state of the case", ">kept</textarea>"}},
+		{"own", []string{seen, "actor=ann", "for=long", "owner=bob"}, 400, []string{`Invalid time "long"`, `value="bob"`, `value="long"`}},
+		{"own", []string{seen, "actor=ann", "for=200h"}, 400, []string{"must be at most 168h"}},
+		{"own", []string{seen, "actor=ann", "for=-1h"}, 400, []string{"Invalid time"}},
+		{"own", []string{seen, "actor=ann", "owner=a\nb"}, 400, []string{"Invalid owner"}},
+		{"snooze", []string{seen, "actor=ann", "for=1h", "above=many", "reason=kept"}, 400, []string{"Invalid number of investigations", `value="many"`, ">kept</textarea>"}},
+		{"snooze", []string{seen, "actor=ann", "for=1000h"}, 400, []string{"rests for"}},
+		{"note", []string{seen, "actor=ann"}, 400, []string{"Write the note"}},
+		{"note", []string{seen, "actor=ann", "reason=" + strings.Repeat("x", 10_001)}, 400, []string{"at most 10000"}},
+		{"fixed", []string{seen, "actor=ann"}, 400, []string{"Give the version"}},
+		{"merge", []string{seen, "actor=ann", "into=<b>", "reason=kept"}, 400, []string{"Invalid case", `value="<b>"`, ">kept</textarea>"}},
+		{"merge", []string{seen, "actor=ann", "into=" + newID().String(), "reason=kept"}, 400, []string{"There is no case", ">kept</textarea>"}},
+		{"merge", []string{seen, "actor=ann", "into=" + h.caseOf("order").String(), "reason=kept"}, 400, []string{"cannot be merged into itself"}},
+		{"merge", []string{seen, "actor=ann", "into=" + newID().String()}, 400, []string{"Reason is missing"}},
+		{"split", []string{seen, "actor=ann", "literal=kept too", "reason=kept"}, 409, []string{"nothing would be split off", `value="kept too"`, ">kept</textarea>"}},
+		{"split", []string{seen, "actor=ann", "literal=declined", "reason=kept"}, 409, []string{"nothing would be left"}},
+		{"split", []string{seen, "actor=ann", "literal=x", "reason=x", "field=odd"}, 400, []string{"Invalid field"}},
+	} {
+		h.Exec(`SELECT 1`)
+		r := h.post(path+"/"+tt.word, append([]string{"actor="}, tt.fields...)...)
+		h.shows(r, tt.status, append(tt.says, `role="alert"`)...)
+	}
+	if c := h.theCase("order"); c.Owner != "" || c.SnoozedUntil != nil || c.FixedIn != "" {
+		t.Errorf("the case has changed: %+v", c)
+	}
+}
+
+// Of two people at once the second reads what the first did, and may send again.
+func TestACaseIsNotChangedUnseen(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", "declined", 2)
+	path, seen := h.casePath("order"), "seen="+h.caseSeen("order")
+	h.shows(h.post(path+"/own", seen, "actor=bob", "reason=mine"), http.StatusOK, "bob has the case now.")
+	for _, word := range []string{"own", "note", "merge"} {
+		r := h.post(path+"/"+word, seen, "actor=ann", "reason=typed", "into="+newID().String())
+		h.shows(r, http.StatusConflict, "The case has changed since you opened this page", "What changed meanwhile", "owned</strong> by <bdi>bob", "mine", ">typed</textarea>",
+			`name="seen" value="`+h.caseSeen("order")+`"`)
+	}
+	h.shows(h.post(path+"/own", "seen="+h.caseSeen("order"), "actor=ann", "reason=typed"), http.StatusOK, "ann has the case now.")
+}
+
+// What a page says to type in a terminal does the same as the form.
+func TestACaseFromATerminal(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"tasker-ctl", "curl"} {
+		h := newHarness(t)
+		h.Template("order", step("charge"))
+		h.Template("refund", step("pay"))
+		h.fail("order", "charge", "declined", 2)
+		h.fail("refund", "pay", "closed", 1)
+		path := h.casePath("order")
+		for _, word := range []string{"own", "note", "snooze", "wake", "release", "fixed", "merge", "unmerge", "run"} {
+			query := map[string]string{"merge": "?into=" + h.caseOf("refund").String()}[word]
+			cli, curl := h.calls(h.get(path + "/" + word + query))
+			if tool == "curl" {
+				h.curl(curl)
+			} else {
+				h.ctl(cli)
+			}
+		}
+		d, err := h.DB.CaseDetail(t.Context(), h.caseOf("order"))
+		h.Must(err)
+		var events []string
+		for _, c := range slices.Backward(d.History) {
+			if c.Actor == "you@example.com" && c.Event != "state_changed" {
+				events = append(events, c.Event)
+			}
+		}
+		if want := []string{"owned", "noted", "snoozed", "woken", "released", "fixed_in", "merged", "unmerged"}; !slices.Equal(events, want) {
+			t.Errorf("by %s: %q, want %q", tool, events, want)
+		}
+		list, _, err := h.DB.Operations(t.Context(), tasker.OperationFilter{Limit: 10})
+		h.Must(err)
+		if len(list) != 1 || list[0].Items != 2 || list[0].Reason != "why" || list[0].PlannedBy != "you@example.com" {
+			t.Errorf("by %s: planned %+v", tool, list)
+		}
+	}
+}
+
+// A case does not tell of others that the caller may not see, nor without payloads:read of messages.
+func TestACaseShowsWhatTheCallerMaySee(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, asking)
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", "the secret is out", 2)
+	bank := *h
+	inner := *h.Harness
+	bank.Harness = &inner
+	bank.Space = "bank"
+	bank.Template("transfer", step("charge"))
+	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "bank", Name: "transfer"}})
+	h.Must(err)
+	bank.worker = bank.RegisterWorker("run")
+	bank.work(func(tasker.Assignment) error { return errorText("the secret is out") })
+	path := h.casePath("order")
+	one, two, viewer := h.signedIn("one", "operator@shop"), h.signedIn("two", "operator@*"), h.signedIn("viewer", "viewer@*")
+	one.sees(one.get(path), "the secret is out")
+	one.lacks(one.get(path), "bank/transfer")
+	two.sees(two.get(path), "bank/transfer › charge")
+	for _, page := range []string{path, path + "?why=1", "/ui/", "/ui/?view=entries"} {
+		r := viewer.get(page)
+		viewer.sees(r, "Payloads are hidden", "shop/order")
+		viewer.lacks(r, "the secret is out", "[hidden]")
+	}
+}
+
+type errorText string
+
+func (e errorText) Error() string { return string(e) }
+
+// Whatever a case brings along is text.
+func TestHostileCasesAreText(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", hostile, 2)
+	path := h.casePath("order")
+	h.post(path+"/own", "seen="+h.caseSeen("order"), "actor="+hostile, "owner="+hostile, "reason="+hostile)
+	h.post(path+"/fixed", "seen="+h.caseSeen("order"), "actor="+hostile, "fixed_in="+hostile)
+	op := h.post(path+"/run", "actor="+hostile, "reason="+hostile, "waves=all", "stop_after=1").url
+	if !strings.Contains(op, "/ui/operations/") {
+		t.Fatalf("goes on to %s", op)
+	}
+	for _, page := range []string{"/ui/", path, path + "?why=1", path + "/own", path + "/merge", path + "/run", op, strings.TrimSuffix(op, "/start"), "/ui/operations"} {
+		tab := h.open(page)
+		if tab.Is(`document.querySelector("main script, main img[src=x], main [onerror]") !== null`) {
+			t.Errorf("%s runs what it shows", page)
+		}
+		if text := tab.Text("main"); !strings.Contains(text, "<script>alert(1)</script>") || strings.Contains(text, "\u202e") {
+			t.Errorf("%s shows\n%s", page, text)
+		}
+	}
+}
+
+// From the list to a case that is taken, by keys alone, on a wide and on a narrow page.
+func TestACaseIsTakenByKeys(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.Template("refund", step("pay"))
+	h.fail("order", "charge", "HTTP 503 for order @", 3)
+	h.fail("refund", "pay", "closed", 1)
+	for _, width := range []int64{1280, 390} {
+		h.Exec(`UPDATE tasker.cases SET owner = NULL, owned_until = NULL, snoozed_until = NULL, state = 'ongoing'`)
+		tab := h.open("/ui/")
+		tab.Size(width, 844)
+		tab.Sees("4 investigations in 2 cases")
+		tab.Keys("j")
+		tab.Until(`document.activeElement.closest("[data-row]") === document.querySelector("[data-row]")`)
+		tab.KeysAway("\r")
+		tab.Sees("and 2 like it since")
+		tab.Fits()
+		tab.Accessible()
+		tab.KeysAway("o")
+		if tab.Has("main input[name=actor]") { // nobody is signed in, and the browser keeps no name yet
+			tab.Sees("Give your name")
+			tab.Accessible()
+			tabTo(tab, `document.activeElement.name === "actor"`)
+			tab.Keys("ann")
+			tab.KeysAway("\r")
+		}
+		tab.Sees("ann has the case now.")
+		tab.Sees("owned by ann")
+		tab.Accessible()
+		tab.Fits()
+		tab.KeysAway("l")
+		tab.Sees("Wake it when more investigations than this are open")
+		tab.Accessible()
+		tab.Fits()
+		tab.KeysAway("\r")
+		tab.Sees("The case rests.")
+		tab.KeysAway("l")
+		tab.Sees("It rests no longer")
+	}
+}
+
+// tabTo presses the tab key until an expression is true.
+func tabTo(tab *browsertest.Tab, until string) {
+	tab.Helper()
+	for range 20 {
+		if tab.Is(until) {
+			return
+		}
+		tab.Keys("\t")
+	}
+	tab.Fatalf("20 tabs do not lead to %s", until)
+}

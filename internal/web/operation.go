@@ -1,0 +1,469 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/postgres"
+)
+
+const (
+	operationsPath = Root + "/operations"
+	navOperations  = "Operations"
+
+	operationRows = 50   // of the list
+	itemRows      = 100  // of the items in one state
+	itemSamples   = 10   // of each state, where all are shown
+	maxArrivals   = 1000 // that are counted
+)
+
+func operationPath(id tasker.ID) string { return operationsPath + "/" + id.String() }
+
+// An operationLine is an operation as a list shows it.
+type operationLine struct {
+	tasker.Operation
+	Path string
+	Does string // the act and how many steps
+	Sums string // how many items are where
+	Bar  []progressPart
+}
+
+func lineOf(o tasker.Operation) operationLine {
+	l := operationLine{Operation: o, Path: operationPath(o.UUID), Does: doesOf(o)}
+	var p taskProgress
+	at := 0.0
+	for _, part := range itemParts(o) {
+		p.add(&at, int(part.n), o.Items, part.kind)
+	}
+	l.Bar, l.Sums = p.Parts, sumsOf(o)
+	return l
+}
+
+// actNames are the acts in the words of the buttons.
+var actNames = map[tasker.Act]string{tasker.ActReset: "Run %s again", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result"}
+
+// doesOf says what an operation does.
+func doesOf(o tasker.Operation) string {
+	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, "step"))
+}
+
+// An itemPart is how many items are in a state.
+type itemPart struct {
+	state      tasker.ItemState
+	n          int64
+	kind, said string
+}
+
+// itemParts are the states of items in the order in which people ask for them.
+func itemParts(o tasker.Operation) []itemPart {
+	parts := []itemPart{
+		{tasker.ItemVerified, 0, "good", "verified"}, {tasker.ItemRunning, 0, "busy", "running"}, {tasker.ItemReleased, 0, "busy", "released"},
+		{tasker.ItemFailedAgain, 0, "bad", "failed again"}, {tasker.ItemSkipped, 0, "warn", "skipped"}, {tasker.ItemAborted, 0, "idle", "aborted"},
+		{tasker.ItemPlanned, 0, "idle", "to go"},
+	}
+	for i := range parts {
+		parts[i].n = o.Counts[parts[i].state]
+	}
+	return parts
+}
+
+// sumsOf adds up the items of all states.
+func sumsOf(o tasker.Operation) string {
+	var words []string
+	for _, p := range itemParts(o) {
+		if p.n > 0 {
+			words = append(words, count(p.n, "")+" "+p.said)
+		}
+	}
+	return strings.Join(words, " · ") + " = " + count(o.Items, "")
+}
+
+// An operationsPage lists operations, newest first.
+type operationsPage struct {
+	State      tasker.OperationState
+	States     []tasker.OperationState
+	Operations []operationLine
+	Pager      pager
+}
+
+func (s *server) operations(req *request) (*view, error) {
+	q := req.query()
+	f := tasker.OperationFilter{State: choice(q, "state", tasker.OperationStates()), Limit: operationRows, Offset: q.offset()}
+	if q.err != nil {
+		return nil, q.err
+	}
+	list, more, err := s.DB.Operations(req.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	p := operationsPage{State: f.State, States: tasker.OperationStates(), Pager: req.pager(f.Offset, f.Limit, len(list), more)}
+	for _, o := range list {
+		p.Operations = append(p.Operations, lineOf(o))
+	}
+	return &view{page: "operations", title: "Operations", nav: navOperations, live: true, body: p}, nil
+}
+
+// maxOfCase is how many operations in each state are looked at for those of a case.
+const maxOfCase = 20
+
+// operationsOf returns the operations on a case that have not ended.
+func (s *server) operationsOf(req *request, id tasker.ID) (lines []operationLine, err error) {
+	for _, state := range []tasker.OperationState{tasker.OperationPaused, tasker.OperationRunning, tasker.OperationPlanned} {
+		list, _, err := s.DB.Operations(req.Context(), tasker.OperationFilter{State: state, Limit: maxOfCase})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range list {
+			if of := o.Selection.Filter.Case; of != nil && *of == id {
+				lines = append(lines, lineOf(o))
+			}
+		}
+	}
+	return lines, nil
+}
+
+// An operationPage is one operation with its items: those that failed again or were skipped
+// come first.
+type operationPage struct {
+	operationLine
+	Waves    []waveLine
+	Pause    string // why it is paused
+	Task     string // the page of the task that made it pause
+	Case     string // the page of the case that was selected
+	Arrived  int    // investigations that the selection would select now; -1 when nobody can tell
+	Again    string // where they can be planned
+	State1   tasker.ItemState
+	Groups   []itemGroup
+	Pager    pager
+	Verbs    []caseLink // what can be done now
+	Hides    bool
+	Expected bool // it is not over: something may still change
+}
+
+// A waveLine is one wave.
+type waveLine struct {
+	Name, Items string
+	Here, Past  bool
+}
+
+// An itemGroup is items in one state.
+type itemGroup struct {
+	State tasker.ItemState
+	All   int64
+	Items []itemLine
+	Path  string // of all of them
+	More  bool   // there are more than these
+}
+
+// An itemLine is one item.
+type itemLine struct {
+	tasker.OperationItem
+	Why string
+}
+
+// WaveName numbers the wave of an item from 1.
+func (l itemLine) WaveName() string {
+	if l.Wave == nil {
+		return "–"
+	}
+	return strconv.Itoa(*l.Wave + 1)
+}
+
+// outcomes say why an item was skipped.
+var outcomes = map[string]string{
+	"changed": "something has happened to the step since the plan", "refused": "the state of the step does not allow it", "gone": "the step is not there any more",
+	"busy": "others held the task for too long", "taken_over": "somebody else acted on the step", "cancelled": "the task was cancelled",
+}
+
+func (s *server) onOperation(req *request) (*view, error) {
+	id, err := req.id("operation")
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.DB.Operation(req.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	q := req.query()
+	p := operationPage{operationLine: lineOf(o), Waves: wavesOf(o), Arrived: -1, Expected: o.SettledAt == nil, State1: choice(q, "state", tasker.ItemStates())}
+	after := q.number("after", 0, 0, tasker.MaxOperationItems)
+	if q.err != nil {
+		return nil, q.err
+	}
+	p.Hides = slices.ContainsFunc(o.Namespaces, func(n string) bool { return !req.readsPayloads(n) })
+	p.addPause()
+	if err := s.addArrivals(req, &p); err != nil {
+		return nil, err
+	}
+	if s.offers(req, access.OperateSteps, o.Namespaces...) {
+		for _, v := range operationVerbs {
+			if v.refusal(o) == "" {
+				p.Verbs = append(p.Verbs, caseLink{Name: v.Name, Href: p.Path + "/" + v.Word, Key: v.Key, Does: v.Does})
+			}
+		}
+	}
+	if err := s.addItems(req, &p, after); err != nil {
+		return nil, err
+	}
+	return &view{page: "operation", title: p.Does, nav: navOperations, live: true, body: p}, nil
+}
+
+// wavesOf lists the waves of an operation.
+func wavesOf(o tasker.Operation) []waveLine {
+	list := make([]waveLine, 0, len(o.Waves)+1)
+	under := o.State == tasker.OperationRunning || o.State == tasker.OperationPaused
+	left := o.Items
+	for i := range len(o.Waves) + 1 {
+		items := left
+		if i < len(o.Waves) {
+			items = min(o.Waves[i], left)
+		}
+		if left -= items; items == 0 && i > 0 {
+			break
+		}
+		l := waveLine{Name: "wave " + strconv.Itoa(i+1), Items: count(items, ""), Here: under && i == o.Wave, Past: i < o.Wave || o.State == tasker.OperationDone}
+		if i == len(o.Waves) {
+			l.Name = "rest"
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// pauseTexts say why an operation is paused: by whom, or after how many failures.
+var pauseTexts = map[tasker.PauseReason]string{
+	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "by itself: %[1]s failed with one cause", tasker.PausedNewCause: "by itself: %[1]s failed with a cause that was not selected",
+	tasker.PausedWaveFailed: "by itself: %[1]s of the wave failed again", tasker.PausedWaveTimeout: "by itself: %[1]s of the wave did not succeed in time",
+	tasker.PausedNoWorker: "by itself: no worker takes the steps; they come back when one lives",
+}
+
+func (p *operationPage) addPause() {
+	if p.operationLine.Pause == nil {
+		return
+	}
+	pause := *p.operationLine.Pause
+	p.Pause = fmt.Sprintf(cmp.Or(pauseTexts[pause.For], string(pause.For))+"%.0[1]s%.0[2]s", count(pause.Failures, "step"), pause.By)
+	if pause.TaskUUID != nil {
+		p.Task = taskPath(*pause.TaskUUID)
+	}
+}
+
+// addArrivals counts what the selection would select that came after the plan.
+func (s *server) addArrivals(req *request, p *operationPage) error {
+	sel := p.Selection
+	if id := sel.Filter.Case; id != nil {
+		p.Case = casePath(*id)
+	}
+	if p.Selected > 0 || sel.WorkerVersion != "" || sel.FailedSince != nil {
+		return nil
+	}
+	n, err := s.DB.CountArrivals(req.Context(), sel, p.CreatedAt, maxArrivals)
+	p.Arrived = n
+	if p.Case != "" && n > 0 && s.offers(req, access.OperateSteps, p.Namespaces...) {
+		p.Again = p.Case + "/run"
+	}
+	return err
+}
+
+// addItems reads the items of one state, or some of each.
+func (s *server) addItems(req *request, p *operationPage, after int) error {
+	order := []tasker.ItemState{
+		tasker.ItemFailedAgain, tasker.ItemSkipped, tasker.ItemRunning, tasker.ItemReleased, tasker.ItemPlanned, tasker.ItemVerified, tasker.ItemAborted,
+	}
+	limit := itemSamples
+	if p.State1 != "" {
+		order, limit = []tasker.ItemState{p.State1}, itemRows
+	}
+	for _, state := range order {
+		if p.Counts[state] == 0 {
+			continue
+		}
+		list, more, err := s.DB.OperationItems(req.Context(), p.UUID, postgres.ItemFilter{State: state, After: after, Limit: limit})
+		if err != nil {
+			return err
+		}
+		g := itemGroup{State: state, All: p.Counts[state], Path: p.Path + "?state=" + string(state), Items: itemLines(list), More: more}
+		if p.Groups = append(p.Groups, g); p.State1 != "" && more {
+			p.Pager.After = req.link("after", strconv.Itoa(list[len(list)-1].Ordinal))
+		}
+	}
+	return nil
+}
+
+func itemLines(list []tasker.OperationItem) []itemLine {
+	lines := make([]itemLine, len(list))
+	for i, item := range list {
+		lines[i] = itemLine{OperationItem: item, Why: shown(item.FailureText)}
+		if item.State != tasker.ItemFailedAgain && item.Outcome != "" {
+			lines[i].Why = cmp.Or(outcomes[item.Outcome], words(item.Outcome))
+		}
+	}
+	return lines
+}
+
+// An operationVerb changes an operation, in the words of tasker-ctl.
+type operationVerb struct {
+	Word, Name, Key, Does string
+	Long                  string
+	Final                 bool                    // it cannot be undone
+	from                  []tasker.OperationState // in which it makes sense
+}
+
+const wordStart = "start"
+
+var operationVerbs = []operationVerb{
+	{
+		Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation", from: []tasker.OperationState{tasker.OperationPlanned},
+		Long: "Servers release the steps in waves from then on. It pauses by itself when steps fail again.",
+	},
+	{
+		Word: "pause", Name: "Pause", Key: "h", Does: "pause the operation", from: []tasker.OperationState{tasker.OperationRunning},
+		Long: "Nothing more is released until it is resumed. What is released goes on.",
+	},
+	{
+		Word: "resume", Name: "Resume", Key: "r", Does: "let the operation go on", from: []tasker.OperationState{tasker.OperationPaused},
+		Long: "It goes on with the same wave, and counts failures anew.",
+	},
+	{
+		Word: "abort", Name: "Abort…", Does: "end the operation", Final: true, from: []tasker.OperationState{tasker.OperationPlanned, tasker.OperationRunning, tasker.OperationPaused},
+		Long: "What is not released never is. What is released goes on, and is looked at to its end. An operation that was aborted cannot be started again.",
+	},
+}
+
+// refusal says why the verb makes no sense for an operation; empty when it does.
+func (v operationVerb) refusal(o tasker.Operation) string {
+	if slices.Contains(v.from, o.State) {
+		return ""
+	}
+	return fmt.Sprintf("The operation is %s: it cannot be changed so.", words(o.State))
+}
+
+// An operationForm is an action on an operation.
+type operationForm struct {
+	*server
+	form
+	operationVerb
+	Operation operationLine
+	Digest    string         // of the plan that this page shows
+	First     []itemLine     // of the items
+	DryRun    *tasker.DryRun // nil where nothing is tried
+	Refusals  []itemRefusal
+	Enqueues  []tasker.CaseShare // the steps that would become ready
+	Waves     []waveLine
+	NoDryRun  string // why there is none
+}
+
+// An itemRefusal is items that a dry run says would be skipped.
+type itemRefusal struct {
+	tasker.DryRunRefusal
+	Why string
+}
+
+// Bounds of what the page of a plan shows.
+const (
+	shownItems  = 10
+	dryRunItems = 1000
+)
+
+func (s *server) operationForm(req *request, v operationVerb) (*operationForm, error) {
+	id, err := req.id("operation")
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.DB.Operation(req.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	p := &operationForm{server: s, operationVerb: v, Operation: lineOf(o), Digest: o.PlanDigest, Waves: wavesOf(o)}
+	name := strings.TrimSuffix(v.Name, "…")
+	p.form = req.formOf(form{page: "operationaction", title: name + ": " + doesOf(o), nav: navOperations, Button: name, Back: operationPath(id), Danger: v.Final})
+	p.Refused = v.refusal(o)
+	p.Command = p.command(req)
+	if v.Word != wordStart {
+		return p, nil
+	}
+	p.Button = doesOf(o)
+	if len(o.Waves) > 0 && o.Items > o.Waves[0] {
+		p.Button += ", " + count(o.Waves[0], "") + " first"
+	}
+	list, _, err := s.DB.OperationItems(req.Context(), id, postgres.ItemFilter{Limit: shownItems})
+	p.First = itemLines(list)
+	if err == nil && p.Refused == "" && req.Method == http.MethodGet {
+		err = p.tryIt(req.Context())
+	}
+	return p, err
+}
+
+// tryIt makes the dry run of a plan.
+func (p *operationForm) tryIt(ctx context.Context) error {
+	r, err := p.Operations.DryRun(ctx, p.Operation.UUID, 0, dryRunItems)
+	if code := tasker.CodeOf(err); code == tasker.Conflict || code == tasker.Unavailable {
+		p.NoDryRun = messageOf(err) // the plan can be started without
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.DryRun = &r
+	for _, f := range r.Refused {
+		p.Refusals = append(p.Refusals, itemRefusal{f, cmp.Or(outcomes[f.Outcome], words(f.Outcome))})
+	}
+	for name, n := range r.Enqueues {
+		p.Enqueues = append(p.Enqueues, tasker.CaseShare{Value: name, Entries: int64(n)})
+	}
+	slices.SortFunc(p.Enqueues, func(a, b tasker.CaseShare) int {
+		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Value, b.Value))
+	})
+	return nil
+}
+
+func (p *operationForm) do(req *request) (*view, error) {
+	if err := p.identify(req); err != nil {
+		return nil, err
+	}
+	switch seen := req.PostFormValue("seen"); {
+	case seen == "":
+		return nil, tasker.Errorf(tasker.Invalid, "the form does not say which state of the operation it shows: open it again")
+	case seen != string(p.Operation.State):
+		return nil, tasker.Errorf(tasker.Conflict, "the operation is %s now: if you still mean it, send it again", words(p.Operation.State))
+	}
+	ctx, id := req.Context(), p.Operation.UUID
+	var o tasker.Operation
+	var err error
+	switch p.Word {
+	case wordStart:
+		o, err = p.Operations.Start(ctx, id, req.PostFormValue("digest"), p.Actor)
+	case "pause":
+		o, err = p.Operations.Pause(ctx, id, p.Actor)
+	case "resume":
+		o, err = p.Operations.Resume(ctx, id, p.Actor)
+	default:
+		o, err = p.Operations.Abort(ctx, id, p.Actor)
+	}
+	return &view{next: p.Back, note: "The operation is " + words(o.State) + "."}, err
+}
+
+// command returns the same from a terminal.
+func (p *operationForm) command(req *request) command {
+	actor, _ := p.placeholders()
+	id := p.Operation.UUID.String()
+	ctl := []string{"operation", p.Word, id}
+	by := actor
+	if p.Subject != "" {
+		by = ""
+	}
+	var body any = apiv1.ChangeOperation{By: by}
+	if p.Word == wordStart {
+		ctl = append(ctl, "--plan-digest", p.Digest)
+		body = apiv1.StartOperation{PlanDigest: p.Digest, By: by}
+	}
+	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, "/v1/operations/"+id+"/"+p.Word, body)
+}

@@ -1,0 +1,239 @@
+package web
+
+import (
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// A queuePage lists what needs a human: cases, those that cost most first, or, with
+// ?view=entries, single investigations, the most urgent first.
+type queuePage struct {
+	Filter  queueFilter
+	Chips   []chip
+	Cases   []caseLine
+	Entries []tasker.InvestigationQueueEntry
+	Pager   pager
+
+	Totals  tasker.CaseTotals     // of all pages
+	Nearest *tasker.StalenessLine // when nothing is open: the task that may be next
+	Hides   bool                  // what errors look like, of some
+}
+
+// A caseLine is one case of the list.
+type caseLine struct {
+	tasker.Case
+	Cause    tasker.Cause
+	Path     string
+	Progress casesProgress
+}
+
+// A chip narrows the list of cases by one click, and widens it by another.
+type chip struct {
+	Name, Path string
+	On         bool
+}
+
+// A queueFilter is the form above the list, as it was sent.
+type queueFilter struct {
+	Single                                    bool // entries, not cases
+	Reason, Namespace, Name, State, Age, Text string
+	Case                                      string
+	Recovered                                 string
+	CaseState, Owner, Unowned, FailedAgain    string       // of the chips
+	Case1                                     *tasker.Case // the one that Case names
+
+	Any      bool // it leaves something out
+	Narrowed bool // by one of the fields of the form
+	Resolved bool // cases without open investigations
+	ByCase   string
+	ByEntry  string
+	Clear    string
+	Reasons  []tasker.Reason
+	States   []tasker.TaskState
+	Ages     []ageChoice
+	Names    suggestions
+}
+
+// An ageChoice is one of the ages to choose from.
+type ageChoice struct{ Value, Name string }
+
+var ages = []ageChoice{{"15m", "15 min"}, {"1h", "1 h"}, {"4h", "4 h"}, {"24h", "1 day"}, {"168h", "7 days"}}
+
+// queue is the first page.
+func (s *server) queue(req *request) (*view, error) {
+	f, q, err := s.readFilter(req)
+	if err != nil {
+		return nil, err
+	}
+	p := queuePage{Filter: f}
+	if err := s.list(req, &p, q); err != nil {
+		return nil, err
+	}
+	if len(p.Entries)+len(p.Cases) == 0 && !f.Any && p.Totals.Unknown == 0 {
+		list, err := s.DB.Staleness(req.within(access.ReadTasks).Context(), 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			p.Nearest = &list[0]
+		}
+	}
+	return &view{page: "queue", title: "Cases", nav: navCases, live: true, body: p}, nil
+}
+
+// list reads the cases, or the single investigations, of a page.
+func (s *server) list(req *request, p *queuePage, f tasker.CaseFilter) error {
+	if p.Filter.Single {
+		list, more, err := s.DB.InvestigationQueue(req.Context(), f.InvestigationFilter)
+		p.Entries, p.Pager = list, req.pager(f.Offset, f.Limit, len(list), more)
+		p.Hides = slices.ContainsFunc(list, func(e tasker.InvestigationQueueEntry) bool {
+			return e.ErrorMessage == access.Hidden || e.ErrorPattern == access.Hidden
+		})
+		return err
+	}
+	p.Chips = chipsOf(req, p.Filter)
+	list, totals, more, err := s.DB.CasePage(req.Context(), f)
+	if err != nil {
+		return err
+	}
+	p.Totals = totals
+	p.Pager = req.pager(f.Offset, f.Limit, len(list), more)
+	for _, c := range list {
+		p.Cases = append(p.Cases, caseLine{
+			Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: casePath(c.ID), Progress: caseProgress(c.CaseCounts),
+		})
+		p.Hides = p.Hides || c.ErrorPattern == access.Hidden
+	}
+	return nil
+}
+
+// The parameters of the chips. One chip is on at a time.
+var chipParameters = []string{"unowned", "owner", "case_state", "failed_again"}
+
+// chipsOf returns the chips above the list of cases.
+func chipsOf(req *request, f queueFilter) []chip {
+	var chips []chip
+	add := func(name, parameter, value, now string) {
+		pairs := []string{"offset", ""}
+		for _, p := range chipParameters {
+			if p == parameter && now != value {
+				pairs = append(pairs, p, value)
+			} else {
+				pairs = append(pairs, p, "")
+			}
+		}
+		chips = append(chips, chip{Name: name, On: now == value, Path: req.link(pairs...)})
+	}
+	add("unowned", "unowned", "true", f.Unowned)
+	if req.actor != "" {
+		add("mine", "owner", req.actor, f.Owner)
+	}
+	for _, c := range []struct {
+		name  string
+		state tasker.CaseState
+	}{{"new", tasker.CaseNew}, {"growing", tasker.CaseEscalating}, {"came back", tasker.CaseRegressed}} {
+		add(c.name, "case_state", string(c.state), f.CaseState)
+	}
+	add("failed again", "failed_again", "true", f.FailedAgain)
+	add("resting", "case_state", string(tasker.CaseResting), f.CaseState)
+	add("resolved", "case_state", string(tasker.CaseResolved), f.CaseState)
+	return chips
+}
+
+// readFilter reads the query, for the form and for the store.
+func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, err error) {
+	in := req.query()
+	q = tasker.CaseFilter{
+		InvestigationFilter: tasker.InvestigationFilter{
+			Reason: choice(in, "reason", tasker.Reasons()), State: choice(in, "state", tasker.TaskStates()), Age: in.duration("age"), Recovered: in.flag("recovered"),
+			Namespace: in.text("namespace", maxText), Name: in.text("template", maxText), Text: in.text("text", maxText), Case: in.id("case"),
+			Limit: in.number("limit", pageRows, 1, maxRows), Offset: in.offset(),
+		},
+		Owner: in.text("owner", maxName), Unowned: in.on("unowned"), FailedAgain: in.on("failed_again"),
+	}
+	if state := choice(in, "case_state", tasker.CaseStates()); state != "" {
+		q.States = []tasker.CaseState{state}
+	}
+	if in.err != nil {
+		return f, q, in.err
+	}
+	f = queueFilter{
+		Single: in.Get("view") == "entries", Reason: in.Get("reason"), Namespace: q.Namespace, Name: q.Name, State: in.Get("state"),
+		Age: in.Get("age"), Text: q.Text, Case: in.Get("case"), Recovered: in.Get("recovered"),
+		CaseState: in.Get("case_state"), Owner: q.Owner, Unowned: in.Get("unowned"), FailedAgain: in.Get("failed_again"),
+		Reasons: tasker.Reasons(), States: tasker.TaskStates(), Ages: ages,
+		ByCase:  req.link("offset", "", "view", "", "case", ""),
+		ByEntry: req.link("offset", "", "view", "entries", "unowned", "", "owner", "", "case_state", "", "failed_again", ""),
+		Clear:   Root + "/",
+	}
+	if f.Single {
+		f.Clear += "?view=entries"
+	}
+	f.Narrowed = f.Reason+f.Namespace+f.Name+f.State+f.Age+f.Text+f.Recovered != ""
+	f.Any = f.Narrowed || f.Case+f.CaseState+f.Owner+f.Unowned+f.FailedAgain != ""
+	f.Resolved = f.CaseState == string(tasker.CaseResolved)
+	if q.Case != nil {
+		c, err := s.DB.Case(req.Context(), *q.Case)
+		if err == nil {
+			f.Case1 = &c
+		} else if tasker.CodeOf(err) != tasker.NotFound {
+			return f, q, err
+		}
+	}
+	f.Names, err = s.suggest(req)
+	return f, q, err
+}
+
+// suggestions are what the fields of a filter propose.
+type suggestions struct{ Namespaces, Templates []string }
+
+func (s *server) suggest(req *request) (out suggestions, err error) {
+	names, err := s.DB.TemplateNames(req.within(access.ReadTemplates).Context(), maxSuggestions)
+	for _, n := range names {
+		out.Namespaces = append(out.Namespaces, n.Namespace)
+		out.Templates = append(out.Templates, n.Name)
+	}
+	slices.Sort(out.Templates)
+	out.Namespaces, out.Templates = slices.Compact(out.Namespaces), slices.Compact(out.Templates)
+	return out, err
+}
+
+const maxSuggestions = 200
+
+// A casesProgress says how far the repair of the investigations of a case is: in words,
+// and as parts of a bar.
+type casesProgress struct {
+	Words string
+	Parts []progressPart
+}
+
+// caseProgress draws and spells the counts of a case.
+func caseProgress(c tasker.CaseCounts) casesProgress {
+	var p taskProgress
+	at := 0.0
+	for _, part := range []struct {
+		n          int64
+		kind, said string
+	}{
+		{c.Waiting, "warn", "waiting for somebody"}, {c.Proving, "busy", "being proved"}, {c.FailedAgain, "bad", "failed again"},
+		{c.Recovered, "good", "went on by themselves"},
+	} {
+		p.add(&at, int(part.n), int(c.Entries), part.kind)
+		if part.n == 0 {
+			continue
+		}
+		if p.Words != "" {
+			p.Words += " · "
+		}
+		p.Words += count(part.n, "") + " " + part.said
+	}
+	return casesProgress(p)
+}
+
+// rests reports whether a case rests now.
+func rests(c tasker.Case, now time.Time) bool {
+	return c.SnoozedUntil != nil && c.SnoozedUntil.After(now)
+}
