@@ -52,6 +52,7 @@ func TestTheWireForgetsNoField(t *testing.T) {
 	check(t, apiv1.FromEmission)
 	check(t, apiv1.FromAuditEvent)
 	check(t, apiv1.FromSinkState)
+	check(t, apiv1.FromExplanation)
 }
 
 func check[T, W any](t *testing.T, spell func(T) W) {

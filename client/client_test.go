@@ -312,6 +312,8 @@ func TestWire(t *testing.T) {
 		"GET /v1/cases/" + task:              func() error { _, err := c.Case(ctx, id(1)); return err },
 		"GET /v1/cases/" + task + "/why":     func() error { _, err := c.WhyCase(ctx, id(1)); return err },
 		"GET /v1/cases/" + task + "/changes": func() error { _, err := c.CaseChanges(ctx, id(1)); return err },
+		"GET /v1/explain/" + task:            func() error { _, err := c.Explain(ctx, id(1)); return err },
+		"GET /v1/explain/queue/orders/a%2Fb": func() error { _, err := c.ExplainQueue(ctx, "orders", "a/b"); return err },
 		"PATCH /v1/cases/" + task + ` application/json {"notes":"n","actor":"ann"}`: func() error {
 			_, err := c.UpdateCase(ctx, id(1), apiv1.UpdateCase{Notes: new("n"), Actor: "ann"})
 			return err

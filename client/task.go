@@ -87,3 +87,18 @@ func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p Pa
 	err := c.get(ctx, &answer, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
 	return answer, err
 }
+
+// Explain returns why something is where it is: a task, a step, an investigation, a case or
+// an operation.
+func (c *Client) Explain(ctx context.Context, id tasker.ID) (apiv1.Explanation, error) {
+	var answer apiv1.Explanation
+	err := c.get(ctx, &answer, url.Values{}, "v1", "explain", id.String())
+	return answer, err
+}
+
+// ExplainQueue returns why steps of a namespace and a handler wait.
+func (c *Client) ExplainQueue(ctx context.Context, namespace, handler string) (apiv1.Explanation, error) {
+	var answer apiv1.Explanation
+	err := c.get(ctx, &answer, url.Values{}, "v1", "explain", "queue", namespace, handler)
+	return answer, err
+}

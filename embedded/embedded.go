@@ -31,6 +31,7 @@ import (
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/metrics"
 	"tasker.example/tasker/internal/operation"
@@ -70,6 +71,7 @@ type Engine struct {
 	engine *engine.Engine
 	dlq    *dlq.Service
 	cases  *cases.Service
+	why    *explain.Service
 	log    *slog.Logger
 }
 
@@ -93,7 +95,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	return &Engine{
-		db: db, cases: groups,
+		db: db, cases: groups, why: explain.New(db, explain.Options{Log: o.Log, Unknown: counts.NotExplained}),
 		engine: engine.New(db, engine.Options{
 			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
 			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter, Events: groups.Wake,

@@ -228,6 +228,14 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	must(err)
 	detail, err := e.Case(ctx, cases[0].ID)
 	must(err)
+	for _, id := range []tasker.ID{cases[0].ID, *cases[0].EntryUUID} {
+		if x, err := e.Explain(ctx, id); err != nil || x.Fact != tasker.FactNoWorker || x.Turn != tasker.TurnOperator || x.Sentence == "" {
+			t.Errorf("explanation %+v, %v", x, err)
+		}
+	}
+	if x, err := e.ExplainQueue(ctx, "greetings", "nobody"); err != nil || x.Fact != tasker.FactEmpty {
+		t.Errorf("explanation %+v, %v", x, err)
+	}
 	why, err := e.WhyCase(ctx, cases[0].ID)
 	must(err)
 	changes, err := e.CaseChanges(ctx, cases[0].ID)

@@ -90,3 +90,14 @@ func (e *Engine) OpenInvestigation(ctx context.Context, task tasker.ID, o tasker
 func (e *Engine) UpdateInvestigation(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (entry tasker.Entry, warnings []string, err error) {
 	return e.dlq.Update(ctx, id, u)
 }
+
+// Explain says why something is where it is: a task, a step, an investigation, a case or an
+// operation. The error is NotFound when nothing has the id.
+func (e *Engine) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation, error) {
+	return e.why.Explain(ctx, id)
+}
+
+// ExplainQueue says why steps of a namespace and a handler wait.
+func (e *Engine) ExplainQueue(ctx context.Context, namespace, handler string) (tasker.Explanation, error) {
+	return e.why.Queue(ctx, namespace, handler)
+}

@@ -316,6 +316,8 @@ const (
 	WorkerKind        Kind = "worker"
 	EventKind         Kind = "event"
 	OperationKind     Kind = "operation"
+	// ExplainedKind is whatever of these may be explained, or a step.
+	ExplainedKind Kind = "task, step, investigation, case or operation"
 )
 
 // A Finder looks up the namespaces of a resource; nil when there is none with the id.

@@ -22,8 +22,9 @@ var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
 		"case_id": access.CaseKind, "worker_uuid": access.WorkerKind, "event_uuid": access.EventKind, "operation_uuid": access.OperationKind,
+		"id": access.ExplainedKind,
 	},
-	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid"},
+	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid", "handler"},
 }
 
 // checkAccess panics for a route that does not say who may use it, or with which requests

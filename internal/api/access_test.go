@@ -52,6 +52,8 @@ var who = map[string]string{
 	"POST /v1/cases/{case_id}/split": "operator admin", "GET /v1/dlq/counts": "viewer operator developer admin",
 	"GET /v1/dlq/staleness": "viewer operator developer admin",
 
+	"GET /v1/explain/{id}": "viewer operator developer admin", "GET /v1/explain/queue/{namespace}/{handler}": "viewer operator developer admin",
+
 	"GET /v1/dlq/emissions": "viewer operator developer admin", "GET /v1/dlq/emissions/{event_uuid}": "viewer operator developer admin",
 	"POST /v1/dlq/emissions/re-emit": "operator admin", "GET /v1/dlq/sinks": "viewer@* operator@* developer@* admin@*",
 	"GET /v1/dlq/events": "viewer operator developer admin", "GET /v1/audit": "admin@*",
@@ -102,7 +104,7 @@ func (h *harness) tenant(namespace string) tenant {
 	}
 	entry := h.Entry(task)
 	t := tenant{namespace: namespace, ids: map[string]string{
-		"namespace": namespace, "name": "order-" + namespace, "version": "1.0.0", "step": "charge", "key_uuid": tasker.NewID().String(),
+		"namespace": namespace, "name": "order-" + namespace, "version": "1.0.0", "step": "charge", "handler": "run", "id": task.String(), "key_uuid": tasker.NewID().String(),
 		"uuid": task.String(), "task_uuid": task.String(), "step_uuid": entry.StepUUID.String(), "dlq_entry_uuid": entry.UUID.String(), "worker_uuid": worker.String(),
 	}}
 	_, _, err := h.DLQ.Update(h.Context(), entry.UUID, tasker.EntryUpdate{Actor: "test", Metadata: json.RawMessage(`{"seen":"context-` + namespace + `"}`)})
@@ -364,7 +366,7 @@ func shape(text string) string {
 		switch v := v.(type) {
 		case map[string]any:
 			for k, x := range v {
-				if strings.HasSuffix(k, "_at") || strings.Contains(k, "minutes") || strings.Contains(k, "score") || strings.Contains(k, "seconds") || k == "from" || k == "duration_ms" {
+				if strings.HasSuffix(k, "_at") || strings.Contains(k, "minutes") || strings.Contains(k, "score") || strings.Contains(k, "seconds") || k == "from" || k == "as_of" || k == "duration_ms" {
 					delete(v, k)
 					continue
 				}

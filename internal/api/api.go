@@ -29,6 +29,7 @@ import (
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/operation"
@@ -51,6 +52,8 @@ type Options struct {
 	Log    *slog.Logger
 
 	Operations *operation.Service // nil makes one
+
+	Explain *explain.Service // nil makes one
 
 	Metrics http.Handler // of /metrics; nil means there are none
 
@@ -104,10 +107,13 @@ func New(stopping context.Context, o Options) http.Handler {
 	if o.Operations == nil {
 		o.Operations = operation.New(o.DB, o.Engine, o.DLQ, operation.Options{Log: o.Log})
 	}
+	if o.Explain == nil {
+		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
+	}
 	s := &server{
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
-		loops: o.Loops, gate: o.Gate,
+		loops: o.Loops, gate: o.Gate, explain: o.Explain,
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
@@ -150,6 +156,7 @@ type server struct {
 	dlq          *dlq.Service
 	operations   *operation.Service
 	caseService  *cases.Service
+	explain      *explain.Service
 	metrics      http.Handler
 	broker       func() (up bool, problem error)
 	sinks        []string

@@ -22,6 +22,7 @@ import (
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
@@ -103,7 +104,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
-	p := parts{db: db, engine: e, dlq: d, operations: ops, cases: groups, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), groups.Loops())}
+	why := explain.New(db, explain.Options{Log: o.Log, Unknown: m.NotExplained})
+	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, cases: groups, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), groups.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
@@ -131,6 +133,7 @@ type parts struct {
 	dlq        *dlq.Service
 	operations *operation.Service
 	cases      *cases.Service
+	explain    *explain.Service
 	line       *line
 	relay      *emission.Relay
 	auth       *auth.Authenticator // nil: callers are not asked who they are
@@ -237,7 +240,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	sinks := o.Config.Emission.SinkNames()
 	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Cases: p.cases, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Cases: p.cases, Explain: p.explain, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
 		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})

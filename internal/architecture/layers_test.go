@@ -25,7 +25,7 @@ var layers = [][]string{
 	},
 	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
 	3: {"internal/auth", "internal/ctl", "internal/dlq", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},
-	4: {"internal/cases", "internal/dispatch", "internal/emission", "internal/operation"},
+	4: {"internal/cases", "internal/dispatch", "internal/emission", "internal/explain", "internal/operation"},
 	5: {"internal/api", "internal/demo", "internal/enginetest", "internal/web"},
 	6: {"deploy", "embedded", "internal/app"},
 	7: {"cmd/*", "examples/*", "internal/e2e"},

@@ -105,6 +105,7 @@ the task then goes on by itself:
   %[1]s dlq queue                            # open investigations, most urgent first
   %[1]s dlq get ENTRY                        # the evidence
   %[1]s task steps TASK                      # the steps and their states
+  %[1]s explain TASK                         # why it stands where it stands, and whose turn it is
   %[1]s task reset-step TASK STEP --reason "gateway is back"
   %[1]s task watch TASK                      # follow it to its end
   %[1]s dlq update ENTRY --status manually_resolved --notes "gateway is back"
@@ -152,7 +153,7 @@ func (p *program) root(name string) *cobra.Command {
 	p.output = "table"
 	root.PersistentFlags().StringVar(&p.server, "server", server, "URL of the server, or TASKER_URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table, or json for scripts")
-	cli.Group(root, p.taskCommand(), p.caseCommand(), p.entryCommand(), p.operationCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(),
+	cli.Group(root, p.taskCommand(), p.explainCommand(), p.caseCommand(), p.entryCommand(), p.operationCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(),
 		p.whoAmICommand(), p.keyCommand(), p.auditCommand(), p.healthCommand(), p.versionCommand())
 	cli.Root(root)
 	return root

@@ -93,6 +93,9 @@ var permits = map[string]permit{
 	"case unmerge": {roles: operators, needs: "investigations:update", names: true, args: []string{"{merged}", "--reason", "r"}},
 	"case split":   {roles: operators, needs: "investigations:update", names: true, args: []string{"{numbered}", "--literal", "{number}", "--reason", "r"}},
 
+	"explain":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{entry}"}},
+	"explain queue": {roles: viewers, needs: "workers:read", names: true, args: []string{"shop", "run"}},
+
 	"dlq watch": {roles: viewers, needs: "events:read", args: []string{"--from-beginning"}}, "dlq emissions": {roles: viewers, needs: "events:read"},
 	"dlq emission": {roles: viewers, needs: "events:read", names: true, args: []string{"{event}"}},
 	"dlq re-emit":  {roles: operators, needs: "events:resend", names: true, args: []string{"{event}", "--reason", "r"}},

@@ -21,6 +21,7 @@ import (
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -74,6 +75,7 @@ func (w *world) told(story []event) string {
 // events happen in it.
 type world struct {
 	*harness
+	why       *explain.Service
 	url       string
 	complains bytes.Buffer         // what the sweep says went wrong
 	snapshots map[tasker.ID]string // of every investigation, when it was first seen
@@ -87,6 +89,7 @@ func newWorld(t *testing.T) *world {
 	h := &harness{Harness: enginetest.At(t, d.URL, postgres.Options{})}
 	h.Engine = engine.New(h.DB, engine.Options{Lease: modelLease})
 	h.DLQ = dlq.New(h.DB, dlq.Options{Log: slog.New(slog.NewTextHandler(&w.complains, &slog.HandlerOptions{Level: slog.LevelError}))})
+	w.why = explain.New(h.DB, explain.Options{})
 	h.worker = h.RegisterWorker("run")
 	for name, shape := range modelShapes {
 		var steps []tasker.StepTemplate
@@ -442,9 +445,32 @@ func (s *sequence) compare() {
 		}
 		s.entries(t, &b)
 		b.WriteString("\n")
+		s.explained(t)
 	}
 	if diff := cmp.Diff(strings.Split(s.model.String(), "\n"), strings.Split(b.String(), "\n")); diff != "" {
 		s.partf("at %s the database (+) differs from the model (-):\n%s", s.model.now, diff)
+	}
+}
+
+// explained checks that some fact explains the task and its last step, and that the fact of
+// the step is that of its state.
+func (s *sequence) explained(t *modelTask) {
+	last := t.steps[len(t.steps)-1]
+	facts := map[tasker.StepState][]tasker.Fact{
+		tasker.StepPending:          {tasker.FactParents, tasker.FactOutside, tasker.FactEnded},
+		tasker.StepEnqueued:         {tasker.FactQueue, tasker.FactNoWorker},
+		tasker.StepInProgress:       {tasker.FactRunning},
+		tasker.StepError:            {tasker.FactFailed, tasker.FactUnattended, tasker.FactRetry, tasker.FactEnded},
+		tasker.StepComplete:         {tasker.FactEnded},
+		tasker.StepCancelled:        {tasker.FactEnded},
+		tasker.StepResolvedManually: {tasker.FactEnded},
+	}
+	for _, id := range []tasker.ID{t.id, last.id} {
+		e, err := s.why.Explain(s.Context(), id)
+		s.ok(err)
+		if e.Fact == tasker.FactUnknown || id == last.id && !slices.Contains(facts[last.state], e.Fact) {
+			s.partf("at %s %s %s, whose last step is %s, is explained by %s: %s", s.model.now, e.Kind, id, last.state, e.Fact, e.Sentence)
+		}
 	}
 }
 

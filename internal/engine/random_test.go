@@ -12,6 +12,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/explain"
 )
 
 // randomSteps makes a graph of up to 12 steps in which each depends on some of
@@ -157,6 +158,7 @@ func (c *chaos) run() {
 			})
 		}
 		ticks.Wait()
+		c.explained(round)
 		if round > 20_000 || t.Failed() {
 			t.Errorf("%d tasks are still open after %d rounds", h.open(), round)
 			break
@@ -164,6 +166,23 @@ func (c *chaos) run() {
 	}
 	stop()
 	wg.Wait()
+}
+
+// explained checks that some fact explains each task that has not ended, whatever happens
+// meanwhile; of the first rounds and of some later ones, because it takes a while.
+func (c *chaos) explained(round int) {
+	h := c.harness
+	if round > 5 && round%20 != 0 {
+		return
+	}
+	service := explain.New(h.DB, explain.Options{})
+	list, _, err := h.DB.Tasks(h.Context(), tasker.TaskFilter{Limit: 1000})
+	h.Must(err)
+	for _, t := range list {
+		if e, err := service.Explain(h.Context(), t.UUID); err != nil || e.Fact == tasker.FactUnknown || e.Sentence == "" {
+			h.Errorf("task %s is explained by %+v, %v", t.UUID, e, err)
+		}
+	}
 }
 
 // open counts the tasks that have neither ended nor become an investigation.

@@ -43,6 +43,7 @@ type Metrics struct {
 	transitioned metric.Int64Counter
 	failed       metric.Int64Counter
 	runs         metric.Int64Counter
+	unexplained  metric.Int64Counter
 	duration     metric.Float64Histogram
 	inQueue      metric.Float64Histogram
 	open         metric.Int64ObservableGauge
@@ -75,6 +76,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 		{&m.transitioned, "tasker.staleness.tasks_transitioned_to_error.total", "Stale tasks that this server's sweep moved to error."},
 		{&m.failed, "tasker.staleness.tasks_failed.total", "Stale tasks for which this server's sweep could not open an investigation, by the SQLSTATE of what failed."},
 		{&m.runs, "tasker.staleness.detection_runs.total", "Runs of this server's sweep, by outcome."},
+		{&m.unexplained, "tasker.explain.unknown.total", "Tasks and steps that this server could not explain: defects."},
 		{&m.dispatch.expired, "tasker.dispatch.expired.total", "Steps that this server failed because no worker took them in time."},
 	})
 	if err != nil {
@@ -105,6 +107,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 	if _, err := meter.RegisterCallback(m.observe, observed...); err != nil {
 		return nil, fmt.Errorf("metrics of investigations: %w", err)
 	}
+	m.unexplained.Add(context.Background(), 0)
 	for _, outcome := range []string{"success", "failure"} {
 		m.runs.Add(context.Background(), 0, metric.WithAttributes(attribute.String("outcome", outcome)))
 	}
@@ -235,6 +238,13 @@ func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, 
 		if f.Failed {
 			m.failed.Add(ctx, 1, metric.WithAttributes(attribute.String("error_code", f.ErrorCode)))
 		}
+	}
+}
+
+// NotExplained counts a task or a step that no fact explains.
+func (m *Metrics) NotExplained(ctx context.Context) {
+	if m != nil {
+		m.unexplained.Add(ctx, 1)
 	}
 }
 

@@ -136,6 +136,7 @@ func TestNames(t *testing.T) {
 		"tasker.dlq.pending_investigations":                  "gauge",
 		"tasker.database.up":                                 "gauge",
 		"tasker.dispatch.expired.total":                      "counter true",
+		"tasker.explain.unknown.total":                       "counter true",
 	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
@@ -169,6 +170,15 @@ func TestCounting(t *testing.T) {
 }
 
 // A series that appears with its first task hides that task from a rate.
+func TestWhatIsNotExplainedIsCounted(t *testing.T) {
+	p := newPlace(t)
+	p.NotExplained(t.Context())
+	(*metrics.Metrics)(nil).NotExplained(t.Context())
+	if got, _ := p.collect(); got["tasker.explain.unknown.total"] != "1" {
+		t.Errorf("%q", got["tasker.explain.unknown.total"])
+	}
+}
+
 func TestSeriesBeginAtZero(t *testing.T) {
 	p := newPlace(t)
 	p.collect()
@@ -181,6 +191,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	for name, value := range map[string]string{
 		"tasker.staleness.tasks_detected.total staleness_timeout default steps_in_process": "0",
 		"tasker.staleness.detection_runs.total success":                                    "0",
+		"tasker.explain.unknown.total":                                                     "0",
 	} {
 		if got[name] != value {
 			t.Errorf("%s is %q", name, got[name])

@@ -404,8 +404,15 @@ FROM (
 ) n`
 
 // NamespacesOf returns the namespaces of a resource, which is a task, an investigation, a case,
-// a worker, an event or an operation; nil when there is none with that id.
+// a worker, an event, an operation, or of any of them that may be explained; nil when there is none with that id.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
+	if kind == access.ExplainedKind {
+		of, err := db.FindExplained(ctx, id)
+		if err != nil || of == nil {
+			return nil, err
+		}
+		return of.Namespaces, nil
+	}
 	type row struct{ Namespaces []string }
 	found, err := one[row](ctx, db.pool, selectNamespace, string(kind), id)
 	if err != nil {

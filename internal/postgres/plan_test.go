@@ -94,6 +94,8 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
 		"lockTargets": lockTargets, "recordRepairs": recordRepairs, "endEntries": endEntries, "failuresDuring": failuresDuring, "enqueuedHere": enqueuedHere,
 		"applyStaleness": applyStaleness, "applyRecovery": applyRecovery,
+		"findExplained": findExplained, "explainTasks": selectExplainedTasks, "explainQueues": selectExplainedQueues, "explainWaiting": selectExplainedWaiting,
+		"explainMembers": selectExplainedMembers, "explainItems": selectExplainedItems,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.

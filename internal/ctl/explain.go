@@ -1,0 +1,59 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+)
+
+func (p *program) explainCommand() *cobra.Command {
+	c := answer(p, help{
+		use:   "explain ID",
+		short: "Say why a task, step, investigation, case or operation is where it is",
+		long: `Say why a task, step, investigation, case or operation is where it is: the fact that
+keeps it there, since when, what would let it go on, and whose turn it is.`,
+		example: `  tasker-ctl explain $TASK
+  tasker-ctl explain $STEP
+  tasker-ctl explain queue orders charge`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Explanation, error) {
+		return api.Explain(ctx, a.id[0])
+	}, p.printExplanation)
+	c.AddCommand(answer(p, help{
+		use:     "queue NAMESPACE HANDLER",
+		short:   "Say why steps of a namespace and a handler wait for a worker",
+		example: `  tasker-ctl explain queue orders charge`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Explanation, error) {
+		return api.ExplainQueue(ctx, a.text[0], a.text[1])
+	}, p.printExplanation))
+	return c
+}
+
+func (p *program) printExplanation(e apiv1.Explanation) {
+	fmt.Fprintln(p.out, clean(e.Sentence))
+	fields := []field{{"Fact", e.Fact}, {"Since", at(e.Since)}, {"Turn", e.Turn}, {"Unblocks", orDash(e.Unblocks)}}
+	what := strings.TrimSpace(e.Kind + " " + e.ID)
+	fields = append(fields, field{"Explained", what + ", " + strings.Join(e.Namespaces, ", ") + " " + e.Name})
+	for _, f := range e.Facts {
+		fields = append(fields, field{strings.ToUpper(f.Name[:1]) + f.Name[1:], f.Value})
+	}
+	p.fields("", fields...)
+	if len(e.Steps) > 1 {
+		list(p, e.Steps, columns{names: []string{"step", "state", "fact", "turn", "since", "why"}, spare: "why"}, func(s apiv1.ExplainedStep) []string {
+			return []string{s.Name, s.State, s.Fact, s.Turn, at(s.Since), s.Sentence}
+		})
+	}
+	if len(e.Counts) > 1 {
+		list(p, e.Counts, columns{names: []string{"fact", "count", "one of the tasks"}}, func(c apiv1.FactCount) []string {
+			return []string{c.Fact, strconv.Itoa(c.Count), c.TaskUUID}
+		})
+	}
+	if e.More {
+		fmt.Fprintf(p.err, "There are more; %d were looked at.\n", e.Looked)
+	}
+}

@@ -1,0 +1,326 @@
+// Package explain says why a task, a step, an investigation, a case, an operation or a queue
+// is where it is: the one fact that keeps it there, since when, what would let it go on, and
+// whose turn it is.
+//
+// The facts are rules in one list, and the first that holds counts. A task is explained by
+// those of its open steps that wait for no other, an investigation by its task, a case and an
+// operation by some of their tasks, counted by fact. Nothing is stored: what is needed is
+// read by key, in a few statements, and the database's clock says how late it is.
+//
+// That none of the rules holds is a defect of the engine, or of the list. It is logged and
+// counted.
+package explain
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// Options of a service; the zero value works.
+type Options struct {
+	Log     *slog.Logger
+	Unknown func(context.Context) // is told of each task or step that no fact explains; nil means nobody is
+}
+
+// A Service explains. Its methods may be called concurrently.
+type Service struct {
+	db      *postgres.DB
+	log     *slog.Logger
+	unknown func(context.Context)
+}
+
+// New returns a service on a database whose schema is current.
+func New(db *postgres.DB, o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Unknown == nil {
+		o.Unknown = func(context.Context) {}
+	}
+	return &Service{db: db, log: o.Log, unknown: o.Unknown}
+}
+
+// Explain explains what has an id: a task, a step, an investigation, a case or an operation.
+// The error is NotFound when there is none that the caller may see.
+func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation, error) {
+	of, err := s.db.FindExplained(ctx, id)
+	if err != nil {
+		return tasker.Explanation{}, err
+	}
+	scope := access.ScopeOf(ctx)
+	if of == nil || slices.ContainsFunc(of.Namespaces, func(n string) bool { return !scope.Has(n) }) {
+		return tasker.Explanation{}, tasker.Errorf(tasker.NotFound, "no %s %s", access.ExplainedKind, id)
+	}
+	if of.Kind != tasker.ExplainedTask && of.Kind != tasker.ExplainedStepOfTask {
+		caller := access.IdentityOf(ctx)
+		if slices.ContainsFunc(of.Namespaces, func(n string) bool { return !caller.May(access.ReadInvestigations, n) }) {
+			return tasker.Explanation{}, caller.Refusal(access.ReadInvestigations, of.Namespaces...)
+		}
+	}
+	e := tasker.Explanation{Kind: of.Kind, ID: id, Namespaces: of.Namespaces, TaskUUID: of.TaskUUID, AsOf: of.AsOf}
+	switch of.Kind {
+	case tasker.ExplainedStepOfTask:
+		err = s.step(ctx, &e, *of)
+	case tasker.ExplainedCase:
+		err = s.caseOf(ctx, &e)
+	case tasker.ExplainedOperation:
+		err = s.operation(ctx, &e)
+	default:
+		err = s.task(ctx, &e, *of)
+	}
+	if err != nil {
+		return tasker.Explanation{}, err
+	}
+	return e, nil
+}
+
+// shownIn returns what the caller may see in a namespace.
+func shownIn(ctx context.Context, namespace string) shows {
+	return shows{payloads: access.PayloadsOf(ctx).Has(namespace), investigations: access.IdentityOf(ctx).May(access.ReadInvestigations, namespace)}
+}
+
+// maxErrors is how many steps of a task are explained with their errors: hiding secrets in
+// them takes time.
+const maxErrors = 10
+
+// maxShownSteps is how many steps of a task are in its explanation.
+const maxShownSteps = 20
+
+func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
+	t, steps, err := s.one(ctx, postgres.ExplainedTasks{Tasks: []tasker.ID{*of.TaskUUID}, Steps: tasker.MaxExplainedSteps, Errors: maxErrors})
+	if err != nil {
+		return err
+	}
+	main := steps[0]
+	e.AsOf, e.Name, e.Why, e.Facts, e.More = t.AsOf, t.TaskName, main.whole(), main.facts(), t.More
+	if len(t.Steps) > 0 {
+		e.Looked, e.Counts = len(steps), count(steps)
+		for _, f := range steps[:min(len(steps), maxShownSteps)] {
+			e.Steps = append(e.Steps, tasker.ExplainedStep{UUID: f.step.StepUUID, Name: f.step.StepName, State: f.step.StepState, Why: f.whole()})
+		}
+	}
+	if of.Kind == tasker.ExplainedInvestigation {
+		ofInvestigation(e, of, t)
+	}
+	return nil
+}
+
+// ofInvestigation says what the explanation of a task means to one of its investigations.
+func ofInvestigation(e *tasker.Explanation, of postgres.Explained, t postgres.ExplainedTask) {
+	switch {
+	case of.EndedAs != "":
+		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "task", Value: e.Sentence})
+		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: of.EndedAt, Turn: tasker.TurnNobody,
+			Sentence: "The investigation ended as " + of.EndedAs + " at " + maybeAt(of.EndedAt) + by(of.EndedBy) + "."}
+	case t.TaskState == tasker.TaskComplete || t.TaskState == tasker.TaskCancelled:
+		e.Sentence = strings.TrimSuffix(e.Sentence, ".") + ", and the investigation is still open."
+		e.Turn, e.Unblocks = tasker.TurnOperator, "End the investigation."
+	}
+}
+
+func (s *Service) step(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
+	t, steps, err := s.one(ctx, postgres.ExplainedTasks{
+		Tasks: []tasker.ID{*of.TaskUUID}, Steps: tasker.MaxSteps, Ancestors: true, Step: of.StepUUID, Errors: maxErrors,
+	})
+	if err != nil {
+		return err
+	}
+	f := steps[0]
+	e.AsOf, e.Why, e.Facts = t.AsOf, f.whole(), f.facts()
+	if f.step != nil {
+		e.Name = f.step.StepName
+	}
+	return nil
+}
+
+// one reads one task and decides about its steps: the one that was asked for, or those that
+// wait for no other, by the order of the rules. There is at least one.
+func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.ExplainedTask, []found, error) {
+	upTo := int64(tasker.MaxExplainedQueue)
+	q.CaseUpTo = &upTo
+	tasks, err := s.db.ExplainTasks(ctx, q)
+	if err != nil {
+		return postgres.ExplainedTask{}, nil, err
+	}
+	if len(tasks) == 0 { // it was deleted just now
+		return postgres.ExplainedTask{}, nil, tasker.Errorf(tasker.NotFound, "no task %s", q.Tasks[0])
+	}
+	t := &tasks[0]
+	var views []view
+	if q.Step == nil {
+		views = viewsOf(ctx, t)
+	} else {
+		views = stepView(ctx, t, *q.Step)
+	}
+	if err := s.queues(ctx, views); err != nil {
+		return postgres.ExplainedTask{}, nil, err
+	}
+	if q.Step != nil {
+		return *t, []found{s.decideStep(ctx, views)}, nil
+	}
+	return *t, s.decideAll(ctx, views), nil
+}
+
+// viewsOf are the steps of a task that wait for no other, or the task alone.
+func viewsOf(ctx context.Context, t *postgres.ExplainedTask) []view {
+	all := view{now: t.AsOf, task: t, shows: shownIn(ctx, t.Namespace)}
+	if len(t.Steps) == 0 {
+		return []view{all}
+	}
+	views := make([]view, len(t.Steps))
+	for i := range t.Steps {
+		views[i] = all
+		views[i].step = &t.Steps[i]
+	}
+	return views
+}
+
+// stepView is one step, and behind it, where it waits for others, its nearest open
+// ancestors that wait for none.
+func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []view {
+	all := viewsOf(ctx, t)
+	byID := make(map[tasker.ID]view, len(all))
+	for _, v := range all {
+		if v.step != nil {
+			byID[v.step.StepUUID] = v
+		}
+	}
+	v, ok := byID[id]
+	if !ok {
+		return all[:1]
+	}
+	views, seen, level := []view{v}, map[tasker.ID]bool{id: true}, v.step.ParentUUIDs
+	for len(level) > 0 && len(views) == 1 && !over(v.step.StepState) {
+		var next []tasker.ID
+		for _, p := range level {
+			parent, open := byID[p]
+			if !open || over(parent.step.StepState) || seen[p] {
+				continue
+			}
+			seen[p] = true
+			if parent.step.ParentsOpen == 0 {
+				views = append(views, parent)
+			}
+			next = append(next, parent.step.ParentUUIDs...)
+		}
+		level = next
+	}
+	return views
+}
+
+// decideStep decides about a step, and about its ancestors before.
+func (s *Service) decideStep(ctx context.Context, views []view) found {
+	v := views[0]
+	if len(views) > 1 {
+		nearest := s.decideAll(ctx, views[1:])
+		v.blocker, v.others = &nearest[0], len(nearest)-1
+	}
+	return s.decideAll(ctx, []view{v})[0]
+}
+
+// decideAll decides about each view. The first of the rules comes first, and of one rule what
+// is so for longest.
+func (s *Service) decideAll(ctx context.Context, views []view) []found {
+	list := make([]found, len(views))
+	for i, v := range views {
+		list[i] = decide(v)
+		if list[i].why.Fact == tasker.FactUnknown {
+			s.noteUnknown(ctx, v)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b found) int {
+		if a.rank != b.rank || a.why.Since == nil || b.why.Since == nil {
+			return cmp.Compare(a.rank, b.rank)
+		}
+		return a.why.Since.Compare(*b.why.Since)
+	})
+	return list
+}
+
+func (s *Service) noteUnknown(ctx context.Context, v view) {
+	s.unknown(ctx)
+	args := []any{"task", v.task.TaskUUID, "task_state", v.task.TaskState}
+	if v.step != nil {
+		args = append(args, "step", v.step.StepUUID, "step_state", v.step.StepState, "parents_open", v.step.ParentsOpen)
+	}
+	s.log.ErrorContext(ctx, "no fact explains why a task is where it is", args...)
+}
+
+// What is asked of queues: the workers of so many, and how many steps are before one in so
+// many of them.
+const (
+	maxQueues  = 100
+	maxCounted = 10
+)
+
+// queues adds to views the workers of the queues in which their steps wait.
+func (s *Service) queues(ctx context.Context, views []view) error {
+	type pair struct{ namespace, handler string }
+	places := map[pair]int{}
+	var ask []postgres.ExplainedPlace
+	for _, v := range views {
+		if v.step == nil || v.step.StepState != tasker.StepEnqueued && v.step.AwaitsWorkerSince == nil {
+			continue
+		}
+		p := pair{v.task.Namespace, v.step.Handler}
+		if _, asked := places[p]; asked || len(ask) == maxQueues {
+			continue
+		}
+		place := postgres.ExplainedPlace{Namespace: p.namespace, Handler: p.handler, Priority: v.step.Priority}
+		if len(ask) < maxCounted && v.step.StepState == tasker.StepEnqueued {
+			place.Since = &v.step.StepSince
+		}
+		places[p] = len(ask)
+		ask = append(ask, place)
+	}
+	list, err := s.db.ExplainQueues(ctx, ask)
+	if err != nil {
+		return err
+	}
+	for i := range views {
+		v := &views[i]
+		if v.step == nil {
+			continue
+		}
+		n, asked := places[pair{v.task.Namespace, v.step.Handler}]
+		if !asked {
+			continue
+		}
+		v.queue = &list[n]
+		if at := ask[n]; at.Since != nil && at.Since.Equal(v.step.StepSince) && at.Priority == v.step.Priority {
+			v.before = list[n].Before
+		}
+	}
+	return nil
+}
+
+// count counts by fact, the most frequent first.
+func count(list []found) (counts []tasker.FactCount) {
+	for _, f := range list {
+		i := slices.IndexFunc(counts, func(c tasker.FactCount) bool { return c.Fact == f.why.Fact })
+		if i < 0 {
+			i, counts = len(counts), append(counts, tasker.FactCount{Fact: f.why.Fact, Task: f.task.TaskUUID})
+		}
+		counts[i].Count++
+	}
+	slices.SortStableFunc(counts, func(a, b tasker.FactCount) int { return cmp.Compare(b.Count, a.Count) })
+	return counts
+}
+
+// whole is the answer about a step as a sentence.
+func (f found) whole() tasker.Why {
+	what := "The task"
+	if f.step != nil && !f.ofTask {
+		what = "Step " + f.step.StepName
+	}
+	w := f.why
+	w.Sentence = what + " " + w.Sentence + "."
+	return w
+}

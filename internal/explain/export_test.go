@@ -1,0 +1,13 @@
+package explain
+
+import "tasker.example/tasker"
+
+// TurnsOf returns whose turn it may be while a fact holds, as the documents say.
+func TurnsOf(f tasker.Fact) []tasker.Turn {
+	for _, r := range rules {
+		if r.fact == f {
+			return r.turns
+		}
+	}
+	return nil
+}

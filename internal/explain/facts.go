@@ -1,0 +1,61 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// facts are what else is known.
+func (f found) facts() (list []tasker.ExplainedFact) {
+	add := func(name, format string, args ...any) {
+		list = append(list, tasker.ExplainedFact{Name: name, Value: fmt.Sprintf(format, args...)})
+	}
+	t, s := f.task, f.step
+	add("task", "%s since %s", t.TaskState, at(t.TaskSince))
+	if t.EntryUUID != nil && f.shows.investigations {
+		status := string(t.EntryStatus)
+		if t.EntryRecovered != nil && t.EntryStatus == tasker.EntryPending {
+			status += ", and the task went on by itself at " + at(*t.EntryRecovered)
+		}
+		add("investigation", "%s: %s, %s, opened at %s: %s", t.EntryUUID, t.EntryReason, t.EntryCode, maybeAt(t.EntryOpened), status)
+		if t.CaseID != nil && t.EntryStatus == tasker.EntryPending {
+			owner := "nobody has taken it"
+			if t.CaseOwner != "" {
+				owner = "taken by " + t.CaseOwner
+			}
+			if t.CaseEntries != nil {
+				owner = upTo(*t.CaseEntries, "open investigation") + ", " + owner
+			}
+			add("case", "%s: %s", t.CaseID, owner)
+		}
+	}
+	if s == nil || over(s.StepState) {
+		return list
+	}
+	add("step", "%s since %s", s.StepState, at(s.StepSince))
+	for _, instant := range []struct {
+		name string
+		at   *time.Time
+	}{
+		{"expires", s.ExpiresAt}, {"heartbeat", f.heard()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt},
+	} {
+		if instant.at != nil {
+			add(instant.name, "%s", at(*instant.at))
+		}
+	}
+	if s.OperationUUID != nil && f.shows.investigations {
+		add("operation", "%s: %s, the step is %s", s.OperationUUID, s.OperationState, strings.ReplaceAll(s.ItemState, "_", " "))
+	}
+	return list
+}
+
+// heard is when the worker that executes the step was heard of.
+func (f found) heard() *time.Time {
+	if f.step.StepState != tasker.StepInProgress {
+		return nil
+	}
+	return f.step.WorkerHeard
+}

@@ -1,0 +1,227 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// stepsOfMember is how many open steps of each task of a case or operation are looked at.
+const stepsOfMember = 20
+
+// several decides about tasks: of each, what comes first in the order of the rules.
+func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]found, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	tasks, err := s.db.ExplainTasks(ctx, postgres.ExplainedTasks{Tasks: ids, Steps: stepsOfMember})
+	if err != nil {
+		return nil, err
+	}
+	var views []view
+	for i := range tasks {
+		views = append(views, viewsOf(ctx, &tasks[i])...)
+	}
+	if err := s.queues(ctx, views); err != nil {
+		return nil, err
+	}
+	byTask := make(map[tasker.ID][]view, len(tasks))
+	for _, v := range views {
+		byTask[v.task.TaskUUID] = append(byTask[v.task.TaskUUID], v)
+	}
+	list := make([]found, len(tasks))
+	for i, t := range tasks {
+		list[i] = s.decideAll(ctx, byTask[t.TaskUUID])[0]
+	}
+	return list, nil
+}
+
+// shares prints counts by fact.
+func shares(counts []tasker.FactCount) string {
+	parts := make([]string, len(counts))
+	for i, c := range counts {
+		parts[i] = fmt.Sprintf("%d %s", c.Count, strings.ReplaceAll(string(c.Fact), "_", " "))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// mostOf returns one of those that the most frequent fact keeps where they are.
+func mostOf(list []found, counts []tasker.FactCount) found {
+	for _, f := range list {
+		if f.why.Fact == counts[0].Fact {
+			return f
+		}
+	}
+	return list[0]
+}
+
+func (s *Service) caseOf(ctx context.Context, e *tasker.Explanation) error {
+	c, err := s.db.Case(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	ids, err := s.db.ExplainedMembers(ctx, e.ID, tasker.MaxExplainedTasks)
+	if err != nil {
+		return err
+	}
+	e.Name = c.Namespace + "/" + c.TaskName
+	if c.StepName != "" {
+		e.Name += " > " + c.StepName
+	}
+	e.Facts = caseFacts(c)
+	list, err := s.several(ctx, ids)
+	switch {
+	case err != nil:
+		return err
+	case len(list) == 0 && c.MergedInto != nil:
+		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: &c.UpdatedAt, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("The case was merged into case %s.", c.MergedInto)}
+		return nil
+	case len(list) == 0:
+		since := cmp.Or(c.ResolvedAt, &c.StateSince)
+		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: since, Turn: tasker.TurnNobody, Sentence: "None of its investigations is open."}
+		return nil
+	}
+	e.Looked, e.Counts, e.More = len(list), count(list), c.Entries > int64(len(list))
+	most := mostOf(list, e.Counts)
+	e.Why = most.why
+	e.Since, e.TaskUUID = c.Oldest, nil
+	looked := fmt.Sprintf("%s open", areInvestigations(c.Entries))
+	if e.More {
+		looked += fmt.Sprintf(", of which the newest %d were looked at", len(list))
+	}
+	e.Sentence = fmt.Sprintf("%s: %s.", looked, shares(e.Counts))
+	e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "one of them", Value: fmt.Sprintf("task %s: %s", most.task.TaskUUID, most.whole().Sentence)})
+	return nil
+}
+
+func areInvestigations(n int64) string {
+	if n == 1 {
+		return "1 investigation is"
+	}
+	return fmt.Sprintf("%d investigations are", n)
+}
+
+func caseFacts(c tasker.Case) []tasker.ExplainedFact {
+	state := fmt.Sprintf("%s since %s", c.State, at(c.StateSince))
+	if c.State == tasker.CaseResting {
+		state += ", until " + maybeAt(c.SnoozedUntil)
+	}
+	owner := "nobody has taken it"
+	if c.Owner != "" {
+		owner = c.Owner + " until " + maybeAt(c.OwnedUntil)
+	}
+	return []tasker.ExplainedFact{
+		{Name: "case", Value: state}, {Name: "owner", Value: owner},
+		{Name: "open", Value: fmt.Sprintf("%d waiting, %d proving, %d failed again, %d recovered", c.Waiting, c.Proving, c.FailedAgain, c.Recovered)},
+	}
+}
+
+func (s *Service) operation(ctx context.Context, e *tasker.Explanation) error {
+	o, err := s.db.Operation(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	e.Name = string(o.Act)
+	var counts []string
+	for _, state := range tasker.ItemStates() {
+		if n := o.Counts[state]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(state), "_", " ")))
+		}
+	}
+	e.Facts = []tasker.ExplainedFact{{Name: "items", Value: strings.Join(counts, ", ")}, {Name: "planned", Value: "at " + at(o.CreatedAt) + by(o.PlannedBy)}}
+	e.Why = ofOperation(o)
+	onTheWay := o.Counts[tasker.ItemReleased] + o.Counts[tasker.ItemRunning]
+	if onTheWay == 0 {
+		return nil
+	}
+	ids, err := s.db.ExplainedItems(ctx, e.ID, tasker.MaxExplainedTasks)
+	if err != nil {
+		return err
+	}
+	list, err := s.several(ctx, ids)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	e.Looked, e.Counts, e.More = len(list), count(list), onTheWay > int64(len(list))
+	e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "on their way", Value: shares(e.Counts)})
+	if o.State == tasker.OperationRunning {
+		most := mostOf(list, e.Counts)
+		e.Turn, e.Unblocks = most.why.Turn, most.why.Unblocks
+	}
+	return nil
+}
+
+// ofOperation says where an operation is, but for what its released items wait for.
+func ofOperation(o tasker.Operation) tasker.Why {
+	switch o.State {
+	case tasker.OperationPlanned:
+		return tasker.Why{Fact: tasker.FactOperation, Since: &o.CreatedAt, Turn: tasker.TurnOperator,
+			Sentence: "The operation is planned and not started.", Unblocks: "Start it; otherwise the plan expires at " + at(o.ExpiresAt) + "."}
+	case tasker.OperationPaused:
+		w := tasker.Why{Fact: tasker.FactOperation, Turn: tasker.TurnOperator, Sentence: "The operation is paused.", Unblocks: "Resume it, or abort it."}
+		if p := o.Pause; p != nil {
+			w.Since, w.Sentence = &p.At, fmt.Sprintf("The operation is paused since %s%s: %s.", at(p.At), by(p.By), strings.ReplaceAll(string(p.For), "_", " "))
+		}
+		return w
+	case tasker.OperationRunning:
+		return tasker.Why{Fact: tasker.FactOperation, Since: o.StartedAt, Turn: tasker.TurnServer,
+			Sentence: fmt.Sprintf("Wave %d of %d is under way: %d of %d items are verified.", o.Wave+1, len(o.Waves)+1, o.Counts[tasker.ItemVerified], o.Items),
+			Unblocks: "It goes on by itself when the items of the wave are verified."}
+	default:
+		return tasker.Why{Fact: tasker.FactEnded, Since: o.EndedAt, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("The operation is %s since %s.", o.State, maybeAt(o.EndedAt))}
+	}
+}
+
+// Queue explains the queue of a namespace and a handler.
+func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.Explanation, error) {
+	e := tasker.Explanation{Kind: tasker.ExplainedQueue, Namespaces: []string{namespace}, Name: handler}
+	w, err := s.db.ExplainWaiting(ctx, namespace, handler)
+	if err != nil {
+		return tasker.Explanation{}, err
+	}
+	list, err := s.db.ExplainQueues(ctx, []postgres.ExplainedPlace{{Namespace: namespace, Handler: handler}})
+	if err != nil {
+		return tasker.Explanation{}, err
+	}
+	q := list[0]
+	v := view{now: w.AsOf, queue: &q, task: &postgres.ExplainedTask{Namespace: namespace}, step: &postgres.ExplainedStep{Handler: handler}}
+	e.AsOf = w.AsOf
+	e.Facts = []tasker.ExplainedFact{
+		{Name: "waiting", Value: upTo(w.Steps, "step")}, {Name: "waited too long", Value: upTo(w.Awaiting, "step")},
+		{Name: "workers", Value: fmt.Sprintf("%d alive, %d draining, %d for other namespaces", q.Live, q.Draining, q.Elsewhere)},
+		{Name: "places", Value: placesOf(q)},
+	}
+	if w.NextExpiry != nil {
+		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "first expires", Value: at(*w.NextExpiry)})
+	}
+	switch waiting := upTo(w.Steps+w.Awaiting, "step"); {
+	case w.Steps+w.Awaiting == 0:
+		e.Why = tasker.Why{Fact: tasker.FactEmpty, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("Nothing waits; %s alive.", areWorkers(q.Live))}
+	case q.Live == 0:
+		e.Why = tasker.Why{Fact: tasker.FactNoWorker, Since: w.Since, Turn: tasker.TurnOperator, Sentence: fmt.Sprintf("%s: %s.", waits(waiting), v.nobody()),
+			Unblocks: fmt.Sprintf("Start a worker with handler %s for namespace %s.", handler, namespace)}
+	default:
+		e.Why = tasker.Why{Fact: tasker.FactQueue, Since: w.Since, Turn: tasker.TurnWorker, Unblocks: "Workers claim them as places become free; more workers do so sooner.",
+			Sentence: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", waits(waiting), maybeAt(w.Since), areWorkers(q.Live), placesOf(q))}
+	}
+	return e, nil
+}
+
+// waits adds the verb to a number of steps.
+func waits(steps string) string {
+	if strings.HasPrefix(steps, "1 ") {
+		return steps + " waits"
+	}
+	return strings.ToUpper(steps[:1]) + steps[1:] + " wait"
+}
+
+func placesOf(q postgres.ExplainedQueue) string {
+	if q.Taken == nil {
+		return counted(q.Places, "place")
+	}
+	return fmt.Sprintf("%d of %s free", max(0, q.Places-*q.Taken), counted(q.Places, "place"))
+}

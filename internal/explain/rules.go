@@ -1,0 +1,158 @@
+package explain
+
+import (
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A view is all that the rules look at: a step of a task, or the task alone where it has no
+// step that is open.
+type view struct {
+	now     time.Time
+	task    *postgres.ExplainedTask
+	step    *postgres.ExplainedStep
+	queue   *postgres.ExplainedQueue // where the step waits; nil where it does not, or where too many queues are asked for
+	before  *int64                   // steps before it in the queue; nil: they were not counted
+	blocker *found                   // of a step whose parents are open: the nearest ancestor that waits for no other
+	others  int                      // as near as that
+	shows   shows
+}
+
+// shows is what the caller may see beside tasks.
+type shows struct{ payloads, investigations bool }
+
+// A found is the fact that keeps a step where it is.
+type found struct {
+	view
+	rank   int // of its rule
+	why    tasker.Why
+	ofTask bool // the sentence is about the task
+}
+
+// said is what a rule says: the sentence is a predicate, without what it is about.
+type said struct {
+	tasker.Why
+	ofTask bool
+}
+
+// A rule says when a fact keeps something where it is.
+type rule struct {
+	fact  tasker.Fact
+	when  string // for docs/explain.md
+	turns []tasker.Turn
+	holds func(view) bool
+	says  func(view) said
+}
+
+// rules are all facts of tasks and steps. The first that holds counts.
+var rules = []rule{
+	{
+		tasker.FactEnded, "the task or the step has ended, or the task was written off and the step has failed",
+		[]tasker.Turn{tasker.TurnNobody, tasker.TurnOperator}, view.ended, view.sayEnded,
+	},
+	{
+		tasker.FactNotStarted, "the task waits for its start time",
+		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.task.TaskState == tasker.TaskPending }, view.sayNotStarted,
+	},
+	{
+		tasker.FactCycle, "the steps of the task depend on each other in a cycle",
+		[]tasker.Turn{tasker.TurnOperator}, view.cycle, view.sayCycle,
+	},
+	{
+		tasker.FactOperation, "the step is an item of an open operation that has not released it",
+		[]tasker.Turn{tasker.TurnOperator, tasker.TurnServer}, func(v view) bool { return v.step != nil && v.step.ItemState == string(tasker.ItemPlanned) }, view.sayOperation,
+	},
+	{
+		tasker.FactResultKept, "the result of the step is accepted, and what follows from it could not be stored yet",
+		[]tasker.Turn{tasker.TurnServer}, in(tasker.StepEnqueuedForOrchestration), view.sayKept,
+	},
+	{
+		tasker.FactFailed, "the step has failed for good, and the task has an open investigation",
+		[]tasker.Turn{tasker.TurnOperator}, func(v view) bool { return v.failedForGood() && v.task.EntryStatus == tasker.EntryPending }, view.sayFailed,
+	},
+	{
+		tasker.FactUnattended, "the step has failed for good, and the task has no open investigation",
+		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer, tasker.TurnOperator}, view.failedForGood, view.sayUnattended,
+	},
+	{
+		tasker.FactNoWorker, "the step waits for a worker, and none is alive for its namespace and handler, or none took it in time",
+		[]tasker.Turn{tasker.TurnOperator, tasker.TurnServer}, view.noWorker, view.sayNoWorker,
+	},
+	{
+		tasker.FactQueue, "the step waits in a queue that live workers serve",
+		[]tasker.Turn{tasker.TurnWorker}, in(tasker.StepEnqueued), view.sayQueue,
+	},
+	{
+		tasker.FactRunning, "a worker executes the step",
+		[]tasker.Turn{tasker.TurnWorker, tasker.TurnServer}, in(tasker.StepInProgress), view.sayRunning,
+	},
+	{
+		tasker.FactRetry, "the step has failed and is tried again",
+		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer, tasker.TurnOperator}, func(v view) bool { return v.step != nil && v.step.NextRetryAt != nil }, view.sayRetry,
+	},
+	{
+		tasker.FactOutside, "the step waits for an outcome from outside",
+		[]tasker.Turn{tasker.TurnOutside}, view.outside, view.sayOutside,
+	},
+	{
+		tasker.FactParents, "the step waits for other steps: the nearest one that waits for none decides",
+		tasker.Turns(), func(v view) bool { return v.blocker != nil }, view.sayParents,
+	},
+	{
+		tasker.FactUnknown, "none of these: a defect, which is logged and counted",
+		[]tasker.Turn{tasker.TurnOperator}, func(view) bool { return true }, view.sayUnknown,
+	},
+}
+
+// decide returns the fact that keeps what a view shows where it is.
+func decide(v view) found {
+	for i, r := range rules {
+		if r.holds(v) {
+			s := r.says(v)
+			s.Fact = r.fact
+			return found{view: v, rank: i, why: s.Why, ofTask: s.ofTask}
+		}
+	}
+	panic("the last rule holds always")
+}
+
+func in(state tasker.StepState) func(view) bool {
+	return func(v view) bool { return v.step != nil && v.step.StepState == state }
+}
+
+func (v view) ended() bool {
+	switch s := v.step; {
+	case v.task.TaskState == tasker.TaskComplete || v.task.TaskState == tasker.TaskCancelled:
+		return true
+	case s == nil:
+		return v.task.WrittenOffAt != nil && v.task.TaskState == tasker.TaskError
+	case over(s.StepState):
+		return true
+	default: // what is enqueued or runs goes on
+		return v.task.WrittenOffAt != nil && (v.failedForGood() || v.task.TaskState == tasker.TaskError && (s.StepState == tasker.StepPending || s.NextRetryAt != nil))
+	}
+}
+
+// over reports whether a state of a step is one that it does not leave.
+func over(s tasker.StepState) bool {
+	return s == tasker.StepComplete || s == tasker.StepResolvedManually || s == tasker.StepCancelled
+}
+
+// A task with a cycle is made in error. Any other task comes there by another event.
+func (v view) cycle() bool {
+	return v.task.TaskState == tasker.TaskError && v.task.MovedTo == string(tasker.TaskError) && v.task.MovedBy == "reject"
+}
+
+func (v view) failedForGood() bool {
+	return v.step != nil && v.step.StepState == tasker.StepError && v.step.NextRetryAt == nil && v.step.AwaitsWorkerSince == nil
+}
+
+func (v view) noWorker() bool {
+	return v.step != nil && (v.step.AwaitsWorkerSince != nil || v.step.StepState == tasker.StepEnqueued && v.queue != nil && v.queue.Live == 0)
+}
+
+func (v view) outside() bool {
+	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(tasker.ExternalStep) && v.step.ParentsOpen == 0
+}

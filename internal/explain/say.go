@@ -1,0 +1,315 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// late is how long what is due may wait before a server is said to be late.
+const late = 10 * time.Second
+
+func say(turn tasker.Turn, since *time.Time, unblocks, format string, args ...any) said {
+	return said{Why: tasker.Why{Turn: turn, Since: since, Unblocks: unblocks, Sentence: fmt.Sprintf(format, args...)}}
+}
+
+func (s said) aboutTask() said {
+	s.ofTask = true
+	return s
+}
+
+// at prints an instant.
+func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+func maybeAt(t *time.Time) string {
+	if t == nil {
+		return "an unknown time"
+	}
+	return at(*t)
+}
+
+// ago prints how long ago an instant is.
+func (v view) ago(t time.Time) string { return v.now.Sub(t).Round(time.Second).String() }
+
+// isLate reports whether an instant was so long ago that a server should have noticed.
+func (v view) isLate(t time.Time) bool { return v.now.Sub(t) > late }
+
+// counted prints a number of things.
+func counted(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func (v view) sayEnded() said {
+	t := v.task
+	switch {
+	case t.TaskState == tasker.TaskComplete:
+		return say(tasker.TurnNobody, &t.TaskSince, "", "is complete since %s", at(t.TaskSince)).aboutTask()
+	case t.TaskState == tasker.TaskCancelled:
+		return say(tasker.TurnNobody, &t.TaskSince, "", "was cancelled at %s%s", at(t.TaskSince), by(t.MovedActor)).aboutTask()
+	case v.step != nil && over(v.step.StepState):
+		words := map[tasker.StepState]string{
+			tasker.StepComplete: "is complete since", tasker.StepResolvedManually: "was resolved by hand at", tasker.StepCancelled: "was cancelled at",
+		}
+		return say(tasker.TurnNobody, &v.step.StepSince, "", "%s %s", words[v.step.StepState], at(v.step.StepSince))
+	default:
+		return say(tasker.TurnNobody, t.WrittenOffAt, "", "was written off at %s%s: no repair is possible", maybeAt(t.WrittenOffAt), by(t.WrittenOffBy)).aboutTask()
+	}
+}
+
+func by(actor string) string {
+	if actor == "" {
+		return ""
+	}
+	return " by " + actor
+}
+
+func (v view) sayNotStarted() said {
+	t := v.task
+	start := t.CreatedAt
+	if t.StartAt != nil {
+		start = *t.StartAt
+	}
+	if !v.isLate(start) {
+		return say(tasker.TurnClock, &t.CreatedAt, "It starts by itself at its start time.", "starts at %s", at(start)).aboutTask()
+	}
+	return say(tasker.TurnServer, &start, "A server must start it: tasker-ctl health says which loop is late.",
+		"was to start at %s, %s ago, and no server has started it%s", at(start), v.ago(start), setAside(t.TaskFailures, t.TaskRetryAt)).aboutTask()
+}
+
+// setAside says that work of a server failed.
+func setAside(failures int, again *time.Time) string {
+	if failures == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; that failed %s and is tried again at %s", times(failures), maybeAt(again))
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func (v view) sayCycle() said {
+	reason := "its steps depend on each other in a cycle"
+	if v.shows.payloads && v.task.MovedReason != "" {
+		reason = v.task.MovedReason
+	}
+	return say(tasker.TurnOperator, &v.task.TaskSince, tasker.CauseOf(tasker.DependencyCycleDetected, tasker.DependencyCycle).Guidance,
+		"can never run: %s", reason).aboutTask()
+}
+
+func (v view) sayOperation() said {
+	s := v.step
+	of := fmt.Sprintf("operation %s%s", s.OperationUUID, by(s.PlannedBy))
+	switch tasker.OperationState(s.OperationState) {
+	case tasker.OperationPaused:
+		return say(tasker.TurnOperator, s.PausedAt, "Resume the operation, or abort it.",
+			"is planned in %s, which is paused since %s: %s", of, maybeAt(s.PausedAt), s.PausedFor)
+	case tasker.OperationRunning:
+		return say(tasker.TurnServer, s.PlannedAt, "The operation releases it by itself, in its wave.",
+			"is planned in %s, whose wave %d is under way", of, s.OperationWave+1)
+	default:
+		return say(tasker.TurnOperator, s.PlannedAt, "Start the operation, or abort it; a plan that is not started expires at "+maybeAt(s.PlanExpires)+".",
+			"is planned in %s, which is not started", of)
+	}
+}
+
+func (v view) sayKept() said {
+	return say(tasker.TurnServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
+		"has delivered its result, and a server could not store what follows from it since %s%s", at(v.step.StepSince), setAside(v.step.StepFailures, v.step.StepRetryAt))
+}
+
+// failure says how a step failed for good.
+func (v view) failure() string {
+	s := v.step
+	text := "failed for good at " + at(s.StepSince)
+	if s.Attempts > 0 {
+		text += fmt.Sprintf(" after %d of %s", s.Attempts, counted(int64(s.MaxAttempts), "attempt"))
+	}
+	if s.WorkerName != "" {
+		text += ", on " + v.worker()
+	}
+	return text + v.problem()
+}
+
+// problem is the error of the step, as far as the caller may see it.
+func (v view) problem() string {
+	s := v.step
+	text := ": " + s.ErrorType
+	if s.ErrorType == "" {
+		text = ""
+	}
+	if v.shows.payloads && s.ErrorMessage != "" {
+		text += ": " + strings.Join(strings.Fields(s.ErrorMessage), " ")
+	}
+	return text
+}
+
+func (v view) worker() string {
+	if v.step.WorkerVersion == "" {
+		return v.step.WorkerName
+	}
+	return v.step.WorkerName + " (" + v.step.WorkerVersion + ")"
+}
+
+func (v view) sayFailed() said {
+	return say(tasker.TurnOperator, &v.step.StepSince, "Repair the cause and reset the step, or complete or resolve it by hand.", "%s", v.failure())
+}
+
+func (v view) sayUnattended() said {
+	t := v.task
+	switch {
+	case t.AttendBy != nil && v.isLate(*t.AttendBy):
+		return say(tasker.TurnServer, &v.step.StepSince, "A server must sweep, or somebody opens an investigation or repairs the step: tasker-ctl health says whether the sweep is late.",
+			"%s; the sweep was to open an investigation at %s", v.failure(), at(*t.AttendBy))
+	case t.AttendBy != nil:
+		return say(tasker.TurnClock, &v.step.StepSince, "The sweep opens an investigation; the step may be repaired before.",
+			"%s; the sweep opens an investigation at %s", v.failure(), at(*t.AttendBy))
+	case t.EntryUUID != nil:
+		return say(tasker.TurnOperator, &v.step.StepSince, "Repair the step, or open an investigation.",
+			"%s; the investigation of the task ended as %s%s, and nobody looks into it", v.failure(), t.EntryStatus, by(t.EntryEndedBy))
+	default:
+		return say(tasker.TurnOperator, &v.step.StepSince, "Repair the step, or open an investigation.", "%s; nobody looks into it", v.failure())
+	}
+}
+
+func (v view) sayNoWorker() said {
+	s, q := v.step, v.queue
+	start := fmt.Sprintf("Start a worker with handler %s for namespace %s.", s.Handler, v.task.Namespace)
+	switch {
+	case s.AwaitsWorkerSince == nil:
+		return say(tasker.TurnOperator, &s.StepSince, strings.TrimSuffix(start, ".")+"; without one the step fails within "+maybeLeft(v.now, s.ExpiresAt)+".",
+			"waits for a worker since %s: %s", at(s.StepSince), v.nobody())
+	case q != nil && q.Live > 0:
+		return say(tasker.TurnServer, s.AwaitsWorkerSince, "A server puts it back into the queue by itself, unless message_queue.auto_recover is off.",
+			"was taken by no worker in time at %s; %s alive now", at(*s.AwaitsWorkerSince), areWorkers(q.Live))
+	default:
+		return say(tasker.TurnOperator, s.AwaitsWorkerSince, start+" The step goes back into the queue by itself then, unless message_queue.auto_recover is off.",
+			"was taken by no worker in time at %s: %s", at(*s.AwaitsWorkerSince), v.nobody())
+	}
+}
+
+func areWorkers(n int64) string {
+	if n == 1 {
+		return "1 worker is"
+	}
+	return fmt.Sprintf("%d workers are", n)
+}
+
+// maybeLeft prints the time until an instant.
+func maybeLeft(now time.Time, t *time.Time) string {
+	if t == nil || t.Before(now) {
+		return "moments"
+	}
+	return t.Sub(now).Round(time.Second).String()
+}
+
+// nobody says which workers there are for a step that no live one takes.
+func (v view) nobody() string {
+	text := fmt.Sprintf("none with handler %s of namespace %s is alive", v.step.Handler, v.task.Namespace)
+	q := v.queue
+	switch {
+	case q == nil:
+		return text
+	case q.Draining > 0:
+		return text + fmt.Sprintf("; %s draining", areWorkers(q.Draining))
+	case q.LastHeard != nil:
+		text += fmt.Sprintf("; %s was heard of last at %s", q.LastName, at(*q.LastHeard))
+	}
+	if q.Elsewhere > 0 {
+		text += fmt.Sprintf("; %s registered for other namespaces", areWorkers(q.Elsewhere))
+	}
+	return text
+}
+
+func (v view) sayQueue() said {
+	s, q := v.step, v.queue
+	text := fmt.Sprintf("is enqueued for %s", v.ago(s.StepSince))
+	if v.before != nil {
+		text += ", behind " + upTo(*v.before, "other")
+	}
+	if q != nil {
+		text += "; " + areWorkers(q.Live) + " alive"
+		if q.Taken != nil {
+			text += fmt.Sprintf(", %d of %s free", max(0, q.Places-*q.Taken), counted(q.Places, "place"))
+		}
+	}
+	return say(tasker.TurnWorker, &s.StepSince, "A worker with a free place claims it.", "%s", text)
+}
+
+// upTo prints a number that is not counted beyond a limit.
+func upTo(n int64, thing string) string {
+	if n > tasker.MaxExplainedQueue {
+		return fmt.Sprintf("more than %d %ss", tasker.MaxExplainedQueue, thing)
+	}
+	return counted(n, thing)
+}
+
+func (v view) sayRunning() said {
+	s := v.step
+	since := s.StepSince
+	if s.LastAttemptedAt != nil {
+		since = *s.LastAttemptedAt
+	}
+	text := fmt.Sprintf("runs on %s for %s, attempt %d of %d", cmp.Or(v.worker(), "a worker"), v.ago(since), s.Attempts, s.MaxAttempts)
+	switch heard := s.WorkerHeard; {
+	case s.LeaseExpiresAt != nil && v.isLate(*s.LeaseExpiresAt):
+		return say(tasker.TurnServer, &since, "A server must take it back: tasker-ctl health says which loop is late.",
+			"%s; its lease ended at %s, and no server has taken it back%s", text, at(*s.LeaseExpiresAt), setAside(s.StepFailures, s.StepRetryAt))
+	case heard != nil && s.WorkerBeats > 0 && v.now.Sub(*heard) > 3*s.WorkerBeats:
+		text += fmt.Sprintf("; nothing was heard of the worker for %s, and the attempt is lost at %s", v.ago(*heard), maybeAt(s.LeaseExpiresAt))
+	}
+	return say(tasker.TurnWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)
+}
+
+func (v view) sayRetry() said {
+	s := v.step
+	text := fmt.Sprintf("failed at %s in %d of %s%s", at(s.StepSince), s.Attempts, counted(int64(s.MaxAttempts), "attempt"), v.problem())
+	switch due := *s.NextRetryAt; {
+	case v.task.TaskState == tasker.TaskError:
+		return say(tasker.TurnOperator, &v.task.TaskSince, "Reset the step: a task in error retries nothing by itself.", "%s; it is left alone, because the task is in error since %s", text, at(v.task.TaskSince))
+	case v.isLate(due):
+		return say(tasker.TurnServer, &due, "A server must try it again: tasker-ctl health says which loop is late.",
+			"%s; it is due since %s, %s ago%s", text, at(due), v.ago(due), setAside(v.task.TaskFailures, v.task.TaskRetryAt))
+	default:
+		return say(tasker.TurnClock, &s.StepSince, "It is tried again by itself; a reset tries it at once.", "%s; it is tried again at %s", text, at(due))
+	}
+}
+
+func (v view) sayOutside() said {
+	since := v.step.StepSince
+	for _, t := range []*time.Time{v.step.ParentsDoneAt, v.task.StartAt} {
+		if t != nil && t.After(since) {
+			since = *t
+		}
+	}
+	return say(tasker.TurnOutside, &since, fmt.Sprintf("Its outcome is reported: POST /v1/tasks/%s/workflow_steps/%s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepUUID),
+		"waits for an outcome from outside since %s", at(since))
+}
+
+func (v view) sayParents() said {
+	b := v.blocker
+	text := fmt.Sprintf("waits for %s, which %s", b.step.StepName, b.why.Sentence)
+	if v.others > 0 {
+		text += fmt.Sprintf("; and for %s", counted(int64(v.others), "other step"))
+	}
+	return say(b.why.Turn, b.why.Since, b.why.Unblocks, "%s", text)
+}
+
+func (v view) sayUnknown() said {
+	s := say(tasker.TurnOperator, &v.task.TaskSince, "This is a defect of Tasker: report it with the task and its history.",
+		"stands in state %s for no reason that is known", v.task.TaskState).aboutTask()
+	if v.step != nil {
+		s.Sentence = fmt.Sprintf("stands in state %s for no reason that is known", v.step.StepState)
+		s.Since, s.ofTask = &v.step.StepSince, false
+	}
+	return s
+}
