@@ -26,7 +26,7 @@ func TestThePageRepairsAnOrder(t *testing.T) {
 	tab.KeysAway("r")
 	tab.Sees("What will happen")
 	tab.View("plan")
-	tab.KeysAway("u")
+	tab.Follow("main form a.button.plain")
 	tab.KeysAway("s")
 	tab.Sees("on this page")
 	tab.View("queue-entries")
