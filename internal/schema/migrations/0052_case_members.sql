@@ -57,7 +57,7 @@ COMMENT ON TABLE tasker.case_fingerprints IS 'Which case a fingerprint belongs t
 COMMENT ON COLUMN tasker.case_fingerprints.version IS 'The version of the rules that the fingerprint was first computed with.';
 
 CREATE TABLE tasker.case_members (
-    dlq_entry_uuid      uuid PRIMARY KEY REFERENCES tasker.tasks_dlq (dlq_entry_uuid),
+    dlq_entry_uuid      uuid PRIMARY KEY, -- of tasker.tasks_dlq, without a foreign key: its check would be part of each failure
     namespace           text              NOT NULL,
     fingerprint         uuid,
     fingerprint_version smallint          NOT NULL DEFAULT 0,
