@@ -46,6 +46,13 @@ func (s *server) caseRoutes() []*route {
 			answers: map[int]any{http.StatusOK: apiv1.CaseChanges{}},
 			serve:   s.changesOfCase,
 		},
+	}
+}
+
+// caseActionRoutes are what people do to cases.
+func (s *server) caseActionRoutes() []*route {
+	const tag = "cases"
+	return []*route{
 		{
 			method: "PATCH", path: casePath, id: "updateCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
 			summary: "Take a case, let it rest, or note something",

@@ -88,12 +88,13 @@ func (h *Harness) FindCases() {
 }
 
 // WithCases is a handler that has found the cases of all investigations, and their states,
-// when a request comes: as if the loops of a server had run.
+// when a request comes: as if the loops of another server had run, with connections of its own.
 func (h *Harness) WithCases(next http.Handler) http.Handler {
+	other := cases.New(Open(h.T, h.URL, postgres.Options{}), cases.Options{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := h.Cases.Classify(r.Context())
+		_, err := other.Classify(r.Context())
 		if err == nil {
-			err = h.Cases.Judge(r.Context())
+			err = other.Judge(r.Context())
 		}
 		if err != nil {
 			h.Logf("cases: %v", err) // of a test that takes the database away

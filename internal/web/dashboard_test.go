@@ -20,6 +20,7 @@ func (h *harness) lived(task tasker.ID, from time.Time, to *time.Time, status ta
 	h.Exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
 	h.Exec(`UPDATE tasker.tasks_dlq SET dlq_timestamp = $2::timestamptz, created_at = $2::timestamptz, priority_at = priority_at - dlq_timestamp + $2::timestamptz WHERE dlq_entry_uuid = $1`, e.UUID, from)
 	h.Exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+	h.Exec(`UPDATE tasker.case_members SET opened_at = $2 WHERE dlq_entry_uuid = $1`, e.UUID, from)
 	if to != nil {
 		h.Exec(`UPDATE tasker.tasks_dlq SET resolution_status = $2::tasker.dlq_resolution_status, resolved_at = $3, resolved_by = 'ann', resolution_notes = 'done'
 			WHERE dlq_entry_uuid = $1`, e.UUID, status, *to)

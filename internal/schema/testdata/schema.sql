@@ -121,8 +121,7 @@ CREATE TABLE tasker.case_members (
     worker_name text,
     worker_version text,
     attempted_at timestamp with time zone,
-    CONSTRAINT case_members_pkey PRIMARY KEY (dlq_entry_uuid),
-    CONSTRAINT case_members_dlq_entry_uuid_fkey FOREIGN KEY (dlq_entry_uuid) REFERENCES tasker.tasks_dlq(dlq_entry_uuid)
+    CONSTRAINT case_members_pkey PRIMARY KEY (dlq_entry_uuid)
 ) WITH (fillfactor=70);
 CREATE INDEX case_members_ended ON tasker.case_members USING btree (fingerprint, ended_at DESC) WHERE (ended_at IS NOT NULL);
 CREATE INDEX case_members_open ON tasker.case_members USING btree (namespace, fingerprint, opened_at) INCLUDE (acted_at, failed_again_at, recovered_at, dlq_entry_uuid) WHERE (ended_at IS NULL);
