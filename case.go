@@ -118,7 +118,7 @@ const (
 // A CaseChange is one line of the history of a case.
 type CaseChange struct {
 	At       time.Time
-	Event    string // opened, state_changed, owned, released, snoozed, woken, noted, fixed_in, merged, unmerged, split, moved
+	Event    string // opened, state_changed, owned, released, snoozed, woken, noted, fixed_in, merged, unmerged, split
 	Actor    string
 	Notes    *string
 	Metadata json.RawMessage
@@ -192,10 +192,11 @@ const (
 
 // A CaseWhy says why the investigations of a case are one.
 type CaseWhy struct {
-	Case   CaseDetail
-	Looked int        // how many messages were looked at, the newest
-	Rules  []string   // the rules that fired
-	Masks  []CaseMask // what was left out of the messages, in the order of the text
+	Case         Case
+	Fingerprints []CaseFingerprint
+	Looked       int        // how many messages were looked at, the newest
+	Rules        []string   // the rules that fired
+	Masks        []CaseMask // what was left out of the messages, in the order of the text
 }
 
 // A CaseMask is a place of the message that differs among the investigations of a case.

@@ -41,11 +41,6 @@ const (
 	ExplainedQueue         ExplainedKind = "queue"
 )
 
-// ExplainedKinds lists every kind.
-func ExplainedKinds() []ExplainedKind {
-	return []ExplainedKind{ExplainedTask, ExplainedStepOfTask, ExplainedInvestigation, ExplainedCase, ExplainedOperation, ExplainedQueue}
-}
-
 // Fact is what keeps something where it is.
 type Fact string
 

@@ -356,7 +356,7 @@ func caseShares(list []tasker.CaseShare) []CaseShare {
 func FromCaseWhy(w tasker.CaseWhy) CaseWhy {
 	c := w.Case
 	out := CaseWhy{
-		CaseID: c.ID.String(), Looked: w.Looked, Rules: append([]string{}, w.Rules...), Masks: []CaseMask{}, Fingerprints: caseFingerprints(c.Fingerprints),
+		CaseID: c.ID.String(), Looked: w.Looked, Rules: append([]string{}, w.Rules...), Masks: []CaseMask{}, Fingerprints: caseFingerprints(w.Fingerprints),
 		Parts: []CasePart{
 			{"namespace", c.Namespace}, {"template", c.TaskName}, {"step", c.StepName}, {"reason", string(c.Reason)}, {"detail_code", c.DetailCode},
 			{"error_type", c.ErrorType}, {"error_pattern", c.ErrorPattern},

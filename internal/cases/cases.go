@@ -25,8 +25,7 @@ import (
 
 // Options of a service; the zero value works.
 type Options struct {
-	Log   *slog.Logger
-	Moved func(postgres.CaseMove) // is told of each change of the state of a case; nil means nobody is
+	Log *slog.Logger
 }
 
 // A Service finds the cases of investigations. Its methods may be called concurrently, in
@@ -34,7 +33,6 @@ type Options struct {
 type Service struct {
 	db    *postgres.DB
 	log   *slog.Logger
-	moved func(postgres.CaseMove)
 	wake  chan struct{}
 	next  time.Time // when to judge the states; of the one loop
 	adopt time.Time // when to look for investigations of earlier versions; of the one loop
@@ -45,10 +43,7 @@ func New(db *postgres.DB, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Moved == nil {
-		o.Moved = func(postgres.CaseMove) {}
-	}
-	return &Service{db: db, log: o.Log, moved: o.Moved, wake: make(chan struct{}, 1)}
+	return &Service{db: db, log: o.Log, wake: make(chan struct{}, 1)}
 }
 
 // The loop of a service. An investigation has its case within the first of them when a notification
@@ -122,7 +117,6 @@ func (s *Service) Judge(ctx context.Context) error {
 	}
 	for _, m := range moved {
 		s.log.InfoContext(ctx, "a case changed its state", "case", m.CaseID, "namespace", m.Namespace, "from", m.From, "to", m.To, "open", m.Entries)
-		s.moved(m)
 	}
 	return nil
 }

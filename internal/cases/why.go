@@ -20,11 +20,10 @@ func known(field string) bool { return slices.Contains(SplitFields(), field) }
 // there. That there are many different values of one place is noise; that one value stands
 // for most may be meaning, and the case can be split by it.
 func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseWhy, error) {
-	c, messages, err := s.db.CaseMessages(ctx, id)
+	why, messages, err := s.db.CaseMessages(ctx, id)
 	if err != nil {
 		return tasker.CaseWhy{}, err
 	}
-	why := tasker.CaseWhy{Case: c, Looked: len(messages)}
 	type place struct {
 		label string
 		nth   int

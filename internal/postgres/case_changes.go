@@ -75,21 +75,7 @@ LIMIT $2`
 const selectImpact = `
 WITH looked AS MATERIALIZED (
     SELECT d.task_uuid
-    FROM (
-        SELECT e.*
-        FROM tasker.case_fingerprints f
-        JOIN tasker.cases c ON c.case_id = f.case_id
-        CROSS JOIN LATERAL (
-            SELECT m.dlq_entry_uuid, m.opened_at
-            FROM tasker.case_members m
-            WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
-            ORDER BY m.opened_at DESC
-            LIMIT $2
-        ) e
-        WHERE f.case_id = $1
-        ORDER BY e.opened_at DESC
-        LIMIT $2
-    ) m
+    FROM ` + newestMembers + `
     JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
 ),
 due AS (

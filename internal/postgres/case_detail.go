@@ -44,24 +44,28 @@ FROM (
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = s.entry_uuid
 ORDER BY s.at DESC, s.entry_uuid`
 
-// What differs among the open investigations of a case, of the newest that are looked at.
-const selectCaseSpread = `
-SELECT v.fact, v.value, count(*) AS entries
-FROM (
-    SELECT e.*
+// newestMembers are the newest open members of the case $1, at most $2. Those of each
+// fingerprint are read from the end of their range in the index.
+const newestMembers = `(
+    SELECT m.*
     FROM tasker.case_fingerprints f
     JOIN tasker.cases c ON c.case_id = f.case_id
     CROSS JOIN LATERAL (
-        SELECT m.worker_version, m.worker_name, m.task_version, m.opened_at
+        SELECT m.*
         FROM tasker.case_members m
         WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
         ORDER BY m.opened_at DESC
         LIMIT $2
-    ) e
+    ) m
     WHERE f.case_id = $1
-    ORDER BY e.opened_at DESC
+    ORDER BY m.opened_at DESC
     LIMIT $2
-) m
+) m`
+
+// What differs among the open investigations of a case, of the newest that are looked at.
+const selectCaseSpread = `
+SELECT v.fact, v.value, count(*) AS entries
+FROM ` + newestMembers + `
 CROSS JOIN LATERAL (VALUES ('worker_version', m.worker_version), ('worker_name', m.worker_name), ('task_version', m.task_version)) AS v (fact, value)
 WHERE v.value <> ''
 GROUP BY v.fact, v.value
@@ -117,8 +121,8 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	fail := func(err error) (tasker.CaseDetail, error) {
 		return tasker.CaseDetail{}, fmt.Errorf("read case %s: %w", id, err)
 	}
-	if d.Fingerprints, err = collect[tasker.CaseFingerprint](ctx, db.pool, selectCaseFingerprints, id, tasker.MaxCaseFingerprints); err != nil {
-		return fail(err)
+	if d.Fingerprints, err = db.caseFingerprints(ctx, d.Case); err != nil {
+		return tasker.CaseDetail{}, err
 	}
 	if d.History, err = collect[tasker.CaseChange](ctx, db.pool, selectCaseHistory, id, tasker.MaxCaseHistory); err != nil {
 		return fail(err)
@@ -138,9 +142,6 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	}
 	for i := range d.Samples {
 		access.HidePattern(ctx, d.Namespace, &d.Samples[i].ErrorMessage)
-	}
-	for i := range d.Fingerprints {
-		access.HidePattern(ctx, d.Namespace, &d.Fingerprints[i].Pattern)
 	}
 	return d, nil
 }
@@ -224,17 +225,30 @@ func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tas
 // maxCaseMessages is how many messages of a case are looked at to say why it is one.
 const maxCaseMessages = 1000
 
-// CaseMessages returns a case and the newest failures of its open investigations, without
-// their messages for callers who may not read payloads. The error is NotFound when there is none.
-func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (c tasker.CaseDetail, list []tasker.CaseSample, err error) {
-	if c, err = db.CaseDetail(ctx, id); err != nil {
-		return c, nil, err
+// CaseMessages returns a case with its fingerprints, and the newest failures of its open
+// investigations, without them for callers who may not read payloads. The error is NotFound when there is none.
+func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseWhy, list []tasker.CaseSample, err error) {
+	if w.Case, err = db.Case(ctx, id); err != nil {
+		return w, nil, err
 	}
-	if !access.PayloadsOf(ctx).Has(c.Namespace) {
-		return c, nil, nil
+	if w.Fingerprints, err = db.caseFingerprints(ctx, w.Case); err != nil || !access.PayloadsOf(ctx).Has(w.Case.Namespace) {
+		return w, nil, err
 	}
 	if list, err = collect[tasker.CaseSample](ctx, db.pool, selectCaseSamples, id, maxCaseMessages); err != nil {
-		return c, nil, fmt.Errorf("read the messages of case %s: %w", id, err)
+		return w, nil, fmt.Errorf("read the messages of case %s: %w", id, err)
 	}
-	return c, list, nil
+	w.Looked = len(list)
+	return w, list, nil
+}
+
+// caseFingerprints returns the fingerprints of a case, with the patterns that the caller may read.
+func (db *DB) caseFingerprints(ctx context.Context, c tasker.Case) ([]tasker.CaseFingerprint, error) {
+	list, err := collect[tasker.CaseFingerprint](ctx, db.pool, selectCaseFingerprints, c.ID, tasker.MaxCaseFingerprints)
+	if err != nil {
+		return nil, fmt.Errorf("read the fingerprints of case %s: %w", c.ID, err)
+	}
+	for i := range list {
+		access.HidePattern(ctx, c.Namespace, &list[i].Pattern)
+	}
+	return list, nil
 }

@@ -14,17 +14,35 @@ import (
 )
 
 // lockCase locks a case that the caller may see. The error is NotFound when there is none.
-func lockCase(ctx context.Context, tx *Tx, id tasker.ID) (namespace string, err error) {
-	err = tx.QueryRow(ctx, `SELECT namespace FROM tasker.cases WHERE case_id = $1 FOR NO KEY UPDATE`, id).Scan(&namespace)
+func lockCase(ctx context.Context, tx *Tx, id tasker.ID) error {
+	var namespace string
+	err := tx.QueryRow(ctx, `SELECT namespace FROM tasker.cases WHERE case_id = $1 FOR NO KEY UPDATE`, id).Scan(&namespace)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return "", noCase(id)
+		return noCase(id)
 	case err != nil:
-		return "", fmt.Errorf("lock case %s: %w", id, err)
+		return fmt.Errorf("lock case %s: %w", id, err)
 	case !access.ScopeOf(ctx).Has(namespace):
-		return "", noCase(id)
+		return noCase(id)
 	}
-	return namespace, nil
+	return nil
+}
+
+// takeCase locks a case that the caller may see, and returns it as it is then.
+func takeCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
+	if err := lockCase(ctx, tx, id); err != nil {
+		return tasker.Case{}, err
+	}
+	return caseOf(ctx, tx, id)
+}
+
+// waitForCases waits for whoever finds the cases of investigations, and keeps them from it until
+// the transaction ends.
+func waitForCases(ctx context.Context, tx *Tx) error {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
+		return fmt.Errorf("lock the cases: %w", err)
+	}
+	return nil
 }
 
 const recordCase = `INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`
@@ -72,10 +90,7 @@ RETURNING c.state`
 // when there is none, and a Conflict when it is not as u expects or belongs to another one.
 func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (c tasker.Case, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		if _, err := lockCase(ctx, tx, id); err != nil {
-			return err
-		}
-		was, err := caseOf(ctx, tx, id)
+		was, err := takeCase(ctx, tx, id)
 		switch {
 		case err != nil:
 			return err
@@ -201,15 +216,15 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 // lockTwoCases locks cases in the order of their ids, and waits for whoever finds the
 // cases of investigations.
 func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b tasker.Case, err error) {
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
-		return a, b, fmt.Errorf("lock the cases: %w", err)
+	if err := waitForCases(ctx, tx); err != nil {
+		return a, b, err
 	}
 	first, second := one, other
 	if second.String() < first.String() {
 		first, second = second, first
 	}
 	for _, id := range []tasker.ID{first, second} {
-		if _, err := lockCase(ctx, tx, id); err != nil {
+		if err := lockCase(ctx, tx, id); err != nil {
 			return a, b, err
 		}
 	}
@@ -224,13 +239,10 @@ func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b taske
 // it again, with their investigations.
 func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
-			return fmt.Errorf("lock the cases: %w", err)
-		}
-		if _, err := lockCase(ctx, tx, id); err != nil {
+		if err := waitForCases(ctx, tx); err != nil {
 			return err
 		}
-		c, err := caseOf(ctx, tx, id)
+		c, err := takeCase(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -264,13 +276,10 @@ END`
 // the text, or when all have.
 func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (n int64, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
-			return fmt.Errorf("lock the cases: %w", err)
-		}
-		if _, err := lockCase(ctx, tx, id); err != nil {
+		if err := waitForCases(ctx, tx); err != nil {
 			return err
 		}
-		c, err := caseOf(ctx, tx, id)
+		c, err := takeCase(ctx, tx, id)
 		if err != nil {
 			return err
 		}

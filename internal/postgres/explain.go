@@ -396,23 +396,9 @@ func (db *DB) ExplainWaiting(ctx context.Context, namespace, handler string) (Ex
 
 const selectExplainedMembers = `
 SELECT d.task_uuid
-FROM (
-    SELECT e.dlq_entry_uuid, e.opened_at
-    FROM tasker.case_fingerprints f
-    JOIN tasker.cases c ON c.case_id = f.case_id
-    CROSS JOIN LATERAL (
-        SELECT m.dlq_entry_uuid, m.opened_at
-        FROM tasker.case_members m
-        WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
-        ORDER BY m.opened_at DESC
-        LIMIT $2
-    ) e
-    WHERE f.case_id = $1
-    ORDER BY e.opened_at DESC
-    LIMIT $2
-) e
-JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = e.dlq_entry_uuid
-ORDER BY e.opened_at DESC, d.task_uuid`
+FROM ` + newestMembers + `
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
+ORDER BY m.opened_at DESC, d.task_uuid`
 
 // ExplainedMembers returns the tasks of the newest open investigations of a case.
 func (db *DB) ExplainedMembers(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {

@@ -38,14 +38,15 @@ func (s *server) onCase(req *request) (*view, error) {
 		return nil, err
 	}
 	p := casePage{Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why"}
+	if p.CaseDetail, err = s.Cases.Detail(req.Context(), id); err != nil {
+		return nil, err
+	}
 	if req.URL.Query().Has("why") {
 		why, err := s.Cases.Why(req.Context(), id)
 		if err != nil {
 			return nil, err
 		}
-		p.CaseDetail, p.Why = why.Case, &why
-	} else if p.CaseDetail, err = s.Cases.Detail(req.Context(), id); err != nil {
-		return nil, err
+		p.Why = &why
 	}
 	p.Cause, p.Progress, p.Seen = tasker.CauseOf(p.Reason, p.DetailCode), caseProgress(p.CaseCounts), seenOf(p.Case)
 	if len(p.Samples) > 0 {
