@@ -245,7 +245,7 @@ type CaseSuccess struct {
 
 // A CaseDifference is a value of a fact that failures have far more often than successes.
 type CaseDifference struct {
-	Fact      string // worker_version, worker_name or task_version
+	Fact      string // worker_version, worker_name or task_version; or a key of the context that the template names, which begins with /
 	Value     string
 	Failures  int // that have it
 	Successes int
@@ -266,3 +266,149 @@ const (
 	MaxCaseCompared = 1000
 	MaxCaseImpact   = 2000
 )
+
+// What an [IncidentReport] says of itself.
+const (
+	ReportFormat  = "tasker.report"
+	ReportVersion = 1
+)
+
+// An IncidentReport says afterwards how an incident went: what was stuck for how long, and in which
+// phase; who did what; what was proved; what was not. It is read from the records, and of what
+// has come to its end it never changes.
+type IncidentReport struct {
+	Format     string            `json:"format"`  // [ReportFormat]
+	Version    int               `json:"version"` // [ReportVersion]
+	Of         ReportSubject     `json:"of"`
+	AsOf       time.Time         `json:"as_of"`    // now; when nothing is open, the last end
+	Began      *time.Time        `json:"began_at"` // when the first task was stuck; null: there is none
+	Counts     ReportCounts      `json:"counts"`
+	Stuck      float64           `json:"stuck_task_minutes"` // the sum of the four
+	Phases     ReportPhases      `json:"phases"`
+	Cases      []ReportCase      `json:"cases"` // those with most stuck time, at most [MaxReportCases]
+	Acts       []ReportAct       `json:"acts"`
+	Operations []ReportOperation `json:"operations"`
+	Messages   []ReportMessage   `json:"messages"`
+	Unproved   []ReportMember    `json:"never_proved"` // ended without a proof, at most [MaxReportMembers]
+	Open       []ReportMember    `json:"still_open"`
+	Timeline   []ReportEvent     `json:"timeline"` // oldest first, at most [MaxReportEvents]
+	Digest     string            `json:"digest"`   // SHA-256 of the report with an empty digest, in hex
+}
+
+// A ReportSubject is what an [IncidentReport] is about.
+type ReportSubject struct {
+	Kind      string     `json:"kind"` // case, incident or range
+	ID        *ID        `json:"id"`
+	Namespace string     `json:"namespace"` // empty: all that the caller may see
+	From      *time.Time `json:"from"`      // opened at this instant or later
+	To        *time.Time `json:"to"`        // and before this one
+}
+
+// ReportCounts are the investigations of an [IncidentReport] by how they came to their end.
+type ReportCounts struct {
+	Entries    int64 `json:"investigations"` // the sum of the next six
+	Proved     int64 `json:"proved"`         // the step that was repaired is done
+	Recovered  int64 `json:"recovered"`      // the task went on by itself
+	Cancelled  int64 `json:"cancelled"`      // the task was cancelled
+	WrittenOff int64 `json:"written_off"`    // permanently failed
+	Unproved   int64 `json:"unproved"`       // ended in another way
+	Open       int64 `json:"open"`
+	Cases      int64 `json:"cases"`
+}
+
+// ReportPhases are the four phases of the time for which a task is stuck.
+type ReportPhases struct {
+	Undetected ReportPhase `json:"undetected"` // until the investigation was opened
+	Unowned    ReportPhase `json:"unowned"`    // until its case had an owner, or somebody acted on it
+	InRepair   ReportPhase `json:"in_repair"`  // until the act that was proved
+	Proving    ReportPhase `json:"proving"`    // until the proof, or the end
+}
+
+// A ReportPhase is how long it took.
+type ReportPhase struct {
+	TaskMinutes float64 `json:"task_minutes"`
+	P50Seconds  float64 `json:"p50_seconds"` // of one investigation
+	P95Seconds  float64 `json:"p95_seconds"`
+}
+
+// A ReportCase is a case of an [IncidentReport].
+type ReportCase struct {
+	CaseID    *ID     `json:"case_id"` // null: the case is not known yet
+	Namespace string  `json:"namespace"`
+	Place     string  `json:"place"` // its template and step
+	Cause     string  `json:"cause"`
+	Entries   int64   `json:"investigations"`
+	Proved    int64   `json:"proved"`
+	Open      int64   `json:"open"`
+	Stuck     float64 `json:"stuck_task_minutes"`
+}
+
+// A ReportAct is what one actor did to investigations in the same way.
+type ReportAct struct {
+	Event         string    `json:"event"` // of the history of investigations
+	Actor         string    `json:"actor"`
+	OperationUUID *ID       `json:"operation_uuid"` // null: by hand
+	Entries       int64     `json:"investigations"`
+	First         time.Time `json:"first_at"`
+	Last          time.Time `json:"last_at"`
+}
+
+// A ReportOperation is an operation on investigations of an [IncidentReport]. Its counts are of all
+// of its items.
+type ReportOperation struct {
+	OperationUUID ID                  `json:"operation_uuid"`
+	Act           Act                 `json:"act"`
+	State         OperationState      `json:"state"`
+	Actor         string              `json:"started_by"`
+	Reason        string              `json:"reason"`
+	StartedAt     *time.Time          `json:"started_at"`
+	EndedAt       *time.Time          `json:"settled_at"`
+	Items         int64               `json:"items"`
+	Counts        map[ItemState]int64 `json:"counts"`
+	Waves         []ReportWave        `json:"waves"`
+}
+
+// A ReportWave is a wave of a [ReportOperation].
+type ReportWave struct {
+	Wave     int        `json:"wave"` // the first is 1
+	Items    int64      `json:"items"`
+	Verified int64      `json:"verified"`
+	Failed   int64      `json:"failed_again"`
+	From     time.Time  `json:"released_at"`
+	To       *time.Time `json:"ended_at"` // null while one of its items goes on
+}
+
+// A ReportMessage is what people were told.
+type ReportMessage struct {
+	At    time.Time `json:"at"`
+	Topic string    `json:"topic"`
+	Sinks []string  `json:"sinks"` // that took it
+}
+
+// A ReportMember is one investigation of an [IncidentReport].
+type ReportMember struct {
+	EntryUUID ID         `json:"dlq_entry_uuid"`
+	TaskUUID  ID         `json:"task_uuid"`
+	OpenedAt  time.Time  `json:"dlq_timestamp"`
+	EndedAt   *time.Time `json:"resolved_at"`
+	By        string     `json:"resolved_by"`
+	Status    string     `json:"resolution_status"`
+}
+
+// A ReportEvent is a line of the timeline.
+type ReportEvent struct {
+	At     time.Time `json:"at"`
+	Event  string    `json:"event"`
+	Actor  string    `json:"actor"`
+	CaseID *ID       `json:"case_id"`
+	Detail string    `json:"detail"`
+}
+
+// An IncidentReportQuery says what an [IncidentReport] is about: a case, an incident, or the investigations
+// that were opened in a time.
+type IncidentReportQuery struct {
+	Case      *ID
+	Incident  *ID
+	Namespace string
+	From, To  time.Time // zero: no bound
+}

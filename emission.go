@@ -15,6 +15,14 @@ type Event struct {
 	EntryUUID ID
 	At        time.Time
 	Data      json.RawMessage
+	Subject   *Subject `db:"-"` // of a message; nil for what became of an investigation
+}
+
+// A Subject is what a message is about.
+type Subject struct {
+	Kind     string
+	ID       ID
+	DedupKey string // empty: it follows from the kind and the id
 }
 
 // The topics of events.
@@ -88,3 +96,195 @@ type AuditEvent struct {
 	Data    json.RawMessage
 	At      time.Time
 }
+
+// An Incident is the cases of one namespace that people were first told of within ten
+// minutes. They are told of them together, through the first.
+type Incident struct {
+	ID            ID
+	Namespace     string
+	Lead          ID // the case that people were told of first
+	DedupKey      string
+	Severity      Severity // the highest that one of its cases had
+	BeganAt       time.Time
+	EndedAt       *time.Time // when people were told that all of its cases are resolved
+	UnownedSince  *time.Time // since when one of its open cases is nobody's and does not rest
+	Escalation    int        // how many more routes were told because nobody took it: 1 the next one, 2 all
+	ToldAt        time.Time  // when people were last told of it
+	TaskName      string     // this and the next are those of the lead
+	StepName      string
+	Reason        Reason
+	DetailCode    string
+	ErrorType     string
+	ErrorPattern  string
+	Cases         int64
+	CasesOpen     int64 // of them
+	Entries       int64 // their open investigations; 0 when it has ended
+	Messages      int64
+	OwnedBy       []string // who has taken its open cases
+	CasesNotOwned int64    // of the open ones
+}
+
+// IncidentState says whether an incident goes on.
+type IncidentState string
+
+// The states of an incident.
+const (
+	IncidentOpen  IncidentState = "open"
+	IncidentEnded IncidentState = "ended"
+)
+
+// IncidentStates lists every state of an incident.
+func IncidentStates() []IncidentState { return []IncidentState{IncidentOpen, IncidentEnded} }
+
+// An IncidentFilter selects and pages incidents, newest first. Empty fields mean any.
+type IncidentFilter struct {
+	State         IncidentState
+	Namespace     string
+	Limit, Offset int
+}
+
+// An IncidentDetail is an incident with its cases and with what people were told of it.
+type IncidentDetail struct {
+	Incident
+	Members []IncidentCase // in the order in which they joined, at most [MaxIncidentCases]
+	Told    []Message      // oldest first, at most [MaxIncidentMessages]
+}
+
+// An IncidentCase is a case of an incident, as it is now.
+type IncidentCase struct {
+	ID           ID
+	JoinedAt     time.Time
+	State        CaseState
+	TaskName     string
+	StepName     string
+	Reason       Reason
+	DetailCode   string
+	ErrorType    string
+	ErrorPattern string
+	Owner        string
+	Entries      int64 // open
+	ResolvedAt   *time.Time
+}
+
+// Bounds of what is told of an incident at once.
+const (
+	MaxIncidentCases    = 200
+	MaxIncidentMessages = 200
+)
+
+// A Message is what people are told of an incident, an operation and the like.
+type Message struct {
+	UUID        ID
+	Position    int64 // among all messages
+	Topic       string
+	SubjectKind string
+	SubjectID   ID // messages of one subject are sent in their order
+	IncidentID  *ID
+	Namespaces  []string // of what it is about
+	DedupKey    string   // by which receivers know that messages are about the same thing
+	Escalation  int
+	Data        json.RawMessage
+	At          time.Time
+	RoutedAt    *time.Time // when its sinks were chosen
+	Emissions   []MessageEmission
+}
+
+// A MessageEmission is what became of sending a message to one sink.
+type MessageEmission struct {
+	Sink          string
+	State         EmissionState
+	Attempts      int
+	Refusals      int
+	NextAttemptAt *time.Time // of a pending one
+	LastError     *string
+	PublishedAt   *time.Time
+}
+
+// SystemActor is who acts where no person does.
+const SystemActor = "tasker"
+
+// The topics of messages.
+const (
+	CaseOpenedTopic       = "case.opened"    // an incident began
+	CaseGrewTopic         = "case.grew"      // it has more cases, or far more investigations
+	CaseRegressedTopic    = "case.regressed" // a case of it was resolved, and fails again
+	CaseWokeTopic         = "case.woke"      // a case of it rests no more
+	CaseOwnedTopic        = "case.owned"     // somebody has taken all of its cases
+	CaseUnownedTopic      = "case.unowned"   // nobody has taken it: more routes are told
+	CaseResolvedTopic     = "case.resolved"  // all of its cases are resolved
+	DigestTopic           = "digest.cases"   // cases that are too small to be told of alone
+	OperationStartedTopic = "operation.started"
+	OperationPausedTopic  = "operation.paused"
+	OperationDoneTopic    = "operation.done"
+	HoldBeganTopic        = "hold.began"
+	HoldEndingTopic       = "hold.ending" // four fifths of its time are over
+	HoldFailedTopic       = "hold.failed" // steps that it let go have failed, and it holds again
+	HoldEndedTopic        = "hold.ended"
+	BreakerOpenedTopic    = "breaker.opened" // attempts of a handler kept failing, and its steps are held
+	BreakerEndingTopic    = "breaker.ending"
+	BreakerClosedTopic    = "breaker.closed"
+	TestTopic             = "message.test" // somebody tries the routes
+)
+
+// MessageTopics lists the topics of messages.
+func MessageTopics() []string {
+	return []string{
+		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
+		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
+		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, TestTopic,
+	}
+}
+
+// The kinds of subjects of messages.
+const (
+	IncidentSubject  = "incident"
+	DigestSubject    = "digest"
+	OperationSubject = "operation"
+	HoldSubject      = "hold"
+	TestSubject      = "test"
+)
+
+// MessageData is what a message says, as its data has it.
+type MessageData struct {
+	Summary      string          `json:"summary"` // in one line
+	Text         string          `json:"text,omitempty"`
+	Severity     Severity        `json:"severity"`
+	Namespace    string          `json:"namespace,omitempty"`
+	Template     string          `json:"template,omitempty"`
+	Step         string          `json:"step,omitempty"`
+	Reason       Reason          `json:"dlq_reason,omitempty"`
+	ErrorType    string          `json:"error_type,omitempty"`
+	Case         *ID             `json:"case,omitempty"` // the lead
+	Operation    *ID             `json:"operation,omitempty"`
+	Hold         *ID             `json:"hold,omitempty"`
+	State        string          `json:"state,omitempty"` // of the lead, the operation or the hold
+	Entries      int64           `json:"entries"`         // open investigations
+	Waiting      int64           `json:"waiting"`
+	Proving      int64           `json:"proving"`
+	FailedAgain  int64           `json:"failed_again"`
+	Recovered    int64           `json:"recovered"`
+	Cases        int             `json:"cases"`
+	CasesOpen    int             `json:"cases_open"`
+	Harm         float64         `json:"harm,omitempty"`
+	BeganAt      time.Time       `json:"began_at"`
+	UnownedSince *time.Time      `json:"unowned_since,omitempty"`
+	Owners       []string        `json:"owners,omitempty"`
+	By           string          `json:"by,omitempty"`      // who acted
+	Members      []MessageMember `json:"members,omitempty"` // of most harm, at most [MaxMessageMembers]
+	Path         string          `json:"path,omitempty"`    // of the page about it
+}
+
+// A MessageMember is a case that a message is about.
+type MessageMember struct {
+	Case     ID        `json:"case"`
+	State    CaseState `json:"state"`
+	Severity Severity  `json:"severity"`
+	Template string    `json:"template"`
+	Step     string    `json:"step,omitempty"`
+	Text     string    `json:"text,omitempty"`
+	Entries  int64     `json:"entries"`
+	Owner    string    `json:"owner,omitempty"`
+}
+
+// MaxMessageMembers is how many cases a message names.
+const MaxMessageMembers = 10

@@ -139,12 +139,50 @@ type EntryStats struct {
 }
 
 // An EntryCount is how many investigations were opened, and how many ended, in a
-// stretch of time.
+// stretch of time, and how many were open then.
 type EntryCount struct {
 	From   time.Time
 	Opened int64
 	Ended  int64
+	Proved int64  // of those that ended: resolved after a repair, without a failure since
+	Open   *int64 // at the end of the stretch; nil before the oldest that were counted
 }
+
+// A Phase is a part of the time between the failure and the end of an investigation.
+type Phase string
+
+// The phases. Each begins when the investigation is opened, but for the last but one, which begins
+// with the repair that it proves.
+const (
+	PhaseAcknowledge Phase = "acknowledge" // until a person did anything about it or its case
+	PhaseOwn         Phase = "own"         // until somebody had the case
+	PhaseRepair      Phase = "repair"      // until the last repair
+	PhaseProve       Phase = "prove"       // from there to the end, where it was proved
+	PhaseResolve     Phase = "resolve"     // until it ended
+)
+
+// Phases lists every phase in the order of time.
+func Phases() []Phase {
+	return []Phase{PhaseAcknowledge, PhaseOwn, PhaseRepair, PhaseProve, PhaseResolve}
+}
+
+// EntryTimes is how long the investigations that ended since an instant took. Each case counts
+// once, with the median of its investigations.
+type EntryTimes struct {
+	Since   time.Time
+	Entries int64 // that were looked at, the newest; at most MaxTimedEntries
+	Times   []PhaseTime
+}
+
+// A PhaseTime is how long a phase took.
+type PhaseTime struct {
+	Phase    Phase
+	Cases    int64         // that have come through it
+	P50, P95 time.Duration // zero when none has
+}
+
+// MaxTimedEntries bounds the investigations of which [EntryTimes] are taken.
+const MaxTimedEntries = 10_000
 
 // MaxEntryCount is where counting over time stops, for each of the two.
 const MaxEntryCount = 100_000
@@ -235,4 +273,98 @@ type StalenessLine struct {
 	ThresholdMinutes   float64
 	Health             Health
 	Priority           int
+}
+
+// What an [EvidenceFile] says of itself.
+const (
+	EvidenceFormat  = "tasker.evidence"
+	EvidenceVersion = 1
+)
+
+// An EvidenceFile is an investigation as one file: the step that failed, what its handler
+// was given, how it failed, and who did what since. What must not be shown is replaced, and
+// Redacted has the places of that in Input.
+type EvidenceFile struct {
+	Format        string             `json:"format"`  // [EvidenceFormat]
+	Version       int                `json:"version"` // [EvidenceVersion]
+	ExportedAt    time.Time          `json:"exported_at"`
+	Investigation EvidenceEntry      `json:"investigation"`
+	Task          EvidenceTask       `json:"task"`
+	Step          *EvidenceStep      `json:"step"`     // null: no step of the task has failed
+	Input         *EvidenceInput     `json:"input"`    // null without a step
+	Redacted      []string           `json:"redacted"` // JSON pointers into input
+	Omitted       []EvidenceOmission `json:"omitted"`
+	Error         json.RawMessage    `json:"error"`    // the last failure of the step, or null
+	Attempts      []EvidenceAttempt  `json:"attempts"` // that failed, the newest first, at most [MaxEvidenceAttempts]
+	History       []EvidenceChange   `json:"history"`  // of the investigation, oldest first
+	MoreHistory   bool               `json:"history_has_more"`
+}
+
+// An EvidenceEntry is the investigation of an [EvidenceFile].
+type EvidenceEntry struct {
+	EntryUUID  ID               `json:"dlq_entry_uuid"`
+	Reason     Reason           `json:"dlq_reason"`
+	DetailCode string           `json:"detail_code"`
+	DetectedBy string           `json:"detected_by"`
+	At         time.Time        `json:"dlq_timestamp"`
+	Status     ResolutionStatus `json:"resolution_status"`
+}
+
+// An EvidenceTask is the task of an [EvidenceFile].
+type EvidenceTask struct {
+	TaskUUID      ID        `json:"task_uuid"`
+	Namespace     string    `json:"namespace"`
+	Name          string    `json:"name"`
+	Version       string    `json:"version"` // of the template
+	State         TaskState `json:"state"`
+	CorrelationID string    `json:"correlation_id"`
+	CreatedAt     time.Time `json:"created_at"`
+}
+
+// An EvidenceStep is the step of an [EvidenceFile], with its options.
+type EvidenceStep struct {
+	StepUUID    ID        `json:"step_uuid"`
+	Name        string    `json:"name"`
+	Type        StepType  `json:"type"`
+	Handler     string    `json:"handler"`
+	State       StepState `json:"state"`
+	Attempts    int       `json:"attempts"`
+	MaxAttempts int       `json:"max_attempts"`
+	Retryable   bool      `json:"retryable"`
+	TimeoutMS   int64     `json:"timeout_ms"` // of one attempt; 0 means none
+}
+
+// An EvidenceInput is what a handler is given. A result that a step did not leave is null.
+type EvidenceInput struct {
+	Attempt           int                        `json:"attempt"` // the last
+	Context           json.RawMessage            `json:"context"`
+	DependencyResults map[string]json.RawMessage `json:"dependency_results"` // by name of the step depended on
+	Initialization    json.RawMessage            `json:"initialization"`     // or null
+}
+
+// An EvidenceOmission is a result that is too large for the file.
+type EvidenceOmission struct {
+	Place  string `json:"place"` // JSON pointer into input, where it would be
+	Bytes  int64  `json:"bytes"`
+	ReadAt string `json:"read_at"` // path of the API that has it
+}
+
+// An EvidenceAttempt is an attempt that failed.
+type EvidenceAttempt struct {
+	Attempt       int             `json:"attempt"`
+	BeganAt       *time.Time      `json:"began_at"`
+	FailedAt      time.Time       `json:"failed_at"`
+	WorkerUUID    *ID             `json:"worker_uuid"`
+	WorkerName    string          `json:"worker_name"` // empty when it is not known any more
+	WorkerVersion string          `json:"worker_version"`
+	Error         json.RawMessage `json:"error"`
+}
+
+// An EvidenceChange is a line of the history of an investigation.
+type EvidenceChange struct {
+	At       time.Time       `json:"changed_at"`
+	Actor    string          `json:"actor"`
+	Event    string          `json:"event"`
+	Notes    *string         `json:"notes"`
+	Metadata json.RawMessage `json:"metadata"`
 }

@@ -8,8 +8,8 @@ type Explanation struct {
 	Kind       ExplainedKind
 	ID         ID // of what is explained; zero for a queue
 	Namespaces []string
-	Name       string // the step, the template of the task, the place of the case, the act of the operation, or the handler
-	TaskUUID   *ID    // whose task or step it is; nil for cases, operations and queues
+	Name       string // the step, the template of the task, the place of the case, the act of the operation, the scope of the hold, or the handler
+	TaskUUID   *ID    // whose task or step it is; nil for cases, operations, holds and queues
 	AsOf       time.Time
 	Why
 	Facts  []ExplainedFact // what else is known
@@ -38,6 +38,7 @@ const (
 	ExplainedInvestigation ExplainedKind = "investigation"
 	ExplainedCase          ExplainedKind = "case"
 	ExplainedOperation     ExplainedKind = "operation"
+	ExplainedHold          ExplainedKind = "hold"
 	ExplainedQueue         ExplainedKind = "queue"
 )
 
@@ -53,6 +54,8 @@ const (
 	FactResultKept Fact = "result_kept"
 	FactFailed     Fact = "failed"
 	FactUnattended Fact = "unattended"
+	FactHeld       Fact = "held"
+	FactGate       Fact = "gate"
 	FactNoWorker   Fact = "no_worker"
 	FactQueue      Fact = "queue"
 	FactRunning    Fact = "running"
@@ -66,7 +69,7 @@ const (
 // ExplainedFacts lists every fact in the order in which they are looked for.
 func ExplainedFacts() []Fact {
 	return []Fact{
-		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactNoWorker, FactQueue,
+		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactGate, FactNoWorker, FactQueue,
 		FactRunning, FactRetry, FactOutside, FactParents, FactEmpty, FactUnknown,
 	}
 }

@@ -53,6 +53,16 @@ const (
 	// is replaced by its size, its digest, and where it can be read.
 	MaxSnapshotBytes = 4 << 20
 
+	// MaxEvidenceAttempts bounds the attempts in an [EvidenceFile]: the newest that failed.
+	MaxEvidenceAttempts = 20
+
+	// MaxReportEntries bounds the investigations of an [IncidentReport], and the next ones what of it
+	// is listed.
+	MaxReportEntries = 100_000
+	MaxReportCases   = 100
+	MaxReportMembers = 20
+	MaxReportEvents  = 500
+
 	// MaxEntryNoteBytes bounds the notes and metadata that people write into one
 	// investigation, all changes of it together.
 	MaxEntryNoteBytes = 1 << 20
@@ -110,6 +120,9 @@ const (
 
 	// MaxOperationChunk bounds the items that are released in one transaction.
 	MaxOperationChunk = 200
+
+	// MaxRecreateChunk bounds the tasks that are recreated in one transaction.
+	MaxRecreateChunk = 20
 
 	// MaxOperationInFlight bounds the items of one operation that are released and
 	// neither verified nor failed.

@@ -16,11 +16,12 @@ const (
 	ActResolve  Act = "resolve_manually"
 	ActComplete Act = "complete_manually"
 	ActCancel   Act = "cancel"            // the task
+	ActRecreate Act = "recreate"          // the task: it is written off, and a new one takes its place
 	ActEnd      Act = "end_investigation" // of a task that is complete or cancelled, or that went on by itself
 )
 
 // Acts lists every act.
-func Acts() []Act { return []Act{ActReset, ActResolve, ActComplete, ActCancel, ActEnd} }
+func Acts() []Act { return []Act{ActReset, ActResolve, ActComplete, ActCancel, ActRecreate, ActEnd} }
 
 // StepAction returns the step action of an act; false for an act on whole tasks.
 func (a Act) StepAction() (StepAction, bool) {
@@ -84,6 +85,7 @@ type Guards struct {
 	StopAfter      int           // so many failures of the same cause in one wave; 0: the default
 	IgnoreNewCause bool          // else a failure of a cause that was not selected pauses
 	WaveTimeout    time.Duration // for the proof of a wave; 0: the default
+	WorkerAtLeast  string        // only workers of this version or a newer one take the steps; empty: any. Of [ActReset] only
 }
 
 // An OperationPlan is a request for an operation.
@@ -193,6 +195,7 @@ type OperationItem struct {
 	ReleasedAt  *time.Time
 	FailedAt    *time.Time // when the step last failed after its release
 	FailureText string
+	MadeTask    *ID // the new task of [ActRecreate]
 	EndedAt     *time.Time
 }
 

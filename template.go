@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -12,6 +13,7 @@ const (
 	MaxTemplateBytes = 256 << 10 // size of a template document
 	MaxSteps         = 1000      // steps of one template
 	MaxEdges         = 10_000    // dependencies of one template, all steps together
+	MaxTriageKeys    = 10        // keys of the context that its triage names
 )
 
 // A Template is the graph of steps that a task is made from, under a namespace,
@@ -24,6 +26,7 @@ type Template struct {
 	Description  string              `json:"description,omitempty"`
 	InputSchema  json.RawMessage     `json:"input_schema,omitempty"` // JSON Schema of a task's context
 	Lifecycle    Lifecycle           `json:"lifecycle,omitzero"`
+	Triage       Triage              `json:"triage,omitzero"`
 	Steps        []StepTemplate      `json:"steps"`
 	Environments map[string]Override `json:"environments,omitempty"` // by name of the environment
 	Metadata     json.RawMessage     `json:"metadata,omitempty"`     // an object of the author's; it has no effect and is not part of the checksum
@@ -39,6 +42,25 @@ type Lifecycle struct {
 
 	// WorkerQueueTTLMS is how long a step may wait for a worker. A step's own comes first.
 	WorkerQueueTTLMS int64 `json:"worker_queue_ttl_ms,omitempty"`
+}
+
+// Triage is what may be told of the tasks of a template to whoever looks for the cause of failures.
+type Triage struct {
+	// Keys are places in the context of a task, as JSON Pointers through objects. What stands there
+	// is compared between failures and successes. None is compared unless it is named.
+	Keys []string `json:"keys,omitempty"`
+}
+
+// Paths returns the keys step by step.
+func (t Triage) Paths() [][]string {
+	paths := make([][]string, len(t.Keys))
+	unescape := strings.NewReplacer("~1", "/", "~0", "~")
+	for i, key := range t.Keys {
+		for step := range strings.SplitSeq(strings.TrimPrefix(key, "/"), "/") {
+			paths[i] = append(paths[i], unescape.Replace(step))
+		}
+	}
+	return paths
 }
 
 // StepType says who moves a step.

@@ -65,14 +65,16 @@ type Queue struct {
 	OldestQueuedAt  *time.Time // since when the first of them waits; nil when none does
 	NextExpiresAt   *time.Time // when the first of them has waited too long
 	AwaitingWorker  int        // steps that waited too long, and go back once a worker lives; MaxQueueCount means: or more
+	Held            int        // steps that a hold keeps from workers; MaxQueueCount means: or more
 	LiveWorkers     int        // active workers that take such steps
-	Unserved        bool       // there is none
+	Unserved        bool       // there is none, and steps wait for one
 }
 
 // A Backlog is what waits for workers in one namespace.
 type Backlog struct {
 	Namespace string
-	Steps     int64 // enqueued
+	Steps     int64 // enqueued, and not held
+	Held      int64 // kept from workers by a hold
 	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
 	Workers   int64 // alive, and not draining
 

@@ -167,7 +167,7 @@ type CaseSuccess struct {
 
 // CaseDifference is a value that failures have far more often than successes.
 type CaseDifference struct {
-	Fact      string  `json:"fact" enum:"worker_version,worker_name,task_version"`
+	Fact      string  `json:"fact" doc:"worker_version, worker_name or task_version; or a key of the context that triage of the template names, as a JSON Pointer such as /customer/country. The values of such keys are payloads: payloads:read is needed."`
 	Value     string  `json:"value"`
 	Failures  int     `json:"failures" doc:"That have it."`
 	Successes int     `json:"successes" doc:"That have it."`
@@ -267,11 +267,38 @@ type EndedEntry struct {
 	MinutesOpen      float64   `json:"minutes_open"`
 }
 
-// EntryCount counts the investigations that were opened and that ended in an interval.
+// EntryCount counts the investigations that were opened and that ended in an interval, and
+// those that were open at its end.
 type EntryCount struct {
-	From   time.Time `json:"from"`
+	From   time.Time `json:"from" doc:"When the interval begins."`
 	Opened int64     `json:"opened"`
 	Ended  int64     `json:"ended"`
+	Proved int64     `json:"proved" doc:"Of those that ended: manually resolved after a repair, without a failure since."`
+	Open   *int64    `json:"open" doc:"At the end of the interval, or now; null before the oldest that were counted."`
+}
+
+// EntryTimes is how long the investigations that ended since an instant took.
+type EntryTimes struct {
+	Since   time.Time   `json:"since"`
+	Entries int64       `json:"entries" doc:"Investigations that were looked at, the newest, at most 10,000."`
+	Phases  []PhaseTime `json:"phases"`
+}
+
+// PhaseTime is how long a phase took. Each case counts once, with the median of its investigations.
+type PhaseTime struct {
+	Phase      string  `json:"phase" enum:"acknowledge,own,repair,prove,resolve" doc:"acknowledge: until a person did anything about it or its case. own: until somebody had the case. repair: until the last repair. prove: from there until it ended, where the repair was proved. resolve: until it ended."`
+	Cases      int64   `json:"cases" doc:"That have come through it."`
+	P50Seconds float64 `json:"p50_seconds"`
+	P95Seconds float64 `json:"p95_seconds"`
+}
+
+// FromEntryTimes converts how long investigations took.
+func FromEntryTimes(t tasker.EntryTimes) EntryTimes {
+	out := EntryTimes{Since: t.Since.UTC(), Entries: t.Entries}
+	for _, p := range t.Times {
+		out.Phases = append(out.Phases, PhaseTime{Phase: string(p.Phase), Cases: p.Cases, P50Seconds: p.P50.Seconds(), P95Seconds: p.P95.Seconds()})
+	}
+	return out
 }
 
 // FromCase converts a case.
@@ -390,5 +417,5 @@ func endedEntries(list []tasker.EndedEntry) []EndedEntry {
 
 // FromEntryCount converts the counts of one interval.
 func FromEntryCount(c tasker.EntryCount) EntryCount {
-	return EntryCount{From: c.From.UTC(), Opened: c.Opened, Ended: c.Ended}
+	return EntryCount{From: c.From.UTC(), Opened: c.Opened, Ended: c.Ended, Proved: c.Proved, Open: c.Open}
 }

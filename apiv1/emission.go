@@ -14,10 +14,11 @@ type CloudEvent struct {
 	ID              string          `json:"id" doc:"The same however often and wherever the event is told."`
 	Source          string          `json:"source" doc:"Which installation tells it."`
 	Type            string          `json:"type" doc:"The topic after tasker, such as tasker.dlq.entry.created."`
-	Subject         string          `json:"subject,omitempty" doc:"The investigation: its dlq_entry_uuid."`
+	Subject         string          `json:"subject,omitempty" doc:"The investigation: its dlq_entry_uuid. Of a message, the incident or the operation."`
 	Time            time.Time       `json:"time" doc:"When it happened."`
 	DataContentType string          `json:"datacontenttype"`
 	TaskUUID        string          `json:"taskuuid,omitempty"`
+	DedupKey        string          `json:"dedupkey,omitempty" doc:"Of a message: the same in all messages about one thing."`
 	Sequence        string          `json:"sequence" doc:"Position of the event, in digits of one length. It rises within a task."`
 	Data            json.RawMessage `json:"data,omitempty"`
 }
@@ -150,4 +151,150 @@ func FromSinkState(s tasker.SinkState) Sink {
 // FromAuditEvent converts what happened to Tasker itself.
 func FromAuditEvent(e tasker.AuditEvent) AuditEvent {
 	return AuditEvent{AuditID: e.ID, Actor: e.Actor, Action: e.Action, Subject: e.Subject, Data: orNull(e.Data), CreatedAt: e.At.UTC()}
+}
+
+// Incident is the cases of one namespace that people were first told of within ten minutes.
+type Incident struct {
+	IncidentID    string     `json:"incident_id"`
+	State         string     `json:"state" enum:"open,ended"`
+	NamespaceName string     `json:"namespace_name"`
+	LeadCaseID    string     `json:"lead_case_id" doc:"The case that people were told of first. The names, the reason and the error are those of it."`
+	DedupKey      string     `json:"dedup_key" doc:"The same in all messages of the incident."`
+	Severity      string     `json:"severity" enum:"critical,high,medium,low" doc:"The highest that one of its cases had."`
+	BeganAt       time.Time  `json:"began_at" doc:"When people were first told of it."`
+	EndedAt       *time.Time `json:"ended_at" doc:"When they were told that all of its cases are resolved."`
+	UnownedSince  *time.Time `json:"unowned_since" doc:"Since when one of its open cases is nobody's and does not rest."`
+	Escalation    int        `json:"escalation" doc:"Who was told because nobody took it: 1 the next route, 2 all routes."`
+	ToldAt        time.Time  `json:"told_at" doc:"When people were last told of it."`
+	TaskName      string     `json:"task_name"`
+	StepName      string     `json:"step_name"`
+	DLQReason     string     `json:"dlq_reason"`
+	DetailCode    string     `json:"detail_code"`
+	Label         string     `json:"label" doc:"The cause in a few words."`
+	ErrorType     string     `json:"error_type"`
+	ErrorPattern  string     `json:"error_pattern"`
+	Cases         int64      `json:"cases"`
+	CasesOpen     int64      `json:"cases_open"`
+	CasesNotOwned int64      `json:"cases_not_owned" doc:"Of the open ones."`
+	OwnedBy       []string   `json:"owned_by" doc:"Who has taken its open cases."`
+	Entries       int64      `json:"entries" doc:"Open investigations of its cases; 0 when it has ended."`
+	Messages      int64      `json:"messages" doc:"How often people were told of it."`
+}
+
+// IncidentList is a page of incidents, newest first.
+type IncidentList struct {
+	Incidents  []Incident `json:"incidents"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// IncidentDetail is an incident with its cases and with what people were told of it.
+type IncidentDetail struct {
+	Incident
+	Members []IncidentCase `json:"members" doc:"Its cases, in the order in which they joined it; at most 200."`
+	Told    []Message      `json:"told" doc:"Oldest first, at most 200."`
+}
+
+// IncidentCase is a case of an incident, as it is now.
+type IncidentCase struct {
+	CaseID       string     `json:"case_id"`
+	JoinedAt     time.Time  `json:"joined_at"`
+	State        string     `json:"state" enum:"new,ongoing,escalating,regressed,resting,resolved"`
+	TaskName     string     `json:"task_name"`
+	StepName     string     `json:"step_name"`
+	DLQReason    string     `json:"dlq_reason"`
+	DetailCode   string     `json:"detail_code"`
+	ErrorType    string     `json:"error_type"`
+	ErrorPattern string     `json:"error_pattern"`
+	Owner        string     `json:"owner" doc:"Empty when nobody has taken it."`
+	Entries      int64      `json:"entries" doc:"Open investigations."`
+	ResolvedAt   *time.Time `json:"resolved_at"`
+}
+
+// Message is what people are told of an incident, an operation and the like.
+type Message struct {
+	MessageUUID string            `json:"message_uuid"`
+	Topic       string            `json:"topic"`
+	SubjectKind string            `json:"subject_kind"`
+	SubjectID   string            `json:"subject_id"`
+	IncidentID  *string           `json:"incident_id"`
+	DedupKey    string            `json:"dedup_key"`
+	Escalation  int               `json:"escalation"`
+	CreatedAt   time.Time         `json:"created_at"`
+	RoutedAt    *time.Time        `json:"routed_at" doc:"When its sinks were chosen; a moment after it was written."`
+	Data        json.RawMessage   `json:"data"`
+	Emissions   []MessageEmission `json:"emissions" doc:"One for each sink that is to get it."`
+}
+
+// MessageEmission is what became of sending a message to one sink.
+type MessageEmission struct {
+	Sink          string     `json:"sink"`
+	State         string     `json:"state" enum:"pending,published,set_aside"`
+	Attempts      int        `json:"attempts"`
+	Refusals      int        `json:"refusals"`
+	NextAttemptAt *time.Time `json:"next_attempt_at"`
+	LastError     *string    `json:"last_error"`
+	PublishedAt   *time.Time `json:"published_at"`
+}
+
+// FromIncident converts an incident.
+func FromIncident(i tasker.Incident) Incident {
+	state := tasker.IncidentOpen
+	if i.EndedAt != nil {
+		state = tasker.IncidentEnded
+	}
+	return Incident{
+		IncidentID: i.ID.String(), State: string(state), NamespaceName: i.Namespace, LeadCaseID: i.Lead.String(), DedupKey: i.DedupKey,
+		Severity: string(i.Severity), BeganAt: i.BeganAt.UTC(), EndedAt: utc(i.EndedAt), UnownedSince: utc(i.UnownedSince), Escalation: i.Escalation,
+		ToldAt: i.ToldAt.UTC(), TaskName: i.TaskName, StepName: i.StepName, DLQReason: string(i.Reason), DetailCode: i.DetailCode,
+		Label: tasker.CauseOf(i.Reason, i.DetailCode).Label, ErrorType: i.ErrorType, ErrorPattern: i.ErrorPattern, Cases: i.Cases, CasesOpen: i.CasesOpen,
+		CasesNotOwned: i.CasesNotOwned, OwnedBy: orEmpty(i.OwnedBy), Entries: i.Entries, Messages: i.Messages,
+	}
+}
+
+// FromIncidentDetail converts an incident with what is known of it.
+func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
+	out := IncidentDetail{Incident: FromIncident(d.Incident), Members: []IncidentCase{}, Told: []Message{}}
+	for _, c := range d.Members {
+		out.Members = append(out.Members, IncidentCase{
+			CaseID: c.ID.String(), JoinedAt: c.JoinedAt.UTC(), State: string(c.State), TaskName: c.TaskName, StepName: c.StepName, DLQReason: string(c.Reason),
+			DetailCode: c.DetailCode, ErrorType: c.ErrorType, ErrorPattern: c.ErrorPattern, Owner: c.Owner, Entries: c.Entries, ResolvedAt: utc(c.ResolvedAt),
+		})
+	}
+	for _, m := range d.Told {
+		out.Told = append(out.Told, FromMessage(m))
+	}
+	return out
+}
+
+// FromMessage converts a message with what became of it at each sink.
+func FromMessage(m tasker.Message) Message {
+	out := Message{
+		MessageUUID: m.UUID.String(), Topic: m.Topic, SubjectKind: m.SubjectKind, SubjectID: m.SubjectID.String(), IncidentID: idOrNull(m.IncidentID),
+		DedupKey: m.DedupKey, Escalation: m.Escalation, CreatedAt: m.At.UTC(), RoutedAt: utc(m.RoutedAt), Data: orNull(m.Data), Emissions: []MessageEmission{},
+	}
+	for _, e := range m.Emissions {
+		out.Emissions = append(out.Emissions, MessageEmission{
+			Sink: e.Sink, State: string(e.State), Attempts: e.Attempts, Refusals: e.Refusals, NextAttemptAt: utc(e.NextAttemptAt), LastError: e.LastError,
+			PublishedAt: utc(e.PublishedAt),
+		})
+	}
+	return out
+}
+
+// TryMessage is the body of POST /v1/messages/test: what the message pretends to be about, for
+// the conditions of routes.
+type TryMessage struct {
+	Namespace string `json:"namespace" minLength:"1" maxLength:"128"`
+	Template  string `json:"template,omitempty" maxLength:"128"`
+	Severity  string `json:"severity,omitempty" enum:"critical,high,medium,low" doc:"low when absent."`
+	Reason    string `json:"reason,omitempty" maxLength:"64"`
+	Cause     string `json:"cause,omitempty" maxLength:"300" doc:"Stands for the text of an error."`
+	By        string `json:"by,omitempty" maxLength:"255" doc:"Who tries them."`
+}
+
+// TriedMessage is which sinks get a message with which somebody tries the routes.
+type TriedMessage struct {
+	SubjectID string   `json:"subject_id" doc:"Of the message."`
+	Routes    []int    `json:"routes" doc:"The numbers of those that are for it, from 1. The first counts; the others are told when nobody takes an incident."`
+	Sinks     []string `json:"sinks" doc:"They are sent it now; tasker-ctl dlq sinks shows how they are."`
 }

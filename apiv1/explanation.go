@@ -8,13 +8,13 @@ import (
 
 // Explanation says why something is where it is.
 type Explanation struct {
-	Kind       string          `json:"kind" enum:"task,step,investigation,case,operation,queue"`
+	Kind       string          `json:"kind" enum:"task,step,investigation,case,operation,hold,queue"`
 	ID         string          `json:"id" doc:"Of what is explained; empty for a queue."`
 	Namespaces []string        `json:"namespaces" doc:"More than one for an operation only."`
-	Name       string          `json:"name" doc:"The step, the template of the task, the place of the case, the act of the operation, or the handler."`
-	TaskUUID   string          `json:"task_uuid" doc:"Whose task or step it is; empty for cases, operations and queues."`
+	Name       string          `json:"name" doc:"The step, the template of the task, the place of the case, the act of the operation, the scope of the hold, or the handler."`
+	TaskUUID   string          `json:"task_uuid" doc:"Whose task or step it is; empty for cases, operations, holds and queues."`
 	AsOf       time.Time       `json:"as_of"`
-	Fact       string          `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,no_worker,queue,running,retry,outside,parents,empty,unknown"`
+	Fact       string          `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,no_worker,queue,running,retry,outside,parents,empty,unknown"`
 	Sentence   string          `json:"sentence"`
 	Since      *time.Time      `json:"since" doc:"Null when it is not known."`
 	Unblocks   string          `json:"unblocks" doc:"What would let it go on; empty when nothing would."`
@@ -37,7 +37,7 @@ type ExplainedStep struct {
 	StepUUID string     `json:"step_uuid"`
 	Name     string     `json:"name"`
 	State    string     `json:"state"`
-	Fact     string     `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,no_worker,queue,running,retry,outside,parents,empty,unknown"`
+	Fact     string     `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,no_worker,queue,running,retry,outside,parents,empty,unknown"`
 	Sentence string     `json:"sentence"`
 	Since    *time.Time `json:"since" doc:"Null when it is not known."`
 	Unblocks string     `json:"unblocks" doc:"What would let it go on; empty when nothing would."`

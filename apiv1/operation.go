@@ -22,7 +22,7 @@ type PlanOperation struct {
 
 // OperationAct is what an operation does to each of its items.
 type OperationAct struct {
-	Type     string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,end_investigation"`
+	Type     string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,recreate,end_investigation" doc:"recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
 	Result   json.RawMessage `json:"result,omitempty" doc:"Of complete_manually: one result for all."`
 	Metadata json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually: an object about the result."`
 }
@@ -46,9 +46,10 @@ type OperationSelection struct {
 
 // OperationGuards pause an operation by themselves.
 type OperationGuards struct {
-	StopAfter          int  `json:"stop_after,omitempty" minimum:"0" maximum:"100000" doc:"So many failures of one cause in a wave pause the operation; 0 is 2. In the rest after the waves at least 5 do."`
-	IgnoreNewCause     bool `json:"ignore_new_cause,omitempty" doc:"Do not pause when a step fails with a cause that was not among the selected ones."`
-	WaveTimeoutSeconds int  `json:"wave_timeout_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A wave that is not proved within this time pauses the operation; 0 is 900."`
+	StopAfter          int    `json:"stop_after,omitempty" minimum:"0" maximum:"100000" doc:"So many failures of one cause in a wave pause the operation; 0 is 2. In the rest after the waves at least 5 do."`
+	IgnoreNewCause     bool   `json:"ignore_new_cause,omitempty" doc:"Do not pause when a step fails with a cause that was not among the selected ones."`
+	WorkerAtLeast      string `json:"worker_at_least,omitempty" maxLength:"100" doc:"Only workers of this version or a newer one, by semantic versioning, take the steps. Of reset_for_retry only."`
+	WaveTimeoutSeconds int    `json:"wave_timeout_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A wave that is not proved within this time pauses the operation; 0 is 900."`
 }
 
 // StartOperation is the body of POST /v1/operations/{operation_uuid}/start.
@@ -129,6 +130,7 @@ type OperationItem struct {
 	ReleasedAt   *time.Time `json:"released_at"`
 	FailedAt     *time.Time `json:"failed_at" doc:"When the step last failed after its release."`
 	FailureText  string     `json:"failure_text"`
+	MadeTaskUUID *string    `json:"made_task_uuid" doc:"The new task, of recreate; the item waits for it."`
 	EndedAt      *time.Time `json:"ended_at"`
 }
 
@@ -164,7 +166,7 @@ func FromOperation(o tasker.Operation) Operation {
 		WithoutStep: o.WithoutStep, Overlapping: append([]OperationOverlap{}, o.Overlapping...), Counts: map[string]int64{},
 		Waves: append([]int{}, o.Waves...), Wave: o.Wave + 1, RatePerMinute: o.RatePerMinute,
 		Guards: OperationGuards{
-			StopAfter: o.Guards.StopAfter, IgnoreNewCause: o.Guards.IgnoreNewCause, WaveTimeoutSeconds: int(o.Guards.WaveTimeout / time.Second),
+			StopAfter: o.Guards.StopAfter, IgnoreNewCause: o.Guards.IgnoreNewCause, WaveTimeoutSeconds: int(o.Guards.WaveTimeout / time.Second), WorkerAtLeast: o.Guards.WorkerAtLeast,
 		},
 		PlanDigest: o.PlanDigest, CreatedAt: o.CreatedAt.UTC(), ExpiresAt: o.ExpiresAt.UTC(), StartedAt: utc(o.StartedAt), EndedAt: utc(o.EndedAt), SettledAt: utc(o.SettledAt),
 	}
@@ -198,7 +200,8 @@ func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 func FromOperationItem(i tasker.OperationItem) OperationItem {
 	out := OperationItem{
 		Ordinal: i.Ordinal, TaskUUID: i.TaskUUID.String(), StepUUID: idOrNull(i.StepUUID), DLQEntryUUID: i.EntryUUID.String(), Namespace: i.Namespace,
-		State: string(i.State), Outcome: i.Outcome, ReleasedAt: utc(i.ReleasedAt), FailedAt: utc(i.FailedAt), FailureText: i.FailureText, EndedAt: utc(i.EndedAt),
+		State: string(i.State), Outcome: i.Outcome, ReleasedAt: utc(i.ReleasedAt), FailedAt: utc(i.FailedAt), FailureText: i.FailureText,
+		MadeTaskUUID: idOrNull(i.MadeTask), EndedAt: utc(i.EndedAt),
 	}
 	if i.Wave != nil {
 		wave := *i.Wave + 1

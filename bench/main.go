@@ -69,7 +69,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of its allocations to this file")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
-	c.AddCommand(scaleCommand(), growthCommand(), overloadCommand(), triageCommand(), operationCommand())
+	c.AddCommand(scaleCommand(), growthCommand(), overloadCommand(), triageCommand(), operationCommand(), outageCommand(), incidentCommand())
 	return c
 }
 
@@ -171,6 +171,61 @@ func growthCommand() *cobra.Command {
 	f.DurationVar(&g.Hold, "hold", measure.DefaultHold, "how long a transaction is held open")
 	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
 	f.StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+func incidentCommand() *cobra.Command {
+	var o bulk.IncidentOptions
+	var output string
+	c := &cobra.Command{
+		Use:   "incident",
+		Short: "Measure what people wait for while failures keep coming in",
+		Long: "Measure what the list of cases and an act on a step take while failures keep coming in and an operation\n" +
+			"repairs what came before, and what the operation adds to the report of a failure.\n\n" +
+			"It starts two real servers as processes of their own on a private PostgreSQL, with fsync as in production,\n" +
+			"and removes them afterwards.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			report, err := bulk.RunIncident(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	c.Flags().IntVar(&o.Items, "items", 10_000, "stuck tasks that the operation repairs")
+	c.Flags().IntVar(&o.PerMinute, "failures", 10_000, "failures that come in a minute")
+	c.Flags().DurationVar(&o.For, "for", time.Minute, "how long each of the two phases takes")
+	c.Flags().IntVar(&o.Workers, "workers", 20, "steps that workers execute at once")
+	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	return c
+}
+
+func outageCommand() *cobra.Command {
+	var o bulk.OutageOptions
+	var output string
+	c := &cobra.Command{
+		Use:   "outage",
+		Short: "Measure what an outage costs while a breaker is on",
+		Long: "Measure how many probes and investigations an outage of what steps need costs while a breaker is on,\n" +
+			"and how long the tasks take that came meanwhile when it is over.\n\n" +
+			"It starts two real servers as processes of their own on a private PostgreSQL, with fsync as in production,\n" +
+			"and removes them afterwards. The outage takes as long as it says.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.ErrOrStderr()
+			report, err := bulk.RunOutage(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), output, report)
+		},
+	}
+	c.Flags().IntVar(&o.Tasks, "tasks", 4_000, "tasks that come during the outage")
+	c.Flags().DurationVar(&o.For, "for", time.Hour, "how long the outage takes")
+	c.Flags().IntVar(&o.Workers, "workers", 20, "steps that workers execute at once")
+	c.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
 	return c
 }
 

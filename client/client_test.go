@@ -324,7 +324,23 @@ func TestWire(t *testing.T) {
 			_, err := c.SplitCase(ctx, id(1), apiv1.SplitCase{Literal: "l", Reason: "r"})
 			return err
 		},
+		"GET /v1/reports?from=2026-01-31T00%3A00%3A00Z&namespace=n": func() error {
+			_, err := c.IncidentReport(ctx, tasker.IncidentReportQuery{Namespace: "n", From: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)})
+			return err
+		},
+		"GET /v1/cases/" + task + "/report?format=md": func() error {
+			one := id(1)
+			_, err := c.IncidentReportMarkdown(ctx, tasker.IncidentReportQuery{Case: &one})
+			return err
+		},
+		"GET /v1/incidents/" + task + "/report": func() error {
+			one := id(1)
+			_, err := c.IncidentReport(ctx, tasker.IncidentReportQuery{Incident: &one})
+			return err
+		},
+		"GET /v1/dlq/entry/" + task + "/evidence":            func() error { _, err := c.EvidenceFile(ctx, id(1)); return err },
 		"GET /v1/dlq/entry/" + task + "/related?limit=3":     func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },
+		"GET /v1/dlq/times?minutes=90":                       func() error { _, err := c.EntryTimes(ctx, 90*time.Minute); return err },
 		"GET /v1/dlq/counts?interval_minutes=5&intervals=12": func() error { _, err := c.EntryCounts(ctx, 5*time.Minute, 12); return err },
 		"GET /v1/dlq/counts":                                 func() error { _, err := c.EntryCounts(ctx, 0, 0); return err },
 		"GET /v1/dlq/staleness":                              func() error { _, err := c.Staleness(ctx, 0); return err },

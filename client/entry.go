@@ -43,6 +43,14 @@ func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (ap
 	return answer, err
 }
 
+// EvidenceFile returns an investigation as one file: the step that failed, what its handler
+// was given, its failures and its history.
+func (c *Client) EvidenceFile(ctx context.Context, entry tasker.ID) (tasker.EvidenceFile, error) {
+	var answer tasker.EvidenceFile
+	err := c.get(ctx, &answer, nil, "v1", "dlq", "entry", entry.String(), "evidence")
+	return answer, err
+}
+
 // EntryOfTask returns the newest investigation of a task.
 func (c *Client) EntryOfTask(ctx context.Context, task tasker.ID) (apiv1.Entry, error) {
 	var answer apiv1.Entry
@@ -145,6 +153,16 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 	return answer, err
 }
 
+// EntryTimes says how long the investigations took that ended in the last window, which counts
+// in whole minutes. Zero means the server's default.
+func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (apiv1.EntryTimes, error) {
+	query := url.Values{}
+	setMinutes(query, "minutes", window)
+	var answer apiv1.EntryTimes
+	err := c.get(ctx, &answer, query, "v1", "dlq", "times")
+	return answer, err
+}
+
 // Staleness lists the tasks that are watched for standing too long, the worst
 // first. Limit 0 means the server's default.
 func (c *Client) Staleness(ctx context.Context, limit int) ([]apiv1.StalenessLine, error) {
@@ -227,5 +245,71 @@ func (c *Client) UnmergeCase(ctx context.Context, id tasker.ID, u apiv1.UnmergeC
 func (c *Client) SplitCase(ctx context.Context, id tasker.ID, s apiv1.SplitCase) (apiv1.CaseSplit, error) {
 	var answer apiv1.CaseSplit
 	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "split"}, body: s}, &answer)
+	return answer, err
+}
+
+// An IncidentQuery selects and pages incidents, newest first.
+type IncidentQuery struct {
+	State     tasker.IncidentState // empty means any
+	Namespace string
+	Page
+}
+
+// Incidents lists incidents: cases of one namespace that people were told of together.
+func (c *Client) Incidents(ctx context.Context, q IncidentQuery) (apiv1.IncidentList, error) {
+	query := q.values()
+	setText(query, "state", string(q.State))
+	setText(query, "namespace", q.Namespace)
+	var answer apiv1.IncidentList
+	err := c.get(ctx, &answer, query, "v1", "incidents")
+	return answer, err
+}
+
+// Incident returns one incident with its cases and with what people were told of it.
+func (c *Client) Incident(ctx context.Context, id tasker.ID) (apiv1.IncidentDetail, error) {
+	var answer apiv1.IncidentDetail
+	err := c.get(ctx, &answer, nil, "v1", "incidents", id.String())
+	return answer, err
+}
+
+// IncidentReport says how an incident went: a case, an incident, or the investigations that were
+// opened in a time.
+func (c *Client) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
+	var answer tasker.IncidentReport
+	path, query := reportOf(q)
+	err := c.get(ctx, &answer, query, path...)
+	return answer, err
+}
+
+// IncidentReportMarkdown is [Client.IncidentReport] as a document for people.
+func (c *Client) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentReportQuery) (string, error) {
+	var answer string
+	path, query := reportOf(q)
+	query.Set("format", "md")
+	err := c.get(ctx, &answer, query, path...)
+	return answer, err
+}
+
+func reportOf(q tasker.IncidentReportQuery) (path []string, query url.Values) {
+	query = url.Values{}
+	for name, t := range map[string]time.Time{"from": q.From, "to": q.To} {
+		if !t.IsZero() {
+			query.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	switch {
+	case q.Case != nil:
+		return []string{"v1", "cases", q.Case.String(), "report"}, query
+	case q.Incident != nil:
+		return []string{"v1", "incidents", q.Incident.String(), "report"}, query
+	}
+	setText(query, "namespace", q.Namespace)
+	return []string{"v1", "reports"}, query
+}
+
+// TryMessage has a message sent about nothing, by the first route that is for it.
+func (c *Client) TryMessage(ctx context.Context, m apiv1.TryMessage) (apiv1.TriedMessage, error) {
+	var answer apiv1.TriedMessage
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "messages", "test"}, body: m}, &answer)
 	return answer, err
 }

@@ -129,6 +129,10 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 	case answer == nil || res.StatusCode == http.StatusNoContent:
 		return nil
 	}
+	if text, ok := answer.(*string); ok {
+		*text = string(doc)
+		return nil
+	}
 	if err := json.Unmarshal(doc, answer); err != nil {
 		return &miss{err: foreign{tasker.Errorf(tasker.Internal,
 			"the answer of %s is not understood: %v; is it a Tasker server of the same version?", c.URL(), err)}}

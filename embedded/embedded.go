@@ -32,6 +32,7 @@ import (
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/explain"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/metrics"
 	"tasker.example/tasker/internal/operation"
@@ -70,6 +71,7 @@ type Engine struct {
 	db     *postgres.DB
 	engine *engine.Engine
 	dlq    *dlq.Service
+	holds  *hold.Service
 	cases  *cases.Service
 	why    *explain.Service
 	log    *slog.Logger
@@ -94,12 +96,13 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		return nil, err
 	}
 	groups := cases.New(db, cases.Options{Log: o.Log})
+	e := engine.New(db, engine.Options{
+		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
+		NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter, Events: groups.Wake,
+	})
 	return &Engine{
 		db: db, cases: groups, why: explain.New(db, explain.Options{Log: o.Log, Unknown: counts.NotExplained}),
-		engine: engine.New(db, engine.Options{
-			Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
-			NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter, Events: groups.Wake,
-		}),
+		engine: e, holds: hold.New(db, e, hold.Options{Log: o.Log}),
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
 	}, nil
@@ -152,13 +155,13 @@ func FinishUpgrade(ctx context.Context, databaseURL string) error {
 func (e *Engine) Close() { e.db.Close() }
 
 // Run does what the engine does by itself: retries, timeouts, start times, lost
-// workers, the sweep for stale tasks, the operations that a server has started. It returns nil when ctx has ended and the
+// workers, the sweep for stale tasks, the operations that a server has started, holds. It returns nil when ctx has ended and the
 // work under way is done. Without it, nothing that waits for time goes on in this
 // program.
 func (e *Engine) Run(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	ops := operation.New(e.db, e.engine, e.dlq, operation.Options{Log: e.log})
-	for _, l := range slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops(), e.cases.Loops()) {
+	for _, l := range slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops(), e.holds.Loops(), e.cases.Loops()) {
 		g.Go(l.Name, l.Run)
 	}
 	g.Go("listen for work", e.engine.Listen)

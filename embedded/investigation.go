@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/evidencefile"
+	"tasker.example/tasker/internal/incidentreport"
 )
 
 // InvestigationQueue returns the open investigations of a filter, the most urgent first,
@@ -59,6 +61,19 @@ func (e *Engine) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit
 	return e.cases.Split(ctx, id, s)
 }
 
+// Incidents returns the incidents of a filter, newest first, and reports whether there are
+// more. Limits are those of InvestigationQueue.
+func (e *Engine) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
+	f.Limit = pageLimit(f.Limit)
+	return e.db.Incidents(ctx, f)
+}
+
+// Incident returns an incident with its cases and with what people were told of it. The
+// error is NotFound when there is none.
+func (e *Engine) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail, error) {
+	return e.db.Incident(ctx, id)
+}
+
 // Investigations returns open and ended investigations, newest first, without their
 // history. Limits are those of InvestigationQueue.
 func (e *Engine) Investigations(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
@@ -70,6 +85,27 @@ func (e *Engine) Investigations(ctx context.Context, f tasker.EntryFilter) ([]ta
 // NotFound when it does not exist.
 func (e *Engine) Investigation(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return e.db.Entry(ctx, id)
+}
+
+// EvidenceFile returns an investigation as one file: the step that failed, what its handler
+// was given, its failures and its history. The error is NotFound when it does not exist.
+func (e *Engine) EvidenceFile(ctx context.Context, id tasker.ID) (tasker.EvidenceFile, error) {
+	return evidencefile.New(e.db, e.engine).Export(ctx, id)
+}
+
+// IncidentReport says how an incident went: a case, an incident, or the investigations that were
+// opened in a time. The error is NotFound when there is no such case or incident.
+func (e *Engine) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
+	return incidentreport.Of(ctx, e.db, q)
+}
+
+// IncidentReportMarkdown is [Engine.IncidentReport] as a document for people.
+func (e *Engine) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentReportQuery) (string, error) {
+	r, err := incidentreport.Of(ctx, e.db, q)
+	if err != nil {
+		return "", err
+	}
+	return incidentreport.Markdown(r), nil
 }
 
 // InvestigationOf returns the newest investigation of a task. The error is NotFound when

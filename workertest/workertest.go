@@ -41,7 +41,11 @@ func Run(t testing.TB, w *worker.Worker, handler string, s Step) (json.RawMessag
 		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 	}
-	o, err := w.Execute(ctx, s.assignment(t, handler))
+	return execute(ctx, w, s.assignment(t, handler))
+}
+
+func execute(ctx context.Context, w *worker.Worker, a tasker.Assignment) (json.RawMessage, error) {
+	o, err := w.Execute(ctx, a)
 	if err != nil {
 		return nil, &failed{failure: *o.Failure, err: err}
 	}

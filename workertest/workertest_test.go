@@ -105,6 +105,7 @@ func (s *spy) Helper() {}
 func (s *spy) Errorf(format string, args ...any) {
 	s.complaints = append(s.complaints, fmt.Sprintf(format, args...))
 }
+func (s *spy) Fatal(args ...any)                 { s.Errorf("%s", fmt.Sprint(args...)); panic(s) }
 func (s *spy) Fatalf(format string, args ...any) { s.Errorf(format, args...); panic(s) }
 
 func TestExpectationsComplain(t *testing.T) {

@@ -313,11 +313,13 @@ const (
 	TaskKind          Kind = "task"
 	InvestigationKind Kind = "investigation"
 	CaseKind          Kind = "case"
+	IncidentKind      Kind = "incident"
 	WorkerKind        Kind = "worker"
 	EventKind         Kind = "event"
 	OperationKind     Kind = "operation"
+	HoldKind          Kind = "hold"
 	// ExplainedKind is whatever of these may be explained, or a step.
-	ExplainedKind Kind = "task, step, investigation, case or operation"
+	ExplainedKind Kind = "task, step, investigation, case, operation or hold"
 )
 
 // A Finder looks up the namespaces of a resource; nil when there is none with the id.
@@ -355,6 +357,19 @@ func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r 
 		return ctx, id.Refusal(needs, namespaces...)
 	default:
 		return ctx, tasker.Errorf(tasker.NotFound, "no %s %s", r.Kind, r.ID)
+	}
+}
+
+// MayUse returns why a caller may not do what needs a permission in a namespace that they
+// name. One that they may not see is as good as none.
+func (id *Identity) MayUse(needs Permission, namespace string) error {
+	switch {
+	case id.May(needs, namespace):
+		return nil
+	case id.Seen().Has(namespace):
+		return id.Refusal(needs, namespace)
+	default:
+		return tasker.Errorf(tasker.NotFound, "no namespace %.100q", namespace)
 	}
 }
 

@@ -157,6 +157,57 @@ func HidePattern(ctx context.Context, namespace string, pattern *string) {
 	}
 }
 
+// HideCaseHistory hides what changes of a case of a namespace tell of messages: the text by
+// which they were split.
+func HideCaseHistory(ctx context.Context, namespace string, list []tasker.CaseChange) {
+	if PayloadsOf(ctx).Has(namespace) {
+		return
+	}
+	for i := range list {
+		if c := &list[i]; c.Event == "split" {
+			c.Metadata = hideLiteral(c.Metadata)
+		}
+	}
+}
+
+// HideHold hides what a hold tells of errors: the cause of a breaker, which its reason quotes.
+func HideHold(ctx context.Context, h *tasker.Hold) {
+	if h.Kind != tasker.BreakerHold || PayloadsOf(ctx).Has(h.Namespace) {
+		return
+	}
+	h.Cause, h.Reason = Hidden, Hidden
+}
+
+// HideHoldHistory hides what the history of a hold tells of errors: what its probes failed
+// with, and the reasons of what nobody did.
+func HideHoldHistory(ctx context.Context, d *tasker.HoldDetail) {
+	if PayloadsOf(ctx).Has(d.Namespace) {
+		return
+	}
+	for i := range d.History {
+		if c := &d.History[i]; c.Reason != nil && c.Actor == tasker.SystemActor {
+			c.Reason = new(Hidden)
+		}
+	}
+	for i := range d.Releases {
+		if r := &d.Releases[i]; r.Failure != nil {
+			r.Failure = new(Hidden)
+		}
+	}
+}
+
+func hideLiteral(doc json.RawMessage) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(doc, &m) != nil {
+		return hiddenContext
+	}
+	if string(m["field"]) != `"error_message"` { // the others are facts, which may be read
+		return doc
+	}
+	m["literal"] = hiddenValue
+	return encoded(m)
+}
+
 // ShowEvent returns an event as the caller may see it, and false when it is of a
 // namespace that does not exist for the caller.
 func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
@@ -192,4 +243,42 @@ func encoded(v any) json.RawMessage {
 		return hiddenValue
 	}
 	return doc
+}
+
+// HideMessage hides what a message tells of errors, unless the caller may read payloads of
+// all the namespaces that it is about.
+func HideMessage(ctx context.Context, m *tasker.Message) {
+	for _, n := range m.Namespaces {
+		if PayloadsOf(ctx).Has(n) {
+			continue
+		}
+		d := json.NewDecoder(bytes.NewReader(m.Data))
+		d.UseNumber()
+		var data any
+		if d.Decode(&data) != nil {
+			m.Data = hiddenContext
+			return
+		}
+		hideTexts(data)
+		m.Data = encoded(data)
+		return
+	}
+}
+
+// hideTexts hides what quotes an error, at any depth.
+func hideTexts(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			if (key == "text" || key == "summary") && value != "" {
+				v[key] = Hidden
+			} else {
+				hideTexts(value)
+			}
+		}
+	case []any:
+		for _, value := range v {
+			hideTexts(value)
+		}
+	}
 }

@@ -9,11 +9,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Rule says who may use a route. It has exactly one of its exported fields.
+// A Rule says who may use a route. It has exactly one of Needs, Anyone and Public.
 type Rule struct {
 	Needs  Permission
-	Anyone bool // who is known
-	Public bool // also who is not
+	Also   Permission // beside Needs; empty: nothing else
+	Anyone bool       // who is known
+	Public bool       // also who is not
 
 	of Kind   // what the path names by its id; empty: nothing
 	id string // the parameter with that id
@@ -36,7 +37,7 @@ func (r Rule) For(path string, p Parameters) (Rule, error) {
 			rules++
 		}
 	}
-	if rules != 1 || r.Needs != "" && !slices.Contains(Permissions(), r.Needs) {
+	if rules != 1 || r.Needs != "" && !slices.Contains(Permissions(), r.Needs) || r.Also != "" && (r.Needs == "" || !slices.Contains(Permissions(), r.Also)) {
 		return r, fmt.Errorf("%s must have one rule of access: a permission that there is, anyone or public", path)
 	}
 	for _, found := range inPath.FindAllStringSubmatch(path, -1) {
@@ -59,10 +60,12 @@ func (r Rule) Names() (of Kind, parameter string) { return r.of, r.id }
 // Refusal returns why a caller who is known may not use the route for any namespace; nil
 // when they may for some.
 func (r Rule) Refusal(id *Identity) error {
-	if r.Needs == "" || !id.Scope(r.Needs).Empty() {
-		return nil
+	for _, p := range []Permission{r.Needs, r.Also} {
+		if p != "" && id.Scope(p).Empty() {
+			return id.Refusal(p)
+		}
 	}
-	return id.Refusal(r.Needs)
+	return nil
 }
 
 // Admit returns the context of a request of a caller, with what they may see, or why they may
@@ -79,5 +82,8 @@ func (r Rule) Admit(ctx context.Context, id *Identity, find Finder, idOf func(pa
 	if err != nil {
 		return ctx, err
 	}
-	return find.Check(ctx, id, r.Needs, Resource{Kind: r.of, ID: resource})
+	if ctx, err = find.Check(ctx, id, r.Needs, Resource{Kind: r.of, ID: resource}); err != nil || r.Also == "" {
+		return ctx, err
+	}
+	return find.Check(ctx, id, r.Also, Resource{Kind: r.of, ID: resource})
 }

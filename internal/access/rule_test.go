@@ -23,6 +23,8 @@ func TestRules(t *testing.T) {
 		{access.Rule{Anyone: true, Public: true}, "/x", "one rule of access"},
 		{access.Rule{Needs: access.ReadTasks, Anyone: true}, "/x", "one rule of access"},
 		{access.Rule{Needs: "tasks:see"}, "/x", "one rule of access"},
+		{access.Rule{Also: access.ReadTasks, Anyone: true}, "/x", "one rule of access"},
+		{access.Rule{Needs: access.ReadTasks, Also: "tasks:see"}, "/x", "one rule of access"},
 		{access.Rule{Needs: access.ReadTasks}, "/x/{id}", "{id}"},
 		{access.Rule{Needs: access.ReadTasks}, "/x/{task}/{task_uuid}", "{task_uuid}"},
 		{access.Rule{Needs: access.ReadTasks}, "/x/{task}/{step}", ""},
@@ -60,5 +62,28 @@ func TestRules(t *testing.T) {
 	malformed := errors.New("not an id")
 	if _, err := rule.Admit(t.Context(), access.Local(), find, func(string) (tasker.ID, error) { return tasker.ID{}, malformed }); !errors.Is(err, malformed) {
 		t.Errorf("an id that is none: %v", err)
+	}
+}
+
+// A rule with two permissions needs both of them, for the namespace of what the path names.
+func TestARuleWithTwoPermissions(t *testing.T) {
+	t.Parallel()
+	rule, err := access.Rule{Needs: access.ReadInvestigations, Also: access.ReadPayloads}.For("/x/{task}", access.Parameters{Resources: map[string]access.Kind{"task": access.TaskKind}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := access.Finder(func(context.Context, access.Kind, tasker.ID) ([]string, error) { return []string{"shop"}, nil })
+	for grants, want := range map[string]string{
+		"operator@shop": "", "viewer@shop worker@shop": "", "viewer@shop": "payloads:read", "worker@shop": "investigations:read",
+		"viewer@shop operator@attic": "payloads:read", "worker@shop operator@attic": "investigations:read", "operator@attic": "no task",
+	} {
+		list, err := access.ParseGrants(strings.Fields(grants))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = rule.Admit(t.Context(), access.NewIdentity("key:ann", list), find, func(string) (tasker.ID, error) { return tasker.NewID(), nil })
+		if want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", grants, err, want)
+		}
 	}
 }

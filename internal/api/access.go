@@ -21,8 +21,9 @@ import (
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
-		"case_id": access.CaseKind, "worker_uuid": access.WorkerKind, "event_uuid": access.EventKind, "operation_uuid": access.OperationKind,
-		"id": access.ExplainedKind,
+		"case_id": access.CaseKind, "incident_id": access.IncidentKind, "worker_uuid": access.WorkerKind, "event_uuid": access.EventKind, "operation_uuid": access.OperationKind,
+		"hold_uuid": access.HoldKind,
+		"id":        access.ExplainedKind,
 	},
 	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid", "handler"},
 }
@@ -30,7 +31,7 @@ var parameters = access.Parameters{
 // checkAccess panics for a route that does not say who may use it, or with which requests
 // it is limited: no server starts with one.
 func (rt *route) checkAccess() {
-	rule, err := access.Rule{Needs: rt.needs, Anyone: rt.anyone, Public: rt.public}.For(rt.path, parameters)
+	rule, err := access.Rule{Needs: rt.needs, Also: rt.also, Anyone: rt.anyone, Public: rt.public}.For(rt.path, parameters)
 	if err != nil {
 		panic(fmt.Sprintf("%s %v", rt.method, err))
 	}
@@ -138,17 +139,8 @@ func (f *fleet) put(id tasker.ID, namespaces []string) {
 }
 
 // mayUse returns why the caller may not do what the route does in a namespace that the
-// request names. One that the caller may not see is as good as none.
-func (x *request) mayUse(namespace string) error {
-	switch {
-	case x.caller.May(x.route.needs, namespace):
-		return nil
-	case x.caller.Seen().Has(namespace):
-		return x.caller.Refusal(x.route.needs, namespace)
-	default:
-		return tasker.Errorf(tasker.NotFound, "no namespace %q", shorten(namespace))
-	}
-}
+// request names.
+func (x *request) mayUse(namespace string) error { return x.caller.MayUse(x.route.needs, namespace) }
 
 // mayResend returns why the caller may not have events sent again. A range of positions
 // has those of all namespaces.

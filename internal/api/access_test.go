@@ -46,11 +46,15 @@ var who = map[string]string{
 	"GET /v1/dlq": "viewer operator developer admin", "GET /v1/dlq/task/{task_uuid}": "viewer operator developer admin",
 	"POST /v1/dlq/task/{task_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}": "viewer operator developer admin",
 	"PATCH /v1/dlq/entry/{dlq_entry_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}/related": "viewer operator developer admin",
-	"GET /v1/dlq/stats": "viewer operator developer admin", "GET /v1/dlq/investigation-queue": "viewer operator developer admin",
+	"GET /v1/dlq/entry/{dlq_entry_uuid}/evidence": "operator developer admin",
+	"GET /v1/dlq/stats":                           "viewer operator developer admin", "GET /v1/dlq/investigation-queue": "viewer operator developer admin",
 	"GET /v1/cases": "viewer operator developer admin", "GET /v1/cases/{case_id}": "viewer operator developer admin", "GET /v1/cases/{case_id}/why": "viewer operator developer admin", "GET /v1/cases/{case_id}/changes": "viewer operator developer admin",
 	"PATCH /v1/cases/{case_id}": "operator admin", "POST /v1/cases/{case_id}/merge": "operator admin", "POST /v1/cases/{case_id}/unmerge": "operator admin",
-	"POST /v1/cases/{case_id}/split": "operator admin", "GET /v1/dlq/counts": "viewer operator developer admin",
+	"POST /v1/cases/{case_id}/split": "operator admin", "GET /v1/dlq/counts": "viewer operator developer admin", "GET /v1/dlq/times": "viewer operator developer admin",
 	"GET /v1/dlq/staleness": "viewer operator developer admin",
+	"GET /v1/reports":       "viewer operator developer admin", "GET /v1/cases/{case_id}/report": "viewer operator developer admin", "GET /v1/incidents/{incident_id}/report": "viewer operator developer admin",
+	"POST /v1/messages/test": "operator admin",
+	"GET /v1/incidents":      "viewer operator developer admin", "GET /v1/incidents/{incident_id}": "viewer operator developer admin",
 
 	"GET /v1/explain/{id}": "viewer operator developer admin", "GET /v1/explain/queue/{namespace}/{handler}": "viewer operator developer admin",
 
@@ -69,6 +73,9 @@ var who = map[string]string{
 	"POST /v1/operations/{operation_uuid}/dry-run": "operator admin", "POST /v1/operations/{operation_uuid}/start": "operator admin",
 	"POST /v1/operations/{operation_uuid}/pause": "operator admin", "POST /v1/operations/{operation_uuid}/resume": "operator admin",
 	"POST /v1/operations/{operation_uuid}/abort": "operator admin",
+
+	"POST /v1/holds": "operator admin", "GET /v1/holds": "viewer operator developer admin", "GET /v1/holds/{hold_uuid}": "viewer operator developer admin",
+	"POST /v1/holds/{hold_uuid}/probe": "operator admin", "POST /v1/holds/{hold_uuid}/extend": "operator admin", "POST /v1/holds/{hold_uuid}/release": "operator admin",
 
 	"GET /v1/keys": "admin@*", "POST /v1/keys": "admin@*", "POST /v1/keys/{key_uuid}/rotate": "admin@*", "DELETE /v1/keys/{key_uuid}": "admin@*",
 	"GET /metrics": "viewer@* operator@* developer@* admin@*",
@@ -115,6 +122,15 @@ func (h *harness) tenant(namespace string) tenant {
 	h.FindCases()
 	h.Must(h.Admin().QueryRow(h.Context(), `SELECT case_id::text FROM tasker.cases WHERE namespace = $1`, namespace).Scan(&event))
 	t.ids["case_id"] = event
+	h.Must(h.Admin().QueryRow(h.Context(), `
+		WITH i AS (INSERT INTO tasker.incidents (namespace, lead_case_id, dedup_key, severity) VALUES ($1, $2::uuid, $1, 'high') RETURNING incident_id),
+		c AS (INSERT INTO tasker.incident_cases (incident_id, case_id, told_state, told_entries) SELECT incident_id, $2::uuid, 'new', 1 FROM i),
+		m AS (
+			INSERT INTO tasker.messages (topic, subject_kind, subject_id, incident_id, namespaces, data)
+			SELECT 'case.opened', 'incident', incident_id, incident_id, ARRAY[$1], jsonb_build_object('text', 'error-' || $1, 'cases', jsonb_build_array(jsonb_build_object('text', 'error-' || $1))) FROM i
+		)
+		SELECT incident_id::text FROM i`, namespace, event).Scan(&event))
+	t.ids["incident_id"] = event
 	_, err = h.DB.TakeEvents(h.Context(), "log", 100)
 	h.Must(err)
 	h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "order-" + namespace}) // one that waits
@@ -124,6 +140,14 @@ func (h *harness) tenant(namespace string) tenant {
 	})
 	h.Must(err)
 	t.ids["operation_uuid"] = o.UUID.String()
+	held, err := h.DB.BeginHold(h.Context(), postgres.InsertedHold{
+		NewHold: tasker.NewHold{HoldScope: tasker.HoldScope{Namespace: namespace, Handler: "away"}, For: time.Hour, Owner: tasker.SystemActor, Actor: tasker.SystemActor, Reason: "it failed with error-" + namespace},
+		UUID:    tasker.NewID(), Kind: tasker.BreakerHold, Cause: "error-" + namespace, CauseKey: "key", NextProbe: time.Hour,
+	})
+	h.Must(err)
+	h.Exec(`INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at, outcome, failure) VALUES ($1, $2, $3, 0, 1, now(), 'failed', $4)`,
+		held.UUID, task, entry.StepUUID, "error-"+namespace)
+	t.ids["hold_uuid"] = held.UUID.String()
 	return t
 }
 
@@ -285,7 +309,7 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	}
 	shop := h.tenant("shop")
 	everything := h.bearer("everything", "admin@*")
-	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["case_id"], shop.ids["worker_uuid"], shop.ids["event_uuid"], shop.ids["operation_uuid"])
+	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["case_id"], shop.ids["incident_id"], shop.ids["worker_uuid"], shop.ids["event_uuid"], shop.ids["operation_uuid"], shop.ids["hold_uuid"])
 	tells := 0
 	for path, before := range alone {
 		got := h.send("GET", attic.at(path), nil, reader)
@@ -315,6 +339,8 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 		{"POST", "/v1/tasks", map[string]any{"namespace": "attic", "name": "order-attic", "context": map[string]any{}, "recreated_from": shop.ids["uuid"]}, 400},
 		{"POST", "/v1/templates", map[string]any{"namespace": "shop", "name": "new", "version": "1.0.0", "steps": []any{map[string]any{"name": "a", "handler": map[string]any{"callable": "run"}}}}, 404},
 		{"POST", "/v1/dlq/emissions/re-emit", map[string]any{"event_uuid": shop.ids["event_uuid"], "actor": "me", "reason": "why"}, 404},
+		{"POST", "/v1/holds", map[string]any{"namespace": "shop", "for_seconds": 60, "reason": "why"}, 404},
+		{"POST", "/v1/holds", map[string]any{"case_id": shop.ids["case_id"], "for_seconds": 60, "reason": "why"}, 404},
 	} {
 		got := h.send(c.method, c.path, c.body, reader)
 		if got.status != c.status {
@@ -366,7 +392,7 @@ func shape(text string) string {
 		switch v := v.(type) {
 		case map[string]any:
 			for k, x := range v {
-				if strings.HasSuffix(k, "_at") || strings.Contains(k, "minutes") || strings.Contains(k, "score") || strings.Contains(k, "seconds") || k == "from" || k == "as_of" || k == "duration_ms" {
+				if strings.HasSuffix(k, "_at") || strings.Contains(k, "minutes") || strings.Contains(k, "score") || strings.Contains(k, "seconds") || k == "from" || k == "as_of" || k == "duration_ms" || k == "digest" {
 					delete(v, k)
 					continue
 				}

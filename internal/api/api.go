@@ -28,8 +28,11 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/evidencefile"
 	"tasker.example/tasker/internal/explain"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/operation"
@@ -52,6 +55,7 @@ type Options struct {
 	Log    *slog.Logger
 
 	Operations *operation.Service // nil makes one
+	Holds      *hold.Service      // nil makes one
 
 	Explain *explain.Service // nil makes one
 
@@ -77,6 +81,9 @@ type Options struct {
 	// Sinks names those to which this server sends events. Readiness tells how they
 	// are and does not depend on it.
 	Sinks []string
+
+	// Teller tries the routes of messages; nil means one without routes.
+	Teller *emission.Teller
 
 	Feed FeedOptions // of the live feed of events
 
@@ -107,13 +114,16 @@ func New(stopping context.Context, o Options) http.Handler {
 	if o.Operations == nil {
 		o.Operations = operation.New(o.DB, o.Engine, o.DLQ, operation.Options{Log: o.Log})
 	}
+	if o.Holds == nil {
+		o.Holds = hold.New(o.DB, o.Engine, hold.Options{Log: o.Log})
+	}
 	if o.Explain == nil {
 		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
 	}
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks,
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, holds: o.Holds, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks, teller: cmp.Or(o.Teller, emission.NewTeller(emission.TellerOptions{DB: o.DB, Log: o.Log})),
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
-		loops: o.Loops, gate: o.Gate, explain: o.Explain,
+		loops: o.Loops, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
@@ -155,11 +165,14 @@ type server struct {
 	engine       *engine.Engine
 	dlq          *dlq.Service
 	operations   *operation.Service
+	holds        *hold.Service
 	caseService  *cases.Service
 	explain      *explain.Service
+	evidence     *evidencefile.Service
 	metrics      http.Handler
 	broker       func() (up bool, problem error)
 	sinks        []string
+	teller       *emission.Teller
 	live         FeedOptions
 	leases       leaseTokens
 	auth         *auth.Authenticator

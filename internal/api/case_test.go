@@ -68,9 +68,14 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 			t.Errorf("interval %d begins at %s, the one before at %s", i, n.From, counts[i-1].From)
 		}
 	}
-	if len(counts) != 3 || opened != 4 || ended != 1 {
+	if len(counts) != 3 || opened != 4 || ended != 1 || counts[2].Open == nil || *counts[2].Open != 3 {
 		t.Errorf("%d intervals, %d opened, %d ended: %+v", len(counts), opened, ended, counts)
 	}
+	times := want[apiv1.EntryTimes](h, http.StatusOK, "GET", "/v1/dlq/times?minutes=60", nil)
+	if len(times.Phases) != 5 || times.Entries != 1 || times.Phases[4].Phase != "resolve" || times.Phases[4].Cases != 1 || times.Phases[4].P50Seconds <= 0 || time.Since(times.Since) < time.Hour {
+		t.Errorf("times %+v", times)
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "minutes", "GET", "/v1/dlq/times?minutes=0", nil)
 }
 
 // A case is worked on as one thing: taken, snoozed, noted, split, merged, and told why it

@@ -63,6 +63,18 @@ func (s *server) oneEntry(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FromEntry(e))
 }
 
+func (s *server) evidenceFile(x *request) error {
+	id, err := x.id("dlq_entry_uuid")
+	if err != nil {
+		return err
+	}
+	f, err := s.evidence.Export(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, f)
+}
+
 func (s *server) updateEntry(x *request) error {
 	id, err := x.id("dlq_entry_uuid")
 	if err != nil {
@@ -176,4 +188,13 @@ func (s *server) entryCounts(x *request) error {
 		return err
 	}
 	return x.answer(http.StatusOK, convert(list, apiv1.FromEntryCount))
+}
+
+// entryTimes begins at a whole minute, as entryCounts does.
+func (s *server) entryTimes(x *request) error {
+	t, err := s.db.EntryTimes(x.ctx, time.Now().Truncate(time.Minute).Add(-time.Duration(x.int("minutes"))*time.Minute))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromEntryTimes(t))
 }

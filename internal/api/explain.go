@@ -14,7 +14,7 @@ func (s *server) explainRoutes() []*route {
 		{
 			method: "GET", path: "/v1/explain/{id}", id: "explain", class: overload.Reads, needs: access.ReadTasks, tag: tag,
 			summary: "Why something is where it is: the fact that keeps it there, since when, what would let it go on, and whose turn it is",
-			about: "The id is that of a task, a step, an investigation, a case or an operation. The last three need investigations:read as well. " +
+			about: "The id is that of a task, a step, an investigation, a case, an operation or a hold. Investigations, cases and operations need investigations:read as well. " +
 				"Without payloads:read there are no messages of errors.",
 			answers: map[int]any{http.StatusOK: apiv1.Explanation{}},
 			serve:   s.explainID,

@@ -124,8 +124,12 @@ func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 	if rt.anyone {
 		return
 	}
-	op.Description = strings.TrimSpace(op.Description + " Needs the permission " + string(rt.needs) + ".")
-	op.Responses["403"] = &huma.Response{Description: "The API key lacks the permission " + string(rt.needs), Content: content(failure, jsonMedia)}
+	needs := "the permission " + string(rt.needs)
+	if rt.also != "" {
+		needs = "the permissions " + string(rt.needs) + " and " + string(rt.also)
+	}
+	op.Description = strings.TrimSpace(op.Description + " Needs " + needs + ".")
+	op.Responses["403"] = &huma.Response{Description: "The API key lacks " + needs, Content: content(failure, jsonMedia)}
 }
 
 // allowNulls lets the optional properties of a body be null, in the document as in

@@ -10,6 +10,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -103,9 +104,6 @@ func (*server) verbRoute(verb, summary string, do changeOperation) *route {
 	}
 }
 
-// alsoNeeds are the permissions of acts that are not on steps, where steps can be operated.
-var alsoNeeds = map[tasker.Act]access.Permission{tasker.ActCancel: access.CancelTasks, tasker.ActEnd: access.UpdateInvestigations}
-
 func (s *server) planOperation(x *request) error {
 	var req apiv1.PlanOperation
 	if err := x.read(&req); err != nil {
@@ -119,7 +117,7 @@ func (s *server) planOperation(x *request) error {
 		p.Waves = append([]int{}, *req.Waves...)
 	}
 	if g := req.Guards; g != nil {
-		p.Guards = tasker.Guards{StopAfter: g.StopAfter, IgnoreNewCause: g.IgnoreNewCause, WaveTimeout: time.Duration(g.WaveTimeoutSeconds) * time.Second}
+		p.Guards = tasker.Guards{StopAfter: g.StopAfter, IgnoreNewCause: g.IgnoreNewCause, WaveTimeout: time.Duration(g.WaveTimeoutSeconds) * time.Second, WorkerAtLeast: g.WorkerAtLeast}
 	}
 	var err error
 	if p.Selection, err = selectionOf(req.Select); err != nil {
@@ -130,8 +128,8 @@ func (s *server) planOperation(x *request) error {
 			return err
 		}
 	}
-	if needs, ok := alsoNeeds[p.Act]; ok && !x.caller.Scope(needs).Covers(access.ScopeOf(x.ctx)) {
-		return x.caller.Refusal(needs)
+	if err := operation.MayPlan(x.ctx, x.caller.Identity, p.Act); err != nil {
+		return err
 	}
 	o, made, err := s.operations.Plan(x.ctx, p)
 	if err != nil {

@@ -30,7 +30,7 @@ const maxLeasesBytes = 512 << 10
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
-	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.operationRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.holdRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
 }
 
 func (s *server) templateRoutes() []*route {
@@ -237,8 +237,16 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			serve:   s.relatedEntries,
 		},
 		{
+			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/evidence", id: "getEvidenceFile", class: overload.Reads, needs: access.ReadInvestigations, also: access.ReadPayloads, tag: "dlq",
+			summary: "An investigation as one file: the step that failed, what its handler was given, its failures, and its history",
+			about: "What must not be shown is hidden, and redacted has the places of that in input. " +
+				"docs/evidence-file.schema.json is the form of the file.",
+			answers: map[int]any{http.StatusOK: tasker.EvidenceFile{}},
+			serve:   s.evidenceFile,
+		},
+		{
 			method: "GET", path: "/v1/dlq/counts", id: "getEntryCounts", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
-			summary: "Investigations opened and ended over time, oldest interval first",
+			summary: "Investigations opened, ended, proved and open over time, oldest interval first",
 			about:   "The last interval is the one that is not over. Of a time with more than 100,000 the newest are counted.",
 			params: []param{
 				intParam("interval_minutes", "The width of an interval.", 1, maxAgeMinutes/maxIntervals, 60),
@@ -246,6 +254,14 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			},
 			answers: map[int]any{http.StatusOK: []apiv1.EntryCount{}},
 			serve:   s.entryCounts,
+		},
+		{
+			method: "GET", path: "/v1/dlq/times", id: "getEntryTimes", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
+			summary: "How long the investigations that ended took: until acknowledged, owned, repaired, proved and resolved",
+			about:   "Each case counts once, with the median of its investigations. The newest 10,000 that ended are looked at.",
+			params:  []param{intParam("minutes", "Those that ended in so many minutes.", 1, maxAgeMinutes, 24*60)},
+			answers: map[int]any{http.StatusOK: apiv1.EntryTimes{}},
+			serve:   s.entryTimes,
 		},
 		{
 			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", class: overload.Reads, needs: access.ReadTasks, tag: "dlq",
@@ -383,6 +399,7 @@ type route struct {
 	method, path string
 	id           string            // its name in generated clients
 	needs        access.Permission // that the caller must have
+	also         access.Permission // beside needs; empty: nothing else
 	public       bool              // nobody is asked who they are
 	anyone       bool              // whoever is known may
 	class        overload.Class    // of requests that are limited together

@@ -24,6 +24,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/metrics"
@@ -83,20 +84,22 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer m.stop(ctx)
-	var relay *emission.Relay // before any loop runs
+	relay, teller := (*emission.Relay)(nil), (*emission.Teller)(nil) // before any loop runs
+	var holds *hold.Service                                          // before anybody reports
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
 		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates, Bounds: c.Limits.Bounds(),
-		Expired: m.Expired, Events: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
+		Concluded: func(ended []engine.Attempt) { holds.Concluded(ended) },
+		Expired:   m.Expired, Events: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
 	d := newDLQ(o, db, m.Metrics)
 	if err := s.prepare(ctx, db, e); err != nil {
 		return err
 	}
-	if relay, err = newRelay(o, db, m.Metrics); err != nil {
+	if relay, teller, err = newSenders(o, db, m.Metrics); err != nil {
 		return err
 	}
 	callers, err := newAuth(o, db, listener.Addr())
@@ -104,8 +107,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
+	holds = hold.New(db, e, hold.Options{Breaker: breakerOf(c.Breaker), Log: o.Log})
 	why := explain.New(db, explain.Options{Log: o.Log, Unknown: m.NotExplained})
-	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, cases: groups, line: line, relay: relay, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), groups.Loops())}
+	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(),
+		loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), holds.Loops(), groups.Loops(), teller.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
@@ -126,16 +131,25 @@ func newDLQ(o Options, db *postgres.DB, m *metrics.Metrics) *dlq.Service {
 	return dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.BatchSize, DryRun: c.DryRun, Metrics: m, Log: o.Log})
 }
 
+func breakerOf(c config.Breaker) hold.Breaker {
+	if !c.Enabled {
+		return hold.Breaker{}
+	}
+	return hold.Breaker{Failures: c.Failures, Tasks: c.Tasks, Share: c.SharePercent, Window: c.Window()}
+}
+
 // parts is what a server is made of.
 type parts struct {
 	db         *postgres.DB
 	engine     *engine.Engine
 	dlq        *dlq.Service
 	operations *operation.Service
+	holds      *hold.Service
 	cases      *cases.Service
 	explain    *explain.Service
 	line       *line
 	relay      *emission.Relay
+	teller     *emission.Teller
 	auth       *auth.Authenticator // nil: callers are not asked who they are
 	gate       *overload.Gate
 	metrics    http.Handler
@@ -237,11 +251,11 @@ const (
 
 func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) error {
 	guard := &hostguard.Guard{LoopbackOnly: isLoopback(listener.Addr()), AllowedHosts: o.Config.Server.Hosts()}
-	sinks := o.Config.Emission.SinkNames()
+	sinks := slices.Concat(o.Config.Emission.SinkNames(), o.Config.Emission.ReceiverNames())
 	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
-		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Cases: p.cases, Explain: p.explain, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
-		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Loops: p.statuses,
+		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Holds: p.holds, Cases: p.cases, Explain: p.explain, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
+		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Teller: p.teller, Loops: p.statuses,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
 	mounted := maps.Clone(o.Mount)
@@ -250,7 +264,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 			mounted = map[string]http.Handler{}
 		}
 		pages := web.New(ctx, web.Options{
-			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Operations: p.operations, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Operations: p.operations, Holds: p.holds, Explain: p.explain, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
 		})
 		mounted[web.Root] = pages
 		handler = greet(handler, pages)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/notice"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/sink"
 )
@@ -18,12 +20,12 @@ import (
 // away keeps no server from starting.
 func newRelay(o Options, db *postgres.DB, counts emission.Counts) (r *emission.Relay, err error) {
 	e := o.Config.Emission
-	var sinks []sink.Sink
+	var sinks, named []sink.Sink
 	defer func() {
 		if err == nil {
 			return
 		}
-		for _, s := range sinks {
+		for _, s := range slices.Concat(sinks, named) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
@@ -34,6 +36,13 @@ func newRelay(o Options, db *postgres.DB, counts emission.Counts) (r *emission.R
 		}
 		sinks = append(sinks, s)
 	}
+	for _, name := range e.ReceiverNames() {
+		s, err := receiver(name, o.Config, o.Version)
+		if err != nil {
+			return nil, fmt.Errorf("receiver %s: %w", name, err)
+		}
+		named = append(named, s)
+	}
 	topics, err := e.TopicRetries()
 	if err != nil {
 		return nil, err
@@ -43,7 +52,7 @@ func newRelay(o Options, db *postgres.DB, counts emission.Counts) (r *emission.R
 		own[topic] = emission.Retry(r)
 	}
 	return emission.New(emission.Options{
-		DB: db, Sinks: sinks, Retry: emission.Retry(e.Retry()), Topics: own, StoreTimeout: e.StoreTimeout(), EmitTimeout: e.Webhook.Timeout(),
+		DB: db, Sinks: sinks, Named: named, Retry: emission.Retry(e.Retry()), Topics: own, StoreTimeout: e.StoreTimeout(), EmitTimeout: e.Webhook.Timeout(),
 		PerSecond: e.MaxPerSecond, Refusals: e.MaxRefusals, Concurrency: e.Webhook.Concurrency, Counts: counts, Log: o.Log,
 	}), nil
 }
@@ -59,7 +68,7 @@ func newSink(name string, c config.Config, version string, log *slog.Logger) (si
 	case config.RabbitSink:
 		return sink.NewRabbit(sink.RabbitOptions{URL: c.BusURL(), Exchange: e.RabbitMQ.Exchange, Source: e.Source, Log: log})
 	default:
-		return sink.NewLog(log), nil
+		return sink.NewLog(log, e.Source), nil
 	}
 }
 
@@ -68,8 +77,45 @@ const sinkCount = 100_000
 
 // sinkSource is where the metrics of the sinks of this server are read.
 func sinkSource(o Options, db *postgres.DB) metrics.SinkSource {
-	names := o.Config.Emission.SinkNames()
+	names := slices.Concat(o.Config.Emission.SinkNames(), o.Config.Emission.ReceiverNames())
 	return metrics.SinkSource{Sinks: names, Read: func(ctx context.Context) ([]tasker.SinkState, error) {
 		return db.SinkStates(ctx, names, sinkCount)
 	}}
+}
+
+// routes are those of the configuration. Messages for which none has a sink are in the log.
+func routes(e config.Emission) (notice.Routes, error) {
+	list, err := e.RouteList()
+	out := notice.Routes{List: list, Takes: map[string][]string{}}
+	for name, r := range e.Receivers {
+		if out.Takes[name] = r.TopicList(); len(out.Takes[name]) == 0 {
+			out.Takes[name] = sink.Form(r.Form).DefaultTopics()
+		}
+	}
+	if slices.Contains(e.SinkNames(), config.LogSink) {
+		out.Rest = []string{config.LogSink}
+	}
+	return out, err
+}
+
+// receiver is a sink of messages.
+func receiver(name string, c config.Config, version string) (sink.Sink, error) {
+	r := c.Emission.Receivers[name]
+	return sink.NewWebhook(sink.WebhookOptions{
+		Name: name, Form: sink.Form(r.Form), URL: r.URL, Key: r.Key, Secret: r.Secret, Timeout: c.Emission.Webhook.Timeout(), AllowPrivate: r.AllowPrivate,
+		Source: c.Emission.Source, Version: version, PublicURL: c.LinkBase(),
+	})
+}
+
+// newSenders prepares who tells the sinks, and who finds out what people are to be told.
+func newSenders(o Options, db *postgres.DB, counts emission.Counts) (*emission.Relay, *emission.Teller, error) {
+	list, err := routes(o.Config.Emission)
+	if err != nil {
+		return nil, nil, err
+	}
+	relay, err := newRelay(o, db, counts)
+	if err != nil {
+		return nil, nil, err
+	}
+	return relay, emission.NewTeller(emission.TellerOptions{DB: db, Installation: o.Config.Emission.Source, Routes: list, Wake: relay.Wake, Log: o.Log}), nil
 }

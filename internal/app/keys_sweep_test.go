@@ -90,7 +90,7 @@ func TestAServerRunsItsLoops(t *testing.T) {
 	for _, name := range []string{
 		"start tasks", "retry steps", "reclaim leases", "kept reports", "reject inputs", "due work", "deferred work", "workers",
 		"queue limits", "queues without workers", "redispatch", "retention of complete tasks", "retention of cancelled tasks",
-		"staleness sweep", "staleness thresholds", "worker signs of life",
+		"staleness sweep", "staleness thresholds", "worker signs of life", "go on with holds", "put held steps aside", "count for breakers",
 	} {
 		s.until("a pass of "+name, func() bool { return s.scraped(`tasker_loop_passes_total{loop="`+name+`"}`) > 0 })
 	}

@@ -24,7 +24,7 @@ import (
 // value than its default, starts a server, and sees what the key does there.
 var effects = func() map[string]func(*keyTest) {
 	all := map[string]func(*keyTest){}
-	for _, part := range []map[string]func(*keyTest){serverEffects, tlsEffects, accessEffects, providerEffects, queueEffects, sweepEffects, emissionEffects, limitEffects} {
+	for _, part := range []map[string]func(*keyTest){serverEffects, tlsEffects, accessEffects, providerEffects, queueEffects, sweepEffects, emissionEffects, messageEffects, limitEffects, breakerEffects} {
 		maps.Copy(all, part)
 	}
 	return all

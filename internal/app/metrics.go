@@ -54,6 +54,11 @@ func (m measured) observe(c config.Config, p parts) error {
 	}); err != nil {
 		return err
 	}
+	if err := m.ObserveHolds(func(ctx context.Context) ([]tasker.HoldGroup, error) {
+		return p.db.CountHolds(postgres.Use(ctx, postgres.Timers))
+	}); err != nil {
+		return err
+	}
 	return m.ObserveLoops(p.loopCounts, deferredRows(p.db))
 }
 

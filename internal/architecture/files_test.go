@@ -29,6 +29,7 @@ const (
 // A function is named as in its file: path:Name.
 var (
 	largePackages = map[string]string{
+		".":                 "the types of the domain, a file for each noun",
 		"internal/api":      "the routes of one API, a file for each noun",
 		"internal/ctl":      "a file for each noun of the command line: two packages would share how answers and errors are printed",
 		"internal/postgres": "all SQL of the server, a file for each noun: two packages would share the transaction, the rows and the locks",

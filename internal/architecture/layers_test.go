@@ -19,13 +19,13 @@ const module = "tasker.example/tasker"
 var layers = [][]string{
 	0: {"."},
 	1: {
-		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/fingerprint", "internal/hostguard", "internal/architecture", "internal/lifecycle",
+		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/fingerprint", "internal/version", "internal/notice", "internal/hostguard", "internal/architecture", "internal/lifecycle",
 		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schema",
 		"internal/suggest", "internal/testtool",
 	},
 	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
-	3: {"internal/auth", "internal/ctl", "internal/dlq", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},
-	4: {"internal/cases", "internal/dispatch", "internal/emission", "internal/explain", "internal/operation"},
+	3: {"internal/auth", "internal/dlq", "internal/drill", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},
+	4: {"internal/cases", "internal/ctl", "internal/dispatch", "internal/emission", "internal/evidencefile", "internal/explain", "internal/hold", "internal/incidentreport", "internal/operation"},
 	5: {"internal/api", "internal/demo", "internal/enginetest", "internal/web"},
 	6: {"deploy", "embedded", "internal/app"},
 	7: {"cmd/*", "examples/*", "internal/e2e"},

@@ -15,12 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/mod/semver"
-
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/fingerprint"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/version"
 )
 
 // Options of a service; the zero value works.
@@ -102,7 +101,7 @@ func (s *Service) Classify(ctx context.Context) (all int, err error) {
 		if err != nil {
 			return all, err
 		}
-		n, err := s.db.Classify(ctx, fingerprint.Version, batch, Fingerprint, olderVersion)
+		n, err := s.db.Classify(ctx, fingerprint.Version, batch, Fingerprint, version.Older)
 		if all += n; err != nil || n < batch && split == 0 {
 			return all, err
 		}
@@ -124,23 +123,11 @@ func (s *Service) Judge(ctx context.Context) error {
 // Fingerprint returns what a failure has in common with others: where it happened, why the
 // investigation was opened, and the cause. A handler that names the cause itself is believed.
 func Fingerprint(m postgres.MemberFailure) postgres.Fingerprint {
-	cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage})
-	if m.ErrorFingerprint != "" {
-		cause = fingerprint.Given(m.ErrorFingerprint, cause)
-	}
+	cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage, Given: m.ErrorFingerprint})
 	parts := []string{m.Namespace, m.TaskName, m.StepName, string(m.Reason), m.DetailCode, cause.Key}
 	sum := md5.Sum([]byte(strings.Join(parts, "\x1f")))
 	return postgres.Fingerprint{Key: sum, ErrorType: m.ErrorType, Pattern: cause.Pattern}
 }
-
-// olderVersion reports whether a version of a worker is older than another, by semantic
-// versioning; versions that do not have that form are not comparable.
-func olderVersion(version, than string) bool {
-	v, t := canonical(version), canonical(than)
-	return semver.IsValid(v) && semver.IsValid(t) && semver.Compare(v, t) < 0
-}
-
-func canonical(version string) string { return "v" + strings.TrimPrefix(version, "v") }
 
 // Detail returns a case with what is known of it.
 func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {

@@ -35,6 +35,9 @@ func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseChanges
 	for _, s := range c.Succeeded {
 		count(succeeded, s.WorkerName, s.WorkerVersion, s.TaskVersion)
 	}
+	for _, v := range c.Values {
+		failed[fact{v.Key, v.Value}], succeeded[fact{v.Key, v.Value}] = v.Failures, v.Successes
+	}
 	c.Differences = differences(failed, succeeded, len(c.Failed), len(c.Succeeded))
 	return c.CaseChanges, nil
 }

@@ -32,6 +32,7 @@ type Config struct {
 	MessageQueue       MessageQueue       `toml:"message_queue"`
 	StalenessDetection StalenessDetection `toml:"staleness_detection"`
 	Investigations     Investigations     `toml:"investigations"`
+	Breaker            Breaker            `toml:"breaker"`
 	Emission           Emission           `toml:"emission"`
 	Retention          Retention          `toml:"retention"`
 	UI                 UI                 `toml:"ui"`
@@ -208,6 +209,23 @@ type Thresholds struct {
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
+// Breaker is when the steps of a handler are held by themselves, because their attempts keep
+// failing with one cause.
+type Breaker struct {
+	Enabled bool `toml:"enabled" doc:"Whether the steps of a handler are held when its attempts keep failing with one cause, until one that is let go as a probe succeeds."`
+
+	Failures int `toml:"failures" range:"2..100000" doc:"So many failed attempts with one cause within window_seconds, on all servers together, open a breaker."`
+
+	Tasks int `toml:"tasks" range:"1..100" doc:"Of at least so many tasks the failed attempts must be."`
+
+	SharePercent int `toml:"share_percent" range:"1..100" doc:"So many of 100 attempts of the handler that ended must be among them."`
+
+	WindowSeconds int `toml:"window_seconds" range:"5..300" doc:"For how long attempts count, in seconds."`
+}
+
+// Window is what window_seconds says.
+func (b Breaker) Window() time.Duration { return seconds(b.WindowSeconds) }
+
 // Investigations is how the investigation queue is ordered.
 type Investigations struct {
 	BasePriority BasePriority `toml:"base_priority"`
@@ -252,9 +270,15 @@ type Emission struct {
 
 	MaxRefusals int `toml:"max_refusals" range:"1..100" doc:"How often a sink may refuse an event before that is set aside, so that it blocks no other."`
 
+	Routes string `toml:"routes" doc:"Who is told of incidents and operations: one route on a line, or with semicolons between them, as conditions, an arrow and sinks, such as namespace=orders severity=high -> pager, chat. The first that is for a message counts. Conditions: namespace, template, severity (or worse), reason, cause (part of the error), topic. Empty: they are in the log, if that is a sink. See docs/messages.md."`
+
+	PublicURL string `toml:"public_url" doc:"Where browsers reach this installation, such as https://tasker.example.com: links of messages begin with it. Empty: auth.oidc.public_url; without that, messages have no links."`
+
 	Webhook Webhook `toml:"webhook"`
 
 	RabbitMQ EventBus `toml:"rabbitmq"`
+
+	Receivers map[string]*Receiver `toml:"receivers"`
 }
 
 // Webhook is a receiver of events by HTTP.
@@ -379,6 +403,7 @@ func Default() Config {
 				WaitingForDependenciesMinutes: 60, WaitingForRetryMinutes: 30, StepsInProcessMinutes: 30, ErrorRecoveryMinutes: 60,
 			},
 		},
+		Breaker:        Breaker{Failures: 10, Tasks: 5, SharePercent: 80, WindowSeconds: 30},
 		Auth:           Auth{Mode: "auto", SessionHours: 12, SessionIdleMinutes: 60, OIDC: OIDC{Algorithms: "RS256, ES256", Scopes: "profile, email", SubjectClaim: "sub", GroupsClaim: "groups"}},
 		Limits:         Limits{PaceCreates: true, RequestsPerSecond: 1000, UnknownRequestsPerSecond: 20, Creates: 256, BulkCreates: 3, Operations: 16, Claims: 10_000, Reports: 1000, Connections: 20_000, Namespaces: bounds.Namespaces, Templates: bounds.Templates, TemplateVersions: bounds.Versions, Handlers: bounds.Handlers, Workers: bounds.Workers},
 		Investigations: Investigations{BasePriority: defaultBasePriority()},

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,7 +125,7 @@ line 9: odd\nsection: unknown key`},
 		t.Run(tt.name, func(t *testing.T) {
 			path := file(t, tt.text)
 			c, err := Load(path, nil)
-			if tasker.CodeOf(err) != tasker.Invalid || c != (Config{}) {
+			if tasker.CodeOf(err) != tasker.Invalid || !reflect.DeepEqual(c, Config{}) {
 				t.Fatalf("%v, %v", c, err)
 			}
 			want := fmt.Sprintf("the configuration (file %q and environment) is wrong:", path) + strings.ReplaceAll(tt.want, "\n", "\n  ")
@@ -275,6 +276,8 @@ func TestValidate(t *testing.T) {
 			`staleness_detection.thresholds.waiting_for_retry_minutes: must be from 1 to 10080, not 0`,
 			`staleness_detection.thresholds.steps_in_process_minutes: must be from 1 to 10080, not 0`,
 			`staleness_detection.thresholds.error_recovery_minutes: must be from 1 to 10080, not 0`,
+			`breaker.failures: must be from 2 to 100000, not 0`, `breaker.tasks: must be from 1 to 100, not 0`,
+			`breaker.share_percent: must be from 1 to 100, not 0`, `breaker.window_seconds: must be from 5 to 300, not 0`,
 			`emission.store_timeout_ms: must be from 100 to 60000, not 0`,
 			`emission.max_refusals: must be from 1 to 100, not 0`,
 			`emission.webhook.timeout_ms: must be from 100 to 60000, not 0`,
@@ -449,8 +452,10 @@ func TestKeys(t *testing.T) {
 		if !strings.HasSuffix(k.Meaning, ".") {
 			t.Errorf("%s has the meaning %q", k.Name, k.Meaning)
 		}
-		c := Default()
-		if err := c.Set(k.Name, k.Default); err != nil || c != Default() {
+		c, same := Default(), Default()
+		k.Name = strings.Replace(k.Name, "NAME", "pager", 1)
+		same.makeReceiver(k.Name)
+		if err := c.Set(k.Name, k.Default); err != nil || !reflect.DeepEqual(c, same) {
 			t.Errorf("%s does not read its own default %q: %v", k.Name, k.Default, err)
 		}
 	}
@@ -468,7 +473,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 90 {
+	if n := len(Keys()); n != 103 {
 		t.Errorf("%d keys", n)
 	}
 }
@@ -477,6 +482,7 @@ func TestKeys(t *testing.T) {
 func TestEveryKeyInEveryWay(t *testing.T) {
 	for _, k := range Keys() {
 		text, literal := "7", "7"
+		k.Name, k.Env = strings.Replace(k.Name, "NAME", "pager", 1), strings.Replace(k.Env, "_NAME_", "_PAGER_", 1)
 		switch {
 		case strings.HasPrefix(k.Values, "true"):
 			text = strconv.FormatBool(k.Default == "false")
@@ -496,7 +502,7 @@ func TestEveryKeyInEveryWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fromSet == Default() || fromEnv != fromSet || fromFile != fromSet {
+		if reflect.DeepEqual(fromSet, Default()) || !reflect.DeepEqual(fromEnv, fromSet) || !reflect.DeepEqual(fromFile, fromSet) {
 			t.Errorf("%s: set %+v, environment %+v, file %+v", k.Name, fromSet, fromEnv, fromFile)
 		}
 	}
@@ -616,5 +622,73 @@ func TestTLSAndProxiesAreChecked(t *testing.T) {
 	c := Server{TrustedProxies: "10.0.0.1, 10.0.0.0/8,::1"}
 	if got := fmt.Sprint(c.Proxies()); got != "[10.0.0.1/32 10.0.0.0/8 ::1/128]" {
 		t.Errorf("proxies are %s", got)
+	}
+}
+
+// Receivers come from a file and from the environment, also their secrets; what is wrong with one
+// is told of it by name, and none of its secrets is shown.
+func TestReceivers(t *testing.T) {
+	secret := file(t, "R0UTINGKEY\n")
+	c, err := Load(file(t, `
+[emission]
+routes = """
+severity=critical -> pager, chat
+namespace=orders topic=case.* -> chat; -> log
+"""
+[emission.receivers.chat]
+form = "slack"
+url = "https://hooks.slack.com/services/T0/B0/SECRETPATH"
+[emission.receivers.plain]
+url = "https://receiver.example.com/x"
+secret = "SIGNINGKEY"
+`), []string{"TASKER_EMISSION_RECEIVERS_PAGER_FORM=pagerduty", "TASKER_EMISSION_RECEIVERS_PAGER_KEY_FILE=" + secret, "TASKER_DATABASE_URL=postgres:///x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Emission.Receivers["pager"]; p.Key != "R0UTINGKEY" || c.Emission.Receivers["plain"].Form != "cloudevents" {
+		t.Errorf("%+v", p)
+	}
+	shown := fmt.Sprintf("%+v %+v %+v", *c.Redacted().Emission.Receivers["pager"], *c.Redacted().Emission.Receivers["chat"], *c.Redacted().Emission.Receivers["plain"])
+	for _, s := range []string{"R0UTINGKEY", "SECRETPATH", "SIGNINGKEY"} {
+		if strings.Contains(shown, s) {
+			t.Errorf("%s is shown: %s", s, shown)
+		}
+	}
+	if c.Emission.Receivers["pager"].Key != "R0UTINGKEY" {
+		t.Error("the configuration itself has lost its secret")
+	}
+	for _, tt := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(c *Config) { c.Emission.Receivers["chat"].URL = "" }, "emission.receivers.chat.url: is missing"},
+		{func(c *Config) { c.Emission.Receivers["chat"].URL = "http://10.0.0.1/x" }, "emission.receivers.chat.url: must begin with https://"},
+		{func(c *Config) { c.Emission.Receivers["chat"].Form = "fax" }, "emission.receivers.chat.form: must be cloudevents, pagerduty"},
+		{func(c *Config) { c.Emission.Receivers["chat"].Key = "x" }, "emission.receivers.chat.key: is for the form pagerduty only"},
+		{func(c *Config) { c.Emission.Receivers["pager"].Key = "" }, "emission.receivers.pager.key: is missing"},
+		{func(c *Config) { c.Emission.Receivers["chat"].Topics = "case.*, fax.*" }, `emission.receivers.chat.topics: no message has the topic "fax.*"`},
+		{func(c *Config) { c.Emission.Receivers["webhook"] = c.Emission.Receivers["chat"] }, "emission.receivers.webhook: must have another name"},
+		{func(c *Config) { c.Emission.Receivers["A_B"] = c.Emission.Receivers["chat"] }, "emission.receivers.A_B: must have a name of small letters"},
+		{func(c *Config) { c.Emission.Routes = "-> fax" }, `emission.routes: route 1: there is no sink "fax"; there are log, chat, pager, plain`},
+		{func(c *Config) { c.Emission.Routes = "topic=fax -> log" }, `emission.routes: route 1: no message has the topic "fax"`},
+		{func(c *Config) { c.Emission.Routes = "-> log; colour=red -> log" }, `emission.routes: route 2 ("colour=red -> log"): "colour" is no condition`},
+		{func(c *Config) { c.Emission.PublicURL = "tasker.example.com" }, "emission.public_url: must be an address"},
+	} {
+		changed := c
+		changed.Emission.Receivers = map[string]*Receiver{}
+		for name, r := range c.Emission.Receivers {
+			one := *r
+			changed.Emission.Receivers[name] = &one
+		}
+		tt.change(&changed)
+		if err := changed.Validate(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want %s", err, tt.want)
+		}
+	}
+	if _, err := Load("", []string{"TASKER_EMISSION_RECEIVERS_PAGER_COLOUR=red"}); err == nil || !strings.Contains(err.Error(), "unknown variable") {
+		t.Errorf("a field that does not exist: %v", err)
 	}
 }

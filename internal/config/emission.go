@@ -86,6 +86,7 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 			add("emission.sinks", "has %s twice", name)
 		}
 	}
+	e.messageFaults(add)
 	if _, err := e.TopicRetries(); err != nil {
 		add("emission.topics", "%v", err)
 	}

@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +23,7 @@ type Key struct {
 // Keys returns all keys, in the order of the manual.
 func Keys() []Key {
 	c := Default()
+	c.Emission.Receivers = map[string]*Receiver{"NAME": newReceiver()}
 	var keys []Key
 	for _, f := range c.fields() {
 		keys = append(keys, Key{Name: f.name, Env: f.env(), Default: f.text(), Values: f.values(), Meaning: f.tag.Get("doc")})
@@ -32,6 +35,7 @@ func Keys() []Key {
 // has it.
 func (c *Config) Set(name, text string) error {
 	var names []string
+	c.makeReceiver(name)
 	for _, f := range c.fields() {
 		if f.name == name {
 			if wrong := f.set(text); wrong != "" {
@@ -61,6 +65,12 @@ func fieldsOf(section string, v reflect.Value) []field {
 		name := section + tag.Get("toml")
 		if v.Field(i).Kind() == reflect.Struct {
 			list = append(list, fieldsOf(name+".", v.Field(i))...)
+			continue
+		}
+		if all, ok := reflect.TypeAssert[map[string]*Receiver](v.Field(i)); ok {
+			for _, one := range slices.Sorted(maps.Keys(all)) {
+				list = append(list, fieldsOf(name+"."+one+".", reflect.ValueOf(all[one]).Elem())...)
+			}
 			continue
 		}
 		list = append(list, field{name: name, tag: tag, value: v.Field(i)})

@@ -30,13 +30,17 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxDocumentDepth": tasker.MaxDocumentDepth, "MaxStringBytes": tasker.MaxStringBytes, "MaxNumberDigits": tasker.MaxNumberDigits,
 		"MaxFailureBytes": tasker.MaxFailureBytes, "MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes,
 		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
-		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps,
+		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps, "MaxTriageKeys": tasker.MaxTriageKeys,
+		"MaxEvidenceAttempts": tasker.MaxEvidenceAttempts, "MaxReportEntries": tasker.MaxReportEntries, "MaxReportCases": tasker.MaxReportCases,
+		"MaxReportMembers": tasker.MaxReportMembers, "MaxReportEvents": tasker.MaxReportEvents,
 		"MaxWorkers": tasker.MaxWorkers, "MaxWorkerRows": tasker.MaxWorkerRows, "MaxWorkerBytes": tasker.MaxWorkerBytes, "MaxKeys": tasker.MaxKeys,
 		"MaxSessions": tasker.MaxSessions, "MaxSignIns": tasker.MaxSignIns, "MaxEntryChanges": tasker.MaxEntryChanges, "MaxEntriesByHand": tasker.MaxEntriesByHand,
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
+		"MaxRecreateChunk":     tasker.MaxRecreateChunk,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
+		"MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
 	}
 	for name, value := range values {
 		if said[name] != fmt.Sprint(value) {

@@ -36,6 +36,7 @@ func Load(path string, environ []string) (Config, error) {
 			return Config{}, err
 		}
 		faults = c.readTOML(doc)
+		c.completeReceivers()
 	}
 	faults = append(faults, c.readEnvironment(environ)...)
 	if err := faultsError(where, faults); err != nil {
@@ -134,6 +135,7 @@ const databaseURL = "DATABASE_URL"
 // readEnvironment changes c as the variables say.
 func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 	var faults []tasker.Fault
+	c.nameReceivers(environ)
 	fields := map[string]field{}
 	var names []string
 	for _, f := range c.fields() {

@@ -204,6 +204,7 @@ func (c Config) Redacted() Config {
 	if c.Emission.Webhook.Secret != "" {
 		c.Emission.Webhook.Secret = hidden
 	}
+	c.Emission.Receivers = shownReceivers(c.Emission.Receivers)
 	if c.Auth.OIDC.ClientSecret != "" {
 		c.Auth.OIDC.ClientSecret = hidden
 	}

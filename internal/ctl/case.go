@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -28,7 +29,7 @@ task or an investigation.`,
   tasker-ctl case show $CASE
   tasker-ctl case own $CASE --for 2h`,
 	},
-		p.casesCommand("list", "case"), p.caseShowCommand(), p.caseWhyCommand(), p.caseChangesCommand(), p.caseOwnCommand(), p.caseReleaseCommand(), p.caseSnoozeCommand(),
+		p.casesCommand("list", "case"), p.caseShowCommand(), p.caseReportCommand(), p.caseWhyCommand(), p.caseChangesCommand(), p.caseOwnCommand(), p.caseReleaseCommand(), p.caseSnoozeCommand(),
 		p.caseWakeCommand(), p.caseNoteCommand(), p.caseFixedCommand(), p.caseMergeCommand(), p.caseUnmergeCommand(), p.caseSplitCommand(), p.fingerprintCommand(),
 	)
 }
@@ -70,21 +71,19 @@ func (p *program) casesCommand(use, group string) *cobra.Command {
 	return c
 }
 
-func where(c apiv1.Case) string {
-	place := c.NamespaceName + "/" + c.TaskName
-	if c.StepName != "" {
-		place += " > " + c.StepName
+func where(c apiv1.Case) string { return placeOf(c.NamespaceName, c.TaskName, c.StepName) }
+
+// placeOf names a step of a template, or the template where no step failed.
+func placeOf(namespace, template, step string) string {
+	place := namespace + "/" + template
+	if step != "" {
+		place += " > " + step
 	}
 	return place
 }
 
 // caseText is what a case is about, in words.
-func caseText(c apiv1.Case) string {
-	if c.ErrorPattern == "" {
-		return c.Label
-	}
-	return c.ErrorPattern
-}
+func caseText(c apiv1.Case) string { return cmp.Or(c.ErrorPattern, c.Label) }
 
 func (p *program) caseShowCommand() *cobra.Command {
 	return answer(p, help{
@@ -178,8 +177,9 @@ func (p *program) caseChangesCommand() *cobra.Command {
 		use:   "changes CASE",
 		short: "Say what differs between the failures of a case and the successes of the same step, who is hit, and until when",
 		long: `Say what differs between the failures of a case and the successes of the same step, who is
-hit, and until when. It compares versions and names of workers and versions of the
-template. It is evidence, and no verdict.`,
+hit, and until when. It compares versions and names of workers, versions of the
+template, and keys of the context that triage.keys of the template names. It is
+evidence, and no verdict.`,
 		example: `  tasker-ctl case changes $CASE`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseChanges, error) {
 		return api.CaseChanges(ctx, a.id[0])
@@ -204,8 +204,12 @@ template. It is evidence, and no verdict.`,
 		}
 		p.fields("", fields...)
 		list(p, c.Differences, columns{none: "No difference was found.", names: []string{"differs", "value", "failures", "successes", "times as often"}, spare: "value"}, func(d apiv1.CaseDifference) []string {
+			fact := d.Fact
+			if !strings.HasPrefix(fact, "/") {
+				fact = strings.ReplaceAll(fact, "_", " ")
+			}
 			return []string{
-				strings.ReplaceAll(d.Fact, "_", " "), d.Value, fmt.Sprintf("%d/%d", d.Failures, c.Failures), fmt.Sprintf("%d/%d", d.Successes, c.Successes),
+				fact, d.Value, fmt.Sprintf("%d/%d", d.Failures, c.Failures), fmt.Sprintf("%d/%d", d.Successes, c.Successes),
 				strconv.FormatFloat(d.Lift, 'f', 1, 64),
 			}
 		})

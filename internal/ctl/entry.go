@@ -30,7 +30,7 @@ end the investigation with dlq update.`,
   tasker-ctl dlq history $ENTRY
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged"`,
 	},
-		p.queueCommand(), p.casesCommand("cases", "dlq"), p.relatedCommand(), p.countsCommand(), p.entriesCommand(), p.entryGetCommand(), p.historyCommand(),
+		p.queueCommand(), p.casesCommand("cases", "dlq"), p.relatedCommand(), p.countsCommand(), p.timesCommand(), p.entriesCommand(), p.entryGetCommand(), p.exportCommand(), p.historyCommand(),
 		p.entryUpdateCommand(), p.entryCreateCommand(), p.statsCommand(), p.stalenessCommand(),
 		p.followCommand(), p.emissionsCommand(), p.emissionCommand(), p.reEmitCommand(), p.sinksCommand(),
 	)
@@ -149,17 +149,46 @@ func (p *program) countsCommand() *cobra.Command {
 	width, intervals := time.Hour, 24
 	c := answer(p, help{
 		use:     "counts",
-		short:   "Count the investigations opened and ended over time",
+		short:   "Count the investigations opened, ended, proved and open over time",
 		example: `  tasker-ctl dlq counts --interval 5m --intervals 12`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.EntryCount, error) {
 		return api.EntryCounts(ctx, width, intervals)
 	}, func(l []apiv1.EntryCount) {
-		list(p, l, columns{none: "No intervals.", names: []string{"from", "opened", "ended"}}, func(n apiv1.EntryCount) []string {
-			return []string{at(&n.From), strconv.FormatInt(n.Opened, 10), strconv.FormatInt(n.Ended, 10)}
+		list(p, l, columns{none: "No intervals.", names: []string{"from", "opened", "ended", "proved", "open"}}, func(n apiv1.EntryCount) []string {
+			open := "-"
+			if n.Open != nil {
+				open = strconv.FormatInt(*n.Open, 10)
+			}
+			return []string{at(&n.From), strconv.FormatInt(n.Opened, 10), strconv.FormatInt(n.Ended, 10), strconv.FormatInt(n.Proved, 10), open}
 		})
 	})
 	c.Flags().Var(cli.Minutes(&width, time.Minute), "interval", "the width of an interval, in whole minutes")
 	c.Flags().Var(cli.Number(&intervals, 1, 1000), "intervals", "how many, the present one included")
+	return c
+}
+
+func (p *program) timesCommand() *cobra.Command {
+	window := 24 * time.Hour
+	c := answer(p, help{
+		use:   "times",
+		short: "Say how long the investigations that ended took",
+		long: `Say how long the investigations that ended took: until a person did anything about them
+(acknowledge), until somebody had their case (own), until the last repair (repair), from
+there to the proof (prove), and until the end (resolve). Each case counts once, with the
+median of its investigations.`,
+		example: `  tasker-ctl dlq times --window 8h`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EntryTimes, error) {
+		return api.EntryTimes(ctx, window)
+	}, func(t apiv1.EntryTimes) {
+		list(p, t.Phases, columns{none: "No phases.", names: []string{"phase", "cases", "half within", "95% within"}}, func(f apiv1.PhaseTime) []string {
+			half, most := "-", "-"
+			if f.Cases > 0 {
+				half, most = minutes(f.P50Seconds/60), minutes(f.P95Seconds/60)
+			}
+			return []string{f.Phase, strconv.FormatInt(f.Cases, 10), half, most}
+		})
+	})
+	c.Flags().Var(cli.Minutes(&window, time.Minute), "window", "those that ended in this time, in whole minutes")
 	return c
 }
 
@@ -229,6 +258,41 @@ func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) 
 		return e, err
 	}
 	return api.Entry(ctx, newest) // only by its own id it comes with its history
+}
+
+func (p *program) exportCommand() *cobra.Command {
+	return p.command(help{
+		use:   "export ENTRY|TASK",
+		short: "Print an investigation as one file, to run the handler on what it was given",
+		long: `Print an investigation as one file, in JSON: the step that failed, what its handler was
+given, its failures, and the history of the investigation. Of a task, the newest.
+
+What must not be shown is replaced by "[redacted]", and "redacted" lists the places of
+that. In Go, workertest.Load reads the file and runs the handler on it.`,
+		example: `  tasker-ctl dlq export $ENTRY > evidence.json
+  tasker-ctl dlq export $TASK | jq .input.context`,
+	}, func(ctx context.Context, a arguments) error {
+		api, err := p.api()
+		if err != nil {
+			return err
+		}
+		f, err := api.EvidenceFile(ctx, a.id[0])
+		if tasker.CodeOf(err) == tasker.NotFound {
+			var e apiv1.Entry
+			if e, err = p.entry(ctx, a.id[0]); err != nil {
+				return err
+			}
+			var id tasker.ID
+			if id, err = answeredID("dlq_entry_uuid", e.DLQEntryUUID); err != nil {
+				return err
+			}
+			f, err = api.EvidenceFile(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		return p.json(f)
+	})
 }
 
 func (p *program) historyCommand() *cobra.Command {

@@ -15,8 +15,8 @@ import (
 func (p *program) explainCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "explain ID",
-		short: "Say why a task, step, investigation, case or operation is where it is",
-		long: `Say why a task, step, investigation, case or operation is where it is: the fact that
+		short: "Say why a task, step, investigation, case, operation or hold is where it is",
+		long: `Say why a task, step, investigation, case, operation or hold is where it is: the fact that
 keeps it there, since when, what would let it go on, and whose turn it is.`,
 		example: `  tasker-ctl explain $TASK
   tasker-ctl explain $STEP

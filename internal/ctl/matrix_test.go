@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -23,18 +24,21 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/operation"
 )
 
 // A permit is who may run a command, written down here once more, so that a command that
 // asks the server for more or less than before is noticed.
 type permit struct {
-	roles string   // or "everybody", or "known": whoever has a key
-	needs string   // the permission that a refusal names
-	alone bool     // its exit codes are its own: 1 for what is not there
-	names bool     // it names something of the namespace shop, which does not exist for others
-	args  []string // with parameters in braces, each of which makes or is something of the shop
-	stdin string
+	roles  string   // or "everybody", or "known": whoever has a key
+	needs  string   // the permission that a refusal names
+	also   string   // another one, that viewers lack
+	person bool     // somebody has to do something until it ends: only who may not is tested here
+	alone  bool     // its exit codes are its own: 1 for what is not there
+	names  bool     // it names something of the namespace shop, which does not exist for others
+	args   []string // with parameters in braces, each of which makes or is something of the shop
+	stdin  string
 }
 
 const (
@@ -64,9 +68,10 @@ var permits = map[string]permit{
 	},
 
 	"dlq list": {roles: viewers, needs: "investigations:read"}, "dlq queue": {roles: viewers, needs: "investigations:read"},
-	"dlq cases": {roles: viewers, needs: "investigations:read"}, "dlq counts": {roles: viewers, needs: "investigations:read"},
+	"dlq cases": {roles: viewers, needs: "investigations:read"}, "dlq counts": {roles: viewers, needs: "investigations:read"}, "dlq times": {roles: viewers, needs: "investigations:read"},
 	"dlq stats": {roles: viewers, needs: "investigations:read"}, "dlq staleness": {roles: viewers, needs: "tasks:read"},
 	"dlq get":     {roles: viewers, needs: "investigations:read", names: true, args: []string{"{entry}"}},
+	"dlq export":  {roles: "operator developer admin", needs: "investigations:read", also: "payloads:read", names: true, args: []string{"{entry}"}},
 	"dlq history": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{entry}"}},
 	"dlq related": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{entry}"}},
 	"dlq create":  {roles: operators, needs: "investigations:update", names: true, args: []string{"{idle}", "--reason", "r"}},
@@ -82,6 +87,12 @@ var permits = map[string]permit{
 	"operation list":    {roles: viewers, needs: "investigations:read"},
 	"operation show":    {roles: viewers, needs: "investigations:read", names: true, args: []string{"{planned}"}},
 	"operation items":   {roles: viewers, needs: "investigations:read", names: true, args: []string{"{planned}"}},
+	"hold add":          {roles: operators, needs: "steps:operate", names: true, args: []string{"--namespace", "shop", "--handler", "{new}", "--for", "1h", "--reason", "r"}},
+	"hold list":         {roles: viewers, needs: "tasks:read"},
+	"hold show":         {roles: viewers, needs: "tasks:read", names: true, args: []string{"{hold}"}},
+	"hold probe":        {roles: operators, needs: "steps:operate", names: true, args: []string{"{held}"}},
+	"hold extend":       {roles: operators, needs: "steps:operate", names: true, args: []string{"{held}", "--for", "1h", "--reason", "r"}},
+	"hold release":      {roles: operators, needs: "steps:operate", names: true, args: []string{"{held}", "--reason", "r"}},
 	"case list":         {roles: viewers, needs: "investigations:read"},
 	"case show":         {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}}, "case why": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}},
 	"case changes": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}},
@@ -92,6 +103,14 @@ var permits = map[string]permit{
 	"case merge":   {roles: operators, needs: "investigations:update", names: true, args: []string{"{other}", "--into", "{case}", "--reason", "r"}},
 	"case unmerge": {roles: operators, needs: "investigations:update", names: true, args: []string{"{merged}", "--reason", "r"}},
 	"case split":   {roles: operators, needs: "investigations:update", names: true, args: []string{"{numbered}", "--literal", "{number}", "--reason", "r"}},
+
+	"case report": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}}, "report": {roles: viewers, needs: "investigations:read"},
+	"incident report": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{incident}"}},
+	"drill run":       {roles: developers, needs: "templates:write", person: true, args: []string{"--namespace", "drill-x", "--tasks", "1"}},
+	"drill clean":     {roles: viewers, needs: "tasks:read", args: []string{"--namespace", "drill-x"}},
+	"message test":    {roles: operators, needs: "events:resend", names: true, args: []string{"--namespace", "shop"}},
+	"incident list":   {roles: viewers, needs: "investigations:read"},
+	"incident show":   {roles: viewers, needs: "investigations:read", names: true, args: []string{"{incident}"}},
 
 	"explain":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{entry}"}},
 	"explain queue": {roles: viewers, needs: "workers:read", names: true, args: []string{"shop", "run"}},
@@ -204,7 +223,8 @@ func (m *matrix) fill(namespace string) map[string]string {
 	var event string
 	m.Must(m.Admin().QueryRow(m.Context(), `SELECT event_uuid::text FROM tasker.outbox WHERE task_uuid = $1 ORDER BY position LIMIT 1`, task).Scan(&event))
 	return map[string]string{
-		"task": task.String(), "step": step.String(), "entry": entry.UUID.String(), "event": event, "worker": m.worker[namespace].String(), "cancelled": cancelled, "case": c,
+		"hold": m.held(), "task": task.String(), "step": step.String(), "entry": entry.UUID.String(), "event": event, "worker": m.worker[namespace].String(), "cancelled": cancelled, "case": c,
+		"incident": m.query(`INSERT INTO tasker.incidents (namespace, lead_case_id, dedup_key, severity) VALUES ($1, $2::uuid, 'key', 'high') RETURNING incident_id::text`, namespace, c),
 	}
 }
 
@@ -281,6 +301,20 @@ func (m *matrix) operation(started bool) tasker.Operation {
 	return o
 }
 
+// held makes a hold of the shop that holds a step.
+func (m *matrix) held() string {
+	m.Helper()
+	m.keys++
+	handler := fmt.Sprintf("held-%d", m.keys)
+	h, err := hold.New(m.DB, m.Engine, hold.Options{}).Begin(m.Context(), tasker.NewHold{
+		HoldScope: tasker.HoldScope{Namespace: m.Space, Handler: handler}, For: time.Hour, Owner: "test", Reason: "test",
+	})
+	m.Must(err)
+	m.Exec(`INSERT INTO tasker.held_steps (hold_uuid, namespace, handler, priority, state_since, step_uuid, task_uuid) VALUES ($1, $2, $3, 0, now(), $4, $5)`,
+		h.UUID, m.Space, handler, tasker.NewID(), tasker.NewID())
+	return h.UUID.String()
+}
+
 // line returns a command line, for which it makes what it names.
 func (m *matrix) line(command string, p permit) []string {
 	m.Helper()
@@ -297,6 +331,8 @@ func (m *matrix) line(command string, p permit) []string {
 		case a == "{planned}", a == "{started}":
 			o = m.operation(a == "{started}")
 			args = append(args, o.UUID.String())
+		case a == "{held}":
+			args = append(args, m.held())
 		case a == "{digest}":
 			args = append(args, o.PlanDigest)
 		case a == "{other}" || a == "{merged}":
@@ -387,6 +423,8 @@ func (m *matrix) refused(p permit, caller, stdout, stderr string) error {
 		want = []string{"Error: the API key is not valid: it is unknown, revoked or expired", "look at TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file"}
 	case code == exitNotFound || p.alone && namespace == "attic" && slices.Contains(strings.Fields(p.roles), role):
 		want = []string{"no ", "what you may see and do: tasker-ctl whoami"}
+	case p.also != "" && role == "viewer":
+		want = []string{"Error: key:" + caller + " may not do this: it needs the permission " + p.also}
 	default:
 		want = []string{"Error: key:" + caller + " may not do this: it needs the permission " + p.needs, "what you may do: tasker-ctl whoami"}
 	}
@@ -464,7 +502,7 @@ func TestWhoMayRunWhat(t *testing.T) {
 	for _, command := range commands {
 		for caller := range m.tokens {
 			p := permits[command]
-			if p.want(caller) != cli.ExitOK {
+			if p.want(caller) != cli.ExitOK || p.person {
 				continue
 			}
 			stdout, stderr := cell(command, caller, m.line(command, p)...)

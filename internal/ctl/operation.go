@@ -70,6 +70,7 @@ var actFlags = []struct {
 	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
 	{tasker.ActComplete, "complete", "complete each failed step with --result"},
 	{tasker.ActCancel, "cancel", "cancel each task"},
+	{tasker.ActRecreate, "recreate", "write each task off, and make a new one of the newest version of its template"},
 	{tasker.ActEnd, "end", "end each investigation whose task is complete or cancelled, or went on by itself"},
 }
 
@@ -96,6 +97,7 @@ func (g *planning) flags(c *cobra.Command) {
 	f.StringVar(&g.waves, "waves", "1,10,100", "how many steps each wave releases; the rest follows. all: all at once")
 	f.StringVar(&g.rate, "rate", "", "how many steps are released, such as 200/s or 30/m (default: no limit)")
 	f.Var(cli.Number(&g.guards.StopAfter, 1, tasker.MaxOperationItems), "stop-after", "pause after so many failures of one cause in a wave; in the rest at least 5 (default 2)")
+	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "only workers of this version or a newer one take the steps, such as 1.6.0 (with --reset)")
 	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not pause when a step fails with another cause than those selected")
 	f.DurationVar(&g.timeout, "wave-timeout", 0, "pause when a wave has not succeeded within this time (default 15m)")
 	g.request.Limit = tasker.MaxOperationItems
@@ -122,7 +124,7 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --cancel and --end%s", given(chosen))
+		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --cancel, --recreate and --end%s", given(chosen))
 	}
 	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
 		return err
@@ -353,7 +355,7 @@ func (p *program) printOperation(o apiv1.Operation) {
 	if n := or(o.ArrivedSince, 0); n > 0 {
 		fields = append(fields, field{"Came since", fmt.Sprintf("%d, which are not touched", n)})
 	}
-	fields = append(fields, field{"Wave", waveText(o)}, field{"Rate", rateText(o.RatePerMinute)}, field{"Paused", pauseText(o.Paused)})
+	fields = append(fields, field{"Wave", waveText(o)}, field{"Rate", rateText(o.RatePerMinute)}, field{"Workers", atLeastText(o.Guards.WorkerAtLeast)}, field{"Paused", pauseText(o.Paused)})
 	if o.State == string(tasker.OperationPlanned) {
 		fields = append(fields, field{"Expires", at(&o.ExpiresAt)}, field{"Plan digest", o.PlanDigest})
 	}
@@ -368,6 +370,13 @@ func waveText(o apiv1.Operation) string {
 	}
 	texts = append(texts, "rest")
 	return fmt.Sprintf("%d of %d (%s)", o.Wave, len(texts), strings.Join(texts, ", "))
+}
+
+func atLeastText(version string) string {
+	if version == "" {
+		return ""
+	}
+	return version + " or newer"
 }
 
 func rateText(perMinute int) string {
@@ -419,13 +428,13 @@ func (p *program) operationItemsCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationItemList, error) {
 		return api.OperationItems(ctx, a.id[0], q)
 	}, func(l apiv1.OperationItemList) {
-		header := []string{"item", "task", "step", "state", "outcome", "wave", "released", "failed now"}
+		header := []string{"item", "task", "step", "state", "outcome", "wave", "released", "made task", "failed now"}
 		list(p, l.Items, columns{none: "No items.", names: header, spare: "step"}, func(i apiv1.OperationItem) []string {
 			wave := "-"
 			if i.Wave != nil {
 				wave = strconv.Itoa(*i.Wave)
 			}
-			return []string{strconv.Itoa(i.Ordinal), i.TaskUUID, or(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(at(i.ReleasedAt)), orDash(i.FailureText)}
+			return []string{strconv.Itoa(i.Ordinal), i.TaskUUID, or(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(at(i.ReleasedAt)), or(i.MadeTaskUUID, "-"), orDash(i.FailureText)}
 		})
 		if l.Next != nil {
 			fmt.Fprintf(p.err, "There are more: --after %d\n", *l.Next)

@@ -20,6 +20,7 @@ import (
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/pgtest"
 )
@@ -93,7 +94,7 @@ func TestScriptsWithServer(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{file},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink, "operate": h.operate,
+					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink, "operate": h.operate, "go-on": h.goOn, "idle": h.idle,
 				},
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("WORKER", h.worker.String())
@@ -205,6 +206,30 @@ func (h *harness) operate(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		return len(running) == 0
 	})
+}
+
+// goOn is go-on: it does what servers do with holds, a few times.
+func (h *harness) goOn(ts *testscript.TestScript, _ bool, _ []string) {
+	holds := hold.New(h.DB, h.Engine, hold.Options{})
+	for range 3 {
+		_, err := holds.PutAside(context.Background())
+		ts.Check(err)
+		_, err = holds.Judge(context.Background())
+		ts.Check(err)
+	}
+}
+
+// idle is idle: nothing is handed out, also after what is held was put aside.
+func (h *harness) idle(ts *testscript.TestScript, _ bool, _ []string) {
+	for range 2 {
+		list, err := h.Engine.Claim(context.Background(), h.worker, 10, 0)
+		ts.Check(err)
+		if len(list) > 0 {
+			ts.Fatalf("%d steps are handed out: %+v", len(list), list)
+		}
+		_, err = hold.New(h.DB, h.Engine, hold.Options{}).PutAside(context.Background())
+		ts.Check(err)
+	}
 }
 
 // fail is fail HANDLER MESSAGE [retryable]; \e in the message stands for escape.

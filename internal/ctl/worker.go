@@ -109,7 +109,8 @@ func (p *program) queueListCommand() *cobra.Command {
 
 A queue is the steps of one namespace and handler; one in which nothing waits is
 not listed. QUEUED steps can be claimed. AWAITING steps waited for too long and
-failed; they go back into the queue by themselves once a worker for them is live.`,
+failed; they go back into the queue by themselves once a worker for them is live. HELD
+steps are kept from workers by a hold: tasker-ctl hold list --open.`,
 		example: `  tasker-ctl queue list --namespace orders
   tasker-ctl queue list -o json | jq -r '.[] | select(.unserved) | .namespace + "/" + .handler'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Queue, error) {
@@ -124,7 +125,7 @@ failed; they go back into the queue by themselves once a worker for them is live
 }
 
 func (p *program) printQueues(l []apiv1.Queue) {
-	header := []string{"namespace", "handler", "queued", "awaiting", "live workers", "oldest", "expires"}
+	header := []string{"namespace", "handler", "queued", "awaiting", "held", "live workers", "oldest", "expires"}
 	list(p, l, columns{none: "Nothing waits for a worker.", names: header}, func(q apiv1.Queue) []string {
 		workers := strconv.Itoa(q.LiveWorkers)
 		if q.Unserved {
@@ -132,7 +133,7 @@ func (p *program) printQueues(l []apiv1.Queue) {
 		}
 		return []string{
 			q.Namespace, q.Handler, atLeast(q.Queued, q.QueuedIsAtLeast), atLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
-			workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
+			atLeast(q.Held, q.Held >= tasker.MaxQueueCount), workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
 		}
 	})
 }

@@ -94,7 +94,7 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 		return lostRace(ctx, tx, id, u)
 	}
 	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
-		if err := tx.StopAwaiting(ctx, before.TaskUUID); err != nil {
+		if err := tx.StopAwaiting(ctx, []tasker.ID{before.TaskUUID}); err != nil {
 			return update{}, err
 		}
 	}
@@ -141,13 +141,18 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 // mayWriteOff refuses to write off a task that is complete, or that may yet go on
 // by itself: nobody would look at it any more.
 func mayWriteOff(ctx context.Context, tx *postgres.Tx, task tasker.ID, state tasker.TaskState) error {
-	if state == tasker.TaskComplete {
-		return tasker.Errorf(tasker.Conflict,
-			"task %s is complete: there is nothing to write off; end its investigation as manually_resolved", task)
-	}
 	held, err := tx.HeldSteps(ctx, task)
 	if err != nil {
 		return err
+	}
+	return MayWriteOff(task, state, held)
+}
+
+// MayWriteOff returns why a task in a state with so many steps on their way cannot be written off.
+func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
+	if state == tasker.TaskComplete {
+		return tasker.Errorf(tasker.Conflict,
+			"task %s is complete: there is nothing to write off; end its investigation as manually_resolved", task)
 	}
 	if state != tasker.TaskCancelled && (state != tasker.TaskError || held > 0) {
 		return tasker.Errorf(tasker.Conflict,
@@ -207,7 +212,7 @@ func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (m
 		for _, f := range failed[e.EntryUUID] {
 			entries = append(entries, postgres.NewEntry{
 				TaskUUID: e.TaskUUID, StepUUID: &f.StepUUID, Reason: f.Reason, DetailCode: f.DetailCode,
-				DetectedBy: tasker.DetectedInline, OriginalState: e.State, Actor: systemActor,
+				DetectedBy: tasker.DetectedInline, OriginalState: e.State, Actor: tasker.SystemActor,
 				Notes: fmt.Sprintf("a step failed while investigation %s was open", e.EntryUUID),
 			})
 		}
@@ -220,8 +225,8 @@ func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (m
 	return all, nil
 }
 
-// End ends those of the investigations that are open as manually_resolved by actor, in a
-// transaction of the caller's that has locked their tasks. It returns those that it ended,
+// End ends those of the investigations that are open, in a transaction of the caller's that
+// has locked their tasks, and in which the tasks that it writes off may be. It returns those that it ended,
 // for [Service.Ended] once they are committed.
 func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.Ending) ([]postgres.EndedEntry, error) {
 	if len(list) == 0 {
@@ -236,19 +241,30 @@ func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.End
 		now[e.EntryUUID] = true
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(e postgres.Ending) bool { return !now[e.EntryUUID] })
-	_, err = followAll(ctx, tx, list)
+	var writtenOff []tasker.ID
+	var others []postgres.Ending
+	for _, e := range list {
+		if e.Status == tasker.EntryPermanentlyFailed {
+			writtenOff = append(writtenOff, e.TaskUUID)
+			continue
+		}
+		others = append(others, e)
+	}
+	if len(writtenOff) > 0 {
+		if err := tx.StopAwaiting(ctx, writtenOff); err != nil {
+			return nil, err
+		}
+	}
+	_, err = followAll(ctx, tx, others)
 	return ended, err
 }
 
 // Ended counts investigations that [End] has ended, when that is committed.
 func (s *Service) Ended(ctx context.Context, list []postgres.EndedEntry) {
 	for _, e := range list {
-		s.metrics.Resolved(ctx, e.Reason, tasker.EntryManuallyResolved, time.Duration(e.Seconds*float64(time.Second)))
+		s.metrics.Resolved(ctx, e.Reason, e.Status, time.Duration(e.Seconds*float64(time.Second)))
 	}
 }
-
-// systemActor is who acts where nobody does.
-const systemActor = "tasker"
 
 // checkUpdate refuses what cannot be an update, and fills in who resolves.
 func checkUpdate(u *tasker.EntryUpdate) error {

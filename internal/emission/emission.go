@@ -1,4 +1,5 @@
-// Package emission sends the events of investigations to those who want to be told.
+// Package emission sends the events of investigations to those who want to be told, and
+// tells people of cases: it writes the messages that are due, finds their sinks by the routes, and sends them.
 //
 // An event is in the outbox from the moment at which it happened, because the
 // transaction that it tells of wrote it. Sending it comes after, and fails without
@@ -13,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -31,7 +33,8 @@ type Retry struct {
 // Options of a relay. DB must be given.
 type Options struct {
 	DB           *postgres.DB
-	Sinks        []sink.Sink
+	Sinks        []sink.Sink      // of events, and of messages
+	Named        []sink.Sink      // of messages only
 	Retry        Retry            // of topics that have none of their own
 	Topics       map[string]Retry // by topic
 	StoreTimeout time.Duration    // of one operation on the database; 0 means 2 s
@@ -88,8 +91,8 @@ func New(o Options) *Relay {
 		o.Now = time.Now
 	}
 	r := &Relay{Options: o, id: tasker.NewID()}
-	for _, s := range r.Sinks {
-		r.lines = append(r.lines, &line{Relay: r, sink: s, log: r.Log.With("sink", s.Name()), wake: make(chan struct{}, 1)})
+	for i, s := range slices.Concat(r.Sinks, r.Named) {
+		r.lines = append(r.lines, &line{Relay: r, sink: s, events: i < len(r.Sinks), log: r.Log.With("sink", s.Name()), wake: make(chan struct{}, 1)})
 	}
 	return r
 }
@@ -104,7 +107,7 @@ func (r *Relay) Wake() {
 // Run sends events until ctx ends. Any number of relays may run on one database:
 // one at a time sends to a sink.
 func (r *Relay) Run(ctx context.Context) error {
-	if len(r.Sinks) == 0 {
+	if len(r.lines) == 0 {
 		<-ctx.Done()
 		return nil
 	}
@@ -117,9 +120,9 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // Names lists the sinks.
 func (r *Relay) Names() []string {
-	names := make([]string, len(r.Sinks))
-	for i, s := range r.Sinks {
-		names[i] = s.Name()
+	names := make([]string, len(r.lines))
+	for i, l := range r.lines {
+		names[i] = l.sink.Name()
 	}
 	return names
 }

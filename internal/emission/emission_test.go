@@ -153,6 +153,7 @@ type received struct {
 	Type     string
 	TaskUUID string `json:"taskuuid"`
 	Sequence string
+	DedupKey string `json:"dedupkey"`
 	Data     json.RawMessage
 }
 

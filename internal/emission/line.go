@@ -28,9 +28,10 @@ const (
 type line struct {
 	*Relay
 
-	sink sink.Sink
-	log  *slog.Logger
-	wake chan struct{} // has a value when there may be new events
+	sink   sink.Sink
+	events bool // it is told of what becomes of investigations, too
+	log    *slog.Logger
+	wake   chan struct{} // has a value when there may be new events or messages
 
 	known    bool // the sink has its row
 	holds    bool
@@ -39,6 +40,7 @@ type line struct {
 	next     time.Time // by the rate, nothing is sent before it
 	reported time.Time
 	busy     time.Time // when there were events last
+	repeated time.Time // when what goes on was sent again
 }
 
 // run looks for events until ctx ends.
@@ -90,6 +92,7 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if err != nil || held == nil {
 		return lease / 6, err // another server sends; or nobody can
 	}
+	held.NewEvents = held.NewEvents && l.events
 	if held.NewEvents {
 		if err := l.take(ctx); err != nil {
 			l.log.WarnContext(ctx, "new events could not be put on the list; sending those on it", "err", err)
@@ -98,6 +101,7 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if rest := l.rest(held); rest > 0 {
 		return min(rest, l.LookEvery), nil
 	}
+	l.repeat(ctx)
 	if !held.NewEvents && !held.Pending {
 		return l.idle(held), nil
 	}
@@ -165,7 +169,11 @@ func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
 	if !l.known {
 		limited, cancel := l.store(ctx)
 		defer cancel()
-		if err := l.DB.OpenSink(limited, l.sink.Name()); err != nil {
+		open := l.DB.OpenMessageSink
+		if l.events {
+			open = l.DB.OpenSink
+		}
+		if err := open(limited, l.sink.Name()); err != nil {
 			return nil, err
 		}
 		l.known = true
@@ -196,7 +204,34 @@ func (l *line) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) 
 	if l.PerSecond > 0 {
 		most = min(most, l.PerSecond)
 	}
-	return l.DB.DueEmissions(limited, l.sink.Name(), limit, most)
+	messages, err := l.DB.DueMessages(limited, l.sink.Name(), min(limit, most))
+	if err != nil || !l.events || len(messages) >= most {
+		return messages, err
+	}
+	events, err := l.DB.DueEmissions(limited, l.sink.Name(), limit, most-len(messages))
+	return append(messages, events...), err
+}
+
+// mostOpen bounds what is sent again of what goes on.
+const mostOpen = 1000
+
+// repeat sends again what goes on, where receivers forget what they do not hear of. That
+// it fails is said: the sink's state is that of what is sent first.
+func (l *line) repeat(ctx context.Context) {
+	r, ok := l.sink.(sink.Repeating)
+	if !ok || l.Now().Sub(l.repeated) < r.RepeatEvery() {
+		return
+	}
+	l.repeated = l.Now()
+	limited, cancel := l.store(ctx)
+	defer cancel()
+	open, err := l.DB.OpenMessages(limited, l.sink.Name(), mostOpen)
+	for i := 0; err == nil && i < len(open) && ctx.Err() == nil; i++ {
+		err = r.Repeat(ctx, open[i])
+	}
+	if err != nil && ctx.Err() == nil {
+		l.log.WarnContext(ctx, "what goes on could not be sent again; trying again", "err", err)
+	}
 }
 
 // note says whether the sink takes events. A sink that took none of them rests,
@@ -257,10 +292,13 @@ func (l *line) pace(out outcome) {
 
 // audit records that an event could not be sent.
 func (l *line) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
-	data, err := json.Marshal(map[string]any{
-		"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "task_uuid": e.TaskUUID, "dlq_entry_uuid": e.EntryUUID,
-		"attempts": attempts, "error": problem,
-	})
+	about := map[string]any{"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "attempts": attempts, "error": problem}
+	if e.Subject != nil {
+		about["subject_kind"], about["subject_id"] = e.Subject.Kind, e.Subject.ID
+	} else {
+		about["task_uuid"], about["dlq_entry_uuid"] = e.TaskUUID, e.EntryUUID
+	}
+	data, err := json.Marshal(about)
 	if err == nil {
 		limited, cancel := l.store(context.WithoutCancel(ctx))
 		defer cancel()

@@ -34,7 +34,7 @@ type ReEmitted struct {
 // Sinks lists the sinks that events are or were sent to. It is a Conflict if there is
 // none.
 func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
-	known, err := db.Sinks(ctx)
+	known, err := db.EventSinks(ctx)
 	if err == nil && len(known) == 0 {
 		err = tasker.Errorf(tasker.Conflict, "events are sent nowhere: no server was configured with a sink yet (emission.sinks)")
 	}

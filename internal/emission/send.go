@@ -2,9 +2,12 @@ package emission
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
@@ -57,15 +60,31 @@ func (l *line) send(ctx context.Context, events []postgres.DueEvent) (outcome, e
 	return b.outcome, b.settle(ctx, events)
 }
 
-// byTask parts events by task, in their order.
+// ordered is what the order of events is kept of: their task, or the subject of a message.
+func ordered(e postgres.DueEvent) tasker.ID {
+	if e.Subject != nil {
+		return e.Subject.ID
+	}
+	return e.TaskUUID
+}
+
+// about says in the log what an event is about.
+func about(e postgres.DueEvent) slog.Attr {
+	if e.Subject != nil {
+		return slog.Group("", "subject_kind", e.Subject.Kind, "subject_id", e.Subject.ID)
+	}
+	return slog.Group("", "task_uuid", e.TaskUUID, "dlq_entry_uuid", e.EntryUUID)
+}
+
+// byTask parts events by task, and messages by subject, in their order.
 func byTask(events []postgres.DueEvent) [][]postgres.DueEvent {
-	place := map[[16]byte]int{}
+	place := map[tasker.ID]int{}
 	var groups [][]postgres.DueEvent
 	for _, e := range events {
-		i, ok := place[e.TaskUUID]
+		i, ok := place[ordered(e)]
 		if !ok {
 			i = len(groups)
-			place[e.TaskUUID] = i
+			place[ordered(e)] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], e)
@@ -99,7 +118,7 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 // sendOne sends an event, and again as its topic says. One that is refused is not sent again now.
 func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emitted, error) {
 	policy := b.retry(e.Topic)
-	r := postgres.Emitted{Position: e.Position, Due: e.Due}
+	r := postgres.Emitted{Position: e.Position, Due: e.Due, Message: e.Subject != nil}
 	var err error
 	for {
 		r.Attempts++
@@ -128,8 +147,8 @@ func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted
 	} else {
 		r.Error, r.Refused, r.Rest = payload.CleanText(err.Error(), maxProblem), sink.Refused(err), sink.RetryAfter(err)
 		b.Counts.EmitFailed(ctx, e.Topic, b.sink.Name())
-		b.log.ErrorContext(ctx, "an event could not be sent; it is sent again later", "topic", e.Topic, "event_uuid", e.UUID,
-			"task_uuid", e.TaskUUID, "dlq_entry_uuid", e.EntryUUID, "attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
+		b.log.With(about(e)).ErrorContext(ctx, "an event could not be sent; it is sent again later", "topic", e.Topic, "event_uuid", e.UUID,
+			"attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
 		b.audit(ctx, "dlq.emit_failed", e, r.Attempts, r.Error)
 	}
 	b.mu.Lock()
@@ -156,21 +175,33 @@ func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 	}
 	limited, cancel := b.store(context.WithoutCancel(ctx))
 	defer cancel()
-	setAside, err := b.DB.SettleEmissions(limited, b.sink.Name(), b.results, b.Refusals)
-	if err != nil {
-		return err
+	type place struct {
+		message  bool
+		position int64
 	}
-	aside := make(map[int64]bool, len(setAside))
-	for _, p := range setAside {
-		aside[p] = true
+	aside := map[place]bool{}
+	for message, settle := range map[bool]func(context.Context, string, []postgres.Emitted, int) ([]int64, error){
+		true: b.DB.SettleMessages, false: b.DB.SettleEmissions,
+	} {
+		results := slices.DeleteFunc(slices.Clone(b.results), func(r postgres.Emitted) bool { return r.Message != message })
+		if len(results) == 0 {
+			continue
+		}
+		setAside, err := settle(limited, b.sink.Name(), results, b.Refusals)
+		if err != nil {
+			return err
+		}
+		for _, p := range setAside {
+			aside[place{message, p}] = true
+		}
 	}
 	for _, e := range events {
-		if !aside[e.Position] {
+		if !aside[place{e.Subject != nil, e.Position}] {
 			continue
 		}
 		b.Counts.EventSetAside(ctx, e.Topic, b.sink.Name())
-		b.log.ErrorContext(ctx, "an event was refused too often and is set aside; send it again when the cause is fixed",
-			"topic", e.Topic, "event_uuid", e.UUID, "dlq_entry_uuid", e.EntryUUID)
+		b.log.With(about(e)).ErrorContext(ctx, "an event was refused too often and is set aside; send it again when the cause is fixed",
+			"topic", e.Topic, "event_uuid", e.UUID)
 		b.audit(ctx, "dlq.event_set_aside", e, 0, "refused too often")
 	}
 	return nil

@@ -103,8 +103,30 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ne
 	if err != nil {
 		return nil, nil, err
 	}
+	e.tell(list, concluded)
 	e.notify(concluded.Namespaces)
 	return concluded.Moved, nil, nil
+}
+
+// An Attempt is one that has ended.
+type Attempt struct {
+	Namespace string
+	Handler   string
+	TaskUUID  tasker.ID
+	Failure   *tasker.Failure // nil if it succeeded
+}
+
+// tell says which attempts have ended.
+func (e *Engine) tell(list []verdict, done postgres.Concluded) {
+	if e.concluded == nil || len(done.Queues) != len(done.Moved) {
+		return
+	}
+	attempts := make([]Attempt, 0, len(done.Moved))
+	for i, place := range done.Moved {
+		q, v := done.Queues[i], list[place]
+		attempts = append(attempts, Attempt{Namespace: q.Namespace, Handler: q.Handler, TaskUUID: v.TaskUUID, Failure: v.failure})
+	}
+	e.concluded(attempts)
 }
 
 // succeed is conclude for successes. Others hear of the steps that became ready
@@ -122,6 +144,7 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Nex
 	if err != nil {
 		return nil, nil, err
 	}
+	e.tell(list, concluded)
 	e.dueMayHaveChanged()
 	taken := make(map[tasker.ID]bool, len(claimed.Steps))
 	for _, c := range claimed.Steps {
@@ -170,7 +193,7 @@ func investigateFailed(ctx context.Context, tx *postgres.Tx, list []verdict, fai
 		}
 		entries = append(entries, postgres.NewEntry{
 			TaskUUID: v.TaskUUID, StepUUID: &v.StepUUID, Reason: tasker.MaxRetriesExceeded, DetailCode: v.Detail,
-			DetectedBy: tasker.DetectedInline, OriginalState: s.Was, Since: s.Since, Actor: systemActor,
+			DetectedBy: tasker.DetectedInline, OriginalState: s.Was, Since: s.Since, Actor: tasker.SystemActor,
 		})
 	}
 	_, err := tx.OpenEntries(ctx, entries)

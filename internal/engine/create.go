@@ -55,7 +55,8 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 // will do, and storing the task fails if it is not the newest any more.
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
 	c := creation{
-		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, checks: templatefile.NewBudget(),
+		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: e.db.Template,
+		checks: templatefile.NewBudget(),
 	}
 	out := make([]Created, len(requests))
 	for i, r := range requests {
@@ -115,6 +116,7 @@ type creation struct {
 	steps     int                                 // of all of them
 	byKey     map[[2]string]*postgres.CreatedTask // in this call, by namespace and key
 	templates map[[3]string]*graph
+	read      func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
 	checks    *templatefile.Budget // of all contexts together
 
 	// What the last try to store them found.
@@ -141,23 +143,40 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 			return sameRequest(r, decoded, holder, held)
 		}
 	}
-	t, err := c.plan(ctx, r, decoded)
+	if r.RecreatedFrom != (tasker.ID{}) {
+		if _, err := c.engine.db.Task(ctx, r.RecreatedFrom); err != nil {
+			if tasker.CodeOf(err) == tasker.NotFound {
+				err = tasker.Errorf(tasker.Invalid, "recreated_from: no task %s", r.RecreatedFrom)
+			}
+			return Created{}, err
+		}
+	}
+	t, err := c.lay(ctx, r, decoded)
 	if err != nil {
 		return Created{}, err
 	}
 	t.ContextSize = size
-	if c.steps += len(t.Steps); c.steps > MaxBulkSteps {
-		return Created{}, tasker.Errorf(tasker.TooLarge,
-			"the tasks up to this one have more than %d steps together; create fewer at once", MaxBulkSteps)
-	}
-	if t.Digest, err = digest(r, decoded); err != nil {
-		return Created{}, err
-	}
 	if r.IdempotencyKey != "" {
 		c.byKey[key] = t
 	}
-	c.tasks = append(c.tasks, t)
 	return Created{TaskUUID: t.UUID, New: true, stored: t}, nil
+}
+
+// lay adds a task to those that are to be stored.
+func (c *creation) lay(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
+	t, err := c.plan(ctx, r, decoded)
+	if err != nil {
+		return nil, err
+	}
+	if c.steps += len(t.Steps); c.steps > MaxBulkSteps {
+		return nil, tasker.Errorf(tasker.TooLarge,
+			"the tasks up to this one have more than %d steps together; create fewer at once", MaxBulkSteps)
+	}
+	if t.Digest, err = digest(r, decoded); err != nil {
+		return nil, err
+	}
+	c.tasks = append(c.tasks, t)
+	return t, nil
 }
 
 // holder returns the task that has a key, in the database or in this call.
@@ -192,14 +211,6 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 		return nil, errOldTemplate
 	case err != nil:
 		return nil, within("context", err)
-	}
-	if r.RecreatedFrom != (tasker.ID{}) {
-		if _, err := c.engine.db.Task(ctx, r.RecreatedFrom); err != nil {
-			if tasker.CodeOf(err) == tasker.NotFound {
-				err = tasker.Errorf(tasker.Invalid, "recreated_from: no task %s", r.RecreatedFrom)
-			}
-			return nil, err
-		}
 	}
 	started := r.StartAt.IsZero() && g.cycle == nil
 	t := &postgres.CreatedTask{
@@ -236,7 +247,7 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 	if g, ok := c.engine.byName.get(key); ok && !c.fresh {
 		return g, true, nil
 	}
-	t, err := c.engine.db.Template(ctx, r.Namespace, r.Name, r.Version)
+	t, err := c.read(ctx, r.Namespace, r.Name, r.Version)
 	if err != nil {
 		return nil, false, err
 	}
@@ -260,7 +271,7 @@ func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 		}
 		_, err := tx.OpenEntry(ctx, postgres.NewEntry{
 			TaskUUID: t.UUID, Reason: tasker.DependencyCycleDetected, DetailCode: tasker.DependencyCycle, DetectedBy: tasker.DetectedInline,
-			OriginalState: tasker.TaskInitializing, Since: time.Now(), Actor: systemActor, Notes: t.RejectReason,
+			OriginalState: tasker.TaskInitializing, Since: time.Now(), Actor: tasker.SystemActor, Notes: t.RejectReason,
 		})
 		if err != nil {
 			return err
@@ -280,9 +291,6 @@ func (c *creation) namespaces() []string {
 	}
 	return list
 }
-
-// systemActor is who acts where nobody does.
-const systemActor = "tasker"
 
 // check refuses a request that cannot be stored or found again. It returns the
 // context decoded, which is read once, and its size.

@@ -56,6 +56,7 @@ type Options struct {
 	SweepGrace        func() time.Duration          // what the broker gets to tell of steps that no worker took, before the sweep looks; nil means none
 	Enqueued          func()                        // is called after steps were enqueued; must not wait
 	Events            func()                        // is called when events of investigations may have come; must not wait
+	Concluded         func([]Attempt)               // is told of the attempts that ended; must not wait. Nil means nobody; needs postgres.Options.ReportQueues
 	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
 	Bounds            tasker.Bounds                 // of what callers can make; zero means the defaults
 	DueRest           time.Duration                 // most rest between two looks for what is due; 0 means 5 s
@@ -82,6 +83,7 @@ type Engine struct {
 	sweepGrace  func() time.Duration
 	enqueued    func()
 	events      func()
+	concluded   func([]Attempt)
 	expired     Expired
 	grace       grace
 	leaseGrace  leaseGrace
@@ -134,7 +136,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		now: o.Now,
 		db:  db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
-		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, expired: o.Expired,
+		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, expired: o.Expired,
 		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
 		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},

@@ -208,7 +208,7 @@ func (e *Engine) investigateExpired(
 		s, by := was[x.TaskUUID], detector(evidence[x.StepRef])
 		entries[by] = append(entries[by], postgres.NewEntry{
 			TaskUUID: x.TaskUUID, StepUUID: &x.StepUUID, Reason: tasker.WorkerUnavailable, DetailCode: expiryCode(x),
-			DetectedBy: by, OriginalState: s.Was, Since: s.Since, Actor: systemActor, Metadata: metadata,
+			DetectedBy: by, OriginalState: s.Was, Since: s.Since, Actor: tasker.SystemActor, Metadata: metadata,
 		})
 	}
 	for _, by := range slices.Sorted(maps.Keys(entries)) {

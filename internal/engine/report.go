@@ -22,8 +22,9 @@ type verdict struct {
 	postgres.Conclusion
 	Detail string
 
-	unstorable error // why the result that was reported cannot be stored
-	undecided  bool  // whether the outcome counts: it took too long to find out
+	unstorable error           // why the result that was reported cannot be stored
+	undecided  bool            // whether the outcome counts: it took too long to find out
+	failure    *tasker.Failure // with what the attempt failed
 }
 
 // Report takes the outcomes of attempts, each on its own: one that is refused
@@ -175,6 +176,7 @@ func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (verdict, 
 }
 
 func (v *verdict) fail(f tasker.Failure) {
+	v.failure = &f
 	v.Retryable, v.RetryAfter, v.Detail = f.Retryable, f.RetryAfter.Milliseconds(), tasker.RetriesExhausted
 	if !f.Retryable {
 		v.Detail = tasker.PermanentFailure

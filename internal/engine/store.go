@@ -12,6 +12,7 @@ import (
 	"tasker.example/tasker/internal/batch"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
 )
 
 // Whether a commit whose answer got lost took effect is asked again at these rests,
@@ -229,4 +230,45 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 		}
 	}
 	return t, steps
+}
+
+// A Recreation makes new tasks in the place of others, in a transaction of the caller's.
+type Recreation struct {
+	tx *postgres.Tx
+	c  creation
+}
+
+// Recreation returns one without tasks.
+func (e *Engine) Recreation(tx *postgres.Tx) *Recreation {
+	return &Recreation{tx: tx, c: creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template}}
+}
+
+// Add adds a task, and returns the id that it will have. The error is NotFound when its
+// template is gone, Invalid or TooLarge when that does not take its context, and a Conflict
+// when its steps depend on each other, so that it could never run.
+func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {
+	decoded, size, err := check(t)
+	if err != nil {
+		return tasker.ID{}, err
+	}
+	r.c.checks = templatefile.NewBudget() // each is a request of its own
+	made, err := r.c.lay(ctx, t, decoded)
+	if err != nil {
+		return tasker.ID{}, err
+	}
+	if made.Rejected {
+		r.c.tasks = r.c.tasks[:len(r.c.tasks)-1]
+		return tasker.ID{}, tasker.Errorf(tasker.Conflict, "%s", made.RejectReason)
+	}
+	made.ContextSize = size
+	return made.UUID, nil
+}
+
+// Store stores the tasks, and returns the namespaces in which steps became ready, for
+// [Engine.Enqueued] once they are committed.
+func (r *Recreation) Store(ctx context.Context) ([]string, error) {
+	if len(r.c.tasks) == 0 {
+		return nil, nil
+	}
+	return r.c.namespaces(), r.tx.InsertTasks(ctx, r.c.tasks, postgres.Insertion{})
 }

@@ -93,3 +93,17 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 	}
 	return list
 }
+
+// StepTemplate returns a step of a template as this environment has it, and its place among
+// the steps of the template.
+func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
+	g, err := e.graphByID(ctx, template)
+	if err != nil {
+		return tasker.StepTemplate{}, 0, err
+	}
+	place, ok := g.byName[name]
+	if !ok {
+		return tasker.StepTemplate{}, 0, tasker.Errorf(tasker.NotFound, "template %s has no step %q", template, name)
+	}
+	return g.stored.Steps[place], place, nil
+}

@@ -365,7 +365,7 @@ func handingOut(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
 	return postgres.Claimant{
-		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease, Without: e.aside.list(e.now()),
+		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease, Without: e.aside.list(e.now()), Version: m.spec.Version,
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package explain says why a task, a step, an investigation, a case, an operation or a queue
+// Package explain says why a task, a step, an investigation, a case, an operation, a hold or a queue
 // is where it is: the one fact that keeps it there, since when, what would let it go on, and
 // whose turn it is.
 //
@@ -47,7 +47,7 @@ func New(db *postgres.DB, o Options) *Service {
 	return &Service{db: db, log: o.Log, unknown: o.Unknown}
 }
 
-// Explain explains what has an id: a task, a step, an investigation, a case or an operation.
+// Explain explains what has an id: a task, a step, an investigation, a case, an operation or a hold.
 // The error is NotFound when there is none that the caller may see.
 func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation, error) {
 	of, err := s.db.FindExplained(ctx, id)
@@ -58,7 +58,7 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 	if of == nil || slices.ContainsFunc(of.Namespaces, func(n string) bool { return !scope.Has(n) }) {
 		return tasker.Explanation{}, tasker.Errorf(tasker.NotFound, "no %s %s", access.ExplainedKind, id)
 	}
-	if of.Kind != tasker.ExplainedTask && of.Kind != tasker.ExplainedStepOfTask {
+	if of.Kind != tasker.ExplainedTask && of.Kind != tasker.ExplainedStepOfTask && of.Kind != tasker.ExplainedHold {
 		caller := access.IdentityOf(ctx)
 		if slices.ContainsFunc(of.Namespaces, func(n string) bool { return !caller.May(access.ReadInvestigations, n) }) {
 			return tasker.Explanation{}, caller.Refusal(access.ReadInvestigations, of.Namespaces...)
@@ -72,6 +72,8 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 		err = s.caseOf(ctx, &e)
 	case tasker.ExplainedOperation:
 		err = s.operation(ctx, &e)
+	case tasker.ExplainedHold:
+		err = s.holdOf(ctx, &e)
 	default:
 		err = s.task(ctx, &e, *of)
 	}

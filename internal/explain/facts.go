@@ -42,9 +42,12 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	}{
 		{"expires", s.ExpiresAt}, {"heartbeat", f.heard()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt},
 	} {
-		if instant.at != nil {
+		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil) { // which stands still
 			add(instant.name, "%s", at(*instant.at))
 		}
+	}
+	if s.HoldUUID != nil {
+		add("hold", "%s of %s, %s", s.HoldUUID, s.HoldOwner, s.HoldState)
 	}
 	if s.OperationUUID != nil && f.shows.investigations {
 		add("operation", "%s: %s, the step is %s", s.OperationUUID, s.OperationState, strings.ReplaceAll(s.ItemState, "_", " "))

@@ -198,7 +198,17 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 	if w.NextExpiry != nil {
 		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "first expires", Value: at(*w.NextExpiry)})
 	}
+	held, err := s.db.HeldInQueue(ctx, namespace, handler)
+	if err != nil {
+		return tasker.Explanation{}, err
+	}
+	if held.Steps > 0 || held.Hold != nil {
+		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "held", Value: upTo(held.Steps, "step")})
+	}
 	switch waiting := upTo(w.Steps+w.Awaiting, "step"); {
+	case held.Hold != nil && (held.Whole && held.Steps+w.Steps > 0 || held.Steps > 0 && w.Steps+w.Awaiting == 0):
+		e.Why = ofHeld(*held.Hold, w.AsOf)
+		e.Sentence = fmt.Sprintf("%s held %s.", are(held.Steps+w.Steps, "step"), sinceUntil(*held.Hold))
 	case w.Steps+w.Awaiting == 0:
 		e.Why = tasker.Why{Fact: tasker.FactEmpty, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("Nothing waits; %s alive.", areWorkers(q.Live))}
 	case q.Live == 0:

@@ -1,10 +1,13 @@
 package explain
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/version"
 )
 
 // A view is all that the rules look at: a step of a task, or the task alone where it has no
@@ -75,6 +78,14 @@ var rules = []rule{
 	{
 		tasker.FactUnattended, "the step has failed for good, and the task has no open investigation",
 		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer, tasker.TurnOperator}, view.failedForGood, view.sayUnattended,
+	},
+	{
+		tasker.FactHeld, "the step is enqueued, and a hold keeps it from workers",
+		[]tasker.Turn{tasker.TurnOperator, tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.step != nil && v.step.HoldUUID != nil }, view.sayHeld,
+	},
+	{
+		tasker.FactGate, "the step is enqueued, its operation asks for workers of a version or newer ones, and none of these is alive",
+		[]tasker.Turn{tasker.TurnOperator}, view.gated, view.sayGate,
 	},
 	{
 		tasker.FactNoWorker, "the step waits for a worker, and none is alive for its namespace and handler, or none took it in time",
@@ -151,6 +162,17 @@ func (v view) failedForGood() bool {
 
 func (v view) noWorker() bool {
 	return v.step != nil && (v.step.AwaitsWorkerSince != nil || v.step.StepState == tasker.StepEnqueued && v.queue != nil && v.queue.Live == 0)
+}
+
+func (v view) gated() bool {
+	return v.step != nil && v.step.StepState == tasker.StepEnqueued && v.step.Gate != "" &&
+		!slices.ContainsFunc(v.step.GateVersions, func(of string) bool { return version.AtLeast(of, v.step.Gate) })
+}
+
+func (v view) sayGate() said {
+	s := v.step
+	return say(tasker.TurnOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
+		"waits for a worker of version %s or newer, as operation %s asks; none is alive", s.Gate, s.OperationUUID)
 }
 
 func (v view) outside() bool {

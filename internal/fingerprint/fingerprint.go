@@ -44,6 +44,7 @@ type Failure struct {
 	Type     string // the type of the error, such as *pgconn.PgError
 	Message  string
 	Language string // of the worker; a hint that no rule needs
+	Given    string // the fingerprint that the handler gave itself; empty: type and message tell
 }
 
 // A Cause is what failures have in common.
@@ -61,8 +62,14 @@ type Mask struct {
 	Rule  string // id of the rule
 }
 
-// Normalise returns the cause of a failure.
-func Normalise(f Failure) Cause { return current().normalise(f) }
+// Normalise returns the cause of a failure. A handler that names it is believed, see [Given].
+func Normalise(f Failure) Cause {
+	c := current().normalise(f)
+	if f.Given != "" {
+		c = Given(f.Given, c)
+	}
+	return c
+}
 
 func (set *ruleSet) normalise(f Failure) Cause {
 	c := set.pattern(f.Message)

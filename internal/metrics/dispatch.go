@@ -45,6 +45,7 @@ type dispatch struct {
 	latency     metric.Float64Histogram
 
 	steps, unserved, workers metric.Int64ObservableGauge
+	held                     metric.Int64ObservableGauge
 	up, depth, pending       metric.Int64ObservableGauge
 	canary                   metric.Int64ObservableGauge
 	waiting, oldest          metric.Float64ObservableGauge
@@ -69,6 +70,7 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 	observed, err := makeGauges(meter, []gauge{
 		{&d.steps, "tasker.queue.steps", "Steps that wait for a worker, by namespace; of a handler at most 1000 are counted."},
 		{&d.unserved, "tasker.queue.unserved_steps", "Steps that wait while no worker for their handler is alive, by namespace; of a handler at most 1000 are counted."},
+		{&d.held, "tasker.held_steps", "Steps that a hold keeps from workers, by namespace; of a handler at most 1000 are counted."},
 		{&d.workers, "tasker.workers.live", "Workers that are alive and take work, by namespace."},
 	})
 	if err != nil {
@@ -193,6 +195,7 @@ func neediest(list []tasker.Backlog) []tasker.Backlog {
 		rest = true
 		others.Steps += b.Steps
 		others.Unserved += b.Unserved
+		others.Held += b.Held
 		others.Workers += b.Workers
 		others.Oldest = max(others.Oldest, b.Oldest)
 	}
@@ -206,6 +209,7 @@ func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
 	of := metric.WithAttributes(attribute.String("namespace", b.Namespace))
 	o.ObserveInt64(d.steps, b.Steps, of)
 	o.ObserveInt64(d.unserved, b.Unserved, of)
+	o.ObserveInt64(d.held, b.Held, of)
 	o.ObserveInt64(d.workers, b.Workers, of)
 	o.ObserveFloat64(d.waiting, b.Oldest.Seconds(), of)
 }

@@ -51,6 +51,7 @@ type Metrics struct {
 	dispatch     dispatch
 	emission     emission
 	operations   operations
+	holds        []tasker.HoldGroup // read last; guarded by mu
 
 	lastRun atomic.Int64 // nanoseconds
 	slow    atomic.Bool  // the database did not answer the last collection's first question

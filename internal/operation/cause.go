@@ -8,9 +8,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// causeOf is what failures of one cause have in common.
-func causeOf(kind, message string) string {
-	return fingerprint.Normalise(fingerprint.Failure{Type: kind, Message: message}).Key
+// causeOf is what failures of one cause have in common, as of cases.
+func causeOf(f postgres.ItemFailure) string {
+	return fingerprint.Normalise(fingerprint.Failure{Type: f.ErrorType, Message: f.ErrorMessage, Given: f.ErrorFingerprint}).Key
 }
 
 // causesOf returns the causes of the failures that an operation has selected; nil when
@@ -18,8 +18,8 @@ func causeOf(kind, message string) string {
 func causesOf(ctx context.Context, tx *postgres.Tx, operation tasker.ID, items int) ([]string, error) {
 	seen := map[string]bool{}
 	causes := []string{}
-	err := tx.FailuresOfItems(ctx, operation, items, func(kind, message string) {
-		if cause := causeOf(kind, message); !seen[cause] && len(causes) <= tasker.MaxOperationCauses {
+	err := tx.FailuresOfItems(ctx, operation, items, func(f postgres.ItemFailure) {
+		if cause := causeOf(f); !seen[cause] && len(causes) <= tasker.MaxOperationCauses {
 			seen[cause] = true
 			causes = append(causes, cause)
 		}

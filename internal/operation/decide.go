@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -49,11 +50,11 @@ func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 		return step{release: int(min(left, int64(chunk(o.RatePerMinute))))}
 	case open > 0:
 		if o.WaveSince != nil && o.Now.Sub(*o.WaveSince) > o.Guards.WaveTimeout {
-			return step{pause: &tasker.OperationPause{For: tasker.PausedWaveTimeout, By: systemActor, Failures: int(open)}}
+			return step{pause: &tasker.OperationPause{For: tasker.PausedWaveTimeout, By: tasker.SystemActor, Failures: int(open)}}
 		}
 		return step{}
 	case p.Round[tasker.ItemFailedAgain] > 0 && p.Planned:
-		return step{pause: &tasker.OperationPause{For: tasker.PausedWaveFailed, By: systemActor, Failures: int(p.Round[tasker.ItemFailedAgain])}}
+		return step{pause: &tasker.OperationPause{For: tasker.PausedWaveFailed, By: tasker.SystemActor, Failures: int(p.Round[tasker.ItemFailedAgain])}}
 	case !p.Planned:
 		return step{} // that was all
 	}
@@ -75,7 +76,7 @@ func guard(o *postgres.RunningOperation, failures []postgres.FailureCount) *task
 	}
 	unknown := 0
 	for _, f := range failures {
-		pause := &tasker.OperationPause{By: systemActor, Failures: f.Items, FailureText: f.Text, TaskUUID: &f.TaskUUID}
+		pause := &tasker.OperationPause{By: tasker.SystemActor, Failures: f.Items, FailureText: f.Text, TaskUUID: &f.TaskUUID}
 		if f.Items >= same {
 			pause.For = tasker.PausedSameCause
 			return pause
@@ -132,10 +133,17 @@ const (
 	outcomeCompleted = "completed"  // an attempt after the release has completed the step
 	outcomeStands    = "stands"     // it stands as the act has set it
 	outcomeFailed    = "failed"     // it has failed for good
+
+	outcomeNoTemplate = "template_gone"   // its task cannot be recreated: there is no template of the name
+	outcomeCycle      = "template_cycle"  // nor where the steps of the newest version depend on each other
+	outcomeContext    = "context_invalid" // nor where that does not take the context
 )
 
 // judge says where an item comes to that was released; nil when nothing is new.
 func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
+	if i.Made {
+		return judgeMade(i)
+	}
 	moved := postgres.MovedItem{Ordinal: i.Ordinal, State: i.State}
 	to := func(state tasker.ItemState, outcome string) *postgres.MovedItem {
 		moved.State, moved.Outcome = state, outcome
@@ -143,7 +151,7 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	}
 	failed := i.LastFailureAt != nil && i.LastFailureAt.After(i.ReleasedAt) && !i.AwaitsWorker // which is none of the step
 	if failed && (i.FailedAt == nil || i.LastFailureAt.After(*i.FailedAt)) {
-		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, causeOf(i.ErrorType, i.ErrorMessage), i.ErrorShown
+		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, causeOf(i.ItemFailure), i.ErrorShown
 	}
 	switch {
 	case i.Task == "" || i.Step == "":
@@ -167,6 +175,27 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	default:
 		return nil
 	}
+}
+
+// judgeMade is judge for an item that waits for a task that was made for it.
+func judgeMade(i postgres.LookedItem) *postgres.MovedItem {
+	moved := postgres.MovedItem{Ordinal: i.Ordinal}
+	switch {
+	case i.Task == "":
+		moved.State, moved.Outcome = tasker.ItemSkipped, outcomeGone
+	case i.Task == tasker.TaskComplete:
+		moved.State, moved.Outcome = tasker.ItemVerified, outcomeCompleted
+	case i.Task == tasker.TaskCancelled:
+		moved.State, moved.Outcome = tasker.ItemSkipped, outcomeCancelled
+	case i.StuckFor == "", i.AwaitsWorker:
+		return nil
+	default:
+		failure := i.ItemFailure
+		failure.ErrorType = cmp.Or(failure.ErrorType, i.StuckFor)
+		moved.State, moved.Outcome = tasker.ItemFailedAgain, outcomeFailed
+		moved.Failed, moved.Cause, moved.Text = i.StuckAt, causeOf(failure), cmp.Or(i.ErrorShown, i.StuckFor)
+	}
+	return &moved
 }
 
 // proved reports whether a step that is complete was completed by an attempt that was claimed

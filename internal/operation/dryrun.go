@@ -34,6 +34,11 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 	if o.State == tasker.OperationDone || o.State == tasker.OperationAborted {
 		return r, ended(&postgres.RunningOperation{Operation: o})
 	}
+	if o.Act == tasker.ActReset {
+		if err := s.db.RefuseHeldItems(ctx, id); err != nil {
+			return r, err
+		}
+	}
 	begun, refused := time.Now(), map[string]*tasker.DryRunRefusal{}
 	for {
 		d, last, err := s.dryRunPart(ctx, id, after, min(limit-r.LookedAt, tasker.MaxOperationChunk), r.Enqueues)
@@ -67,7 +72,7 @@ func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int
 		if err != nil {
 			return err
 		}
-		items, err := tx.PlannedItems(ctx, id, after, limit)
+		items, err := tx.PlannedItems(ctx, id, after, min(limit, mostOf(o.Act)))
 		if err != nil || len(items) == 0 {
 			return err
 		}
@@ -78,7 +83,7 @@ func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int
 		if err := tx.MoveItems(ctx, o, d.moved); err != nil {
 			return err
 		}
-		ready, err := tx.EnqueuedHere(ctx, slices.Collect(maps.Values(d.tasks)))
+		ready, err := tx.EnqueuedHere(ctx, slices.AppendSeq(d.made, maps.Values(d.tasks)))
 		if err != nil {
 			return err
 		}

@@ -178,6 +178,7 @@ type proof struct {
 	WorkerUUID    *tasker.ID       `json:"worker_uuid,omitempty"`
 	WorkerName    string           `json:"worker_name,omitempty"`
 	WorkerVersion string           `json:"worker_version,omitempty"`
+	MadeTaskUUID  *tasker.ID       `json:"made_task_uuid,omitempty"`
 }
 
 // ending is how the investigation of an item ends that is verified.
@@ -192,7 +193,7 @@ func ending(o *postgres.RunningOperation, i postgres.LookedItem) (postgres.Endin
 		how = "was completed after its release"
 	}
 	return p.ending(postgres.Ending{
-		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: i.Task,
+		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: i.Task, Status: tasker.EntryManuallyResolved,
 		Notes: fmt.Sprintf("step %s %s, in operation %s: %s", i.StepName, how, o.UUID, o.Reason),
 	})
 }
@@ -205,7 +206,8 @@ func endingOfTask(o *postgres.RunningOperation, i postgres.PlannedItem, t postgr
 		how += " and went on by itself"
 	}
 	return p.ending(postgres.Ending{
-		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: t.State, Notes: fmt.Sprintf("the task is %s, in operation %s: %s", how, o.UUID, o.Reason),
+		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: t.State, Status: tasker.EntryManuallyResolved,
+		Notes: fmt.Sprintf("the task is %s, in operation %s: %s", how, o.UUID, o.Reason),
 	})
 }
 
@@ -233,7 +235,7 @@ func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 			return err
 		}
 		if paused = guard(o, failures); paused == nil && waits {
-			paused = &tasker.OperationPause{For: tasker.PausedNoWorker, By: systemActor}
+			paused = &tasker.OperationPause{For: tasker.PausedNoWorker, By: tasker.SystemActor}
 		}
 		if paused == nil {
 			return nil

@@ -26,11 +26,13 @@ import (
 	"unicode/utf8"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/metrics"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/version"
 )
 
 // planLife is how long a plan may wait for its start.
@@ -43,6 +45,7 @@ const (
 	maxWaves       = 20
 	maxRate        = 60_000 // a minute: 1000 a second
 	maxWaveTimeout = 24 * time.Hour
+	maxVersion     = 100
 )
 
 // Options of a service; the zero value works.
@@ -74,8 +77,21 @@ func New(db *postgres.DB, e *engine.Engine, d *dlq.Service, o Options) *Service 
 	}
 }
 
-// systemActor is who acts where nobody does.
-const systemActor = "tasker"
+// alsoNeeds are the permissions of acts that are not on steps, where steps can be operated.
+var alsoNeeds = map[tasker.Act][]access.Permission{
+	tasker.ActCancel: {access.CancelTasks}, tasker.ActEnd: {access.UpdateInvestigations}, tasker.ActRecreate: {access.CreateTasks, access.UpdateInvestigations},
+}
+
+// MayPlan returns why a caller may not plan an act, in a context that is narrowed to where they may
+// operate steps.
+func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error {
+	for _, needs := range alsoNeeds[act] {
+		if !caller.Scope(needs).Covers(access.ScopeOf(ctx)) {
+			return caller.Refusal(needs)
+		}
+	}
+	return nil
+}
 
 // Plan freezes the items of an operation, which does nothing until it is started. The same
 // request again returns the operation that it made before, and false. The error is Invalid,
@@ -237,14 +253,7 @@ func complete(p *tasker.OperationPlan) error {
 	if p.RatePerMinute < 0 || p.RatePerMinute > maxRate {
 		fault("rate_per_minute", "must be 0, for no limit, to %d, not %d", maxRate, p.RatePerMinute)
 	}
-	p.Guards.StopAfter = cmp.Or(p.Guards.StopAfter, tasker.DefaultStopAfter)
-	if p.Guards.StopAfter < 1 || p.Guards.StopAfter > tasker.MaxOperationItems {
-		fault("guards.stop_after", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Guards.StopAfter)
-	}
-	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
-	if p.Guards.WaveTimeout < time.Second || p.Guards.WaveTimeout > maxWaveTimeout {
-		fault("guards.wave_timeout_seconds", "must be 1 to %d", int(maxWaveTimeout/time.Second))
-	}
+	completeGuards(p, fault)
 	p.Limit = cmp.Or(p.Limit, tasker.MaxOperationItems)
 	if p.Limit < 1 || p.Limit > tasker.MaxOperationItems {
 		fault("limit", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Limit)
@@ -256,6 +265,25 @@ func complete(p *tasker.OperationPlan) error {
 		return tasker.Errorf(tasker.Invalid, "the operation cannot be planned: %s", faults[0]).WithDetails(faults)
 	}
 	return nil
+}
+
+// completeGuards is complete for the guards.
+func completeGuards(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
+	p.Guards.StopAfter = cmp.Or(p.Guards.StopAfter, tasker.DefaultStopAfter)
+	if p.Guards.StopAfter < 1 || p.Guards.StopAfter > tasker.MaxOperationItems {
+		fault("guards.stop_after", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Guards.StopAfter)
+	}
+	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
+	if p.Guards.WaveTimeout < time.Second || p.Guards.WaveTimeout > maxWaveTimeout {
+		fault("guards.wave_timeout_seconds", "must be 1 to %d", int(maxWaveTimeout/time.Second))
+	}
+	switch w := p.Guards.WorkerAtLeast; {
+	case w == "":
+	case p.Act != tasker.ActReset:
+		fault("guards.worker_at_least", "is for reset_for_retry only: no worker takes what is done otherwise")
+	case !version.Valid(w) || len(w) > maxVersion:
+		fault("guards.worker_at_least", "must be a semantic version such as 1.6.0")
+	}
 }
 
 // An argumentsDoc is what an act needs beside its kind, as it is stored.
@@ -301,6 +329,11 @@ func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor str
 			return nil // it was started before
 		case !o.Now.Before(o.ExpiresAt):
 			return tasker.Errorf(tasker.Conflict, "the plan of operation %s expired at %s: plan it anew", id, o.ExpiresAt.Format(time.RFC3339))
+		}
+		if o.Act == tasker.ActReset { // the other acts enqueue nothing that is waited for
+			if err := tx.RefuseHeldItems(ctx, id); err != nil {
+				return err
+			}
 		}
 		return tx.StartOperation(ctx, id, actor)
 	})

@@ -122,6 +122,10 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"waves: must be at most 20":    func(p *tasker.OperationPlan) { p.Waves = make([]int, 21) },
 		"waves: must":                  func(p *tasker.OperationPlan) { p.Waves = []int{0} },
 		"rate_per_minute: must be":     func(p *tasker.OperationPlan) { p.RatePerMinute = 60_001 },
+		"guards.worker_at_least: must": func(p *tasker.OperationPlan) { p.Guards.WorkerAtLeast = "new" },
+		"guards.worker_at_least: is for": func(p *tasker.OperationPlan) {
+			p.Act, p.Guards.WorkerAtLeast = tasker.ActResolve, "1.6.0"
+		},
 		"guards.stop_after: must be":   func(p *tasker.OperationPlan) { p.Guards.StopAfter = -1 },
 		"guards.wave_timeout_seconds:": func(p *tasker.OperationPlan) { p.Guards.WaveTimeout = time.Millisecond },
 		"limit: must be 1 to 100000":   func(p *tasker.OperationPlan) { p.Limit = -1 },

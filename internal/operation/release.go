@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -14,6 +15,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/version"
 )
 
 // How often servers look for what is to be done: while an operation is open, and else.
@@ -135,7 +137,7 @@ func (s *Service) releasePart(ctx context.Context, most int) (did bool, id *task
 			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeRest))
 		}
 		did = true
-		if acted, err = s.releaseItems(ctx, tx, o, min(n.release, most)); err != nil {
+		if acted, err = s.releaseItems(ctx, tx, o, min(n.release, most, mostOf(o.Act))); err != nil {
 			return err
 		}
 		at := after(o, acted.released)
@@ -162,6 +164,15 @@ func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.Running
 		return step{}, err
 	}
 	n := next(o, p, failures)
+	if n.release > 0 && o.Guards.WorkerAtLeast != "" {
+		versions, err := tx.LiveVersions(ctx, o.Namespaces)
+		if err != nil {
+			return step{}, err
+		}
+		if !slices.ContainsFunc(versions, func(v string) bool { return version.AtLeast(v, o.Guards.WorkerAtLeast) }) {
+			n = step{pause: &tasker.OperationPause{For: tasker.PausedNoWorker, By: tasker.SystemActor}}
+		}
+	}
 	switch {
 	case n.pause != nil:
 		err = tx.PauseOperation(ctx, o.UUID, *n.pause)
@@ -191,6 +202,7 @@ type done struct {
 	moved          []postgres.MovedItem
 	ended          []postgres.EndedEntry
 	tasks          map[int]tasker.ID // of the items, by their ordinals
+	made           []tasker.ID       // new ones
 }
 
 // releaseItems does the act of an operation to its next items. The item and the act are
@@ -236,9 +248,13 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 			d.busy++
 		}
 	}
-	if _, onSteps := o.Act.StepAction(); onSteps {
+	_, onSteps := o.Act.StepAction()
+	switch {
+	case onSteps:
 		err = s.actOnSteps(ctx, tx, o, mine, &d)
-	} else {
+	case o.Act == tasker.ActRecreate:
+		err = s.recreate(ctx, tx, o, mine, &d)
+	default:
 		err = actOnTasks(ctx, tx, o, mine, &d)
 	}
 	return d, err
@@ -385,7 +401,7 @@ func (s *Service) expirePlans(ctx context.Context) error {
 			if err != nil || o.State != tasker.OperationPlanned {
 				return err
 			}
-			_, err = tx.AbortOperation(ctx, id, systemActor, "expired")
+			_, err = tx.AbortOperation(ctx, id, tasker.SystemActor, "expired")
 			return err
 		}))
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
@@ -187,6 +188,115 @@ func TestANewCausePauses(t *testing.T) {
 				t.Errorf("it is %s, %+v", now.State, now.Pause)
 			}
 		})
+	}
+}
+
+// Steps of an operation with a version are taken by workers of that version or a newer one
+// only, also when they are tried again; all other steps by every worker.
+func TestOnlyNewerWorkersTakeTheSteps(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(12)
+	h.Template("again", enginetest.Step("charge"))
+	for range 3 {
+		h.Create("again")
+	}
+	h.work(3, fails("no"))
+	p := plan()
+	p.Guards.WorkerAtLeast = "1.6.0"
+	o := h.started(p)
+	h.release()
+	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedNoWorker {
+		t.Fatalf("without a worker of the version it is %s, %+v", now.State, now.Pause)
+	}
+	old := h.worker
+	h.worker = h.RegisterWorker("run")
+	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour', version = '1.10.2' WHERE worker_uuid = $1`, h.worker)
+	newer := h.worker
+	_, err := h.ops.Resume(h.Context(), o.UUID, "ann")
+	h.Must(err)
+	h.due()
+	h.release()
+	if n := h.touched(o); n != 15 {
+		t.Fatalf("%d items are released", n)
+	}
+	h.Create("order")
+	h.Engine = engine.New(h.DB, engine.Options{}) // which knows the versions
+	h.worker = old
+	if n := h.work(100, succeeds); n != 2 {
+		t.Errorf("the older worker takes %d steps, want the two of a task that is none of the operation", n)
+	}
+	h.worker = newer
+	failed := false
+	n := h.work(100, func(a tasker.Assignment) tasker.Outcome {
+		if a.TaskName == "again" && !failed {
+			failed = true
+			f := fails("no")(a)
+			f.Failure.Retryable = true
+			return f
+		}
+		return succeeds(a)
+	})
+	h.look()
+	if n < 15 || !failed {
+		t.Fatalf("the newer worker takes %d steps", n)
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() - interval '1 second' WHERE next_retry_at IS NOT NULL`)
+	h.Must(h.DB.InTx(h.Context(), func(tx *postgres.Tx) error {
+		tasks, _, err := h.DB.TasksWithDueRetries(h.Context(), postgres.RetryMark{}, 10)
+		if err == nil {
+			_, err = tx.RetryDue(h.Context(), tasks)
+		}
+		if err == nil {
+			_, err = tx.SettleTasks(h.Context(), tasks, postgres.Operator{})
+		}
+		return err
+	}))
+	h.worker = old
+	if n := h.work(100, succeeds); n != 0 {
+		t.Errorf("the older worker takes %d steps that are tried again", n)
+	}
+	h.worker = newer
+	if n := h.work(100, succeeds); n != 1 {
+		t.Errorf("the newer worker takes %d steps that are tried again", n)
+	}
+	h.look()
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 15})
+	if n := h.Count(`SELECT count(*) FROM tasker.operation_items i JOIN tasker.workflow_steps s USING (task_uuid, step_uuid) WHERE s.worker_uuid = $1`, old); n != 0 {
+		t.Errorf("%d items were executed by the older worker", n)
+	}
+}
+
+// A handler that names the cause is believed by the guards, as by cases, whatever the
+// messages say.
+func TestTheHandlersOwnFingerprintIsTheCause(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for range 8 {
+		h.Create("order")
+	}
+	named := func(message, fingerprint string) func(tasker.Assignment) tasker.Outcome {
+		return func(a tasker.Assignment) tasker.Outcome {
+			o := fails(message)(a)
+			o.Failure.Fingerprint = fingerprint
+			return o
+		}
+	}
+	h.work(8, named("HTTP 503 for order 4711", "outage of the gateway"))
+	p := inWaves(8)
+	p.Guards = tasker.Guards{StopAfter: 3}
+	o := h.started(p)
+	h.release()
+	h.work(1, named("connection refused", "outage of the gateway"))
+	h.work(1, named("no route to host", "outage of the gateway"))
+	h.look()
+	if now := h.now(o); now.State != tasker.OperationRunning {
+		t.Fatalf("two failures of the selected cause have stopped it: %s, %+v", now.State, now.Pause)
+	}
+	h.work(1, named("i/o timeout", "outage of the gateway"))
+	h.look()
+	if now := h.now(o); now.State != tasker.OperationPaused || now.Pause.For != tasker.PausedSameCause || now.Pause.Failures != 3 {
+		t.Fatalf("after three failures of one cause it is %s, %+v", now.State, now.Pause)
 	}
 }
 

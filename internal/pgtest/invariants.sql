@@ -158,14 +158,43 @@ WHERE NOT EXISTS (
     WHERE (c.reason, c.code) = (d.dlq_reason::text, d.detail_code)
 )
 UNION ALL
-SELECT 'enqueued step is not in ready_steps', s.task_uuid, s.step_uuid::text
+SELECT 'enqueued step is neither in ready_steps nor held', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
 WHERE s.state = 'enqueued' AND NOT EXISTS (
     SELECT FROM tasker.ready_steps r
     WHERE (r.namespace, r.handler, r.priority, r.state_since, r.step_uuid, r.task_uuid, r.expires_at)
         = (s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at)
       AND (r.queue_ttl_ms, r.inputs_bytes) IS NOT DISTINCT FROM (s.queue_ttl_ms, s.inputs_bytes)
+) AND NOT EXISTS (
+    SELECT FROM tasker.held_steps q
+    JOIN tasker.holds h ON h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL
+    WHERE (q.namespace, q.handler, q.priority, q.state_since, q.step_uuid, q.task_uuid)
+        = (s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid)
+      AND (q.queue_ttl_ms, q.inputs_bytes) IS NOT DISTINCT FROM (s.queue_ttl_ms, s.inputs_bytes)
 )
+UNION ALL
+SELECT 'step is held and can be claimed', q.task_uuid, q.step_uuid::text
+FROM tasker.held_steps q
+JOIN tasker.ready_steps r ON (r.task_uuid, r.step_uuid, r.state_since) = (q.task_uuid, q.step_uuid, q.state_since)
+UNION ALL
+SELECT 'hold has ended and has steps', NULL, h.hold_uuid::text
+FROM tasker.holds h
+WHERE h.ended_at IS NOT NULL AND EXISTS (SELECT FROM tasker.held_steps q WHERE q.hold_uuid = h.hold_uuid)
+UNION ALL
+SELECT 'claims do not know that they have to ask', NULL, c.id::text
+FROM (
+    SELECT hold_uuid AS id FROM tasker.holds WHERE blocks
+    UNION ALL
+    SELECT operation_uuid FROM tasker.operations WHERE worker_at_least IS NOT NULL AND settled_at IS NULL
+) c
+FULL JOIN tasker.claim_conditions x ON x.condition_uuid = c.id
+WHERE num_nulls(c.id, x.condition_uuid) > 0
+UNION ALL
+SELECT 'hold let a step go twice at a time', r.task_uuid, r.step_uuid::text
+FROM tasker.hold_releases r
+WHERE r.outcome IS NULL
+GROUP BY r.hold_uuid, r.task_uuid, r.step_uuid
+HAVING count(*) > 1
 UNION ALL
 SELECT 'ready_steps has a step that is not enqueued', r.task_uuid, r.step_uuid::text
 FROM tasker.ready_steps r
@@ -252,6 +281,18 @@ SELECT 'verified item whose investigation is open', i.task_uuid, format('%s: ite
 FROM tasker.operation_items i
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = i.entry_uuid
 WHERE i.state = 'verified' AND d.resolution_status = 'pending'
+UNION ALL
+SELECT 'item and recreated task differ', i.task_uuid, format('%s: item %s is %s', i.operation_uuid, i.ordinal, i.state)
+FROM tasker.operation_items i
+JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
+WHERE o.act = 'recreate' AND (
+    (i.made_task IS NOT NULL) <> (i.released_at IS NOT NULL)
+    OR (i.made_task IS NOT NULL) <> EXISTS (
+        SELECT FROM tasker.tasks_dlq d WHERE d.dlq_entry_uuid = i.entry_uuid AND d.resolution_status = 'permanently_failed'
+            AND d.metadata -> 'proof' ->> 'made_task_uuid' = i.made_task::text
+    )
+    OR EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = i.made_task AND t.recreated_from <> i.task_uuid)
+)
 UNION ALL
 SELECT 'operation has come to its end with open items', NULL, o.operation_uuid::text
 FROM tasker.operations o

@@ -395,16 +395,20 @@ FROM (
     UNION ALL
     SELECT ARRAY[namespace] FROM tasker.cases WHERE $1 = 'case' AND case_id = $2
     UNION ALL
+    SELECT ARRAY[namespace] FROM tasker.incidents WHERE $1 = 'incident' AND incident_id = $2
+    UNION ALL
     SELECT namespaces FROM tasker.workers WHERE $1 = 'worker' AND worker_uuid = $2
     UNION ALL
     SELECT ARRAY[d.namespace] FROM tasker.outbox o JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = o.dlq_entry_uuid
     WHERE $1 = 'event' AND o.event_uuid = $2
     UNION ALL
     SELECT namespaces FROM tasker.operations WHERE $1 = 'operation' AND operation_uuid = $2
+    UNION ALL
+    SELECT ARRAY[namespace] FROM tasker.holds WHERE $1 = 'hold' AND hold_uuid = $2
 ) n`
 
-// NamespacesOf returns the namespaces of a resource, which is a task, an investigation, a case,
-// a worker, an event, an operation, or of any of them that may be explained; nil when there is none with that id.
+// NamespacesOf returns the namespaces of a resource, which is a task, an investigation, a case, an
+// incident, a worker, an event, an operation, a hold, or of any of them that may be explained; nil when there is none with that id.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind == access.ExplainedKind {
 		of, err := db.FindExplained(ctx, id)

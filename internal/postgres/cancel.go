@@ -26,6 +26,11 @@ unqueued AS (
     USING (SELECT * FROM open o WHERE o.state = 'enqueued') s
     WHERE ` + readyKey + `
 ),
+let_go AS (
+    DELETE FROM tasker.held_steps q
+    USING (SELECT * FROM open o WHERE o.state = 'enqueued') s
+    WHERE q.task_uuid = s.task_uuid AND q.step_uuid = s.step_uuid
+),
 moved AS (
     UPDATE tasker.workflow_steps s
     SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -90,11 +91,56 @@ SELECT (SELECT count(*) FROM looked) AS tasks,
     (SELECT count(*) FROM looked l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'cancelled', 'error')) AS steps,
     (SELECT ends_at FROM due) AS deadline, (SELECT task_uuid FROM due) AS due_task`
 
+// What stands at the keys that a template names, in the contexts of tasks whose step failed ($1) and of
+// tasks whose step succeeded ($2). A value is left out where it may not be shown beside the evidence, and
+// a key where it has too many values to tell anything.
+const selectContextValues = `
+WITH parts AS MATERIALIZED (
+    SELECT p.ordinal, p.value, p.part, count(*) FILTER (WHERE u.failed) AS failures, count(*) FILTER (WHERE NOT u.failed) AS successes
+    FROM (
+        SELECT f.task_uuid, true AS failed FROM unnest($1::uuid[]) AS f (task_uuid)
+        UNION ALL
+        SELECT s.task_uuid, false FROM unnest($2::uuid[]) AS s (task_uuid)
+    ) u
+    JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
+    CROSS JOIN LATERAL tasker.context_parts(t.context, $3::text::jsonb, $4) p
+    WHERE pg_column_size(t.context) <= $5
+    GROUP BY p.ordinal, p.value, p.part
+),
+few AS MATERIALIZED (
+    SELECT p.ordinal FROM parts p GROUP BY p.ordinal HAVING count(DISTINCT p.value) <= $6
+)
+SELECT p.ordinal, p.value, sum(p.failures)::integer AS failures, sum(p.successes)::integer AS successes
+FROM parts p
+JOIN few USING (ordinal)
+CROSS JOIN LATERAL (SELECT jsonb_build_object('task', jsonb_build_object('context', p.part)) AS doc OFFSET 0) s
+WHERE tasker.redact_snapshot(s.doc) = s.doc
+GROUP BY p.ordinal, p.value
+HAVING sum(p.failures) >= $7
+ORDER BY p.ordinal, p.value`
+
+// Bounds of [ContextValue]: characters of one, bytes of the stored context it is read from, different ones
+// of a key, and how many failures must have one.
+const (
+	maxContextValue  = 200
+	maxContextStored = 64 << 10
+	maxContextValues = 50
+	minContextValue  = 5
+)
+
+// A ContextValue is a value at a key of the context that the template names.
+type ContextValue struct {
+	Key                 string `db:"-"`
+	Value               string
+	Failures, Successes int // that have it
+}
+
 // A CaseComparison is what the failures of a case are compared with.
 type CaseComparison struct {
 	tasker.CaseChanges
 	Failed    []tasker.CaseSample  // the newest failures
 	Succeeded []tasker.CaseSuccess // of the same step
+	Values    []ContextValue       // of both, that the caller may read
 }
 
 // CompareCase returns what is known of the failures of a case and of the successes of the
@@ -143,7 +189,46 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 		return fail(err)
 	}
 	c.add(before, since, first.At)
+	if c.Values, err = db.contextValues(ctx, &c); err != nil {
+		return fail(err)
+	}
 	return c, nil
+}
+
+// contextValues reads what stands at the keys that the newest version of the template names. It is payload.
+func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextValue, error) {
+	if !access.PayloadsOf(ctx).Has(c.Case.Namespace) {
+		return nil, nil
+	}
+	t, err := db.Template(ctx, c.Case.Namespace, c.Case.TaskName, "")
+	switch {
+	case tasker.CodeOf(err) == tasker.NotFound:
+		return nil, nil
+	case err != nil || len(t.Triage.Keys) == 0:
+		return nil, err
+	}
+	paths, err := json.Marshal(t.Triage.Paths())
+	if err != nil {
+		return nil, fmt.Errorf("spell the keys of triage: %w", err)
+	}
+	failed, succeeded := make([]tasker.ID, len(c.Failed)), make([]tasker.ID, len(c.Succeeded))
+	for i, f := range c.Failed {
+		failed[i] = f.TaskUUID
+	}
+	for i, s := range c.Succeeded {
+		succeeded[i] = s.TaskUUID
+	}
+	type row struct {
+		Ordinal int
+		ContextValue
+	}
+	rows, err := collect[row](ctx, db.pool, selectContextValues, failed, succeeded, string(paths), maxContextValue, maxContextStored, maxContextValues, minContextValue)
+	list := make([]ContextValue, len(rows))
+	for i, r := range rows {
+		list[i] = r.ContextValue
+		list[i].Key = t.Triage.Keys[r.Ordinal-1]
+	}
+	return list, err
 }
 
 // enough successes since the first failure are compared; with fewer, those before it are.

@@ -140,6 +140,7 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	if d.Elsewhere, err = collect[tasker.CaseElsewhere](ctx, db.pool, selectElsewhere, id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
 		return fail(err)
 	}
+	access.HideCaseHistory(ctx, d.Namespace, d.History)
 	for i := range d.Samples {
 		access.HidePattern(ctx, d.Namespace, &d.Samples[i].ErrorMessage)
 	}

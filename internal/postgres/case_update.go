@@ -62,11 +62,7 @@ func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) e
 	if _, err := tx.Exec(ctx, recordCase, id, c.event, c.actor, c.notes, string(doc)); err != nil {
 		return fmt.Errorf("record a change of case %s: %w", id, err)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
-		c.actor, "case."+c.event, id.String(), string(doc)); err != nil {
-		return fmt.Errorf("record a change of case %s: %w", id, err)
-	}
-	return nil
+	return tx.auditData(ctx, c.actor, "case."+c.event, id, doc)
 }
 
 const updateCase = `

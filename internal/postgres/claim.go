@@ -27,9 +27,20 @@ import (
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to leave alone,
 // $7 the bytes left to hand out, and, if there are several queues, $8 how many steps
 // of each to look at.
+//
+// Each is there twice. One hands out nothing while steps are held, and says so; the other
+// asks of each step whether it is held, which takes longer.
 var (
-	claimSteps = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+	claimSteps, claimUnheldSteps         = claimOne(withoutHolds), claimOne(withHolds)
+	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, withoutHolds), claimSome(everyQueue, withHolds)
+	// For a worker with so many queues that to ask each costs more than to find those
+	// in which something waits.
+	claimOfMany, claimUnheldOfMany = claimSome(waitingQueues, withoutHolds), claimSome(waitingQueues, withHolds)
+)
+
+func claimOne(h holds) string {
+	return `
+WITH ` + h.clock + `,
 locked AS MATERIALIZED (
     SELECT q.*
     FROM unnest($1::text[]) AS n (namespace)
@@ -37,25 +48,26 @@ locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
         FROM tasker.ready_steps s
-        WHERE s.namespace = n.namespace AND s.handler = h.handler AND s.step_uuid <> ALL ($6::uuid[])
+        WHERE s.namespace = n.namespace AND s.handler = h.handler AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$8") + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT $3
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
-    WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
+    WHERE ` + mayClaim + `
 ),
 ` + leaseSteps + inTheWay("locked")
+}
 
-	claimOfSeveral = claimHead + everyQueue + claimBody + leaseSteps + inTheWay("candidate") + wantedMore
+func claimSome(queues string, h holds) string {
+	return `
+WITH RECURSIVE ` + h.clock + `,
+` + queues + claimBody(h) + leaseSteps + inTheWay("candidate") + wantedMore
+}
 
-	// For a worker with so many queues that to ask each costs more than to find those
-	// in which something waits.
-	claimOfMany = claimHead + waitingQueues + claimBody + leaseSteps + inTheWay("candidate") + wantedMore
-)
-
-const claimHead = `
-WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-`
+// mayClaim is true of a worker $4 that gets new work, unless steps are held and nobody asks
+// of each.
+const mayClaim = `EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
+      AND NOT (SELECT held FROM clock)`
 
 const everyQueue = `
 queues AS (
@@ -86,18 +98,19 @@ waiting AS (
 queues AS (SELECT w.namespace, w.handler FROM waiting w WHERE w.handler = ANY ($2::text[])),
 `
 
-var claimBody = `
+func claimBody(h holds) string {
+	return `
 candidate AS MATERIALIZED (
     SELECT e.*
     FROM queues q
     CROSS JOIN LATERAL (
         SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes
         FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])
+        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$9") + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT $8::int
     ) e
-    WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
+    WHERE ` + mayClaim + `
     ORDER BY e.priority DESC, e.state_since
     LIMIT $8::int
 ),
@@ -120,7 +133,7 @@ locked AS MATERIALIZED (
         SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
         FROM tasker.ready_steps s
         WHERE s.namespace = w.namespace AND s.handler = w.handler
-          AND s.inputs_bytes <= ` + maxInputBytes + ` AND s.step_uuid <> ALL ($6::uuid[])
+          AND s.inputs_bytes <= ` + maxInputBytes + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$9") + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT w.steps
         FOR NO KEY UPDATE SKIP LOCKED
@@ -128,29 +141,39 @@ locked AS MATERIALIZED (
     LIMIT $3::int
 ),
 `
+}
 
 // manyQueues is how many queues a claim asks one by one.
 const manyQueues = 200
 
 // claim returns the statement that suits a claimant, with its arguments.
-func (c Claimant) claim(limit, budget, depth int) (sql string, args []any) {
+func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []any) {
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
 	switch queues := len(c.Namespaces) * len(c.Handlers); {
 	case queues == 1:
-		return claimSteps, args
+		return l.choose(claimSteps, claimUnheldSteps, args)
 	case queues <= manyQueues:
-		return claimOfSeveral, append(args, depth)
+		return l.choose(claimOfSeveral, claimUnheldOfSeveral, append(args, depth))
 	default:
-		return claimOfMany, append(args, depth)
+		return l.choose(claimOfMany, claimUnheldOfMany, append(args, depth))
 	}
 }
 
-// noNil returns an empty list for nil, which would be NULL.
-func noNil(ids []tasker.ID) []tasker.ID {
-	if ids == nil {
-		return []tasker.ID{}
+// choose returns one of two statements: the other asks of each step whether it is held, and
+// has an argument more.
+func (l look) choose(plain, asks string, args []any) (sql string, all []any) {
+	if l.asks {
+		return asks, append(args, l.gates)
 	}
-	return ids
+	return plain, args
+}
+
+// noNil returns an empty list for nil, which would be NULL.
+func noNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }
 
 // A Claimant is who claims, and what it can execute.
@@ -160,6 +183,7 @@ type Claimant struct {
 	Handlers   []string
 	Lease      time.Duration
 	Without    []tasker.ID // steps that it is not given
+	Version    string      // of the worker
 }
 
 // Other claims hold what a claim has looked at only for a moment. When it found too
@@ -192,8 +216,10 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResul
 }
 
 func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (ClaimResult, error) {
-	sql, args := c.claim(limit, budget, depth)
-	return db.runClaim(ctx, sql, args)
+	return db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
+		sql, args := c.claim(limit, budget, depth, l)
+		return db.runClaim(ctx, sql, args)
+	})
 }
 
 // A heartbeat never waits for a row lock: a step whose row is locked, most often by

@@ -100,13 +100,14 @@ FROM (
     OFFSET 0
 ) h` + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
 
-// busy adds a row if a condition is true: there may be more to hand out.
+// busy adds a row if a condition is true: there may be more to hand out; or if nothing is
+// handed out, because steps are held.
 func busy(condition string) string {
 	return `
 UNION ALL
-SELECT 'busy', 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
+SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
 FROM clock
-WHERE ` + condition
+WHERE held OR ` + condition
 }
 
 // inTheWay adds the steps, among those that a claim has looked at, that it could not
@@ -151,6 +152,7 @@ type ClaimResult struct {
 
 	bytes int  // of the inputs of the steps
 	busy  bool // others held what it wanted, or had moved it
+	held  bool // nothing is handed out before it is asked of each step whether it is held
 }
 
 // InTheWay reports whether there are steps that need something done before they can
@@ -190,6 +192,8 @@ func claimResult(list []claimRow) ClaimResult {
 			h.Unmeasured = append(h.Unmeasured, ref)
 		case "too_large":
 			h.TooLarge = append(h.TooLarge, ref)
+		case "held":
+			h.held = true
 		case "busy":
 			h.busy = true
 		}

@@ -58,7 +58,7 @@ func (y *yard) claimant(handlers int) Claimant {
 // claimIn claims in a transaction that has not ended, and returns how many steps.
 func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int) int {
 	y.Helper()
-	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit)
+	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit, look{})
 	rows, err := collect[claimRow](y.Context(), tx, sql, args...)
 	if err != nil {
 		y.Fatal(err)

@@ -36,6 +36,17 @@ type Conclusion struct {
 	Operation  *tasker.ID      // that the action of an operator is an item of
 }
 
+// givenBack is true of an attempt that has failed and does not count: of a step that a hold
+// let go to see whether it succeeds, or one that a worker had when a breaker began to hold
+// steps like it.
+const givenBack = `(EXISTS (
+        SELECT FROM tasker.hold_releases r WHERE r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL
+    ) OR (SELECT EXISTS (SELECT FROM tasker.holds b WHERE b.blocks)) AND EXISTS (
+        SELECT FROM tasker.holds b
+        JOIN tasker.workflow_steps x ON x.task_uuid = u.task_uuid AND x.step_uuid = u.step_uuid
+        WHERE b.blocks AND b.kind = 'breaker' AND b.namespace = x.namespace AND b.handler = x.handler AND x.last_attempted_at < b.began_at
+    ))`
+
 // becomesReady is true of a child s, of which k.done parents are done now, if it waits for
 // nothing any more.
 const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done`
@@ -48,17 +59,26 @@ const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.par
 // take them, which hold no task. The history gets the moves of the attempt with the one
 // that ends it.
 //
-// $1 how long a step may wait for a worker, $2 whether steps are announced; then the
-// conclusions.
-var concludeSteps = `
+// $1 how long a step may wait for a worker, $2 whether steps are announced, $3 whether the
+// queues of the steps are told; then the conclusions.
+var (
+	concludeSteps     = concludeHead + givenBack + concludeTail
+	concludeSucceeded = concludeHead + "false" + concludeTail // of successes only
+)
+
+// The statement, but for what is true of a failed attempt that does not count.
+var (
+	concludeHead = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
     SELECT u.*, CASE WHEN u.to_state = 'pending' THEN (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS ended_attempt, CASE WHEN u.from_state = 'enqueued' THEN (
         SELECT s.state_since FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-    ) END AS queued_since
-    FROM ` + conclusionColumns.unnest("u", 3) + `
+    ) END AS queued_since, CASE WHEN u.to_state = 'error' AND u.retryable AND u.worker_uuid IS NOT NULL THEN `
+
+	concludeTail = ` ELSE false END AS given_back
+    FROM ` + conclusionColumns.unnest("u", 4) + `
     ORDER BY task_uuid, step_uuid
 ),
 moved AS (
@@ -68,12 +88,12 @@ moved AS (
         results = CASE WHEN u.to_state = 'complete' THEN u.body::jsonb ELSE s.results END,
         results_bytes = CASE WHEN u.to_state = 'complete' THEN nullif(u.result_size, 0) ELSE s.results_bytes END,
         error = CASE WHEN u.to_state = 'error' THEN u.body::jsonb || jsonb_build_object('attempt', s.attempts) ELSE s.error END,
-        attempts = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.attempts END,
+        attempts = CASE WHEN u.to_state = 'pending' THEN 0 WHEN u.given_back AND s.retryable THEN s.attempts - 1 ELSE s.attempts END,
         kept_report = u.keep_report::jsonb,
         last_failure_at = CASE WHEN u.to_state = 'error' THEN c.at ELSE s.last_failure_at END,
         completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually') THEN c.at END,
         next_retry_at = CASE
-            WHEN u.to_state = 'error' AND u.retryable AND s.retryable AND s.attempts < s.max_attempts THEN greatest(
+            WHEN u.to_state = 'error' AND u.retryable AND s.retryable AND (s.attempts < s.max_attempts OR u.given_back) THEN greatest(
                 tasker.step_retry_at(c.at, s.attempts, s.backoff, s.backoff_base_ms, s.max_backoff_ms,
                     CASE WHEN s.backoff_jitter THEN random() ELSE 0 END),
                 c.at + interval '1 millisecond' * u.retry_after_ms)
@@ -147,8 +167,16 @@ SELECT
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved), '{}') AS moved,
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
     coalesce((SELECT array_agg(step_uuid) FROM freed WHERE enqueued), '{}') AS enqueued,
-    coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces
+    coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces,
+    CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
 FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM freed WHERE enqueued), true)`
+)
+
+// A Queue is where a step waited for a worker.
+type Queue struct {
+	Namespace string `json:"n"`
+	Handler   string `json:"h"`
+}
 
 // Concluded says what became of the conclusions, by their index.
 type Concluded struct {
@@ -156,6 +184,7 @@ type Concluded struct {
 	FailedForGood []int       // of those moved: failed, and no attempt is left
 	Enqueued      []tasker.ID // steps that became ready by it
 	Namespaces    []string    // of those
+	Queues        []Queue     // of those moved, in their order; nil unless Options.ReportQueues is set
 }
 
 // ConcludeSteps moves the steps that still stand as the conclusions say, and
@@ -170,6 +199,9 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	}
 	if len(queued) > 0 {
 		if err := tx.LockEnqueued(ctx, queued); err != nil {
+			return Concluded{}, err
+		}
+		if err := tx.dropHeld(ctx, queued); err != nil {
 			return Concluded{}, err
 		}
 	}
@@ -196,13 +228,20 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	tasks := TasksOf(list)
 	var concluded Concluded
 	var claimed ClaimResult
+	var l look // a claim that does not ask hands out nothing while anything is held
+	if next != nil {
+		var err error
+		if l, err = db.look(ctx, next.Version); err != nil {
+			next = nil // the worker asks again
+		}
+	}
 	err := retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
-		batch.Queue(concludeSteps, conclusionArgs(list, db.queue)...)
+		batch.Queue(concludeSucceeded, conclusionArgs(list, db.queue)...)
 		batch.Queue(settleReported, tasks, false, "", "")
 		if next != nil {
-			sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit)
+			sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
 			batch.Queue(sql, args...)
 		}
 		results := db.pool.SendBatch(ctx, &batch)
@@ -231,6 +270,9 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 				return fmt.Errorf("claim steps: %w", err)
 			}
 			claimed = claimResult(given)
+			if claimed.held {
+				db.seeHeld() // the worker asks again
+			}
 		}
 		return results.Close() // only now is it committed
 	})
@@ -283,7 +325,7 @@ func conclusionArgs(list []Conclusion, q queue) []any {
 	for i := range list {
 		placed[i] = placedConclusion{i, &list[i]}
 	}
-	return append([]any{q.ttlMS, q.announce}, conclusionColumns.arrays(placed)...)
+	return append([]any{q.ttlMS, q.announce, q.report}, conclusionColumns.arrays(placed)...)
 }
 
 // TasksOf returns the tasks that conclusions are about, each once.

@@ -28,6 +28,7 @@ const (
 	ExpireStep     = "queue_limit"
 	ExpireUnserved = "no_worker"
 	RedispatchTask = "redispatch"
+	LetHeldGo      = "release_hold" // of tasks
 )
 
 // RetryDeferred is the kind of what is due of [Deferred] work itself.

@@ -11,8 +11,11 @@ import (
 
 // takeSteps is claimSteps for steps that are named: $3 and $8 are their ids. The
 // state is in the clock, or the planner would rather read all that is enqueued.
-var takeSteps = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
+var takeSteps, takeUnheldSteps = take(withoutHolds), take(withHolds)
+
+func take(h holds) string {
+	return `
+WITH ` + h.clock + `,
 locked AS MATERIALIZED (
     SELECT q.*
     FROM clock c
@@ -22,28 +25,32 @@ locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT r.ctid AS ready_row, r.task_uuid, r.step_uuid, r.priority, r.state_since, r.inputs_bytes
         FROM tasker.ready_steps r
-        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
+        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid` + h.free("r", "$9") + `
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
-    WHERE EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
+    WHERE ` + mayClaim + `
 ),
 ` + leaseSteps + inTheWay("locked")
+}
 
 // TakeSteps hands those of the steps to a worker that are enqueued and that it can
 // execute, as far as [tasker.MaxClaimBytes] allows.
 func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
-	return db.runClaim(ctx, takeSteps, args)
+	return db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
+		sql, args := l.choose(takeSteps, takeUnheldSteps, args)
+		return db.runClaim(ctx, sql, args)
+	})
 }
 
-const announceAgain = `
+var announceAgain = `
 INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace, due_at)
 SELECT s.task_uuid, s.step_uuid, s.namespace, clock_timestamp() + $3::interval
 FROM (SELECT 'enqueued' AS enqueued OFFSET 0) c
 CROSS JOIN unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
-WHERE s.state = c.enqueued
+WHERE s.state = c.enqueued AND NOT ` + isHeld("s") + `
 RETURNING step_uuid`
 
 // AnnounceAgain has those of the steps that are still enqueued announced again

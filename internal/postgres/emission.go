@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -32,7 +30,7 @@ sink AS (
     UPDATE tasker.emission_sinks s
     SET taken_before = n.horizon, opened_in = n.snapshot
     FROM now n
-    WHERE s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next
+    WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next)
     RETURNING s.sink, s.created_at
 ),
 missed AS (
@@ -48,10 +46,24 @@ SET written_in = '3'
 FROM now n
 WHERE o.written_in > n.next`
 
+// One that got messages only is new to events.
+const openSink = `
+INSERT INTO tasker.emission_sinks AS s (sink) VALUES ($1)
+ON CONFLICT (sink) DO UPDATE SET events = true, taken_before = excluded.taken_before, opened_in = excluded.opened_in
+WHERE NOT s.events`
+
+// OpenMessageSink makes a sink known that gets messages only.
+func (db *DB) OpenMessageSink(ctx context.Context, sink string) error {
+	if _, err := db.pool.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink, events) VALUES ($1, false) ON CONFLICT DO NOTHING`, sink); err != nil {
+		return fmt.Errorf("make sink %s known: %w", sink, err)
+	}
+	return nil
+}
+
 // OpenSink makes a sink known. A new one is told of what happens from now on.
 func (db *DB) OpenSink(ctx context.Context, sink string) error {
 	err := db.InTx(ctx, func(tx *Tx) error {
-		if _, err := tx.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink) VALUES ($1) ON CONFLICT DO NOTHING`, sink); err != nil {
+		if _, err := tx.Exec(ctx, openSink, sink); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, adoptRestored)
@@ -89,7 +101,7 @@ SELECT h.failing_since IS NOT NULL AS failing, greatest(h.next_try_at - clock_ti
     ) IS NOT NULL AS new_events,
     (
         SELECT e.position FROM tasker.emissions e WHERE e.sink = $1 AND e.state = 'pending' AND e.position > 0 ORDER BY e.position LIMIT 1
-    ) IS NOT NULL AS pending
+    ) IS NOT NULL OR EXISTS (SELECT FROM tasker.message_emissions e WHERE e.sink = $1 AND e.state = 'pending') AS pending
 FROM (SELECT * FROM kept UNION ALL SELECT * FROM taken) h`
 
 // Held is a sink that is ours to send to.
@@ -97,7 +109,7 @@ type Held struct {
 	Failing   bool
 	Rest      *time.Duration // before it is to be tried again
 	NewEvents bool           // there are events to put on its list
-	Pending   bool           // there are events on its list, which may rest
+	Pending   bool           // there are events or messages on its list, which may rest
 }
 
 // HoldSink takes or keeps the right to send to a sink for a while. It returns nil
@@ -247,6 +259,7 @@ type Emitted struct {
 	Rest      time.Duration // before it is sent again
 	Error     string
 	Due       time.Time // of the event that was sent; zero matches any
+	Message   bool      // it is a message
 }
 
 // emittedColumns are an [Emitted] as settleEmissions takes it.
@@ -260,11 +273,19 @@ var emittedColumns = columns[Emitted]{
 	col("due timestamptz", func(e *Emitted) *time.Time { return timeOrNil(e.Due) }),
 }
 
-// The state is asked for so that no index of what is pending serves: see its migration.
 // An event that was asked for again while it was being sent has another due time: it
-// stays pending.
-var settleEmissions = `
-UPDATE tasker.emissions e
+// stays pending. Of events the state is asked for so that no index of what is pending
+// serves: see its migration.
+var (
+	settleEmissions = settleSent("tasker.emissions", "e.state || ''")
+	settleMessages  = settleSent("tasker.message_emissions", "e.state")
+)
+
+// settleSent returns the statement that notes what became of what was sent to a sink, in the
+// table of events or of messages.
+func settleSent(table, state string) string {
+	return `
+UPDATE ` + table + ` e
 SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), last_error = nullif(u.error, ''),
     refusals = e.refusals + CASE WHEN u.refused THEN 1 ELSE 0 END,
     state = CASE WHEN u.published THEN 'published' WHEN u.refused AND e.refusals + 1 >= $2 THEN 'set_aside' ELSE 'pending' END,
@@ -274,35 +295,16 @@ SET attempts = e.attempts + u.attempts, last_attempt_at = clock_timestamp(), las
         ELSE least(greatest(interval '1 millisecond' * u.rest_ms, interval '1 second' * power(2, least(e.attempts / greatest(u.attempts, 1), 6)) * (0.8 + 0.4 * random())), interval '1 hour')
     END
 FROM ` + emittedColumns.unnest("u", 3) + `
-WHERE e.sink = $1 AND e.position = u.position AND e.state || '' = 'pending' AND e.next_attempt_at = coalesce(u.due, e.next_attempt_at)
+WHERE e.sink = $1 AND e.position = u.position AND ` + state + ` = 'pending' AND e.next_attempt_at = coalesce(u.due, e.next_attempt_at)
 RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
+}
 
 // SettleEmissions notes what became of events that were sent. One that failed
 // rests, longer each time up to about a minute, or as long as the sink asked for;
 // one that was refused for the $refusals-th time is set aside. It returns those
 // set aside.
 func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
-	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) }) // rows are locked in this order
-	args := append([]any{sink, refusals}, emittedColumns.arrays(list)...)
-	type row struct {
-		Position      int64
-		SetAside      bool
-		NextAttemptAt time.Time
-	}
-	var rows []row
-	err = retry(ctx, func() error {
-		rows, err = collect[row](ctx, db.pool, settleEmissions, args...)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("note what became of events: %w", err)
-	}
-	for _, r := range rows {
-		if r.SetAside {
-			setAside = append(setAside, r.Position)
-		}
-	}
-	return setAside, nil
+	return db.settleAt(ctx, settleEmissions, sink, list, refusals)
 }
 
 const noteSink = `
@@ -329,9 +331,9 @@ func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n Sin
 }
 
 const sinkStates = `
-SELECT s.sink, s.failing_since, s.last_error, s.last_success_at, s.next_try_at, p.pending, p.oldest_position,
-    (SELECT o.created_at FROM tasker.outbox o WHERE o.position = p.oldest_position) AS oldest_pending,
-    (SELECT count(*) FROM (SELECT FROM tasker.emissions e WHERE e.sink = s.sink AND e.state = 'set_aside' LIMIT $2) a) AS set_aside
+SELECT s.sink, s.failing_since, s.last_error, s.last_success_at, s.next_try_at, least(p.pending + m.pending, $2) AS pending, p.oldest_position,
+    least((SELECT o.created_at FROM tasker.outbox o WHERE o.position = p.oldest_position), m.oldest) AS oldest_pending,
+    least((SELECT count(*) FROM (SELECT FROM tasker.emissions e WHERE e.sink = s.sink AND e.state = 'set_aside' LIMIT $2) a) + m.set_aside, $2) AS set_aside
 FROM tasker.emission_sinks s
 CROSS JOIN LATERAL (
     SELECT count(*) AS pending, min(e.position) AS oldest_position
@@ -342,6 +344,12 @@ CROSS JOIN LATERAL (
         LIMIT $2
     ) e
 ) p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS pending, min(o.created_at) AS oldest,
+        (SELECT count(*) FROM (SELECT FROM tasker.message_emissions e WHERE e.sink = s.sink AND e.state = 'set_aside' LIMIT $2) a) AS set_aside
+    FROM (SELECT e.position FROM tasker.message_emissions e WHERE e.sink = s.sink AND e.state = 'pending' LIMIT $2) e
+    JOIN tasker.messages o ON o.position = e.position
+) m
 WHERE s.sink = ANY ($1)
 ORDER BY s.sink`
 

@@ -143,7 +143,16 @@ func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emissi
 // Sinks lists the names of all sinks that are known, also of those to which this
 // server does not send.
 func (db *DB) Sinks(ctx context.Context) ([]string, error) {
-	names, err := column[string](ctx, db.pool, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
+	return db.sinks(ctx, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
+}
+
+// EventSinks lists those of them that are told of what becomes of investigations.
+func (db *DB) EventSinks(ctx context.Context) ([]string, error) {
+	return db.sinks(ctx, `SELECT sink FROM tasker.emission_sinks WHERE events ORDER BY sink`)
+}
+
+func (db *DB) sinks(ctx context.Context, sql string) ([]string, error) {
+	names, err := column[string](ctx, db.pool, sql)
 	if err != nil {
 		return nil, fmt.Errorf("list sinks: %w", err)
 	}
@@ -243,6 +252,16 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 func (db *DB) Audit(ctx context.Context, actor, action, subject string, data json.RawMessage) error {
 	_, err := db.pool.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
 		actor, action, subject, string(data))
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", action, err)
+	}
+	return nil
+}
+
+// auditData records in a transaction what somebody did to something, with a document about it.
+func (tx *Tx) auditData(ctx context.Context, actor, action string, subject tasker.ID, doc json.RawMessage) error {
+	_, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
+		actor, action, subject.String(), string(doc))
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", action, err)
 	}

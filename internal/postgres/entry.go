@@ -354,6 +354,7 @@ type Ending struct {
 	EntryUUID tasker.ID
 	TaskUUID  tasker.ID
 	State     tasker.TaskState // of the task
+	Status    tasker.ResolutionStatus
 	Notes     string
 	Metadata  json.RawMessage // an object
 }
@@ -362,6 +363,7 @@ type Ending struct {
 type EndedEntry struct {
 	EntryUUID tasker.ID
 	Reason    tasker.Reason
+	Status    tasker.ResolutionStatus
 	Seconds   float64 // for which it was open
 }
 
@@ -369,29 +371,29 @@ const endEntries = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.tasks_dlq d
-    SET resolution_status = 'manually_resolved', resolution_notes = u.notes, resolved_by = $1, resolved_at = c.at, updated_at = c.at,
+    SET resolution_status = u.status::tasker.dlq_resolution_status, resolution_notes = u.notes, resolved_by = $1, resolved_at = c.at, updated_at = c.at,
         metadata = coalesce(d.metadata, '{}') || u.metadata::jsonb
-    FROM unnest($2::uuid[], $3::text[], $4::text[]) AS u (dlq_entry_uuid, notes, metadata)
+    FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS u (dlq_entry_uuid, status, notes, metadata)
     CROSS JOIN clock c
     WHERE d.dlq_entry_uuid = u.dlq_entry_uuid AND d.resolution_status = 'pending'
-    RETURNING d.dlq_entry_uuid, d.dlq_reason, d.dlq_timestamp, d.resolved_at, u.notes, u.metadata
+    RETURNING d.dlq_entry_uuid, d.dlq_reason, d.dlq_timestamp, d.resolution_status, d.resolved_at, u.notes, u.metadata
 ),
 log AS (
     INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata, changed_at)
-    SELECT m.dlq_entry_uuid, 'resolved', $1, 'pending', 'manually_resolved', m.notes, m.metadata::jsonb, m.resolved_at
+    SELECT m.dlq_entry_uuid, 'resolved', $1, 'pending', m.resolution_status, m.notes, m.metadata::jsonb, m.resolved_at
     FROM moved m
     ORDER BY m.dlq_entry_uuid
 )
-SELECT m.dlq_entry_uuid AS entry_uuid, m.dlq_reason::text AS reason, extract(epoch FROM m.resolved_at - m.dlq_timestamp)::float8 AS seconds FROM moved m`
+SELECT m.dlq_entry_uuid AS entry_uuid, m.dlq_reason::text AS reason, m.resolution_status::text AS status, extract(epoch FROM m.resolved_at - m.dlq_timestamp)::float8 AS seconds FROM moved m`
 
-// EndEntries ends those of the investigations that are open as manually_resolved by actor,
-// and returns them. The caller has locked their tasks.
+// EndEntries ends those of the investigations that are open, and returns them. The caller has locked their tasks.
 func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]EndedEntry, error) {
-	entries, notes, metadata := make([]tasker.ID, len(list)), make([]string, len(list)), make([]string, len(list))
+	entries, statuses := make([]tasker.ID, len(list)), make([]string, len(list))
+	notes, metadata := make([]string, len(list)), make([]string, len(list))
 	for i, e := range list {
-		entries[i], notes[i], metadata[i] = e.EntryUUID, e.Notes, string(e.Metadata)
+		entries[i], statuses[i], notes[i], metadata[i] = e.EntryUUID, string(e.Status), e.Notes, string(e.Metadata)
 	}
-	ended, err := collect[EndedEntry](ctx, tx, endEntries, actor, entries, notes, metadata)
+	ended, err := collect[EndedEntry](ctx, tx, endEntries, actor, entries, statuses, notes, metadata)
 	if err != nil {
 		return nil, fmt.Errorf("end investigations: %w", err)
 	}

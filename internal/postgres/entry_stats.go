@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -42,70 +43,89 @@ func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err err
 	return list, nil
 }
 
-// The newest are counted, up to a limit: a month of a bad year is no reason to read
+// The newest are counted, up to a limit ($2): a month of a bad year is no reason to read
 // for seconds. Each of the two reads an index from its end.
-const selectEntryCounts = `
-SELECT s.at AS "from", coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended
-FROM generate_series($1::timestamptz, now(), $2::interval) AS s (at)
-LEFT JOIN (
-    SELECT date_bin($2, d.dlq_timestamp, $1) AS at, count(*) AS n
-    FROM (
-        SELECT dlq_timestamp FROM tasker.tasks_dlq
-        WHERE dlq_timestamp >= $1
-        ORDER BY dlq_timestamp DESC LIMIT $3
-    ) d
-    GROUP BY 1
-) o ON o.at = s.at
-LEFT JOIN (
-    SELECT date_bin($2, d.resolved_at, $1) AS at, count(*) AS n
-    FROM (
-        SELECT resolved_at FROM tasker.tasks_dlq
-        WHERE resolution_status <> 'pending' AND resolved_at >= $1
-        ORDER BY resolved_at DESC LIMIT $3
-    ) d
-    GROUP BY 1
-) e ON e.at = s.at
-ORDER BY s.at`
+const (
+	newestOpened = `
+        SELECT d.dlq_timestamp
+        FROM tasker.tasks_dlq d
+        WHERE d.dlq_timestamp >= $1
+        ORDER BY d.dlq_timestamp DESC LIMIT $2`
+	newestEnded = `
+        SELECT d.dlq_entry_uuid, d.dlq_timestamp, d.resolved_at, d.resolution_status
+        FROM tasker.tasks_dlq d
+        WHERE d.resolution_status <> 'pending' AND d.resolved_at >= $1
+        ORDER BY d.resolved_at DESC LIMIT $2`
+	countPending = `SELECT count(*) FROM tasker.tasks_dlq d WHERE d.resolution_status = 'pending'`
+)
 
-// The same of some namespaces: the newest of each, and of those the newest.
-const selectEntryCountsOf = `
-SELECT s.at AS "from", coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended
-FROM generate_series($1::timestamptz, now(), $2::interval) AS s (at)
-LEFT JOIN (
-    SELECT date_bin($2, d.dlq_timestamp, $1) AS at, count(*) AS n
-    FROM (
+// The same of some namespaces ($4): the newest of each, and of those the newest.
+const (
+	newestOpenedOf = `
         SELECT q.dlq_timestamp
         FROM unnest($4::text[]) AS n (namespace)
         CROSS JOIN LATERAL (
             SELECT x.dlq_timestamp FROM tasker.tasks_dlq x
             WHERE x.namespace BETWEEN n.namespace AND n.namespace AND x.dlq_timestamp >= $1
-            ORDER BY x.namespace, x.dlq_timestamp DESC LIMIT $3
+            ORDER BY x.namespace, x.dlq_timestamp DESC LIMIT $2
         ) q
-        ORDER BY q.dlq_timestamp DESC LIMIT $3
-    ) d
+        ORDER BY q.dlq_timestamp DESC LIMIT $2`
+	newestEndedOf = `
+        SELECT q.dlq_entry_uuid, q.dlq_timestamp, q.resolved_at, q.resolution_status
+        FROM unnest($4::text[]) AS n (namespace)
+        CROSS JOIN LATERAL (
+            SELECT x.dlq_entry_uuid, x.dlq_timestamp, x.resolved_at, x.resolution_status FROM tasker.tasks_dlq x
+            WHERE (x.namespace, x.resolved_at) >= (n.namespace, $1) AND x.namespace <= n.namespace
+              AND x.resolution_status <> 'pending' AND x.namespace > ''
+            ORDER BY x.namespace DESC, x.resolved_at DESC LIMIT $2
+        ) q
+        ORDER BY q.resolved_at DESC LIMIT $2`
+	countPendingOf = `SELECT count(*)
+        FROM unnest($4::text[]) AS n (namespace)
+        CROSS JOIN LATERAL (
+            SELECT FROM tasker.tasks_dlq x
+            WHERE x.namespace BETWEEN n.namespace AND n.namespace AND x.resolution_status = 'pending' AND x.namespace > ''
+            ORDER BY x.namespace, (x.recovered_at IS NOT NULL), x.priority_at -- as its index has them
+            OFFSET 0
+        ) q`
+)
+
+// Whether the repair of a member of a case ($m) was proved when its investigation ($d) ended.
+const proved = `(d.resolution_status = 'manually_resolved' AND m.acted_at <= d.resolved_at AND (m.failed_again_at IS NULL OR m.failed_again_at < m.acted_at))`
+
+// How many are open at the end of a stretch follows from how many are open now, in the same
+// snapshot.
+const (
+	countsOpened = `
+SELECT s.at AS "from", coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended, coalesce(e.proved, 0) AS proved,
+    (n.pending - coalesce(sum(coalesce(o.n, 0) - coalesce(e.n, 0)) OVER (ORDER BY s.at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))::bigint AS open
+FROM generate_series($1::timestamptz, now(), $3::interval) AS s (at)
+LEFT JOIN (
+    SELECT date_bin($3, d.dlq_timestamp, $1) AS at, count(*) AS n
+    FROM (`
+	countsEnded = `) d
     GROUP BY 1
 ) o ON o.at = s.at
 LEFT JOIN (
-    SELECT date_bin($2, d.resolved_at, $1) AS at, count(*) AS n
-    FROM (
-        SELECT q.resolved_at
-        FROM unnest($4::text[]) AS n (namespace)
-        CROSS JOIN LATERAL (
-            SELECT x.resolved_at FROM tasker.tasks_dlq x
-            WHERE (x.namespace, x.resolved_at) >= (n.namespace, $1) AND x.namespace <= n.namespace
-              AND x.resolution_status <> 'pending' AND x.namespace > ''
-            ORDER BY x.namespace DESC, x.resolved_at DESC LIMIT $3
-        ) q
-        ORDER BY q.resolved_at DESC LIMIT $3
-    ) d
+    SELECT date_bin($3, d.resolved_at, $1) AS at, count(*) AS n, count(*) FILTER (WHERE ` + proved + `) AS proved
+    FROM (`
+	countsPending = `) d
+    LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
     GROUP BY 1
 ) e ON e.at = s.at
+CROSS JOIN (SELECT (`
+	countsOrder = `) AS pending) n
 ORDER BY s.at`
 
+	selectEntryCounts   = countsOpened + newestOpened + countsEnded + newestEnded + countsPending + countPending + countsOrder
+	selectEntryCountsOf = countsOpened + newestOpenedOf + countsEnded + newestEndedOf + countsPending + countPendingOf + countsOrder
+)
+
 // EntryCounts counts the investigations that were opened and that ended since an
-// instant, in stretches of one width; of each the newest MaxEntryCount.
+// instant, in stretches of one width, and how many were open then; of those that were opened and
+// of those that ended the newest MaxEntryCount.
 func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Duration) ([]tasker.EntryCount, error) {
-	sql, args := selectEntryCounts, []any{since, width, tasker.MaxEntryCount}
+	sql, args := selectEntryCounts, []any{since, tasker.MaxEntryCount, width}
 	if scope := access.ScopeOf(ctx); !scope.All() {
 		sql, args = selectEntryCountsOf, append(args, scope.List())
 	}
@@ -113,8 +133,115 @@ func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Durat
 	if err != nil {
 		return nil, fmt.Errorf("count investigations over time: %w", err)
 	}
+	leaveOut(list, tasker.MaxEntryCount)
 	return list, nil
 }
+
+// leaveOut takes the number of open investigations out of the stretches before the oldest that
+// was counted, where it is not known.
+func leaveOut(list []tasker.EntryCount, most int64) {
+	var opened, ended int64
+	for i := range slices.Backward(list) {
+		if opened >= most || ended >= most {
+			list[i].Open = nil
+		}
+		opened, ended = opened+list[i].Opened, ended+list[i].Ended
+	}
+}
+
+// What people ($3 is who is none) did about the investigations that ended, and about their cases. Of a
+// case its newest changes are looked at. A case counts once, with the medians of its investigations.
+const (
+	timesEnded = `
+WITH ended AS MATERIALIZED (
+    SELECT f.case_id, d.dlq_timestamp AS opened_at, d.resolved_at, ` + proved + ` AS proved,
+        CASE WHEN m.acted_at BETWEEN d.dlq_timestamp AND d.resolved_at THEN m.acted_at END AS acted_at,
+        (
+            SELECT min(h.changed_at) FROM tasker.tasks_dlq_history h
+            WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND h.actor <> $3 AND h.event <> 'created'
+        ) AS touched_at
+    FROM (`
+	timesOfCases = `) d
+    JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
+    JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
+),
+changes AS MATERIALIZED (
+    SELECT c.case_id, h.changed_at, h.event, h.changed_at + CASE h.event WHEN 'owned' THEN (h.metadata ->> 'for')::interval END AS owned_until
+    FROM (SELECT DISTINCT case_id FROM ended) c
+    CROSS JOIN LATERAL (
+        SELECT h.changed_at, h.event, h.metadata FROM tasker.case_history h
+        WHERE h.case_id = c.case_id AND h.actor <> $3
+        ORDER BY h.history_id DESC LIMIT 200
+    ) h
+),
+line AS (
+    SELECT case_id, opened_at AS at, NULL AS event, NULL::timestamptz AS owned_until, resolved_at, acted_at, touched_at, proved FROM ended
+    UNION ALL
+    SELECT case_id, changed_at, event, owned_until, NULL, NULL, NULL, NULL FROM changes
+),
+placed AS ( -- the last of two elements says until when whoever had taken the case last had it
+    SELECT case_id, event, at AS opened_at, resolved_at, acted_at, touched_at, proved,
+        max(ARRAY[at, coalesce(owned_until, at)]) FILTER (WHERE event IN ('owned', 'released')) OVER before AS had,
+        min(at) FILTER (WHERE event IS NOT NULL) OVER after AS changed_at, min(at) FILTER (WHERE event = 'owned') OVER after AS owned_at
+    FROM line
+    WINDOW before AS (PARTITION BY case_id ORDER BY at ROWS UNBOUNDED PRECEDING), after AS (PARTITION BY case_id ORDER BY at DESC ROWS UNBOUNDED PRECEDING)
+),
+owned AS (
+    SELECT case_id, opened_at, resolved_at, acted_at, touched_at, proved, changed_at, CASE WHEN had[2] > opened_at THEN opened_at ELSE owned_at END AS owned_at
+    FROM placed
+    WHERE event IS NULL
+),
+lengths AS (
+    SELECT o.case_id, p.phase, extract(epoch FROM p.ended_at - p.began_at) AS seconds
+    FROM owned o
+    CROSS JOIN LATERAL (VALUES
+        ('acknowledge', o.opened_at, least(o.touched_at, o.changed_at, o.owned_at)), ('own', o.opened_at, o.owned_at), ('repair', o.opened_at, o.acted_at),
+        ('prove', o.acted_at, CASE WHEN o.proved THEN o.resolved_at END), ('resolve', o.opened_at, o.resolved_at)
+    ) AS p (phase, began_at, ended_at)
+    WHERE p.ended_at BETWEEN p.began_at AND o.resolved_at
+),
+of_cases AS (
+    SELECT case_id, phase, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS seconds FROM lengths GROUP BY case_id, phase
+)
+SELECT phase, count(*) AS cases, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS p50, percentile_cont(0.95) WITHIN GROUP (ORDER BY seconds) AS p95,
+    (SELECT count(*) FROM ended) AS entries
+FROM of_cases
+GROUP BY phase`
+
+	selectEntryTimes   = timesEnded + newestEnded + timesOfCases
+	selectEntryTimesOf = timesEnded + newestEndedOf + timesOfCases
+)
+
+// EntryTimes returns how long the investigations took that ended since an instant, the newest
+// MaxTimedEntries of them.
+func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.EntryTimes, error) {
+	sql, args := selectEntryTimes, []any{since, tasker.MaxTimedEntries, tasker.SystemActor}
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		sql, args = selectEntryTimesOf, append(args, scope.List())
+	}
+	type row struct {
+		Phase          tasker.Phase
+		Cases, Entries int64
+		P50, P95       float64
+	}
+	rows, err := collect[row](ctx, db.pool, sql, args...)
+	if err != nil {
+		return tasker.EntryTimes{}, fmt.Errorf("read how long investigations took: %w", err)
+	}
+	t := tasker.EntryTimes{Since: since}
+	for _, phase := range tasker.Phases() {
+		p := tasker.PhaseTime{Phase: phase}
+		for _, r := range rows {
+			if r.Phase == phase {
+				p.Cases, p.P50, p.P95, t.Entries = r.Cases, seconds(r.P50), seconds(r.P95), r.Entries
+			}
+		}
+		t.Times = append(t.Times, p)
+	}
+	return t, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // namespacesWithTemplates are found by jumping from one to the next in the index of
 // templates, so that what this costs grows with them and not with their templates.

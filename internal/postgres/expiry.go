@@ -40,7 +40,7 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 
 // The priorities of the pairs that no worker serves are found by jumping from one to the
 // next, as the pairs are: what this costs grows with these, and not with the steps.
-const unservedSteps = `
+var unservedSteps = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT now() - $2::interval AS since),
 asked AS (SELECT ''::text AS namespace),
 ` + enqueuedPairs + `,
@@ -104,14 +104,14 @@ func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int)
 // while a worker was alive waits for an operator. Within its limit a step expires where no
 // worker for it was alive for $4. The state is in the
 // clock, or the planner would rather read all that is enqueued.
-const expireSteps = `
+var expireSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.expires_at
     FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     CROSS JOIN clock c
-    WHERE s.state = c.enqueued AND (coalesce(s.expires_at <= c.at, false) OR coalesce(s.state_since <= c.since, false) AND NOT EXISTS (
+    WHERE s.state = c.enqueued AND NOT ` + isHeld("s") + ` AND (coalesce(s.expires_at <= c.at, false) OR coalesce(s.state_since <= c.since, false) AND NOT EXISTS (
         SELECT FROM tasker.workers w
         WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + aliveSince + `
     ))
@@ -287,12 +287,12 @@ func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, erro
 	return tx.enqueue(ctx, redispatch, tasks)
 }
 
-// StopAwaiting leaves steps of a task that no worker took in time where they
+// StopAwaiting leaves steps of tasks that no worker took in time where they
 // stand: somebody has said so, and nothing in it goes on by itself.
-func (tx *Tx) StopAwaiting(ctx context.Context, task tasker.ID) error {
-	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = $1 AND num_nonnulls(awaits_worker_since) = 1`, task)
+func (tx *Tx) StopAwaiting(ctx context.Context, tasks []tasker.ID) error {
+	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(awaits_worker_since) = 1`, tasks)
 	if err != nil {
-		return fmt.Errorf("leave the steps of a task where they stand: %w", err)
+		return fmt.Errorf("leave the steps of tasks where they stand: %w", err)
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ FROM (
     SELECT 'case', NULL, NULL, ARRAY[namespace], '', '', NULL FROM tasker.cases WHERE case_id = $1
     UNION ALL
     SELECT 'operation', NULL, NULL, namespaces, '', '', NULL FROM tasker.operations WHERE operation_uuid = $1
+    UNION ALL
+    SELECT 'hold', NULL, NULL, ARRAY[namespace], '', '', NULL FROM tasker.holds WHERE hold_uuid = $1
     UNION ALL (
         SELECT 'step', s.task_uuid, s.step_uuid, ARRAY[s.namespace], '', '', NULL
         FROM (
@@ -45,7 +47,7 @@ const (
 // An Explained is what an id is of.
 type Explained struct {
 	Kind       tasker.ExplainedKind
-	TaskUUID   *tasker.ID // nil for cases and operations
+	TaskUUID   *tasker.ID // nil for cases, operations and holds
 	StepUUID   *tasker.ID // of a step, or that the investigation was opened for
 	Namespaces []string
 
@@ -54,8 +56,8 @@ type Explained struct {
 	AsOf             time.Time
 }
 
-// FindExplained returns what an id is of: a task, a step, an investigation, a case or an
-// operation; nil when there is none. Steps are found that the engine has made.
+// FindExplained returns what an id is of: a task, a step, an investigation, a case, an
+// operation or a hold; nil when there is none. Steps are found that the engine has made.
 func (db *DB) FindExplained(ctx context.Context, id tasker.ID) (*Explained, error) {
 	found, err := one[Explained](ctx, db.pool, findExplained, id, before(id, maxStepDelay), maxTasksOfStep)
 	if err != nil {
@@ -98,8 +100,10 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, w.last_heartbeat_at AS worker_heard, coalesce(w.heartbeat_interval, '0') AS worker_beats,
     i.operation_uuid, coalesce(i.item_state, '') AS item_state, coalesce(i.operation_state, '') AS operation_state, coalesce(i.planned_by, '') AS planned_by,
     coalesce(i.paused_for, '') AS paused_for, coalesce(i.paused_by, '') AS paused_by, i.paused_at, i.created_at AS planned_at, i.expires_at AS plan_expires,
-    coalesce(i.wave, 0) AS operation_wave,
-    coalesce(ds.failures, 0) AS step_failures, ds.retry_at AS step_retry_at, ds.first_failed_at AS step_failed_at
+    coalesce(i.wave, 0) AS operation_wave, coalesce(i.worker_at_least, '') AS gate, CASE WHEN i.worker_at_least IS NOT NULL THEN ARRAY(
+        SELECT w.version FROM tasker.workers w WHERE t.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + liveWorker + ` LIMIT 1000
+    ) END AS gate_versions,
+    coalesce(ds.failures, 0) AS step_failures, ds.retry_at AS step_retry_at, ds.first_failed_at AS step_failed_at,` + holdOfStepColumns + `
 FROM unnest($1::uuid[]) WITH ORDINALITY AS u (task_uuid, place)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 LEFT JOIN LATERAL (
@@ -146,7 +150,7 @@ LEFT JOIN LATERAL (
 ) s ON true
 LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid
 LEFT JOIN LATERAL (
-    SELECT i.operation_uuid, i.state AS item_state, o.state AS operation_state, o.planned_by, o.paused_for, o.paused_by, o.paused_at, o.created_at, o.expires_at, o.wave
+    SELECT i.operation_uuid, i.state AS item_state, o.state AS operation_state, o.planned_by, o.paused_for, o.paused_by, o.paused_at, o.created_at, o.expires_at, o.wave, o.worker_at_least
     FROM tasker.operation_items i
     JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
     WHERE i.task_uuid = t.task_uuid AND i.step_uuid = s.step_uuid AND i.state IN ('planned', 'released', 'running')
@@ -156,7 +160,7 @@ LEFT JOIN LATERAL (
     WHERE d.kind = ANY ('{` + ReclaimLease + `,` + FollowUpReport + `,` + RejectInputs + `,` + ExpireStep + `,` + ExpireUnserved + `}')
       AND d.task_uuid = t.task_uuid AND d.step_uuid = s.step_uuid
     ORDER BY d.failures DESC LIMIT 1
-) ds ON true
+) ds ON true` + holdOfStep + `
 ORDER BY u.place, s.place`
 
 // An ExplainedTask is what is read of a task to explain it.
@@ -206,7 +210,10 @@ type ExplainedStep struct {
 	ItemState, OperationState, PlannedBy, PausedFor, PausedBy string
 	PausedAt, PlannedAt, PlanExpires                          *time.Time
 	OperationWave, StepFailures                               int
+	Gate                                                      string   // the version that the operation asks of workers
+	GateVersions                                              []string // of the live workers that could take the step
 	StepRetryAt, StepFailedAt                                 *time.Time
+	HoldOfStep
 }
 
 // ExplainedTasks are which tasks are to be explained, and how much of them is read.

@@ -142,31 +142,6 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks bool, s t
 	return rows[0], nil
 }
 
-// failuresAtOnce is how many failures are read at once: their messages may be long.
-const failuresAtOnce = 1000
-
-const failuresOfItems = `
-SELECT coalesce(s.error ->> 'type', '') AS kind, coalesce(left(s.error ->> 'message', 16384), '') AS message
-FROM tasker.operation_items i
-JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
-WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.ordinal <= $3 AND s.error IS NOT NULL`
-
-// FailuresOfItems calls each for the failures of the items of an operation: the type and the
-// beginning of the message.
-func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items int, each func(kind, message string)) error {
-	type row struct{ Kind, Message string }
-	for after := 0; after < items; after += failuresAtOnce {
-		rows, err := collect[row](ctx, tx, failuresOfItems, operation, after, after+failuresAtOnce)
-		if err != nil {
-			return fmt.Errorf("read the failures of the items: %w", err)
-		}
-		for _, r := range rows {
-			each(r.Kind, r.Message)
-		}
-	}
-	return nil
-}
-
 // CountArrivals counts the investigations that a selection selects and that were opened
 // after an instant, up to a limit.
 func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
@@ -191,8 +166,8 @@ type NewOperation struct {
 
 const insertOperation = `
 INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, arguments, selection, planned_by, reason, namespaces, state, waves,
-    rate_per_minute, stop_after, stop_on_new_cause, wave_timeout, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{}', 'planned', $9, $10, $11, $12, $13, clock_timestamp() + $14::interval)`
+    rate_per_minute, stop_after, stop_on_new_cause, wave_timeout, expires_at, worker_at_least)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{}', 'planned', $9, $10, $11, $12, $13, clock_timestamp() + $14::interval, nullif($15, ''))`
 
 // InsertOperation stores a plan without its items.
 func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
@@ -206,7 +181,7 @@ func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 		o.Arguments = json.RawMessage("{}")
 	}
 	_, err = tx.Exec(ctx, insertOperation, o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
-		o.RatePerMinute, o.Guards.StopAfter, !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires)
+		o.RatePerMinute, o.Guards.StopAfter, !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires, o.Guards.WorkerAtLeast)
 	if err != nil {
 		return fmt.Errorf("store an operation: %w", err)
 	}
@@ -296,7 +271,7 @@ const operationColumns = `
     o.operation_uuid AS uuid, o.act, o.arguments, o.selection, o.planned_by, o.reason, o.namespaces, o.state, o.items, o.capped, o.without_step,
     o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, o.stop_after, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,
     coalesce(o.paused_for, '') AS paused_for, coalesce(o.paused_by, '') AS paused_by, o.paused_at, o.paused_details,
-    o.created_at, o.expires_at, coalesce(o.started_by, '') AS started_by, o.started_at, o.ended_at, o.settled_at`
+    o.created_at, o.expires_at, coalesce(o.worker_at_least, '') AS worker_at_least, coalesce(o.started_by, '') AS started_by, o.started_at, o.ended_at, o.settled_at`
 
 // countItems counts the items of operations, from their rows.
 const countItems = `
@@ -326,6 +301,7 @@ type operationRow struct {
 	StopAfter      int
 	StopOnNewCause bool
 	WaveTimeout    float64 // in seconds
+	WorkerAtLeast  string
 	PausedFor      string
 	PausedBy       string
 	PausedAt       *time.Time
@@ -353,7 +329,7 @@ func (r operationRow) operation() tasker.Operation {
 		Reason: r.Reason, Namespaces: r.Namespaces, State: tasker.OperationState(r.State), Items: r.Items, Capped: r.Capped, WithoutStep: r.WithoutStep,
 		Overlapping: r.Overlapping, PlanDigest: r.PlanDigest, Waves: r.Waves, Wave: r.Wave, RatePerMinute: r.RatePerMinute,
 		Guards: tasker.Guards{
-			StopAfter: r.StopAfter, IgnoreNewCause: !r.StopOnNewCause, WaveTimeout: time.Duration(r.WaveTimeout * float64(time.Second)),
+			StopAfter: r.StopAfter, IgnoreNewCause: !r.StopOnNewCause, WaveTimeout: time.Duration(r.WaveTimeout * float64(time.Second)), WorkerAtLeast: r.WorkerAtLeast,
 		},
 		CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, StartedBy: r.StartedBy, StartedAt: r.StartedAt, EndedAt: r.EndedAt, SettledAt: r.SettledAt,
 		Counts: make(map[tasker.ItemState]int64, len(tasker.ItemStates())),
@@ -450,7 +426,7 @@ type ItemFilter struct {
 
 const itemColumns = `
     i.ordinal, i.task_uuid, nullif(i.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, i.entry_uuid, i.namespace, i.state,
-    coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, i.ended_at`
+    coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, i.made_task, i.ended_at`
 
 const (
 	selectItems = `SELECT ` + itemColumns + ` FROM tasker.operation_items i

@@ -31,14 +31,17 @@ type LookedItem struct {
 	LastFailureAt *time.Time
 	WillRetry     bool // it runs again by itself
 	AwaitsWorker  bool // it was taken by no worker in time, and goes on when one lives
-	ErrorType     string
-	ErrorMessage  string
+	ItemFailure
 	ErrorShown    string // the same without what must not be shown
 	CompletedAt   *time.Time
 	WorkerUUID    *tasker.ID
 	WorkerName    string
 	WorkerVersion string
 	EntryStatus   string
+
+	Made     bool       // Task is a new one that was made for the item
+	StuckFor string     // why the open investigation of that one was opened; empty when it goes on
+	StuckAt  *time.Time // when
 }
 
 // Only what may have changed is returned: a step that waits for a worker says nothing new.
@@ -46,18 +49,23 @@ const lookedItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
     coalesce(t.state, '') AS task, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, coalesce(s.step_type = 'external', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
-    s.awaits_worker_since IS NOT NULL AS awaits_worker, coalesce(s.error ->> 'type', '') AS error_type, coalesce(left(s.error ->> 'message', 16384), '') AS error_message,
+    s.awaits_worker_since IS NOT NULL AS awaits_worker, ` + itemFailure + `,
     CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,
-    s.completed_at, s.worker_uuid, coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, d.resolution_status::text AS entry_status
+    s.completed_at, s.worker_uuid, coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, d.resolution_status::text AS entry_status,
+    i.made_task IS NOT NULL AS made, coalesce(n.dlq_reason::text, '') AS stuck_for, n.dlq_timestamp AS stuck_at
 FROM (`
 
 const lookedFrom = `) i
-LEFT JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
-LEFT JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
+LEFT JOIN tasker.tasks t ON t.task_uuid = coalesce(i.made_task, i.task_uuid)
+LEFT JOIN tasker.tasks_dlq n ON n.task_uuid = i.made_task AND n.resolution_status = 'pending' AND n.dlq_reason <> 'manual_dlq' AND n.recovered_at IS NULL
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = coalesce(i.made_task, i.task_uuid) AND s.step_uuid = CASE WHEN i.made_task IS NULL THEN i.step_uuid ELSE n.step_uuid END
 LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid AND s.state = 'complete'
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = i.entry_uuid
-WHERE s.state IS NULL OR s.state NOT IN ('pending', 'enqueued') AND (s.state, i.state) <> ('in_progress', 'running')
-   OR s.last_failure_at > coalesce(i.failed_at, i.released_at)
+WHERE CASE
+    WHEN i.made_task IS NOT NULL THEN t.state IS NULL OR t.state IN ('complete', 'cancelled') OR n.dlq_entry_uuid IS NOT NULL
+    ELSE s.state IS NULL OR s.state NOT IN ('pending', 'enqueued') AND (s.state, i.state) <> ('in_progress', 'running')
+       OR s.last_failure_at > coalesce(i.failed_at, i.released_at)
+END
 ORDER BY i.ordinal`
 
 const (
@@ -92,17 +100,17 @@ func (db *DB) LookAtItems(ctx context.Context, operation tasker.ID, state tasker
 }
 
 const lockItems = `
-SELECT i.ordinal, i.task_uuid
+SELECT i.ordinal, coalesce(i.made_task, i.task_uuid) AS task_uuid
 FROM unnest($2::int[]) AS u (ordinal)
 CROSS JOIN LATERAL (
-    SELECT x.ordinal, x.task_uuid
+    SELECT x.ordinal, x.task_uuid, x.made_task
     FROM tasker.operation_items x
     WHERE x.operation_uuid = $1 AND x.ordinal = u.ordinal AND x.state IN ('released', 'running')
     FOR NO KEY UPDATE SKIP LOCKED
 ) i`
 
 // LockItems locks those of the items that are in flight and that nobody else holds, then
-// those of their tasks that nobody else holds, and returns the items of these as they are.
+// those of the tasks that they wait for that nobody else holds, and returns the items of these as they are.
 func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]LookedItem, error) {
 	type row struct {
 		Ordinal  int
@@ -150,6 +158,51 @@ func (db *DB) OperationsInFlight(ctx context.Context, limit int) ([]RunningOpera
 	list := make([]RunningOperation, len(rows))
 	for i, r := range rows {
 		list[i] = *r.running()
+	}
+	return list, nil
+}
+
+// failuresAtOnce is how many failures are read at once: their messages may be long.
+const failuresAtOnce = 1000
+
+// An ItemFailure is what tells the cause of the newest failure of a step.
+type ItemFailure struct {
+	ErrorType        string
+	ErrorMessage     string // its beginning
+	ErrorFingerprint string // the handler's own; empty when it gave none
+}
+
+const itemFailure = `coalesce(s.error ->> 'type', '') AS error_type, coalesce(left(s.error ->> 'message', 16384), '') AS error_message,
+    coalesce(s.error ->> 'fingerprint', '') AS error_fingerprint`
+
+// Of items that are whole tasks the step is that for which the investigation was opened.
+const failuresOfItems = `
+SELECT ` + itemFailure + `
+FROM tasker.operation_items i
+JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = i.entry_uuid
+JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid
+    AND s.step_uuid = CASE WHEN i.step_uuid = '00000000-0000-0000-0000-000000000000' THEN d.step_uuid ELSE i.step_uuid END
+WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.ordinal <= $3 AND s.error IS NOT NULL`
+
+// FailuresOfItems calls each for the failures of the items of an operation.
+func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items int, each func(ItemFailure)) error {
+	for after := 0; after < items; after += failuresAtOnce {
+		rows, err := collect[ItemFailure](ctx, tx, failuresOfItems, operation, after, after+failuresAtOnce)
+		if err != nil {
+			return fmt.Errorf("read the failures of the items: %w", err)
+		}
+		for _, r := range rows {
+			each(r)
+		}
+	}
+	return nil
+}
+
+// LiveVersions returns the versions of the live workers of some namespaces.
+func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, error) {
+	list, err := column[string](ctx, tx, `SELECT DISTINCT w.version FROM tasker.workers w WHERE w.namespaces && $1::text[] AND `+liveWorker, namespaces)
+	if err != nil {
+		return nil, fmt.Errorf("read the versions of live workers: %w", err)
 	}
 	return list, nil
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"tasker.example/tasker"
 )
 
@@ -210,7 +212,8 @@ type MovedItem struct {
 	Failed   *time.Time // when the step failed, if it did
 	Cause    string     // of that failure
 	Text     string
-	Released bool // it is released by this move
+	Made     tasker.ID // the task that was made for the item; zero: none
+	Released bool      // it is released by this move
 }
 
 var movedColumns = columns[MovedItem]{
@@ -221,6 +224,7 @@ var movedColumns = columns[MovedItem]{
 	col("failed timestamptz", func(m *MovedItem) *time.Time { return m.Failed }),
 	col("cause text", func(m *MovedItem) string { return m.Cause }),
 	col("text text", func(m *MovedItem) string { return m.Text }),
+	col("made uuid", func(m *MovedItem) pgtype.UUID { return idOrNull(m.Made) }),
 	col("released bool", func(m *MovedItem) bool { return m.Released }),
 }
 
@@ -235,6 +239,7 @@ SET state = m.state, outcome = nullif(m.outcome, ''),
     released_fence = CASE WHEN m.released THEN m.fence ELSE i.released_fence END,
     released_at = CASE WHEN m.released THEN clock_timestamp() ELSE i.released_at END,
     failed_at = coalesce(m.failed, i.failed_at), failure_cause = coalesce(nullif(m.cause, ''), i.failure_cause), failure_text = coalesce(nullif(m.text, ''), i.failure_text),
+    made_task = coalesce(m.made, i.made_task),
     ended_at = CASE WHEN m.state IN ('verified', 'failed_again', 'skipped', 'aborted') THEN clock_timestamp() END
 FROM (
     SELECT m.*, k.row
@@ -280,10 +285,14 @@ func (tx *Tx) BeginWave(ctx context.Context, operation tasker.ID, wave int) erro
 
 // StartOperation starts an operation that is planned and that the caller has locked.
 func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor string) error {
-	return tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, `
+	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, `
 		UPDATE tasker.operations
 		SET state = 'running', started_at = clock_timestamp(), started_by = $2, next_release_at = clock_timestamp(), wave_since = clock_timestamp(), round = 1
 		WHERE operation_uuid = $1 AND state = 'planned'`, actor)
+	if err != nil {
+		return err
+	}
+	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
 }
 
 // PauseOperation pauses an operation that runs and that the caller has locked.
@@ -292,20 +301,28 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 	if err != nil {
 		return fmt.Errorf("pause an operation: %w", err)
 	}
-	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, `
+	err = tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, `
 		UPDATE tasker.operations
 		SET state = 'paused', paused_for = $2, paused_by = $3, paused_details = $4, paused_at = clock_timestamp()
 		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
+	if err != nil || p.For == tasker.PausedByOperator { // who knows
+		return err
+	}
+	return tx.tellOfOperation(ctx, operation, tasker.OperationPausedTopic, p.By)
 }
 
 // ResumeOperation lets a paused operation go on that the caller has locked: with its wave
 // once more, for what has failed before proves nothing.
 func (tx *Tx) ResumeOperation(ctx context.Context, operation tasker.ID, actor string) error {
-	return tx.changeOperation(ctx, operationChange{"operation.resumed", operation, actor, nil}, `
+	err := tx.changeOperation(ctx, operationChange{"operation.resumed", operation, actor, nil}, `
 		UPDATE tasker.operations
 		SET state = 'running', paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL, round = round + 1,
 			wave_since = clock_timestamp(), next_release_at = greatest(next_release_at, clock_timestamp())
 		WHERE operation_uuid = $1 AND state = 'paused'`)
+	if err != nil {
+		return err
+	}
+	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
 }
 
 // AbortOperation ends an operation that has not ended and that the caller has locked: what
@@ -318,13 +335,17 @@ func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, ou
 		return 0, fmt.Errorf("abort the items of an operation: %w", err)
 	}
 	n := int(tag.RowsAffected())
-	return n, tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, `
+	err = tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, `
 		UPDATE tasker.operations
 		SET state = 'aborted', ended_at = clock_timestamp(), paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL,
 			settled_at = CASE WHEN NOT EXISTS (
 				SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state IN ('released', 'running')
 			) THEN clock_timestamp() END
 		WHERE operation_uuid = $1 AND state IN ('planned', 'running', 'paused')`)
+	if err != nil {
+		return 0, err
+	}
+	return n, tx.tellOfOperation(ctx, operation, tasker.OperationDoneTopic, actor)
 }
 
 // An operationChange is a change of an operation, for the audit log.
@@ -354,13 +375,10 @@ func (tx *Tx) AuditOperation(ctx context.Context, action string, operation taske
 		data = map[string]any{}
 	}
 	doc, err := json.Marshal(data)
-	if err == nil {
-		_, err = tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4)`, actor, action, operation.String(), doc)
-	}
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", action, err)
 	}
-	return nil
+	return tx.auditData(ctx, actor, action, operation, doc)
 }
 
 // ExpiredPlans returns operations that were planned and not started in time.
@@ -402,8 +420,15 @@ SELECT e.operation_uuid FROM ended e`
 // them.
 func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		list, err = column[tasker.ID](ctx, tx, finishOperations)
-		return err
+		if list, err = column[tasker.ID](ctx, tx, finishOperations); err != nil {
+			return err
+		}
+		for _, id := range list {
+			if err := tx.tellOfOperation(ctx, id, tasker.OperationDoneTopic, "tasker"); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("end operations: %w", err)

@@ -37,7 +37,8 @@ type DB struct {
 	queue  queue
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 
-	commits atomic.Pointer[[]func()]
+	commits  atomic.Pointer[[]func()]
+	askUntil atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
 }
 
 // Options bounds what a DB takes of the server.
@@ -47,6 +48,7 @@ type Options struct {
 	ApplicationName  string        // as pg_stat_activity shows it; "" means tasker
 	QueueTTL         time.Duration // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
 	Announce         bool          // put what is enqueued into the outbox of the message broker
+	ReportQueues     bool          // say of which queues the steps were that ConcludeSteps moved
 
 	Tracer pgx.QueryTracer // sees each statement; nil: nobody does
 }
@@ -62,6 +64,7 @@ const lockTimeout = 5 * time.Second
 type queue struct {
 	ttlMS    int64
 	announce bool
+	report   bool
 }
 
 // Open connects to the database at url and checks that it answers. The schema is
@@ -116,7 +119,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		pool.Close()
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
-	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), announce: o.Announce}
+	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), announce: o.Announce, report: o.ReportQueues}
 	return &DB{pool: pool, queue: q, opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 

@@ -11,59 +11,48 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// enqueuedPairs is a part of a recursive WITH: the pairs of namespace and handler of
-// which steps are enqueued, in the namespace of the part asked, or in all if that is empty.
-// They are found by jumping from one to the next in the index, so that what this costs
-// grows with them and not with the steps.
+// These are parts of a recursive WITH: the pairs of namespace and handler of which steps are
+// enqueued, wait for a worker to be alive, or are held.
+var (
+	enqueuedPairs = pairs("enqueued", "tasker.ready_steps s WHERE true")
+	awaitingPairs = pairs("awaiting", "tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL")
+	heldPairs     = pairs("aside", "tasker.held_steps s WHERE true")
+)
+
+// pairs is a part of a recursive WITH: the pairs of namespace and handler of some steps, in
+// the namespace of the part asked, or in all if that is empty. They are found by jumping from
+// one to the next in an index, so that what this costs grows with them and not with the steps.
 //
 // Text is never below the empty one, which so begins a namespace, or everything.
-const enqueuedPairs = `enqueued AS (
+func pairs(name, steps string) string {
+	return name + ` AS (
     (
         SELECT s.namespace, s.handler
-        FROM tasker.ready_steps s
-        WHERE (s.namespace, s.handler) >= ((SELECT a.namespace FROM asked a), '')
+        FROM ` + steps + ` AND (s.namespace, s.handler) >= ((SELECT a.namespace FROM asked a), '')
         ORDER BY s.namespace, s.handler
         LIMIT 1
     )
     UNION ALL
     SELECT n.namespace, n.handler
-    FROM enqueued q
+    FROM ` + name + ` q
     CROSS JOIN LATERAL (
         SELECT s.namespace, s.handler
-        FROM tasker.ready_steps s
-        WHERE (s.namespace, s.handler) > (q.namespace, q.handler)
+        FROM ` + steps + ` AND (s.namespace, s.handler) > (q.namespace, q.handler)
         ORDER BY s.namespace, s.handler
         LIMIT 1
     ) n
     WHERE (SELECT a.namespace FROM asked a) IN ('', q.namespace)
 )`
+}
 
 // Within a pair the oldest step is found by jumping from priority to priority. Only
 // pairs that are shown are counted, up to a limit. Those that wait for a worker to be
-// alive are found as those that are enqueued.
-const selectQueues = `
+// alive, and those that are held, are found as those that are enqueued.
+var selectQueues = `
 WITH RECURSIVE asked AS (SELECT $1::text AS namespace),
 ` + enqueuedPairs + `,
-awaiting AS (
-    (
-        SELECT s.namespace, s.handler
-        FROM tasker.workflow_steps s
-        WHERE s.awaits_worker_since IS NOT NULL AND (s.namespace, s.handler) >= ($1::text, '')
-        ORDER BY s.namespace, s.handler
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT n.namespace, n.handler
-    FROM awaiting q
-    CROSS JOIN LATERAL (
-        SELECT s.namespace, s.handler
-        FROM tasker.workflow_steps s
-        WHERE s.awaits_worker_since IS NOT NULL AND (s.namespace, s.handler) > (q.namespace, q.handler)
-        ORDER BY s.namespace, s.handler
-        LIMIT 1
-    ) n
-    WHERE $1::text IN ('', q.namespace)
-),
+` + awaitingPairs + `,
+` + heldPairs + `,
 groups AS MATERIALIZED (
     SELECT w.namespaces, w.handlers, count(*) AS workers
     FROM tasker.workers w
@@ -73,7 +62,7 @@ groups AS MATERIALIZED (
 shown AS MATERIALIZED (
     SELECT p.namespace, p.handler, coalesce(live.workers, 0) AS live_workers, oldest.queued_at, oldest.expires_at,
         least(oldest.queued_at, late.since) AS waits_since
-    FROM (SELECT namespace, handler FROM enqueued UNION SELECT namespace, handler FROM awaiting) p
+    FROM (SELECT namespace, handler FROM enqueued UNION SELECT namespace, handler FROM awaiting UNION SELECT namespace, handler FROM aside) p
     CROSS JOIN LATERAL (
         SELECT sum(c.workers)::bigint AS workers
         FROM groups c
@@ -107,12 +96,12 @@ shown AS MATERIALIZED (
         WHERE s.awaits_worker_since IS NOT NULL AND s.namespace = p.namespace AND s.handler = p.handler
     ) late
     WHERE $1::text IN ('', p.namespace) AND ($4::text[] IS NULL OR p.namespace = ANY ($4))
-    ORDER BY coalesce(live.workers, 0) > 0, waits_since, p.namespace, p.handler
+    ORDER BY coalesce(live.workers, 0) > 0 OR oldest.queued_at IS NULL AND late.since IS NULL, waits_since, p.namespace, p.handler
     LIMIT $2
 )
 SELECT q.namespace, q.handler, least(waiting.steps, $3) AS queued, waiting.steps > $3 AS queued_is_at_least,
     q.queued_at AS oldest_queued_at, least(q.expires_at, waiting.expires_at) AS next_expires_at,
-    late.steps AS awaiting_worker, q.live_workers, q.live_workers = 0 AS unserved
+    late.steps AS awaiting_worker, held.steps AS held, q.live_workers, q.live_workers = 0 AND q.waits_since IS NOT NULL AS unserved
 FROM shown q
 CROSS JOIN LATERAL (
     SELECT count(*) AS steps, min(x.expires_at) AS expires_at
@@ -132,11 +121,15 @@ CROSS JOIN LATERAL (
         LIMIT $3::bigint
     ) x
 ) late
-ORDER BY q.live_workers > 0, q.waits_since, q.namespace, q.handler`
+CROSS JOIN LATERAL (
+    SELECT count(*) AS steps
+    FROM (SELECT FROM tasker.held_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler LIMIT $3::bigint) x
+) held
+ORDER BY q.live_workers > 0 OR q.waits_since IS NULL, q.waits_since, q.namespace, q.handler`
 
-// Queues returns up to limit queues in which anything waits, of one namespace or,
+// Queues returns up to limit queues in which anything waits or is held, of one namespace or,
 // where that is empty, of all: first those that no live worker serves, then those
-// that have waited longest. Of a queue that is not counted to its end, NextExpiresAt
+// that have waited longest, at last those in which all is held. Of a queue that is not counted to its end, NextExpiresAt
 // is that of the most urgent steps and of the oldest of each priority.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
 	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
@@ -197,6 +190,7 @@ func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	for _, q := range queues {
 		b := of(q.Namespace)
 		b.Steps += int64(q.Queued)
+		b.Held += int64(q.Held)
 		if q.OldestQueuedAt != nil {
 			b.Oldest = max(b.Oldest, now.Sub(*q.OldestQueuedAt))
 		}

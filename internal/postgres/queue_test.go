@@ -90,17 +90,61 @@ func (r waitingRoom) list(namespace string, limit int) []string {
 	}
 	lines := []string{}
 	for _, q := range list {
-		if q.Unserved != (q.LiveWorkers == 0) {
+		if q.Unserved != (q.LiveWorkers == 0 && q.Queued+q.AwaitingWorker > 0) {
 			r.Errorf("%+v", q)
 		}
 		more := ""
 		if q.QueuedIsAtLeast {
 			more = "+"
 		}
-		lines = append(lines, fmt.Sprintf("%s/%s %d%s %s %s %d %d", q.Namespace, q.Handler, q.Queued, more,
-			seconds(q.OldestQueuedAt), seconds(q.NextExpiresAt), q.AwaitingWorker, q.LiveWorkers))
+		held := ""
+		if q.Held > 0 {
+			held = fmt.Sprintf(" %d held", q.Held)
+		}
+		lines = append(lines, fmt.Sprintf("%s/%s %d%s %s %s %d %d%s", q.Namespace, q.Handler, q.Queued, more,
+			seconds(q.OldestQueuedAt), seconds(q.NextExpiresAt), q.AwaitingWorker, q.LiveWorkers, held))
 	}
 	return lines
+}
+
+// Held steps are counted apart from those that wait, and a queue of which all is held is
+// listed, behind the others: nobody has to serve it.
+func TestHeldStepsOfQueues(t *testing.T) {
+	t.Parallel()
+	r := newWaitingRoom(t)
+	r.add(bunch{namespace: "a", handler: "x", steps: 3, since: 10, ttl: 300})
+	r.add(bunch{namespace: "b", handler: "y", steps: 1, since: 10, ttl: 300})
+	r.exec(`INSERT INTO tasker.holds (hold_uuid, kind, namespace, reason, owner, ends_at) VALUES (gen_random_uuid(), 'manual', 'a', 'r', 'bo', now() + interval '1 hour')`)
+	r.exec(`INSERT INTO tasker.held_steps (hold_uuid, namespace, handler, priority, state_since, step_uuid, task_uuid)
+		SELECT hold_uuid, x.namespace, x.handler, 0, now(), gen_random_uuid(), gen_random_uuid()
+		FROM tasker.holds CROSS JOIN (VALUES ('a', 'x', 2), ('a', 'b', 4), ('c', 'z', 1)) AS x (namespace, handler, n) CROSS JOIN generate_series(1, x.n)`)
+	for _, c := range []struct {
+		namespace string
+		want      []string
+	}{
+		{"", []string{"a/x 3 -12 +288 0 0 2 held", "b/y 1 -10 +290 0 0", "a/b 0 - - 0 0 4 held", "c/z 0 - - 0 0 1 held"}},
+		{"a", []string{"a/x 3 -12 +288 0 0 2 held", "a/b 0 - - 0 0 4 held"}},
+		{"b", []string{"b/y 1 -10 +290 0 0"}}, {"c", []string{"c/z 0 - - 0 0 1 held"}}, {"d", []string{}},
+	} {
+		if diff := cmp.Diff(c.want, r.list(c.namespace, 100)); diff != "" {
+			t.Errorf("queues of %q (-want +got):\n%s", c.namespace, diff)
+		}
+	}
+	list, err := r.db.Backlogs(r.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range list {
+		if want := map[string]int64{"a": 6, "b": 0, "c": 1}[b.Namespace]; b.Held != want {
+			t.Errorf("%d steps are held in %s, want %d", b.Held, b.Namespace, want)
+		}
+	}
+	counts, err := r.db.CountHolds(r.Context())
+	if err != nil || len(counts) != 1 || counts[0] != (tasker.HoldGroup{Kind: tasker.ManualHold, State: tasker.HoldActive, Holds: 1}) {
+		t.Errorf("%v, %v", counts, err)
+	}
+	r.exec(`DELETE FROM tasker.held_steps`)
+	r.exec(`DELETE FROM tasker.holds`)
 }
 
 func TestQueues(t *testing.T) {

@@ -81,7 +81,8 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 	queries := map[string]query{
 		"events":           {feedEventsOf, []any{0, 1 << 40, 200, scope.List()}},
 		"bounds of events": {feedBoundsOf, []any{"3", "1000000000000", scope.List()}},
-		"counts over time": {selectEntryCountsOf, []any{time.Now().Add(-24 * time.Hour), time.Hour, tasker.MaxEntryCount, scope.List()}},
+		"counts over time": {selectEntryCountsOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxEntryCount, time.Hour, scope.List()}},
+		"times":            {selectEntryTimesOf, []any{time.Now().Add(-24 * time.Hour), tasker.MaxTimedEntries, tasker.SystemActor, scope.List()}},
 		"counts by reason": {countEntryStats, []any{scope.List()}},
 		"workers":          {selectWorkers, []any{100, 0, scope.List()}},
 		"templates":        {selectTemplateNames, []any{100, scope.List()}},

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -24,11 +25,12 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
+	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
 	"enqueueReady": enqueueReady, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
-	"lookForDue": lookForDue, "takeSteps": takeSteps, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertSteps": insertSteps,
+	"lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
-	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "recordRejected": recordRejected, "selectEntry": selectEntry,
+	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems,
 }
@@ -54,6 +56,26 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
+	"DB.Incidents": inScopes(func(ctx context.Context, db *DB) error {
+		for _, f := range []tasker.IncidentFilter{{}, {State: tasker.IncidentOpen}, {State: tasker.IncidentEnded, Namespace: "a"}} {
+			if _, _, err := db.Incidents(ctx, f); err != nil {
+				return fmt.Errorf("%+v: %w", f, err)
+			}
+		}
+		return nil
+	}),
+	"DB.ReadReport": func(ctx context.Context, db *DB) error {
+		for _, sql := range reports {
+			if _, err := column[json.RawMessage](ctx, db.pool, sql, tasker.NewID(), time.Unix(0, 0), time.Unix(1, 0), []string{"a"}, nil); err != nil {
+				return err
+			}
+		}
+		return inScopes(func(ctx context.Context, db *DB) error {
+			_, err := db.ReadReport(ctx, tasker.IncidentReportQuery{})
+			_, other := db.ReadReport(ctx, tasker.IncidentReportQuery{Namespace: "a"})
+			return errors.Join(err, other)
+		})(ctx, db)
+	},
 	"DB.Entries": func(ctx context.Context, db *DB) error {
 		for _, f := range []tasker.EntryFilter{{}, {Status: tasker.EntryPending}, {Reason: tasker.ManualDLQ}, {Status: tasker.EntryPending, Reason: tasker.ManualDLQ}} {
 			if _, err := db.Entries(ctx, f); err != nil {
@@ -62,6 +84,10 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
+	"DB.EntryTimes": inScopes(func(ctx context.Context, db *DB) error {
+		_, err := db.EntryTimes(ctx, time.Now())
+		return err
+	}),
 	"DB.FeedBounds": inScopes(func(ctx context.Context, db *DB) error {
 		_, _, err := db.FeedBounds(ctx, 0, 1)
 		return err
@@ -132,12 +158,25 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
+	"DB.TakeSteps": func(ctx context.Context, db *DB) error {
+		for range 2 {
+			if _, err := db.TakeSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: []string{"a"}, Lease: time.Second}, []tasker.StepRef{{}}); err != nil {
+				return err
+			}
+			db.seeHeld()
+		}
+		return nil
+	},
 	"DB.claimOnce": func(ctx context.Context, db *DB) error {
 		many := make([]string, manyQueues+1)
 		for i, handlers := range [][]string{{"a"}, {"a", "b"}, many} {
-			if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, 1); err != nil {
-				return fmt.Errorf("claim %d: %w", i, err)
+			for range 2 {
+				if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, 1); err != nil {
+					return fmt.Errorf("claim %d: %w", i, err)
+				}
+				db.seeHeld()
 			}
+			db.askUntil.Store(0)
 		}
 		return nil
 	},

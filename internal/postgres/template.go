@@ -104,7 +104,16 @@ func (r templateRow) template() (tasker.StoredTemplate, error) {
 // Template returns a version of a template, or the newest when version is empty:
 // the one registered last.
 func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
-	found, err := db.templates(ctx, `SELECT `+templateColumns+` FROM tasker.task_templates
+	return template(ctx, db.pool, namespace, name, version)
+}
+
+// Template is [DB.Template] inside a transaction.
+func (tx *Tx) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
+	return template(ctx, tx, namespace, name, version)
+}
+
+func template(ctx context.Context, q querier, namespace, name, version string) (tasker.StoredTemplate, error) {
+	found, err := templates(ctx, q, `SELECT `+templateColumns+` FROM tasker.task_templates
 		WHERE namespace = $1 AND name = $2 AND ($3 = '' OR version = $3)
 		ORDER BY created_at DESC, template_uuid DESC LIMIT 1`, namespace, name, version)
 	if err != nil {
@@ -122,7 +131,7 @@ func (db *DB) Template(ctx context.Context, namespace, name, version string) (ta
 
 // TemplateByID returns the template that id names.
 func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
-	found, err := db.templates(ctx, `SELECT `+templateColumns+` FROM tasker.task_templates WHERE template_uuid = $1`, id)
+	found, err := templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates WHERE template_uuid = $1`, id)
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}
@@ -135,13 +144,13 @@ func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemp
 // Templates lists the templates of a namespace, or all when it is empty, by
 // namespace, name and time.
 func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
-	return db.templates(ctx, `SELECT `+templateColumns+` FROM tasker.task_templates
+	return templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates
 		WHERE ($1 = '' OR namespace = $1) AND ($4::text[] IS NULL OR namespace = ANY ($4))
 		ORDER BY namespace, name, created_at DESC, template_uuid DESC LIMIT $2 OFFSET $3`, namespace, limit, offset, access.ScopeOf(ctx).List())
 }
 
-func (db *DB) templates(ctx context.Context, sql string, args ...any) ([]tasker.StoredTemplate, error) {
-	rows, err := collect[templateRow](ctx, db.pool, sql, args...)
+func templates(ctx context.Context, q querier, sql string, args ...any) ([]tasker.StoredTemplate, error) {
+	rows, err := collect[templateRow](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read templates: %w", err)
 	}

@@ -268,6 +268,11 @@ const enqueuedStep = `; INSERT INTO tasker.workflow_steps (task_uuid, step_uuid,
 	SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'enqueued', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now(), now() FROM tasker.tasks; `
 
 const oneInvestigation = `; SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'operator_request', 'operator', state) FROM tasker.tasks; `
+
+const heldStep = `; INSERT INTO tasker.holds (hold_uuid, kind, namespace, reason, owner, ends_at) VALUES ('00000000-0000-7000-8000-000000000001', 'manual', 'a', 'r', 'o', now());
+	INSERT INTO tasker.held_steps (hold_uuid, namespace, handler, priority, state_since, step_uuid, task_uuid)
+	SELECT '00000000-0000-7000-8000-000000000001', namespace, handler, priority, state_since, step_uuid, task_uuid FROM tasker.workflow_steps`
+
 const anOperation = `; INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, items, waves, stop_after, stop_on_new_cause,
 	wave_timeout, expires_at)
 	VALUES ('00000000-0000-7000-8000-000000000001', 'k', '', 'reset_for_retry', '{}', 'a', 'r', '{a}', 'running', 1, '{}', 2, true, '1 min', now()); `
@@ -290,7 +295,12 @@ func TestViolationsAreFound(t *testing.T) {
 		"step is ready and nobody enqueued it": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
 			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
 			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,
-		"enqueued step is not in ready_steps":           enqueuedStep + `DELETE FROM tasker.ready_steps`,
+		"enqueued step is neither in ready_steps nor held": enqueuedStep + `DELETE FROM tasker.ready_steps`,
+		"step is held and can be claimed":                  enqueuedStep + heldStep,
+		"claims do not know that they have to ask":         heldStep + `; DELETE FROM tasker.claim_conditions`,
+		"hold has ended and has steps":                     enqueuedStep + heldStep + `; UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now()`,
+		"hold let a step go twice at a time": enqueuedStep + heldStep + `; INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
+			SELECT hold_uuid, task_uuid, step_uuid, 0, 0, now() - make_interval(secs => i) FROM tasker.held_steps, generate_series(1, 2) i`,
 		"ready_steps has a step that is not enqueued":   enqueuedStep + `SET tasker.keeps_ready_steps = 'on'; UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL`,
 		"step has unwritten moves that it has not made": enqueuedStep + `UPDATE tasker.workflow_steps SET unwritten = 3, moves_id = 1`,
 		"two moves have one id": `INSERT INTO tasker.task_history (task_uuid, transition_id, from_state, to_state, created_at) OVERRIDING SYSTEM VALUE

@@ -22,11 +22,13 @@ var serverPrivileges = map[string]string{
 	"api_key_secrets":                "SELECT INSERT UPDATE",
 	"api_keys":                       "SELECT INSERT UPDATE",
 	"audit_events":                   "SELECT INSERT",
+	"breaker_counts":                 "SELECT INSERT UPDATE DELETE",
 	"case_fingerprints":              "SELECT INSERT UPDATE",
 	"case_history":                   "SELECT INSERT",
 	"case_members":                   "SELECT INSERT UPDATE",
 	"case_refinements":               "SELECT INSERT UPDATE",
 	"cases":                          "SELECT INSERT UPDATE",
+	"claim_conditions":               "SELECT INSERT DELETE",
 	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
 	"dispatch_canary":                "SELECT UPDATE",
@@ -35,7 +37,15 @@ var serverPrivileges = map[string]string{
 	"dlq_totals":                     "SELECT INSERT UPDATE",
 	"emission_sinks":                 "SELECT INSERT UPDATE",
 	"emissions":                      "SELECT INSERT UPDATE",
+	"incident_cases":                 "SELECT INSERT UPDATE",
+	"incidents":                      "SELECT INSERT UPDATE",
+	"held_steps":                     "SELECT INSERT UPDATE DELETE",
+	"hold_history":                   "SELECT INSERT",
+	"hold_releases":                  "SELECT INSERT UPDATE",
+	"holds":                          "SELECT INSERT UPDATE DELETE", // DELETE of old ones
 	"lease_key":                      "SELECT UPDATE",
+	"message_emissions":              "SELECT INSERT UPDATE",
+	"messages":                       "SELECT INSERT UPDATE",
 	"operation_items":                "SELECT INSERT UPDATE DELETE", // DELETE with old operations
 	"operations":                     "SELECT INSERT UPDATE DELETE",
 	"operator_requests":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
@@ -68,10 +78,11 @@ var serverPrivileges = map[string]string{
 var hiddenFromReader = []string{
 	"api_key_secrets", "case_history.notes", "case_members.error_fingerprint", "case_members.error_message", "case_refinements.literal", "case_refinements.reason",
 	"lease_key", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
-	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "rejected_reports.message",
+	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "message_emissions.last_error", "rejected_reports.message",
 	"task_templates.source", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
 	"operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
+	"breaker_counts.cause", "breaker_counts.cause_key", "holds.reason", "holds.cause", "holds.cause_key", "hold_history.reason", "hold_releases.failure",
 }
 
 // A privilege is one that a role has, or should have. An empty grantee is PUBLIC.

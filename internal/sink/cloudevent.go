@@ -9,6 +9,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/notice"
 )
 
 // mediaType is that of a CloudEvent in its JSON format, structured mode.
@@ -30,6 +31,9 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 		Sequence:        fmt.Sprintf("%020d", e.Position),
 		Data:            e.Data,
 	}
+	if e.Subject != nil {
+		out.Subject, out.DedupKey = e.Subject.ID.String(), dedupKey(e, source)
+	}
 	if e.EntryUUID != (tasker.ID{}) {
 		out.Subject = e.EntryUUID.String()
 	}
@@ -43,6 +47,11 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 		return nil, refuse(fmt.Errorf("%s cannot be written as JSON: %w", describe(e), err))
 	}
 	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), nil
+}
+
+// dedupKey is by which receivers know that messages are about the same thing.
+func dedupKey(e tasker.Event, source string) string {
+	return cmp.Or(e.Subject.DedupKey, notice.Key(cmp.Or(source, defaultSource), e.Subject.Kind, e.Subject.ID))
 }
 
 // joinFields puts one blank where any white space was.

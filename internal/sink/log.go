@@ -9,19 +9,27 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"tasker.example/tasker"
 )
 
 // logSink writes a line for each event.
-type logSink struct{ handler slog.Handler }
+type logSink struct {
+	handler slog.Handler
+	source  string
+}
 
-// NewLog returns a sink that writes one line for each event: a warning for a new
-// investigation, information for what becomes of it.
-func NewLog(log *slog.Logger) Sink {
-	return &logSink{handler: cmp.Or(log, slog.New(slog.DiscardHandler)).Handler()}
+// alarming are the topics that are warnings in the log.
+var alarming = []string{
+	tasker.EntryCreatedTopic, tasker.CaseOpenedTopic, tasker.CaseGrewTopic, tasker.CaseRegressedTopic, tasker.CaseWokeTopic, tasker.CaseUnownedTopic,
+	tasker.OperationPausedTopic,
+}
+
+// NewLog returns a sink that writes one line for each event or message: a warning for a new
+// investigation and for what people should look at, information for the rest.
+func NewLog(log *slog.Logger, source string) Sink {
+	return &logSink{handler: cmp.Or(log, slog.New(slog.DiscardHandler)).Handler(), source: source}
 }
 
 // Name is log.
@@ -34,7 +42,7 @@ func (*logSink) Close() error { return nil }
 // whether it could write.
 func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	level := slog.LevelInfo
-	if strings.HasSuffix(e.Topic, ".created") {
+	if slices.Contains(alarming, e.Topic) {
 		level = slog.LevelWarn
 	}
 	if !s.handler.Enabled(ctx, level) {
@@ -44,12 +52,14 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	if err != nil {
 		return refuse(fmt.Errorf("%s: its data is not JSON: %w", describe(e), err))
 	}
-	line := slog.NewRecord(time.Now(), level, "investigation event", 0)
-	line.AddAttrs(
-		slog.String("topic", e.Topic), slog.String("event", e.UUID.String()), slog.Int64("position", e.Position),
-		slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String()),
-		slog.Time("at", e.At.UTC()), slog.Attr{Key: "data", Value: data},
-	)
+	name, about := "investigation event", []slog.Attr{slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String())}
+	if e.Subject != nil {
+		name, about = "message", []slog.Attr{slog.String(e.Subject.Kind, e.Subject.ID.String()), slog.String("dedup_key", dedupKey(e, s.source))}
+	}
+	line := slog.NewRecord(time.Now(), level, name, 0)
+	line.AddAttrs(slog.String("topic", e.Topic), slog.String("event", e.UUID.String()), slog.Int64("position", e.Position))
+	line.AddAttrs(about...)
+	line.AddAttrs(slog.Time("at", e.At.UTC()), slog.Attr{Key: "data", Value: data})
 	if err := s.handler.Handle(ctx, line); err != nil {
 		return fmt.Errorf("write %s to the log: %w", describe(e), err)
 	}

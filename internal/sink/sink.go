@@ -26,6 +26,17 @@ type Sink interface {
 	Close() error
 }
 
+// Repeating is a sink whose receiver forgets what goes on unless it is told again.
+type Repeating interface {
+	Sink
+
+	// RepeatEvery is how often it is told.
+	RepeatEvery() time.Duration
+
+	// Repeat tells again what was told last of something that goes on.
+	Repeat(ctx context.Context, e tasker.Event) error
+}
+
 // A Batch is a sink for which many events at once are cheaper than one after
 // another.
 type Batch interface {

@@ -87,7 +87,7 @@ func TestTheLogHasALineForEachEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	s := NewLog(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: rules.Attr})))
+	s := NewLog(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: rules.Attr})), "")
 	for _, topic := range []string{"dlq.entry.created", "dlq.entry.resolved\nlevel=ERROR"} {
 		if err := s.Emit(t.Context(), event(7, topic)); err != nil {
 			t.Error(err)
@@ -116,7 +116,7 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestALogThatCannotBeWritten(t *testing.T) {
-	s := NewLog(slog.New(slog.NewTextHandler(broken{}, nil)))
+	s := NewLog(slog.New(slog.NewTextHandler(broken{}, nil)), "")
 	if err := s.Emit(t.Context(), event(1, "dlq.entry.created")); err == nil || Refused(err) || !strings.Contains(err.Error(), "disk full") {
 		t.Error(err)
 	}
@@ -125,7 +125,7 @@ func TestALogThatCannotBeWritten(t *testing.T) {
 	if err := s.Emit(t.Context(), bad); !Refused(err) {
 		t.Error(err)
 	}
-	quiet := NewLog(slog.New(slog.NewTextHandler(broken{}, &slog.HandlerOptions{Level: slog.LevelError})))
+	quiet := NewLog(slog.New(slog.NewTextHandler(broken{}, &slog.HandlerOptions{Level: slog.LevelError})), "")
 	if err := quiet.Emit(t.Context(), event(1, "dlq.entry.created")); err != nil {
 		t.Errorf("a level that is not written: %v", err)
 	}

@@ -58,6 +58,10 @@ type WebhookOptions struct {
 	AllowPrivate bool          // the receiver may be in this network, or on this machine
 	Source       string        // of the events; tasker
 	Version      string        // of this program, for the receiver's log
+	Name         string        // of the sink; webhook
+	Form         Form          // cloudevents
+	Key          string        // of the form pagerduty: the routing key
+	PublicURL    string        // where browsers reach this installation; none: messages have no link
 }
 
 // webhook posts events to one URL.
@@ -69,11 +73,21 @@ type webhook struct {
 	hide    *strings.Replacer
 }
 
-// NewWebhook returns a sink that posts each event as CloudEvents JSON, signed as
-// Standard Webhooks has it. An answer 2xx confirms it. Redirects are not
+// NewWebhook returns a sink that posts each event as CloudEvents JSON, or each message in
+// another form, signed as Standard Webhooks has it if there is a secret. An answer 2xx confirms it. Redirects are not
 // followed. Unless private addresses are allowed, only addresses of the public
 // internet are connected to, with TLS; proxies of the environment are not used.
 func NewWebhook(o WebhookOptions) (Sink, error) {
+	o.Name = cmp.Or(o.Name, "webhook")
+	switch o.Form {
+	case PagerDuty:
+		o.URL = cmp.Or(o.URL, pagerDutyURL)
+	case Alertmanager:
+		if u, err := url.Parse(o.URL); err == nil && strings.Trim(u.Path, "/") == "" {
+			o.URL = u.JoinPath("/api/v2/alerts").String()
+		}
+	default:
+	}
 	u, err := readURL(o.URL, o.AllowPrivate)
 	if err != nil {
 		return nil, err
@@ -88,12 +102,25 @@ func NewWebhook(o WebhookOptions) (Sink, error) {
 	o.URL = u.String()
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Version = cmp.Or(o.Version, "dev")
-	return &webhook{
+	w := &webhook{
 		o: o, client: newClient(o), signers: signers,
 		name: u.Scheme + "://" + u.Host,
-		hide: hiding(u, o.Secret),
-	}, nil
+		hide: hiding(u, o.Secret+" "+o.Key),
+	}
+	if o.Form == Alertmanager {
+		return repeating{w}, nil
+	}
+	return w, nil
 }
+
+// repeating tells again what goes on: Alertmanager lets an alert end that it does not hear of.
+type repeating struct{ *webhook }
+
+// RepeatEvery is once a minute.
+func (repeating) RepeatEvery() time.Duration { return alertEvery }
+
+// Repeat posts the message with a new end.
+func (r repeating) Repeat(ctx context.Context, e tasker.Event) error { return r.Emit(ctx, e) }
 
 // readURL checks where events are to go. Its errors show nothing of the URL but
 // its scheme and host.
@@ -191,8 +218,8 @@ func newClient(o WebhookOptions) *http.Client {
 	}
 }
 
-// Name is webhook.
-func (*webhook) Name() string { return "webhook" }
+// Name is webhook, unless the sink has another.
+func (w *webhook) Name() string { return w.o.Name }
 
 // Close closes idle connections; the others end with their event.
 func (w *webhook) Close() error {
@@ -202,7 +229,7 @@ func (w *webhook) Close() error {
 
 // Emit posts the event.
 func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
-	body, err := CloudEvent(e, w.o.Source)
+	body, kind, err := w.o.Form.encode(e, w.o, time.Now())
 	if err != nil {
 		return err
 	}
@@ -212,6 +239,7 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 	if err != nil {
 		return tasker.Errorf(tasker.Internal, "the webhook's request cannot be made") // the cause quotes the URL
 	}
+	request.Header.Set("Content-Type", kind)
 	w.dress(request.Header, e.UUID.String(), body)
 	response, err := w.client.Do(request)
 	if err != nil {
@@ -228,10 +256,9 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 	return w.answered(response, beginning)
 }
 
-// dress sets the headers: what the body is, who sends it, and that it is true.
+// dress sets the headers: who sends it, and that it is true.
 func (w *webhook) dress(h http.Header, id string, body []byte) {
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
-	h.Set("Content-Type", mediaType)
 	h.Set("User-Agent", "tasker/"+w.o.Version)
 	h.Set("webhook-id", id)
 	h.Set("webhook-timestamp", timestamp)

@@ -126,6 +126,11 @@ func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(c
 	return s.Metrics.ObserveLoops(s.provider, loops, deferred)
 }
 
+// ObserveHolds adds the holds that have not ended; see [metrics.Metrics.ObserveHolds].
+func (s *Service) ObserveHolds(read func(context.Context) ([]tasker.HoldGroup, error)) error {
+	return s.Metrics.ObserveHolds(s.provider, read)
+}
+
 // ObserveOperations adds the items of operations; see [metrics.Metrics.ObserveOperations].
 func (s *Service) ObserveOperations(read func(context.Context) (map[tasker.ItemState]int64, error)) error {
 	return s.Metrics.ObserveOperations(s.provider, read)

@@ -81,6 +81,9 @@ func TestTheSchemaHasTheLimitsOfATemplate(t *testing.T) {
 	if most := *documentSchema.Properties["steps"].MaxItems; most != tasker.MaxSteps {
 		t.Errorf("%d steps, want %d", most, tasker.MaxSteps)
 	}
+	if most := *documentSchema.Properties["triage"].Properties["keys"].MaxItems; most != tasker.MaxTriageKeys {
+		t.Errorf("%d keys of triage, want %d", most, tasker.MaxTriageKeys)
+	}
 	parsed := mustParse(t, "namespace_name: n\nname: t\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]\n")
 	var b strings.Builder
 	b.WriteString("namespace_name: n\nname: t\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}, type: ")

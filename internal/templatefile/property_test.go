@@ -87,6 +87,9 @@ func aTemplate() *rapid.Generator[tasker.Template] {
 			MaxStepsInProcessMinutes:         lifecycle.Draw(t, "process"),
 			MaxDurationMinutes:               rapid.IntRange(0, maxDurationMinutes).Draw(t, "duration"),
 		}
+		for _, key := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-zA-Z0-9 ~/."-]{1,5}`), 0, 3, rapid.ID).Draw(t, "keys") {
+			out.Triage.Keys = append(out.Triage.Keys, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(key))
+		}
 		names := rapid.SliceOfNDistinct(name(), 1, 8, rapid.ID).Draw(t, "steps")
 		for i, n := range names {
 			out.Steps = append(out.Steps, aStep(n, names[:i]).Draw(t, n))

@@ -30,6 +30,9 @@ func (v value) checkMeaning(t *tasker.Template) {
 	if schema, ok := v.get("input_schema"); ok && schema.node.Kind == yaml.MappingNode {
 		schema.checkInputSchema(t.InputSchema)
 	}
+	if triage, ok := v.get("triage"); ok && triage.node.Kind == yaml.MappingNode {
+		triage.checkTriage()
+	}
 	if v.faults.incomplete {
 		return
 	}
@@ -44,6 +47,21 @@ func (v value) checkMeaning(t *tasker.Template) {
 	for i := 0; i+1 < len(environments.node.Content); i += 2 {
 		name := environments.node.Content[i]
 		environments.member(name, environments.node.Content[i+1]).checkOverride(t.Environments[name.Value], g)
+	}
+}
+
+// checkTriage refuses a key that is named twice.
+func (v value) checkTriage() {
+	keys, ok := v.get("keys")
+	if !ok || keys.node.Kind != yaml.SequenceNode {
+		return
+	}
+	seen := map[string]bool{}
+	for _, key := range keys.items() {
+		if seen[key.node.Value] {
+			key.fault("%s is named twice", quote(key.node.Value))
+		}
+		seen[key.node.Value] = true
 	}
 }
 

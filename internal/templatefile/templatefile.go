@@ -76,6 +76,7 @@ func Checksum(t tasker.Template) string {
 func meaning(t tasker.Template) []byte {
 	t.Metadata = nil // it has no effect, and versions that do not know it have stored the same template without it
 	t.InputSchema = canonical(t.InputSchema)
+	t.Triage.Keys = slices.Sorted(slices.Values(t.Triage.Keys))
 	t.Steps = slices.Clone(t.Steps)
 	for i, s := range t.Steps {
 		t.Steps[i].Dependencies = slices.Sorted(slices.Values(s.Dependencies))

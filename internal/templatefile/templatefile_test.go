@@ -203,6 +203,7 @@ func TestEverythingIsRead(t *testing.T) {
 			MaxWaitingForDependenciesMinutes: 120, MaxWaitingForRetryMinutes: 45,
 			MaxStepsInProcessMinutes: 60, MaxDurationMinutes: 1440,
 		},
+		Triage: tasker.Triage{Keys: []string{"/customer/country", "/items~1total"}},
 		Steps: []tasker.StepTemplate{{
 			Name: "validate", Type: tasker.StandardStep, Description: "Looks at the order.",
 			Handler: tasker.Handler{Callable: "orders/validate", Initialization: []byte(

@@ -26,12 +26,13 @@ var (
 	public = access.Rule{Public: true}
 )
 
-// parameters are those of paths; name is of a file that everybody may have.
+// parameters are those of paths; name is of a file that everybody may have, and whoever
+// serves a namespace of a path asks [access.Identity.MayUse].
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
-		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "worker": access.WorkerKind, "event": access.EventKind,
+		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "hold": access.HoldKind, "worker": access.WorkerKind, "event": access.EventKind,
 	},
-	Within: []string{"step", "name"},
+	Within: []string{"step", "name", "namespace", "handler"},
 }
 
 // check panics for a route that does not say who may use it: no server starts with one.

@@ -1,11 +1,17 @@
 package web
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/incidentreport"
 )
 
 func casePath(id tasker.ID) string { return Root + "/cases/" + id.String() }
@@ -15,6 +21,7 @@ func casePath(id tasker.ID) string { return Root + "/cases/" + id.String() }
 type casePage struct {
 	tasker.CaseDetail
 	Cause      tasker.Cause
+	Explained  *whyLine
 	Newest     *tasker.CaseSample // nil when none is open
 	Progress   casesProgress
 	Members    string // the list of its investigations
@@ -22,8 +29,11 @@ type casePage struct {
 	Verbs      []caseLink
 	Own        *caseLink // the button that takes it; nil where it does not make sense
 	Runs       bool      // its failed steps can be run again
+	Hold       string    // the form that holds its steps
 	Operations []operationLine
-	Why        *tasker.CaseWhy // what differs in its messages; nil until somebody asks
+	Changed    *tasker.CaseChanges // nil when none is open, or when it took too long
+	AskChanged string              // where it may take longer; empty when it did not take too long
+	Why        *tasker.CaseWhy     // what differs in its messages; nil until somebody asks
 	AskWhy     string
 	Seen       string // when it was last updated, as this page shows it
 }
@@ -31,7 +41,24 @@ type casePage struct {
 // A caseLink leads to what can be done about a case.
 type caseLink struct{ Name, Href, Key, Does string }
 
-// onCase shows one case. With ?why=1 it looks at the messages of its newest investigations as well.
+// changedTime bounds how long the page of a case waits to say what changed.
+const changedTime = 250 * time.Millisecond
+
+// onCase shows one case. With ?why=1 it looks at the messages of its newest investigations as
+// well, and with ?changes=1 it waits for what changed, however long that takes.
+// caseReport sends the report of a case, as Markdown.
+func (s *server) caseReport(req *request) (*view, error) {
+	id, err := req.id("case")
+	if err != nil {
+		return nil, err
+	}
+	r, err := incidentreport.Of(req.Context(), s.DB, tasker.IncidentReportQuery{Case: &id})
+	if err != nil {
+		return nil, err
+	}
+	return download(req, "report-"+id.String()+".md", "text/markdown; charset=utf-8", []byte(incidentreport.Markdown(r)))
+}
+
 func (s *server) onCase(req *request) (*view, error) {
 	id, err := req.id("case")
 	if err != nil {
@@ -48,6 +75,9 @@ func (s *server) onCase(req *request) (*view, error) {
 		}
 		p.Why = &why
 	}
+	if err := s.addChanged(req, &p); err != nil {
+		return nil, err
+	}
 	p.Cause, p.Progress, p.Seen = tasker.CauseOf(p.Reason, p.DetailCode), caseProgress(p.CaseCounts), seenOf(p.Case)
 	if len(p.Samples) > 0 {
 		p.Newest = &p.Samples[0]
@@ -58,11 +88,44 @@ func (s *server) onCase(req *request) (*view, error) {
 	if s.offers(req, access.UpdateInvestigations, p.Namespace) {
 		p.addVerbs(req)
 	}
+	if p.Explained, err = s.why(req, id); err != nil {
+		return nil, err
+	}
+	if p.MergedInto == nil {
+		p.Hold = s.holdLink(req, p.Namespace, "case", p.ID.String())
+	}
 	p.Runs = p.Waiting+p.FailedAgain > 0 && s.offers(req, access.OperateSteps, p.Namespace)
 	if p.Operations, err = s.operationsOf(req, id); err != nil {
 		return nil, err
 	}
 	return &view{page: "case", title: placeOf(p.Case), nav: navCases, live: true, body: p}, nil
+}
+
+// addChanged adds what changed before the case began, who is hit, and until when.
+func (s *server) addChanged(req *request, p *casePage) error {
+	if p.Entries == 0 {
+		return nil
+	}
+	ctx, cancel := req.Context(), context.CancelFunc(func() {})
+	if !req.URL.Query().Has("changes") {
+		ctx, cancel = context.WithTimeout(ctx, changedTime)
+	}
+	defer cancel()
+	changes, err := s.Cases.Changes(ctx, p.ID)
+	switch {
+	case err == nil && changes.FirstFailure != nil:
+		p.Changed = &changes
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && req.Context().Err() == nil:
+		p.AskChanged = casePath(p.ID) + "?changes=1#changed"
+	case err != nil:
+		return err
+	}
+	return nil
+}
+
+// Share spells how many of those compared have a value.
+func (casePage) Share(have, of int) string {
+	return fmt.Sprintf("%s of %s (%d %%)", count(have, ""), count(of, ""), int(math.Round(100*float64(have)/float64(max(of, 1)))))
 }
 
 // placeOf says where the investigations of a case are.
@@ -103,8 +166,11 @@ func (p casePage) EndedCounts() []tasker.CaseShare {
 	return list
 }
 
-// Fact spells the name of a fact of investigations.
+// Fact spells the name of a fact of investigations; a key of the context stays as it is.
 func (casePage) Fact(name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
 	return strings.ReplaceAll(strings.ReplaceAll(name, "_", " "), "task version", "template version")
 }
 

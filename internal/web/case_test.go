@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"html"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/browsertest"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/web"
 )
 
 // caseOf returns the case of a template, which has one.
@@ -30,6 +32,8 @@ func (h *harness) theCase(template string) tasker.Case {
 }
 
 func (h *harness) casePath(template string) string { return "/ui/cases/" + h.caseOf(template).String() }
+
+func (*harness) caseURL(id tasker.ID) string { return "/ui/cases/" + id.String() }
 
 // caseSeen is what a form of the case sends as what it has seen.
 func (h *harness) caseSeen(template string) string {
@@ -232,6 +236,94 @@ func TestACaseShowsWhatTheCallerMaySee(t *testing.T) {
 		r := viewer.get(page)
 		viewer.sees(r, "Payloads are hidden", "shop/order")
 		viewer.lacks(r, "the secret is out", "[hidden]")
+	}
+}
+
+// The page of a case says what `tasker-ctl case changes` says.
+func TestACaseShowsWhatChanged(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Exec(`UPDATE tasker.workers SET version = '1.5.0', max_concurrency = 200`)
+	h.Template("order", step("charge"), step("ship", "charge"))
+	h.Template("refund", step("pay"))
+	for range 40 {
+		h.create("order", `{}`)
+	}
+	h.work(func(tasker.Assignment) error { return nil })
+	h.Exec(`UPDATE tasker.workers SET version = '1.5.1', name = 'till'`)
+	h.Exec(`INSERT INTO tasker.workers (worker_uuid, name, namespaces, handlers, version, max_concurrency, heartbeat_interval, lease, last_heartbeat_at)
+		SELECT gen_random_uuid(), 'before', namespaces, handlers, '1.5.0', 200, heartbeat_interval, lease, now() FROM tasker.workers`)
+	h.Exec(`UPDATE tasker.workflow_steps SET worker_uuid = (SELECT worker_uuid FROM tasker.workers WHERE name = 'before')`)
+	tasks := h.fail("order", "charge", "HTTP 503 for order @", 40)
+	alone := h.fail("refund", "pay", "closed", 1)[0]
+	h.Exec(`UPDATE tasker.tasks SET ends_at = now() + interval '42 minutes', stale_at = NULL, warn_at = NULL WHERE task_uuid = $1`, tasks[7])
+	path := h.casePath("order") + "?changes=1" // however slow this machine is now
+	h.shows(h.get(path), http.StatusOK, "What changed, who is hit, until when", "40 failures compared with 40 successes before the first of them",
+		`<td data-label="Differs">worker version</td><td data-label="Value"><bdi>1.5.1</bdi></td><td data-label="Failures">40 of 40 (100 %)</td>`,
+		`<td data-label="Successes">0 of 40 (0 %)</td>`, "by <bdi>before</bdi> 1.5.0, template 1.0.0", "<dt>Tasks that wait</dt><dd>40</dd>", "<dt>Steps behind</dt><dd>40</dd>",
+		`</time> of <a class="mono" href="/ui/tasks/`+tasks[7].String(), "<dt>Began with it</dt><dd><a href=\"/ui/cases/"+h.caseOf("refund").String())
+	h.Eventually("the page says it without being asked", func() bool { return strings.Contains(h.get(h.casePath("order")).text, "40 failures compared") })
+	h.shows(h.get(h.casePath("refund")+"?changes=1"), http.StatusOK, "No difference was found: 1 failure compared with 0 successes", "none in the 1 task that were looked at")
+	tab := h.open(path)
+	for _, width := range []int64{1280, 390} {
+		tab.Size(width, 844)
+		tab.Sees("What changed, who is hit, until when")
+		tab.Fits()
+		tab.Accessible()
+	}
+	e, err := h.DB.EntryOfTask(t.Context(), alone)
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("x"), ResolvedBy: new("kim"), Actor: "kim"})
+	h.Must(err)
+	h.lacks(h.get(h.casePath("refund")+"?changes=1"), "What changed")
+}
+
+// While the database is slow the page of a case is there without what changed, and has a link that waits.
+func TestACaseDoesNotWaitForWhatChanged(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, func(o *web.Options) { o.Timeout = 2 * time.Second })
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", "declined", 2)
+	path := h.casePath("order")
+	tx, err := h.Admin().Begin(t.Context())
+	h.Must(err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.task_templates`) // which only that reads
+	h.Must(err)
+	h.shows(h.get(path), http.StatusOK, `<a href="`+path+`?changes=1#changed">What changed, who is hit, until when</a>`, "Newest investigations")
+	h.shows(h.get(path+"?changes=1"), http.StatusServiceUnavailable, "The database does not answer")
+	h.Must(tx.Rollback(t.Context()))
+	h.Eventually("the page has no link any more", func() bool { return !strings.Contains(h.get(path).text, "?changes=1") })
+}
+
+// The text by which a case was split is part of a message: who may not read messages does not read
+// it in the history, neither on the page nor by the API and tasker-ctl.
+func TestTheTextOfASplitIsPayload(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, asking)
+	h.Template("order", step("charge"))
+	tasks := h.fail("order", "charge", "the secret of @", 2)
+	of := h.caseOf("order")
+	_, err := h.Cases.Split(t.Context(), of, tasker.CaseSplit{Field: "error_message", Literal: tasks[0].String(), Actor: "ann", Reason: "two bugs"})
+	h.Must(err)
+	h.Exec(`INSERT INTO tasker.case_history (case_id, event, actor, metadata) VALUES ($1, 'split', 'ann', '{"field": "task_version", "literal": "9.9.9"}')`, of)
+	literal := `"literal": "` + tasks[0].String() + `"`
+	for _, who := range []struct {
+		role  string
+		reads bool
+	}{{"viewer", false}, {"operator", true}} {
+		r := h.signedIn(who.role, who.role+"@shop").get(h.caseURL(of))
+		said, token := "", h.key(who.role+"-api", who.role+"@shop")
+		for _, format := range []string{"table", "json"} {
+			said += h.says([]string{"TASKER_URL=" + h.server.URL, "TASKER_TOKEN=" + token}, "case", "show", of.String(), "-o", format)
+		}
+		for place, text := range map[string]string{"page": html.UnescapeString(r.text), "tasker-ctl": said} {
+			if shown := strings.Contains(text, literal) || strings.Contains(text, strings.ReplaceAll(literal, ": ", ":")); shown != who.reads {
+				t.Errorf("%s on the %s: the text is shown: %v\n%s", who.role, place, shown, text)
+			}
+			if !strings.Contains(text, "9.9.9") || !strings.Contains(text, "two bugs") {
+				t.Errorf("%s on the %s: what is no payload is missing\n%s", who.role, place, text)
+			}
+		}
 	}
 }
 

@@ -33,10 +33,35 @@ func TestTheDashboardOfNothing(t *testing.T) {
 	h := newHarness(t)
 	r := h.get("/ui/dashboard")
 	h.sees(r, "No investigation yet", `aria-label="In the last 24 hours, 0 opened, 0 ended"`, `aria-label="In the last 30 days, 0 opened, 0 ended"`,
-		"No sink is known", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
+		`aria-label="In the last hour, 0 opened, 0 proved"`, `aria-label="Open in the last hour, 0 at the end of `, "No sink is known", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
 	h.lacks(r, "No worker is alive", "Counting stops", "the queue</a>")
-	if n := strings.Count(r.text, "UTC</td>"); n != 24+30 {
+	if n := strings.Count(r.text, "UTC</td>"); n != 60+60+24+30 {
 		t.Errorf("%d stretches of time", n)
+	}
+}
+
+// What was repaired leaves the open ones, and its times are those of its case.
+func TestTheDashboardOfAnIncident(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	tasks := h.fail("order", "charge", "declined", 3)
+	of := h.caseOf("order")
+	_, err := h.Cases.Update(t.Context(), of, tasker.CaseUpdate{Owner: new("ann"), Actor: "ann"})
+	h.Must(err)
+	e, err := h.DB.EntryOfTask(t.Context(), tasks[0])
+	h.Must(err)
+	_, err = h.Engine.OperateStep(t.Context(), tasks[0], *e.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "done by hand"})
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann"), Actor: "ann"})
+	h.Must(err)
+	r := h.get("/ui/dashboard")
+	h.sees(r, `aria-label="In the last hour, 3 opened, 1 proved"`, `, 2 at the end of `+time.Now().UTC().Format("15:"), "<strong>acknowledge</strong>", "<strong>prove</strong>")
+	for _, phase := range tasker.Phases() {
+		h.sees(r, "<strong>"+string(phase)+"</strong> <span class=\"hint\">")
+	}
+	if n := strings.Count(r.text, `<td data-label="Cases" class="number">1</td>`); n != len(tasker.Phases()) {
+		t.Errorf("%d phases have the case", n)
 	}
 }
 
@@ -73,7 +98,7 @@ func TestTheDashboard(t *testing.T) {
 		`aria-label="In the last 24 hours, 4 opened, 1 ended"`, `aria-label="In the last 30 days, 5 opened, 2 ended"`,
 		"<title>"+hour.Format("2006-01-02 15:04")+" UTC: 2 opened</title>", "<title>"+hour.Add(time.Hour).Format("2006-01-02 15:04")+" UTC: 1 ended</title>",
 		"<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 opened</title>", "<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 ended</title>",
-		"No worker is alive for 1 queue:", "shop/wrap (1 step)",
+		"No worker is alive for 1 queue:", `shop/wrap</a> (1 step)`,
 		`<a href="/ui/emissions?sink=log">log</a> <span class="chip good">up</span>`, `<a href="/ui/emissions?sink=webhook">webhook</a> <span class="chip bad">failing</span>`,
 		"9 events to send")
 	h.sees(h.get("/ui/?reason=manual_dlq"), "1 investigation")

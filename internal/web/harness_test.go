@@ -36,6 +36,7 @@ type harness struct {
 	ops    *operation.Service
 	worker tasker.ID
 	client *http.Client
+	stop   func() // tells the server that it stops
 }
 
 func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
@@ -46,17 +47,17 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Operations: h.ops, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
+	o.Feed = feed.New(h.DB, feed.Options{Most: 1000, MostOf: 1000})
 	for _, f := range change {
 		f(&o)
 	}
 	stopping, stop := context.WithCancel(context.WithoutCancel(t.Context())) // which ends before the tabs are closed
 	mux := http.NewServeMux()
-	o.Feed = feed.New(h.DB, feed.Options{Most: 1000, MostOf: 1000})
 	pages := web.New(stopping, o)
 	mux.Handle(web.Root, pages)
 	mux.Handle(web.Root+"/", pages)
 	mux.Handle("/", api.New(stopping, api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Auth: o.Auth, Feed: api.FeedOptions{Feed: o.Feed}}))
-	h.server = httptest.NewServer(h.WithCases(mux))
+	h.server, h.stop = httptest.NewServer(h.WithCases(mux)), stop
 	t.Cleanup(func() {
 		stop() // ends the live feeds
 		h.server.CloseClientConnections()

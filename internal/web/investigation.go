@@ -1,14 +1,18 @@
 package web
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/evidencefile"
 )
 
 // How much of a history a page shows.
@@ -33,6 +37,7 @@ type investigationPage struct {
 	Cause        tasker.Cause
 	Other        bool // the step that has failed now is not the one the investigation was opened for
 	Story        []string
+	Why          *whyLine
 	Assignee     string
 	Open         bool
 	Graph        graph
@@ -65,6 +70,35 @@ func (s *server) investigation(req *request) (*view, error) {
 	return &view{
 		page: "investigation", title: p.Task.Namespace + "/" + p.Task.Name + ": " + p.Cause.Label, nav: navCases, live: true, body: p,
 	}, nil
+}
+
+// evidenceFile sends the investigation as one file.
+func (s *server) evidenceFile(req *request) (*view, error) {
+	id, err := req.id("investigation")
+	if err != nil {
+		return nil, err
+	}
+	f, err := evidencefile.New(s.DB, s.Engine).Export(req.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(f); err != nil {
+		return nil, fmt.Errorf("write the evidence file: %w", err)
+	}
+	return download(req, "evidence-"+id.String()+".json", "application/json", doc.Bytes())
+}
+
+// download sends a file.
+func download(req *request, name, media string, doc []byte) (*view, error) {
+	req.w.Header().Set("Content-Type", media)
+	req.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	req.leave()
+	_, _ = req.w.Write(doc) // when the browser is gone, there is nobody to tell
+	return nil, nil         //nolint:nilnil // it was answered
 }
 
 // investigationOf reads all that the page shows.
@@ -101,6 +135,9 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 		documentOf("Metadata", e.Metadata, maxShown, whole), documentOf("The whole evidence", e.Snapshot, maxShown, whole),
 	}
 	if p.Related, err = s.DB.RelatedEntries(ctx, e.UUID, shownRelated); err != nil {
+		return nil, err
+	}
+	if p.Why, err = s.why(req, id); err != nil {
 		return nil, err
 	}
 	p.History = slices.Clone(e.History)

@@ -139,7 +139,7 @@ func (h *harness) crawl(tn *tenant) map[string]reply {
 	next := []string{"/ui/?view=entries", "/ui/?namespace=space-" + tn.mark, "/ui/tasks?state=error", "/ui/tasks?dead_lettered=true", "/ui/staleness?health=stale",
 		"/ui/emissions?sink=webhook&state=pending", "/ui/tasks?id=" + tn.task.String(), "/ui/tasks?namespace=space-" + tn.mark}
 	for _, rt := range web.Routes() {
-		if rt.Method == http.MethodGet && rt.Of == "" && rt.Path != "/events" && !strings.Contains(rt.Path, "{name}") && !strings.HasPrefix(rt.Path, "/sign-") {
+		if rt.Method == http.MethodGet && rt.Of == "" && rt.Path != "/events" && !strings.Contains(rt.Path, "{name") && !strings.HasPrefix(rt.Path, "/sign-") {
 			next = append(next, web.Root+strings.Replace(rt.Path, "{$}", "", 1))
 		}
 	}

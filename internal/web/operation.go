@@ -48,11 +48,15 @@ func lineOf(o tasker.Operation) operationLine {
 }
 
 // actNames are the acts in the words of the buttons.
-var actNames = map[tasker.Act]string{tasker.ActReset: "Run %s again", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result"}
+var actNames = map[tasker.Act]string{
+	tasker.ActReset: "Run %s again", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result", tasker.ActCancel: "Cancel %s",
+	tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
+}
 
 // doesOf says what an operation does.
 func doesOf(o tasker.Operation) string {
-	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, "step"))
+	noun := cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[o.Act], "step")
+	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, noun))
 }
 
 // An itemPart is how many items are in a state.
@@ -181,6 +185,8 @@ func (l itemLine) WaveName() string {
 var outcomes = map[string]string{
 	"changed": "something has happened to the step since the plan", "refused": "the state of the step does not allow it", "gone": "the step is not there any more",
 	"busy": "others held the task for too long", "taken_over": "somebody else acted on the step", "cancelled": "the task was cancelled",
+	"template_gone": "there is no template of its name", "template_cycle": "the steps of the newest version of its template depend on each other",
+	"context_invalid": "the newest version of its template does not take its context",
 }
 
 func (s *server) onOperation(req *request) (*view, error) {

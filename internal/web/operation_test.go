@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -99,6 +100,163 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	h.shows(r, http.StatusOK, "The operation is aborted.", "2 aborted")
 	h.lacks(r, page+"/abort", page+"/resume")
 	h.shows(h.get(page+"/abort"), http.StatusConflict, "The operation is aborted: it cannot be changed so.")
+}
+
+// Every act can be planned from the page of a case, and does what it says.
+func TestEveryActFromACase(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		act   tasker.Act
+		more  string
+		says  string
+		state tasker.StepState
+	}{
+		{tasker.ActReset, "", "Run 2 steps again", tasker.StepEnqueued},
+		{tasker.ActResolve, "", "Skip 2 steps", tasker.StepResolvedManually},
+		{tasker.ActComplete, `result={"paid": true}`, "Complete 2 steps with a result", tasker.StepComplete},
+		{tasker.ActCancel, "", "Cancel 2 tasks", tasker.StepCancelled},
+		{tasker.ActRecreate, "", "Recreate 2 tasks", tasker.StepError}, // new ones take their place
+		{tasker.ActEnd, "", "End 2 investigations", tasker.StepError},  // refused where the task has not ended
+	} {
+		h := newHarness(t)
+		h.Template("order", step("charge"))
+		tasks := h.fail("order", "charge", "declined", 2)
+		path := h.casePath("order")
+		h.shows(h.get(path), http.StatusOK, path+"/run?act=")
+		form := h.get(path + "/run?act=" + string(tt.act))
+		h.shows(form, http.StatusOK, `value="`+string(tt.act)+`" checked`, "Plan: <bdi>shop/order › charge", "operation plan --case")
+		fields := []string{"actor=ann", "reason=right", "waves=all", "stop_after=2", "act=" + string(tt.act), "k=v"}
+		if tt.more != "" {
+			h.shows(h.post(path+"/run", append(fields, "result=not JSON")...), http.StatusBadRequest, "Invalid result", "not JSON</textarea>")
+			fields = append(fields, tt.more)
+		}
+		r := h.post(path+"/run", fields...)
+		h.shows(r, http.StatusOK, tt.says)
+		digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(r.text)[1]
+		h.shows(h.post(r.url, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation is running.")
+		h.operate()
+		for _, task := range tasks {
+			steps, err := h.DB.Steps(t.Context(), task)
+			h.Must(err)
+			if steps[0].State != tt.state {
+				t.Errorf("%s: the step is %s, want %s", tt.act, steps[0].State, tt.state)
+			}
+		}
+	}
+}
+
+// What is selected in a list is planned: investigations as one operation, each case as one of its own.
+func TestAPlanOfASelection(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.Template("refund", step("pay"))
+	tasks := h.fail("order", "charge", "declined", 3)
+	h.fail("refund", "pay", "closed", 2)
+	h.Template("parcel", step("pack"))
+	h.fail("parcel", "pack", "broken", 1)
+	order, refund, parcel := h.caseOf("order"), h.caseOf("refund"), h.caseOf("parcel")
+	var ids []string
+	for _, task := range tasks {
+		e, err := h.DB.EntryOfTask(t.Context(), task)
+		h.Must(err)
+		ids = append(ids, e.UUID.String())
+		h.shows(h.get("/ui/?view=entries"), http.StatusOK, `form="selection" name="id" value="`+e.UUID.String()+`"`)
+		h.shows(h.get(h.caseURL(order)), http.StatusOK, `form="selection" name="id" value="`+e.UUID.String()+`"`)
+	}
+	h.shows(h.get("/ui/"), http.StatusOK, `form="selection" name="case" value="`+order.String()+`"`, `id="selection" method="get" action="/ui/plan"`)
+	planned := func() []tasker.Operation {
+		t.Helper()
+		list, _, err := h.DB.Operations(t.Context(), tasker.OperationFilter{Limit: 10})
+		h.Must(err)
+		return list
+	}
+	path := "/ui/plan?id=" + ids[0] + "&id=" + ids[1]
+	h.shows(h.get(path), http.StatusOK, "Plan: <bdi>2 selected investigations", "/ui/investigations/"+ids[0], "operation plan "+ids[0])
+	h.shows(h.post(path, "actor=ann", "reason=why", "waves=all", "stop_after=2", "key=a"), http.StatusOK, "Run 2 steps again", "2 steps are frozen")
+	if list := planned(); len(list) != 1 || list[0].Items != 2 {
+		t.Fatalf("planned %+v", list)
+	}
+	cli, _ := h.calls(h.get("/ui/plan?id=" + ids[2] + "&act=resolve_manually"))
+	h.ctl(cli)
+	if list := planned(); len(list) != 2 || list[0].Items != 1 || list[0].Act != tasker.ActResolve {
+		t.Fatalf("planned from a terminal %+v", list)
+	}
+	path = "/ui/plan?case=" + refund.String() + "&case="
+	h.shows(h.get(path+order.String()), http.StatusOK, "Plan: <bdi>2 cases", "Each case becomes an operation of its own", h.caseURL(refund))
+	fields := []string{"actor=ann", "reason=why", "waves=all", "stop_after=2", "key=b"}
+	h.shows(h.post(path+order.String(), fields...), http.StatusConflict, "The case shop/order › charge: ", "1 operation planned before it")
+	path += parcel.String()
+	h.shows(h.post(path, fields...), http.StatusOK, "2 operations are planned. Start each one from here.")
+	h.post(path, fields...) // the same again
+	if list := planned(); len(list) != 4 || list[0].Items+list[1].Items != 3 {
+		t.Errorf("planned %+v", list)
+	}
+	many := "/ui/plan?x=1" + strings.Repeat("&id="+ids[0], 201)
+	for path, says := range map[string]string{
+		"/ui/plan": "Nothing is selected", "/ui/plan?id=x": "Invalid selection", "/ui/plan?case=%3Cb%3E": "Invalid selection", many: "201 investigations are selected", path + "&act=odd": "",
+	} {
+		if says == "" {
+			h.shows(h.post(path, fields...), http.StatusBadRequest, `role="alert"`)
+			continue
+		}
+		h.shows(h.get(path), http.StatusBadRequest, says)
+	}
+	if r := h.get("/ui/plan?case=" + newID().String()); r.status != http.StatusNotFound {
+		t.Errorf("a case that is not there: %d", r.status)
+	}
+}
+
+// Rows are selected by keys alone, stay selected while the page keeps itself up to date, and are planned for.
+func TestSelectingByKeys(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.fail("order", "charge", "declined", 5)
+	h.FindCases()
+	for _, path := range []string{"/ui/?view=entries", h.casePath("order")} {
+		for _, width := range []int64{1280, 390} {
+			tab := h.open(path)
+			tab.Size(width, 844)
+			tab.Accessible()
+			tab.Fits()
+			picked := func(n int) {
+				t.Helper()
+				tab.Until(fmt.Sprintf(`document.querySelectorAll("[data-pick]:checked").length === %d && document.querySelector("#selected").textContent === %q`, n, map[bool]string{true: fmt.Sprintf("%d selected", n)}[n > 0]))
+			}
+			tab.Keys("jx")
+			picked(1)
+			tab.Keys("jj")
+			tab.Keys("X")
+			picked(3)
+			tab.Keys("x")
+			picked(2)
+			tab.Keys("kX") // the range has the state of the row from which it goes
+			picked(1)
+			tab.Keys("x")
+			picked(2)
+			tab.Accessible()
+			rows := `document.querySelectorAll("[data-row]").length`
+			tab.Eval("window.was = " + rows)
+			h.fail("order", "charge", "declined", 1)
+			h.FindCases()
+			tab.Until(rows + " === window.was + 1")
+			picked(2)
+			tab.KeysAway("a")
+			tab.Sees("2 selected investigations")
+			tab.Accessible()
+			tab.Fits()
+		}
+	}
+	tab := h.open("/ui/")
+	for _, width := range []int64{1280, 390} {
+		tab.Size(width, 844)
+		tab.Accessible()
+		tab.Fits()
+	}
+	tab.Keys("jx")
+	tab.KeysAway("a")
+	tab.Sees("Plan: shop/order › charge")
 }
 
 func TestWhatIsWrongWithAPlan(t *testing.T) {

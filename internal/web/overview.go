@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"tasker.example/tasker"
@@ -13,15 +14,17 @@ import (
 // dashboardPage is how many investigations there are, why, and how they went; and
 // whether the parts of the system are well.
 type dashboardPage struct {
-	Open, Ended int64
-	Oldest      *time.Time // of the open ones
-	ToResolve   float64    // minutes, on average of all that ended
-	Reasons     []reasonLine
-	Hours, Days plot
-	Capped      bool // counting over time has stopped at its limit
-	SeesSinks   bool
-	Sinks       []sinkLine
-	Unserved    []unservedQueue
+	Open, Ended  int64
+	Oldest       *time.Time // of the open ones
+	ToResolve    float64    // minutes, on average of all that ended
+	Reasons      []reasonLine
+	Minute, Burn plot // of the last hour: what came and was proved, and what was open
+	Times        []phaseLine
+	Hours, Days  plot
+	Capped       bool // counting over time has stopped at its limit
+	SeesSinks    bool
+	Sinks        []sinkLine
+	Unserved     []unservedQueue
 }
 
 // An unservedQueue is a queue that no live worker serves, with all steps that wait
@@ -29,6 +32,7 @@ type dashboardPage struct {
 type unservedQueue struct {
 	tasker.Queue
 	Steps int
+	Path  string
 }
 
 // A reasonLine is the investigations of one reason.
@@ -45,6 +49,9 @@ func (s *server) dashboard(req *request) (*view, error) {
 	}
 	p.addReasons(list)
 	if err := s.addOldest(req, &p); err != nil {
+		return nil, err
+	}
+	if err := s.addHour(req, &p); err != nil {
 		return nil, err
 	}
 	if err := s.addTimes(req, &p); err != nil {
@@ -86,6 +93,55 @@ type stretch struct {
 	Width  time.Duration
 	Layout string // of what stands below a column
 	Each   int    // labels every nth column
+}
+
+// A phaseLine is how long a phase of the cases took whose investigations ended of late.
+type phaseLine struct {
+	tasker.PhaseTime
+	Does string
+}
+
+var phaseDoes = map[tasker.Phase]string{
+	tasker.PhaseAcknowledge: "until a person did anything about it", tasker.PhaseOwn: "until somebody had the case", tasker.PhaseRepair: "until the last repair",
+	tasker.PhaseProve: "from the repair to its proof", tasker.PhaseResolve: "until it ended",
+}
+
+// timedWindow is of which time the dashboard says how long cases took.
+const timedWindow = 24 * time.Hour
+
+// addHour draws the last hour by the minute, and says how long cases took.
+func (s *server) addHour(req *request, p *dashboardPage) error {
+	const minutes = 60
+	list, err := s.DB.EntryCounts(req.Context(), req.now.UTC().Truncate(time.Minute).Add((1-minutes)*time.Minute), time.Minute)
+	if err != nil {
+		return err
+	}
+	var came, open []point
+	burned := []string{"Open in the last hour"}
+	for i, c := range list {
+		pt := point{Name: c.From.UTC().Format("15:04") + " UTC", Values: []int64{c.Opened, c.Proved}}
+		if i%10 == 0 {
+			pt.Label = c.From.UTC().Format("15:04")
+		}
+		came = append(came, pt)
+		if pt.Values = []int64{0}; c.Open == nil {
+			p.Capped = true
+		} else {
+			pt.Values[0] = *c.Open
+		}
+		open = append(open, pt)
+		if i == 0 || i == len(list)-1 {
+			burned = append(burned, fmt.Sprintf("%s at the end of %s", count(pt.Values[0], ""), pt.Name))
+		}
+	}
+	p.Minute = drawPlot("In the last hour", []series{{"opened", "bad"}, {"proved", "good"}}, came)
+	p.Burn = drawPlot("", []series{{"open", "busy"}}, open)
+	p.Burn.Says = strings.Join(burned, ", ")
+	times, err := s.DB.EntryTimes(req.Context(), req.now.Add(-timedWindow))
+	for _, t := range times.Times {
+		p.Times = append(p.Times, phaseLine{t, phaseDoes[t.Phase]})
+	}
+	return err
 }
 
 // addTimes draws the last day by the hour and the last month by the day.
@@ -135,7 +191,7 @@ func (s *server) addParts(req *request, p *dashboardPage) error {
 	queues, err := s.DB.Queues(req.within(access.ReadWorkers).Context(), "", pageRows)
 	for _, q := range queues {
 		if q.Unserved {
-			p.Unserved = append(p.Unserved, unservedQueue{Queue: q, Steps: q.Queued + q.AwaitingWorker})
+			p.Unserved = append(p.Unserved, unservedQueue{Queue: q, Steps: q.Queued + q.AwaitingWorker, Path: queuePath(q.Namespace, q.Handler)})
 		}
 	}
 	return err
@@ -208,9 +264,15 @@ func healthCounts(list []tasker.StalenessLine, here tasker.Health) []healthCount
 type workersPage struct {
 	Workers    []tasker.Worker
 	Pager      pager
-	Queues     []tasker.Queue
+	Queues     []queueLine
 	MoreQueues bool // than are shown
 	Unserved   int  // of those shown
+}
+
+// A queueLine is a queue as a list shows it.
+type queueLine struct {
+	tasker.Queue
+	Path string
 }
 
 // fewHandlers is how many handlers of a worker are shown without being asked for.
@@ -234,8 +296,8 @@ func (s *server) workers(req *request) (*view, error) {
 		return nil, err
 	}
 	p := workersPage{Workers: list, Pager: req.pager(offset, pageRows, len(list), more), MoreQueues: len(queues) > pageRows}
-	p.Queues = queues[:min(len(queues), pageRows)]
-	for _, queue := range p.Queues {
+	for _, queue := range queues[:min(len(queues), pageRows)] {
+		p.Queues = append(p.Queues, queueLine{queue, queuePath(queue.Namespace, queue.Handler)})
 		if queue.Unserved {
 			p.Unserved++
 		}

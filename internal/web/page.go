@@ -63,6 +63,7 @@ type frame struct {
 	Version  string
 	Now      time.Time
 	Asset    func(name string) string
+	Held     []holdLine // open holds
 	Body     any
 
 	server *server
@@ -100,6 +101,7 @@ func (s *server) navigation(req *request, here string) []link {
 		{Name: navCases, Path: Root + "/", Key: "g q"},
 		{Name: "Tasks", Path: Root + "/tasks", Key: "g t"},
 		{Name: navOperations, Path: operationsPath, Key: "g o"},
+		{Name: navHolds, Path: holdsPath, Key: "g h"},
 		{Name: "Staleness", Path: Root + "/staleness", Key: "g s"},
 		{Name: "Dashboard", Path: Root + "/dashboard", Key: "g d"},
 		{Name: "Workers", Path: Root + "/workers", Key: "g w"},
@@ -122,7 +124,7 @@ func (s *server) navigation(req *request, here string) []link {
 func (s *server) show(req *request, v *view) {
 	f := frame{
 		Title: v.title, Nav: s.navigation(req, v.nav), Actor: req.actor, Subject: req.subject(), SignsIn: s.Auth != nil, Token: req.token, Self: req.self(), Live: v.live,
-		ReadOnly: s.ReadOnly, Version: s.Version, Now: req.now, Asset: s.assetPath, Body: v.body,
+		ReadOnly: s.ReadOnly, Version: s.Version, Now: req.now, Asset: s.assetPath, Held: s.held(req), Body: v.body,
 		server: s, req: req,
 	}
 	if s.Feed != nil && v.live && req.sees(access.ReadEvents) {
@@ -405,6 +407,9 @@ func count(n any, noun string) string {
 	}
 	if stem, ok := strings.CutSuffix(noun, "y"); ok {
 		return digits + " " + stem + "ies"
+	}
+	if strings.HasSuffix(noun, "s") {
+		return digits + " " + noun + "es"
 	}
 	return digits + " " + noun + "s"
 }

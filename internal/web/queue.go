@@ -20,6 +20,7 @@ type queuePage struct {
 	Totals  tasker.CaseTotals     // of all pages
 	Nearest *tasker.StalenessLine // when nothing is open: the task that may be next
 	Hides   bool                  // what errors look like, of some
+	Selects bool                  // rows can be selected, and something planned for them
 }
 
 // A caseLine is one case of the list.
@@ -68,7 +69,7 @@ func (s *server) queue(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := queuePage{Filter: f}
+	p := queuePage{Filter: f, Selects: !s.ReadOnly && req.sees(access.OperateSteps) && !f.Resolved}
 	if err := s.list(req, &p, q); err != nil {
 		return nil, err
 	}

@@ -185,6 +185,16 @@ func (h *harness) ctl(words []string) {
 	}
 }
 
+// says runs tasker-ctl with variables of the environment, and returns what it prints.
+func (h *harness) says(env []string, words ...string) string {
+	h.Helper()
+	var said bytes.Buffer
+	if code := ctl.Main(append([]string{"tasker-ctl"}, words...), strings.NewReader(""), &said, &said, env); code != 0 {
+		h.Errorf("tasker-ctl %q ends with %d: %s", words, code, &said)
+	}
+	return said.String()
+}
+
 // curl sends the request that a command of curl would send.
 func (h *harness) curl(words []string) {
 	h.Helper()

@@ -163,6 +163,7 @@ type taskPage struct {
 	Path        string
 	Progress    taskProgress
 	Standing    string // one sentence
+	Why         *whyLine
 	Entry       *taskEntry
 	CanCancel   bool
 	CanOpen     bool   // an investigation
@@ -223,6 +224,9 @@ func (s *server) task(req *request) (*view, error) {
 	}
 	page.Graph = drawGraph(steps, failed, hrefOfStep)
 	if page.Stuck, err = s.unrepairable(req.Context(), t); err != nil {
+		return nil, err
+	}
+	if page.Why, err = s.why(req, id); err != nil {
 		return nil, err
 	}
 	page.CanOperate = page.Stuck == "" && s.offers(req, access.OperateSteps, t.Namespace)

@@ -31,7 +31,9 @@ import (
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/feed"
+	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/operation"
@@ -50,6 +52,8 @@ type Options struct {
 	Cases  *cases.Service // nil: one of its own, whose loop does not run
 
 	Operations *operation.Service // the same
+	Holds      *hold.Service      // the same
+	Explain    *explain.Service   // nil: one of its own, which counts nothing
 
 	Log   *slog.Logger
 	Guard *hostguard.Guard // refuses what others make a browser send
@@ -86,6 +90,12 @@ func New(stopping context.Context, o Options) http.Handler {
 	}
 	if o.Operations == nil {
 		o.Operations = operation.New(o.DB, o.Engine, o.DLQ, operation.Options{Log: o.Log})
+	}
+	if o.Holds == nil {
+		o.Holds = hold.New(o.DB, o.Engine, hold.Options{Log: o.Log})
+	}
+	if o.Explain == nil {
+		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets(), needs: map[string]access.Permission{}}
@@ -352,19 +362,27 @@ func sentence(text string) string {
 // streamPath is where an open page learns that an investigation has changed.
 const streamPath = "/events"
 
+// errNoEvents is the answer to pages that ask for events where there are none, or none any more.
+var errNoEvents = tasker.Errorf(tasker.Unavailable, "this server sends no events to pages now; they ask every ten seconds")
+
 // followEvents sends an open page a line whenever an investigation that the caller may see
 // has changed. The line says nothing more: the page asks for itself again. It ends with
 // what the caller may do, and when the server stops.
 func (s *server) followEvents(req *request) (*view, error) {
 	if s.Feed == nil || s.stopping.Err() != nil {
-		return nil, tasker.Errorf(tasker.Unavailable, "this server sends no events to pages now; they ask every ten seconds")
+		return nil, errNoEvents
 	}
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 	defer req.whenEnded(cancel)()
 	reader, err := s.readFromNow(ctx, req)
-	if err != nil {
+	switch {
+	case err != nil && s.stopping.Err() != nil:
+		return nil, errNoEvents
+	case err != nil && ctx.Err() != nil && !req.gone():
+		return nil, errSignIn // the session ended before the stream began
+	case err != nil:
 		return nil, err
 	}
 	defer reader.Close()
@@ -403,14 +421,19 @@ func (s *server) routes() []route {
 	list := []route{
 		{method: get, path: "/{$}", rule: needs(access.ReadInvestigations), serve: s.queue},
 		{method: get, path: "/investigations/{investigation}", rule: needs(access.ReadInvestigations), serve: s.investigation},
+		{method: get, path: "/investigations/{investigation}/evidence.json", rule: access.Rule{Needs: access.ReadInvestigations, Also: access.ReadPayloads}, serve: s.evidenceFile},
+		{method: get, path: "/cases/{case}/report.md", rule: needs(access.ReadInvestigations), serve: s.caseReport},
 		{method: get, path: "/cases/{case}", rule: needs(access.ReadInvestigations), serve: s.onCase},
 		{method: get, path: "/operations", rule: needs(access.ReadInvestigations), serve: s.operations},
 		{method: get, path: "/operations/{operation}", rule: needs(access.ReadInvestigations), serve: s.onOperation},
+		{method: get, path: "/holds", rule: needs(access.ReadTasks), serve: s.holds},
+		{method: get, path: "/holds/{hold}", rule: needs(access.ReadTasks), serve: s.onHold},
 		{method: get, path: "/tasks", rule: needs(access.ReadTasks), serve: s.tasks},
 		{method: get, path: "/tasks/{task}", rule: needs(access.ReadTasks), serve: s.task},
 		{method: get, path: "/staleness", rule: needs(access.ReadTasks), serve: s.staleness},
 		{method: get, path: "/dashboard", rule: needs(access.ReadInvestigations), serve: s.dashboard},
 		{method: get, path: "/workers", rule: needs(access.ReadWorkers), serve: s.workers},
+		{method: get, path: "/queues/{namespace}/{handler}", rule: needs(access.ReadWorkers), serve: s.onQueue},
 		{method: get, path: "/emissions", rule: needs(access.ReadEvents), serve: s.emissions},
 		{method: get, path: "/emissions/{event}", rule: needs(access.ReadEvents), serve: s.emission},
 		{method: get, path: "/audit", rule: needs(access.Administer), serve: s.audit},
@@ -435,8 +458,14 @@ func (s *server) routes() []route {
 		list = append(list, actionRoutes(s, "/operations/{operation}/"+v.Word, access.OperateSteps,
 			func(req *request) (*operationForm, error) { return s.operationForm(req, v) })...)
 	}
+	for _, v := range holdVerbs {
+		list = append(list, actionRoutes(s, "/holds/{hold}/"+v.Word, access.OperateSteps,
+			func(req *request) (*holdForm, error) { return s.holdForm(req, v) })...)
+	}
 	return slices.Concat(list,
+		actionRoutes(s, beginPath, access.OperateSteps, s.beginForm),
 		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
+		actionRoutes(s, "/plan", access.OperateSteps, s.selectionForm),
 		actionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.updateForm),
 		actionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.ownForm),
 		actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,7 +32,7 @@ type Figure struct {
 	Name  string
 	Value float64
 	Unit  string
-	Most  float64
+	Most  float64 // infinite when there is none
 }
 
 // A Report is the figures of a run.
@@ -45,7 +46,11 @@ func (r Report) Markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d tasks\n\n| figure | measured | at most |\n|---|---|---|\n", r.Items)
 	for _, f := range r.Figures {
-		fmt.Fprintf(&b, "| %s | %.2f %s | %g |\n", f.Name, f.Value, f.Unit, f.Most)
+		most := "–"
+		if !math.IsInf(f.Most, 1) {
+			most = fmt.Sprintf("%g", f.Most)
+		}
+		fmt.Fprintf(&b, "| %s | %.2f %s | %s |\n", f.Name, f.Value, f.Unit, most)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -73,7 +78,7 @@ type run struct {
 
 // Run makes all measurements.
 func Run(ctx context.Context, o Options) (_ Report, err error) {
-	in, err := install(ctx, 2)
+	in, err := install(ctx, 2, "")
 	if err != nil {
 		return Report{}, err
 	}
@@ -106,8 +111,6 @@ func (r *run) add(name string, value float64, unit string, most float64) {
 // work runs workers until stop is called, which waits for them.
 func (r *run) work(ctx context.Context, works bool) (stop func()) {
 	r.works.Store(works)
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
 	w := worker.New(r.servers[1].api.Backend(), worker.Options{Namespaces: []string{space}, Concurrency: r.Workers, DrainTimeout: time.Second})
 	worker.Handle(w, "work", func(context.Context, *worker.Step[struct{}]) (any, error) {
 		if r.works.Load() {
@@ -115,6 +118,13 @@ func (r *run) work(ctx context.Context, works bool) (stop func()) {
 		}
 		return nil, worker.Permanent(errors.New("HTTP 503 from https://pay.example/charge"))
 	})
+	return keep(ctx, w)
+}
+
+// keep runs a worker until stop is called, which waits for it.
+func keep(ctx context.Context, w *worker.Worker) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {

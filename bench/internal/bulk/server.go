@@ -36,8 +36,9 @@ type server struct {
 
 const startTime = time.Minute
 
-// install builds the program and starts a database and servers.
-func install(ctx context.Context, servers int) (_ *installation, err error) {
+// install builds the program and starts a database and servers, whose configuration has a text
+// more.
+func install(ctx context.Context, servers int, config string) (_ *installation, err error) {
 	in := &installation{}
 	if in.dir, err = os.MkdirTemp("", "tasker-bulk-"); err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func install(ctx context.Context, servers int) (_ *installation, err error) {
 		return nil, err
 	}
 	// Nobody is told of investigations: it would be measured as well.
-	if err := os.WriteFile(in.config(), []byte("[emission]\nsinks = \"\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(in.config(), []byte("[emission]\nsinks = \"\"\n"+config), 0o600); err != nil {
 		return nil, err
 	}
 	ports, err := childproc.FreePorts(servers + 1)

@@ -3,7 +3,8 @@
 -- the lease has run out: that is for the loop that takes steps back, and after an
 -- outage it waits until workers could be heard of. A step that this loop could not take
 -- back does not count; the minute after a timeout is for the loop that ends it. A limit
--- that the template itself sets holds whatever runs. Not STRICT and without SET, so
+-- that the template itself sets holds whatever runs. A held step keeps it from that too:
+-- the time of the task does not run until the hold lets the step go. Not STRICT and without SET, so
 -- that it becomes part of the statement that asks.
 CREATE OR REPLACE FUNCTION tasker.steps_within_timeout(p_task uuid, p_template uuid, p_now timestamptz) RETURNS SETOF uuid
 LANGUAGE sql STABLE
@@ -15,5 +16,7 @@ AS $$
       AND NOT EXISTS (
           SELECT FROM tasker.deferred_work f WHERE f.kind = 'reclaim' AND f.task_uuid = w.task_uuid AND f.step_uuid = w.step_uuid
       )
+    UNION ALL
+    SELECT q.step_uuid FROM tasker.held_steps q WHERE q.task_uuid = p_task
 $$;
-COMMENT ON FUNCTION tasker.steps_within_timeout(uuid, uuid, timestamptz) IS 'Running steps of a task that are within their own timeout, so that the task is not stale.';
+COMMENT ON FUNCTION tasker.steps_within_timeout(uuid, uuid, timestamptz) IS 'Running steps of a task that are within their own timeout, and held ones: the task is not stale.';

@@ -64,6 +64,22 @@ CREATE TRIGGER audit_is_never_emptied BEFORE TRUNCATE ON tasker.audit_events FOR
 CREATE TRIGGER audit_never_changes BEFORE DELETE OR UPDATE ON tasker.audit_events FOR EACH ROW EXECUTE FUNCTION tasker.audit_only_grows();
 COMMENT ON TABLE tasker.audit_events IS 'What happened to Tasker itself and who did it: events that could not be sent, and what operators did about it. It only grows.';
 
+CREATE TABLE tasker.breaker_counts (
+    server_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    cause_key text NOT NULL,
+    cause text NOT NULL,
+    failed integer NOT NULL,
+    tasks integer NOT NULL,
+    concluded integer NOT NULL,
+    counted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT breaker_counts_pkey PRIMARY KEY (server_uuid, namespace, handler, cause_key)
+);
+COMMENT ON TABLE tasker.breaker_counts IS 'How many attempts of a handler each server saw fail with one cause within the window of breakers.';
+COMMENT ON COLUMN tasker.breaker_counts.tasks IS 'Of how many tasks, counted up to the number that opens a breaker.';
+COMMENT ON COLUMN tasker.breaker_counts.concluded IS 'All attempts of the handler that ended within the window.';
+
 CREATE TABLE tasker.case_fingerprints (
     fingerprint uuid NOT NULL,
     case_id uuid NOT NULL,
@@ -179,6 +195,7 @@ CREATE TABLE tasker.cases (
     resolved_at timestamp with time zone,
     merged_into uuid,
     updated_at timestamp with time zone NOT NULL,
+    digested_at timestamp with time zone,
     CONSTRAINT case_owner_has_an_end CHECK (((owner IS NULL) = (owned_until IS NULL))),
     CONSTRAINT case_resolved_has_a_time CHECK (((state = 'resolved'::text) = (resolved_at IS NOT NULL))),
     CONSTRAINT case_resting_has_an_end CHECK (((snooze_above IS NULL) OR (snoozed_until IS NOT NULL))),
@@ -198,6 +215,13 @@ COMMENT ON COLUMN tasker.cases.owned_until IS 'When the ownership ends by itself
 COMMENT ON COLUMN tasker.cases.snoozed_until IS 'The case rests until then, or until more than snooze_above investigations are open.';
 COMMENT ON COLUMN tasker.cases.fixed_in IS 'The version of the worker in which the cause is repaired: failures of earlier ones are no regression.';
 COMMENT ON COLUMN tasker.cases.merged_into IS 'The case that its fingerprints belong to since it was merged.';
+COMMENT ON COLUMN tasker.cases.digested_at IS 'When it was last part of a digest: it was too small to be told of by itself, and nobody had taken it.';
+
+CREATE TABLE tasker.claim_conditions (
+    condition_uuid uuid NOT NULL,
+    CONSTRAINT claim_conditions_pkey PRIMARY KEY (condition_uuid)
+);
+COMMENT ON TABLE tasker.claim_conditions IS 'The holds that block, and the operations that say which workers take their steps, until the last of their items has ended. While there is none, claims ask of no step.';
 
 CREATE TABLE tasker.claims (
     look_at timestamp with time zone NOT NULL,
@@ -288,6 +312,7 @@ CREATE TABLE tasker.emission_sinks (
     next_try_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     opened_in pg_snapshot DEFAULT pg_current_snapshot(),
+    events boolean DEFAULT true NOT NULL,
     CONSTRAINT emission_sink_failing_says_why CHECK (((failing_since IS NULL) = (last_error IS NULL))),
     CONSTRAINT emission_sinks_pkey PRIMARY KEY (sink)
 );
@@ -296,6 +321,7 @@ COMMENT ON COLUMN tasker.emission_sinks.taken_before IS 'Events of transactions 
 COMMENT ON COLUMN tasker.emission_sinks.holder IS 'The server that sends to it now, until held_until: one at a time, so that events keep their order.';
 COMMENT ON COLUMN tasker.emission_sinks.next_try_at IS 'Not to be tried before this instant, after it failed.';
 COMMENT ON COLUMN tasker.emission_sinks.opened_in IS 'What was visible in this snapshot is on the list of the sink, or is from before it was opened. It begins as that of the opening and follows each complete look for new events. Null: opened by an earlier version, which told of all since taken_before.';
+COMMENT ON COLUMN tasker.emission_sinks.events IS 'It is told of what becomes of investigations, and not of messages only.';
 
 CREATE TABLE tasker.emissions (
     sink text NOT NULL,
@@ -329,6 +355,158 @@ COMMENT ON COLUMN tasker.emissions.attempts IS 'How often it was sent, all tries
 COMMENT ON COLUMN tasker.emissions.refusals IS 'How often the sink refused the event itself; after some it is set aside.';
 COMMENT ON COLUMN tasker.emissions.namespace IS 'The namespace of the task.';
 
+CREATE TABLE tasker.held_steps (
+    hold_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    priority integer NOT NULL,
+    state_since timestamp with time zone NOT NULL,
+    step_uuid uuid NOT NULL,
+    task_uuid uuid NOT NULL,
+    queue_ttl_ms bigint,
+    inputs_bytes bigint,
+    held_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT held_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
+);
+CREATE INDEX held_steps_by_queue ON tasker.held_steps USING btree (namespace, handler);
+CREATE INDEX held_steps_to_release ON tasker.held_steps USING btree (hold_uuid, priority DESC, state_since, step_uuid);
+COMMENT ON TABLE tasker.held_steps IS 'The enqueued steps that a hold keeps from claims, with their rows of tasker.ready_steps. If the step is elsewhere by now the row is outdated, and goes when the hold ends.';
+COMMENT ON COLUMN tasker.held_steps.held_at IS 'Since when its times stand still.';
+
+CREATE TABLE tasker.hold_history (
+    change_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    hold_uuid uuid NOT NULL,
+    event text NOT NULL,
+    actor text NOT NULL,
+    reason text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT hold_history_pkey PRIMARY KEY (change_id),
+    CONSTRAINT hold_history_hold_uuid_fkey FOREIGN KEY (hold_uuid) REFERENCES tasker.holds(hold_uuid) ON DELETE CASCADE
+);
+CREATE INDEX hold_history_by_hold ON tasker.hold_history USING btree (hold_uuid, change_id);
+COMMENT ON TABLE tasker.hold_history IS 'What happened to each hold.';
+
+CREATE TABLE tasker.hold_releases (
+    hold_uuid uuid NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    wave integer NOT NULL,
+    fence bigint NOT NULL,
+    released_at timestamp with time zone NOT NULL,
+    outcome text,
+    failure text,
+    judged_at timestamp with time zone,
+    CONSTRAINT outcome_of_a_release_is_known CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'no_answer'::text, 'gone'::text]))),
+    CONSTRAINT hold_releases_pkey PRIMARY KEY (hold_uuid, task_uuid, step_uuid, released_at),
+    CONSTRAINT hold_releases_hold_uuid_fkey FOREIGN KEY (hold_uuid) REFERENCES tasker.holds(hold_uuid) ON DELETE CASCADE
+);
+CREATE INDEX hold_releases_by_age ON tasker.hold_releases USING btree (hold_uuid, released_at);
+CREATE INDEX hold_releases_in_flight ON tasker.hold_releases USING btree (task_uuid, step_uuid) WHERE (outcome IS NULL);
+COMMENT ON TABLE tasker.hold_releases IS 'Steps that a hold let go as a probe (wave 0) or in a wave that has to succeed before the next.';
+COMMENT ON COLUMN tasker.hold_releases.fence IS 'Of the step when it was let go: an attempt that was claimed later has a higher one.';
+COMMENT ON COLUMN tasker.hold_releases.outcome IS 'What became of the attempt; null while it is awaited.';
+COMMENT ON COLUMN tasker.hold_releases.failure IS 'With what it failed, without what must not be shown.';
+
+CREATE TABLE tasker.holds (
+    hold_uuid uuid NOT NULL,
+    kind text NOT NULL,
+    namespace text NOT NULL,
+    handler text,
+    task_name text,
+    step_name text,
+    case_id uuid,
+    cause text,
+    cause_key text,
+    reason text NOT NULL,
+    owner text NOT NULL,
+    state text DEFAULT 'active'::text NOT NULL,
+    blocks boolean DEFAULT true NOT NULL,
+    waves integer[] DEFAULT '{}'::integer[] NOT NULL,
+    wave integer DEFAULT 0 NOT NULL,
+    wave_since timestamp with time zone,
+    wave_steps integer DEFAULT 0 NOT NULL,
+    began_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ends_at timestamp with time zone NOT NULL,
+    warned_at timestamp with time zone,
+    next_probe_at timestamp with time zone,
+    probes integer DEFAULT 0 NOT NULL,
+    failed_probes integer DEFAULT 0 NOT NULL,
+    released bigint DEFAULT 0 NOT NULL,
+    ended_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT hold_has_an_owner CHECK (((length(owner) >= 1) AND (length(owner) <= 255))),
+    CONSTRAINT hold_kind_is_known CHECK ((kind = ANY (ARRAY['manual'::text, 'breaker'::text]))),
+    CONSTRAINT hold_state_is_known CHECK ((state = ANY (ARRAY['active'::text, 'releasing'::text, 'ended'::text]))),
+    CONSTRAINT hold_that_ended_blocks_nothing CHECK (((state <> 'ended'::text) OR (NOT blocks))),
+    CONSTRAINT hold_that_ended_has_its_time CHECK (((state = 'ended'::text) = (ended_at IS NOT NULL))),
+    CONSTRAINT hold_that_is_active_blocks CHECK (((state <> 'active'::text) OR blocks)),
+    CONSTRAINT holds_pkey PRIMARY KEY (hold_uuid)
+);
+CREATE INDEX holds_by_age ON tasker.holds USING btree (began_at, hold_uuid);
+CREATE INDEX holds_that_block ON tasker.holds USING btree (namespace) WHERE blocks;
+CREATE UNIQUE INDEX one_open_breaker_of_a_handler ON tasker.holds USING btree (namespace, handler) WHERE ((kind = 'breaker'::text) AND (ended_at IS NULL));
+CREATE INDEX open_holds ON tasker.holds USING btree (hold_uuid) WHERE (ended_at IS NULL);
+CREATE TRIGGER follow_inserted_hold AFTER INSERT ON tasker.holds FOR EACH ROW EXECUTE FUNCTION tasker.follow_hold();
+CREATE TRIGGER follow_updated_hold AFTER UPDATE OF blocks ON tasker.holds FOR EACH ROW WHEN ((new.blocks <> old.blocks)) EXECUTE FUNCTION tasker.follow_hold();
+COMMENT ON TABLE tasker.holds IS 'Steps of which scope are not handed out, since when, until when, and why.';
+COMMENT ON COLUMN tasker.holds.kind IS 'manual: a person began it. breaker: many failures of one cause did.';
+COMMENT ON COLUMN tasker.holds.handler IS 'Only steps with this handler; null: any.';
+COMMENT ON COLUMN tasker.holds.task_name IS 'Only steps of tasks of this template; null: any.';
+COMMENT ON COLUMN tasker.holds.step_name IS 'Only steps with this name; null: any.';
+COMMENT ON COLUMN tasker.holds.case_id IS 'The case that it was begun for.';
+COMMENT ON COLUMN tasker.holds.cause_key IS 'Of a breaker: the key of the cause that opened it.';
+COMMENT ON COLUMN tasker.holds.blocks IS 'Whether steps of the scope are held. False once the last wave has succeeded, while the rest is let go, and afterwards.';
+COMMENT ON COLUMN tasker.holds.waves IS 'How many steps each wave of the release lets go; after the last all that are left.';
+COMMENT ON COLUMN tasker.holds.wave IS 'How many waves of the release have begun.';
+COMMENT ON COLUMN tasker.holds.released IS 'How many steps were let go.';
+
+CREATE TABLE tasker.incident_cases (
+    incident_id uuid NOT NULL,
+    case_id uuid NOT NULL,
+    joined_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    told_state text NOT NULL,
+    told_entries bigint NOT NULL,
+    CONSTRAINT incident_cases_pkey PRIMARY KEY (incident_id, case_id),
+    CONSTRAINT incident_cases_case_id_fkey FOREIGN KEY (case_id) REFERENCES tasker.cases(case_id),
+    CONSTRAINT incident_cases_incident_id_fkey FOREIGN KEY (incident_id) REFERENCES tasker.incidents(incident_id)
+);
+CREATE INDEX incident_cases_by_case ON tasker.incident_cases USING btree (case_id, joined_at DESC);
+COMMENT ON TABLE tasker.incident_cases IS 'The cases of an incident, with what people were last told of each.';
+COMMENT ON COLUMN tasker.incident_cases.told_entries IS 'How many of its investigations were open then, without those whose task went on by itself.';
+
+CREATE TABLE tasker.incidents (
+    incident_id uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    namespace text NOT NULL,
+    lead_case_id uuid NOT NULL,
+    dedup_key text NOT NULL,
+    severity text NOT NULL,
+    began_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    unowned_since timestamp with time zone,
+    escalation smallint DEFAULT 0 NOT NULL,
+    told_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    told_owned boolean DEFAULT false NOT NULL,
+    revision integer DEFAULT 0 NOT NULL,
+    CONSTRAINT incident_escalation_is_known CHECK (((escalation >= 0) AND (escalation <= 2))),
+    CONSTRAINT incident_severity_is_known CHECK ((severity = ANY (ARRAY['critical'::text, 'high'::text, 'medium'::text, 'low'::text]))),
+    CONSTRAINT incidents_pkey PRIMARY KEY (incident_id),
+    CONSTRAINT incidents_lead_case_id_fkey FOREIGN KEY (lead_case_id) REFERENCES tasker.cases(case_id)
+);
+CREATE INDEX incidents_by_time ON tasker.incidents USING btree (began_at DESC, incident_id DESC);
+CREATE INDEX incidents_of_namespace ON tasker.incidents USING btree (namespace, began_at DESC, incident_id DESC);
+CREATE INDEX incidents_open ON tasker.incidents USING btree (namespace, began_at DESC, incident_id DESC) WHERE (ended_at IS NULL);
+COMMENT ON TABLE tasker.incidents IS 'Cases of one namespace that people were first told of within ten minutes: they are told of them together.';
+COMMENT ON COLUMN tasker.incidents.lead_case_id IS 'The case that people were told of first.';
+COMMENT ON COLUMN tasker.incidents.dedup_key IS 'By which receivers know that messages are about the same incident.';
+COMMENT ON COLUMN tasker.incidents.severity IS 'The highest that one of its cases had.';
+COMMENT ON COLUMN tasker.incidents.ended_at IS 'When people were told that all of its cases are resolved.';
+COMMENT ON COLUMN tasker.incidents.unowned_since IS 'Since when one of its open cases is nobody''s and does not rest.';
+COMMENT ON COLUMN tasker.incidents.escalation IS 'How many routes were told because nobody took it: 0 the first, 1 the next one too, 2 all.';
+COMMENT ON COLUMN tasker.incidents.told_at IS 'When people were last told of it.';
+COMMENT ON COLUMN tasker.incidents.told_owned IS 'They were told that somebody has taken all of its cases.';
+COMMENT ON COLUMN tasker.incidents.revision IS 'Rises with each change, so that of two servers one makes it.';
+
 CREATE TABLE tasker.lease_key (
     only_row boolean DEFAULT true NOT NULL,
     secret bytea NOT NULL,
@@ -340,6 +518,56 @@ CREATE TABLE tasker.lease_key (
 );
 COMMENT ON TABLE tasker.lease_key IS 'The key that signs lease tokens. Whoever reads it can report results in the name of any worker.';
 COMMENT ON COLUMN tasker.lease_key.used_from IS 'Leases claimed from then on have signed tokens. Set by the first server that knows signed tokens to a day later, because older servers and workers run meanwhile; null until then.';
+
+CREATE TABLE tasker.message_emissions (
+    sink text NOT NULL,
+    "position" bigint NOT NULL,
+    subject_id uuid NOT NULL,
+    state text DEFAULT 'pending'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    refusals integer DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    last_attempt_at timestamp with time zone,
+    last_error text,
+    published_at timestamp with time zone,
+    CONSTRAINT message_emission_published_has_its_time CHECK (((state <> 'published'::text) OR (published_at IS NOT NULL))),
+    CONSTRAINT message_emission_state_is_known CHECK ((state = ANY (ARRAY['pending'::text, 'published'::text, 'set_aside'::text]))),
+    CONSTRAINT message_emissions_pkey PRIMARY KEY (sink, "position"),
+    CONSTRAINT message_emissions_position_fkey FOREIGN KEY ("position") REFERENCES tasker.messages("position"),
+    CONSTRAINT message_emissions_sink_fkey FOREIGN KEY (sink) REFERENCES tasker.emission_sinks(sink)
+) WITH (fillfactor=85);
+CREATE INDEX message_emissions_by_position ON tasker.message_emissions USING btree ("position");
+CREATE INDEX message_emissions_pending ON tasker.message_emissions USING btree (sink, subject_id, "position") WHERE (state = 'pending'::text);
+CREATE INDEX message_emissions_set_aside ON tasker.message_emissions USING btree (sink, "position") WHERE (state = 'set_aside'::text);
+COMMENT ON TABLE tasker.message_emissions IS 'What became of sending a message to a sink: one row each.';
+COMMENT ON COLUMN tasker.message_emissions.refusals IS 'How often the sink refused the message itself; after some it is set aside.';
+
+CREATE TABLE tasker.messages (
+    "position" bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    message_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    topic text NOT NULL,
+    subject_kind text NOT NULL,
+    subject_id uuid NOT NULL,
+    incident_id uuid,
+    namespaces text[] NOT NULL,
+    dedup_key text,
+    escalation smallint DEFAULT 0 NOT NULL,
+    data jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    routed_at timestamp with time zone,
+    CONSTRAINT message_subject_is_short CHECK (((length(subject_kind) >= 1) AND (length(subject_kind) <= 32))),
+    CONSTRAINT message_topic_is_short CHECK (((length(topic) >= 1) AND (length(topic) <= 64))),
+    CONSTRAINT messages_pkey PRIMARY KEY ("position"),
+    CONSTRAINT messages_message_uuid_key UNIQUE (message_uuid),
+    CONSTRAINT messages_incident_id_fkey FOREIGN KEY (incident_id) REFERENCES tasker.incidents(incident_id)
+);
+CREATE INDEX messages_of_incident ON tasker.messages USING btree (incident_id, "position") WHERE (incident_id IS NOT NULL);
+CREATE INDEX messages_of_subject ON tasker.messages USING btree (subject_id, "position");
+CREATE INDEX messages_to_route ON tasker.messages USING btree ("position") WHERE (routed_at IS NULL);
+COMMENT ON TABLE tasker.messages IS 'What people are told of incidents, operations and the like: written in the transaction that it tells of.';
+COMMENT ON COLUMN tasker.messages.subject_id IS 'What it is about: messages of one subject are sent in their order.';
+COMMENT ON COLUMN tasker.messages.namespaces IS 'Of what it is about: whoever may see all of them may see it.';
+COMMENT ON COLUMN tasker.messages.routed_at IS 'When the routes were asked for the sinks that get it, in tasker.message_emissions.';
 
 CREATE TABLE tasker.operation_items (
     operation_uuid uuid NOT NULL,
@@ -361,6 +589,7 @@ CREATE TABLE tasker.operation_items (
     failure_cause text,
     failure_text text,
     ended_at timestamp with time zone,
+    made_task uuid,
     CONSTRAINT operation_item_state_is_known CHECK ((state = ANY (ARRAY['planned'::text, 'released'::text, 'running'::text, 'verified'::text, 'failed_again'::text, 'skipped'::text, 'aborted'::text]))),
     CONSTRAINT operation_item_that_ended_has_its_time CHECK (((state = ANY (ARRAY['verified'::text, 'failed_again'::text, 'skipped'::text, 'aborted'::text])) = (ended_at IS NOT NULL))),
     CONSTRAINT operation_item_that_was_released_has_its_time CHECK (((state <> ALL (ARRAY['released'::text, 'running'::text, 'verified'::text, 'failed_again'::text])) OR (released_at IS NOT NULL))),
@@ -376,6 +605,7 @@ COMMENT ON COLUMN tasker.operation_items.outcome IS 'Why the item came to its st
 COMMENT ON COLUMN tasker.operation_items.tries IS 'How often the task was held by others when the item was to be released.';
 COMMENT ON COLUMN tasker.operation_items.released_fence IS 'The fence of the step as the action left it: attempts from then on have a higher one.';
 COMMENT ON COLUMN tasker.operation_items.failed_at IS 'When the step last failed after its release, as far as servers have seen.';
+COMMENT ON COLUMN tasker.operation_items.made_task IS 'The task that was made in the place of task_uuid, of the act recreate. The item waits for it.';
 
 CREATE TABLE tasker.operations (
     operation_uuid uuid NOT NULL,
@@ -413,6 +643,7 @@ CREATE TABLE tasker.operations (
     started_by text,
     ended_at timestamp with time zone,
     settled_at timestamp with time zone,
+    worker_at_least text,
     CONSTRAINT operation_act_is_known CHECK ((act = ANY (ARRAY['reset_for_retry'::text, 'resolve_manually'::text, 'complete_manually'::text, 'cancel'::text, 'recreate'::text, 'end_investigation'::text]))),
     CONSTRAINT operation_request_key_is_short CHECK (((length(request_key) >= 1) AND (length(request_key) <= 255))),
     CONSTRAINT operation_settles_after_its_end CHECK (((settled_at IS NULL) OR (ended_at IS NOT NULL))),
@@ -424,6 +655,8 @@ CREATE TABLE tasker.operations (
 CREATE UNIQUE INDEX operation_request_key_is_unique ON tasker.operations USING btree (request_key);
 CREATE INDEX operations_by_time ON tasker.operations USING btree (created_at DESC, operation_uuid DESC);
 CREATE INDEX operations_unsettled ON tasker.operations USING btree (created_at) WHERE (settled_at IS NULL);
+CREATE TRIGGER follow_inserted_gate AFTER INSERT ON tasker.operations FOR EACH ROW WHEN ((new.worker_at_least IS NOT NULL)) EXECUTE FUNCTION tasker.follow_gate();
+CREATE TRIGGER follow_settled_gate AFTER UPDATE OF settled_at ON tasker.operations FOR EACH ROW WHEN ((new.worker_at_least IS NOT NULL)) EXECUTE FUNCTION tasker.follow_gate();
 COMMENT ON TABLE tasker.operations IS 'One action on many steps: planned, running or paused, done or aborted.';
 COMMENT ON COLUMN tasker.operations.request_key IS 'With it the same request is recognised when it is sent again.';
 COMMENT ON COLUMN tasker.operations.digest IS 'Of all that the request says; tells apart two requests under one key.';
@@ -436,6 +669,7 @@ COMMENT ON COLUMN tasker.operations.waves IS 'How many items each wave releases;
 COMMENT ON COLUMN tasker.operations.round IS 'Goes up with each wave and each resume: items that are released together.';
 COMMENT ON COLUMN tasker.operations.next_release_at IS 'When the next items may be released, by the rate.';
 COMMENT ON COLUMN tasker.operations.settled_at IS 'When the last item came to its end. Servers look at operations that have ended until then.';
+COMMENT ON COLUMN tasker.operations.worker_at_least IS 'Only workers of this version or a newer one take the steps that it released. Null: any.';
 
 CREATE TABLE tasker.operator_requests (
     request_key text NOT NULL,
@@ -483,7 +717,8 @@ CREATE TABLE tasker.ready_steps (
     task_uuid uuid NOT NULL,
     expires_at timestamp with time zone NOT NULL,
     queue_ttl_ms bigint,
-    inputs_bytes bigint
+    inputs_bytes bigint,
+    released_by uuid
 ) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
 CREATE INDEX ready_steps_by_expiry ON tasker.ready_steps USING btree (expires_at);
 CREATE UNIQUE INDEX ready_steps_to_claim ON tasker.ready_steps USING btree (namespace, handler, priority DESC, state_since, step_uuid);
@@ -493,6 +728,7 @@ COMMENT ON COLUMN tasker.ready_steps.state_since IS 'Since when the step is enqu
 COMMENT ON COLUMN tasker.ready_steps.expires_at IS 'When the step has waited for a worker too long.';
 COMMENT ON COLUMN tasker.ready_steps.queue_ttl_ms IS 'The step''s own limit of that. Null: the limit of the server.';
 COMMENT ON COLUMN tasker.ready_steps.inputs_bytes IS 'Size of what the step is handed out with. Null: not measured.';
+COMMENT ON COLUMN tasker.ready_steps.released_by IS 'The hold that let it go: it holds it no more.';
 
 CREATE TABLE tasker.redaction (
     only_row boolean DEFAULT true NOT NULL,
@@ -1048,6 +1284,9 @@ CREATE FUNCTION tasker.case_level(p_open bigint) RETURNS integer IMMUTABLE;
 -- functions/case_state.sql
 CREATE FUNCTION tasker.case_state(p_state text, p_since timestamp with time zone, p_first_seen timestamp with time zone, p_level integer, p_snoozed_until timestamp with time zone, p_snooze_above bigint, p_touched boolean, p_open bigint, p_recent bigint, p_earlier bigint, p_now timestamp with time zone) RETURNS text IMMUTABLE;
 
+-- functions/context_parts.sql
+CREATE FUNCTION tasker.context_parts(p_context jsonb, p_paths jsonb, p_most integer) RETURNS TABLE(ordinal integer, value text, part jsonb) IMMUTABLE;
+
 -- functions/create_dlq_entries.sql
 CREATE FUNCTION tasker.create_dlq_entries(p_tasks uuid[], p_reasons tasker.dlq_reason[], p_details text[], p_detected_by text, p_states text[], p_since timestamp with time zone[], p_steps uuid[], p_actor text, p_notes text, p_metadata jsonb[]) RETURNS TABLE(task_uuid uuid, dlq_entry_uuid uuid);
 
@@ -1090,6 +1329,36 @@ CREATE OR REPLACE FUNCTION tasker.follow_entry()
 AS $function$
 BEGIN
     UPDATE tasker.case_members SET ended_at = NEW.resolved_at, recovered_at = NEW.recovered_at WHERE dlq_entry_uuid = NEW.dlq_entry_uuid;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.follow_gate()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.settled_at IS NULL THEN
+        INSERT INTO tasker.claim_conditions VALUES (NEW.operation_uuid) ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM tasker.claim_conditions WHERE condition_uuid = NEW.operation_uuid;
+    END IF;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.follow_hold()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.blocks THEN
+        INSERT INTO tasker.claim_conditions VALUES (NEW.hold_uuid) ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM tasker.claim_conditions WHERE condition_uuid = NEW.hold_uuid;
+    END IF;
     RETURN NULL;
 END
 $function$

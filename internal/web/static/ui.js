@@ -30,6 +30,21 @@
     }
   };
 
+  // What is selected: how many, and from which row a range goes.
+  let anchor = null;
+  const selected = () => {
+    const place = $("#selected"), n = $$("[data-pick]:checked").length;
+    const say = n ? `${n} selected` : "";
+    if (place && place.textContent !== say) place.textContent = say;
+  };
+  const pick = (box, range) => {
+    const boxes = $$("[data-pick]"), from = boxes.findIndex((b) => b.id === anchor), to = boxes.indexOf(box);
+    if (!range || from < 0) box.checked = !box.checked;
+    else for (const b of boxes.slice(Math.min(from, to), Math.max(from, to) + 1)) b.checked = boxes[from].checked;
+    anchor = box.id;
+    selected();
+  };
+
   // Up to date: what has happened is heard as it happens while the page is looked
   // at; without that it is asked for now and then. Only what differs is replaced, so
   // scrolling, focus, open parts and what is being typed stay.
@@ -37,7 +52,7 @@
   const address = main && main.dataset.live;
   const feedAddress = main && main.dataset.feed;
   let paused = false, feed = null, due = null, last = Date.now(), failed = 0; // since when the server does not answer
-  const busy = () => { const e = document.activeElement; return e && main.contains(e) && /^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName); };
+  const busy = () => { const e = document.activeElement; return e && main.contains(e) && /^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName) && !e.matches("[data-pick]"); };
   const fresh = () => {
     const lost = $("#lost"), button = $("#pause"), place = $("#fresh");
     if (lost) {
@@ -63,6 +78,10 @@
       if (!answer.ok) throw new Error(String(answer.status));
       const next = $("#main", await parse(answer));
       if (paused || busy() || !next) return;
+      for (const box of $$("[data-pick]:checked", main)) { // what was selected stays so
+        const same = next.querySelector(`#${CSS.escape(box.id)}`);
+        if (same) same.setAttribute("checked", "");
+      }
       const note = $(".note", main);
       if (note && !$(".note", next)) next.prepend(note.cloneNode(true)); // what was done just now stays to be read
       Idiomorph.morph(main, next.innerHTML, {
@@ -74,6 +93,7 @@
     } catch { failed = failed || Date.now(); }
     times();
     fresh();
+    selected();
   };
   const soon = () => { if (!due) due = setTimeout(refresh, 400 + Math.random() * 600); };
   const listen = () => {
@@ -100,14 +120,14 @@
 
   // Keys: an element says with data-key which one is its own, and with data-does what
   // it does. Rows are gone through with j and k.
-  const typing = (e) => e.target.closest("input, textarea, select, [contenteditable]");
+  const typing = (e) => e.target.closest("input:not([data-pick]), textarea, select, [contenteditable]");
   const rows = () => $$("[data-row]").filter((r) => r.offsetParent !== null);
   const step = (by) => {
     const list = rows();
     if (!list.length) return;
     const here = list.findIndex((r) => r.contains(document.activeElement));
     const next = list[here < 0 ? (by > 0 ? 0 : list.length - 1) : Math.min(Math.max(here + by, 0), list.length - 1)];
-    const link = $("a, button, input", next);
+    const link = $("a, button, input:not([data-pick])", next);
     if (link) { link.focus(); next.scrollIntoView({ block: "nearest" }); }
   };
   const does = () => {
@@ -136,12 +156,15 @@
     first = "";
     const row = document.activeElement && document.activeElement.closest("[data-row]");
     const of = (k) => `[data-key="${CSS.escape(k)}"]`;
+    const box = e.key === "X" && row && $("[data-pick]", row);
+    if (box) { e.preventDefault(); pick(box, true); return; }
     const found = (row && $(of(key), row)) || $$(of(key)).find((e) => !e.closest("[data-row]")); // a row's keys are for who is in it
     if (found) {
       e.preventDefault();
       const folded = found.closest("details:not([open])");
       if (folded) folded.open = true;
-      if (/^(INPUT|SELECT|TEXTAREA)$/.test(found.tagName)) { found.focus(); if (found.select) found.select(); } else found.click();
+      if (found.matches("[data-pick]")) pick(found, false);
+      else if (/^(INPUT|SELECT|TEXTAREA)$/.test(found.tagName)) { found.focus(); if (found.select) found.select(); } else found.click();
       return;
     }
     if ($$("[data-key]").some((el) => el.dataset.key.startsWith(e.key + " "))) { first = e.key; firstAt = Date.now(); e.preventDefault(); }
@@ -176,6 +199,7 @@
     form.dataset.sent = "1";
     setTimeout(() => { delete form.dataset.sent; }, 5000);
   });
+  document.addEventListener("change", (e) => { if (e.target.matches("[data-pick]")) { anchor = e.target.id; selected(); } });
   document.addEventListener("change", (e) => { const form = e.target.closest("form[data-filters]"); if (form && e.target.matches("select, input[type=checkbox]")) form.requestSubmit(); });
   document.addEventListener("input", (e) => {
     const field = e.target.closest("textarea[data-json]");
@@ -189,5 +213,6 @@
 
   times();
   fresh();
+  selected();
   setInterval(times, 1000);
 })();

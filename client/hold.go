@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+)
+
+// BeginHold has the enqueued steps of a scope held. It is a Conflict, with the id of the
+// other hold in its details, when the same scope is held already.
+func (c *Client) BeginHold(ctx context.Context, b apiv1.BeginHold) (apiv1.Hold, error) {
+	var answer apiv1.Hold
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "holds"}, body: b}, &answer)
+	return answer, err
+}
+
+// A HoldQuery selects and pages holds, the newest first.
+type HoldQuery struct {
+	Namespace string // empty means any
+	Open      bool   // only those that have not ended
+	Before    string // the NextBefore of the page before
+	Limit     int    // 0 means the server's default
+}
+
+// Holds lists holds.
+func (c *Client) Holds(ctx context.Context, q HoldQuery) (apiv1.HoldList, error) {
+	query := url.Values{}
+	setText(query, "namespace", q.Namespace)
+	setText(query, "before", q.Before)
+	if q.Open {
+		query.Set("open", "true")
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var answer apiv1.HoldList
+	err := c.get(ctx, &answer, query, "v1", "holds")
+	return answer, err
+}
+
+// Hold returns a hold with what happened to it.
+func (c *Client) Hold(ctx context.Context, hold tasker.ID) (apiv1.HoldDetail, error) {
+	var answer apiv1.HoldDetail
+	err := c.get(ctx, &answer, nil, "v1", "holds", hold.String())
+	return answer, err
+}
+
+// ProbeHold lets one step of a hold go, to see whether it succeeds.
+func (c *Client) ProbeHold(ctx context.Context, hold tasker.ID, p apiv1.ProbeHold) (apiv1.Hold, error) {
+	return c.changeHold(ctx, hold, "probe", p)
+}
+
+// ExtendHold moves the end of a hold, and may hand it to another owner.
+func (c *Client) ExtendHold(ctx context.Context, hold tasker.ID, e apiv1.ExtendHold) (apiv1.Hold, error) {
+	return c.changeHold(ctx, hold, "extend", e)
+}
+
+// ReleaseHold begins to let the steps of a hold go, in waves.
+func (c *Client) ReleaseHold(ctx context.Context, hold tasker.ID, r apiv1.ReleaseHold) (apiv1.Hold, error) {
+	return c.changeHold(ctx, hold, "release", r)
+}
+
+func (c *Client) changeHold(ctx context.Context, hold tasker.ID, verb string, body any) (apiv1.Hold, error) {
+	var answer apiv1.Hold
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "holds", hold.String(), verb}, body: body}, &answer)
+	return answer, err
+}

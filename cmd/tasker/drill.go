@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/ctl"
+)
+
+// newDrill is `tasker-ctl drill` under the name of the server: its arguments, flags and help
+// are those of tasker-ctl, because a drill is a caller of a server that runs.
+func newDrill() *cobra.Command {
+	return &cobra.Command{
+		Use:                "drill",
+		Short:              "Practise an incident in a sandbox namespace of a server (tasker-ctl drill)",
+		Long:               "Practise an incident in a sandbox namespace of a running server: it is tasker-ctl drill.",
+		Example:            "  tasker drill run\n  tasker drill run --server https://tasker.example --tasks 100\n  tasker drill clean",
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			code := ctl.Main(append([]string{"tasker-ctl", "drill"}, args...), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr(), os.Environ())
+			if code != cli.ExitOK {
+				return cli.Exit(code)
+			}
+			return nil
+		},
+	}
+}

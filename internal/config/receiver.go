@@ -1,0 +1,171 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/notice"
+)
+
+// A Receiver is a sink of messages that has a name of its own.
+type Receiver struct {
+	Form string `toml:"form" oneof:"cloudevents pagerduty alertmanager slack teams" doc:"How the receiver wants messages: cloudevents, pagerduty (Events API v2), alertmanager (its API v2), slack (an incoming webhook) or teams (a workflow that posts a card). NAME is the name of the sink: small letters and digits, 32 at most."`
+
+	URL string `toml:"url" secret:"true" doc:"Where messages are posted. https, unless private addresses are allowed. Of Alertmanager the address alone will do; of PagerDuty none is needed."`
+
+	Key string `toml:"key" secret:"true" doc:"Routing key of PagerDuty: the integration key of a service."`
+
+	Secret string `toml:"secret" secret:"true" doc:"Key with which messages are signed (Standard Webhooks), as emission.webhook.secret. Empty: they are not."`
+
+	AllowPrivate bool `toml:"allow_private" doc:"Whether the receiver may be at an address of this machine or of a private network."`
+
+	Topics string `toml:"topics" doc:"Topics of the messages that it gets, with commas between them; case.* are all that begin so. Empty: all for cloudevents; for pagerduty and alertmanager case.*, operation.paused, hold.*, breaker.*; for slack and teams digest.* too."`
+}
+
+// TopicList is what topics lists.
+func (r Receiver) TopicList() []string { return commaList(r.Topics) }
+
+const (
+	pagerDutyForm = "pagerduty"
+	maxReceivers  = 50
+	receivers     = "emission.receivers."
+)
+
+// receiverName leaves no doubt where the name ends in a variable.
+var receiverName = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
+
+func newReceiver() *Receiver { return &Receiver{Form: "cloudevents"} }
+
+// ReceiverNames are the names of the sinks in receivers, in their order.
+func (e Emission) ReceiverNames() []string { return slices.Sorted(maps.Keys(e.Receivers)) }
+
+// RouteList is what routes says. The error names what cannot be read.
+func (e Emission) RouteList() ([]notice.Route, error) { return notice.ParseRoutes(e.Routes) }
+
+// LinkBase is where browsers reach this installation; empty when nobody said.
+func (c Config) LinkBase() string { return cmp.Or(c.Emission.PublicURL, c.Auth.OIDC.PublicURL) }
+
+// makeReceiver has the receiver that a key is about be there, if it may be.
+func (c *Config) makeReceiver(key string) {
+	rest, ok := strings.CutPrefix(key, receivers)
+	name, _, _ := strings.Cut(rest, ".")
+	if !ok || !receiverName.MatchString(name) || c.Emission.Receivers[name] != nil {
+		return
+	}
+	all := maps.Clone(c.Emission.Receivers)
+	if all == nil {
+		all = map[string]*Receiver{}
+	}
+	all[name] = newReceiver()
+	c.Emission.Receivers = all
+}
+
+// nameReceivers makes those that the environment names.
+func (c *Config) nameReceivers(environ []string) {
+	for _, variable := range environ {
+		name, text, _ := strings.Cut(variable, "=")
+		rest, ok := strings.CutPrefix(name, envName(receivers))
+		word, field, _ := strings.Cut(rest, "_")
+		if ok && field != "" && text != "" && word == strings.ToUpper(word) {
+			c.makeReceiver(receivers + strings.ToLower(word))
+		}
+	}
+}
+
+// completeReceivers gives those of a file what they leave out.
+func (c *Config) completeReceivers() {
+	for name, r := range c.Emission.Receivers {
+		if r == nil {
+			r = newReceiver()
+			c.Emission.Receivers[name] = r
+		}
+		r.Form = cmp.Or(r.Form, newReceiver().Form)
+	}
+}
+
+// messageFaults says what is wrong with the routes and receivers of messages.
+func (e Emission) messageFaults(add func(name, format string, args ...any)) {
+	known := slices.Concat(e.SinkNames(), e.ReceiverNames())
+	if len(e.Receivers) > maxReceivers {
+		add("emission.receivers", "has %d receivers; %d is the limit", len(e.Receivers), maxReceivers)
+	}
+	for _, name := range e.ReceiverNames() {
+		e.Receivers[name].faults(name, add)
+	}
+	routes, err := e.RouteList()
+	if err != nil {
+		add("emission.routes", "%v", err)
+	}
+	for i, r := range routes {
+		for _, name := range r.Sinks {
+			if !slices.Contains(known, name) {
+				add("emission.routes", "route %d: there is no sink %q; there are %s", i+1, name, strings.Join(known, ", "))
+			}
+		}
+		if r.Topic != "" && !knownTopic(r.Topic) {
+			add("emission.routes", "route %d: no message has the topic %q", i+1, r.Topic)
+		}
+	}
+	if u, err := url.Parse(e.PublicURL); e.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "") {
+		add("emission.public_url", "must be an address such as https://tasker.example.com, not %q", e.PublicURL)
+	}
+}
+
+func (r Receiver) faults(name string, add func(name, format string, args ...any)) {
+	section := receivers + name
+	switch {
+	case !receiverName.MatchString(name):
+		add(section, "must have a name of small letters and digits that begins with a letter, 32 at most")
+	case slices.Contains([]string{LogSink, WebhookSink, RabbitSink}, name):
+		add(section, "must have another name: %s is a sink of its own", name)
+	}
+	if r.URL != "" || r.Form != pagerDutyForm {
+		switch wrong := webhookFault(Webhook{URL: r.URL, AllowPrivate: r.AllowPrivate}); {
+		case r.URL == "":
+			add(section+".url", "is missing")
+		case wrong != "":
+			add(section+".url", "%s", strings.ReplaceAll(wrong, "emission.webhook.", section+"."))
+		}
+	}
+	switch {
+	case r.Form == pagerDutyForm && r.Key == "":
+		add(section+".key", "is missing: PagerDuty needs the integration key of a service")
+	case r.Form != pagerDutyForm && r.Key != "":
+		add(section+".key", "is for the form pagerduty only")
+	}
+	for _, topic := range r.TopicList() {
+		if !knownTopic(topic) {
+			add(section+".topics", "no message has the topic %q", topic)
+		}
+	}
+}
+
+// laterTopics are those whose messages others write.
+var laterTopics = []string{"hold.", "breaker."}
+
+// knownTopic reports whether messages may have a topic, which may end with *.
+func knownTopic(pattern string) bool {
+	return slices.ContainsFunc(tasker.MessageTopics(), func(t string) bool { return notice.TopicMatches(pattern, t) }) ||
+		slices.ContainsFunc(laterTopics, func(head string) bool { return strings.HasPrefix(pattern, head) })
+}
+
+// shownReceivers is receivers as they may be shown.
+func shownReceivers(all map[string]*Receiver) map[string]*Receiver {
+	out := make(map[string]*Receiver, len(all))
+	for name, r := range all {
+		shown := *r
+		shown.URL = shownURL(r.URL)
+		for _, secret := range []*string{&shown.Key, &shown.Secret} {
+			if *secret != "" {
+				*secret = hidden
+			}
+		}
+		out[name] = &shown
+	}
+	return out
+}

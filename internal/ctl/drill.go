@@ -1,0 +1,98 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/drill"
+)
+
+func (p *program) drillCommand() *cobra.Command {
+	return cli.Group(&cobra.Command{
+		Use:   "drill",
+		Short: "Practise an incident in a sandbox namespace",
+		Long: `Practise an incident in a sandbox namespace of a running installation.
+
+A drill plants tasks that fail of three causes, and ten that fail each of its own, with
+a worker of its own. When all have failed it tells you what to do, and goes on until you
+have repaired them. Then it says how long it took to notice, own, repair and prove.
+
+Everything is in the namespace "drill", or in one that begins with "drill-". With API keys,
+yours needs the roles developer, operator and worker there, such as operator@drill.`,
+		Example: `  tasker-ctl drill run
+  tasker-ctl drill run --tasks 100 --namespace drill-ann
+  tasker-ctl drill clean`,
+	}, p.drillRunCommand(), p.drillCleanCommand())
+}
+
+func (p *program) drillOptions() (drill.Options, error) {
+	api, err := p.api()
+	return drill.Options{
+		Client: api, Program: "tasker-ctl", Every: time.Second,
+		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
+	}, err
+}
+
+func (p *program) drillRunCommand() *cobra.Command {
+	namespace, tasks := drill.DefaultNamespace, drill.DefaultTasks
+	var every time.Duration
+	c := p.command(help{
+		use:   "run",
+		short: "Plant an incident, say what to do, and go on until it is repaired",
+		long: `Plant an incident, say what to do, and go on until it is repaired.
+
+What it says goes to standard error, and the times at the end to both. Ctrl-C ends it at
+any time: what was planted stays until drill clean ends it.`,
+		example: `  tasker-ctl drill run
+  tasker-ctl drill run --tasks 10000 --namespace drill-night
+  tasker-ctl drill run -o json | jq .report.phases`,
+	}, func(ctx context.Context, _ arguments) error {
+		o, err := p.drillOptions()
+		if err != nil {
+			return err
+		}
+		o.Namespace, o.Tasks, o.Every = namespace, tasks, max(every, 10*time.Millisecond)
+		r, err := drill.Run(ctx, o)
+		if err != nil {
+			return err
+		}
+		return p.show(r, func() {
+			p.fields("", field{"Investigations", fmt.Sprint(r.Report.Counts.Entries)}, field{"Proved", fmt.Sprint(r.Report.Counts.Proved)},
+				field{"Stuck task-minutes", fmt.Sprintf("%.1f", r.Report.Stuck)}, field{"Digest", r.Report.Digest})
+		})
+	})
+	drillFlags(c, &namespace)
+	c.Flags().Var(cli.Number(&tasks, 1, drill.MaxTasks), "tasks", fmt.Sprintf("how many tasks fail of the three causes, at most %d", drill.MaxTasks))
+	c.Flags().DurationVar(&every, "interval", time.Second, "how often to look")
+	return c
+}
+
+func (p *program) drillCleanCommand() *cobra.Command {
+	namespace := drill.DefaultNamespace
+	c := p.command(help{
+		use:     "clean",
+		short:   "Cancel what is left of the tasks of a drill, and end its investigations",
+		example: `  tasker-ctl drill clean`,
+	}, func(ctx context.Context, _ arguments) error {
+		o, err := p.drillOptions()
+		if err != nil {
+			return err
+		}
+		o.Namespace = namespace
+		cleaned, err := drill.Clean(ctx, o)
+		if err != nil {
+			return err
+		}
+		return p.show(cleaned, func() { p.done("Nothing of the drill is open any more!") })
+	})
+	drillFlags(c, &namespace)
+	return c
+}
+
+func drillFlags(c *cobra.Command, namespace *string) {
+	c.Flags().StringVarP(namespace, "namespace", "n", *namespace, `the sandbox: "drill", or a name that begins with "drill-"`)
+}

@@ -1,0 +1,300 @@
+// Package drill plants an incident in a sandbox namespace of a running installation, so that
+// people repair one before there is one: tasks that fail of three causes, and some that fail
+// each of its own. The worker of the drill fails them until all have failed, and succeeds
+// from then on: the cause is repaired, and the steps are not.
+//
+// Everything goes through the API, in the sandbox namespace and nowhere else.
+package drill
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/worker"
+)
+
+// Bounds of a drill.
+const (
+	DefaultNamespace = "drill"
+	DefaultTasks     = 1000
+	MaxTasks         = 10_000
+
+	singletons = 10  // tasks that fail each of a cause of its own
+	bulk       = 500 // tasks of one request
+	template   = "fulfil"
+)
+
+//go:embed drill.yaml
+var source string
+
+// Options of a drill. Client and Say are needed.
+type Options struct {
+	Client    *client.Client
+	Namespace string // [DefaultNamespace], or one that begins with "drill-"
+	Tasks     int    // that fail of the three causes
+	Program   string // the name of the command, for what it says
+	Every     time.Duration
+	Say       func(format string, args ...any) // a line for people
+}
+
+// A Result is how a drill went.
+type Result struct {
+	Namespace  string                `json:"namespace"`
+	Tasks      int                   `json:"tasks"`
+	Report     tasker.IncidentReport `json:"report"`
+	Operations int                   `json:"operations"` // that were started meanwhile on what is in the namespace
+	Outside    []string              `json:"outside"`    // other namespaces that these have touched
+}
+
+// CheckNamespace refuses a namespace that is no sandbox.
+func CheckNamespace(name string) error {
+	if name != DefaultNamespace && !strings.HasPrefix(name, DefaultNamespace+"-") {
+		return tasker.Errorf(tasker.Invalid, "invalid namespace %q: a drill is in the namespace %s, or in one that begins with %s-", name, DefaultNamespace, DefaultNamespace)
+	}
+	return nil
+}
+
+// A drill is one that goes on.
+type drill struct {
+	Options
+	began    time.Time
+	repaired atomic.Bool // the causes
+}
+
+// Run plants an incident, says what to do, and goes on until all of it is repaired. When ctx
+// ends the incident stays, and [Clean] ends it.
+func Run(ctx context.Context, o Options) (Result, error) {
+	if err := CheckNamespace(o.Namespace); err != nil {
+		return Result{}, err
+	}
+	d := &drill{Options: o, began: time.Now()}
+	if err := d.register(ctx); err != nil {
+		return Result{}, err
+	}
+	work, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- d.worker().Run(work) }()
+	r, err := d.run(ctx, ended)
+	stop()
+	if failed := <-ended; err == nil || errors.Is(err, errWorker) {
+		err = failed
+	}
+	if ctx.Err() != nil {
+		o.Say("Interrupted: what was planted is still there. To end it: %s drill clean --namespace %s", o.Program, o.Namespace)
+		return r, ctx.Err()
+	}
+	return r, err
+}
+
+// errWorker says that the worker has ended, whose own error says why.
+var errWorker = errors.New("the worker of the drill has ended")
+
+// register makes sure that the namespace is a sandbox, with the template of the drill and
+// without an incident.
+func (d *drill) register(ctx context.Context) error {
+	doc := strings.Replace(source, "namespace_name: "+DefaultNamespace, "namespace_name: "+d.Namespace, 1)
+	if _, err := d.Client.RegisterTemplate(ctx, []byte(doc), client.YAML); err != nil {
+		return err
+	}
+	there, err := d.Client.Templates(ctx, d.Namespace, client.Page{Limit: 10})
+	if err != nil {
+		return err
+	}
+	for _, t := range there.Templates {
+		if t.Name != template {
+			return tasker.Errorf(tasker.Conflict, "namespace %s has the template %s, which is of no drill; give another --namespace", d.Namespace, t.Name)
+		}
+	}
+	open, err := d.open(ctx)
+	if err == nil && open.TotalEntries+open.Unclassified > 0 {
+		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations, of an earlier drill; end them first: %s drill clean --namespace %s",
+			d.Namespace, open.TotalEntries+open.Unclassified, d.Program, d.Namespace)
+	}
+	return err
+}
+
+func (d *drill) open(ctx context.Context) (apiv1.CaseList, error) {
+	return d.Client.Cases(ctx, client.CaseQuery{InvestigationQuery: client.InvestigationQuery{Namespace: d.Namespace, Page: client.Page{Limit: 100}}})
+}
+
+// An order is the context of a task of a drill.
+type order struct {
+	Order int `json:"order"`
+	Plan  int `json:"plan"` // which cause fails it
+}
+
+func (d *drill) worker() *worker.Worker {
+	w := worker.New(d.Client.Backend(), worker.Options{Name: "drill", Version: "1.0.0", Namespaces: []string{d.Namespace}, Concurrency: 50})
+	worker.Handle(w, "drill_charge", func(_ context.Context, s *worker.Step[order]) (string, error) {
+		if !d.repaired.Load() {
+			return "", failure(s.Input)
+		}
+		return fmt.Sprintf("PAY-%06d", s.Input.Order), nil
+	})
+	worker.Handle(w, "drill_ship", func(_ context.Context, s *worker.Step[order]) (string, error) {
+		return fmt.Sprintf("TRK-%06d", s.Input.Order), nil
+	})
+	return w
+}
+
+// failure is how the order fails: half of them because of the first cause, three tenths of
+// the second, two tenths of the third.
+func failure(o order) error {
+	switch {
+	case o.Plan > 0:
+		words := []string{"alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"}
+		return &worker.Error{Type: "LedgerError", Err: fmt.Errorf("account %q is closed in ledger %s", words[(o.Plan-1)%len(words)], words[(o.Plan-1)%len(words)])}
+	case o.Order%10 < 5:
+		return &worker.Error{Type: "GatewayError", Err: fmt.Errorf("HTTP 503 from https://pay.example/charge/ORDER-%06d: Service Unavailable", o.Order)}
+	case o.Order%10 < 8:
+		return &worker.Error{Type: "ConnectionError", Err: fmt.Errorf("dial tcp 10.0.%d.%d:5432: connect: connection refused", o.Order/250%250, o.Order%250)}
+	default:
+		return &worker.Error{Type: "KeyError", Err: fmt.Errorf("KeyError: 'currency' of order %d", o.Order)}
+	}
+}
+
+// total is how many tasks are planted.
+func (d *drill) total() int { return d.Tasks + singletons }
+
+// plant creates the tasks. The same drill does not create them twice, whatever is sent again.
+func (d *drill) plant(ctx context.Context) error {
+	run := tasker.NewID().String()
+	var list []apiv1.CreateTask
+	for i := range d.total() {
+		o := order{Order: 399_000 + i, Plan: max(0, i-d.Tasks+1)}
+		doc, err := json.Marshal(o)
+		if err != nil {
+			return fmt.Errorf("spell an order: %w", err)
+		}
+		list = append(list, apiv1.CreateTask{
+			Namespace: d.Namespace, Name: template, Context: bytes.Clone(doc), Initiator: "drill", SourceSystem: "drill", Tags: []string{"drill"},
+			CorrelationID: fmt.Sprintf("ORDER-%06d", o.Order), IdempotencyKey: fmt.Sprintf("drill-%s-%d", run, i),
+		})
+		if len(list) < bulk && i < d.total()-1 {
+			continue
+		}
+		if _, err := d.Client.CreateTasks(ctx, list); err != nil {
+			return err
+		}
+		list = list[:0]
+		d.Say("Planted %d of %d tasks.", i+1, d.total())
+	}
+	return nil
+}
+
+func (d *drill) run(ctx context.Context, ended chan error) (Result, error) {
+	r := Result{Namespace: d.Namespace, Tasks: d.total()}
+	if err := d.plant(ctx); err != nil {
+		return r, err
+	}
+	if err := d.watch(ctx, ended, func(l apiv1.CaseList) bool { return l.TotalEntries >= int64(d.total()) }); err != nil {
+		return r, err
+	}
+	d.repaired.Store(true)
+	d.Say(`
+Everything has failed, and the causes are repaired: what is run again succeeds. It is your turn.
+
+  1. %[1]s case list --namespace %[2]s
+  2. %[1]s case show CASE            # the first of the list
+  3. %[1]s case own CASE
+  4. %[1]s operation run --namespace %[2]s --reset --reason "the gateway is back" --watch
+  5. %[1]s report --namespace %[2]s --from %[3]s
+  6. %[1]s drill clean --namespace %[2]s
+
+Or on the pages: the first case, "Take it", "Run again". This goes on until all is proved.
+`, d.Program, d.Namespace, d.began.UTC().Format(time.RFC3339))
+	if err := d.watch(ctx, ended, func(l apiv1.CaseList) bool { return l.TotalEntries+l.Unclassified == 0 }); err != nil {
+		return r, err
+	}
+	return d.result(ctx, r)
+}
+
+// watch says how far it is, whenever that has changed, until it is done.
+func (d *drill) watch(ctx context.Context, ended chan error, done func(apiv1.CaseList) bool) error {
+	last := ""
+	for {
+		l, err := d.open(ctx)
+		if err != nil && tasker.CodeOf(err) != tasker.Unavailable {
+			return err
+		}
+		if line := progress(l); err == nil && line != last {
+			d.Say("%s", line)
+			last = line
+		}
+		if err == nil && done(l) {
+			return nil
+		}
+		select {
+		case failed := <-ended:
+			ended <- failed
+			return errWorker
+		default:
+		}
+		if !loop.Sleep(ctx, d.Every) {
+			return ctx.Err()
+		}
+	}
+}
+
+func progress(l apiv1.CaseList) string {
+	var waiting, proving, again int64
+	owned := 0
+	for _, c := range l.Cases {
+		waiting, proving, again = waiting+c.Waiting, proving+c.Proving, again+c.FailedAgain
+		if c.Owner != "" {
+			owned++
+		}
+	}
+	return fmt.Sprintf("%d open in %d cases, %d of them taken: %d wait for somebody, %d are being proved, %d failed again.",
+		l.TotalEntries+l.Unclassified, l.TotalCases, owned, waiting+l.Unclassified, proving, again)
+}
+
+// result reads how it went, and says it.
+func (d *drill) result(ctx context.Context, r Result) (Result, error) {
+	var err error
+	if r.Report, err = d.Client.IncidentReport(ctx, tasker.IncidentReportQuery{Namespace: d.Namespace, From: d.began.Add(-time.Minute)}); err != nil {
+		return r, err
+	}
+	r.Outside = []string{}
+	for _, o := range r.Report.Operations {
+		seen, err := d.Client.Operation(ctx, o.OperationUUID)
+		if err != nil {
+			return r, err
+		}
+		r.Operations++
+		for _, n := range seen.Namespaces {
+			if n != d.Namespace {
+				r.Outside = append(r.Outside, n)
+			}
+		}
+	}
+	n, p := r.Report.Counts, r.Report.Phases
+	d.Say("\nAll has come to its end: %d of %d proved, in %s.", n.Proved, n.Entries, time.Since(d.began).Round(time.Second))
+	for _, line := range []struct {
+		what string
+		tasker.ReportPhase
+	}{{"to notice", p.Undetected}, {"to own", p.Unowned}, {"to repair", p.InRepair}, {"to prove", p.Proving}} {
+		d.Say("  %-10s half of the tasks within %s, 95 %% within %s; %.1f task-minutes", line.what, seconds(line.P50Seconds), seconds(line.P95Seconds), line.TaskMinutes)
+	}
+	if len(r.Outside) == 0 {
+		d.Say("Operations: %d, all of them in %s only. The drill itself writes nowhere else.", r.Operations, d.Namespace)
+	} else {
+		d.Say("Outside of %s, operations have touched: %s.", d.Namespace, strings.Join(r.Outside, ", "))
+	}
+	return r, nil
+}
+
+func seconds(f float64) time.Duration {
+	return time.Duration(f * float64(time.Second)).Round(100 * time.Millisecond)
+}

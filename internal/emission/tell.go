@@ -1,0 +1,145 @@
+package emission
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/notice"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// TellerOptions are those of a teller. DB must be given.
+type TellerOptions struct {
+	DB           *postgres.DB
+	Installation string // part of the key of each incident
+	Routes       notice.Routes
+	Wake         func() // tells the relay that there is something to send; nil: nobody
+	Log          *slog.Logger
+}
+
+// A Teller writes the messages about cases that are due, and puts all messages on the
+// lists of their sinks. Any number of them may work on one database.
+type Teller struct {
+	TellerOptions
+	next time.Time // when to look at the cases; of the one loop
+}
+
+// The loop of a teller. Cases are counted for it, so it rests for many times what that took.
+const (
+	tellEvery   = 5 * time.Second
+	tellTimeout = 30 * time.Second
+	tellRest    = 20
+	routeBatch  = 200
+)
+
+// NewTeller returns a teller, which does nothing before its loop runs.
+func NewTeller(o TellerOptions) *Teller {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Wake == nil {
+		o.Wake = func() {}
+	}
+	return &Teller{TellerOptions: o}
+}
+
+// Loops returns what the teller does by itself.
+func (t *Teller) Loops() []*loop.Loop {
+	return []*loop.Loop{{Name: "messages", Every: tellEvery, Timeout: tellTimeout, Pass: t.pass, Log: t.Log}}
+}
+
+func (t *Teller) pass(ctx context.Context) (time.Duration, error) {
+	if began := time.Now(); !began.Before(t.next) {
+		if err := t.Tell(ctx); err != nil {
+			return 0, err
+		}
+		t.next = began.Add(tellRest * time.Since(began))
+	}
+	return 0, t.Route(ctx)
+}
+
+// Tell writes the messages about cases that are due now.
+func (t *Teller) Tell(ctx context.Context) error {
+	topics, err := t.DB.Tell(ctx, t.Installation)
+	if err == nil && len(topics) > 0 {
+		t.Log.InfoContext(ctx, "people are told of cases", "topics", topics)
+	}
+	return err
+}
+
+// Route puts messages on the lists of their sinks, and wakes who sends them.
+func (t *Teller) Route(ctx context.Context) error {
+	for {
+		n, err := t.DB.RouteMessages(ctx, routeBatch, t.choose)
+		if err != nil {
+			return err
+		}
+		if n < routeBatch {
+			break
+		}
+	}
+	pending, err := t.DB.MessagesPending(ctx)
+	if pending { // also what another server has routed
+		t.Wake()
+	}
+	return err
+}
+
+func (t *Teller) choose(m tasker.Message, told []string) []string {
+	var data tasker.MessageData
+	if err := json.Unmarshal(m.Data, &data); err != nil {
+		t.Log.Error("a message cannot be read; it goes to the sinks of messages without a route", "message", m.UUID, "err", err)
+		return t.Routes.Rest
+	}
+	return t.Routes.Choose(m.Topic, m.Escalation, data, told)
+}
+
+// A Trial is a message with which somebody tries the routes.
+type Trial struct {
+	Namespace string // of what it pretends to be about
+	Template  string
+	Severity  tasker.Severity // empty means low
+	Reason    tasker.Reason
+	Cause     string // stands for the text of an error
+	Actor     string
+}
+
+// Tried is what became of a [Trial].
+type Tried struct {
+	SubjectID tasker.ID // of the message
+	Routes    []int     // the numbers of those that are for it, from 1; the first counts
+	Sinks     []string  // that get it
+}
+
+// Try has a message sent by the first route that is for it, as one about a case would be.
+// The error is Invalid when it cannot be one.
+func (t *Teller) Try(ctx context.Context, p Trial) (Tried, error) {
+	if p.Severity == "" {
+		p.Severity = tasker.Low
+	}
+	if err := p.check(); err != nil {
+		return Tried{}, err
+	}
+	data := notice.Trial(p.Namespace, p.Actor, time.Now())
+	data.Template, data.Severity, data.Reason, data.Text = p.Template, p.Severity, p.Reason, p.Cause
+	id, err := t.DB.SayTrial(ctx, data, p.Actor)
+	if err != nil {
+		return Tried{}, err
+	}
+	out := Tried{SubjectID: id, Routes: t.Routes.Match(tasker.TestTopic, data), Sinks: t.Routes.Choose(tasker.TestTopic, 0, data, nil)}
+	return out, t.Route(ctx)
+}
+
+func (p Trial) check() error {
+	switch {
+	case p.Namespace == "":
+		return tasker.Errorf(tasker.Invalid, "namespace is missing: routes are asked for a message about something in one")
+	case !notice.KnownSeverity(p.Severity):
+		return tasker.Errorf(tasker.Invalid, "severity must be critical, high, medium or low, not %q", p.Severity)
+	}
+	return nil
+}

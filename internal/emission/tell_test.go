@@ -1,0 +1,298 @@
+package emission_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/cases"
+	"tasker.example/tasker/internal/emission"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/notice"
+	"tasker.example/tasker/internal/sink"
+)
+
+// A voice is a database in which steps fail, and a server that tells people of it.
+type voice struct {
+	*harness
+	worker tasker.ID
+	teller *emission.Teller
+	routes notice.Routes
+}
+
+func newVoice(t *testing.T, routes ...string) *voice {
+	t.Helper()
+	v := &voice{harness: newHarness(t)}
+	v.Template("order", enginetest.Step("charge"))
+	v.worker = v.RegisterWorker("run")
+	list, err := notice.ParseRoutes(strings.Join(append(routes, "-> first"), "\n"))
+	v.Must(err)
+	v.routes = notice.Routes{List: list, Rest: []string{"log"}}
+	v.teller = v.server()
+	return v
+}
+
+// server is one that tells people.
+func (v *voice) server() *emission.Teller {
+	return emission.NewTeller(emission.TellerOptions{DB: v.DB, Installation: "prod", Routes: v.routes})
+}
+
+// fail makes tasks whose step fails for good with a message, and finds their case.
+func (v *voice) fail(n int, message string) (tasks []tasker.ID) {
+	v.Helper()
+	for range n {
+		tasks = append(tasks, v.Create("order"))
+	}
+	v.again(n, message)
+	return tasks
+}
+
+// again fails steps that are there.
+func (v *voice) again(n int, message string) {
+	v.Helper()
+	for n > 0 {
+		list, err := v.Engine.Claim(v.Context(), v.worker, n, 0)
+		v.Must(err)
+		if len(list) == 0 {
+			v.Fatalf("%d steps are missing that should fail", n)
+		}
+		var outcomes []tasker.Outcome
+		for _, a := range list {
+			outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Type: "GatewayError", Message: message}})
+		}
+		_, err = v.Engine.Report(v.Context(), v.worker, outcomes, 0)
+		v.Must(err)
+		n -= len(list)
+	}
+	v.FindCases()
+}
+
+// repair resolves the failed step of tasks, and ends their investigations.
+func (v *voice) repair(tasks ...tasker.ID) {
+	v.Helper()
+	for _, task := range tasks {
+		steps, err := v.DB.Steps(v.Context(), task)
+		v.Must(err)
+		_, err = v.Engine.OperateStep(v.Context(), task, steps[0].UUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "repaired"})
+		v.Must(err)
+		notes, status, by := "repaired", tasker.EntryManuallyResolved, "ann"
+		_, _, err = v.DLQ.Update(v.Context(), v.Entry(task).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Actor: "ann"})
+		v.Must(err)
+	}
+	v.judge()
+}
+
+func (v *voice) judge() {
+	v.Helper()
+	c := cases.New(v.DB, cases.Options{})
+	_, err := c.Classify(v.Context())
+	v.Must(err)
+	v.Must(c.Judge(v.Context()))
+}
+
+// later has time go by.
+func (v *voice) later(d time.Duration) {
+	v.Helper()
+	v.Exec(`UPDATE tasker.incidents SET began_at = began_at - $1::interval, told_at = told_at - $1::interval, unowned_since = unowned_since - $1::interval`, d)
+	v.Exec(`UPDATE tasker.case_members SET opened_at = opened_at - $1::interval`, d)
+	v.Exec(`UPDATE tasker.cases SET digested_at = digested_at - $1::interval, owned_until = owned_until - $1::interval`, d)
+	v.Exec(`UPDATE tasker.messages SET created_at = created_at - $1::interval`, d)
+}
+
+// tell looks at the cases, and returns what people were told in all, with the sinks.
+func (v *voice) tell() string {
+	v.Helper()
+	v.judge()
+	v.Must(v.teller.Tell(v.Context()))
+	v.Must(v.teller.Route(v.Context()))
+	return v.told()
+}
+
+func (v *voice) told() string {
+	v.Helper()
+	var text string
+	v.Must(v.Admin().QueryRow(v.Context(), `
+		SELECT coalesce(string_agg(m.topic || ' ' || coalesce(s.sinks, '-'), ', ' ORDER BY m.position), '')
+		FROM tasker.messages m
+		CROSS JOIN LATERAL (SELECT string_agg(e.sink, '+' ORDER BY e.sink) AS sinks FROM tasker.message_emissions e WHERE e.position = m.position) s`).Scan(&text))
+	return text
+}
+
+func (v *voice) want(want string) {
+	v.Helper()
+	if got := v.tell(); got != want {
+		v.Errorf("told %q, want %q", got, want)
+	}
+}
+
+func (v *voice) own(who string) {
+	v.Helper()
+	list, _, err := v.DB.Cases(v.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 10}})
+	v.Must(err)
+	for _, c := range list {
+		_, err := v.DB.UpdateCase(v.Context(), c.ID, tasker.CaseUpdate{Owner: &who, Actor: "test"})
+		v.Must(err)
+	}
+}
+
+// An incident is told of when it begins, when somebody takes it, when it fails again and when all
+// is repaired, under one key, and there is never more than one message in five minutes.
+func TestTheMessagesOfAnIncident(t *testing.T) {
+	v := newVoice(t)
+	tasks := v.fail(6, "HTTP 503")
+	v.want("") // it gathers
+	v.later(15 * time.Second)
+	v.want("case.opened first")
+	tasks = append(tasks, v.fail(5, "connection refused")...)
+	v.own("anna")
+	v.want("case.opened first") // a message was sent a moment ago
+	v.later(5 * time.Minute)
+	v.want("case.opened first, case.grew first") // the second case
+	v.want("case.opened first, case.grew first")
+	v.repair(tasks...)
+	v.want("case.opened first, case.grew first")
+	v.later(5 * time.Minute)
+	v.want("case.opened first, case.grew first, case.resolved first")
+	v.later(time.Hour)
+	v.want("case.opened first, case.grew first, case.resolved first")
+	if n := v.Count(`SELECT count(DISTINCT dedup_key) FROM tasker.messages WHERE dedup_key LIKE 'tasker:prod:incident:%'`); n != 1 {
+		t.Errorf("%d keys of one incident", n)
+	}
+	v.fail(1, "HTTP 503")
+	v.later(15 * time.Second)
+	v.want("case.opened first, case.grew first, case.resolved first, case.regressed first")
+	if n := v.Count(`SELECT count(*) FROM tasker.incidents`); n != 2 {
+		t.Errorf("%d incidents", n)
+	}
+}
+
+// Small cases are told of together once an hour, when nobody has taken them for 15 minutes.
+func TestSmallCasesAreToldOfInADigest(t *testing.T) {
+	v := newVoice(t)
+	for _, what := range []string{"disk full", "no such bucket", "invalid currency", "permission denied"} {
+		v.fail(1, what)
+	}
+	v.fail(4, "HTTP 503")
+	v.later(14 * time.Minute)
+	v.want("")
+	list, _, err := v.DB.Cases(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 10, Text: "disk"}})
+	v.Must(err)
+	who := "bo"
+	_, err = v.DB.UpdateCase(t.Context(), list[0].ID, tasker.CaseUpdate{Owner: &who, Actor: "test"})
+	v.Must(err)
+	v.later(time.Minute)
+	v.want("digest.cases first")
+	v.fail(1, "too many open files")
+	v.later(50 * time.Minute)
+	v.want("digest.cases first")
+	v.later(10 * time.Minute)
+	v.want("digest.cases first, digest.cases first")
+	v.later(2 * time.Hour)
+	v.want("digest.cases first, digest.cases first")
+	var numbers []string
+	v.Must(v.Admin().QueryRow(t.Context(), `SELECT array_agg(data ->> 'cases' || '/' || (data ->> 'entries') ORDER BY position) FROM tasker.messages`).Scan(&numbers))
+	if fmt.Sprint(numbers) != "[4/7 1/1]" {
+		t.Errorf("digests of %v cases/tasks", numbers)
+	}
+}
+
+// Of an incident that nobody takes the next route is told after 15 minutes, and all are
+// after 45.
+func TestAnIncidentThatNobodyTakesEscalates(t *testing.T) {
+	v := newVoice(t, "namespace=shop -> team, chat", "severity=high -> duty", "namespace=other -> other")
+	v.fail(5, "HTTP 503")
+	v.later(15 * time.Second)
+	v.want("case.opened chat+team")
+	v.later(14*time.Minute + 59*time.Second)
+	v.want("case.opened chat+team")
+	v.later(time.Second)
+	v.want("case.opened chat+team, case.unowned duty")
+	v.later(29 * time.Minute)
+	v.want("case.opened chat+team, case.unowned duty")
+	v.later(time.Minute)
+	v.want("case.opened chat+team, case.unowned duty, case.unowned chat+duty+first+team")
+	v.later(24 * time.Hour)
+	v.want("case.opened chat+team, case.unowned duty, case.unowned chat+duty+first+team")
+	v.own("anna")
+	v.want("case.opened chat+team, case.unowned duty, case.unowned chat+duty+first+team, case.owned chat+duty+first+team")
+}
+
+// Of two servers that tell at once one does.
+func TestTwoServersTellOnce(t *testing.T) {
+	v := newVoice(t)
+	tasks := v.fail(6, "HTTP 503")
+	v.fail(1, "disk full")
+	both := func() {
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		for range 6 {
+			s := v.server()
+			all.Go(func() {
+				<-begin
+				for range 10 {
+					if err := s.Tell(t.Context()); err != nil {
+						t.Error(err)
+					}
+					if err := s.Route(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		close(begin)
+		all.Wait()
+	}
+	both() // nothing is due; all have their connections then
+	v.later(20 * time.Minute)
+	both()
+	v.want("case.opened first, digest.cases first")
+	v.repair(tasks...)
+	v.later(10 * time.Minute)
+	both()
+	v.want("case.opened first, digest.cases first, case.resolved first")
+}
+
+// While a receiver is down messages wait, and come in their order, under one key.
+func TestMessagesOfAnOutageComeInOrder(t *testing.T) {
+	v := newVoice(t)
+	receiver := newReceiver(t)
+	named, err := sink.NewWebhook(sink.WebhookOptions{Name: "first", URL: receiver.URL, AllowPrivate: true, Source: "prod"})
+	v.Must(err)
+	v.relay(v.DB, func(o *emission.Options) { o.Named = []sink.Sink{named} })
+	tasks := v.fail(5, "HTTP 503")
+	v.later(15 * time.Second)
+	v.tell()
+	v.Eventually("the first message", func() bool { return len(receiver.all()) == 1 })
+	receiver.answer.Store(func(w http.ResponseWriter, _ received) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	v.own("anna")
+	v.later(5 * time.Minute)
+	v.tell()
+	v.Eventually("a try", func() bool {
+		return v.Count(`SELECT count(*) FROM tasker.message_emissions WHERE attempts > 0 AND state = 'pending'`) == 1
+	})
+	v.repair(tasks...)
+	v.later(5 * time.Minute)
+	v.want("case.opened first, case.owned first, case.resolved first")
+	receiver.answer.Store(func(http.ResponseWriter, received) bool { return false })
+	v.Exec(`UPDATE tasker.message_emissions SET next_attempt_at = now() WHERE state = 'pending'`)
+	v.hurry()
+	v.Eventually("all messages", func() bool { return len(receiver.all()) >= 3 })
+	var types []string
+	keys := map[string]bool{}
+	for _, e := range receiver.all() {
+		types, keys[e.DedupKey] = append(types, e.Type), true
+	}
+	if got := fmt.Sprint(types); got != "[tasker.case.opened tasker.case.owned tasker.case.resolved]" {
+		t.Error(got)
+	}
+	if len(keys) != 1 {
+		t.Errorf("keys %v", keys)
+	}
+}

@@ -1,0 +1,79 @@
+package evidencefile
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxPlaces is how many places of one document are told apart; of more, the document as a
+// whole counts as one.
+const maxPlaces = 1000
+
+// differences returns the places where a document is not as it was, as JSON pointers below
+// at. A place stands for all that is below it.
+func differences(was, is json.RawMessage, at string) []string {
+	if bytes.Equal(was, is) {
+		return nil
+	}
+	c := comparison{}
+	c.compare(decode(was), decode(is), at)
+	if len(c.places) > maxPlaces {
+		return []string{at}
+	}
+	return c.places
+}
+
+type comparison struct{ places []string }
+
+func (c *comparison) compare(was, is any, at string) {
+	if len(c.places) > maxPlaces {
+		return
+	}
+	switch was := was.(type) {
+	case map[string]any:
+		if is, ok := is.(map[string]any); ok && slices.Equal(sortedKeys(was), sortedKeys(is)) {
+			for _, key := range sortedKeys(was) {
+				c.compare(was[key], is[key], at+pointer(key))
+			}
+			return
+		}
+	case []any:
+		if is, ok := is.([]any); ok && len(was) == len(is) {
+			for i := range was {
+				c.compare(was[i], is[i], at+"/"+strconv.Itoa(i))
+			}
+			return
+		}
+	default:
+		if was == is {
+			return
+		}
+	}
+	c.places = append(c.places, at)
+}
+
+func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
+
+func decode(doc json.RawMessage) (v any) {
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return v
+}
+
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer is the JSON pointer of keys.
+func pointer(keys ...string) string {
+	var b strings.Builder
+	for _, key := range keys {
+		b.WriteString("/" + escapes.Replace(key))
+	}
+	return b.String()
+}

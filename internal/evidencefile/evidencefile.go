@@ -1,0 +1,192 @@
+// Package evidencefile exports an investigation as one file: the step that failed, exactly what
+// its handler was given, how it failed, and what was done since. A developer runs the
+// handler on it (package workertest).
+//
+// What a handler is given never changes once the step has run, so it is read as it is
+// stored. What must not be shown is hidden by the rules of snapshots, at the places that
+// the documents have in a snapshot, and compared with what was stored: so the file says
+// which of its values are not those that the handler got.
+package evidencefile
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/redact"
+)
+
+// A Service exports investigations. Its methods may be called concurrently.
+type Service struct {
+	db     *postgres.DB
+	engine *engine.Engine
+}
+
+// New returns a service on a database whose schema is current.
+func New(db *postgres.DB, e *engine.Engine) *Service { return &Service{db: db, engine: e} }
+
+// Export returns an investigation as a file. The step is the one that has failed now, or
+// else the one that the investigation was opened for. The error is NotFound when there is no
+// such investigation.
+func (s *Service) Export(ctx context.Context, entry tasker.ID) (tasker.EvidenceFile, error) {
+	e, err := s.db.Entry(ctx, entry)
+	if err != nil {
+		return tasker.EvidenceFile{}, err
+	}
+	task, err := s.db.Task(ctx, e.TaskUUID)
+	if err != nil {
+		return tasker.EvidenceFile{}, err
+	}
+	f := fileOf(e, task)
+	if f.ExportedAt, err = s.db.Now(ctx); err != nil {
+		return tasker.EvidenceFile{}, err
+	}
+	step := e.StepUUID
+	if e.FailedStep != nil {
+		step = &e.FailedStep.UUID
+	}
+	if step == nil {
+		return f, nil
+	}
+	err = s.addStep(ctx, &f, e, given{task: task, step: *step})
+	return f, err
+}
+
+// fileOf is the file without its step.
+func fileOf(e tasker.Entry, t tasker.Task) tasker.EvidenceFile {
+	f := tasker.EvidenceFile{
+		Format: tasker.EvidenceFormat, Version: tasker.EvidenceVersion,
+		Investigation: tasker.EvidenceEntry{
+			EntryUUID: e.UUID, Reason: e.Reason, DetailCode: e.DetailCode, DetectedBy: e.DetectedBy, At: e.At.UTC(), Status: e.ResolutionStatus,
+		},
+		Task: tasker.EvidenceTask{
+			TaskUUID: t.UUID, Namespace: t.Namespace, Name: t.Name, Version: t.Version, State: t.State, CorrelationID: t.CorrelationID, CreatedAt: t.CreatedAt.UTC(),
+		},
+		Redacted: []string{}, Omitted: []tasker.EvidenceOmission{}, Attempts: []tasker.EvidenceAttempt{}, History: []tasker.EvidenceChange{},
+		MoreHistory: e.MoreHistory,
+	}
+	for _, c := range e.History {
+		f.History = append(f.History, tasker.EvidenceChange{At: c.At.UTC(), Actor: c.Actor, Event: c.Event, Notes: c.Notes, Metadata: c.Metadata})
+	}
+	return f
+}
+
+// given is what a step of a task was given, and what of that is in the file.
+type given struct {
+	task      tasker.Task
+	step      tasker.ID
+	documents []document
+}
+
+// A document is a part of the input, with its place in a snapshot.
+type document struct {
+	at    []string // in the input
+	place []any    // in a snapshot: names of keys, and numbers of elements
+	doc   json.RawMessage
+}
+
+func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.Entry, g given) error {
+	in, err := s.db.FailedInput(ctx, e, g.step)
+	if err != nil {
+		return err
+	}
+	template, place, err := s.engine.StepTemplate(ctx, g.task.TemplateUUID, in.Step.Name)
+	if err != nil {
+		return err
+	}
+	f.Step, f.Error = &in.Step, in.Error
+	f.Input = &tasker.EvidenceInput{Attempt: max(in.Step.Attempts, 1), DependencyResults: map[string]json.RawMessage{}}
+	if len(in.Attempts) > 0 {
+		f.Attempts, f.Input.Attempt = in.Attempts, in.Attempts[0].Attempt
+	}
+	g.add([]string{"context"}, []any{"task", "context"}, g.task.Context)
+	g.add([]string{"initialization"}, []any{"template", "steps", place, "handler", "initialization"}, template.Handler.Initialization)
+	for _, p := range in.Parents {
+		at := []string{"dependency_results", p.Name}
+		f.Input.DependencyResults[p.Name] = json.RawMessage("null")
+		if p.Large {
+			f.Omitted = append(f.Omitted, tasker.EvidenceOmission{
+				Place: pointer(at...), Bytes: p.Bytes, ReadAt: "/v1/tasks/" + g.task.UUID.String() + "/results/" + p.StepUUID.String(),
+			})
+			continue
+		}
+		g.add(at, []any{"steps", p.Place, "results", "result"}, p.Result)
+	}
+	return s.redact(ctx, f, g)
+}
+
+// add adds a document unless there is none.
+func (g *given) add(at []string, place []any, doc json.RawMessage) {
+	if len(doc) > 0 && string(doc) != "null" {
+		g.documents = append(g.documents, document{at: at, place: place, doc: doc})
+	}
+}
+
+// redact puts the documents into the file without what must not be shown.
+func (s *Service) redact(ctx context.Context, f *tasker.EvidenceFile, g given) error {
+	whole := make([]string, len(g.documents))
+	for i, d := range g.documents {
+		whole[i] = string(enclose(d.place, d.doc))
+	}
+	shown, err := s.db.RedactSnapshots(ctx, whole)
+	if err != nil {
+		return err
+	}
+	for i, d := range g.documents {
+		doc, ok := find(shown[i], d.place)
+		if !ok {
+			doc = hidden
+		}
+		f.Redacted = append(f.Redacted, differences(d.doc, doc, pointer(d.at...))...)
+		switch d.at[0] {
+		case "context":
+			f.Input.Context = doc
+		case "initialization":
+			f.Input.Initialization = doc
+		default:
+			f.Input.DependencyResults[d.at[1]] = doc
+		}
+	}
+	return nil
+}
+
+var hidden = json.RawMessage(strconv.Quote(redact.Hidden))
+
+// enclose returns a document that has nothing but doc, at the place.
+func enclose(place []any, doc json.RawMessage) json.RawMessage {
+	for _, p := range slices.Backward(place) {
+		switch p := p.(type) {
+		case string:
+			doc = slices.Concat([]byte(`{`+strconv.Quote(p)+`:`), doc, []byte(`}`))
+		case int:
+			doc = slices.Concat([]byte(`[`+strings.Repeat("{},", p)), doc, []byte(`]`))
+		}
+	}
+	return doc
+}
+
+// find returns what a document has at a place, and false when it has nothing there.
+func find(doc json.RawMessage, place []any) (json.RawMessage, bool) {
+	for _, p := range place {
+		switch p := p.(type) {
+		case string:
+			var m map[string]json.RawMessage
+			if json.Unmarshal(doc, &m) != nil || m[p] == nil {
+				return nil, false
+			}
+			doc = m[p]
+		case int:
+			var l []json.RawMessage
+			if json.Unmarshal(doc, &l) != nil || len(l) <= p {
+				return nil, false
+			}
+			doc = l[p]
+		}
+	}
+	return doc, true
+}

@@ -1,0 +1,105 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// hold is what is known of the hold that keeps the step from workers.
+func (v view) hold() tasker.Hold {
+	s := v.step
+	h := tasker.Hold{
+		UUID: *s.HoldUUID, Kind: tasker.HoldKind(s.HoldKind), State: tasker.HoldState(s.HoldState), Blocks: s.HoldBlocks, Owner: s.HoldOwner, Reason: s.HoldReason,
+		BeganAt: *s.HoldBegan, EndsAt: *s.HoldEnds, NextProbeAt: s.HoldProbe, Wave: s.HoldWave, Waves: make([]int, s.HoldWaves),
+	}
+	if h.Kind == tasker.BreakerHold && !v.shows.payloads { // it quotes an error
+		h.Reason = ""
+	}
+	return h
+}
+
+func (v view) sayHeld() said {
+	h := v.hold()
+	text := "is held " + sinceUntil(h)
+	if n := v.step.HoldOthers; n != nil && *n > 0 {
+		text += fmt.Sprintf("; %s held with it", are(*n, "other step"))
+	}
+	if h.NextProbeAt != nil && h.State == tasker.HoldActive {
+		text += "; the next probe is at " + at(*h.NextProbeAt)
+	}
+	return said{Why: tasker.Why{Sentence: text, Since: &h.BeganAt, Turn: ofHeld(h, v.now).Turn, Unblocks: ofHeld(h, v.now).Unblocks}}
+}
+
+// sinceUntil says who holds, since when, until when, and why.
+func sinceUntil(h tasker.Hold) string {
+	who := "by " + h.Owner
+	if h.Kind == tasker.BreakerHold {
+		who = "by a breaker"
+	}
+	text := fmt.Sprintf("%s since %s", who, at(h.BeganAt))
+	switch {
+	case h.State == tasker.HoldReleasing && h.Blocks:
+		text += fmt.Sprintf(", and being released: wave %d of %d", h.Wave, len(h.Waves)+1)
+	case h.State == tasker.HoldReleasing:
+		text += ", and being released: the rest"
+	case h.Kind == tasker.BreakerHold:
+		text += " until a probe succeeds"
+	default:
+		text += " until " + at(h.EndsAt)
+	}
+	if h.Reason != "" {
+		text += " (" + h.Reason + ")"
+	}
+	return text
+}
+
+// ofHeld says what lets go what a hold holds, and whose turn it is.
+func ofHeld(h tasker.Hold, now time.Time) tasker.Why {
+	w := tasker.Why{Fact: tasker.FactHeld, Since: &h.BeganAt, Turn: tasker.TurnOperator,
+		Unblocks: fmt.Sprintf("%s releases it: tasker-ctl hold release %s; at its end it is released by itself.", h.Owner, h.UUID)}
+	switch {
+	case h.State == tasker.HoldReleasing:
+		w.Turn, w.Unblocks = tasker.TurnServer, "It is let go in its turn, as soon as the steps before it have succeeded."
+	case h.Kind == tasker.BreakerHold:
+		w.Turn, w.Unblocks = tasker.TurnClock, fmt.Sprintf("A probe succeeds; or an operator releases it: tasker-ctl hold release %s.", h.UUID)
+	case now.Sub(h.EndsAt) > late:
+		w.Turn, w.Unblocks = tasker.TurnServer, "A server must release it: tasker-ctl health says which loop is late."
+	}
+	return w
+}
+
+// are prints a number of things with its verb.
+func are(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing + " is"
+	}
+	return upTo(n, thing) + " are"
+}
+
+// holdOf explains a hold.
+func (s *Service) holdOf(ctx context.Context, e *tasker.Explanation) error {
+	d, err := s.db.Hold(ctx, e.ID)
+	if err != nil {
+		return err
+	}
+	h := d.Hold
+	e.Name = h.String()
+	e.Facts = []tasker.ExplainedFact{
+		{Name: "scope", Value: e.Name}, {Name: "owner", Value: h.Owner}, {Name: "held", Value: upTo(h.Held, "step")},
+		{Name: "let go", Value: counted(h.Released, "step")}, {Name: "probes", Value: fmt.Sprintf("%d, of which %d failed", h.Probes, h.FailedProbes)},
+	}
+	if h.EndedAt != nil {
+		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: h.EndedAt, Turn: tasker.TurnNobody,
+			Sentence: fmt.Sprintf("The hold ended at %s; it let %s go.", at(*h.EndedAt), counted(h.Released, "step"))}
+		return nil
+	}
+	e.Why = ofHeld(h, e.AsOf)
+	e.Sentence = fmt.Sprintf("%s held %s.", are(h.Held, "step"), sinceUntil(h))
+	if h.NextProbeAt != nil {
+		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "next probe", Value: at(*h.NextProbeAt)})
+	}
+	return nil
+}

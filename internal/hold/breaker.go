@@ -1,0 +1,229 @@
+package hold
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/fingerprint"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A Breaker says when the attempts of a handler fail so often with one cause that its steps
+// are held until a probe succeeds. The zero value never does.
+type Breaker struct {
+	Failures int           // so many failed attempts with one cause within Window
+	Tasks    int           // of at least so many tasks, at most [MaxBreakerTasks]
+	Share    int           // and so many of 100 attempts of the handler that ended
+	Window   time.Duration // at most [MaxBreakerWindow]
+}
+
+// DefaultBreaker opens when ten attempts of five tasks, and four of five of all that ended,
+// have failed with one cause within half a minute.
+func DefaultBreaker() Breaker {
+	return Breaker{Failures: 10, Tasks: 5, Share: 80, Window: 30 * time.Second}
+}
+
+func (b Breaker) on() bool { return b.Failures > 0 }
+
+// Bounds of what a server counts.
+const (
+	MaxBreakerTasks  = 100
+	MaxBreakerWindow = 5 * time.Minute
+	maxQueues        = 1000 // handlers that it counts at a time
+	maxCauses        = 20   // of each
+)
+
+// shareFrom is from how many failures of one cause on a server tells others of it.
+const shareFrom = 3
+
+// A queue is a handler of a namespace.
+type queue struct{ namespace, handler string }
+
+// counts are the attempts of one handler that ended within the window, second by second.
+type counts struct {
+	ended  map[int64]int
+	causes map[string]*cause
+}
+
+// A cause is what attempts failed with.
+type cause struct {
+	pattern string
+	failed  map[int64]int
+	tasks   map[tasker.ID]int64 // the second of the last failure of each, as many as matter
+}
+
+// A counter counts the attempts that end on this server. Healthy work costs it a sum in
+// memory.
+type counter struct {
+	Breaker
+	now  func() time.Time
+	mu   sync.Mutex
+	of   map[queue]*counts
+	held map[queue]bool // a breaker holds them: what fails there is known
+}
+
+func newCounter(b Breaker, now func() time.Time) *counter {
+	return &counter{Breaker: b, now: now, of: map[queue]*counts{}}
+}
+
+// add counts attempts that ended.
+func (c *counter) add(list []engine.Attempt) {
+	if !c.on() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	second := c.now().Unix()
+	for _, a := range list {
+		q := queue{a.Namespace, a.Handler}
+		of := c.of[q]
+		if c.held[q] || of == nil && (a.Failure == nil || len(c.of) >= maxQueues) {
+			continue // what never failed needs no share
+		}
+		if of == nil {
+			of = &counts{ended: map[int64]int{}, causes: map[string]*cause{}}
+			c.of[q] = of
+		}
+		of.ended[second]++
+		if a.Failure != nil {
+			of.fail(*a.Failure, a.TaskUUID, second)
+		}
+	}
+}
+
+func (of *counts) fail(f tasker.Failure, task tasker.ID, second int64) {
+	n := fingerprint.Normalise(fingerprint.Failure{Type: f.Type, Message: f.Message, Given: f.Fingerprint})
+	why := of.causes[n.Key]
+	if why == nil {
+		if len(of.causes) >= maxCauses {
+			return
+		}
+		why = &cause{pattern: n.Pattern, failed: map[int64]int{}, tasks: map[tasker.ID]int64{}}
+		of.causes[n.Key] = why
+	}
+	why.failed[second]++
+	if _, known := why.tasks[task]; known || len(why.tasks) < MaxBreakerTasks {
+		why.tasks[task] = second
+	}
+}
+
+// hold says of which queues a breaker holds the steps: they are counted anew afterwards.
+func (c *counter) hold(open []tasker.Hold) {
+	held := map[queue]bool{}
+	for _, h := range open {
+		if h.Kind == tasker.BreakerHold {
+			held[queue{h.Namespace, h.Handler}] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = held
+	for q := range held {
+		delete(c.of, q)
+	}
+}
+
+// take returns what is worth telling others of, and forgets what is older than the window.
+func (c *counter) take() []postgres.BreakerCount {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := c.now().Add(-c.Window).Unix()
+	var list []postgres.BreakerCount
+	for q, of := range c.of {
+		ended := sum(of.ended, since)
+		for key, why := range of.causes {
+			failed := why.since(since)
+			if failed == 0 {
+				delete(of.causes, key)
+			}
+			if failed >= shareFrom {
+				list = append(list, postgres.BreakerCount{
+					Namespace: q.namespace, Handler: q.handler, CauseKey: key, Cause: why.pattern, Failed: failed, Tasks: len(why.tasks), Concluded: ended,
+				})
+			}
+		}
+		if len(of.causes) == 0 {
+			delete(c.of, q)
+		}
+	}
+	return list
+}
+
+// since returns how many attempts have failed since a second, and forgets those before.
+func (why *cause) since(second int64) int {
+	maps.DeleteFunc(why.tasks, func(_ tasker.ID, at int64) bool { return at < second })
+	return sum(why.failed, second)
+}
+
+// sum adds up the seconds since one, and removes those before it.
+func sum(of map[int64]int, since int64) (n int) {
+	for second, k := range of {
+		if second < since {
+			delete(of, second)
+			continue
+		}
+		n += k
+	}
+	return n
+}
+
+// opens reports whether a breaker opens by what all servers have counted.
+func (b Breaker) opens(n postgres.BreakerCount) bool {
+	return b.on() && n.Failed >= b.Failures && n.Tasks >= b.Tasks && n.Failed*100 >= n.Concluded*b.Share
+}
+
+// Concluded is told of attempts that ended on this server; it does not wait.
+func (s *Service) Concluded(list []engine.Attempt) { s.counter.add(list) }
+
+// Break shares what this server has counted, and opens the breakers of handlers whose
+// attempts keep failing. It does nothing while nothing fails.
+func (s *Service) Break(ctx context.Context) (time.Duration, error) {
+	list := s.counter.take()
+	if len(list) == 0 {
+		return 0, nil
+	}
+	sums, err := s.db.ShareBreakerCounts(ctx, s.server, list, countsHold)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range sums {
+		if !s.breaker.opens(n) {
+			continue
+		}
+		if err := s.open(ctx, n); err != nil && tasker.CodeOf(err) != tasker.Conflict { // another server, or a person, was first
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// countsHold is for how long what a server has shared holds.
+const countsHold = 5 * time.Second
+
+// open has the steps of a handler held until a probe succeeds.
+func (s *Service) open(ctx context.Context, n postgres.BreakerCount) error {
+	// No longer than a reason may be: the pattern of a cause has a bound.
+	why := fmt.Sprintf("%d of %d attempts within %s failed with: %s", n.Failed, n.Concluded, s.breaker.Window, n.Cause)
+	h, err := s.db.BeginHold(ctx, postgres.InsertedHold{
+		NewHold: tasker.NewHold{
+			HoldScope: tasker.HoldScope{Namespace: n.Namespace, Handler: n.Handler}, For: tasker.MaxHoldTime,
+			Owner: tasker.SystemActor, Actor: tasker.SystemActor, Reason: why,
+		},
+		UUID: tasker.NewID(), Kind: tasker.BreakerHold, Cause: n.Cause, CauseKey: n.CauseKey, NextProbe: probeRest(0, 0),
+	})
+	if err != nil {
+		return err
+	}
+	s.log.WarnContext(ctx, "a breaker holds the steps of a handler", "hold", h.UUID, "namespace", n.Namespace, "handler", n.Handler,
+		"failed", n.Failed, "ended", n.Concluded, "cause", n.Cause)
+	s.counter.hold([]tasker.Hold{h})
+	loop.Wake(s.aside)
+	loop.Wake(s.wake)
+	return nil
+}

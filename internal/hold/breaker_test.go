@@ -1,0 +1,212 @@
+package hold_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/hold"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// withBreaker is a harness whose server has a breaker and a clock of its own.
+func withBreaker(t *testing.T) (h *harness, now *time.Time) {
+	t.Helper()
+	h = newHarness(t)
+	now = new(time.Time)
+	*now = time.Now()
+	h.server(now)
+	return h, now
+}
+
+// server has the harness go on as another server on its database.
+func (h *harness) server(now *time.Time) {
+	h.Helper()
+	h.DB = enginetest.Open(h, h.URL, postgres.Options{ReportQueues: true})
+	h.Engine = engine.New(h.DB, engine.Options{Concluded: func(list []engine.Attempt) { h.holds.Concluded(list) }})
+	h.holds = hold.New(h.DB, h.Engine, hold.Options{Breaker: hold.DefaultBreaker(), Now: func() time.Time { return *now }})
+}
+
+// breaks lets servers decide on breakers, and returns the open one if there is one.
+func (h *harness) breaks() *tasker.Hold {
+	h.Helper()
+	_, err := h.holds.Break(h.Context())
+	h.Must(err)
+	open, _, err := h.holds.List(h.Context(), tasker.HoldFilter{Open: true, Limit: 10})
+	h.Must(err)
+	if len(open) == 0 {
+		return nil
+	}
+	return &open[0]
+}
+
+func failsWith(message string) func(tasker.Assignment) tasker.Outcome {
+	return func(a tasker.Assignment) tasker.Outcome {
+		o := fails(a)
+		o.Failure = &tasker.Failure{Message: message, Type: "Gateway", Retryable: true}
+		return o
+	}
+}
+
+func TestWhenABreakerOpens(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		do   func(h *harness, now *time.Time)
+		open bool
+	}{
+		"ten failures of ten tasks": {func(h *harness, _ *time.Time) { h.work(10, fails) }, true},
+		"nine":                      {func(h *harness, _ *time.Time) { h.work(9, fails) }, false},
+		"ten, and two successes":    {func(h *harness, _ *time.Time) { h.work(1, fails); h.work(2, succeeds); h.work(9, fails) }, true},
+		"ten, and three successes":  {func(h *harness, _ *time.Time) { h.work(1, fails); h.work(3, succeeds); h.work(9, fails) }, false},
+		"two causes of five each": {func(h *harness, _ *time.Time) {
+			h.work(5, fails)
+			h.work(5, failsWith("SQLSTATE 23505"))
+		}, false},
+		"one cause, many messages": {func(h *harness, _ *time.Time) {
+			for i := range 10 {
+				h.work(1, failsWith(fmt.Sprintf("timeout after %d ms for order %d", 1000+i, 90000+i)))
+			}
+		}, true},
+		"too slowly": {func(h *harness, now *time.Time) {
+			h.work(5, fails)
+			*now = now.Add(31 * time.Second)
+			h.work(5, fails)
+		}, false},
+		"slowly enough": {func(h *harness, now *time.Time) {
+			h.work(5, fails)
+			*now = now.Add(29 * time.Second)
+			h.work(5, fails)
+		}, true},
+		"of four tasks only": {func(h *harness, _ *time.Time) {
+			h.Exec(`UPDATE tasker.tasks SET priority = 0`)
+			for range 3 {
+				h.work(4, fails)
+				h.retry()
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, now := withBreaker(t)
+			n := 15
+			if name == "of four tasks only" {
+				n = 4
+			}
+			h.tasks("refund", n)
+			tt.do(h, now)
+			open := h.breaks()
+			if (open != nil) != tt.open {
+				t.Fatalf("the breaker is open: %v, want %v", open != nil, tt.open)
+			}
+			if open != nil && (open.Kind != tasker.BreakerHold || open.Handler != "run" || open.Namespace != enginetest.Namespace || open.NextProbeAt == nil || open.Cause == "") {
+				t.Errorf("it is %+v", open)
+			}
+		})
+	}
+}
+
+// retry enqueues again what has failed and may be tried again.
+func (h *harness) retry() {
+	h.Helper()
+	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() - interval '1 second' WHERE next_retry_at IS NOT NULL`)
+	h.Must(h.DB.InTx(h.Context(), func(tx *postgres.Tx) error {
+		tasks, _, err := h.DB.TasksWithDueRetries(h.Context(), postgres.RetryMark{}, 1000)
+		if err != nil {
+			return err
+		}
+		if err := tx.LockTasks(h.Context(), tasks); err != nil {
+			return err
+		}
+		if _, err = tx.RetryDue(h.Context(), tasks); err != nil {
+			return err
+		}
+		_, err = tx.SettleTasks(h.Context(), tasks, postgres.Operator{})
+		return err
+	}))
+}
+
+// Of what several servers see a breaker opens as of what one sees.
+func TestServersCountTogether(t *testing.T) {
+	t.Parallel()
+	h, now := withBreaker(t)
+	h.tasks("refund", 12)
+	h.work(5, fails)
+	if h.breaks() != nil {
+		t.Fatal("five failures open a breaker")
+	}
+	h.server(now)
+	h.work(5, fails)
+	if h.breaks() == nil {
+		t.Fatal("five failures on each of two servers open no breaker")
+	}
+	h.server(now) // a third that had counted, too
+	h.work(0, fails)
+	if _, err := h.holds.Break(h.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.holds`); n != 1 {
+		t.Errorf("%d breakers", n)
+	}
+}
+
+// A gateway that is away for an hour costs a few probes and no attempt, also of steps that have
+// one only and were in progress when the breaker opened. Only what failed before is
+// investigated, and when the gateway is back all others go on by themselves.
+func TestAnOutageOfAnHour(t *testing.T) {
+	t.Parallel()
+	h, now := withBreaker(t)
+	h.Template("single", enginetest.Once(enginetest.Step("charge")))
+	h.tasks("single", 200)
+	held := h.claim(30) // in flight when it breaks
+	h.report(held[:10], fails)
+	open := h.breaks()
+	if open == nil {
+		t.Fatal("no breaker")
+	}
+	h.report(held[10:], fails)
+	h.Exec(`UPDATE tasker.holds SET began_at = now() - interval '1 second'`)
+	probes := 0
+	for outage := time.Duration(0); outage < time.Hour; {
+		h.aside()
+		h.judge(1)
+		d := h.now(open.UUID)
+		if d.NextProbeAt == nil {
+			t.Fatalf("after %s no probe is to come: %+v", outage, d.Hold)
+		}
+		rest := time.Until(*d.NextProbeAt)
+		outage += rest
+		h.Exec(`UPDATE tasker.holds SET next_probe_at = now()`)
+		h.judge(1)
+		probe := h.claim(100)
+		if len(probe) != 1 {
+			t.Fatalf("after %s %d steps are handed out as a probe", outage, len(probe))
+		}
+		probes++
+		h.report(probe, fails)
+		h.retry()
+	}
+	if probes > 60 {
+		t.Errorf("%d probes in an hour", probes)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq`); n != 10 {
+		t.Errorf("%d investigations, want the 10 that opened the breaker", n)
+	}
+	*now = now.Add(time.Hour)
+	h.aside()
+	h.judge(1)
+	h.Exec(`UPDATE tasker.holds SET next_probe_at = now()`)
+	for range 12 {
+		h.judge(2)
+		h.work(1000, succeeds)
+	}
+	h.want(open.UUID, tasker.HoldEnded, 0)
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks WHERE state = 'complete'`); n != 190 {
+		t.Errorf("%d of 190 tasks are complete", n)
+	}
+	if h.breaks() != nil {
+		t.Error("it is open again")
+	}
+}

@@ -1,0 +1,178 @@
+package hold
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// How long an answer is waited for.
+const (
+	takenWithin = time.Minute      // a step that is let go and that no worker takes
+	endsWithin  = 15 * time.Minute // one that a worker has, unless its own timeout is shorter
+)
+
+// A look is what is known of a hold when it is decided what becomes of it.
+type look struct {
+	Now    time.Time
+	Judged []tasker.HoldRelease          // what became of steps since the last look
+	Wave   map[tasker.ReleaseOutcome]int // of the steps of the wave that is under way
+}
+
+// A move is what becomes of a hold.
+type move struct {
+	Hold  tasker.Hold
+	Lines []postgres.HoldLine
+	LetGo *postgres.LetGo // steps to let go; what comes of it is for whoever does it
+	Moved bool
+}
+
+func (m *move) say(event string, data map[string]any) {
+	m.Moved = true
+	m.Lines = append(m.Lines, postgres.HoldLine{Event: event, Actor: tasker.SystemActor, Data: data})
+}
+
+// restSize is how many steps are let go at once after the last wave.
+const restSize = 500
+
+// next decides what becomes of a hold that is open.
+func next(h tasker.Hold, l look) move {
+	m := move{Hold: h}
+	m.followProbes(l)
+	switch h := &m.Hold; {
+	case h.State == tasker.HoldReleasing && !h.Blocks:
+		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: restSize}
+	case h.State == tasker.HoldReleasing:
+		m.followWave(l)
+	case !l.Now.Before(h.EndsAt):
+		begin(h, tasker.DefaultHoldWaves(), l.Now)
+		m.say(tasker.HoldReleaseBegan, map[string]any{"why": "its time is over"})
+	case h.NextProbeAt != nil && !l.Now.Before(*h.NextProbeAt) && h.InFlight == 0 && h.Held > 0:
+		probe := 0
+		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: 1, Wave: &probe, Fresh: true}
+	case h.WarnedAt == nil && l.Now.Sub(h.BeganAt) >= h.EndsAt.Sub(h.BeganAt)*4/5:
+		h.WarnedAt = &l.Now
+		m.say(tasker.HoldWarned, map[string]any{"ends_at": h.EndsAt, "held": h.Held})
+	}
+	return m
+}
+
+// begin has a hold let its steps go in waves; without waves all at once.
+func begin(h *tasker.Hold, waves []int, now time.Time) {
+	h.State, h.Waves, h.Wave, h.WaveSince, h.WaveSteps = tasker.HoldReleasing, waves, 0, &now, 0
+	h.Blocks, h.NextProbeAt = len(waves) > 0, nil
+}
+
+// followProbes takes in what became of probes. One that succeeds ends the hold of a breaker;
+// that of a person is theirs to release.
+func (m *move) followProbes(l look) {
+	h := &m.Hold
+	for _, r := range l.Judged {
+		if r.Wave != 0 || h.State != tasker.HoldActive || r.Outcome == tasker.ReleaseGone {
+			continue
+		}
+		data := map[string]any{"task_uuid": r.TaskUUID, "step_uuid": r.StepUUID}
+		if r.Outcome == tasker.ReleaseSucceeded {
+			m.say(tasker.HoldProbeSucceeded, data)
+			h.NextProbeAt = nil
+			if h.Kind == tasker.BreakerHold {
+				begin(h, tasker.DefaultHoldWaves(), l.Now)
+				m.say(tasker.HoldReleaseBegan, map[string]any{"why": "a probe succeeded"})
+			}
+			continue
+		}
+		h.FailedProbes++
+		data["outcome"] = r.Outcome
+		m.say(tasker.HoldProbeFailed, data)
+	}
+	if h.State == tasker.HoldActive && h.Kind == tasker.BreakerHold && h.NextProbeAt == nil && h.InFlight == 0 {
+		at := l.Now.Add(probeRest(h.FailedProbes, rand.Float64()))
+		h.NextProbeAt, m.Moved = &at, true
+	}
+}
+
+// probeRest is how long a breaker rests before the next probe: 5, 10, 20, 40 and then 75
+// seconds, less up to a tenth.
+func probeRest(failed int, jitter float64) time.Duration {
+	rest := 75 * time.Second
+	if failed < 4 {
+		rest = 5 * time.Second << failed
+	}
+	return rest - time.Duration(jitter*0.1*float64(rest))
+}
+
+// followWave begins the next wave when the last one has succeeded. When a tenth of it or more
+// has failed, the hold holds again: that of a breaker until a probe succeeds, another one for
+// a quarter of its time, as long as the time of a hold allows.
+func (m *move) followWave(l look) {
+	h := &m.Hold
+	failed := l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer]
+	switch {
+	case failed > 0 && failed*10 >= h.WaveSteps:
+		m.failWave(l, failed)
+	case h.Wave > 0 && l.Wave[""] > 0: // the wave is under way
+	case h.Wave < len(h.Waves):
+		wave := h.Wave + 1
+		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: h.Waves[h.Wave], Wave: &wave}
+	default:
+		m.letRestGo()
+	}
+}
+
+func (m *move) letRestGo() {
+	m.Hold.Blocks = false
+	m.say(tasker.HoldRestReleased, map[string]any{"held": m.Hold.Held})
+}
+
+func (m *move) failWave(l look, failed int) {
+	h := &m.Hold
+	data := map[string]any{"wave": h.Wave, "failed": failed, "steps": h.WaveSteps}
+	last := h.BeganAt.Add(tasker.MaxHoldTime)
+	if h.Kind == tasker.ManualHold && !l.Now.Before(last) {
+		m.say(tasker.HoldWaveFailed, data)
+		m.letRestGo()
+		return
+	}
+	longer := max(h.EndsAt.Sub(h.BeganAt)/4, time.Minute)
+	h.State, h.WaveSince, h.Wave, h.WaveSteps, h.WarnedAt = tasker.HoldActive, nil, 0, 0, nil
+	if end := l.Now.Add(longer); h.Kind == tasker.ManualHold && end.After(h.EndsAt) {
+		h.EndsAt = earlier(end, last)
+	}
+	if h.Kind == tasker.BreakerHold {
+		at := l.Now.Add(probeRest(h.FailedProbes, rand.Float64()))
+		h.NextProbeAt = &at
+	}
+	data["ends_at"] = h.EndsAt
+	m.say(tasker.HoldWaveFailed, data)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// outcomeOf judges a step that a hold let go; nil while its outcome is awaited.
+func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
+	out := r.HoldRelease
+	within := takenWithin
+	if r.StepFence > r.Fence {
+		within = endsWithin
+	}
+	switch step := tasker.StepState(r.Step); {
+	case step == tasker.StepComplete && r.ReportedFence != nil && *r.ReportedFence > r.Fence:
+		out.Outcome = tasker.ReleaseSucceeded
+	case r.LastFailureAt != nil && r.LastFailureAt.After(r.ReleasedAt):
+		out.Outcome, out.Failure = tasker.ReleaseFailed, &r.Shown
+	case step == "" || step == tasker.StepComplete || step == tasker.StepCancelled || step == tasker.StepResolvedManually:
+		out.Outcome = tasker.ReleaseGone
+	case r.Age > within:
+		out.Outcome = tasker.ReleaseNoAnswer
+	default:
+		return nil
+	}
+	return &out
+}

@@ -1,0 +1,247 @@
+// Package hold keeps steps from being handed out, to stop the bleeding while what they need
+// is away: by hand, or by a breaker when attempts keep failing with one cause.
+//
+// A held step stays enqueued; the database moves it out of the way of claims. No attempt is
+// used, and neither its time in the queue nor the staleness of its task runs. Every hold has
+// an owner and an end. It lets its steps go in waves, of which each has to succeed before the
+// next, and holds again when one fails. What becomes of a hold next is decided by [next]
+// alone, from what the database has; any server does it, and a server that dies leaves
+// nothing behind.
+package hold
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// Options of a service; the zero value works.
+type Options struct {
+	Breaker Breaker          // when steps are held by themselves; zero means never
+	Now     func() time.Time // what breakers count by; time.Now by default
+	Log     *slog.Logger
+}
+
+// Service works on holds. Its methods may be called concurrently.
+type Service struct {
+	db      *postgres.DB
+	engine  *engine.Engine
+	breaker Breaker
+	counter *counter
+	server  tasker.ID // this process among others that share counts
+	log     *slog.Logger
+	wake    chan struct{} // wakes the loop that goes on with holds
+	aside   chan struct{} // wakes the loop that puts held steps aside
+	page    int64         // of the queue, where the next look for held steps begins
+}
+
+// New returns a service on a database whose schema is current.
+func New(db *postgres.DB, e *engine.Engine, o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Service{
+		db: db, engine: e, breaker: o.Breaker, counter: newCounter(o.Breaker, o.Now), server: tasker.NewID(), log: o.Log,
+		wake: make(chan struct{}, 1), aside: make(chan struct{}, 1),
+	}
+}
+
+// Bounds of what people say of a hold.
+const (
+	maxReason = 2000
+	maxName   = 255
+	maxPlace  = 128 // characters of a namespace, handler, template or step
+	maxWaves  = 20
+	maxWave   = 1000
+	leastTime = time.Minute
+)
+
+// Begin has the steps of a scope held from the moment it returns, in every server. The error
+// is Invalid, NotFound for a case that does not exist, or a Conflict when the same scope is
+// held already.
+func (s *Service) Begin(ctx context.Context, n tasker.NewHold) (tasker.Hold, error) {
+	if err := s.complete(ctx, &n); err != nil {
+		return tasker.Hold{}, err
+	}
+	h, err := s.db.BeginHold(ctx, postgres.InsertedHold{NewHold: n, UUID: tasker.NewID(), Kind: tasker.ManualHold})
+	if err == nil {
+		loop.Wake(s.aside)
+		loop.Wake(s.wake)
+	}
+	return h, err
+}
+
+// complete checks a request, and fills in what it leaves open.
+func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
+	if n.CaseID != nil {
+		if n.HoldScope != (tasker.HoldScope{}) {
+			return tasker.Errorf(tasker.Invalid, "a hold of a case has the scope of the case: leave out namespace, handler, template and step")
+		}
+		c, err := s.db.Case(ctx, *n.CaseID)
+		if err != nil {
+			return err
+		}
+		n.HoldScope = tasker.HoldScope{Namespace: c.Namespace, TaskName: c.TaskName, StepName: c.StepName}
+	}
+	n.Actor = cmp.Or(n.Actor, n.Owner)
+	if err := checkEnd(n.Until, n.For); err != nil {
+		return err
+	}
+	return cmp.Or(
+		checkText("namespace", n.Namespace, maxPlace, true), checkText("handler", n.Handler, maxPlace, false),
+		checkText("template", n.TaskName, maxPlace, false), checkText("step", n.StepName, maxPlace, false),
+		checkText("owner", n.Owner, maxName, true), checkText("by", n.Actor, maxName, true), checkText("reason", n.Reason, maxReason, true))
+}
+
+// checkEnd checks that one end is named. Whether it is in the future is for the clock of the
+// database to say.
+func checkEnd(until *time.Time, after time.Duration) error {
+	switch {
+	case (until == nil) == (after == 0):
+		return tasker.Errorf(tasker.Invalid, "a hold needs an end: give until or for, and one of them only")
+	case until == nil && (after < leastTime || after > tasker.MaxHoldTime):
+		return tasker.Errorf(tasker.Invalid, "invalid duration %s of a hold: must be between %s and %s", after, leastTime, tasker.MaxHoldTime)
+	}
+	return nil
+}
+
+func checkText(name, text string, most int, needed bool) error {
+	switch n := utf8.RuneCountInString(text); {
+	case needed && text == "":
+		return tasker.Errorf(tasker.Invalid, "%s is missing", name)
+	case !utf8.ValidString(text) || slices.Contains([]byte(text), 0):
+		return tasker.Errorf(tasker.Invalid, "invalid %s: must be UTF-8 without NUL", name)
+	case n > most:
+		return tasker.Errorf(tasker.Invalid, "invalid %s: %d characters, at most %d", name, n, most)
+	}
+	return nil
+}
+
+// List returns a page of holds, the newest first, and reports whether there are more.
+func (s *Service) List(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
+	return s.db.Holds(ctx, f)
+}
+
+// Detail returns a hold with its history. The error is NotFound when there is none.
+func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error) {
+	return s.db.Hold(ctx, id)
+}
+
+// A Change says who changes a hold, and why.
+type Change struct {
+	Actor  string
+	Reason string
+}
+
+func (c Change) check() error {
+	return cmp.Or(checkText("by", c.Actor, maxName, true), checkText("reason", c.Reason, maxReason, true))
+}
+
+// Extend moves the end of an active hold, and may hand it to another owner.
+func (s *Service) Extend(ctx context.Context, id tasker.ID, e tasker.HoldExtension, c Change) (tasker.Hold, error) {
+	if err := cmp.Or(checkEnd(e.Until, e.For), checkText("owner", e.Owner, maxName, false), c.check()); err != nil {
+		return tasker.Hold{}, err
+	}
+	return s.change(ctx, id, func(h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
+		if h.State != tasker.HoldActive {
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s: only an active hold can be extended", id, h.State)
+		}
+		end := now.Add(e.For)
+		if e.Until != nil {
+			end = *e.Until
+		}
+		if !end.After(now) || end.After(now.Add(tasker.MaxHoldTime)) {
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Invalid, "invalid end %s: must be in the future, within %s", end.UTC().Format(time.RFC3339), tasker.MaxHoldTime)
+		}
+		line := postgres.HoldLine{Event: tasker.HoldExtended, Actor: c.Actor, Reason: c.Reason, Data: map[string]any{"from": h.EndsAt, "to": end}}
+		if e.Owner != "" && e.Owner != h.Owner {
+			line.Data["owner"] = e.Owner
+			h.Owner = e.Owner
+		}
+		h.EndsAt, h.WarnedAt = end, nil
+		return line, nil
+	})
+}
+
+// Probe lets one step of an active hold go, to see whether it succeeds.
+func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hold, error) {
+	if err := cmp.Or(checkText("by", c.Actor, maxName, true), checkText("reason", c.Reason, maxReason, false)); err != nil {
+		return tasker.Hold{}, err
+	}
+	return s.change(ctx, id, func(h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
+		switch {
+		case h.State != tasker.HoldActive:
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s: only an active hold is probed", id, h.State)
+		case h.InFlight > 0:
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "a probe of hold %s is on its way; wait for its outcome", id)
+		case h.Held == 0:
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s holds no step that could be let go", id)
+		}
+		h.NextProbeAt = &now
+		return postgres.HoldLine{Event: "probe_requested", Actor: c.Actor, Reason: c.Reason}, nil
+	})
+}
+
+// Release begins to let the steps of a hold go, in waves; nil waves are the default ones, and
+// empty ones let all go at once, also when a release is under way.
+func (s *Service) Release(ctx context.Context, id tasker.ID, waves []int, c Change) (tasker.Hold, error) {
+	if waves == nil {
+		waves = tasker.DefaultHoldWaves()
+	}
+	if err := cmp.Or(checkWaves(waves), c.check()); err != nil {
+		return tasker.Hold{}, err
+	}
+	return s.change(ctx, id, func(h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
+		if h.State == tasker.HoldEnded || h.State == tasker.HoldReleasing && (len(waves) > 0 || !h.Blocks) {
+			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s already", id, h.State)
+		}
+		begin(h, waves, now)
+		return postgres.HoldLine{Event: tasker.HoldReleaseBegan, Actor: c.Actor, Reason: c.Reason, Data: map[string]any{"waves": waves}}, nil
+	})
+}
+
+func checkWaves(waves []int) error {
+	if len(waves) > maxWaves {
+		return tasker.Errorf(tasker.Invalid, "%d waves; at most %d", len(waves), maxWaves)
+	}
+	for _, n := range waves {
+		if n < 1 || n > maxWave {
+			return tasker.Errorf(tasker.Invalid, "invalid wave of %d steps: must be 1 to %d", n, maxWave)
+		}
+	}
+	return nil
+}
+
+// change changes a hold by what somebody asks for, and returns it as it is then.
+func (s *Service) change(ctx context.Context, id tasker.ID, f func(*tasker.Hold, time.Time) (postgres.HoldLine, error)) (h tasker.Hold, err error) {
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		h, err = tx.LockHold(ctx, id)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		line, err := f(&h, now)
+		if err != nil {
+			return err
+		}
+		return tx.MoveHold(ctx, h, line)
+	})
+	if err == nil {
+		loop.Wake(s.wake)
+	}
+	return h, err
+}

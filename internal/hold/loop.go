@@ -1,0 +1,261 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// How often servers look at holds: while one is open, and else.
+const (
+	activeRest = 250 * time.Millisecond
+	idleRest   = 2 * time.Second
+	breakRest  = time.Second
+	passLimit  = 10 * time.Second
+	keepFor    = 90 * 24 * time.Hour // holds that have ended
+)
+
+// Loops returns what the service does by itself. They are safe to run in any number of
+// processes.
+func (s *Service) Loops() []*loop.Loop {
+	return []*loop.Loop{
+		{Name: "go on with holds", Every: idleRest, Timeout: passLimit, Wake: s.wake, Pass: s.Judge, Log: s.log},
+		{Name: "put held steps aside", Every: idleRest, Timeout: passLimit, Wake: s.aside, Pass: s.PutAside, Log: s.log},
+		{Name: "count for breakers", Every: breakRest, Timeout: passLimit, Log: s.log, Pass: s.Break},
+		{Name: "tidy up holds", Every: time.Minute, Timeout: passLimit, Spare: true, Log: s.log, Pass: s.Tidy},
+	}
+}
+
+// Tidy removes holds that ended long ago, and lets steps go that a hold which has ended left
+// behind.
+func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
+	if err := s.db.PruneHolds(ctx, keepFor, 100); err != nil {
+		return 0, err
+	}
+	lost, err := s.db.LostHold(ctx)
+	if err != nil || lost == nil {
+		return 0, err
+	}
+	s.log.ErrorContext(ctx, "steps of a hold that has ended were still put aside; they are let go", "hold", *lost)
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		_, err := tx.LetGo(ctx, postgres.LetGo{Hold: *lost, Limit: restSize})
+		return err
+	})
+	return loop.AtOnce, err
+}
+
+// Judge goes on with every hold that no other server works on.
+func (s *Service) Judge(ctx context.Context) (time.Duration, error) {
+	open, err := s.db.OpenHolds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s.counter.hold(open)
+	if len(open) == 0 {
+		return 0, nil
+	}
+	more := false
+	for _, h := range open {
+		again, failed := s.goOn(ctx, h.UUID, nil)
+		if failed != nil && ctx.Err() == nil && !postgres.IsAway(failed) {
+			again, failed = s.goOnSingly(ctx, h, failed)
+		}
+		more, err = more || again, errors.Join(err, failed) // one that fails holds up no other
+	}
+	if more && err == nil {
+		return loop.AtOnce, nil
+	}
+	return activeRest, err
+}
+
+// goOnSingly goes on with one hold where letting go several tasks has failed: with one of them
+// at a time, until one succeeds. Those that fail are set aside for a while, so that they hold up
+// no other.
+func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (more bool, err error) {
+	tasks, err := s.db.HeldTasks(ctx, postgres.LetGo{Hold: h.UUID, Limit: restSize})
+	if err != nil || len(tasks) == 0 {
+		return false, errors.Join(failed, err)
+	}
+	for _, task := range tasks {
+		more, err := s.goOn(ctx, h.UUID, &task)
+		if err == nil || ctx.Err() != nil || postgres.IsAway(err) {
+			return more, err
+		}
+		s.log.ErrorContext(ctx, "a held step could not be let go; it is tried again", "hold", h.UUID, "task_uuid", task, "err", err)
+		if _, err := s.db.DeferWork(ctx, postgres.LetHeldGo, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}}); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// goOn goes on with one hold, with the steps of one task if only is not nil, and reports whether
+// there is more to do at once.
+func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
+	var namespace string
+	var released postgres.Released
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		more, released = false, postgres.Released{}
+		h, now, err := tx.TryHold(ctx, id)
+		if err != nil || h == nil {
+			return err
+		}
+		namespace = h.Namespace
+		l, err := s.look(ctx, tx, h, now)
+		if err != nil {
+			return err
+		}
+		m := next(*h, l)
+		if m.LetGo != nil {
+			m.LetGo.Only = only
+			if released, err = tx.LetGo(ctx, *m.LetGo); err != nil {
+				return err
+			}
+			if m.LetGo.Fresh && released.Looked == 0 { // each has been a probe
+				m.LetGo.Fresh = false
+				if released, err = tx.LetGo(ctx, *m.LetGo); err != nil {
+					return err
+				}
+			}
+			m.afterRelease(released, now)
+			more = released.Released > 0 && !m.Hold.Blocks
+		}
+		if !m.Moved {
+			return nil
+		}
+		return tx.MoveHold(ctx, m.Hold, m.Lines...)
+	})
+	if err != nil {
+		return false, err
+	}
+	if released.Released > 0 {
+		s.engine.Enqueued([]string{namespace})
+	}
+	return more, nil
+}
+
+// look judges the steps that the hold let go, and counts its wave.
+func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (look, error) {
+	l := look{Now: now}
+	if h.InFlight > 0 {
+		steps, err := tx.ReleasedSteps(ctx, h.UUID)
+		if err != nil {
+			return l, err
+		}
+		for _, r := range steps {
+			if out := outcomeOf(r); out != nil {
+				l.Judged = append(l.Judged, *out)
+			}
+		}
+		if len(l.Judged) > 0 {
+			if err := tx.JudgeReleases(ctx, h.UUID, l.Judged); err != nil {
+				return l, err
+			}
+			h.InFlight -= int64(len(l.Judged))
+		}
+	}
+	if h.State == tasker.HoldReleasing && h.Blocks && h.Wave > 0 {
+		var err error
+		if l.Wave, err = tx.WaveOutcomes(ctx, h.UUID, h.Wave, *h.WaveSince); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// afterRelease notes what was let go. The hold has ended when nothing is left of the rest.
+func (m *move) afterRelease(r postgres.Released, now time.Time) {
+	h := &m.Hold
+	h.Released += int64(r.Released)
+	switch {
+	case r.Looked > 0 && m.LetGo.Wave == nil:
+		m.Moved = true
+	case m.LetGo.Wave == nil && h.Held == 0:
+		h.State = tasker.HoldEnded
+		m.say(tasker.HoldHasEnded, map[string]any{"released": h.Released})
+	case r.Released == 0 && m.LetGo.Wave != nil && *m.LetGo.Wave > 0 && h.Held == 0:
+		m.letRestGo()
+	case r.Released == 0: // others hold the tasks at the moment
+	case *m.LetGo.Wave == 0:
+		h.Probes, h.NextProbeAt = h.Probes+1, nil
+		h.InFlight++
+		m.say(tasker.HoldProbed, map[string]any{"task_uuid": r.Tasks[0]})
+	default:
+		h.Wave, h.WaveSince, h.WaveSteps = *m.LetGo.Wave, &now, r.Released
+		m.say(tasker.HoldWaveBegan, map[string]any{"wave": h.Wave, "steps": r.Released})
+	}
+}
+
+// How much is put aside at once, and for how long in one pass.
+const (
+	asideSteps = 1000
+	asidePages = 64
+	asideTime  = 5 * time.Second
+)
+
+// PutAside moves steps that are held out of the way of claims, which do not hand them out in
+// any case.
+func (s *Service) PutAside(ctx context.Context) (time.Duration, error) {
+	open, err := s.db.OpenHolds(ctx)
+	if err != nil || len(open) == 0 {
+		return 0, err
+	}
+	begun := time.Now()
+	more, byStep := false, false
+	for _, h := range open {
+		switch {
+		case !h.Blocks:
+		case h.TaskName != "" || h.StepName != "":
+			byStep = true
+		default:
+			again, err := s.putQueueAside(ctx, h, begun)
+			if err != nil {
+				return 0, err
+			}
+			more = more || again
+		}
+	}
+	if byStep {
+		if err := s.putPagesAside(ctx, begun); err != nil {
+			return 0, err
+		}
+	}
+	if more {
+		return loop.AtOnce, nil
+	}
+	return activeRest, nil
+}
+
+// putQueueAside puts the steps of a hold of whole queues aside, and reports whether there may
+// be more.
+func (s *Service) putQueueAside(ctx context.Context, h tasker.Hold, begun time.Time) (more bool, err error) {
+	for time.Since(begun) < asideTime {
+		n, err := s.db.HoldQueue(ctx, h, asideSteps)
+		if err != nil || n < asideSteps {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// pagesTime is for how long pages of the queue are looked at in one pass.
+const pagesTime = 100 * time.Millisecond
+
+// putPagesAside looks through the queue, page by page, and begins anew at its end.
+func (s *Service) putPagesAside(ctx context.Context, begun time.Time) error {
+	for time.Since(begun) < pagesTime {
+		pages, err := s.db.HoldPages(ctx, s.page, s.page+asidePages)
+		if err != nil {
+			return err
+		}
+		if s.page += asidePages; s.page >= pages {
+			s.page = 0
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+// Package incidentreport says afterwards how an incident went: of a case, of an incident, or of the
+// investigations that were opened in a time. Everything is read from the records in one
+// statement; nothing is kept for it.
+package incidentreport
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// Of returns the report of what a query selects. The error is NotFound when there is no such
+// case or incident, and TooLarge when it is about too many investigations.
+func Of(ctx context.Context, db *postgres.DB, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
+	r, err := db.ReadReport(ctx, q)
+	if err != nil {
+		return r, err
+	}
+	inUTC(&r)
+	r.Digest, err = Digest(r)
+	return r, err
+}
+
+// Digest returns the SHA-256 of a report with an empty digest, in hex: of its JSON, without
+// white space, as the API sends it.
+func Digest(r tasker.IncidentReport) (string, error) {
+	r.Digest = ""
+	doc, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("spell a report: %w", err)
+	}
+	sum := sha256.Sum256(doc)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// inUTC spells all instants the same, whatever the time zone of the database is.
+func inUTC(r *tasker.IncidentReport) {
+	r.AsOf, r.Began = r.AsOf.UTC(), utc(r.Began)
+	for i, a := range r.Acts {
+		r.Acts[i].First, r.Acts[i].Last = a.First.UTC(), a.Last.UTC()
+	}
+	for i, o := range r.Operations {
+		r.Operations[i].StartedAt, r.Operations[i].EndedAt = utc(o.StartedAt), utc(o.EndedAt)
+		for j, w := range o.Waves {
+			o.Waves[j].From, o.Waves[j].To = w.From.UTC(), utc(w.To)
+		}
+	}
+	for i, m := range r.Messages {
+		r.Messages[i].At = m.At.UTC()
+	}
+	for _, list := range [][]tasker.ReportMember{r.Unproved, r.Open} {
+		for i, m := range list {
+			list[i].OpenedAt, list[i].EndedAt = m.OpenedAt.UTC(), utc(m.EndedAt)
+		}
+	}
+	for i, e := range r.Timeline {
+		r.Timeline[i].At = e.At.UTC()
+	}
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}

@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"tasker.example/tasker"
+)
+
+// ObserveHolds adds the gauge of the holds that have not ended, by kind and state. While the
+// database cannot be read it keeps its last value.
+func (m *Metrics) ObserveHolds(provider metric.MeterProvider, read func(context.Context) ([]tasker.HoldGroup, error)) error {
+	meter := provider.Meter(scope)
+	var holds metric.Int64ObservableGauge
+	observed, err := makeGauges(meter, []gauge{
+		{&holds, "tasker.holds", "Holds that have not ended, by kind and state; the same in every server."},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		defer cancel()
+		counts, err := read(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err != nil {
+			m.log.WarnContext(ctx, "holds could not be counted; the metric keeps its last value", "err", err)
+		} else {
+			m.holds = counts
+		}
+		for _, g := range everyGroup(m.holds) {
+			to.ObserveInt64(holds, g.Holds, metric.WithAttributes(attribute.String("kind", string(g.Kind)), attribute.String("state", string(g.State))))
+		}
+		return nil
+	}, observed...)
+	if err != nil {
+		return fmt.Errorf("metrics of holds: %w", err)
+	}
+	return nil
+}
+
+// everyGroup adds the groups without any hold, so that a graph begins at 0.
+func everyGroup(counts []tasker.HoldGroup) []tasker.HoldGroup {
+	all := make([]tasker.HoldGroup, 0, 4)
+	for _, kind := range tasker.HoldKinds() {
+		for _, state := range []tasker.HoldState{tasker.HoldActive, tasker.HoldReleasing} {
+			g := tasker.HoldGroup{Kind: kind, State: state}
+			if i := slices.IndexFunc(counts, func(c tasker.HoldGroup) bool { return c.Kind == kind && c.State == state }); i >= 0 {
+				g.Holds = counts[i].Holds
+			}
+			all = append(all, g)
+		}
+	}
+	return all
+}

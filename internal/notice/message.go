@@ -1,0 +1,201 @@
+package notice
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// Key is by which receivers know that messages are about the same thing: the same from the
+// first to the last of them.
+func Key(installation, kind string, id tasker.ID) string {
+	return fmt.Sprintf("tasker:%s:%s:%s", installation, kind, id)
+}
+
+// Data is what the message of a decision says.
+func (d Decision) Data() tasker.MessageData {
+	out := tasker.MessageData{
+		Severity: d.Severity, Namespace: d.Namespace, BeganAt: d.BeganAt.UTC(), UnownedSince: d.UnownedSince, Case: &d.Lead, Cases: len(d.Cases),
+		Path: "/ui/cases/" + d.Lead.String(),
+	}
+	for _, c := range d.Cases {
+		out.Entries += c.Entries
+		out.Waiting += c.Waiting
+		out.Proving += c.Proving
+		out.FailedAgain += c.FailedAgain
+		out.Recovered += c.Recovered
+		out.Harm = max(out.Harm, c.Harm)
+		if c.State != tasker.CaseResolved {
+			out.CasesOpen++
+		}
+		if c.Owner != "" && !slices.Contains(out.Owners, c.Owner) {
+			out.Owners = append(out.Owners, c.Owner)
+		}
+		if c.ID == d.Lead {
+			out.Template, out.Step, out.Reason, out.ErrorType, out.State = c.TaskName, c.StepName, c.Reason, c.ErrorType, string(c.State)
+			out.Text = c.ErrorPattern
+		}
+		if len(out.Members) < tasker.MaxMessageMembers {
+			out.Members = append(out.Members, member(c))
+		}
+	}
+	out.Summary = d.summary(out)
+	return out
+}
+
+func member(c Case) tasker.MessageMember {
+	return tasker.MessageMember{
+		Case: c.ID, State: c.State, Severity: c.Severity, Template: c.TaskName, Step: c.StepName, Text: c.ErrorPattern, Entries: c.Entries, Owner: c.Owner,
+	}
+}
+
+// summary is the message in one line.
+func (d Decision) summary(m tasker.MessageData) string {
+	what := place(m.Template, m.Step) + ": " + m.Text
+	if m.Text == "" {
+		what = place(m.Template, m.Step) + ": " + string(m.Reason)
+	}
+	if m.Cases > 1 {
+		what += fmt.Sprintf(", and %s", count(int64(m.Cases-1), "other case"))
+	}
+	head := m.Namespace + ": "
+	switch d.Topic {
+	case tasker.CaseResolvedTopic:
+		return head + "resolved: " + what
+	case tasker.CaseOwnedTopic:
+		return head + "taken by " + strings.Join(m.Owners, ", ") + ": " + what
+	case tasker.CaseUnownedTopic:
+		return head + count(m.Entries, "task") + " stuck, and nobody has taken it since " + m.UnownedSince.UTC().Format("15:04Z") + ": " + what
+	case tasker.CaseRegressedTopic:
+		return head + count(m.Entries, "task") + " stuck again: " + what
+	case tasker.CaseWokeTopic:
+		return head + count(m.Entries, "task") + " stuck, and the case rests no more: " + what
+	case tasker.CaseGrewTopic:
+		return head + count(m.Entries, "task") + " stuck by now: " + what
+	default:
+		return head + count(m.Entries, "task") + " stuck: " + what
+	}
+}
+
+func place(template, step string) string {
+	if step == "" {
+		return template
+	}
+	return template + " > " + step
+}
+
+// count spells a number of things.
+func count(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits + " " + thing + "s"
+}
+
+// Digest is the message about small cases of one namespace that nobody has taken, those of
+// most harm first.
+func Digest(now time.Time, cases []Case) tasker.MessageData {
+	out := tasker.MessageData{Severity: highest(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases), BeganAt: now.UTC(), Path: "/ui/?unowned=true"}
+	for _, c := range cases {
+		out.Entries += c.Entries
+		out.Waiting += c.Waiting
+		out.Proving += c.Proving
+		out.FailedAgain += c.FailedAgain
+		out.Recovered += c.Recovered
+		if c.Oldest != nil && c.Oldest.Before(out.BeganAt) {
+			out.BeganAt = c.Oldest.UTC()
+		}
+		if len(out.Members) < tasker.MaxMessageMembers {
+			out.Members = append(out.Members, member(c))
+		}
+	}
+	out.Summary = fmt.Sprintf("%s: %s with %s that nobody has taken", out.Namespace, count(int64(len(cases)), "small case"), count(out.Entries, "stuck task"))
+	return out
+}
+
+// A Repair is an operation, as people are told of it.
+type Repair struct {
+	ID          tasker.ID
+	State       tasker.OperationState
+	Act         tasker.Act
+	Namespaces  []string
+	PausedFor   tasker.PauseReason
+	BeganAt     time.Time
+	By          string
+	Items       int64
+	Verified    int64
+	FailedAgain int64
+	Skipped     int64
+}
+
+// Operation is the message about an operation. What failed is not quoted.
+func Operation(r Repair) tasker.MessageData {
+	out := tasker.MessageData{
+		Severity: tasker.Low, Operation: &r.ID, State: string(r.State), BeganAt: r.BeganAt.UTC(), By: r.By, Entries: r.Items - r.Verified - r.Skipped, FailedAgain: r.FailedAgain,
+		Path: "/ui/operations/" + r.ID.String(),
+	}
+	if len(r.Namespaces) == 1 {
+		out.Namespace = r.Namespaces[0]
+	}
+	state := string(r.State)
+	if r.State == tasker.OperationPaused {
+		out.Severity, state = tasker.High, "paused by its guard ("+string(r.PausedFor)+")"
+	}
+	out.Summary = fmt.Sprintf("%s: operation %s of %s is %s: %d verified, %d failed again, %d left out", strings.Join(r.Namespaces, ", "), r.Act,
+		count(r.Items, "item"), state, r.Verified, r.FailedAgain, r.Skipped)
+	return out
+}
+
+// Hold is the message about a hold. Why it began is not quoted; what failed is, as a pattern.
+func Hold(topic string, h tasker.Hold, by string) tasker.MessageData {
+	out := tasker.MessageData{
+		Severity: tasker.Medium, Namespace: h.Namespace, Template: h.TaskName, Step: h.StepName, Hold: &h.UUID, State: string(h.State), BeganAt: h.BeganAt.UTC(), By: by,
+		Waiting: h.Held, Text: h.Cause, Owners: []string{h.Owner}, Path: "/ui/holds/" + h.UUID.String(),
+	}
+	what, until := "the hold of "+scope(h.HoldScope), h.EndsAt.UTC().Format("15:04 UTC")
+	if h.Kind == tasker.BreakerHold {
+		what, out.Owners = "the breaker of "+scope(h.HoldScope), nil
+	}
+	switch topic {
+	case tasker.HoldBeganTopic:
+		out.Summary = fmt.Sprintf("%s began, until %s; its owner is %s", what, until, h.Owner)
+	case tasker.BreakerOpenedTopic:
+		out.Severity, out.Summary = tasker.High, what+" opened: attempts keep failing with one cause, and steps are held until a probe succeeds"
+	case tasker.HoldEndingTopic, tasker.BreakerEndingTopic:
+		out.Severity, out.Summary = tasker.High, fmt.Sprintf("%s ends at %s: it holds %s, which are let go in waves then", what, until, count(h.Held, "step"))
+	case tasker.HoldFailedTopic:
+		out.Severity, out.Summary = tasker.High, fmt.Sprintf("%s holds again, until %s: steps that it let go have failed", what, until)
+	default:
+		out.Severity, out.Summary = tasker.Low, fmt.Sprintf("%s is over: it let %s go", what, count(h.Released, "step"))
+	}
+	out.Summary = h.Namespace + ": " + out.Summary
+	return out
+}
+
+// scope names what a hold holds, in its namespace.
+func scope(s tasker.HoldScope) string {
+	var parts []string
+	for _, p := range []struct{ name, value string }{{"handler", s.Handler}, {"template", s.TaskName}, {"step", s.StepName}} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	if len(parts) == 0 {
+		return "all steps"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Trial is a message with which somebody tries the routes.
+func Trial(namespace, by string, now time.Time) tasker.MessageData {
+	return tasker.MessageData{
+		Summary: namespace + ": a test of the routes by " + by + "; nothing has happened", Namespace: namespace, By: by, BeganAt: now.UTC(), Path: "/ui/",
+	}
+}

@@ -1,0 +1,149 @@
+package notice
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+)
+
+// A Route says to which sinks messages go that have what it asks for. Empty fields ask for nothing.
+type Route struct {
+	Namespace string
+	Template  string
+	Severity  tasker.Severity // or worse
+	Reason    tasker.Reason
+	Cause     string // is part of the type or the text of the error
+	Topic     string // such as case.opened, or case.* for all that begin so
+	Sinks     []string
+}
+
+// Routes are asked in their order. The topics that a sink takes are those of Takes; a sink without any takes all.
+type Routes struct {
+	List  []Route
+	Takes map[string][]string // topics by sink
+	Rest  []string            // the sinks of messages for which no route has any
+}
+
+// routeFields are what a route may ask for.
+var routeFields = []string{"namespace", "template", "severity", "reason", "cause", "topic"}
+
+// ParseRoutes reads routes: one on a line, or with semicolons between them, each as conditions,
+// an arrow and sinks, such as "namespace=orders severity=high -> pager, chat". A
+// route without conditions takes all.
+func ParseRoutes(text string) (list []Route, err error) {
+	for line := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == ';' }) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		r, err := parseRoute(line)
+		if err != nil {
+			return nil, fmt.Errorf("route %d (%.100q): %w", len(list)+1, line, err)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func parseRoute(line string) (r Route, err error) {
+	conditions, sinks, found := strings.Cut(line, "->")
+	if !found {
+		return r, fmt.Errorf("must have an arrow before its sinks, as in \"namespace=orders -> pager\"")
+	}
+	for name := range strings.SplitSeq(sinks, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			return r, fmt.Errorf("names no sink behind the arrow, or has an empty one among several")
+		}
+		r.Sinks = append(r.Sinks, name)
+	}
+	for condition := range strings.FieldsSeq(conditions) {
+		field, value, _ := strings.Cut(condition, "=")
+		to := map[string]*string{
+			"namespace": &r.Namespace, "template": &r.Template, "severity": (*string)(&r.Severity), "reason": (*string)(&r.Reason), "cause": &r.Cause, "topic": &r.Topic,
+		}[field]
+		switch {
+		case to == nil:
+			return r, fmt.Errorf("%q is no condition; conditions are %s", field, strings.Join(routeFields, ", "))
+		case value == "":
+			return r, fmt.Errorf("the condition %s has no value: write %s=value", field, field)
+		case *to != "":
+			return r, fmt.Errorf("has the condition %s twice", field)
+		}
+		*to = value
+	}
+	switch {
+	case r.Severity != "" && !slices.Contains(severities, r.Severity):
+		return r, fmt.Errorf("severity must be critical, high, medium or low, not %q", r.Severity)
+	case r.Reason != "" && !slices.Contains(tasker.Reasons(), r.Reason):
+		return r, fmt.Errorf("there is no reason %q", r.Reason)
+	}
+	return r, nil
+}
+
+// TopicMatches reports whether a topic is the one of a pattern, which may end with *.
+func TopicMatches(pattern, topic string) bool {
+	if head, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(topic, head)
+	}
+	return pattern == topic
+}
+
+// takes reports whether a route is for a message.
+func (r Route) takes(topic string, m tasker.MessageData) bool {
+	return (r.Namespace == "" || r.Namespace == m.Namespace) && (r.Template == "" || r.Template == m.Template) &&
+		(r.Severity == "" || worse(r.Severity, m.Severity) == m.Severity) && (r.Reason == "" || r.Reason == m.Reason) &&
+		(r.Cause == "" || strings.Contains(m.ErrorType+"\n"+m.Text, r.Cause)) && (r.Topic == "" || TopicMatches(r.Topic, topic))
+}
+
+// Match returns the routes that are for a message, in their order, as their numbers from 1.
+func (r Routes) Match(topic string, m tasker.MessageData) (numbers []int) {
+	for i, one := range r.List {
+		if one.takes(topic, m) {
+			numbers = append(numbers, i+1)
+		}
+	}
+	return numbers
+}
+
+// Choose returns the sinks that get a message: those of the first route that is for it, of
+// the next one too or of all when it has escalated, and those that were told of the same
+// subject before. That nobody has taken an incident is news to those only who did not know of it,
+// until all are told.
+func (r Routes) Choose(topic string, escalation int, m tasker.MessageData, told []string) []string {
+	var sinks []string
+	add := func(name string) {
+		if !slices.Contains(sinks, name) {
+			sinks = append(sinks, name)
+		}
+	}
+	numbers := r.Match(topic, m)
+	if most := []int{1, 2, len(numbers)}[min(escalation, 2)]; len(numbers) > most {
+		numbers = numbers[:most]
+	}
+	for _, n := range numbers {
+		for _, name := range r.List[n-1].Sinks {
+			if r.accepts(name, topic) {
+				add(name)
+			}
+		}
+	}
+	switch {
+	case topic == tasker.CaseUnownedTopic && escalation < 2:
+		return slices.DeleteFunc(sinks, func(name string) bool { return slices.Contains(told, name) })
+	case topic == tasker.DigestTopic || topic == tasker.TestTopic:
+	default:
+		for _, name := range told {
+			add(name)
+		}
+	}
+	if len(sinks) == 0 {
+		return r.Rest
+	}
+	return sinks
+}
+
+func (r Routes) accepts(sink, topic string) bool {
+	patterns := r.Takes[sink]
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return TopicMatches(p, topic) })
+}

@@ -1,0 +1,100 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// mostOf is how many items an act is done to in one transaction: tasks that are made have
+// contexts and steps.
+func mostOf(act tasker.Act) int {
+	if act == tasker.ActRecreate {
+		return tasker.MaxRecreateChunk
+	}
+	return tasker.MaxOperationChunk
+}
+
+// recreate is act for items whose tasks, which are locked, are written off and made anew. A
+// task of which no new one can be made is left as it is, with its investigation.
+func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
+	stands, err := tx.RecreateTargets(ctx, items)
+	if err != nil {
+		return err
+	}
+	making := s.engine.Recreation(tx)
+	var endings []postgres.Ending
+	var repairs []postgres.Repair
+	for _, i := range items {
+		t, exists := stands[i.TaskUUID]
+		if outcome := barred(i, t, exists); outcome != "" {
+			d.skip(i.Ordinal, outcome)
+			continue
+		}
+		request := t.Request()
+		request.IdempotencyKey = fmt.Sprintf("%s:%d", o.UUID, i.Ordinal)
+		made, err := making.Add(ctx, request)
+		if outcome := unmakeable[tasker.CodeOf(err)]; err != nil && outcome != "" {
+			d.skip(i.Ordinal, outcome)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e, err := writeOff(o, i, t.State, made)
+		if err != nil {
+			return err
+		}
+		endings, repairs = append(endings, e), append(repairs, recreated(o, i, made))
+		d.made = append(d.made, made)
+		d.released++
+		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemReleased, Made: made, Released: true})
+	}
+	if d.namespaces, err = making.Store(ctx); err != nil {
+		return err
+	}
+	if d.ended, err = dlq.End(ctx, tx, actorOf(o), endings); err != nil {
+		return err
+	}
+	if n := len(d.ended); n != len(endings) {
+		return fmt.Errorf("of %d investigations of tasks that are recreated %d ended", len(endings), n)
+	}
+	return tx.RecordRepairs(ctx, repairs)
+}
+
+// barred returns why the task of an item is not recreated; empty when it may be.
+func barred(i postgres.PlannedItem, t postgres.RecreateTarget, exists bool) string {
+	switch {
+	case !exists:
+		return outcomeGone
+	case string(t.State) != i.ExpectedState || !t.Open:
+		return outcomeChanged
+	case t.WrittenOff || dlq.MayWriteOff(t.TaskUUID, t.State, t.Held) != nil:
+		return outcomeRefused
+	}
+	return ""
+}
+
+// unmakeable says why no task can be made, by the code of the refusal.
+var unmakeable = map[tasker.Code]string{
+	tasker.NotFound: outcomeNoTemplate, tasker.Conflict: outcomeCycle, tasker.Invalid: outcomeContext, tasker.TooLarge: outcomeContext,
+}
+
+// writeOff is how the investigation of a task ends that another one takes the place of.
+func writeOff(o *postgres.RunningOperation, i postgres.PlannedItem, state tasker.TaskState, made tasker.ID) (postgres.Ending, error) {
+	return proof{OperationUUID: o.UUID, Act: o.Act, TaskState: state, MadeTaskUUID: &made}.ending(postgres.Ending{
+		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: state, Status: tasker.EntryPermanentlyFailed,
+		Notes: fmt.Sprintf("recreated as %s, in operation %s: %s", made, o.UUID, o.Reason),
+	})
+}
+
+// recreated is the line of the audit log. The investigation has ended, and has a line of its own.
+func recreated(o *postgres.RunningOperation, i postgres.PlannedItem, made tasker.ID) postgres.Repair {
+	return postgres.Repair{
+		TaskUUID: i.TaskUUID, Event: "task_recreated", Action: "task.recreated", Subject: i.TaskUUID, Actor: actorOf(o),
+		Data: map[string]any{"task_uuid": i.TaskUUID, "made_task_uuid": made, "operation_uuid": o.UUID, "reason": o.Reason},
+	}
+}

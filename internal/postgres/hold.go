@@ -1,0 +1,390 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/version"
+)
+
+// inScope is true of a hold h and a row that names a step with its namespace and handler.
+func inScope(row string) string {
+	return `h.namespace = ` + row + `.namespace AND (h.handler IS NULL OR h.handler = ` + row + `.handler)
+      AND (h.task_name IS NULL AND h.step_name IS NULL OR EXISTS (
+          SELECT FROM tasker.workflow_steps x
+          JOIN tasker.tasks k ON k.task_uuid = x.task_uuid
+          WHERE x.task_uuid = ` + row + `.task_uuid AND x.step_uuid = ` + row + `.step_uuid
+            AND (h.task_name IS NULL OR k.name = h.task_name) AND (h.step_name IS NULL OR x.name = h.step_name)
+      ))`
+}
+
+// holds is how a claim looks at holds, and at operations that say which workers take their
+// steps: clock is a part of a WITH that says whether it must hand out nothing, and free a
+// condition on each row of ready_steps, for which the parameter gates has the operations whose
+// steps the worker may take.
+type holds struct {
+	clock string
+	free  func(row, gates string) string
+}
+
+// A claim withoutHolds hands out nothing while anything is held, so that a hold is exact from
+// its commit on, in every server. One withHolds hands out what no hold keeps from claims.
+var (
+	withoutHolds = holds{
+		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, EXISTS (SELECT FROM tasker.claim_conditions) AS held)`,
+		free:  func(string, string) string { return "" },
+	}
+	withHolds = holds{
+		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, false AS held)`,
+		free: func(row, gates string) string {
+			return ` AND NOT EXISTS (
+            SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid IS DISTINCT FROM ` + row + `.released_by AND ` + inScope(row) + `
+        ) AND NOT EXISTS (
+            SELECT FROM tasker.operation_items i
+            JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
+            WHERE i.task_uuid = ` + row + `.task_uuid AND i.step_uuid = ` + row + `.step_uuid AND i.` + openItem + `
+              AND o.worker_at_least IS NOT NULL AND o.operation_uuid <> ALL (` + gates + `::uuid[])
+        )`
+		},
+	}
+)
+
+// askFor is for how long claims of a server ask of each step once something was held.
+const askFor = time.Second
+
+// A look is how a claim is made: it asks of each step whether it is held, or hands out
+// nothing while anything is.
+type look struct {
+	asks  bool
+	gates []tasker.ID // operations that say which workers take their steps, and this one may
+}
+
+// unlessHeld runs a claim of a worker of a version, and again in the way that asks of each step when
+// something is held.
+func (db *DB) unlessHeld(ctx context.Context, of string, claim func(look) (ClaimResult, error)) (ClaimResult, error) {
+	l, err := db.look(ctx, of)
+	if err != nil {
+		return ClaimResult{}, err
+	}
+	result, err := claim(l)
+	if err != nil || !result.held {
+		return result, err
+	}
+	db.seeHeld()
+	if l, err = db.look(ctx, of); err != nil {
+		return ClaimResult{}, err
+	}
+	return claim(l)
+}
+
+// look says how a worker of a version claims now.
+func (db *DB) look(ctx context.Context, of string) (look, error) {
+	if !db.asks() {
+		return look{}, nil
+	}
+	type gate struct {
+		OperationUUID tasker.ID
+		WorkerAtLeast string
+	}
+	list, err := collect[gate](ctx, db.pool, `
+		SELECT operation_uuid, worker_at_least FROM tasker.operations WHERE worker_at_least IS NOT NULL AND settled_at IS NULL`)
+	if err != nil {
+		return look{}, fmt.Errorf("read which workers take the steps of operations: %w", err)
+	}
+	l := look{asks: true, gates: []tasker.ID{}}
+	for _, g := range list {
+		if version.AtLeast(of, g.WorkerAtLeast) {
+			l.gates = append(l.gates, g.OperationUUID)
+		}
+	}
+	return l, nil
+}
+
+// asks reports whether claims ask of each step: something was held a moment ago.
+func (db *DB) asks() bool { return time.Now().UnixNano() < db.askUntil.Load() }
+
+func (db *DB) seeHeld() { db.askUntil.Store(time.Now().Add(askFor).UnixNano()) }
+
+// isHeld is true of a row that names a step which a hold has put aside.
+func isHeld(row string) string {
+	return `EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = ` + row + `.task_uuid AND q.step_uuid = ` + row + `.step_uuid)`
+}
+
+const holdColumns = `
+    h.hold_uuid AS uuid, h.kind, h.namespace, coalesce(h.handler, '') AS handler, coalesce(h.task_name, '') AS task_name, coalesce(h.step_name, '') AS step_name,
+    h.case_id, coalesce(h.cause, '') AS cause, coalesce(h.cause_key, '') AS cause_key, h.reason, h.owner, h.state, h.blocks, h.waves, h.wave, h.wave_since,
+    h.wave_steps, h.began_at, h.ends_at, h.warned_at, h.next_probe_at, h.probes, h.failed_probes, h.released, h.ended_at, h.updated_at`
+
+var countHeld = `,
+    (SELECT count(*) FROM (SELECT FROM tasker.held_steps q WHERE q.hold_uuid = h.hold_uuid LIMIT ` + maxHeldCount + `) n) AS held,
+    (SELECT count(*) FROM tasker.hold_releases r WHERE r.hold_uuid = h.hold_uuid AND r.outcome IS NULL) AS in_flight`
+
+var maxHeldCount = strconv.Itoa(tasker.MaxHeldCount)
+
+var (
+	selectHolds     = holdsWhere(`true`)
+	selectOpenHolds = holdsWhere(`h.ended_at IS NULL`)
+)
+
+func holdsWhere(condition string) string {
+	return `
+SELECT ` + holdColumns + countHeld + `
+FROM tasker.holds h
+WHERE ` + condition + ` AND ($1 = '' OR h.namespace = $1) AND ($2::text[] IS NULL OR h.namespace = ANY ($2))
+  AND ($3::uuid IS NULL OR (h.began_at, h.hold_uuid) < (SELECT b.began_at, b.hold_uuid FROM tasker.holds b WHERE b.hold_uuid = $3))
+ORDER BY h.began_at DESC, h.hold_uuid DESC
+LIMIT $4`
+}
+
+// Holds returns a page of the holds that the caller may see, the newest first, and reports
+// whether there are more.
+func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
+	scope := access.ScopeOf(ctx).List()
+	if f.Open {
+		list, err = collect[tasker.Hold](ctx, db.pool, selectOpenHolds, f.Namespace, scope, f.Before, f.Limit+1)
+	} else {
+		list, err = collect[tasker.Hold](ctx, db.pool, selectHolds, f.Namespace, scope, f.Before, f.Limit+1)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("list the holds: %w", err)
+	}
+	list, more = page(list, f.Limit)
+	for i := range list {
+		access.HideHold(ctx, &list[i])
+	}
+	return list, more, nil
+}
+
+const openHolds = `SELECT ` + holdColumns + `, 0::bigint AS held, 0::bigint AS in_flight FROM tasker.holds h WHERE h.ended_at IS NULL ORDER BY h.hold_uuid`
+
+// OpenHolds returns the holds that have not ended, at most [tasker.MaxOpenHolds]. What they hold
+// is not counted: servers ask several times a second.
+func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
+	list, err := collect[tasker.Hold](ctx, db.pool, openHolds)
+	if err != nil {
+		return nil, fmt.Errorf("list the open holds: %w", err)
+	}
+	return list, nil
+}
+
+// CountHolds counts the holds that have not ended, by kind and state.
+func (db *DB) CountHolds(ctx context.Context) ([]tasker.HoldGroup, error) {
+	list, err := collect[tasker.HoldGroup](ctx, db.pool, `SELECT kind, state, count(*) AS holds FROM tasker.holds WHERE ended_at IS NULL GROUP BY kind, state`)
+	if err != nil {
+		return nil, fmt.Errorf("count the holds: %w", err)
+	}
+	return list, nil
+}
+
+var oneHold = `SELECT ` + holdColumns + countHeld + ` FROM tasker.holds h WHERE h.hold_uuid = $1 AND ($2::text[] IS NULL OR h.namespace = ANY ($2))`
+
+func holdOf(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error) {
+	h, err := one[tasker.Hold](ctx, q, oneHold, id, access.ScopeOf(ctx).List())
+	if err != nil {
+		return tasker.Hold{}, fmt.Errorf("read hold %s: %w", id, err)
+	}
+	if h == nil {
+		return tasker.Hold{}, tasker.Errorf(tasker.NotFound, "no hold %s", id)
+	}
+	access.HideHold(ctx, h)
+	return *h, nil
+}
+
+// Hold returns a hold with the newest lines of its history.
+func (db *DB) Hold(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error) {
+	h, err := holdOf(ctx, db.pool, id)
+	if err != nil {
+		return tasker.HoldDetail{}, err
+	}
+	d := tasker.HoldDetail{Hold: h}
+	d.History, err = collect[tasker.HoldChange](ctx, db.pool, `
+		SELECT changed_at AS at, event, actor, reason, metadata
+		FROM tasker.hold_history WHERE hold_uuid = $1 ORDER BY change_id DESC LIMIT $2`, id, tasker.MaxHoldHistory)
+	if err != nil {
+		return d, fmt.Errorf("read the history of hold %s: %w", id, err)
+	}
+	d.Releases, err = collect[tasker.HoldRelease](ctx, db.pool, `
+		SELECT task_uuid, step_uuid, wave, fence, released_at, coalesce(outcome, '') AS outcome, failure, judged_at
+		FROM tasker.hold_releases WHERE hold_uuid = $1 ORDER BY released_at DESC, step_uuid LIMIT $2`, id, tasker.MaxHoldHistory)
+	if err != nil {
+		return d, fmt.Errorf("read the releases of hold %s: %w", id, err)
+	}
+	access.HideHoldHistory(ctx, &d)
+	return d, nil
+}
+
+// An InsertedHold is a hold that begins.
+type InsertedHold struct {
+	tasker.NewHold
+	UUID      tasker.ID
+	Kind      tasker.HoldKind
+	Cause     string
+	CauseKey  string
+	NextProbe time.Duration // of a breaker
+}
+
+const sameScope = `
+SELECT h.hold_uuid FROM tasker.holds h
+WHERE h.ended_at IS NULL AND h.namespace = $1 AND coalesce(h.handler, '') = $2 AND coalesce(h.task_name, '') = $3 AND coalesce(h.step_name, '') = $4
+LIMIT 1`
+
+const insertHold = `
+INSERT INTO tasker.holds (hold_uuid, kind, namespace, handler, task_name, step_name, case_id, cause, cause_key, reason, owner, ends_at, next_probe_at)
+VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7, nullif($8, ''), nullif($9, ''), $10, $11,
+    coalesce($12, clock_timestamp() + $13::interval), CASE WHEN $2 = 'breaker' THEN clock_timestamp() + $14::interval END)
+RETURNING extract(epoch FROM ends_at - clock_timestamp())::float8`
+
+// BeginHold has steps of a scope held from its commit on. The error is a Conflict when one
+// of the same scope is open, or too many are.
+func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.holds', 0))`); err != nil {
+			return fmt.Errorf("wait for other holds: %w", err)
+		}
+		if err := n.roomFor(ctx, tx); err != nil {
+			return err
+		}
+		var left float64
+		err := tx.QueryRow(ctx, insertHold, n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
+			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&left)
+		if err != nil {
+			return fmt.Errorf("begin a hold: %w", err)
+		}
+		if left <= 0 || left > tasker.MaxHoldTime.Seconds()+1 {
+			return tasker.Errorf(tasker.Invalid, "invalid end of the hold: must be in the future, within %s", tasker.MaxHoldTime)
+		}
+		if err := tx.recordHold(ctx, n.UUID, HoldLine{Event: tasker.HoldBegan, Actor: n.Actor, Reason: n.Reason}); err != nil {
+			return err
+		}
+		if hold, err = holdOf(ctx, tx, n.UUID); err != nil {
+			return err
+		}
+		return tx.tellOfHold(ctx, hold, tasker.HoldBegan, n.Actor)
+	})
+	return hold, err
+}
+
+// roomFor refuses a hold that is there already, or one too many.
+func (n InsertedHold) roomFor(ctx context.Context, tx *Tx) error {
+	same, err := column[tasker.ID](ctx, tx, sameScope, n.Namespace, n.Handler, n.TaskName, n.StepName)
+	if err != nil {
+		return fmt.Errorf("look for a hold of the same scope: %w", err)
+	}
+	if len(same) > 0 {
+		return tasker.Errorf(tasker.Conflict, "hold %s holds the same scope; extend it, or release it first", same[0]).
+			WithDetails(map[string]string{"hold_uuid": same[0].String()})
+	}
+	open, err := column[int](ctx, tx, `SELECT count(*) FROM tasker.holds WHERE ended_at IS NULL`)
+	if err != nil {
+		return fmt.Errorf("count the open holds: %w", err)
+	}
+	if open[0] >= tasker.MaxOpenHolds {
+		return tasker.Errorf(tasker.Conflict, "%d holds are open, which is the limit; release those that are not needed (tasker-ctl hold list)", open[0])
+	}
+	return nil
+}
+
+// A HoldLine is a line of the history of a hold.
+type HoldLine struct {
+	Event  string
+	Actor  string
+	Reason string
+	Data   map[string]any
+}
+
+// recordHold writes a line of the history of a hold. What people do is in the audit log too.
+func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
+	if l.Data == nil {
+		l.Data = map[string]any{}
+	}
+	doc, err := json.Marshal(l.Data)
+	if err != nil {
+		return fmt.Errorf("record a change of a hold: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `
+		INSERT INTO tasker.hold_history (hold_uuid, event, actor, reason, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`,
+		id, l.Event, l.Actor, l.Reason, string(doc)); err != nil {
+		return fmt.Errorf("record a change of a hold: %w", err)
+	}
+	if l.Actor == tasker.SystemActor {
+		return nil
+	}
+	return tx.auditData(ctx, l.Actor, "hold."+l.Event, id, doc)
+}
+
+// LockHold locks a hold that the caller may see. The error is NotFound when there is none.
+func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
+	if _, err := tx.Exec(ctx, `SELECT FROM tasker.holds WHERE hold_uuid = $1 FOR NO KEY UPDATE`, id); err != nil {
+		return tasker.Hold{}, fmt.Errorf("lock hold %s: %w", id, err)
+	}
+	return holdOf(ctx, tx, id)
+}
+
+// Now returns the clock of the database.
+func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
+	if err = tx.QueryRow(ctx, selectNow).Scan(&now); err != nil {
+		return now, fmt.Errorf("read the clock of the database: %w", err)
+	}
+	return now, nil
+}
+
+// TryHold locks a hold that nobody else works on, and returns it with the clock of the
+// database; nil when somebody does, or when it has ended.
+func (tx *Tx) TryHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
+	locked, err := column[time.Time](ctx, tx, `
+		SELECT clock_timestamp() FROM tasker.holds WHERE hold_uuid = $1 AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED`, id)
+	if err != nil || len(locked) == 0 {
+		return nil, now, err
+	}
+	h, err := holdOf(ctx, tx, id)
+	if err != nil {
+		return nil, now, err
+	}
+	return &h, locked[0], nil
+}
+
+const moveHold = `
+UPDATE tasker.holds
+SET state = $2, blocks = $3, waves = $4, wave = $5, wave_since = $6, wave_steps = $7, ends_at = $8, warned_at = $9, next_probe_at = $10,
+    probes = $11, failed_probes = $12, released = $13, owner = $14, updated_at = clock_timestamp(),
+    ended_at = CASE WHEN $2 = 'ended' THEN clock_timestamp() END
+WHERE hold_uuid = $1`
+
+// MoveHold writes what has changed of a hold, with the lines of its history. The caller has
+// locked it.
+func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
+	_, err := tx.Exec(ctx, moveHold, h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
+		h.NextProbeAt, h.Probes, h.FailedProbes, h.Released, h.Owner)
+	if err != nil {
+		return fmt.Errorf("move hold %s: %w", h.UUID, err)
+	}
+	for _, l := range lines {
+		if err := tx.recordHold(ctx, h.UUID, l); err != nil {
+			return err
+		}
+		if err := tx.tellOfHold(ctx, h, l.Event, l.Actor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PruneHolds removes holds that ended longer ago than age, up to limit.
+func (db *DB) PruneHolds(ctx context.Context, age time.Duration, limit int) error {
+	_, err := db.pool.Exec(ctx, `
+		DELETE FROM tasker.holds WHERE hold_uuid IN (
+			SELECT h.hold_uuid FROM tasker.holds h
+			WHERE h.ended_at < clock_timestamp() - $1::interval AND h.began_at < clock_timestamp() - $1::interval
+			ORDER BY h.began_at LIMIT $2
+			FOR UPDATE SKIP LOCKED
+		)`, age, limit)
+	if err != nil {
+		return fmt.Errorf("remove old holds: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// A BreakerCount is how many attempts of a handler failed with one cause within the window
+// of breakers.
+type BreakerCount struct {
+	Namespace string
+	Handler   string
+	CauseKey  string
+	Cause     string
+	Failed    int
+	Tasks     int
+	Concluded int // all attempts of the handler that ended
+}
+
+// $1 the server, $2 for how long counts hold; then the counts.
+const shareBreakerCounts = `
+WITH mine AS MATERIALIZED (
+    SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[])
+        AS u (namespace, handler, cause_key, cause, failed, tasks, concluded)
+),
+shared AS (
+    INSERT INTO tasker.breaker_counts (server_uuid, namespace, handler, cause_key, cause, failed, tasks, concluded)
+    SELECT $1, m.* FROM mine m ORDER BY m.namespace, m.handler, m.cause_key
+    ON CONFLICT (server_uuid, namespace, handler, cause_key) DO UPDATE
+    SET cause = excluded.cause, failed = excluded.failed, tasks = excluded.tasks, concluded = excluded.concluded, counted_at = clock_timestamp()
+),
+old AS (
+    DELETE FROM tasker.breaker_counts b
+    WHERE (b.server_uuid, b.namespace, b.handler, b.cause_key) IN (
+        SELECT o.server_uuid, o.namespace, o.handler, o.cause_key FROM tasker.breaker_counts o
+        WHERE o.counted_at < now() - interval '1 minute' AND o.server_uuid <> $1
+        LIMIT 100 FOR UPDATE SKIP LOCKED
+    )
+)
+SELECT m.namespace, m.handler, m.cause_key, m.cause,
+    (m.failed + coalesce(sum(b.failed), 0))::int AS failed, (m.tasks + coalesce(sum(b.tasks), 0))::int AS tasks,
+    (m.concluded + coalesce(sum(b.concluded), 0))::int AS concluded
+FROM mine m
+LEFT JOIN tasker.breaker_counts b ON b.namespace = m.namespace AND b.handler = m.handler AND b.cause_key = m.cause_key
+    AND b.server_uuid <> $1 AND b.counted_at > now() - $2::interval
+    AND NOT EXISTS ( -- what failed before a hold of the handler ended is over
+        SELECT FROM tasker.holds h WHERE h.kind = 'breaker' AND h.namespace = b.namespace AND h.handler = b.handler AND h.ended_at > b.counted_at
+    )
+GROUP BY m.namespace, m.handler, m.cause_key, m.cause, m.failed, m.tasks, m.concluded`
+
+// ShareBreakerCounts tells other servers what this one has counted, and returns the sums of
+// all for the same causes.
+func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []BreakerCount, holds time.Duration) ([]BreakerCount, error) {
+	var namespaces, handlers, keys, causes []string
+	var failed, tasks, concluded []int32
+	for _, n := range list {
+		namespaces, handlers, keys, causes = append(namespaces, n.Namespace), append(handlers, n.Handler), append(keys, n.CauseKey), append(causes, n.Cause)
+		failed, tasks, concluded = append(failed, int32(n.Failed)), append(tasks, int32(n.Tasks)), append(concluded, int32(n.Concluded))
+	}
+	sums, err := collect[BreakerCount](ctx, db.pool, shareBreakerCounts, server, holds, namespaces, handlers, keys, causes, failed, tasks, concluded)
+	if err != nil {
+		return nil, fmt.Errorf("share what breakers count: %w", err)
+	}
+	return sums, nil
+}

@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// holdOfStep is a part of a statement about tasks t and their steps s: the hold that keeps an
+// enqueued step from claims. It has put the step aside, or will do so within a second.
+//
+// $5 where counting those that are held with it stops, or null.
+const holdOfStep = `
+LEFT JOIN tasker.held_steps q ON s.state = 'enqueued' AND q.task_uuid = t.task_uuid AND q.step_uuid = s.step_uuid AND q.state_since = s.state_since
+LEFT JOIN LATERAL (
+    SELECT h.*, CASE WHEN $5::bigint IS NOT NULL THEN (
+        SELECT count(*) FROM (SELECT FROM tasker.held_steps o WHERE o.hold_uuid = h.hold_uuid AND o.step_uuid <> s.step_uuid LIMIT $5::bigint + 1) o
+    ) END AS others
+    FROM (
+        SELECT * FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL
+        UNION ALL
+        SELECT * FROM tasker.holds h
+        WHERE h.blocks AND s.state = 'enqueued' AND q.hold_uuid IS NULL AND h.namespace = s.namespace AND (h.handler IS NULL OR h.handler = s.handler)
+          AND (h.task_name IS NULL OR h.task_name = t.name) AND (h.step_name IS NULL OR h.step_name = s.name)
+          AND NOT EXISTS (
+              SELECT FROM tasker.ready_steps r
+              WHERE (r.namespace, r.handler, r.priority, r.state_since, r.step_uuid) = (s.namespace, s.handler, s.priority, s.state_since, s.step_uuid)
+                AND r.released_by = h.hold_uuid
+          )
+    ) h
+    ORDER BY h.hold_uuid LIMIT 1
+) hd ON true`
+
+const holdOfStepColumns = `
+    hd.hold_uuid, coalesce(hd.kind, '') AS hold_kind, coalesce(hd.owner, '') AS hold_owner, coalesce(hd.reason, '') AS hold_reason, coalesce(hd.state, '') AS hold_state,
+    coalesce(hd.blocks, false) AS hold_blocks, coalesce(hd.wave, 0) AS hold_wave, coalesce(cardinality(hd.waves), 0) AS hold_waves, hd.began_at AS hold_began, hd.ends_at AS hold_ends, hd.next_probe_at AS hold_probe, hd.others AS hold_others`
+
+// A HoldOfStep is the hold that keeps a step from claims.
+type HoldOfStep struct {
+	HoldUUID                                   *tasker.ID // nil when none does
+	HoldKind, HoldOwner, HoldReason, HoldState string
+	HoldBlocks                                 bool
+	HoldWave, HoldWaves                        int
+	HoldBegan, HoldEnds, HoldProbe             *time.Time
+	HoldOthers                                 *int64 // steps that it holds as well, at most one more than were asked for
+}
+
+const selectHeldInQueue = `
+SELECT (
+    SELECT count(*) FROM (SELECT FROM tasker.held_steps q WHERE q.namespace = $1 AND q.handler = $2 LIMIT $3::bigint + 1) n
+) AS steps, (
+    SELECT h.hold_uuid FROM tasker.holds h
+    WHERE h.blocks AND h.namespace = $1 AND (h.handler IS NULL OR h.handler = $2) AND h.task_name IS NULL AND h.step_name IS NULL
+    ORDER BY h.hold_uuid LIMIT 1
+) AS whole, (
+    SELECT h.hold_uuid FROM tasker.held_steps q JOIN tasker.holds h ON h.hold_uuid = q.hold_uuid
+    WHERE q.namespace = $1 AND q.handler = $2 LIMIT 1
+) AS some`
+
+// HeldInQueue is what holds keep from claims in a queue.
+type HeldInQueue struct {
+	Steps int64        // put aside; counting stops one after [tasker.MaxExplainedQueue]
+	Hold  *tasker.Hold // one of theirs; nil when there is none
+	Whole bool         // it holds all that is in the queue
+}
+
+// HeldInQueue returns what is held of a queue.
+func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldInQueue, error) {
+	type row struct {
+		Steps       int64
+		Whole, Some *tasker.ID
+	}
+	r, err := one[row](ctx, db.pool, selectHeldInQueue, namespace, handler, tasker.MaxExplainedQueue)
+	if err != nil {
+		return HeldInQueue{}, fmt.Errorf("look for what is held of a queue: %w", err)
+	}
+	out, id := HeldInQueue{Steps: r.Steps, Whole: r.Whole != nil}, r.Whole
+	if id == nil {
+		id = r.Some
+	}
+	if id == nil {
+		return out, nil
+	}
+	h, err := one[tasker.Hold](ctx, db.pool, oneHold, *id, access.Everywhere().List())
+	if err != nil {
+		return out, fmt.Errorf("read hold %s: %w", *id, err)
+	}
+	if h != nil {
+		access.HideHold(ctx, h)
+	}
+	out.Hold = h
+	return out, nil
+}
+
+// $1 the operation.
+const selectHoldOfItems = `
+SELECT h.hold_uuid AS uuid, h.owner, count(*) AS steps
+FROM tasker.holds h
+JOIN tasker.operation_items i ON i.operation_uuid = $1 AND i.state = 'planned' AND i.namespace = h.namespace
+JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
+JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
+WHERE h.blocks AND (h.handler IS NULL OR h.handler = s.handler) AND (h.task_name IS NULL OR h.task_name = t.name) AND (h.step_name IS NULL OR h.step_name = s.name)
+GROUP BY h.hold_uuid
+ORDER BY steps DESC, h.hold_uuid
+LIMIT 1`
+
+// RefuseHeldItems returns a Conflict when a hold has steps in its scope that an operation is
+// to enqueue: its waves would wait for them in vain.
+func (db *DB) RefuseHeldItems(ctx context.Context, operation tasker.ID) error {
+	return refuseHeldItems(ctx, db.pool, operation)
+}
+
+// RefuseHeldItems is [DB.RefuseHeldItems] inside a transaction.
+func (tx *Tx) RefuseHeldItems(ctx context.Context, operation tasker.ID) error {
+	return refuseHeldItems(ctx, tx, operation)
+}
+
+func refuseHeldItems(ctx context.Context, q querier, operation tasker.ID) error {
+	type row struct {
+		UUID  tasker.ID
+		Owner string
+		Steps int64
+	}
+	h, err := one[row](ctx, q, selectHoldOfItems, operation)
+	if err != nil {
+		return fmt.Errorf("look for what is held of operation %s: %w", operation, err)
+	}
+	if h == nil {
+		return nil
+	}
+	return tasker.Errorf(tasker.Conflict, "hold %s of %s holds %d of the steps: they would be enqueued and not handed out; release it first, or probe it", h.UUID, h.Owner, h.Steps).
+		WithDetails(map[string]string{"hold_uuid": h.UUID.String()})
+}

@@ -1,0 +1,346 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// heldColumns are what a held step keeps of its row in ready_steps. The instant at which it
+// expires is not among them: that time stands still, and begins anew when it is let go.
+const heldColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, queue_ttl_ms, inputs_bytes`
+
+// putAside is a part of a statement that moves the rows of the part due from ready_steps to
+// held_steps. A step that was held before, and whose row is outdated, is held anew.
+var putAside = `
+gone AS (
+    DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
+    RETURNING d.hold_uuid, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
+),
+kept AS (
+    INSERT INTO tasker.held_steps (hold_uuid, ` + heldColumns + `)
+    SELECT DISTINCT ON (task_uuid, step_uuid) hold_uuid, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid, state_since DESC
+    ON CONFLICT (task_uuid, step_uuid) DO UPDATE
+    SET hold_uuid = excluded.hold_uuid, state_since = excluded.state_since, priority = excluded.priority,
+        queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp()
+)
+SELECT count(*) FROM gone`
+
+// The hold is locked, so that it does not end before what is put aside can be let go.
+//
+// $1 the hold, $2 its namespace, $3 how many, and for one handler $4.
+var (
+	holdNamespace = holdQueue("")
+	holdHandler   = holdQueue(" AND s.handler = $4")
+)
+
+func holdQueue(condition string) string {
+	return `
+WITH hold AS MATERIALIZED (
+    SELECT h.hold_uuid FROM tasker.holds h WHERE h.hold_uuid = $1 AND h.blocks FOR SHARE
+),
+due AS MATERIALIZED (
+    SELECT s.ctid AS ready_row, $1::uuid AS hold_uuid
+    FROM tasker.ready_steps s
+    WHERE s.namespace = $2` + condition + ` AND s.released_by IS DISTINCT FROM $1
+      AND (SELECT count(*) FROM hold) = 1
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+),` + putAside
+}
+
+// HoldQueue puts enqueued steps of a hold of whole queues aside, up to limit, and returns
+// how many it did. Claims do not hand them out in any case, but walk over them until then.
+func (db *DB) HoldQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
+	if h.Handler == "" {
+		err = db.pool.QueryRow(ctx, holdNamespace, h.UUID, h.Namespace, limit).Scan(&n)
+	} else {
+		err = db.pool.QueryRow(ctx, holdHandler, h.UUID, h.Namespace, limit, h.Handler).Scan(&n)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("put held steps aside: %w", err)
+	}
+	return n, nil
+}
+
+// Which template and step a row is of is not in ready_steps: each row is looked at, in the
+// order in which they are stored, a number of pages at a time.
+//
+// $1 the first page, $2 that after the last.
+var holdPages = `
+WITH hold AS MATERIALIZED (
+    SELECT * FROM tasker.holds h WHERE h.blocks AND num_nonnulls(h.task_name, h.step_name) > 0 ORDER BY h.hold_uuid FOR SHARE
+),
+due AS MATERIALIZED (
+    SELECT s.ctid AS ready_row, (
+        SELECT h.hold_uuid FROM hold h
+        WHERE h.hold_uuid IS DISTINCT FROM s.released_by AND ` + inScope("s") + `
+        ORDER BY h.hold_uuid LIMIT 1
+    ) AS hold_uuid
+    FROM tasker.ready_steps s
+    WHERE s.ctid >= format('(%s,0)', $1::bigint)::tid AND s.ctid < format('(%s,0)', $2::bigint)::tid
+      AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM s.released_by AND ` + inScope("s") + `)
+    FOR UPDATE SKIP LOCKED
+),` + putAside
+
+// HoldPages puts the held steps of pages [from, to) of ready_steps aside, and returns how
+// many pages the table has.
+func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err error) {
+	if _, err := db.pool.Exec(ctx, holdPages, from, to); err != nil {
+		return 0, fmt.Errorf("put held steps aside: %w", err)
+	}
+	err = db.pool.QueryRow(ctx, `SELECT pg_relation_size('tasker.ready_steps') / current_setting('block_size')::int`).Scan(&pages)
+	if err != nil {
+		return 0, fmt.Errorf("read the size of the queue: %w", err)
+	}
+	return pages, nil
+}
+
+// heldTasks are the tasks of the next held steps, in the order of urgency, without those that
+// were set aside because their steps could not be let go.
+const heldTasks = `
+SELECT q.task_uuid
+FROM tasker.held_steps q
+WHERE q.hold_uuid = $1
+  AND NOT ($3 AND EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.task_uuid = q.task_uuid AND r.step_uuid = q.step_uuid))
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work f WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = q.task_uuid AND f.retry_at > now())
+ORDER BY q.priority DESC, q.state_since, q.step_uuid
+LIMIT $2`
+
+// letGo puts held steps of locked tasks back into the queue, with all of their time. A row
+// whose step is elsewhere is outdated and only removed. The update of the step is what tells
+// its task that it moves: settling begins its staleness anew, and the time that it was held
+// is added to what the task may take as a whole.
+//
+// $1 the hold, $2 tasks, $3 how many, $4 the wave or null, $5 how long a step may wait for a
+// worker, $6 whether steps are announced, $7 whether only steps that were never let go before.
+var letGo = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+next AS MATERIALIZED (
+    SELECT q.*
+    FROM tasker.held_steps q
+    WHERE q.hold_uuid = $1 AND q.task_uuid = ANY ($2)
+      AND NOT ($7 AND EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.task_uuid = q.task_uuid AND r.step_uuid = q.step_uuid))
+    ORDER BY q.priority DESC, q.state_since, q.step_uuid
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM tasker.held_steps q USING next n WHERE q.task_uuid = n.task_uuid AND q.step_uuid = n.step_uuid
+),
+back AS (
+    UPDATE tasker.workflow_steps s
+    SET expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $5), updated_at = c.at
+    FROM next n
+    CROSS JOIN clock c
+    WHERE s.task_uuid = n.task_uuid AND s.step_uuid = n.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = n.state_since
+    RETURNING ` + returnReady + `, s.fence
+),
+ready AS (
+    INSERT INTO tasker.ready_steps (` + readyColumns + `, released_by)
+    SELECT ` + readyColumns + `, $1 FROM back
+    ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
+    SET released_by = excluded.released_by, expires_at = excluded.expires_at
+),
+longer AS (
+    UPDATE tasker.tasks t
+    SET ends_at = t.ends_at + (c.at - h.held_at)
+    FROM (SELECT n.task_uuid, min(n.held_at) AS held_at FROM next n JOIN back b USING (task_uuid, step_uuid) GROUP BY n.task_uuid) h
+    CROSS JOIN clock c
+    WHERE t.task_uuid = h.task_uuid AND t.ends_at IS NOT NULL
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM back WHERE $6 ORDER BY task_uuid, step_uuid
+),
+good AS (
+    DELETE FROM tasker.deferred_work f USING back b WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = b.task_uuid
+),
+noted AS (
+    INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
+    SELECT $1, b.task_uuid, b.step_uuid, $4::int, b.fence, c.at
+    FROM back b
+    CROSS JOIN clock c
+    WHERE $4::int IS NOT NULL
+)
+SELECT (SELECT count(*) FROM next) AS looked, (SELECT count(*) FROM back) AS released,
+    coalesce((SELECT array_agg(DISTINCT task_uuid) FROM back), '{}') AS tasks`
+
+// LetGo says what of a hold is put back into the queue.
+type LetGo struct {
+	Hold  tasker.ID
+	Limit int
+	Wave  *int       // to note what is let go, and what becomes of it; 0 is a probe. Nil notes nothing
+	Fresh bool       // only steps that this hold has not let go before
+	Only  *tasker.ID // of this task
+}
+
+// Released is what was put back into the queue.
+type Released struct {
+	Looked   int // rows that were looked at
+	Released int
+	Tasks    []tasker.ID
+}
+
+func heldTasksOf(ctx context.Context, q querier, l LetGo) ([]tasker.ID, error) {
+	tasks, err := column[tasker.ID](ctx, q, heldTasks, l.Hold, l.Limit, l.Fresh)
+	if err != nil {
+		return nil, fmt.Errorf("look for held steps: %w", err)
+	}
+	return tasks, nil
+}
+
+// HeldTasks returns the tasks of the next steps that LetGo would let go.
+func (db *DB) HeldTasks(ctx context.Context, l LetGo) ([]tasker.ID, error) {
+	return heldTasksOf(ctx, db.pool, l)
+}
+
+// LetGo puts held steps back into the queue, the most urgent first, except those whose
+// tasks others hold at the moment. The caller has locked the hold.
+func (tx *Tx) LetGo(ctx context.Context, l LetGo) (Released, error) {
+	tasks, err := heldTasksOf(ctx, tx, l)
+	if err != nil || len(tasks) == 0 {
+		return Released{}, err
+	}
+	if l.Only != nil {
+		tasks = []tasker.ID{*l.Only}
+	}
+	free, err := tx.LockFreeTasks(ctx, tasks)
+	if err != nil || len(free) == 0 {
+		return Released{}, err
+	}
+	rows, err := collect[Released](ctx, tx, letGo, l.Hold, free, l.Limit, l.Wave, tx.queue.ttlMS, tx.queue.announce, l.Fresh)
+	if err != nil {
+		return Released{}, fmt.Errorf("let held steps go: %w", err)
+	}
+	if len(rows[0].Tasks) > 0 {
+		if _, err := tx.SettleTasks(ctx, rows[0].Tasks, Operator{}); err != nil {
+			return Released{}, err
+		}
+	}
+	return rows[0], nil
+}
+
+// LostHold returns a hold that has ended, or is gone, and of which steps are still put aside;
+// nil if there is none. It reads all that is put aside, and is for a look now and then: nothing
+// is known that would leave such steps, which nobody would let go.
+func (db *DB) LostHold(ctx context.Context) (*tasker.ID, error) {
+	list, err := column[tasker.ID](ctx, db.pool, `
+		SELECT q.hold_uuid FROM tasker.held_steps q
+		WHERE NOT EXISTS (SELECT FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL)
+		LIMIT 1`)
+	if err != nil {
+		return nil, fmt.Errorf("look for held steps whose hold has ended: %w", err)
+	}
+	if len(list) == 0 {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return &list[0], nil
+}
+
+// dropHeld removes held steps whose step moves.
+func (tx *Tx) dropHeld(ctx context.Context, steps []tasker.StepRef) error {
+	tasks, ids := refArrays(steps)
+	_, err := tx.Exec(ctx, `
+		DELETE FROM tasker.held_steps q
+		USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+		WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid`, tasks, ids)
+	if err != nil {
+		return fmt.Errorf("forget held steps: %w", err)
+	}
+	return nil
+}
+
+// A ReleasedStep is a step that a hold let go, and how it stands.
+type ReleasedStep struct {
+	tasker.HoldRelease
+	Step          string
+	StepFence     int64
+	ReportedFence *int64
+	LastFailureAt *time.Time
+	TimeoutMS     *int64
+	Age           time.Duration // since it was let go
+	ItemFailure
+	Shown string // the message, without what must not be shown
+}
+
+const releasedSteps = `
+SELECT r.task_uuid, r.step_uuid, r.wave, r.fence, r.released_at, '' AS outcome, NULL::text AS failure, NULL::timestamptz AS judged_at,
+    coalesce(s.state, '') AS step, coalesce(s.fence, 0) AS step_fence, s.reported_fence, s.last_failure_at, s.timeout_ms, clock_timestamp() - r.released_at AS age,
+    ` + itemFailure + `,
+    CASE WHEN s.last_failure_at > r.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS shown
+FROM tasker.hold_releases r
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = r.task_uuid AND s.step_uuid = r.step_uuid
+WHERE r.hold_uuid = $1 AND r.outcome IS NULL`
+
+// ReleasedSteps returns the steps that a hold let go and of which nothing is known yet.
+func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID) ([]ReleasedStep, error) {
+	list, err := collect[ReleasedStep](ctx, tx, releasedSteps, hold)
+	if err != nil {
+		return nil, fmt.Errorf("look at the steps that a hold let go: %w", err)
+	}
+	return list, nil
+}
+
+const judgeReleases = `
+UPDATE tasker.hold_releases r
+SET outcome = u.outcome, failure = nullif(u.failure, ''), judged_at = clock_timestamp()
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[]) AS u (task_uuid, step_uuid, outcome, failure)
+WHERE r.hold_uuid = $1 AND r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL`
+
+// holdAgain has steps held again that were let go and that nobody took.
+const holdAgain = `
+UPDATE tasker.ready_steps r SET released_by = NULL
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+WHERE ` + readyKey
+
+// JudgeReleases notes what became of steps that a hold let go. Those without an answer are
+// held again, unless a worker has them.
+func (tx *Tx) JudgeReleases(ctx context.Context, hold tasker.ID, list []tasker.HoldRelease) error {
+	var tasks, steps, lostTasks, lostSteps []tasker.ID
+	var outcomes, failures []string
+	for _, r := range list {
+		tasks, steps, outcomes = append(tasks, r.TaskUUID), append(steps, r.StepUUID), append(outcomes, string(r.Outcome))
+		failure := ""
+		if r.Failure != nil {
+			failure = *r.Failure
+		}
+		failures = append(failures, failure)
+		if r.Outcome == tasker.ReleaseNoAnswer {
+			lostTasks, lostSteps = append(lostTasks, r.TaskUUID), append(lostSteps, r.StepUUID)
+		}
+	}
+	if _, err := tx.Exec(ctx, judgeReleases, hold, tasks, steps, outcomes, failures); err != nil {
+		return fmt.Errorf("note what became of steps that a hold let go: %w", err)
+	}
+	if len(lostSteps) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, holdAgain, lostTasks, lostSteps); err != nil {
+		return fmt.Errorf("hold steps again: %w", err)
+	}
+	return nil
+}
+
+// WaveOutcomes counts what became of the steps of a wave.
+func (tx *Tx) WaveOutcomes(ctx context.Context, hold tasker.ID, wave int, since time.Time) (map[tasker.ReleaseOutcome]int, error) {
+	type row struct {
+		Outcome string
+		Steps   int
+	}
+	rows, err := collect[row](ctx, tx, `
+		SELECT coalesce(outcome, '') AS outcome, count(*) AS steps
+		FROM tasker.hold_releases WHERE hold_uuid = $1 AND wave = $2 AND released_at >= $3 GROUP BY outcome`, hold, wave, since)
+	if err != nil {
+		return nil, fmt.Errorf("count a wave: %w", err)
+	}
+	out := map[tasker.ReleaseOutcome]int{}
+	for _, r := range rows {
+		out[tasker.ReleaseOutcome(r.Outcome)] = r.Steps
+	}
+	return out, nil
+}

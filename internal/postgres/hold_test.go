@@ -1,0 +1,70 @@
+package postgres
+
+import (
+	"cmp"
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+var claimRounds = flag.Int("claim-rounds", 60, "claims of each kind that TestClaimsThatNothingHolds times")
+
+// Claims ask for holds, and that costs next to nothing while there are none. The figure is
+// the ratio of the medians; go test ./internal/postgres -run TestClaimsThatNothingHolds -v
+// -args -claim-rounds=3000 says it exactly.
+func TestClaimsThatNothingHolds(t *testing.T) {
+	const steps = 3000
+	for _, queues := range []int{1, 3} {
+		y := newYard(t, queues, steps)
+		for _, limit := range []int{1, 10} {
+			c := y.claimant(queues)
+			asks, args := c.claim(limit, tasker.MaxClaimBytes, limit, look{})
+			without := strings.Replace(asks, withoutHolds.clock, withHolds.clock, 1)
+			if without == asks {
+				t.Fatal("the claim does not ask for holds")
+			}
+			var times [2][]time.Duration
+			for round := range 2 * (*claimRounds + 20) {
+				which := (round/2 + round) % 2 // in pairs, each first in turn
+				took := y.timed([]string{asks, without}[which], args, limit)
+				if round >= 40 { // by then both are planned
+					times[which] = append(times[which], took)
+				}
+			}
+			ratio := float64(median(times[0])) / float64(median(times[1]))
+			t.Logf("%d queues, %d steps: %s, without asking %s, ratio %.3f", queues, limit, median(times[0]), median(times[1]), ratio)
+			if ratio > 1.2 {
+				t.Errorf("to ask for holds makes a claim of %d steps of %d queues %.2f times as long", limit, queues, ratio)
+			}
+		}
+	}
+}
+
+// timed runs a claim in a transaction that is taken back.
+func (y *yard) timed(sql string, args []any, want int) time.Duration {
+	y.Helper()
+	tx, err := y.db.pool.Begin(y.Context())
+	if err != nil {
+		y.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(y.Context()) }()
+	begun := time.Now()
+	rows, err := collect[claimRow](y.Context(), tx, sql, args...)
+	took := time.Since(begun)
+	if err != nil {
+		y.Fatal(err)
+	}
+	if n := len(claimResult(rows).Steps); n != want {
+		y.Fatalf("%d steps are handed out, want %d", n, want)
+	}
+	return took
+}
+
+func median[T cmp.Ordered](list []T) T {
+	slices.Sort(list)
+	return list[len(list)/2]
+}

@@ -1,0 +1,300 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"crypto/md5"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/notice"
+)
+
+// A NewMessage is what people are to be told. Its sinks are chosen a moment later, by the routes.
+type NewMessage struct {
+	Topic       string
+	SubjectKind string
+	SubjectID   tasker.ID // messages of one subject are sent in their order
+	IncidentID  *tasker.ID
+	Namespaces  []string // of what it is about
+	DedupKey    string   // empty: it follows from the subject
+	Escalation  int
+	Data        tasker.MessageData
+}
+
+const insertMessage = `
+INSERT INTO tasker.messages (topic, subject_kind, subject_id, incident_id, namespaces, dedup_key, escalation, data)
+VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, $8::text::jsonb)
+RETURNING position`
+
+// Say puts a message on the list of those that people are to be told, in the transaction that it
+// tells of. Whoever calls it holds a lock on its subject, so that messages of one are in their order.
+func (tx *Tx) Say(ctx context.Context, m NewMessage) (position int64, err error) {
+	doc, err := json.Marshal(m.Data)
+	if err != nil {
+		return 0, fmt.Errorf("write a message: %w", err)
+	}
+	slices.Sort(m.Namespaces)
+	err = tx.QueryRow(ctx, insertMessage, m.Topic, m.SubjectKind, m.SubjectID, m.IncidentID, m.Namespaces, m.DedupKey, m.Escalation, string(doc)).Scan(&position)
+	if err != nil {
+		return 0, fmt.Errorf("write a message: %w", err)
+	}
+	return position, nil
+}
+
+// mostTold bounds the cases that are looked at for messages at once.
+const mostTold = 5000
+
+// Cases that are worth a message, that are part of an open incident, or that belong into a
+// digest that is due. Resolved cases are read of open incidents only.
+const selectTold = `
+WITH ` + openHead + openMembers + `true` + openTail + `,
+current AS MATERIALIZED (
+    SELECT ic.case_id, i.incident_id, ic.told_state, ic.told_entries, i.told_at
+    FROM tasker.incidents i
+    JOIN tasker.incident_cases ic ON ic.incident_id = i.incident_id
+    WHERE i.ended_at IS NULL
+),
+known AS MATERIALIZED (
+    SELECT c.*, u.incident_id, u.told_state, u.told_entries, u.told_at
+    FROM current u JOIN tasker.cases c ON c.case_id = u.case_id
+    UNION ALL
+    SELECT c.*, NULL, NULL, NULL, (SELECT max(i.told_at) FROM tasker.incident_cases ic JOIN tasker.incidents i ON i.incident_id = ic.incident_id WHERE ic.case_id = c.case_id)
+    FROM tasker.cases c
+    WHERE c.state <> 'resolved' AND c.merged_into IS NULL AND NOT EXISTS (SELECT FROM current u WHERE u.case_id = c.case_id)
+),
+judged AS MATERIALIZED (
+    SELECT c.*, ` + countColumns + `, ` + harm + ` AS harm, tasker.dlq_severity(c.dlq_reason, c.detail_code) AS severity,
+        c.told_at IS NOT NULL AND EXISTS (
+            SELECT FROM tasker.case_history h
+            WHERE h.case_id = c.case_id AND h.event = 'state_changed' AND h.metadata ->> 'to' = 'regressed' AND h.changed_at > c.told_at
+        ) AS again,
+        coalesce(o.entries - o.recovered, 0) AS stuck
+    FROM known c
+    LEFT JOIN open o ON o.case_id = c.case_id
+)
+SELECT ` + caseColumns + `, c.entries, c.waiting, c.proving, c.failed_again, c.recovered, c.recent, c.oldest, c.newest, NULL::uuid AS entry_uuid, NULL::uuid AS case_key,
+    c.harm, c.severity, c.incident_id, c.again, coalesce(c.told_state, '') AS told_state, coalesce(c.told_entries, 0) AS told_stuck, d.small
+FROM judged c
+CROSS JOIN LATERAL (
+    SELECT c.incident_id IS NULL AND c.stuck BETWEEN 1 AND $1 - 1 AND c.severity <> 'critical' AND c.state <> 'resting'
+        AND coalesce(c.owned_until <= now(), true) AND c.oldest <= now() - $2::interval AND coalesce(c.digested_at < c.oldest, true) AS small
+) d
+WHERE c.incident_id IS NOT NULL
+   OR c.state <> 'resting' AND (c.stuck >= $1 OR c.stuck > 0 AND (c.severity = 'critical' OR c.again))
+   OR d.small AND NOT EXISTS (
+       SELECT FROM tasker.messages m WHERE m.subject_id = md5('digest ' || c.namespace)::uuid AND m.created_at > now() - $3::interval
+   )
+ORDER BY c.incident_id IS NULL, c.harm DESC, c.case_id
+LIMIT $4`
+
+const selectOpenIncidents = `
+SELECT incident_id AS id, namespace, lead_case_id AS lead, dedup_key, severity, began_at, told_at, unowned_since, escalation, told_owned, revision
+FROM tasker.incidents
+WHERE ended_at IS NULL
+ORDER BY namespace, began_at DESC
+LIMIT $1`
+
+// A toldRow is a case with what was told of it.
+type toldRow struct {
+	tasker.Case
+	Severity   tasker.Severity
+	IncidentID *tasker.ID
+	Again      bool
+	ToldState  tasker.CaseState
+	ToldStuck  int64
+	Small      bool
+}
+
+func (r toldRow) told() notice.Case {
+	return notice.Case{Case: r.Case, Severity: r.Severity, IncidentID: r.IncidentID, Again: r.Again, ToldState: r.ToldState, ToldStuck: r.ToldStuck}
+}
+
+// Tell writes the messages about cases that are due now, with the incidents that they are
+// about, and returns their topics; none while another server is at it. The installation is part of
+// the key of each incident.
+func (db *DB) Tell(ctx context.Context, installation string) (topics []string, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		topics = nil
+		if free, err := lockCases(ctx, tx); err != nil || !free {
+			return err
+		}
+		t, err := readTold(ctx, tx)
+		if err != nil {
+			return err
+		}
+		t.installation = installation
+		for _, namespace := range t.namespaces() {
+			for _, d := range notice.Decide(t.now, t.incidents[namespace], t.cases[namespace]) {
+				if err := t.write(ctx, d); err != nil {
+					return err
+				}
+			}
+			if err := t.digest(ctx, namespace); err != nil {
+				return err
+			}
+		}
+		topics = t.topics
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tell of cases: %w", err)
+	}
+	return topics, nil
+}
+
+// A telling is what one [DB.Tell] knows, by namespace.
+type telling struct {
+	tx           *Tx
+	now          time.Time
+	installation string
+	incidents    map[string][]notice.Incident
+	cases        map[string][]notice.Case
+	small        map[string][]notice.Case // for the digest
+	topics       []string
+}
+
+func readTold(ctx context.Context, tx *Tx) (*telling, error) {
+	t := &telling{tx: tx, incidents: map[string][]notice.Incident{}, cases: map[string][]notice.Case{}, small: map[string][]notice.Case{}}
+	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&t.now); err != nil {
+		return nil, err
+	}
+	rows, err := collect[toldRow](ctx, tx, selectTold, notice.Members, notice.DigestAfter, notice.DigestEvery, mostTold)
+	if err != nil {
+		return nil, fmt.Errorf("read the cases: %w", err)
+	}
+	for _, r := range rows {
+		if r.Small && !r.Again {
+			t.small[r.Namespace] = append(t.small[r.Namespace], r.told())
+		} else {
+			t.cases[r.Namespace] = append(t.cases[r.Namespace], r.told())
+		}
+	}
+	open, err := collect[notice.Incident](ctx, tx, selectOpenIncidents, mostTold)
+	if err != nil {
+		return nil, fmt.Errorf("read the incidents: %w", err)
+	}
+	for _, i := range open {
+		t.incidents[i.Namespace] = append(t.incidents[i.Namespace], i)
+	}
+	return t, nil
+}
+
+// namespaces lists those of which something may be told.
+func (t *telling) namespaces() (list []string) {
+	for n := range t.cases {
+		list = append(list, n)
+	}
+	for n := range t.small {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+const insertIncident = `
+INSERT INTO tasker.incidents (incident_id, namespace, lead_case_id, dedup_key, severity, began_at, unowned_since, escalation, told_at, told_owned)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+// Of two servers that know the same one writes.
+const updateIncident = `
+UPDATE tasker.incidents
+SET severity = $3, unowned_since = $4, escalation = $5, told_at = $6, told_owned = $7, ended_at = CASE WHEN $8 THEN clock_timestamp() END, revision = revision + 1
+WHERE incident_id = $1 AND revision = $2 AND ended_at IS NULL`
+
+// What was told of a case is what the message says. A case that has joined since the last
+// message was told of with the next.
+const tellOfCases = `
+INSERT INTO tasker.incident_cases AS ic (incident_id, case_id, told_state, told_entries)
+SELECT $1, u.case_id, u.state, u.entries
+FROM unnest($2::uuid[], $3::text[], $4::bigint[]) AS u (case_id, state, entries)
+ON CONFLICT (incident_id, case_id) DO UPDATE SET told_state = excluded.told_state, told_entries = excluded.told_entries`
+
+// write stores what becomes of an incident, with its message, unless another server has.
+func (t *telling) write(ctx context.Context, d notice.Decision) error {
+	if d.New {
+		d.ID = tasker.NewID()
+		d.DedupKey = notice.Key(t.installation, tasker.IncidentSubject, d.ID)
+		_, err := t.tx.Exec(ctx, insertIncident, d.ID, d.Namespace, d.Lead, d.DedupKey, d.Severity, d.BeganAt, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned)
+		if err != nil {
+			return fmt.Errorf("open an incident: %w", err)
+		}
+	} else {
+		tag, err := t.tx.Exec(ctx, updateIncident, d.ID, d.Revision, d.Severity, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned, d.Ended)
+		if err != nil {
+			return fmt.Errorf("change incident %s: %w", d.ID, err)
+		}
+		if tag.RowsAffected() == 0 {
+			return nil
+		}
+	}
+	var ids []tasker.ID
+	var states []string
+	var stuck []int64
+	for _, c := range d.Cases {
+		if d.Topic == "" && !slices.Contains(d.Joined, c.ID) {
+			continue
+		}
+		state, n := string(c.State), c.Entries-c.Recovered
+		if d.Topic == "" {
+			state, n = "", 0
+		}
+		ids, states, stuck = append(ids, c.ID), append(states, state), append(stuck, n)
+	}
+	if _, err := t.tx.Exec(ctx, tellOfCases, d.ID, ids, states, stuck); err != nil {
+		return fmt.Errorf("note what was told of incident %s: %w", d.ID, err)
+	}
+	if d.Topic == "" {
+		return nil
+	}
+	t.topics = append(t.topics, d.Topic)
+	_, err := t.tx.Say(ctx, NewMessage{
+		Topic: d.Topic, SubjectKind: tasker.IncidentSubject, SubjectID: d.ID, IncidentID: &d.ID, Namespaces: []string{d.Namespace}, DedupKey: d.DedupKey,
+		Escalation: d.Escalation, Data: d.Data(),
+	})
+	return err
+}
+
+// digest tells of the small cases of a namespace that nobody has taken, unless another
+// server has.
+func (t *telling) digest(ctx context.Context, namespace string) error {
+	cases := t.small[namespace]
+	if len(cases) == 0 {
+		return nil
+	}
+	slices.SortFunc(cases, func(a, b notice.Case) int { return cmp.Compare(b.Harm, a.Harm) })
+	ids := make([]tasker.ID, len(cases))
+	for i, c := range cases {
+		ids[i] = c.ID
+	}
+	tag, err := t.tx.Exec(ctx, `UPDATE tasker.cases SET digested_at = now() WHERE case_id = ANY ($1) AND coalesce(digested_at < now() - $2::interval, true)`, ids, time.Minute)
+	if err != nil {
+		return fmt.Errorf("note what a digest tells of: %w", err)
+	}
+	if int(tag.RowsAffected()) < len(ids) {
+		return tasker.Errorf(tasker.Conflict, "another server has told of the small cases of %s", namespace)
+	}
+	t.topics = append(t.topics, tasker.DigestTopic)
+	id := tasker.ID(md5.Sum([]byte("digest " + namespace)))
+	_, err = t.tx.Say(ctx, NewMessage{
+		Topic: tasker.DigestTopic, SubjectKind: tasker.DigestSubject, SubjectID: id, Namespaces: []string{namespace},
+		DedupKey: notice.Key(t.installation, tasker.DigestSubject, id), Data: notice.Digest(t.now, cases),
+	})
+	return err
+}
+
+// SayTrial writes a message with which somebody tries the routes, and that they did.
+func (db *DB) SayTrial(ctx context.Context, data tasker.MessageData, actor string) (tasker.ID, error) {
+	id := tasker.NewID()
+	err := db.InTx(ctx, func(tx *Tx) error {
+		if err := tx.audit(ctx, actor, "message.test", id.String()); err != nil {
+			return err
+		}
+		_, err := tx.Say(ctx, NewMessage{Topic: tasker.TestTopic, SubjectKind: tasker.TestSubject, SubjectID: id, Namespaces: []string{data.Namespace}, Data: data})
+		return err
+	})
+	return id, err
+}

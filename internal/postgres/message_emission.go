@@ -1,0 +1,184 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// messagesLock is held while the sinks of messages are chosen: one server does so at a time.
+const messagesLock = `hashtextextended('tasker.messages', 0)`
+
+const selectUnrouted = `
+SELECT ` + messageColumns + `, array(
+        SELECT DISTINCT e.sink
+        FROM tasker.messages b
+        JOIN tasker.message_emissions e ON e.position = b.position
+        WHERE b.subject_id = m.subject_id AND b.position < m.position
+    ) AS told
+FROM tasker.messages m
+WHERE m.routed_at IS NULL
+ORDER BY m.position
+LIMIT $1`
+
+const routeMessages = `
+WITH chosen AS (
+    SELECT u.position, u.sink, m.subject_id
+    FROM unnest($1::bigint[], $2::text[]) AS u (position, sink)
+    JOIN tasker.messages m ON m.position = u.position
+),
+known AS (
+    INSERT INTO tasker.emission_sinks (sink, events) SELECT DISTINCT sink, false FROM chosen ON CONFLICT DO NOTHING
+),
+listed AS (
+    INSERT INTO tasker.message_emissions (sink, position, subject_id)
+    SELECT sink, position, subject_id FROM chosen
+    ON CONFLICT DO NOTHING
+)
+UPDATE tasker.messages SET routed_at = clock_timestamp() WHERE position = ANY ($3)`
+
+// RouteMessages puts up to limit messages on the lists of their sinks, which choose returns:
+// told are those that were told of the same subject before. It returns how many there were; none
+// while another server is at it.
+func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Message, told []string) []string) (n int, err error) {
+	type row struct {
+		messageRow
+		Told []string
+	}
+	err = db.InTx(ctx, func(tx *Tx) error {
+		n = 0
+		free, err := column[bool](ctx, tx, `SELECT pg_try_advisory_xact_lock(`+messagesLock+`)`)
+		if err != nil || !free[0] {
+			return err
+		}
+		rows, err := collect[row](ctx, tx, selectUnrouted, limit)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		n = len(rows)
+		var all, positions []int64
+		var sinks []string
+		now := map[tasker.ID][]string{} // chosen for a subject in this batch
+		for _, r := range rows {
+			told := slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Told, now[r.SubjectID]))))
+			all = append(all, r.Position)
+			for _, s := range choose(r.message(), told) {
+				positions, sinks = append(positions, r.Position), append(sinks, s)
+				now[r.SubjectID] = append(now[r.SubjectID], s)
+			}
+		}
+		_, err = tx.Exec(ctx, routeMessages, positions, sinks, all)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("route messages: %w", err)
+	}
+	return n, nil
+}
+
+// A message waits for those before it of its subject.
+const dueMessages = `
+SELECT ` + messageColumns + `, e.next_attempt_at AS due
+FROM tasker.message_emissions e
+JOIN tasker.messages m ON m.position = e.position
+WHERE e.sink = $1 AND e.state = 'pending' AND e.next_attempt_at <= clock_timestamp()
+  AND NOT EXISTS (
+      SELECT FROM tasker.message_emissions b
+      WHERE b.sink = $1 AND b.state = 'pending' AND b.subject_id = e.subject_id AND b.position < e.position
+  )
+ORDER BY e.position
+LIMIT $2`
+
+// DueMessages returns messages that are to be sent to a sink now, one of each subject.
+func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEvent, error) {
+	type row struct {
+		messageRow
+		Due time.Time
+	}
+	rows, err := collect[row](ctx, db.pool, dueMessages, sink, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for messages to send to %s: %w", sink, err)
+	}
+	list := make([]DueEvent, len(rows))
+	for i, r := range rows {
+		list[i] = DueEvent{Event: r.event(), Due: r.Due}
+	}
+	return list, nil
+}
+
+// event returns a message as sinks get it.
+func (r messageRow) event() tasker.Event {
+	return tasker.Event{
+		UUID: r.UUID, Position: r.Position, Topic: r.Topic, At: r.At, Data: r.Data,
+		Subject: &tasker.Subject{Kind: r.SubjectKind, ID: r.SubjectID, DedupKey: r.DedupKey},
+	}
+}
+
+// What goes on: the incidents that are open, and the operations that are paused.
+const openMessages = `
+SELECT DISTINCT ON (m.subject_id) ` + messageColumns + `
+FROM (
+    SELECT i.incident_id AS subject_id FROM tasker.incidents i WHERE i.ended_at IS NULL
+    UNION ALL
+    SELECT o.operation_uuid FROM tasker.operations o WHERE o.state = 'paused'
+) s
+JOIN tasker.messages m ON m.subject_id = s.subject_id
+JOIN tasker.message_emissions e ON e.position = m.position AND e.sink = $1 AND e.state = 'published'
+ORDER BY m.subject_id, m.position DESC
+LIMIT $2`
+
+// OpenMessages returns the last message that a sink got of each subject that goes on.
+func (db *DB) OpenMessages(ctx context.Context, sink string, limit int) ([]tasker.Event, error) {
+	rows, err := collect[messageRow](ctx, db.pool, openMessages, sink, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read what %s was told of: %w", sink, err)
+	}
+	list := make([]tasker.Event, len(rows))
+	for i, r := range rows {
+		list[i] = r.event()
+	}
+	return list, nil
+}
+
+// SettleMessages notes what became of messages that were sent, as SettleEmissions does of events.
+func (db *DB) SettleMessages(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
+	return db.settleAt(ctx, settleMessages, sink, list, refusals)
+}
+
+// settleAt stores what became of events or messages, and returns which were set aside.
+func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
+	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) }) // rows are locked in this order
+	args := append([]any{sink, refusals}, emittedColumns.arrays(list)...)
+	type row struct {
+		Position      int64
+		SetAside      bool
+		NextAttemptAt time.Time
+	}
+	var rows []row
+	err = retry(ctx, func() error {
+		rows, err = collect[row](ctx, db.pool, sql, args...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("note what became of events: %w", err)
+	}
+	for _, r := range rows {
+		if r.SetAside {
+			setAside = append(setAside, r.Position)
+		}
+	}
+	return setAside, nil
+}
+
+// MessagesPending reports whether messages are to be sent now.
+func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
+	some, err := column[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.message_emissions WHERE state = 'pending' AND next_attempt_at <= clock_timestamp())`)
+	if err != nil {
+		return false, fmt.Errorf("look for messages to send: %w", err)
+	}
+	return some[0], nil
+}

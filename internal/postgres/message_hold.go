@@ -1,0 +1,32 @@
+package postgres
+
+import (
+	"context"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/notice"
+)
+
+// holdTopics are the topics of what people are told of holds and of breakers.
+var holdTopics = map[tasker.HoldKind]map[string]string{
+	tasker.ManualHold: {
+		tasker.HoldBegan: tasker.HoldBeganTopic, tasker.HoldWarned: tasker.HoldEndingTopic, tasker.HoldWaveFailed: tasker.HoldFailedTopic,
+		tasker.HoldHasEnded: tasker.HoldEndedTopic,
+	},
+	tasker.BreakerHold: {
+		tasker.HoldBegan: tasker.BreakerOpenedTopic, tasker.HoldWarned: tasker.BreakerEndingTopic, tasker.HoldHasEnded: tasker.BreakerClosedTopic,
+	},
+}
+
+// tellOfHold tells people what became of a hold, which the caller has locked, if an event of its
+// history is worth it.
+func (tx *Tx) tellOfHold(ctx context.Context, h tasker.Hold, event, by string) error {
+	topic := holdTopics[h.Kind][event]
+	if topic == "" {
+		return nil
+	}
+	_, err := tx.Say(ctx, NewMessage{
+		Topic: topic, SubjectKind: tasker.HoldSubject, SubjectID: h.UUID, Namespaces: []string{h.Namespace}, Data: notice.Hold(topic, h, by),
+	})
+	return err
+}

@@ -1,0 +1,53 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/notice"
+)
+
+const selectToldOperation = `
+SELECT o.state, o.act, o.namespaces, coalesce(o.paused_for, '') AS paused_for, o.created_at, o.started_at, o.settled_at, n.items, n.verified, n.failed_again, n.skipped
+FROM tasker.operations o
+CROSS JOIN LATERAL (
+    SELECT count(*) AS items, count(*) FILTER (WHERE i.state = 'verified') AS verified, count(*) FILTER (WHERE i.state = 'failed_again') AS failed_again,
+        count(*) FILTER (WHERE i.state IN ('skipped', 'aborted')) AS skipped
+    FROM tasker.operation_items i
+    WHERE i.operation_uuid = o.operation_uuid
+) n
+WHERE o.operation_uuid = $1`
+
+// tellOfOperation tells people what became of an operation, which the caller has locked.
+// Nobody is told of a plan that was never started, nor that an operation is over before
+// all of its items are.
+func (tx *Tx) tellOfOperation(ctx context.Context, operation tasker.ID, topic, by string) error {
+	type row struct {
+		State       tasker.OperationState
+		Act         tasker.Act
+		Namespaces  []string
+		PausedFor   tasker.PauseReason
+		CreatedAt   time.Time
+		StartedAt   *time.Time
+		SettledAt   *time.Time
+		Items       int64
+		Verified    int64
+		FailedAgain int64
+		Skipped     int64
+	}
+	o, err := one[row](ctx, tx, selectToldOperation, operation)
+	if err != nil {
+		return fmt.Errorf("tell of operation %s: %w", operation, err)
+	}
+	if o == nil || o.StartedAt == nil || topic == tasker.OperationDoneTopic && o.SettledAt == nil {
+		return nil
+	}
+	data := notice.Operation(notice.Repair{
+		ID: operation, State: o.State, Act: o.Act, Namespaces: o.Namespaces, PausedFor: o.PausedFor, BeganAt: *o.StartedAt, By: by,
+		Items: o.Items, Verified: o.Verified, FailedAgain: o.FailedAgain, Skipped: o.Skipped,
+	})
+	_, err = tx.Say(ctx, NewMessage{Topic: topic, SubjectKind: tasker.OperationSubject, SubjectID: operation, Namespaces: o.Namespaces, Data: data})
+	return err
+}

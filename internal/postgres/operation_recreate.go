@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"tasker.example/tasker"
+)
+
+// A RecreateTarget is the task of an item as it stands, with what a task in its place is made of.
+type RecreateTarget struct {
+	TaskUUID   tasker.ID
+	State      tasker.TaskState
+	Held       int  // steps on their way
+	Open       bool // the investigation of the item is open
+	WrittenOff bool // an investigation of the task ended as permanently_failed
+
+	Namespace           string
+	Name                string
+	Context             json.RawMessage
+	Initiator           string
+	SourceSystem        string
+	Reason              string
+	Priority            int
+	Tags                []string
+	CorrelationID       string
+	ParentCorrelationID string
+}
+
+// Request returns the request for a task in the place of this one, of the newest version of
+// its template.
+func (t RecreateTarget) Request() tasker.NewTask {
+	return tasker.NewTask{
+		Namespace: t.Namespace, Name: t.Name, Context: t.Context, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason,
+		Priority: t.Priority, Tags: t.Tags, CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, RecreatedFrom: t.TaskUUID,
+	}
+}
+
+const selectRecreateTargets = `
+SELECT t.task_uuid, t.state, coalesce(d.resolution_status = 'pending', false) AS open,
+    (SELECT count(*) FROM tasker.workflow_steps s
+        WHERE s.task_uuid = t.task_uuid AND s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS held,
+    EXISTS (SELECT FROM tasker.tasks_dlq w WHERE w.task_uuid = t.task_uuid AND w.resolution_status = 'permanently_failed') AS written_off,
+    t.namespace, t.name, t.context, t.initiator, t.source_system, t.reason, t.priority, t.tags, t.correlation_id, t.parent_correlation_id
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, entry_uuid)
+JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
+LEFT JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = u.entry_uuid`
+
+// RecreateTargets returns where the tasks of items stand that the caller has locked. Their
+// contexts are read for the new tasks, and are shown to nobody.
+func (tx *Tx) RecreateTargets(ctx context.Context, items []PlannedItem) (map[tasker.ID]RecreateTarget, error) {
+	tasks, entries := make([]tasker.ID, len(items)), make([]tasker.ID, len(items))
+	for i, item := range items {
+		tasks[i], entries[i] = item.TaskUUID, item.EntryUUID
+	}
+	list, err := collect[RecreateTarget](ctx, tx, selectRecreateTargets, tasks, entries)
+	if err != nil {
+		return nil, fmt.Errorf("read the tasks that are recreated: %w", err)
+	}
+	out := make(map[tasker.ID]RecreateTarget, len(list))
+	for _, t := range list {
+		out[t.TaskUUID] = t
+	}
+	return out, nil
+}

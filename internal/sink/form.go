@@ -1,0 +1,330 @@
+package sink
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
+)
+
+// A Form is how a receiver wants messages.
+type Form string
+
+// The forms.
+const (
+	CloudEvents  Form = "cloudevents"
+	PagerDuty    Form = "pagerduty"    // Events API v2
+	Alertmanager Form = "alertmanager" // POST /api/v2/alerts
+	Slack        Form = "slack"        // incoming webhooks
+	Teams        Form = "teams"        // an adaptive card for a workflow
+)
+
+// Forms lists every form.
+func Forms() []Form { return []Form{CloudEvents, PagerDuty, Alertmanager, Slack, Teams} }
+
+// DefaultTopics are the topics that a sink of a form takes unless it says otherwise: nil
+// for all. A pager is told of what somebody should act on, a chat of digests as well.
+func (f Form) DefaultTopics() []string {
+	pager := []string{"case.*", tasker.OperationPausedTopic, "hold.*", "breaker.*", tasker.TestTopic}
+	switch f {
+	case PagerDuty, Alertmanager:
+		return pager
+	case Slack, Teams:
+		return append(pager, "digest.*")
+	default:
+		return nil
+	}
+}
+
+// pagerDutyURL is where PagerDuty takes events.
+const pagerDutyURL = "https://events.pagerduty.com/v2/enqueue"
+
+// The limits of the receivers: of a text in characters, of a body in bytes.
+const (
+	pagerDutySummary = 1024
+	slackText        = 2900 // of 3,000 in a section
+	teamsBody        = 20_000
+	messageText      = 2000
+	alertLife        = 5 * time.Minute // of an alert that is not sent again
+	alertEvery       = time.Minute
+)
+
+// encode returns a message as the form has it, and its media type. A message that is
+// too long is cut, and never refused.
+func (f Form) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []byte, kind string, err error) {
+	if f == "" || f == CloudEvents {
+		body, err = CloudEvent(e, o.Source)
+		return body, mediaType, err
+	}
+	if e.Subject == nil {
+		return nil, "", refuse(fmt.Errorf("%s is no message: %s takes messages only", describe(e), f))
+	}
+	var m tasker.MessageData
+	if err := json.Unmarshal(e.Data, &m); err != nil {
+		return nil, "", refuse(fmt.Errorf("%s: its data cannot be read: %w", describe(e), err))
+	}
+	n := note{Event: e, MessageData: m, o: o, now: now}
+	n.Text = payload.CleanText(n.Text, messageText)
+	var doc any
+	switch f {
+	case PagerDuty:
+		doc = n.pagerDuty()
+	case Alertmanager:
+		doc = []alert{n.alert()}
+	case Slack:
+		doc = n.slack()
+	case Teams:
+		for doc = n.teams(); len(encodeJSON(doc)) > teamsBody && (n.Text != "" || len(n.Members) > 0 || utf8.RuneCountInString(n.Summary) > 100); doc = n.teams() {
+			n.Members, n.Text, n.Summary = n.Members[:len(n.Members)/2], cut(n.Text, utf8.RuneCountInString(n.Text)/2), cut(n.Summary, max(100, utf8.RuneCountInString(n.Summary)/2))
+		}
+	default:
+		return nil, "", tasker.Errorf(tasker.Internal, "there is no form %q", f)
+	}
+	return encodeJSON(doc), "application/json", nil
+}
+
+func encodeJSON(doc any) []byte {
+	var b bytes.Buffer
+	plain := json.NewEncoder(&b)
+	plain.SetEscapeHTML(false)
+	if err := plain.Encode(doc); err != nil {
+		panic(err) // texts and numbers can be written
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// cut shortens a text to a number of characters.
+func cut(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:max(most-1, 0)]) + "…"
+}
+
+// A note is a message that is being put into a form.
+type note struct {
+	tasker.Event
+	tasker.MessageData
+
+	o   WebhookOptions
+	now time.Time
+}
+
+func (n note) installation() string { return cmp.Or(n.o.Source, defaultSource) }
+
+// link is where the page is; empty when nobody said where browsers reach this installation.
+func (n note) link() string {
+	if n.o.PublicURL == "" || n.Path == "" {
+		return ""
+	}
+	return strings.TrimSuffix(n.o.PublicURL, "/") + n.Path
+}
+
+// over reports whether the message ends what it is about.
+func (n note) over() bool {
+	return n.Topic == tasker.CaseResolvedTopic || n.Topic == tasker.OperationDoneTopic || strings.HasSuffix(n.Topic, ".ended") || strings.HasSuffix(n.Topic, ".closed")
+}
+
+// place is where it happens.
+func (n note) place() string {
+	return strings.Trim(n.Namespace+"/"+n.Template, "/")
+}
+
+type (
+	pagerDutyEvent struct {
+		RoutingKey  string            `json:"routing_key"`
+		EventAction string            `json:"event_action"`
+		DedupKey    string            `json:"dedup_key"`
+		Payload     *pagerDutyPayload `json:"payload,omitempty"`
+		Links       []pagerDutyLink   `json:"links,omitempty"`
+		Client      string            `json:"client,omitempty"`
+	}
+	pagerDutyPayload struct {
+		Summary       string         `json:"summary"`
+		Source        string         `json:"source"`
+		Severity      string         `json:"severity"`
+		Timestamp     string         `json:"timestamp"`
+		Component     string         `json:"component,omitempty"`
+		Group         string         `json:"group,omitempty"`
+		Class         string         `json:"class,omitempty"`
+		CustomDetails map[string]any `json:"custom_details"`
+	}
+	pagerDutyLink struct {
+		Href string `json:"href"`
+		Text string `json:"text"`
+	}
+)
+
+// pagerDutySeverities are the words of PagerDuty.
+var pagerDutySeverities = map[tasker.Severity]string{tasker.Critical: "critical", tasker.High: "error", tasker.Medium: "warning", tasker.Low: "info"}
+
+func (n note) pagerDuty() pagerDutyEvent {
+	out := pagerDutyEvent{RoutingKey: n.o.Key, EventAction: "trigger", DedupKey: dedupKey(n.Event, n.o.Source)}
+	switch {
+	case n.over():
+		out.EventAction = "resolve"
+		return out
+	case n.Topic == tasker.CaseOwnedTopic || n.Topic == tasker.OperationStartedTopic:
+		out.EventAction = "acknowledge"
+		return out
+	}
+	out.Client = "Tasker"
+	out.Payload = &pagerDutyPayload{
+		Summary: cut(n.Summary, pagerDutySummary), Source: n.installation(), Severity: cmp.Or(pagerDutySeverities[n.Severity], "info"), Timestamp: n.At.UTC().Format(time.RFC3339),
+		Component: n.place(), Group: n.Namespace, Class: string(n.Reason),
+		CustomDetails: map[string]any{
+			"topic": n.Topic, "text": n.Text, "open": n.Entries, "waiting": n.Waiting, "failed_again": n.FailedAgain, "cases": n.Cases, "owners": strings.Join(n.Owners, ", "),
+			"began_at": n.BeganAt.UTC().Format(time.RFC3339),
+		},
+	}
+	if link := n.link(); link != "" {
+		out.Links = []pagerDutyLink{{Href: link, Text: "Tasker"}}
+	}
+	return out
+}
+
+// An alert is one of Alertmanager. Its labels are who it is: they carry nothing that changes often.
+type alert struct {
+	Labels       map[string]string `json:"labels"`
+	Annotations  map[string]string `json:"annotations"`
+	StartsAt     string            `json:"startsAt"`
+	EndsAt       string            `json:"endsAt"`
+	GeneratorURL string            `json:"generatorURL,omitempty"`
+}
+
+func (n note) alert() alert {
+	kind := n.Subject.Kind
+	name := "TaskerCase"
+	if kind != tasker.IncidentSubject {
+		name = "Tasker" + strings.ToUpper(kind[:1]) + kind[1:]
+	}
+	out := alert{
+		Labels: map[string]string{
+			"alertname": name, "installation": n.installation(), kind: n.Subject.ID.String(), "namespace": n.Namespace, "severity": string(n.Severity),
+		},
+		Annotations: map[string]string{
+			"summary": n.Summary, "text": n.Text, "open": fmt.Sprint(n.Entries), "cases": fmt.Sprint(n.Cases), "owners": strings.Join(n.Owners, ", "),
+			"dedup_key": dedupKey(n.Event, n.o.Source),
+		},
+		StartsAt: n.BeganAt.UTC().Format(time.RFC3339), EndsAt: n.now.Add(alertLife).UTC().Format(time.RFC3339), GeneratorURL: n.link(),
+	}
+	if n.over() {
+		out.EndsAt = n.At.UTC().Format(time.RFC3339)
+	}
+	return out
+}
+
+type (
+	slackMessage struct {
+		Text   string       `json:"text"`
+		Blocks []slackBlock `json:"blocks"`
+	}
+	slackBlock struct {
+		Type     string        `json:"type"`
+		Text     *slackPart    `json:"text,omitempty"`
+		Elements []slackButton `json:"elements,omitempty"`
+	}
+	slackPart struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	slackButton struct {
+		Type string `json:"type"`
+		Text any    `json:"text"`
+		URL  string `json:"url,omitempty"`
+	}
+)
+
+// slackEscape takes the meaning from characters that Slack reads.
+var slackEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+func (n note) slack() slackMessage {
+	summary := cut(n.Summary, slackText/5)
+	part := func(text string) slackBlock {
+		return slackBlock{Type: "section", Text: &slackPart{Type: "mrkdwn", Text: text}}
+	}
+	out := slackMessage{Text: slackEscape.Replace(summary), Blocks: []slackBlock{part("*" + slackEscape.Replace(summary) + "*")}}
+	if text := cut(n.Text, slackText/5); text != "" {
+		out.Blocks = append(out.Blocks, part("```"+slackEscape.Replace(strings.ReplaceAll(text, "`", "'"))+"```"))
+	}
+	out.Blocks = append(out.Blocks, slackBlock{Type: "context", Elements: []slackButton{{Type: "plain_text", Text: cut(n.facts(), slackText)}}})
+	if link := n.link(); link != "" {
+		out.Blocks = append(out.Blocks, slackBlock{Type: "actions", Elements: []slackButton{{Type: "button", Text: slackPart{Type: "plain_text", Text: "Open in Tasker"}, URL: link}}})
+	}
+	return out
+}
+
+// facts is the rest of a message in a line.
+func (n note) facts() string {
+	list := []string{n.Topic, "severity " + string(n.Severity), fmt.Sprintf("%d open, %d failed again", n.Entries, n.FailedAgain), fmt.Sprintf("cases %d", n.Cases)}
+	if len(n.Owners) > 0 {
+		list = append(list, "owner "+strings.Join(n.Owners, ", "))
+	}
+	return strings.Join(append(list, n.installation()), " · ")
+}
+
+type (
+	teamsMessage struct {
+		Type        string            `json:"type"`
+		Attachments []teamsAttachment `json:"attachments"`
+	}
+	teamsAttachment struct {
+		ContentType string    `json:"contentType"`
+		Content     teamsCard `json:"content"`
+	}
+	teamsCard struct {
+		Schema  string      `json:"$schema"`
+		Type    string      `json:"type"`
+		Version string      `json:"version"`
+		Body    []teamsPart `json:"body"`
+		Actions []teamsOpen `json:"actions,omitempty"`
+	}
+	teamsPart struct {
+		Type     string      `json:"type"`
+		Text     string      `json:"text,omitempty"`
+		Weight   string      `json:"weight,omitempty"`
+		FontType string      `json:"fontType,omitempty"`
+		Wrap     bool        `json:"wrap,omitempty"`
+		Facts    []teamsFact `json:"facts,omitempty"`
+	}
+	teamsFact struct {
+		Title string `json:"title"`
+		Value string `json:"value"`
+	}
+	teamsOpen struct {
+		Type  string `json:"type"`
+		Title string `json:"title"`
+		URL   string `json:"url"`
+	}
+)
+
+// teamsEscape takes the meaning from characters that a card reads as markup.
+var teamsEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "`", "\\`")
+
+func (n note) teams() teamsMessage {
+	card := teamsCard{
+		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
+		Body: []teamsPart{{Type: "TextBlock", Text: teamsEscape.Replace(n.Summary), Weight: "Bolder", Wrap: true}},
+	}
+	if n.Text != "" {
+		card.Body = append(card.Body, teamsPart{Type: "TextBlock", Text: teamsEscape.Replace(n.Text), FontType: "Monospace", Wrap: true})
+	}
+	facts := []teamsFact{{"Message", n.Topic}, {"Severity", string(n.Severity)}, {"Open", fmt.Sprint(n.Entries)}, {"Failed again", fmt.Sprint(n.FailedAgain)}, {"Cases", fmt.Sprint(n.Cases)}}
+	if len(n.Owners) > 0 {
+		facts = append(facts, teamsFact{"Owner", strings.Join(n.Owners, ", ")})
+	}
+	for _, m := range n.Members {
+		facts = append(facts, teamsFact{fmt.Sprint(m.Entries), teamsEscape.Replace(strings.Trim(m.Template+" > "+m.Step, "> ") + ": " + m.Text)})
+	}
+	card.Body = append(card.Body, teamsPart{Type: "FactSet", Facts: append(facts, teamsFact{"Installation", n.installation()})})
+	if link := n.link(); link != "" {
+		card.Actions = []teamsOpen{{Type: "Action.OpenUrl", Title: "Open in Tasker", URL: link}}
+	}
+	return teamsMessage{Type: "message", Attachments: []teamsAttachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: card}}}
+}

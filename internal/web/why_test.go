@@ -1,0 +1,84 @@
+package web_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/explain"
+)
+
+// Each page says why its subject is where it is, in the words that tasker-ctl explain prints.
+func TestPagesSayWhy(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	h.Template("parcel", served("pack", "wrap/all"))
+	failed := h.fail("order", "charge", "HTTP 503 <b>", 1)[0]
+	waits := h.create("parcel", `{}`)
+	e, err := h.DB.EntryOfTask(t.Context(), failed)
+	h.Must(err)
+	service := explain.New(h.DB, explain.Options{})
+	same := func(path string, x tasker.Explanation, err error) {
+		t.Helper()
+		h.Must(err)
+		h.shows(h.get(path), http.StatusOK, "<strong>Why:</strong> <bdi>"+x.Sentence+"</bdi>", "Turn: "+string(x.Turn), "Unblocks: <bdi>"+x.Unblocks+"</bdi>",
+			`Since <time datetime="`+x.Since.UTC().Format(time.RFC3339)+`"`)
+	}
+	of := func(id tasker.ID) (tasker.Explanation, error) { return service.Explain(t.Context(), id) }
+	x, err := of(failed)
+	same("/ui/tasks/"+failed.String(), x, err)
+	if !strings.Contains(x.Sentence, "HTTP 503 <b>") {
+		t.Errorf("%q", x.Sentence)
+	}
+	x, err = of(waits)
+	same("/ui/tasks/"+waits.String(), x, err)
+	x, err = of(e.UUID)
+	same("/ui/investigations/"+e.UUID.String(), x, err)
+	x, err = of(h.caseOf("order"))
+	same(h.casePath("order"), x, err)
+	x, err = service.Queue(t.Context(), "shop", "wrap/all")
+	same("/ui/queues/shop/wrap%2Fall", x, err)
+	if x.Fact != tasker.FactNoWorker {
+		t.Errorf("%+v", x)
+	}
+	h.shows(h.get("/ui/queues/shop/wrap%2Fall"), http.StatusOK, "<dt>Waiting</dt><dd>1 step</dd>", "<dt>Workers</dt><dd>0 alive, ")
+	for _, from := range []string{"/ui/workers", "/ui/dashboard"} {
+		h.shows(h.get(from), http.StatusOK, `href="/ui/queues/shop/wrap%2Fall"`)
+	}
+	h.work(func(tasker.Assignment) error { return errors.New("again") })
+}
+
+// Without payloads:read no message is in the reason, and without the permission to read tasks
+// there is none.
+func TestWhyShowsWhatTheCallerMaySee(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, asking)
+	h.Template("order", step("charge"))
+	failed := h.fail("order", "charge", "the secret is out", 1)[0]
+	e, err := h.DB.EntryOfTask(t.Context(), failed)
+	h.Must(err)
+	operator, viewer := h.signedIn("one", "operator@shop"), h.signedIn("viewer", "viewer@shop")
+	for _, path := range []string{"/ui/tasks/" + failed.String(), "/ui/investigations/" + e.UUID.String(), h.casePath("order")} {
+		operator.sees(operator.get(path), "<strong>Why:</strong>", "the secret is out")
+		viewer.sees(viewer.get(path), "<strong>Why:</strong>")
+		viewer.lacks(viewer.get(path), "the secret is out")
+	}
+}
+
+// A page is there when the reason is not there in time.
+func TestAPageDoesNotWaitForTheReason(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("parcel", served("pack", "wrap"))
+	task := h.create("parcel", `{}`)
+	tx, err := h.Admin().Begin(t.Context())
+	h.Must(err)
+	defer func() { h.Must(tx.Rollback(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.operation_items`)
+	h.Must(err)
+	h.shows(h.get("/ui/tasks/"+task.String()), http.StatusOK, "The database did not say within 1s. Ask again with tasker-ctl explain "+task.String(), "pack")
+}

@@ -1,0 +1,208 @@
+package workertest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
+)
+
+// Evidence is what a handler was given when it failed, from an evidence file. It comes
+// from `tasker-ctl dlq export`, the page of an investigation, or the API.
+type Evidence struct {
+	tasker.EvidenceFile
+
+	name    string
+	unknown []string // places whose values are not those that the handler got
+}
+
+// maxFile bounds an evidence file: that of an answer, and as much again for line breaks.
+const maxFile = 4 * tasker.MaxAnswerBytes
+
+// Load reads an evidence file. The test fails if it is none.
+//
+//	e := workertest.Load(t, "testdata/evidence.json")
+//	result, err := e.Run(t, w)
+func Load(t testing.TB, name string) *Evidence {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	doc, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Evidence{name: name}
+	if err := e.read(doc); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return e
+}
+
+func (e *Evidence) read(doc []byte) error {
+	var head struct {
+		Format  string
+		Version int
+	}
+	switch err := json.Unmarshal(doc, &head); {
+	case len(doc) > maxFile:
+		return fmt.Errorf("it has more than %d bytes, which no evidence file has", maxFile)
+	case err != nil || head.Format != tasker.EvidenceFormat:
+		return fmt.Errorf("it is no evidence file: make one with tasker-ctl dlq export ENTRY > %s", e.name)
+	case head.Version != tasker.EvidenceVersion:
+		return fmt.Errorf("it has version %d, and this package reads version %d: use the package of the version of the server", head.Version, tasker.EvidenceVersion)
+	}
+	if err := json.Unmarshal(doc, &e.EvidenceFile); err != nil {
+		return fmt.Errorf("it cannot be read: %w", err)
+	}
+	if e.Step == nil || e.Input == nil {
+		return fmt.Errorf("investigation %s is of no step, so there is no handler to run", e.Investigation.EntryUUID)
+	}
+	e.Input.Context, e.Input.Initialization = compact(e.Input.Context), compact(e.Input.Initialization)
+	for name, doc := range e.Input.DependencyResults {
+		e.Input.DependencyResults[name] = compact(doc)
+	}
+	e.unknown = slices.Clone(e.Redacted)
+	for _, o := range e.Omitted {
+		e.unknown = append(e.unknown, o.Place)
+	}
+	return nil
+}
+
+// Run calls the handler of the step on exactly what it was given, as [Run] does. The test
+// fails if values of that are not in the file, because they were redacted or omitted: give
+// them with [Evidence.Set], or keep them as they are with [Evidence.Keep]. The time of the
+// step is its timeout, as for a worker.
+func (e *Evidence) Run(t testing.TB, w *worker.Worker) (json.RawMessage, error) {
+	t.Helper()
+	if len(e.unknown) > 0 {
+		t.Fatalf("%s does not have what the handler got at %s: give the values with Set, or keep what stands there with Keep", e.name, strings.Join(e.unknown, ", "))
+	}
+	ctx := t.Context()
+	if e.Step.TimeoutMS > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(e.Step.TimeoutMS)*time.Millisecond)
+		defer cancel()
+	}
+	return execute(ctx, w, e.assignment(ctx))
+}
+
+// Set puts a value, JSON as in a [Step], in the place of one that the file does not have. The
+// place is a JSON pointer, as in redacted and omitted. The test fails if it is none of those.
+func (e *Evidence) Set(t testing.TB, place string, value any) {
+	t.Helper()
+	e.known(t, place)
+	doc := document(t, place, value)
+	keys := keysOf(place)
+	switch in := e.Input; {
+	case keys[0] == "dependency_results" && len(keys) > 1:
+		in.DependencyResults[keys[1]] = replace(t, in.DependencyResults[keys[1]], keys[2:], doc)
+	case keys[0] == "context":
+		in.Context = replace(t, in.Context, keys[1:], doc)
+	case keys[0] == "initialization":
+		in.Initialization = replace(t, in.Initialization, keys[1:], doc)
+	default:
+		t.Fatalf("there is no place %s in the input of a step", place)
+	}
+}
+
+// Keep leaves the values of some places as they stand in the file, such as "[redacted]",
+// because the handler does not need them; without places, all of them.
+func (e *Evidence) Keep(t testing.TB, places ...string) {
+	t.Helper()
+	if len(places) == 0 {
+		e.unknown = nil
+	}
+	for _, p := range places {
+		e.known(t, p)
+	}
+}
+
+// known takes a place from those that are unknown.
+func (e *Evidence) known(t testing.TB, place string) {
+	t.Helper()
+	i := slices.Index(e.unknown, place)
+	if i < 0 {
+		t.Fatalf("%s has the value at %q; it does not have those at %q", e.name, place, e.unknown)
+	}
+	e.unknown = slices.Delete(e.unknown, i, i+1)
+}
+
+func (e *Evidence) assignment(ctx context.Context) tasker.Assignment {
+	a := tasker.Assignment{
+		StepUUID: e.Step.StepUUID, TaskUUID: e.Task.TaskUUID, Namespace: e.Task.Namespace, TaskName: e.Task.Name, TaskVersion: e.Task.Version,
+		Name: e.Step.Name, Handler: e.Step.Handler, Attempt: e.Input.Attempt, MaxAttempts: e.Step.MaxAttempts, Fence: 1,
+		CorrelationID: e.Task.CorrelationID, Context: e.Input.Context, Initialization: e.Input.Initialization, DependencyResults: e.Input.DependencyResults,
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		a.Deadline = &deadline
+	}
+	return a
+}
+
+// compact spells JSON as an answer to a claim has it.
+func compact(doc json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, doc) != nil {
+		return doc // nothing was there
+	}
+	return b.Bytes()
+}
+
+var unescapes = strings.NewReplacer("~1", "/", "~0", "~")
+
+// keysOf are the keys of a JSON pointer.
+func keysOf(place string) []string {
+	keys := strings.Split(strings.TrimPrefix(place, "/"), "/")
+	for i, k := range keys {
+		keys[i] = unescapes.Replace(k)
+	}
+	return keys
+}
+
+// replace returns a document with a value at a place.
+func replace(t testing.TB, doc json.RawMessage, keys []string, value json.RawMessage) json.RawMessage {
+	t.Helper()
+	if len(keys) == 0 {
+		return value
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(doc, &list) == nil && list != nil {
+		i, err := strconv.Atoi(keys[0])
+		if err != nil || i < 0 || i >= len(list) {
+			t.Fatalf("there is no element %q in a list of %d", keys[0], len(list))
+		}
+		list[i] = replace(t, list[i], keys[1:], value)
+		return encoded(t, list)
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(doc, &object); err != nil {
+		t.Fatalf("there is no member %q: %v", keys[0], err)
+	}
+	object[keys[0]] = replace(t, object[keys[0]], keys[1:], value)
+	return encoded(t, object)
+}
+
+// encoded spells what was read from JSON, and leaves its strings as they are.
+func encoded(t testing.TB, v any) json.RawMessage {
+	t.Helper()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
