@@ -16,6 +16,7 @@ const (
 	RetriesExhausted = "retries_exhausted"
 	PermanentFailure = "permanent_failure"
 	ExternalFailure  = "external_failure"
+	ExpressionFailed = "expression_failed"
 	DependencyCycle  = "dependency_cycle"
 	MaxDuration      = "max_duration"
 	UnrecoveredError = "unrecovered_error"
@@ -69,6 +70,11 @@ var causes = []Cause{
 	{
 		Reason: MaxRetriesExceeded, Code: ExternalFailure, Severity: High, Label: "the system outside reported a failure",
 		Guidance: "Ask the system that reported it. Reset the step to wait for another outcome, or complete it by hand.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: ExpressionFailed, Severity: High, Label: "a step's condition cannot be evaluated",
+		Guidance: "The step's error says which part of its condition failed. If the values are wrong, complete or resolve the step by hand; if the condition is, " +
+			"register a version with another one and create the task anew. A reset evaluates the same condition again.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: InputTooLarge, Severity: High, Label: "a step's inputs are larger than any worker can be given",

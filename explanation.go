@@ -60,6 +60,7 @@ const (
 	FactQueue      Fact = "queue"
 	FactRunning    Fact = "running"
 	FactRetry      Fact = "retry"
+	FactDecision   Fact = "decision"
 	FactOutside    Fact = "outside"
 	FactParents    Fact = "parents"
 	FactEmpty      Fact = "empty"   // of a queue
@@ -70,7 +71,7 @@ const (
 func ExplainedFacts() []Fact {
 	return []Fact{
 		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactGate, FactNoWorker, FactQueue,
-		FactRunning, FactRetry, FactOutside, FactParents, FactEmpty, FactUnknown,
+		FactRunning, FactRetry, FactDecision, FactOutside, FactParents, FactEmpty, FactUnknown,
 	}
 }
 

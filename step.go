@@ -18,14 +18,20 @@ const (
 	StepError                    StepState = "error"
 	StepCancelled                StepState = "cancelled"
 	StepResolvedManually         StepState = "resolved_manually"
+	StepSkipped                  StepState = "skipped"
 )
 
 // StepStates lists every state of a step, in the order of the documents.
 func StepStates() []StepState {
 	return []StepState{
 		StepPending, StepEnqueued, StepInProgress, StepEnqueuedForOrchestration,
-		StepComplete, StepError, StepCancelled, StepResolvedManually,
+		StepComplete, StepError, StepCancelled, StepResolvedManually, StepSkipped,
 	}
+}
+
+// Done reports whether the steps behind a step in state s need not wait for it any more.
+func (s StepState) Done() bool {
+	return s == StepComplete || s == StepResolvedManually || s == StepSkipped
 }
 
 // A Step is one node of a task's graph, with its readiness.
@@ -54,6 +60,9 @@ type Step struct {
 	CreatedAt             time.Time
 	UpdatedAt             time.Time
 	CompletedAt           *time.Time
+	DecisionDue           bool            // it is pending, and about to be decided
+	DecidedAt             *time.Time      // when it was decided that it runs
+	SkipReason            string          // why it is skipped
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }

@@ -98,6 +98,7 @@ type StepCounts struct {
 	Failed     int // in error, whether or not a retry is due
 	Ready      int // enqueued
 	Cancelled  int
+	Skipped    int
 }
 
 // DeadLetter is the mark of a task that has an open or permanent investigation.

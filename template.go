@@ -79,10 +79,22 @@ type StepTemplate struct {
 	Description      string   `json:"description,omitempty"`
 	Handler          Handler  `json:"handler,omitzero"`
 	Dependencies     []string `json:"dependencies,omitempty"` // names of the steps that come before
+	When             string   `json:"when,omitempty"`         // an expression; the step is skipped when it is false
+	Join             Join     `json:"join,omitempty"`         // what its dependencies must have come to; empty means all
 	Retry            Retry    `json:"retry"`
 	TimeoutSeconds   int      `json:"timeout_seconds,omitempty"`     // of one attempt; 0 means none
 	WorkerQueueTTLMS int64    `json:"worker_queue_ttl_ms,omitempty"` // 0 means the template's, and then the server's
 }
+
+// A Join says to what the dependencies of a step must have come for the step to run.
+type Join string
+
+// The joins. A dependency has succeeded when it is complete or resolved by hand.
+const (
+	JoinAll        Join = "all"         // all have succeeded; if one is skipped, so is the step
+	JoinAny        Join = "any"         // one has succeeded; the step does not wait for the others
+	JoinNoneFailed Join = "none_failed" // all have succeeded or are skipped
+)
 
 // A Handler names the function that executes a step and what it is given each
 // time: the same data for every task of the template.
@@ -216,6 +228,28 @@ func (t Template) Cycle() []string {
 		}
 	}
 	return nil
+}
+
+// Ancestors returns the names of the steps that come before a step, near and far, in no
+// order.
+func (t Template) Ancestors(step string) []string {
+	parents := make(map[string][]string, len(t.Steps))
+	for _, s := range t.Steps {
+		parents[s.Name] = s.Dependencies
+	}
+	var found []string
+	seen := map[string]bool{step: true}
+	for next := parents[step]; len(next) > 0; {
+		var more []string
+		for _, name := range next {
+			if !seen[name] {
+				seen[name] = true
+				found, more = append(found, name), append(more, parents[name]...)
+			}
+		}
+		next = more
+	}
+	return found
 }
 
 // A walk goes through a graph depth first.

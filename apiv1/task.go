@@ -50,6 +50,7 @@ type Task struct {
 	PendingSteps         int             `json:"pending_steps"`
 	InProgressSteps      int             `json:"in_progress_steps"`
 	CompletedSteps       int             `json:"completed_steps"`
+	SkippedSteps         int             `json:"skipped_steps" doc:"Steps that a branch leaves out."`
 	FailedSteps          int             `json:"failed_steps"`
 	ReadySteps           int             `json:"ready_steps"`
 	CompletionPercentage float64         `json:"completion_percentage"`
@@ -115,13 +116,13 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 		RecreatedFrom: idOrNull(t.RecreatedFrom), StartAt: utc(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
 		UpdatedAt: t.UpdatedAt.UTC(), CompletedAt: utc(t.CompletedAt),
 		TotalSteps: t.Counts.Total, PendingSteps: t.Counts.Pending, InProgressSteps: t.Counts.InProgress,
-		CompletedSteps: t.Counts.Completed, FailedSteps: t.Counts.Failed, ReadySteps: t.Counts.Ready,
+		CompletedSteps: t.Counts.Completed, SkippedSteps: t.Counts.Skipped, FailedSteps: t.Counts.Failed, ReadySteps: t.Counts.Ready,
 		DeadLettered: t.DeadLetter.DeadLettered, DeadLetteredAt: utc(t.DeadLetter.At),
 		DeadLetterMark: textOrNull(string(t.DeadLetter.Kind())), DeadLetterLabel: textOrNull(t.DeadLetter.Label()),
 		DeadLetterReason: textOrNull(t.DeadLetter.Reason), DLQEntryUUID: idOrNull(t.DeadLetter.EntryUUID),
 	}
 	if t.Counts.Total > 0 {
-		out.CompletionPercentage = float64(t.Counts.Completed*10000/t.Counts.Total) / 100
+		out.CompletionPercentage = float64((t.Counts.Completed+t.Counts.Skipped)*10000/t.Counts.Total) / 100
 	}
 	for _, s := range steps {
 		out.Steps = append(out.Steps, FromStep(s))

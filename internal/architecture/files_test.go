@@ -32,6 +32,7 @@ var (
 		".":                 "the types of the domain, a file for each noun",
 		"internal/api":      "the routes of one API, a file for each noun",
 		"internal/ctl":      "a file for each noun of the command line: two packages would share how answers and errors are printed",
+		"internal/engine":   "what moves tasks, a file for each cause: two packages would share the locks, the verdicts and the loops",
 		"internal/postgres": "all SQL of the server, a file for each noun: two packages would share the transaction, the rows and the locks",
 		"internal/web":      "the pages of one server, a file for each noun: two packages would share the frame, the forms and the access",
 	}

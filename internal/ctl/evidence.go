@@ -145,7 +145,7 @@ func stoodAt(shot document) []string {
 	for _, s := range shot.steps() {
 		state := tasker.StepState(s.text("state"))
 		open := s.text("dependencies_open") == "0" &&
-			!slices.Contains([]tasker.StepState{tasker.StepComplete, tasker.StepResolvedManually, tasker.StepCancelled}, state)
+			!state.Done() && state != tasker.StepCancelled
 		switch {
 		case state == tasker.StepError:
 			failed = append(failed, s.standing())

@@ -70,7 +70,9 @@ func deadLetter(t apiv1.Task) string {
 	}
 }
 
-func progress(t apiv1.Task) string { return fmt.Sprintf("%d/%d", t.CompletedSteps, t.TotalSteps) }
+func progress(t apiv1.Task) string {
+	return fmt.Sprintf("%d/%d", t.CompletedSteps+t.SkippedSteps, t.TotalSteps)
+}
 
 func (p *program) taskGetCommand() *cobra.Command {
 	return answer(p, help{

@@ -105,6 +105,7 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ne
 	}
 	e.tell(list, concluded)
 	e.notify(concluded.Namespaces)
+	e.decideSoon(concluded)
 	return concluded.Moved, nil, nil
 }
 
@@ -146,6 +147,7 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Nex
 	}
 	e.tell(list, concluded)
 	e.dueMayHaveChanged()
+	e.decideSoon(concluded)
 	taken := make(map[tasker.ID]bool, len(claimed.Steps))
 	for _, c := range claimed.Steps {
 		taken[c.StepUUID] = true

@@ -72,6 +72,9 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fre
 		return nil, err
 	}
 	e.notify(c.namespaces())
+	if slices.ContainsFunc(c.tasks, (*postgres.CreatedTask).Decides) {
+		e.decideAtOnce()
+	}
 	return out, nil
 }
 
@@ -226,7 +229,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 		t.RejectReason = "steps depend on each other in a cycle: " + strings.Join(g.cycle, " -> ")
 	case !started:
 		t.State = tasker.TaskPending
-	case slices.ContainsFunc(t.Steps, func(s postgres.CreatedStep) bool { return s.State == tasker.StepEnqueued }):
+	case t.Decides(), slices.ContainsFunc(t.Steps, func(s postgres.CreatedStep) bool { return s.State == tasker.StepEnqueued }):
 		t.State = tasker.TaskStepsInProcess
 	default:
 		t.State = tasker.TaskWaitingForDependencies

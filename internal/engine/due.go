@@ -252,6 +252,15 @@ func (t *watched) rouse() {
 	loop.Wake(t.wake)
 }
 
+// rouse wakes the timers of a kind.
+func (d *dueWatch) rouse(kind string) {
+	for _, t := range d.timers {
+		if t.kind == kind {
+			t.rouse()
+		}
+	}
+}
+
 // found notes how many rows a pass of a kind found.
 func (e *Engine) found(kind string, rows int) {
 	if n := e.fruitless[kind]; rows > 0 {

@@ -275,6 +275,7 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 		return tasker.Step{}, err
 	}
 	e.notify(concluded.Namespaces)
+	e.decideSoon(concluded)
 	return left, nil
 }
 
@@ -310,6 +311,8 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (
 		return false, target.Refusal("step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)
 	case err != nil:
 		return false, target.Refusal("external step %s is %s already", s.Name, s.State)
+	case s.DecisionDue:
+		return false, target.Refusal("external step %s is not decided yet: whether it waits for an answer depends on its condition; try again in a moment", s.Name)
 	case !s.DependenciesSatisfied:
 		return false, target.Refusal("external step %s still waits for %d of its %d dependencies",
 			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)

@@ -2,8 +2,11 @@ package engine
 
 import (
 	"context"
+	"fmt"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
+	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
 )
@@ -15,7 +18,9 @@ type graph struct {
 	input   *templatefile.Input
 	byName  map[string]int // index of each step
 	cycle   []string
-	parents [][]int // of each step, by index
+	parents [][]int               // of each step, by index
+	rules   []tasker.Join         // by which each step is decided; empty: it runs as soon as its parents are done
+	when    []*expression.Program // the condition of each step; nil: it has none
 }
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
@@ -35,7 +40,59 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 		}
 		g.parents = append(g.parents, parents)
 	}
+	if g.cycle == nil {
+		if err := g.condition(); err != nil {
+			return nil, err
+		}
+	}
 	return g, nil
+}
+
+// condition finds by which rule each step is decided, and compiles the conditions.
+func (g *graph) condition() error {
+	g.rules, g.when = make([]tasker.Join, len(g.stored.Steps)), make([]*expression.Program, len(g.stored.Steps))
+	names := make([]string, len(g.stored.Steps))
+	for i, s := range g.stored.Steps {
+		names[i] = s.Name
+	}
+	skippable := g.skippable()
+	for i, s := range g.stored.Steps {
+		behind := make([]bool, len(g.parents[i]))
+		for n, p := range g.parents[i] {
+			behind[n] = skippable[p]
+		}
+		g.rules[i] = lifecycle.JoinRule(s, behind)
+		if s.When == "" {
+			continue
+		}
+		var err error
+		g.when[i], err = expression.Compile(s.When, expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(s.Name), Steps: names}, expression.Bool)
+		if err != nil {
+			return within(fmt.Sprintf("steps[%d].when", i), err)
+		}
+	}
+	return nil
+}
+
+// skippable tells of each step whether it may come to be skipped.
+func (g *graph) skippable() []bool {
+	found, known := make([]bool, len(g.parents)), make([]bool, len(g.parents))
+	var look func(i int) bool
+	look = func(i int) bool {
+		if known[i] {
+			return found[i]
+		}
+		behind := make([]bool, len(g.parents[i]))
+		for n, p := range g.parents[i] {
+			behind[n] = look(p)
+		}
+		found[i], known[i] = lifecycle.Skippable(g.stored.Steps[i], behind), true
+		return found[i]
+	}
+	for i := range g.parents {
+		look(i)
+	}
+	return found
 }
 
 // size is about that of the document that the graph was made of.
@@ -81,7 +138,10 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 	list := make([]postgres.CreatedStep, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
 		list[i] = postgres.CreatedStep{StepTemplate: s, UUID: tasker.NewID(), State: tasker.StepPending}
-		if started && len(g.parents[i]) == 0 && s.Type != tasker.ExternalStep {
+		if g.cycle == nil {
+			list[i].JoinRule = g.rules[i]
+		}
+		if started && len(g.parents[i]) == 0 && s.Type != tasker.ExternalStep && list[i].JoinRule == "" {
 			list[i].State = tasker.StepEnqueued
 		}
 	}

@@ -82,6 +82,7 @@ func (e *Engine) timers() []timer {
 	list := []timer{
 		{name: "start tasks", kind: postgres.StartTask},
 		{name: "retry steps", kind: postgres.RetrySteps},
+		{name: "decide steps", kind: postgres.DecideSteps},
 		{name: "reclaim leases", kind: postgres.ReclaimLease},
 		{name: "kept reports", kind: postgres.FollowUpReport},
 		{name: "reject inputs", kind: postgres.RejectInputs},
@@ -121,6 +122,7 @@ func (e *Engine) newWorks() []work {
 			kind: postgres.RetrySteps, chunk: moveChunk,
 			find: ofTasks(e.findRetries), more: e.moreRetries, do: e.moving((*postgres.Tx).RetryDue),
 		},
+		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.db.StepsToDecide, do: e.decide},
 		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
 			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.followUp,

@@ -207,7 +207,7 @@ func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []vi
 				continue
 			}
 			seen[p] = true
-			if parent.step.ParentsOpen == 0 {
+			if waitsForNoStep(parent.step) {
 				views = append(views, parent)
 			}
 			next = append(next, parent.step.ParentUUIDs...)

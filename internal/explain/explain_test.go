@@ -205,6 +205,24 @@ func TestEachFact(t *testing.T) {
 			h.operate(id, "charge", tasker.ResolveManually)
 			return id
 		}, want{tasker.FactEnded, tasker.TurnNobody, []string{"Step charge was resolved by hand at"}, "", "s.state_since", "charge"}, "charge"},
+		"a step is about to be decided": {func(h *harness) tasker.ID {
+			h.conditions()
+			return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": false}`)})
+		}, want{tasker.FactDecision, tasker.TurnServer, []string{"Step first is about to be decided since 20"}, "by itself", "s.decide_at", "first"}, ""},
+		"a decision fails": {func(h *harness) tasker.ID {
+			h.conditions()
+			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": true}`)})
+			h.Exec(`CREATE FUNCTION tasker.broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+			h.Exec(`CREATE TRIGGER broken BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state = 'enqueued') EXECUTE FUNCTION tasker.broken()`)
+			_, _ = h.Engine.Tick(h.Context())
+			return id
+		}, want{tasker.FactDecision, tasker.TurnServer, []string{"is about to be decided", "failed once and is tried again at 20"}, "by itself", "s.decide_at", "first"}, ""},
+		"a step is skipped": {func(h *harness) tasker.ID {
+			h.conditions()
+			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": false}`)})
+			_, _ = h.Engine.Tick(h.Context())
+			return id
+		}, want{tasker.FactEnded, tasker.TurnNobody, []string{"Step first was skipped at 20", ": its condition is false: context.go."}, "", "s.state_since", "first"}, "first"},
 		"written off": {func(h *harness) tasker.ID {
 			h.employ()
 			id := h.Create("chain")
@@ -611,4 +629,12 @@ func TestWhatCallersSee(t *testing.T) {
 	}
 	_, err = h.service.Explain(t.Context(), tasker.NewID())
 	h.WantCode(err, tasker.NotFound, "no task, step, investigation, case, operation or hold")
+}
+
+// conditions registers a template of which one step has a condition.
+func (h *harness) conditions() {
+	h.Helper()
+	first := enginetest.Step("first")
+	first.When = "context.go"
+	h.Template("conditions", first, enginetest.Step("second", "first"), tasker.StepTemplate{Name: "outside", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()})
 }

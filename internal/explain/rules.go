@@ -104,6 +104,12 @@ var rules = []rule{
 		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer, tasker.TurnOperator}, func(v view) bool { return v.step != nil && v.step.NextRetryAt != nil }, view.sayRetry,
 	},
 	{
+		tasker.FactDecision, "the step is about to be decided: it runs, or it is skipped",
+		[]tasker.Turn{tasker.TurnServer}, func(v view) bool {
+			return v.step != nil && v.step.StepState == tasker.StepPending && v.step.DecideAt != nil
+		}, view.sayDecision,
+	},
+	{
 		tasker.FactOutside, "the step waits for an outcome from outside",
 		[]tasker.Turn{tasker.TurnOutside}, view.outside, view.sayOutside,
 	},
@@ -148,8 +154,11 @@ func (v view) ended() bool {
 
 // over reports whether a state of a step is one that it does not leave.
 func over(s tasker.StepState) bool {
-	return s == tasker.StepComplete || s == tasker.StepResolvedManually || s == tasker.StepCancelled
+	return s.Done() || s == tasker.StepCancelled
 }
+
+// waitsForNoStep reports whether the dependencies of a step need no waiting for.
+func waitsForNoStep(s *postgres.ExplainedStep) bool { return s.ParentsOpen == 0 || s.DecidedAt != nil }
 
 // A task with a cycle is made in error. Any other task comes there by another event.
 func (v view) cycle() bool {
@@ -176,5 +185,5 @@ func (v view) sayGate() said {
 }
 
 func (v view) outside() bool {
-	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(tasker.ExternalStep) && v.step.ParentsOpen == 0
+	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(tasker.ExternalStep) && waitsForNoStep(v.step)
 }

@@ -55,8 +55,13 @@ func (v view) sayEnded() said {
 	case v.step != nil && over(v.step.StepState):
 		words := map[tasker.StepState]string{
 			tasker.StepComplete: "is complete since", tasker.StepResolvedManually: "was resolved by hand at", tasker.StepCancelled: "was cancelled at",
+			tasker.StepSkipped: "was skipped at",
 		}
-		return say(tasker.TurnNobody, &v.step.StepSince, "", "%s %s", words[v.step.StepState], at(v.step.StepSince))
+		why := ""
+		if v.step.SkipReason != "" {
+			why = ": " + v.step.SkipReason
+		}
+		return say(tasker.TurnNobody, &v.step.StepSince, "", "%s %s%s", words[v.step.StepState], at(v.step.StepSince), why)
 	default:
 		return say(tasker.TurnNobody, t.WrittenOffAt, "", "was written off at %s%s: no repair is possible", maybeAt(t.WrittenOffAt), by(t.WrittenOffBy)).aboutTask()
 	}
@@ -125,6 +130,11 @@ func (v view) sayOperation() said {
 func (v view) sayKept() said {
 	return say(tasker.TurnServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
 		"has delivered its result, and a server could not store what follows from it since %s%s", at(v.step.StepSince), setAside(v.step.StepFailures, v.step.StepRetryAt))
+}
+
+func (v view) sayDecision() said {
+	return say(tasker.TurnServer, v.step.DecideAt, "A server decides it by itself, within a second; its log says what fails.",
+		"is about to be decided since %s%s", at(*v.step.DecideAt), setAside(v.step.StepFailures, v.step.StepRetryAt))
 }
 
 // failure says how a step failed for good.

@@ -167,7 +167,7 @@ func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 		out.Outcome = tasker.ReleaseSucceeded
 	case r.LastFailureAt != nil && r.LastFailureAt.After(r.ReleasedAt):
 		out.Outcome, out.Failure = tasker.ReleaseFailed, &r.Shown
-	case step == "" || step == tasker.StepComplete || step == tasker.StepCancelled || step == tasker.StepResolvedManually:
+	case step == "" || step.Done() || step == tasker.StepCancelled:
 		out.Outcome = tasker.ReleaseGone
 	case r.Age > within:
 		out.Outcome = tasker.ReleaseNoAnswer

@@ -49,6 +49,9 @@ A task rests in ` + resting() + `. It passes through the other states inside one
 ` + "`enqueued_for_orchestration`" + ` holds a result that was accepted and whose follow-up failed; it is tried again by itself.
 A step in ` + "`error`" + ` runs again by itself when it has a ` + "`next_retry_at`" + `; without one it has failed for good.
 
+## Branches
+
+` + joinsTable() + `
 ## What an operator may do to a step
 
 `)
@@ -75,6 +78,36 @@ steps of a task that is ` + "`pending`, `complete` or `cancelled`" + `, or whose
 ## Investigations
 
 ` + diagram(lifecycle.Entry.Edges()))
+	return b.String()
+}
+
+// joinsTable says what becomes of a step by its join, for every set of standings of its dependencies.
+func joinsTable() string {
+	var b strings.Builder
+	b.WriteString("A dependency has *succeeded* (`complete`, `resolved_manually`), is *skipped*, has *failed* (`error` without a `next_retry_at`) or is *open* " +
+		"(anything else).\nWhat becomes of a step depends on which of these occur among its dependencies, and on its `join`. " +
+		"Where the step may *run*, its `when` decides, if it has one:\nfalse means `skipped`.\n\n" +
+		"| dependencies | `all` | `none_failed` | `any` |\n|---|---|---|---|\n")
+	kinds := []lifecycle.Standing{lifecycle.Succeeded, lifecycle.Skipped, lifecycle.Failed, lifecycle.Open}
+	for set := range 1 << len(kinds) {
+		var list []lifecycle.Standing
+		var names []string
+		for i, k := range kinds {
+			if set&(1<<i) != 0 {
+				list, names = append(list, k), append(names, string(k))
+			}
+		}
+		if len(names) == 0 {
+			names = []string{"none"}
+		}
+		fmt.Fprintf(&b, "| %s |", strings.Join(names, ", "))
+		for _, join := range []tasker.Join{tasker.JoinAll, tasker.JoinNoneFailed, tasker.JoinAny} {
+			fmt.Fprintf(&b, " %s |", lifecycle.Decide(join, list))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n*wait*: the next dependency that ends decides. *blocked*: the repair of the failed dependency decides; until then the step stays `pending`.\n" +
+		"A skipped step stays skipped: nothing that may still be repaired leads to a skip.\n")
 	return b.String()
 }
 

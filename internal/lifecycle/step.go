@@ -25,13 +25,15 @@ const (
 	CompleteExternal StepEvent = "complete_external" // the outside reported success
 	FailExternal     StepEvent = "fail_external"     // the outside reported failure
 	Cancel           StepEvent = "cancel"            // its task was cancelled
+	Skip             StepEvent = "skip"              // it was decided that it does not run
+	FailDecision     StepEvent = "fail_decision"     // its condition could not be evaluated
 )
 
 // StepEvents lists the events of a step.
 func StepEvents() []StepEvent {
 	return []StepEvent{
 		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, RejectInputs, Retry, Redispatch,
-		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel,
+		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Skip, FailDecision,
 	}
 }
 
@@ -43,6 +45,8 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, Resolve}:          tasker.StepResolvedManually,
 	{tasker.StepPending, CompleteByHand}:   tasker.StepComplete,
 	{tasker.StepPending, Cancel}:           tasker.StepCancelled,
+	{tasker.StepPending, Skip}:             tasker.StepSkipped,
+	{tasker.StepPending, FailDecision}:     tasker.StepError,
 
 	{tasker.StepEnqueued, Claim}:          tasker.StepInProgress,
 	{tasker.StepEnqueued, Expire}:         tasker.StepError,

@@ -118,8 +118,8 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 func RestingState(steps []tasker.Step) tasker.TaskState {
 	var open, active, retrying, failed bool
 	for _, s := range steps {
-		open = open || s.State != tasker.StepComplete && s.State != tasker.StepResolvedManually
-		active = active || Held(s.State)
+		open = open || !s.State.Done()
+		active = active || Held(s.State) || s.DecisionDue
 		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
 		failed = failed || s.State == tasker.StepError
 	}

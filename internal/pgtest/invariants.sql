@@ -20,12 +20,15 @@ step_chain AS (
 counted AS (
     SELECT t.task_uuid, t.state,
         count(*) AS total,
-        count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually')) AS done,
-        count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS active,
+        count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually', 'skipped')) AS done,
+        count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration') OR s.state = 'pending' AND s.decide_at IS NOT NULL) AS active,
         count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
         count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
-        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'external' AND s.parents_open = 0) AS awaited,
-        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = 0) AS forgotten
+        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'external'
+            AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS awaited,
+        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'standard'
+            AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS forgotten,
+        count(*) FILTER (WHERE s.state = 'pending' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL AND s.parents_open = 0 AND s.decide_at IS NULL) AS undecided
     FROM tasker.tasks t
     JOIN tasker.workflow_steps s USING (task_uuid)
     GROUP BY t.task_uuid, t.state
@@ -61,9 +64,9 @@ FROM tasker.workflow_steps s
 CROSS JOIN LATERAL (
     SELECT count(*) AS open
     FROM tasker.workflow_steps p
-    WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids) AND p.state NOT IN ('complete', 'resolved_manually')
+    WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids) AND p.state NOT IN ('complete', 'resolved_manually', 'skipped')
 ) p
-WHERE s.parents_open <> p.open
+WHERE s.parents_open <> p.open AND s.join_rule IS DISTINCT FROM 'any' -- of which some may end in one statement with the step itself
 UNION ALL
 SELECT 'edges differ in both directions', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
@@ -93,15 +96,19 @@ FROM counted n
 WHERE n.forgotten > 0 AND n.state NOT IN ('pending', 'cancelled', 'complete')
   AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = n.task_uuid AND d.dlq_reason = 'dependency_cycle_detected')
 UNION ALL
+SELECT 'step can be decided and nobody does', n.task_uuid, to_jsonb(n)::text
+FROM counted n
+WHERE n.undecided > 0 AND n.state NOT IN ('pending', 'cancelled', 'complete')
+UNION ALL
 SELECT 'ended task has an open step', s.task_uuid, format('%s is %s', s.step_uuid, s.state)
 FROM tasker.workflow_steps s
 JOIN tasker.tasks t USING (task_uuid)
-WHERE (t.state = 'complete' AND s.state NOT IN ('complete', 'resolved_manually'))
-   OR (t.state = 'cancelled' AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled'))
+WHERE (t.state = 'complete' AND s.state NOT IN ('complete', 'resolved_manually', 'skipped'))
+   OR (t.state = 'cancelled' AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled', 'skipped'))
 UNION ALL
 SELECT 'step was completed more than once', x.task_uuid, x.step_uuid::text
 FROM tasker.workflow_step_transitions x
-WHERE x.to_state IN ('complete', 'resolved_manually')
+WHERE x.to_state IN ('complete', 'resolved_manually', 'skipped')
 GROUP BY x.task_uuid, x.step_uuid
 HAVING count(*) > 1
 UNION ALL

@@ -84,7 +84,7 @@ member AS MATERIALIZED (
             ELSE m.opened_at
         END) AS s,
         CASE
-            WHEN s.state IN ('complete', 'resolved_manually') AND (m.failed_again_at IS NULL OR m.failed_again_at < a.last_at) THEN 'proved'
+            WHEN s.state IN ('complete', 'resolved_manually', 'skipped') AND (m.failed_again_at IS NULL OR m.failed_again_at < a.last_at) THEN 'proved'
             WHEN m.recovered_at IS NOT NULL THEN 'recovered'
             WHEN a.event = 'task_cancelled' THEN 'cancelled'
             WHEN d.resolution_status = 'permanently_failed' THEN 'written_off'

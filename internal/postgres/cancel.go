@@ -17,7 +17,7 @@ WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 open AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.state, s.namespace, s.handler, s.priority, s.state_since
     FROM tasker.workflow_steps s
-    WHERE s.task_uuid = ANY ($1) AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled')
+    WHERE s.task_uuid = ANY ($1) AND s.state NOT IN ('complete', 'resolved_manually', 'cancelled', 'skipped')
     ORDER BY s.task_uuid, s.step_uuid
     FOR NO KEY UPDATE
 ),
@@ -34,7 +34,7 @@ let_go AS (
 moved AS (
     UPDATE tasker.workflow_steps s
     SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,
-        timeout_at = NULL, next_retry_at = NULL, kept_report = NULL, expires_at = NULL, awaits_worker_since = NULL
+        timeout_at = NULL, next_retry_at = NULL, kept_report = NULL, expires_at = NULL, awaits_worker_since = NULL, decide_at = NULL
     FROM open o
     CROSS JOIN clock c
     WHERE s.task_uuid = o.task_uuid AND s.step_uuid = o.step_uuid

@@ -88,7 +88,7 @@ due AS (
     LIMIT 1
 )
 SELECT (SELECT count(*) FROM looked) AS tasks,
-    (SELECT count(*) FROM looked l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'cancelled', 'error')) AS steps,
+    (SELECT count(*) FROM looked l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled', 'error')) AS steps,
     (SELECT ends_at FROM due) AS deadline, (SELECT task_uuid FROM due) AS due_task`
 
 // What stands at the keys that a template names, in the contexts of tasks whose step failed ($1) and of

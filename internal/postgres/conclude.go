@@ -49,13 +49,19 @@ const givenBack = `(EXISTS (
 
 // becomesReady is true of a child s, of which k.done parents are done now, if it waits for
 // nothing any more.
-const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done`
+const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
+
+// becomesDue is true of such a child if it is to be decided now: when its last parent is
+// done, or, where one is enough, with each.
+const becomesDue = `s.join_rule IS NOT NULL AND s.decided_at IS NULL AND s.state = 'pending' AND (s.parents_open = k.done OR s.join_rule = 'any')`
 
 // A step that is reset begins its attempts anew; its history has the one that ended. A failed step rests until step_retry_at or as long as its handler asked for,
 // whichever is later; when no attempt is left it has no such instant and stays.
 // A step whose last dependency is settled is enqueued at once, which uses an
 // attempt. A child cannot be among the concluded steps: it was not enqueued
-// before its last parent was done. Steps are taken in key order, as heartbeats
+// before its last parent was done. One that does not wait for all may be, and is
+// written once: how many of its parents are open is not counted any more, and its inputs
+// are measured when it is claimed again. Steps are taken in key order, as heartbeats
 // take them, which hold no task. The history gets the moves of the attempt with the one
 // that ends it.
 //
@@ -91,7 +97,10 @@ moved AS (
         attempts = CASE WHEN u.to_state = 'pending' THEN 0 WHEN u.given_back AND s.retryable THEN s.attempts - 1 ELSE s.attempts END,
         kept_report = u.keep_report::jsonb,
         last_failure_at = CASE WHEN u.to_state = 'error' THEN c.at ELSE s.last_failure_at END,
-        completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually') THEN c.at END,
+        completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually', 'skipped') THEN c.at END,
+        decide_at = CASE WHEN u.to_state = 'pending' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL THEN c.at END,
+        inputs_bytes = CASE WHEN s.join_rule = 'any' THEN NULL ELSE s.inputs_bytes END,
+        skip_reason = CASE WHEN u.to_state = 'skipped' THEN u.reason END,
         next_retry_at = CASE
             WHEN u.to_state = 'error' AND u.retryable AND s.retryable AND (s.attempts < s.max_attempts OR u.given_back) THEN greatest(
                 tasker.step_retry_at(c.at, s.attempts, s.backoff, s.backoff_base_ms, s.max_backoff_ms,
@@ -134,7 +143,7 @@ child AS (
         CASE WHEN count(*) = count(m.result_size) THEN sum(m.result_size) END AS bytes
     FROM moved m
     CROSS JOIN LATERAL unnest(m.child_uuids) AS k (step_uuid)
-    WHERE m.state IN ('complete', 'resolved_manually')
+    WHERE m.state IN ('complete', 'resolved_manually', 'skipped')
     GROUP BY m.task_uuid, k.step_uuid
 ),
 freed AS (
@@ -150,13 +159,14 @@ freed AS (
         END,
         unwritten = CASE WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
         moves_id = CASE WHEN ` + becomesReady + ` THEN ` + nextMoves + ` ELSE s.moves_id END,
+        decide_at = CASE WHEN ` + becomesDue + ` THEN c.at ELSE s.decide_at END,
         updated_at = c.at
     FROM child k
     CROSS JOIN clock c
     WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
       AND (SELECT count(*) FROM log) > 0 -- first: the history has what freed a step before its enqueue
     RETURNING ` + returnReady + `,
-        s.attempts, s.state_since = c.at AS enqueued
+        s.attempts, s.state_since = c.at AS enqueued, s.decide_at IS NOT NULL AS due
 ),
 ` + ready("freed WHERE enqueued") + `,
 announced AS (
@@ -168,6 +178,7 @@ SELECT
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
     coalesce((SELECT array_agg(step_uuid) FROM freed WHERE enqueued), '{}') AS enqueued,
     coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces,
+    (SELECT json_agg(json_build_object('TaskUUID', task_uuid, 'StepUUID', step_uuid)) FROM freed WHERE due) AS to_decide,
     CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
 FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM freed WHERE enqueued), true)`
 )
@@ -181,10 +192,11 @@ type Queue struct {
 // Concluded says what became of the conclusions, by their index.
 type Concluded struct {
 	Moved         []int
-	FailedForGood []int       // of those moved: failed, and no attempt is left
-	Enqueued      []tasker.ID // steps that became ready by it
-	Namespaces    []string    // of those
-	Queues        []Queue     // of those moved, in their order; nil unless Options.ReportQueues is set
+	FailedForGood []int            // of those moved: failed, and no attempt is left
+	Enqueued      []tasker.ID      // steps that became ready by it
+	Namespaces    []string         // of those
+	ToDecide      []tasker.StepRef // steps that are due to be decided by it
+	Queues        []Queue          // of those moved, in their order; nil unless Options.ReportQueues is set
 }
 
 // ConcludeSteps moves the steps that still stand as the conclusions say, and

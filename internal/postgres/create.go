@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,9 @@ type CreatedTask struct {
 	StoredContext json.RawMessage // as it is read back, if that was asked for
 }
 
+// Decides reports whether a step of the task is due to be decided from the start.
+func (t *CreatedTask) Decides() bool { return slices.ContainsFunc(t.Steps, CreatedStep.decides) }
+
 // A CreatedStep is a step ready to be stored.
 type CreatedStep struct {
 	tasker.StepTemplate
@@ -44,7 +48,11 @@ type CreatedStep struct {
 	State    tasker.StepState // pending, or enqueued for what can run at once
 	Parents  []tasker.ID
 	Children []tasker.ID
+	JoinRule tasker.Join // of a step that is decided; empty: it is enqueued when its parents are done
 }
+
+// decides reports whether the step is due to be decided when its task starts.
+func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
 // A few short statements that travel together store tasks with their steps and their
 // history. One statement with a part for each table would take longer to start than a few
@@ -80,14 +88,15 @@ var insertSteps = `
 INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
     parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id
+    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at
 )
 SELECT
     u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, now(),
     u.parents::uuid[], u.children::uuid[], u.parents_open, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
     u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
     CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
-    now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END
+    now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END,
+    nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END
 FROM ` + newStepColumns.unnest("u", 2)
 
 var insertTaskMoves = `
@@ -290,10 +299,12 @@ var newStepColumns = columns[taskStep]{
 	col("cap_ms int", func(s *taskStep) int32 { return int32(s.Retry.MaxBackoffMS) }),
 	col("jitter bool", func(s *taskStep) bool { return s.Retry.Jitter }),
 	col("timeout_s int", func(s *taskStep) int32 { return int32(s.TimeoutSeconds) }),
+	col("join_rule text", func(s *taskStep) string { return string(s.JoinRule) }),
 	col("ttl_ms bigint", func(s *taskStep) int64 {
 		return cmp.Or(s.WorkerQueueTTLMS, s.task.Template.Lifecycle.WorkerQueueTTLMS)
 	}),
 	col("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize) }),
+	col("start_at timestamptz", func(s *taskStep) *time.Time { return timeOrNil(s.task.Request.StartAt) }),
 }
 
 // enqueuedColumns and readyStepColumns are a step that can run at once.

@@ -75,8 +75,8 @@ counted AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT
             count(*) AS total,
-            count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually')) AS done,
-            count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')) AS active,
+            count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually', 'skipped')) AS done,
+            count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration') OR s.state = 'pending' AND s.decide_at IS NOT NULL) AS active,
             count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
             count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
             min(s.next_retry_at) AS retry_at,

@@ -16,7 +16,7 @@ const taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
     coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.start_at, t.created_at, t.updated_at, t.completed_at,
-    n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled,
+    n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled, n.skipped,
     d.dlq_entry_uuid IS NOT NULL AS dead_lettered, d.dlq_timestamp AS dead_lettered_at,
     coalesce(d.dlq_reason::text, '') AS dead_letter_reason, d.dlq_entry_uuid,
     coalesce(d.resolution_status::text, '') AS dead_letter_status, d.recovered_at AS dead_letter_recovered_at`
@@ -30,7 +30,8 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually')) AS completed,
         count(*) FILTER (WHERE s.state = 'error') AS failed,
         count(*) FILTER (WHERE s.state = 'enqueued') AS ready,
-        count(*) FILTER (WHERE s.state = 'cancelled') AS cancelled
+        count(*) FILTER (WHERE s.state = 'cancelled') AS cancelled,
+        count(*) FILTER (WHERE s.state = 'skipped') AS skipped
     FROM tasker.workflow_steps s
     WHERE s.task_uuid = t.task_uuid
 ) n

@@ -16,7 +16,8 @@ moved AS (
     SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL,
         expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
     FROM clock c
-    WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.parents_open = 0 AND s.step_type = 'standard'
+    WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.step_type = 'standard'
+      AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END
     RETURNING ` + returnReady + `, s.attempts
 ),
 ` + ready("moved") + `,
@@ -182,6 +183,7 @@ SELECT current_setting('transaction_read_only') = 'on' AS read_only,
 FROM (VALUES
     ('` + StartTask + `', ` + dueAndNext("t.start_at", "now()", "tasker.tasks t WHERE t.state = 'pending'") + `),
     ('` + RetrySteps + `', ` + dueAndNext("s.next_retry_at", "now()", "tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL") + `),
+    ('` + DecideSteps + `', ` + dueAndNext("s.decide_at", "now()", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `),
     ('` + ReclaimLease + `', ` + dueAndNext("c.look_at", "now()", "tasker.claims c WHERE true") + `),
     ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", someKept+" s WHERE true") + `),
     ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.ready_steps s WHERE true") + `),

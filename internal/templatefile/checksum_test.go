@@ -46,6 +46,12 @@ environments: {}
 			"{name: b, handler: {callable: h}}, {name: c, handler: {callable: h}, dependencies: [a, b]}]\n", false},
 		{"fewer dependencies", head + "steps: [{name: a, handler: {callable: h, initialization: {x: 100, y: [1.50, -0.0]}}}, " +
 			"{name: b, handler: {callable: h}}, {name: c, handler: {callable: h}, dependencies: [a]}]\n", false},
+		{"the join that is the default", head + "steps: [{name: a, handler: {callable: h, initialization: {x: 100, y: [1.50, -0.0]}}}, " +
+			"{name: b, handler: {callable: h}}, {name: c, handler: {callable: h}, dependencies: [a, b], join: all}]\n", true},
+		{"another join", head + "steps: [{name: a, handler: {callable: h, initialization: {x: 100, y: [1.50, -0.0]}}}, " +
+			"{name: b, handler: {callable: h}}, {name: c, handler: {callable: h}, dependencies: [a, b], join: any}]\n", false},
+		{"a condition more", head + "steps: [{name: a, handler: {callable: h, initialization: {x: 100, y: [1.50, -0.0]}}}, " +
+			"{name: b, handler: {callable: h}}, {name: c, handler: {callable: h}, dependencies: [a, b], when: context.x}]\n", false},
 		{"an environment more", one + "environments: {test: {steps: []}}\n", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -74,7 +80,8 @@ func TestChecksumDoesNotChangeItsArgument(t *testing.T) {
 func TestChecksumStays(t *testing.T) {
 	const want = "45e3cc7719260d4e1cb9abd3299702c9a118b786761715b1b9f6610c7e54259d"
 	template := mustParse(t, string(readFile(t, "testdata/valid/everything.yaml")))
-	template.Triage = tasker.Triage{}        // of which templates of before knew nothing
+	template.Triage = tasker.Triage{} // of which templates of before knew nothing
+	template.Steps[2].When, template.Steps[2].Join = "", ""
 	template.Steps[1].TimeoutSeconds = 86400 // of the external step: refused now, kept in templates of before
 	if got := Checksum(template); got != want {
 		t.Errorf("checksum %s, want %s", got, want)

@@ -304,6 +304,9 @@ func (v value) template(raw []byte) tasker.Template {
 		if s.Type == "" {
 			t.Steps[i].Type = tasker.StandardStep
 		}
+		if s.Join == tasker.JoinAll {
+			t.Steps[i].Join = "" // the default, however it is said
+		}
 		t.Steps[i].Retry = tasker.DefaultRetry()
 		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // as above, and nothing is the default
 	}

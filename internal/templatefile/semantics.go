@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
 	"tasker.example/tasker/internal/suggest"
 )
 
@@ -40,6 +41,7 @@ func (v value) checkMeaning(t *tasker.Template) {
 	if steps, ok := v.get("steps"); ok && len(steps.items()) == len(t.Steps) {
 		g = steps.checkSteps(t.Steps)
 	}
+	v.checkConditions(t)
 	environments, ok := v.get("environments")
 	if !ok || environments.node.Kind != yaml.MappingNode {
 		return
@@ -92,7 +94,47 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 	if len(v.faults.list) == known {
 		g.refuseCycle(steps)
 	}
+	for i, s := range steps {
+		items[i].checkJoin(s)
+	}
 	return g
+}
+
+// checkJoin notes a join that says nothing.
+func (v value) checkJoin(s tasker.StepTemplate) {
+	join, ok := v.get("join")
+	if !ok || !isText(join.node) || s.Join == "" {
+		return
+	}
+	switch {
+	case len(s.Dependencies) == 0:
+		join.fault("the step has no dependencies to join")
+	case s.Join == tasker.JoinAny && len(s.Dependencies) == 1:
+		join.fault("any of one dependency means the same as all; remove it")
+	}
+}
+
+// checkConditions compiles the conditions of a template whose graph is right.
+func (v value) checkConditions(t *tasker.Template) {
+	steps, ok := v.get("steps")
+	if !ok || len(v.faults.list) > 0 || len(steps.items()) != len(t.Steps) {
+		return
+	}
+	names := make([]string, len(t.Steps))
+	for i, s := range t.Steps {
+		names[i] = s.Name
+	}
+	for i, place := range steps.items() {
+		s := t.Steps[i]
+		when, written := place.get("when")
+		if !written {
+			continue
+		}
+		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}
+		if _, err := expression.Compile(s.When, scope, expression.Bool); err != nil {
+			when.fault("%s", err)
+		}
+	}
 }
 
 func (g *graph) add(s tasker.StepTemplate, place value) {

@@ -214,7 +214,7 @@ func TestEverythingIsRead(t *testing.T) {
 			Retry: tasker.DefaultRetry(),
 		}, {
 			Name: "ship", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "Orders::Ship#call"},
-			Dependencies: []string{"approval", "validate"},
+			Dependencies: []string{"approval", "validate"}, When: `context.order_id != "" && results.validate.ok`, Join: tasker.JoinNoneFailed,
 			Retry: tasker.Retry{Retryable: true, MaxAttempts: 5, Backoff: tasker.LinearBackoff,
 				BaseMS: 500, MaxBackoffMS: 60000, Jitter: true},
 		}},

@@ -199,6 +199,8 @@ func (ev evidence) failed() string {
 		return fmt.Sprintf("%s ran longer than its timeout in attempt %d of %d, the last, and was ended%s.", where, s.Attempts, s.MaxAttempts, at)
 	case tasker.ExternalFailure:
 		return fmt.Sprintf("The system outside reported that step %s of %s failed%s%s.", s.Name, ev.kind(), at, quoted(failure))
+	case tasker.ExpressionFailed:
+		return fmt.Sprintf("The condition of step %s of %s could not be evaluated%s%s.", s.Name, ev.kind(), at, quoted(failure))
 	case tasker.UnrecoveredError:
 		return fmt.Sprintf("Step %s of %s failed%s%s, the task stood in error for %s, and nobody had looked into it.",
 			s.Name, ev.kind(), at, quoted(failure), minutes(ev.then.InStateMinutes))
@@ -324,7 +326,7 @@ func (ev evidence) waits() string {
 		about, it = f.UUID, "step "+f.Name
 	}
 	done := func(s tasker.Step) bool {
-		return s.UUID == about && (s.State == tasker.StepComplete || s.State == tasker.StepResolvedManually)
+		return s.UUID == about && s.State.Done()
 	}
 	if slices.ContainsFunc(ev.steps, done) {
 		return ""

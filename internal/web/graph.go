@@ -94,7 +94,7 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 			bend := max((x2-x1)/2, layerGap/2)
 			g.Edges = append(g.Edges, edge{
 				Path: fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, x1+bend, y1, x2-bend, y2, x2-1, y2),
-				Done: from.State == tasker.StepComplete || from.State == tasker.StepResolvedManually,
+				Done: from.State.Done(),
 			})
 		}
 	}

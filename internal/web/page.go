@@ -424,9 +424,9 @@ func stateKind(state any) string {
 	case "error", "blocked_by_failures", "permanently_failed", "set_aside", "stale", "gone", "failing", "down",
 		"escalating", "regressed", "failed_again":
 		return "bad"
-	case "cancelled", "off", "aborted":
+	case "cancelled", "off", "aborted", "skipped":
 		return "off"
-	case "waiting_for_retry", "warning", "draining", "degraded", "new", "waiting", "paused", "skipped":
+	case "waiting_for_retry", "warning", "draining", "degraded", "new", "waiting", "paused":
 		return "warn"
 	default:
 		return "idle"

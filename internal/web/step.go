@@ -306,7 +306,7 @@ func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
 		rows[i].Step = s
 		for _, id := range s.Parents {
 			parent := byID[id]
-			rows[i].Needs = append(rows[i].Needs, stepAnchor{parent.Name, hrefOfStep(parent), ended(parent.State)})
+			rows[i].Needs = append(rows[i].Needs, stepAnchor{parent.Name, hrefOfStep(parent), parent.State.Done()})
 		}
 		if actions {
 			rows[i].Actions = stepLinks(s, entry)
@@ -346,6 +346,10 @@ func (r stepRow) ResultDoc() document {
 // Waits says what the step waits for, if it has not ended.
 func (r stepRow) Waits() string {
 	switch s := r.Step; {
+	case s.DecisionDue:
+		return "is about to be decided"
+	case s.State == tasker.StepSkipped:
+		return s.SkipReason
 	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
 		return fmt.Sprintf("waits for %d of its %d dependencies", s.TotalParents-s.CompletedParents, s.TotalParents)
 	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
@@ -383,7 +387,7 @@ func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) for
 				after[i].State, after[i].NextRetryAt = next, nil
 			}
 		}
-		done[s.UUID] = ended(after[i].State)
+		done[s.UUID] = after[i].State.Done()
 	}
 	for i, s := range after {
 		ready := s.State == tasker.StepPending && !slices.ContainsFunc(s.Parents, func(p tasker.ID) bool { return !done[p] })
@@ -403,8 +407,4 @@ func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) for
 	}
 	f.Task = lifecycle.RestingState(after)
 	return f
-}
-
-func ended(s tasker.StepState) bool {
-	return s == tasker.StepComplete || s == tasker.StepResolvedManually
 }

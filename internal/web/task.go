@@ -132,7 +132,7 @@ func taskProgressOf(c tasker.StepCounts) taskProgress {
 	for _, part := range []struct {
 		n          int
 		kind, said string
-	}{{c.Completed, "good", ""}, {c.InProgress, "busy", "under way"}, {c.Failed, "bad", "failed"}, {c.Cancelled, "idle", "cancelled"}} {
+	}{{c.Completed, "good", ""}, {c.InProgress, "busy", "under way"}, {c.Failed, "bad", "failed"}, {c.Skipped, "idle", "skipped"}, {c.Cancelled, "idle", "cancelled"}} {
 		p.add(&at, part.n, c.Total, part.kind)
 		if part.n > 0 && part.said != "" {
 			p.Words += ", " + count(part.n, "") + " " + part.said

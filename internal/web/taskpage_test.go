@@ -299,6 +299,31 @@ func TestAStepThatWaitsForAnAnswer(t *testing.T) {
 	h.shows(h.get(pageOf(st.task)), http.StatusOK, `"by": "bank"`)
 }
 
+// A branch that was not taken says why, and its task counts as done.
+func TestABranchThatIsNotTaken(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	small, large := step("small", "score"), step("large", "score")
+	small.When, large.When = "context.amount < 100", "context.amount >= 100 && results.score.ok"
+	h.Template("order", step("score"), small, large, step("behind", "small"))
+	st := &stuck{harness: h, task: h.create("order", `{"amount": 150}`)}
+	h.work(fail())
+	r := h.get(pageOf(st.task))
+	if row := h.rowOf(r, st.stepOf("large").UUID); !strings.Contains(row, ">pending</span>") || !strings.Contains(row, "is about to be decided") {
+		t.Errorf("before it is decided the step is shown as %s", row)
+	}
+	_, err := h.Engine.Tick(t.Context())
+	h.Must(err)
+	r = h.get(pageOf(st.task))
+	if row := h.rowOf(r, st.stepOf("small").UUID); !strings.Contains(row, ">skipped</span>") || !strings.Contains(row, "its condition is false: context.amount &lt; 100") {
+		t.Errorf("the step that is skipped is shown as %s", row)
+	}
+	if row := h.rowOf(r, st.stepOf("behind").UUID); !strings.Contains(row, "small was skipped") || strings.Contains(row, "(not done)") {
+		t.Errorf("the step behind it is shown as %s", row)
+	}
+	h.shows(r, http.StatusOK, "1 of 4 steps, 1 under way, 2 skipped")
+}
+
 // Of large documents the beginning is shown, and where all of it is.
 func TestLargeDocumentsOfATaskAreCut(t *testing.T) {
 	t.Parallel()

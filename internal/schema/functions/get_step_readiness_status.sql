@@ -25,14 +25,22 @@ LANGUAGE sql STABLE
 AS $$
     SELECT
         s.step_uuid, s.task_uuid, s.name, s.state,
-        s.parents_open = 0,
+        r.satisfied,
         r.eligible,
-        s.parents_open = 0 AND ((s.state = 'pending' AND t.state <> 'pending') OR r.eligible),
-        cardinality(s.parent_uuids), cardinality(s.parent_uuids) - s.parents_open,
+        r.satisfied AND ((s.state = 'pending' AND t.state <> 'pending') OR r.eligible),
+        cardinality(s.parent_uuids),
+        CASE WHEN s.join_rule = 'any' THEN (
+            SELECT count(*)::integer
+            FROM tasker.workflow_steps p
+            WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids) AND p.state IN ('complete', 'resolved_manually', 'skipped')
+        ) ELSE cardinality(s.parent_uuids) - s.parents_open END,
         s.attempts, s.max_attempts, s.last_attempted_at, s.last_failure_at, s.next_retry_at
     FROM tasker.workflow_steps s
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
-    CROSS JOIN LATERAL (SELECT s.state = 'error' AND s.next_retry_at <= p_now IS TRUE AND t.state <> 'error' AS eligible) r
+    CROSS JOIN LATERAL (
+        SELECT s.state = 'error' AND s.next_retry_at <= p_now IS TRUE AND t.state <> 'error' AS eligible,
+            CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END AS satisfied
+    ) r
     WHERE s.task_uuid = p_task_uuid AND (p_step_uuids IS NULL OR s.step_uuid = ANY (p_step_uuids))
     ORDER BY s.step_uuid
 $$;

@@ -1101,16 +1101,21 @@ CREATE TABLE tasker.workflow_steps (
     unwritten smallint DEFAULT 0 NOT NULL,
     moves_id bigint,
     enqueued_at timestamp with time zone,
+    join_rule text,
+    decide_at timestamp with time zone,
+    decided_at timestamp with time zone,
+    skip_reason text,
     CONSTRAINT step_has_what_its_state_needs CHECK (
 CASE state
     WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
     WHEN 'in_progress'::text THEN ((lease_expires_at IS NOT NULL) AND (num_nonnulls(expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
-    WHEN 'enqueued'::text THEN ((expires_at IS NOT NULL) AND (num_nonnulls(lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
+    WHEN 'enqueued'::text THEN ((expires_at IS NOT NULL) AND (num_nonnulls(lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0) AND ((join_rule IS NULL) OR (decided_at IS NOT NULL)))
     WHEN 'error'::text THEN ((num_nonnulls(expires_at, lease_expires_at, kept_report) = 0) AND (num_nonnulls(next_retry_at, awaits_worker_since) <= 1))
     WHEN 'enqueued_for_orchestration'::text THEN ((kept_report IS NOT NULL) AND (num_nonnulls(expires_at, lease_expires_at, next_retry_at, awaits_worker_since) = 0))
     WHEN 'pending'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
     WHEN 'cancelled'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
     WHEN 'resolved_manually'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
+    WHEN 'skipped'::text THEN ((skip_reason IS NOT NULL) AND (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
     ELSE false
 END),
     CONSTRAINT step_parents_open_is_a_count CHECK (((parents_open >= 0) AND (parents_open <= cardinality(parent_uuids)))),
@@ -1118,13 +1123,14 @@ END),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
+CREATE INDEX steps_to_decide ON tasker.workflow_steps USING btree (decide_at, task_uuid, step_uuid) WHERE (decide_at IS NOT NULL);
 CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
 CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EACH ROW WHEN (((new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text])) AND (current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text) AND ((old.state = 'enqueued'::text) OR (new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text]))))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.unwritten > 0) AND (new.unwritten = old.unwritten) AND (new.state <> old.state))) EXECUTE FUNCTION tasker.write_moves();
 COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
-COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete or resolved by hand.';
+COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete, resolved by hand or skipped. Of a step whose join_rule is any, at least the true number.';
 COMMENT ON COLUMN tasker.workflow_steps.fence IS 'Goes up with every claim and whenever a lease is taken away; a report must name the current one.';
 COMMENT ON COLUMN tasker.workflow_steps.reported_fence IS 'The fence of the last report that counted, so that the same report sent again is recognised.';
 COMMENT ON COLUMN tasker.workflow_steps.kept_report IS 'A report that was accepted but whose follow-up failed; it is tried again.';
@@ -1138,6 +1144,10 @@ COMMENT ON COLUMN tasker.workflow_steps.inputs_bytes IS 'Size of what the step i
 COMMENT ON COLUMN tasker.workflow_steps.unwritten IS 'Which moves of the attempt that is under way the history does not have yet: 1 enqueue, 2 claim, 3 both. Negative: those that came with the row that ended it.';
 COMMENT ON COLUMN tasker.workflow_steps.moves_id IS 'The transition_id of that enqueue; that of the claim is the next.';
 COMMENT ON COLUMN tasker.workflow_steps.enqueued_at IS 'When that enqueue was, of a step that is claimed. While it is enqueued it is state_since.';
+COMMENT ON COLUMN tasker.workflow_steps.join_rule IS 'all, any or none_failed: the step is decided when its parents are done. Null: it has no condition, and no parent of it can be skipped, so it is enqueued at once.';
+COMMENT ON COLUMN tasker.workflow_steps.decide_at IS 'Instant from which a pending step is due to be decided. Null: not now.';
+COMMENT ON COLUMN tasker.workflow_steps.decided_at IS 'When it was decided that the step runs.';
+COMMENT ON COLUMN tasker.workflow_steps.skip_reason IS 'Why the step is skipped, in words.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (

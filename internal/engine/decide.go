@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+)
+
+const (
+	decideChunk    = 20      // steps in one transaction, and those that they decide in turn
+	decideRounds   = 50      // of steps that are skipped one behind the other, in one transaction
+	conditionBytes = 4 << 20 // of the results that a condition names, all together
+	maxSkipReason  = 1000
+)
+
+// decideSoon has steps decided that became due in a transaction of this process.
+func (e *Engine) decideSoon(c postgres.Concluded) {
+	if len(c.ToDecide) > 0 {
+		e.decideAtOnce()
+	}
+}
+
+// decideAtOnce has what is due decided now, in this process.
+func (e *Engine) decideAtOnce() {
+	if d := e.due.Load(); d != nil {
+		d.rouse(postgres.DecideSteps)
+	}
+}
+
+// decide decides what becomes of steps whose dependencies are done, and of those behind
+// them that this decides in turn. It takes a transaction of its own, after that of the
+// report: no expression is evaluated under the locks of a worker's report, and none can
+// fail it. A task that somebody works on is left to a later pass.
+func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
+	var d decision
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		d = decision{engine: e, tx: tx}
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		due := stepsOf(free, rows)
+		for n := 0; len(due) > 0 && n < decideRounds; n++ { // what is left is due still
+			if due, err = d.round(ctx, due); err != nil {
+				return err
+			}
+		}
+		settled, err := tx.SettleTasks(ctx, free, postgres.Operator{})
+		if err != nil {
+			return err
+		}
+		return investigateFailed(ctx, tx, d.failed, indexes(d.failed), byTask(settled))
+	})
+	if err == nil {
+		e.notify(d.namespaces)
+	}
+	return err
+}
+
+func indexes[T any](list []T) []int {
+	all := make([]int, len(list))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// A decision decides steps in one transaction.
+type decision struct {
+	engine     *Engine
+	tx         *postgres.Tx
+	namespaces []string  // in which steps are enqueued
+	failed     []verdict // on steps whose condition cannot be evaluated
+}
+
+// round decides steps, and returns those that become due by it.
+func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.StepRef, error) {
+	list, err := d.tx.DecidingSteps(ctx, due)
+	if err != nil {
+		return nil, err
+	}
+	var run []tasker.StepRef
+	var moves []verdict
+	waits := slices.Clone(due)
+	for _, s := range list {
+		v, becomes, err := d.judge(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		ref := tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}
+		switch becomes {
+		case lifecycle.VerdictWait, lifecycle.VerdictBlocked, lifecycle.VerdictCancelled:
+			continue
+		case lifecycle.VerdictRun:
+			run = append(run, ref)
+		default:
+			moves = append(moves, v)
+		}
+		waits = slices.DeleteFunc(waits, func(w tasker.StepRef) bool { return w == ref })
+	}
+	// First: a step that waits may become due again by what is skipped here.
+	if err := d.tx.PostponeDecisions(ctx, waits); err != nil {
+		return nil, err
+	}
+	namespaces, err := d.tx.RunDecided(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	d.namespaces = append(d.namespaces, namespaces...)
+	if len(moves) == 0 {
+		return nil, nil
+	}
+	concluded, err := d.tx.ConcludeSteps(ctx, conclusions(moves))
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range concluded.FailedForGood {
+		d.failed = append(d.failed, moves[i])
+	}
+	return concluded.ToDecide, nil
+}
+
+// judge says what becomes of a step: for a step that is skipped, or whose condition cannot
+// be evaluated, with the move. The error is about the database.
+func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (verdict, lifecycle.Verdict, error) {
+	standings := make([]lifecycle.Standing, len(s.Dependencies))
+	for i, p := range s.Dependencies {
+		standings[i] = lifecycle.StandingOf(p.State, p.Retries)
+	}
+	becomes := lifecycle.Decide(s.JoinRule, standings)
+	if becomes == lifecycle.VerdictSkip {
+		return skip(s, "of the steps that it depends on "+skippedOf(s.Dependencies)), becomes, nil
+	}
+	if becomes != lifecycle.VerdictRun {
+		return verdict{}, becomes, nil
+	}
+	condition, err := d.condition(ctx, s)
+	if err != nil || condition == nil {
+		return verdict{}, lifecycle.VerdictRun, err
+	}
+	values, err := d.values(ctx, s, condition)
+	var holds bool
+	if err == nil {
+		holds, err = condition.Bool(ctx, values)
+	}
+	var failure *expression.Failure
+	switch {
+	case errors.As(err, &failure):
+		v, err := failDecision(s, failure)
+		return v, "", err
+	case err != nil:
+		return verdict{}, "", err
+	case !holds:
+		return skip(s, "its condition is false: "+condition.Text()), lifecycle.VerdictSkip, nil
+	default:
+		return verdict{}, lifecycle.VerdictRun, nil
+	}
+}
+
+// condition returns the condition of a step, nil if it has none.
+func (d *decision) condition(ctx context.Context, s postgres.DecidingStep) (*expression.Program, error) {
+	g, err := d.engine.graphByID(ctx, s.TemplateUUID)
+	if err != nil {
+		return nil, err
+	}
+	i, ok := g.byName[s.Name]
+	if !ok {
+		return nil, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
+	}
+	return g.when[i], nil
+}
+
+// values reads what a condition is evaluated on. The error is a [expression.Failure] when
+// that is too large.
+func (d *decision) values(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (expression.Values, error) {
+	names := append(slices.Clone(p.Results()), p.States()...)
+	read, err := d.tx.ConditionValues(ctx, s.TaskUUID, names, conditionBytes)
+	if err != nil {
+		return expression.Values{}, err
+	}
+	if read.ResultBytes > conditionBytes {
+		return expression.Values{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf(
+			"the results of the steps that it names have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)}
+	}
+	v := expression.Values{
+		Context: read.Context, Results: map[string]json.RawMessage{}, States: map[string]tasker.StepState{},
+		Task: expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID},
+	}
+	for name, step := range read.Steps {
+		v.States[name] = step.State
+		if step.HasResult && step.State.Done() {
+			v.Results[name] = step.Result
+		}
+	}
+	return v, nil
+}
+
+// skip is the move of a step that does not run.
+func skip(s postgres.DecidingStep, reason string) verdict {
+	return verdict{Conclusion: postgres.Conclusion{
+		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
+		Event: lifecycle.Skip, To: tasker.StepSkipped, Reason: payload.CleanText(reason, maxSkipReason),
+	}}
+}
+
+// skippedOf says which dependencies were skipped.
+func skippedOf(list []postgres.StepStanding) string {
+	var names []string
+	for _, p := range list {
+		if p.State == tasker.StepSkipped {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 1 {
+		return names[0] + " was skipped"
+	}
+	return strings.Join(names, ", ") + " were skipped"
+}
+
+// failDecision is the move of a step whose condition cannot be evaluated. Trying again
+// would find the same: nothing that it names can change by itself.
+func failDecision(s postgres.DecidingStep, f *expression.Failure) (verdict, error) {
+	body, err := failureBody(tasker.Failure{Type: tasker.ExpressionFailed, Message: "when: " + f.Error()}, "")
+	return verdict{Detail: tasker.ExpressionFailed, Conclusion: postgres.Conclusion{
+		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
+		Event: lifecycle.FailDecision, To: tasker.StepError, Body: body,
+	}}, err
+}

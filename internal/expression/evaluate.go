@@ -1,0 +1,178 @@
+package expression
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+
+	"tasker.example/tasker"
+)
+
+// evaluationTime is how long one evaluation may take, beside its cost.
+const evaluationTime = 50 * time.Millisecond
+
+// maxWhole is the largest whole number that a number of JSON is read as exactly.
+const maxWhole = 1 << 53
+
+// Values are what an expression is evaluated on.
+type Values struct {
+	Context json.RawMessage
+	Results map[string]json.RawMessage  // of the ancestors that have one, by name
+	States  map[string]tasker.StepState // of ancestors, by name
+	Task    TaskValues
+}
+
+// TaskValues are what an expression may know of its task.
+type TaskValues struct {
+	ID            tasker.ID
+	CreatedAt     time.Time
+	Priority      int
+	Namespace     string
+	CorrelationID string
+}
+
+// A Failure is an evaluation that came to nothing. It tells no values, because these may
+// be secret.
+type Failure struct {
+	Text   string // of the expression
+	Reason string
+}
+
+// Error returns the reason and the expression.
+func (f *Failure) Error() string { return f.Reason + ", in: " + f.Text }
+
+// Bool evaluates a condition. The error is a [Failure], or that of the context.
+func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
+	out, err := p.evaluate(ctx, v)
+	if err != nil {
+		return false, err
+	}
+	if is, ok := out.(types.Bool); ok {
+		return bool(is), nil
+	}
+	return false, p.failure("it is neither true nor false: it is " + article(out.Type().TypeName()))
+}
+
+func (p *Program) failure(reason string) error { return &Failure{Text: p.text, Reason: reason} }
+
+func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
+	input, err := v.decode()
+	if err != nil {
+		return nil, p.failure(err.Error())
+	}
+	limited, cancel := context.WithTimeout(ctx, evaluationTime)
+	defer cancel()
+	out, _, err := p.program.ContextEval(limited, input)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case limited.Err() != nil && err != nil:
+		return nil, p.failure("it takes longer than " + evaluationTime.String())
+	case err != nil:
+		return nil, p.failure(p.reason(err))
+	default:
+		return out, nil
+	}
+}
+
+// noSuchKey is the error of CEL for a name that an object does not have.
+var noSuchKey = regexp.MustCompile(`^no such key: (.*)$`)
+
+// reason tells why an evaluation failed. Of an error of CEL it takes only what cannot
+// have values in it.
+func (p *Program) reason(err error) string {
+	where := ""
+	if e, ok := errors.AsType[*types.Err](err); ok {
+		where = at(p.parsed.NativeRep().SourceInfo(), e.NodeID())
+	}
+	text := err.Error()
+	switch key := noSuchKey.FindStringSubmatch(text); {
+	case key != nil && strings.Contains(p.text, key[1]):
+		return where + "there is no " + strconv.Quote(key[1])
+	case key != nil:
+		return where + "there is no such key"
+	case strings.Contains(text, "no such overload"):
+		return where + "values of these types cannot be used together like this"
+	case strings.Contains(text, "cost limit exceeded"):
+		return "it costs more than an evaluation may"
+	case strings.Contains(text, errTooLarge):
+		return where + errTooLarge
+	case strings.Contains(text, "index out of"):
+		return where + "the list has no such place"
+	case strings.Contains(text, "no matching overload"), strings.Contains(text, "type conversion"):
+		return where + "a value cannot be converted"
+	default:
+		return where + "it cannot be evaluated"
+	}
+}
+
+// decode reads the values as CEL takes them.
+func (v Values) decode() (map[string]any, error) {
+	input, err := decode(v.Context)
+	if err != nil {
+		return nil, errors.New("the context cannot be read")
+	}
+	results := make(map[string]any, len(v.Results))
+	for name, doc := range v.Results {
+		if results[name], err = decode(doc); err != nil {
+			return nil, errors.New("the result of step " + name + " cannot be read")
+		}
+	}
+	states := make(map[string]any, len(v.States))
+	for name, s := range v.States {
+		states[name] = map[string]any{"state": string(s)}
+	}
+	return map[string]any{
+		nameContext: input, nameResults: results, nameSteps: states,
+		nameTask: map[string]any{
+			"id": v.Task.ID.String(), "created_at": v.Task.CreatedAt, "priority": float64(v.Task.Priority),
+			"namespace": v.Task.Namespace, "correlation_id": v.Task.CorrelationID,
+		},
+	}, nil
+}
+
+func decode(doc json.RawMessage) (any, error) {
+	if len(doc) == 0 {
+		return nil, nil //nolint:nilnil // null
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	var v any
+	err := d.Decode(&v)
+	return plain(v), err
+}
+
+const errTooLarge = "a whole number is larger than 2^53 and would not be compared exactly"
+
+// plain makes numbers of the digits of a document. A whole number that a number of JSON
+// cannot have exactly is an error for whoever uses it.
+func plain(v any) any {
+	switch x := v.(type) {
+	case json.Number:
+		if n, err := x.Int64(); err == nil && -maxWhole <= n && n <= maxWhole {
+			return float64(n)
+		}
+		n, err := x.Float64()
+		if err != nil || !strings.ContainsAny(x.String(), ".eE") {
+			return types.NewErr("%s", errTooLarge)
+		}
+		return n
+	case []any:
+		for i := range x {
+			x[i] = plain(x[i])
+		}
+	case map[string]any:
+		for k := range x {
+			x[k] = plain(x[k])
+		}
+	}
+	return v
+}

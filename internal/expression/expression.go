@@ -1,0 +1,170 @@
+// Package expression compiles and evaluates the expressions of templates, which are
+// written in CEL. An expression sees the context of a task, and the results and states of
+// the steps before its own; it has no clock and no chance, so that the same values give
+// the same outcome. docs/expressions.md describes the language for authors.
+package expression
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+
+	"tasker.example/tasker"
+)
+
+// Limits of an expression.
+const (
+	MaxBytes   = 4 << 10 // of its text
+	MaxNesting = 2       // of macros such as exists and filter, one in the other
+	maxCost    = 100_000 // of one evaluation, in CEL's units: about 10 ms
+)
+
+// The names that an expression may use.
+const (
+	nameContext = "context"
+	nameResults = "results"
+	nameSteps   = "steps"
+	nameTask    = "task"
+)
+
+// A Scope is what an expression of a step may name.
+type Scope struct {
+	Input     json.RawMessage // JSON Schema of the context; empty: nothing is known of it
+	Ancestors []string        // the steps that come before, near and far
+	Steps     []string        // all steps of the template, to tell what is meant
+}
+
+// A Kind is what an expression must come to.
+type Kind string
+
+// Bool is the kind of a condition.
+const Bool Kind = "bool"
+
+// A Program is an expression that is ready to be evaluated, any number of times at once.
+type Program struct {
+	text    string
+	parsed  *cel.Ast
+	program cel.Program
+	results []string
+	states  []string
+}
+
+// Text returns the expression as it was written.
+func (p *Program) Text() string { return p.text }
+
+// Results returns the steps whose results the expression names.
+func (p *Program) Results() []string { return p.results }
+
+// States returns the steps whose states the expression names.
+func (p *Program) States() []string { return p.states }
+
+// language is the CEL environment of all expressions. JSON knows one kind of number, so
+// numbers of differing types are compared by their value.
+var language = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(
+		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(50), cel.ParserExpressionSizeLimit(MaxBytes),
+		cel.Variable(nameContext, cel.DynType),
+		cel.Variable(nameResults, cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable(nameSteps, cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable(nameTask, cel.MapType(cel.StringType, cel.DynType)),
+	)
+})
+
+// Compile compiles an expression. The error is Invalid and says what is wrong, in words
+// for the author of the template.
+func Compile(text string, s Scope, want Kind) (*Program, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, invalid("is empty")
+	}
+	if len(text) > MaxBytes {
+		return nil, invalid("has %d bytes; %d is the limit", len(text), MaxBytes)
+	}
+	env, err := language()
+	if err != nil {
+		return nil, fmt.Errorf("prepare the language of expressions: %w", err)
+	}
+	parsed, issues := env.Parse(text)
+	if issues.Err() != nil {
+		return nil, firstIssue(issues)
+	}
+	numbers(parsed.NativeRep().Expr())
+	w := walk{scope: s, info: parsed.NativeRep().SourceInfo(), guarded: guarded(parsed.NativeRep().Expr())}
+	w.visit(parsed.NativeRep().Expr(), 0)
+	if w.fault != nil {
+		return nil, w.fault
+	}
+	checked, issues := env.Check(parsed)
+	if issues.Err() != nil {
+		return nil, firstIssue(issues)
+	}
+	if err := isOf(want, checked, w.typeOf(parsed.NativeRep().Expr())); err != nil {
+		return nil, err
+	}
+	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100), cel.EvalOptions(cel.OptTrackCost))
+	if err != nil {
+		return nil, invalid("%s", err)
+	}
+	slices.Sort(w.results)
+	slices.Sort(w.states)
+	return &Program{text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states)}, nil
+}
+
+func invalid(format string, args ...any) error { return tasker.Errorf(tasker.Invalid, format, args...) }
+
+// unexpected is how the parser says that something is where nothing like it can be.
+var unexpected = regexp.MustCompile(`^(?:mismatched input|extraneous input|no viable alternative at input|token recognition error at:) ?('.*?')(?: expecting .*)?$`)
+
+// firstIssue says where an expression is not understood, and why.
+func firstIssue(issues *cel.Issues) error {
+	if list := issues.Errors(); len(list) > 0 {
+		e := list[0]
+		what := strings.TrimSpace(strings.TrimPrefix(e.Message, "Syntax error:"))
+		if m := unexpected.FindStringSubmatch(what); m != nil {
+			what = strings.Replace("unexpected "+m[1], "'<EOF>'", "end", 1)
+		}
+		return invalid("column %d: %s", e.Location.Column()+1, what)
+	}
+	return invalid("is not understood: %s", issues.Err())
+}
+
+// isOf checks that an expression comes to what is wanted, as far as that is known.
+func isOf(want Kind, checked *cel.Ast, byScheme string) error {
+	out := checked.OutputType()
+	is := byScheme
+	if is == "" && !out.IsExactType(cel.DynType) {
+		is = out.String()
+	}
+	if want == Bool && is != "" && is != "bool" && is != "boolean" {
+		return invalid("must be true or false; this is %s", article(is))
+	}
+	return nil
+}
+
+func article(kind string) string {
+	switch kind {
+	case "int", "uint", "double", "number", "integer":
+		return "a number"
+	case "string":
+		return "a text"
+	case "null_type", "null":
+		return "null"
+	case "array", "object":
+		return "an " + kind
+	default:
+		return "a " + kind
+	}
+}
+
+// at returns where an expression stands in its text.
+func at(info *ast.SourceInfo, id int64) string {
+	if l := info.GetStartLocation(id); l.Column() >= 0 {
+		return fmt.Sprintf("column %d: ", l.Column()+1)
+	}
+	return ""
+}

@@ -1,0 +1,272 @@
+package expression
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+
+	"tasker.example/tasker/internal/suggest"
+)
+
+// wholeNumbers are the functions that give a whole number of CEL where JSON has numbers.
+var wholeNumbers = []string{
+	"size", "int", "uint", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear",
+	"getHours", "getMinutes", "getSeconds", "getMilliseconds",
+}
+
+// numbers makes every number of an expression one of JSON: whole numbers that are written
+// in it, but for places in a list, and what functions give. CEL would refuse to calculate
+// with both.
+func numbers(root ast.Expr) {
+	factory := ast.NewExprFactory()
+	var index []int64
+	var whole []ast.Expr
+	visit(root, func(e ast.Expr) {
+		switch e.Kind() {
+		case ast.CallKind:
+			c := e.AsCall()
+			if isIndex(c) {
+				index = append(index, c.Args()[1].ID())
+			}
+			if slices.Contains(wholeNumbers, c.FunctionName()) {
+				whole = append(whole, e)
+			}
+		case ast.LiteralKind:
+			n, ok := e.AsLiteral().(types.Int)
+			if ok && !slices.Contains(index, e.ID()) {
+				e.SetKindCase(factory.NewLiteral(e.ID(), types.Double(n)))
+			}
+		default:
+		}
+	})
+	next := int64(1 << 20) // beyond the ids of the parser
+	for _, e := range whole {
+		c, inner := e.AsCall(), ast.Expr(nil)
+		next++
+		if c.IsMemberFunction() {
+			inner = factory.NewMemberCall(next, c.FunctionName(), c.Target(), c.Args()...)
+		} else {
+			inner = factory.NewCall(next, c.FunctionName(), c.Args()...)
+		}
+		e.SetKindCase(factory.NewCall(e.ID(), "double", inner))
+	}
+}
+
+func isIndex(c ast.CallExpr) bool {
+	return (c.FunctionName() == operators.Index || c.FunctionName() == operators.OptIndex) && len(c.Args()) == 2
+}
+
+// visit calls f for each part of an expression, the whole before its parts.
+func visit(e ast.Expr, f func(ast.Expr)) {
+	f(e)
+	for _, part := range partsOf(e) {
+		visit(part, f)
+	}
+}
+
+func partsOf(e ast.Expr) []ast.Expr {
+	switch e.Kind() {
+	case ast.CallKind:
+		c := e.AsCall()
+		if c.IsMemberFunction() {
+			return append([]ast.Expr{c.Target()}, c.Args()...)
+		}
+		return c.Args()
+	case ast.SelectKind:
+		return []ast.Expr{e.AsSelect().Operand()}
+	case ast.ListKind:
+		return e.AsList().Elements()
+	case ast.MapKind:
+		var parts []ast.Expr
+		for _, entry := range e.AsMap().Entries() {
+			parts = append(parts, entry.AsMapEntry().Key(), entry.AsMapEntry().Value())
+		}
+		return parts
+	case ast.ComprehensionKind:
+		c := e.AsComprehension()
+		return []ast.Expr{c.IterRange(), c.AccuInit(), c.LoopCondition(), c.LoopStep(), c.Result()}
+	default:
+		return nil
+	}
+}
+
+// pathOf returns the names by which an expression reaches a value, as in context.a["b"]:
+// nil when it is no such path.
+func pathOf(e ast.Expr) []string {
+	switch e.Kind() {
+	case ast.IdentKind:
+		return []string{e.AsIdent()}
+	case ast.SelectKind:
+		if path := pathOf(e.AsSelect().Operand()); path != nil {
+			return append(path, e.AsSelect().FieldName())
+		}
+	case ast.CallKind:
+		c := e.AsCall()
+		if c.FunctionName() != operators.Index || len(c.Args()) != 2 || c.Args()[1].Kind() != ast.LiteralKind {
+			return nil
+		}
+		name, ok := c.Args()[1].AsLiteral().(types.String)
+		if path := pathOf(c.Args()[0]); ok && path != nil {
+			return append(path, string(name))
+		}
+	default:
+	}
+	return nil
+}
+
+// guarded returns the paths of which an expression asks whether they are there.
+func guarded(root ast.Expr) map[string]bool {
+	found := map[string]bool{}
+	visit(root, func(e ast.Expr) {
+		if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+			found[strings.Join(pathOf(e), ".")] = true
+		}
+	})
+	return found
+}
+
+// A walk goes through an expression and finds what it names, and the first fault.
+type walk struct {
+	scope   Scope
+	info    *ast.SourceInfo
+	guarded map[string]bool
+	results []string
+	states  []string
+	fault   error
+}
+
+func (w *walk) failAt(e ast.Expr, format string, args ...any) {
+	if w.fault == nil {
+		w.fault = invalid(at(w.info, e.ID())+format, args...)
+	}
+}
+
+func (w *walk) visit(e ast.Expr, nesting int) {
+	switch e.Kind() {
+	case ast.ComprehensionKind:
+		if nesting++; nesting > MaxNesting {
+			w.failAt(e, "exists, all, filter and map are nested more than %d deep", MaxNesting)
+		}
+	case ast.CallKind:
+		if e.AsCall().FunctionName() == operators.Modulo {
+			w.failAt(e, "there is no %%: numbers of JSON are not whole")
+		}
+	case ast.StructKind:
+		w.failAt(e, "there are no types to make values of")
+	default:
+	}
+	if path := pathOf(e); path != nil {
+		if path[0] == nameContext && e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+			path = path[:len(path)-1] // whether the last is there is what is asked
+		}
+		w.named(e, path)
+		return
+	}
+	for _, part := range partsOf(e) {
+		w.visit(part, nesting)
+	}
+}
+
+// named checks a path that an expression reads, and notes the step that it names.
+func (w *walk) named(e ast.Expr, path []string) {
+	switch path[0] {
+	case nameContext:
+		w.inContext(e, path)
+	case nameResults:
+		if w.step(e, path) {
+			w.results = append(w.results, path[1])
+		}
+	case nameSteps:
+		if !w.step(e, path) {
+			return
+		}
+		if len(path) != 3 || path[2] != "state" {
+			w.failAt(e, "of a step there is only its state: steps.%s.state", path[1])
+		}
+		w.states = append(w.states, path[1])
+	case nameTask:
+		if known := []string{"id", "created_at", "priority", "namespace", "correlation_id"}; len(path) > 1 && !slices.Contains(known, path[1]) {
+			w.failAt(e, "a task has no %s here: there are task.%s", path[1], strings.Join(known, ", task."))
+		}
+	}
+}
+
+// step reports whether a path names a step whose outcome is known when the expression is
+// evaluated.
+func (w *walk) step(e ast.Expr, path []string) bool {
+	switch {
+	case len(path) < 2:
+		w.failAt(e, "name the step: %s.<step>, or %s[\"<step>\"]", path[0], path[0])
+	case slices.Contains(w.scope.Ancestors, path[1]):
+		return true
+	case slices.Contains(w.scope.Steps, path[1]):
+		w.failAt(e, "step %q does not come before this one: what it comes to is not known when this is decided; add it to dependencies", path[1])
+	default:
+		w.failAt(e, "unknown step %q in %s.%s%s", path[1], path[0], path[1], suggest.Ending(path[1], w.scope.Steps))
+	}
+	return false
+}
+
+// A scheme is what is read of a JSON Schema of objects.
+type scheme struct {
+	Type       json.RawMessage            `json:"type"`
+	Properties map[string]json.RawMessage `json:"properties"`
+	Required   []string                   `json:"required"`
+	Additional json.RawMessage            `json:"additionalProperties"`
+}
+
+// inContext checks that what a path reads of the context is there, as far as the schema
+// tells.
+func (w *walk) inContext(e ast.Expr, path []string) {
+	doc := w.scope.Input
+	for i, name := range path[1:] {
+		var s scheme
+		if len(doc) == 0 || json.Unmarshal(doc, &s) != nil || len(s.Properties) == 0 {
+			return
+		}
+		here := strings.Join(path[:i+2], ".")
+		property, known := s.Properties[name]
+		switch {
+		case !known && string(s.Additional) == "false":
+			names := make([]string, 0, len(s.Properties))
+			for n := range s.Properties {
+				names = append(names, n)
+			}
+			slices.Sort(names)
+			w.failAt(e, "%s is not in input_schema%s", here, suggest.Ending(name, names))
+			return
+		case !slices.Contains(s.Required, name) && !w.guarded[here]:
+			w.failAt(e, "%s may be absent: input_schema does not require it; write has(%s) && …, or %s.?%s.orValue(…)",
+				here, here, strings.Join(path[:i+1], "."), name)
+			return
+		}
+		doc = property
+	}
+}
+
+// typeOf returns the type that the schema gives an expression that is a path in the
+// context; empty when it tells none.
+func (w *walk) typeOf(e ast.Expr) string {
+	path := pathOf(e)
+	if len(path) < 2 || path[0] != nameContext || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+		return ""
+	}
+	doc := w.scope.Input
+	for _, name := range path[1:] {
+		var s scheme
+		if len(doc) == 0 || json.Unmarshal(doc, &s) != nil {
+			return ""
+		}
+		doc = s.Properties[name]
+	}
+	var s scheme
+	var kind string
+	if len(doc) == 0 || json.Unmarshal(doc, &s) != nil || json.Unmarshal(s.Type, &kind) != nil {
+		return ""
+	}
+	return kind
+}

@@ -1,0 +1,115 @@
+package lifecycle_test
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+)
+
+// The verdicts as they are promised: by which standings occur, for all, none_failed and any.
+var verdicts = map[[4]bool][3]lifecycle.Verdict{ // succeeded, skipped, failed, open
+	{false, false, false, false}: {"run", "run", "run"},
+	{true, false, false, false}:  {"run", "run", "run"},
+	{false, true, false, false}:  {"skip", "run", "skip"},
+	{false, false, true, false}:  {"blocked", "blocked", "blocked"},
+	{true, true, false, false}:   {"skip", "run", "run"},
+	{true, false, true, false}:   {"blocked", "blocked", "run"},
+	{false, true, true, false}:   {"blocked", "blocked", "blocked"},
+	{true, true, true, false}:    {"blocked", "blocked", "run"},
+	{false, false, false, true}:  {"wait", "wait", "wait"},
+	{true, false, false, true}:   {"wait", "wait", "run"},
+	{false, true, false, true}:   {"wait", "wait", "wait"},
+	{false, false, true, true}:   {"wait", "wait", "wait"},
+	{true, true, false, true}:    {"wait", "wait", "run"},
+	{true, false, true, true}:    {"wait", "wait", "run"},
+	{false, true, true, true}:    {"wait", "wait", "wait"},
+	{true, true, true, true}:     {"wait", "wait", "run"},
+}
+
+var joins = []tasker.Join{tasker.JoinAll, tasker.JoinNoneFailed, tasker.JoinAny}
+
+// Every set of dependencies has the verdict that is promised, whatever their order and number.
+func TestEverySetOfDependenciesHasAVerdict(t *testing.T) {
+	t.Parallel()
+	kinds := []lifecycle.Standing{lifecycle.Succeeded, lifecycle.Skipped, lifecycle.Failed, lifecycle.Open}
+	for present, want := range verdicts {
+		var list []lifecycle.Standing
+		for i, k := range kinds {
+			for range map[bool]int{true: 1 + rand.IntN(3)}[present[i]] {
+				list = append(list, k)
+			}
+		}
+		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		for i, join := range joins {
+			if got := lifecycle.Decide(join, list); got != want[i] {
+				t.Errorf("%s of %v: %s, want %s", join, list, got, want[i])
+			}
+			if got := lifecycle.Decide(join, append(list, lifecycle.Cancelled)); got != lifecycle.VerdictCancelled {
+				t.Errorf("%s of %v and a cancelled one: %s", join, list, got)
+			}
+		}
+	}
+	if len(verdicts) != 1<<len(kinds) {
+		t.Errorf("%d sets are listed", len(slices.Collect(maps.Keys(verdicts))))
+	}
+}
+
+// What may still be repaired or may still end never leads to a skip.
+func TestNothingThatMayBeRepairedLeadsToASkip(t *testing.T) {
+	t.Parallel()
+	for _, join := range joins {
+		for _, s := range []lifecycle.Standing{lifecycle.Failed, lifecycle.Open} {
+			if got := lifecycle.Decide(join, []lifecycle.Standing{lifecycle.Skipped, s}); got == lifecycle.VerdictSkip {
+				t.Errorf("%s of a skipped and a %s dependency: %s", join, s, got)
+			}
+		}
+	}
+}
+
+func TestStandings(t *testing.T) {
+	t.Parallel()
+	for _, s := range tasker.StepStates() {
+		for _, retries := range []bool{false, true} {
+			got := lifecycle.StandingOf(s, retries)
+			if s.Done() != (got == lifecycle.Succeeded || got == lifecycle.Skipped) {
+				t.Errorf("%s is %s, and Done says %t", s, got, s.Done())
+			}
+			if failed := s == tasker.StepError && !retries; failed != (got == lifecycle.Failed) {
+				t.Errorf("%s, retries %t: %s", s, retries, got)
+			}
+		}
+	}
+}
+
+// A step is decided only if it has a condition, a join of its own, or a dependency that may be skipped.
+func TestStepsThatAreDecided(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		step         tasker.StepTemplate
+		dependencies []bool
+		rule         tasker.Join
+		skippable    bool
+	}{
+		{tasker.StepTemplate{}, nil, "", false},
+		{tasker.StepTemplate{}, []bool{false, false}, "", false},
+		{tasker.StepTemplate{Join: tasker.JoinAll}, []bool{false}, "", false},
+		{tasker.StepTemplate{When: "true"}, nil, tasker.JoinAll, true},
+		{tasker.StepTemplate{}, []bool{false, true}, tasker.JoinAll, true},
+		{tasker.StepTemplate{Join: tasker.JoinNoneFailed}, []bool{true}, tasker.JoinNoneFailed, false},
+		{tasker.StepTemplate{Join: tasker.JoinNoneFailed, When: "true"}, []bool{true}, tasker.JoinNoneFailed, true},
+		{tasker.StepTemplate{Join: tasker.JoinAny}, []bool{true, false}, tasker.JoinAny, false},
+		{tasker.StepTemplate{Join: tasker.JoinAny}, []bool{true, true}, tasker.JoinAny, true},
+		{tasker.StepTemplate{Join: tasker.JoinAny}, []bool{false, false}, tasker.JoinAny, false},
+	} {
+		if got := lifecycle.JoinRule(c.step, c.dependencies); got != c.rule {
+			t.Errorf("%+v behind %v: rule %q, want %q", c.step, c.dependencies, got, c.rule)
+		}
+		if got := lifecycle.Skippable(c.step, c.dependencies); got != c.skippable {
+			t.Errorf("%+v behind %v: skippable %t, want %t", c.step, c.dependencies, got, c.skippable)
+		}
+	}
+}

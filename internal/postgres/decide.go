@@ -1,0 +1,184 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// DecideSteps is the kind of work of steps that are due to be decided.
+const DecideSteps = "decide"
+
+const stepsToDecide = `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.decide_at <= now()
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + DecideSteps + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
+ORDER BY s.decide_at, s.task_uuid, s.step_uuid
+LIMIT $1`
+
+// StepsToDecide returns steps that are due to be decided, those that are due for longest
+// first.
+func (db *DB) StepsToDecide(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+	list, err := collect[tasker.StepRef](ctx, db.pool, stepsToDecide, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for steps to decide: %w", err)
+	}
+	return list, nil
+}
+
+// A DecidingStep is a pending step that is due to be decided, with what its dependencies
+// have come to.
+type DecidingStep struct {
+	TaskUUID     tasker.ID
+	StepUUID     tasker.ID
+	Name         string
+	Fence        int64
+	JoinRule     tasker.Join
+	Dependencies []StepStanding
+	DecidingTask
+}
+
+// A StepStanding is where a dependency of a step stands.
+type StepStanding struct {
+	Name    string           `json:"name"`
+	State   tasker.StepState `json:"state"`
+	Retries bool             `json:"retries"` // it has failed and is retried by itself
+}
+
+// A DecidingTask is the task of a step that is decided.
+type DecidingTask struct {
+	TemplateUUID  tasker.ID
+	Namespace     string
+	Priority      int
+	CorrelationID string
+	CreatedAt     time.Time
+}
+
+const decidingSteps = `
+SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at,
+    coalesce((
+        SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL) ORDER BY p.step_uuid)
+        FROM tasker.workflow_steps p
+        WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
+    ), '[]') AS dependencies
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+WHERE s.state = 'pending' AND s.decide_at IS NOT NULL
+ORDER BY s.task_uuid, s.step_uuid`
+
+// DecidingSteps returns those of the steps that are still due to be decided. The caller
+// holds the locks of the tasks.
+func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]DecidingStep, error) {
+	tasks, ids := refArrays(steps)
+	list, err := collect[DecidingStep](ctx, tx, decidingSteps, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read steps to decide: %w", err)
+	}
+	return list, nil
+}
+
+// A condition names few steps; they are found among those of their task by name.
+const conditionValues = `
+SELECT t.context, coalesce((
+    SELECT json_object_agg(s.name, json_build_object('state', s.state, 'result', CASE WHEN s.total <= $3 THEN s.results -> 'result' END,
+        'has_result', s.results ? 'result'))
+    FROM (
+        SELECT p.name, p.state, p.results, sum(coalesce(p.results_bytes, octet_length(p.results::text), 0)) OVER () AS total
+        FROM tasker.workflow_steps p
+        WHERE p.task_uuid = t.task_uuid AND p.name = ANY ($2::text[])
+    ) s
+), '{}') AS steps, coalesce((
+    SELECT sum(coalesce(p.results_bytes, octet_length(p.results::text), 0))
+    FROM tasker.workflow_steps p
+    WHERE p.task_uuid = t.task_uuid AND p.name = ANY ($2::text[])
+), 0) AS result_bytes
+FROM tasker.tasks t
+WHERE t.task_uuid = $1`
+
+// ConditionValues are what the condition of a step is evaluated on.
+type ConditionValues struct {
+	Context     json.RawMessage
+	Steps       map[string]ConditionStep
+	ResultBytes int64 // of the results of the steps; without them when it is more than was asked for
+}
+
+// A ConditionStep is a step that a condition names.
+type ConditionStep struct {
+	State     tasker.StepState `json:"state"`
+	Result    json.RawMessage  `json:"result"`
+	HasResult bool             `json:"has_result"`
+}
+
+// ConditionValues reads the context of a task, and the named steps with their results
+// unless these have more than so many bytes together.
+func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
+	rows, err := collect[ConditionValues](ctx, tx, conditionValues, task, names, most)
+	if err != nil {
+		return ConditionValues{}, fmt.Errorf("read what a condition names: %w", err)
+	}
+	if len(rows) == 0 {
+		return ConditionValues{}, noTask(task)
+	}
+	return rows[0], nil
+}
+
+// An external step that is decided to run waits for its answer, in the state in which it is.
+var runDecided = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET decide_at = NULL, decided_at = c.at, updated_at = c.at,
+        state = CASE WHEN s.step_type = 'standard' THEN 'enqueued' ELSE s.state END,
+        state_since = c.at,
+        attempts = s.attempts + CASE WHEN s.step_type = 'standard' THEN 1 ELSE 0 END,
+        expires_at = CASE WHEN s.step_type = 'standard' THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $3) END
+    FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+    CROSS JOIN clock c
+    WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = 'pending' AND s.decide_at IS NOT NULL
+    RETURNING ` + returnReady + `, s.attempts, s.state
+),
+` + ready("moved WHERE state = 'enqueued'") + `,
+log AS (
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
+    FROM moved
+    WHERE state = 'enqueued'
+    ORDER BY task_uuid, step_uuid
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $4 AND state = 'enqueued' ORDER BY task_uuid, step_uuid
+)
+SELECT DISTINCT namespace FROM moved WHERE state = 'enqueued'`
+
+// RunDecided has steps run that were due to be decided, and returns the namespaces in
+// which steps are enqueued by it. The caller holds the locks of the tasks and settles
+// them afterwards.
+func (tx *Tx) RunDecided(ctx context.Context, steps []tasker.StepRef) ([]string, error) {
+	tasks, ids := refArrays(steps)
+	list, err := column[string](ctx, tx, runDecided, tasks, ids, tx.queue.ttlMS, tx.queue.announce)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue steps that are decided: %w", err)
+	}
+	return list, nil
+}
+
+const postponeDecisions = `
+UPDATE tasker.workflow_steps s
+SET decide_at = NULL
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.decide_at IS NOT NULL`
+
+// PostponeDecisions leaves steps undecided until another of their dependencies is done.
+func (tx *Tx) PostponeDecisions(ctx context.Context, steps []tasker.StepRef) error {
+	tasks, ids := refArrays(steps)
+	if _, err := tx.Exec(ctx, postponeDecisions, tasks, ids); err != nil {
+		return fmt.Errorf("postpone decisions: %w", err)
+	}
+	return nil
+}
