@@ -26,7 +26,7 @@ import (
 // names of their variables.
 var composed = map[string]string{
 	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
-	"enqueueReady": enqueueReady, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
+	"enqueueReady": enqueueReady, "runDecided": runDecided, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,

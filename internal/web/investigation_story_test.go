@@ -64,6 +64,12 @@ func TestEveryCauseHasAStory(t *testing.T) {
 		{tasker.MaxRetriesExceeded, tasker.ExternalFailure}: {
 			nil, "The system outside reported that step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”.",
 		},
+		{tasker.MaxRetriesExceeded, tasker.ExpressionFailed}: {
+			func(_ *evidence, s *snapshotStep) {
+				s.Error = []byte(`{"message":"when: there is no \"value\", in: results.score.value < 0.5"}`)
+			},
+			`The condition of step charge of shop/order could not be evaluated at 2026-03-01 12:00:00 UTC, with “when: there is no "value", in: results.score.value < 0.5”.`,
+		},
 		{tasker.MaxRetriesExceeded, tasker.InputTooLarge}: {
 			nil, "Step charge of shop/order failed for good (input too large) at 2026-03-01 12:00:00 UTC, with “card declined”.",
 		},
