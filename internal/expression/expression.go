@@ -66,7 +66,9 @@ func (p *Program) States() []string { return p.states }
 
 // language is the CEL environment of all expressions. JSON knows one kind of number, so
 // numbers of differing types are compared by their value.
-var language = sync.OnceValues(func() (*cel.Env, error) {
+var language = sync.OnceValues(newLanguage)
+
+func newLanguage() (*cel.Env, error) {
 	return cel.NewEnv(
 		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(50), cel.ParserExpressionSizeLimit(MaxBytes),
 		cel.Variable(nameContext, cel.DynType),
@@ -74,7 +76,7 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Variable(nameSteps, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(nameTask, cel.MapType(cel.StringType, cel.DynType)),
 	)
-})
+}
 
 // Compile compiles an expression. The error is Invalid and says what is wrong, in words
 // for the author of the template.
@@ -99,9 +101,9 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	if w.fault != nil {
 		return nil, w.fault
 	}
-	checked, issues := env.Check(parsed)
-	if issues.Err() != nil {
-		return nil, firstIssue(issues)
+	checked, err := check(env, parsed)
+	if err != nil {
+		return nil, err
 	}
 	if err := isOf(want, checked, w.typeOf(parsed.NativeRep().Expr())); err != nil {
 		return nil, err
@@ -113,6 +115,20 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	slices.Sort(w.results)
 	slices.Sort(w.states)
 	return &Program{text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states)}, nil
+}
+
+// checking is held while types are checked: the environment makes its list of names at the
+// first fault, and reads it without a lock of its own (cel-go v0.33.2).
+var checking sync.Mutex
+
+func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, error) {
+	checking.Lock()
+	defer checking.Unlock()
+	checked, issues := env.Check(parsed)
+	if issues.Err() != nil {
+		return nil, firstIssue(issues)
+	}
+	return checked, nil
 }
 
 func invalid(format string, args ...any) error { return tasker.Errorf(tasker.Invalid, format, args...) }
