@@ -16,6 +16,7 @@ const (
 	RetriesExhausted = "retries_exhausted"
 	PermanentFailure = "permanent_failure"
 	ExternalFailure  = "external_failure"
+	ExternalTimeout  = "external_timeout"
 	ExpressionFailed = "expression_failed"
 	DependencyCycle  = "dependency_cycle"
 	MaxDuration      = "max_duration"
@@ -70,6 +71,11 @@ var causes = []Cause{
 	{
 		Reason: MaxRetriesExceeded, Code: ExternalFailure, Severity: High, Label: "the system outside reported a failure",
 		Guidance: "Ask the system that reported it. Reset the step to wait for another outcome, or complete it by hand.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: ExternalTimeout, Severity: High, Label: "nobody answered an external step in time",
+		Guidance: "Find out who should have answered. Reset the step to wait once more, complete it by hand with the answer, or resolve it. " +
+			"on_timeout in the template says what a timeout leads to.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: ExpressionFailed, Severity: High, Label: "a step's condition cannot be evaluated",

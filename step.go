@@ -63,6 +63,7 @@ type Step struct {
 	DecisionDue           bool            // it is pending, and about to be decided
 	DecidedAt             *time.Time      // when it was decided that it runs
 	SkipReason            string          // why it is skipped
+	WaitUntil             *time.Time      // when the wait of an external step ends by the clock
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }

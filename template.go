@@ -82,9 +82,22 @@ type StepTemplate struct {
 	When             string   `json:"when,omitempty"`         // an expression; the step is skipped when it is false
 	Join             Join     `json:"join,omitempty"`         // what its dependencies must have come to; empty means all
 	Retry            Retry    `json:"retry"`
-	TimeoutSeconds   int      `json:"timeout_seconds,omitempty"`     // of one attempt; 0 means none
+	TimeoutSeconds   int      `json:"timeout_seconds,omitempty"`     // of one attempt, or of the wait of an external step; 0 means none
 	WorkerQueueTTLMS int64    `json:"worker_queue_ttl_ms,omitempty"` // 0 means the template's, and then the server's
+
+	OnTimeout     TimeoutOutcome  `json:"on_timeout,omitempty"`     // of an external step; empty means that it fails
+	TimeoutResult json.RawMessage `json:"timeout_result,omitempty"` // with which the timeout completes the step
 }
+
+// A TimeoutOutcome says what becomes of an external step that nobody answers in time.
+type TimeoutOutcome string
+
+// The outcomes of a timeout.
+const (
+	TimeoutFails     TimeoutOutcome = "fail"
+	TimeoutCompletes TimeoutOutcome = "complete" // with a result that the template gives
+	TimeoutSkips     TimeoutOutcome = "skip"
+)
 
 // A Join says to what the dependencies of a step must have come for the step to run.
 type Join string
@@ -179,10 +192,10 @@ func (o StepOverride) apply(s StepTemplate) StepTemplate {
 	if len(o.Initialization) > 0 && s.Type != ExternalStep { // which has no handler to give it to
 		s.Handler.Initialization = mergeObjects(s.Handler.Initialization, o.Initialization)
 	}
-	if o.TimeoutSeconds != nil && s.Type != ExternalStep { // ALL means those that may have one
+	if o.TimeoutSeconds != nil && (s.Type != ExternalStep || o.Name != AllSteps) { // ALL means attempts
 		s.TimeoutSeconds = *o.TimeoutSeconds
 	}
-	if r := o.Retry; r != nil {
+	if r := o.Retry; r != nil && s.Type != ExternalStep { // which is not tried again
 		set(&s.Retry.Retryable, r.Retryable)
 		set(&s.Retry.MaxAttempts, r.MaxAttempts)
 		set(&s.Retry.Backoff, r.Backoff)

@@ -33,6 +33,7 @@ type Step struct {
 	CompletedAt           *time.Time      `json:"completed_at"`
 	DecisionDue           bool            `json:"decision_due" doc:"A server is about to decide whether the step runs or is skipped."`
 	DecidedAt             *time.Time      `json:"decided_at" doc:"When it was decided that the step runs, by its condition and its join. Null: not decided yet, or nothing is to be decided."`
+	WaitUntil             *time.Time      `json:"wait_until" doc:"When the wait of an external step ends by the clock, as on_timeout of its template says. Null: it does not wait, or without end."`
 	SkipReason            *string         `json:"skip_reason" doc:"Why the step is skipped. Null unless it is."`
 	Results               json.RawMessage `json:"results" doc:"Object of the last result {success, result, metadata}, or null."`
 	Error                 json.RawMessage `json:"error" doc:"Object of the last failure {message, type, retryable, …}, or null."`
@@ -75,7 +76,7 @@ func FromStep(s tasker.Step) Step {
 		Dependencies: []string{}, Attempts: s.Attempts, MaxAttempts: s.MaxAttempts,
 		LastAttemptedAt: utc(s.LastAttemptedAt), LastFailureAt: utc(s.LastFailureAt), NextRetryAt: utc(s.NextRetryAt),
 		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: utc(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
-		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason),
+		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), WaitUntil: utc(s.WaitUntil),
 		Results: orNull(s.Results), Error: orNull(s.Error),
 	}
 	for _, p := range s.Parents {

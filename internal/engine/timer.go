@@ -83,6 +83,7 @@ func (e *Engine) timers() []timer {
 		{name: "start tasks", kind: postgres.StartTask},
 		{name: "retry steps", kind: postgres.RetrySteps},
 		{name: "decide steps", kind: postgres.DecideSteps},
+		{name: "end waits", kind: postgres.EndWait},
 		{name: "reclaim leases", kind: postgres.ReclaimLease},
 		{name: "kept reports", kind: postgres.FollowUpReport},
 		{name: "reject inputs", kind: postgres.RejectInputs},
@@ -123,6 +124,7 @@ func (e *Engine) newWorks() []work {
 			find: ofTasks(e.findRetries), more: e.moreRetries, do: e.moving((*postgres.Tx).RetryDue),
 		},
 		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.db.StepsToDecide, do: e.decide},
+		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
 		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
 			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.followUp,

@@ -217,6 +217,16 @@ func TestEachFact(t *testing.T) {
 			_, _ = h.Engine.Tick(h.Context())
 			return id
 		}, want{tasker.FactDecision, tasker.TurnServer, []string{"is about to be decided", "failed once and is tried again at 20"}, "by itself", "s.decide_at", "first"}, ""},
+		"nobody has answered yet": {func(h *harness) tasker.ID {
+			h.Template("asked", tasker.StepTemplate{Name: "answer", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), TimeoutSeconds: 7200})
+			return h.Create("asked")
+		}, want{tasker.FactOutside, tasker.TurnOutside, []string{"Step answer waits for an outcome from outside since 20", ", until its timeout at 20"}, "completes it by hand", "s.state_since", "answer"}, ""},
+		"nobody has answered in time": {func(h *harness) tasker.ID {
+			h.Template("asked", tasker.StepTemplate{Name: "answer", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), TimeoutSeconds: 7200})
+			id := h.Create("asked")
+			h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() - interval '1 minute' WHERE wait_until IS NOT NULL`)
+			return id
+		}, want{tasker.FactOutside, tasker.TurnOutside, []string{"waits for an outcome from outside since 20", ", and its timeout was at 20"}, "completes it by hand", "s.state_since", "answer"}, ""},
 		"a step is skipped": {func(h *harness) tasker.ID {
 			h.conditions()
 			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": false}`)})

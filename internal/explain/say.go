@@ -302,7 +302,19 @@ func (v view) sayOutside() said {
 		}
 	}
 	return say(tasker.TurnOutside, &since, fmt.Sprintf("Its outcome is reported: POST /v1/tasks/%s/workflow_steps/%s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepUUID),
-		"waits for an outcome from outside since %s", at(since))
+		"waits for an outcome from outside since %s%s", at(since), v.untilTimeout())
+}
+
+// untilTimeout says when a wait ends by the clock.
+func (v view) untilTimeout() string {
+	until := v.step.WaitUntil
+	if until == nil {
+		return ""
+	}
+	if v.task.AsOf.After(*until) {
+		return fmt.Sprintf(", and its timeout was at %s%s", at(*until), setAside(v.step.StepFailures, v.step.StepRetryAt))
+	}
+	return fmt.Sprintf(", until its timeout at %s", at(*until))
 }
 
 func (v view) sayParents() said {

@@ -71,11 +71,11 @@ func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	}
 }
 
-// Skippable reports whether a step may come to be skipped, by its own condition and
+// Skippable reports whether a step may come to be skipped, by its own condition or timeout and
 // by whether each of its dependencies may.
 func Skippable(s tasker.StepTemplate, dependencies []bool) bool {
 	switch {
-	case s.When != "":
+	case s.When != "", s.OnTimeout == tasker.TimeoutSkips:
 		return true
 	case s.Join == tasker.JoinNoneFailed:
 		return false

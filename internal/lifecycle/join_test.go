@@ -98,6 +98,8 @@ func TestStepsThatAreDecided(t *testing.T) {
 		{tasker.StepTemplate{}, []bool{false, false}, "", false},
 		{tasker.StepTemplate{Join: tasker.JoinAll}, []bool{false}, "", false},
 		{tasker.StepTemplate{When: "true"}, nil, tasker.JoinAll, true},
+		{tasker.StepTemplate{OnTimeout: tasker.TimeoutSkips}, nil, "", true},
+		{tasker.StepTemplate{OnTimeout: tasker.TimeoutFails}, nil, "", false},
 		{tasker.StepTemplate{}, []bool{false, true}, tasker.JoinAll, true},
 		{tasker.StepTemplate{Join: tasker.JoinNoneFailed}, []bool{true}, tasker.JoinNoneFailed, false},
 		{tasker.StepTemplate{Join: tasker.JoinNoneFailed, When: "true"}, []bool{true}, tasker.JoinNoneFailed, true},

@@ -14,7 +14,7 @@ const (
 	Keep             StepEvent = "keep"              // a result came in whose follow-up failed; it is kept and tried again
 	Release          StepEvent = "release"           // its worker gave it back unstarted
 	Lose             StepEvent = "lose"              // its lease ran out
-	TimeOut          StepEvent = "time_out"          // its attempt ran past timeout_seconds
+	TimeOut          StepEvent = "time_out"          // its attempt, or its wait for an answer, took longer than timeout_seconds
 	Expire           StepEvent = "expire"            // no worker took it in time
 	RejectInputs     StepEvent = "reject_inputs"     // its inputs are larger than any worker can be given
 	Retry            StepEvent = "retry"             // its backoff has passed
@@ -25,6 +25,7 @@ const (
 	CompleteExternal StepEvent = "complete_external" // the outside reported success
 	FailExternal     StepEvent = "fail_external"     // the outside reported failure
 	Cancel           StepEvent = "cancel"            // its task was cancelled
+	Elapse           StepEvent = "elapse"            // its wait ended by the clock, with a result of the template
 	Skip             StepEvent = "skip"              // it was decided that it does not run
 	FailDecision     StepEvent = "fail_decision"     // its condition could not be evaluated
 )
@@ -33,7 +34,7 @@ const (
 func StepEvents() []StepEvent {
 	return []StepEvent{
 		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, RejectInputs, Retry, Redispatch,
-		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Skip, FailDecision,
+		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Elapse, Skip, FailDecision,
 	}
 }
 
@@ -45,6 +46,8 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, Resolve}:          tasker.StepResolvedManually,
 	{tasker.StepPending, CompleteByHand}:   tasker.StepComplete,
 	{tasker.StepPending, Cancel}:           tasker.StepCancelled,
+	{tasker.StepPending, TimeOut}:          tasker.StepError,
+	{tasker.StepPending, Elapse}:           tasker.StepComplete,
 	{tasker.StepPending, Skip}:             tasker.StepSkipped,
 	{tasker.StepPending, FailDecision}:     tasker.StepError,
 

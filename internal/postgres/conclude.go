@@ -51,6 +51,9 @@ const givenBack = `(EXISTS (
 // nothing any more.
 const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
+// beginsToWait is true of such a child if it waits for an answer from now on.
+const beginsToWait = `s.state = 'pending' AND s.step_type = 'external' AND s.parents_open = k.done AND s.join_rule IS NULL`
+
 // becomesDue is true of such a child if it is to be decided now: when its last parent is
 // done, or, where one is enough, with each.
 const becomesDue = `s.join_rule IS NOT NULL AND s.decided_at IS NULL AND s.state = 'pending' AND (s.parents_open = k.done OR s.join_rule = 'any')`
@@ -99,6 +102,7 @@ moved AS (
         last_failure_at = CASE WHEN u.to_state = 'error' THEN c.at ELSE s.last_failure_at END,
         completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually', 'skipped') THEN c.at END,
         decide_at = CASE WHEN u.to_state = 'pending' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL THEN c.at END,
+        wait_until = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + waitOf("c.at") + ` END,
         inputs_bytes = CASE WHEN s.join_rule = 'any' THEN NULL ELSE s.inputs_bytes END,
         skip_reason = CASE WHEN u.to_state = 'skipped' THEN u.reason END,
         next_retry_at = CASE
@@ -159,6 +163,7 @@ freed AS (
         END,
         unwritten = CASE WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
         moves_id = CASE WHEN ` + becomesReady + ` THEN ` + nextMoves + ` ELSE s.moves_id END,
+        wait_until = CASE WHEN ` + beginsToWait + ` THEN ` + waitOf("c.at") + ` ELSE s.wait_until END,
         decide_at = CASE WHEN ` + becomesDue + ` THEN c.at ELSE s.decide_at END,
         updated_at = c.at
     FROM child k

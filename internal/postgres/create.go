@@ -51,6 +51,17 @@ type CreatedStep struct {
 	JoinRule tasker.Join // of a step that is decided; empty: it is enqueued when its parents are done
 }
 
+// wait is the shortest time, in seconds, that a step of the task waits for an answer from
+// the start; 0 when there is none.
+func (t *CreatedTask) wait() (shortest int32) {
+	for _, s := range t.Steps {
+		if s.Type == tasker.ExternalStep && len(s.Parents) == 0 && s.JoinRule == "" && s.TimeoutSeconds > 0 && (shortest == 0 || int32(s.TimeoutSeconds) < shortest) {
+			shortest = int32(s.TimeoutSeconds)
+		}
+	}
+	return shortest
+}
+
 // decides reports whether the step is due to be decided when its task starts.
 func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
@@ -69,8 +80,7 @@ INSERT INTO tasker.tasks (
 )
 SELECT
     u.task_uuid, tt.template_uuid, tt.namespace, tt.name, tt.version, u.state, now(),
-    now() + 0.8 * tasker.staleness_threshold(u.state, tt, st),
-    now() + tasker.staleness_threshold(u.state, tt, st),
+    now() + 0.8 * h.threshold, now() + h.threshold,
     coalesce(u.start_at, now()) + make_interval(mins => tt.max_duration_minutes),
     u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
     u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(), u.context_bytes
@@ -81,6 +91,9 @@ LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid AND NOT
     SELECT FROM tasker.task_templates n
     WHERE n.namespace = tt.namespace AND n.name = tt.name AND (n.created_at, n.template_uuid) > (tt.created_at, tt.template_uuid)
 ))
+CROSS JOIN LATERAL (
+    SELECT tasker.staleness_threshold(u.state, tt, st) + tasker.retry_rest(u.state, tt, interval '1 second' * nullif(u.wait_s, 0)) AS threshold
+) h
 RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
 
 // $1 is how long a step may wait for a worker; then the steps.
@@ -88,7 +101,7 @@ var insertSteps = `
 INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
     parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at
+    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at, wait_until
 )
 SELECT
     u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, now(),
@@ -96,7 +109,9 @@ SELECT
     u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
     CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
     now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END,
-    nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END
+    nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END,
+    CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type = 'external' AND u.timeout_s > 0
+        THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END
 FROM ` + newStepColumns.unnest("u", 2)
 
 var insertTaskMoves = `
@@ -271,6 +286,7 @@ var newTaskColumns = columns[*CreatedTask]{
 	col("recreated_from uuid", func(t **CreatedTask) pgtype.UUID { return idOrNull((*t).Request.RecreatedFrom) }),
 	col("start_at timestamptz", func(t **CreatedTask) *time.Time { return timeOrNil((*t).Request.StartAt) }),
 	col("context_bytes int", func(t **CreatedTask) int32 { return int32((*t).ContextSize) }),
+	col("wait_s int", func(t **CreatedTask) int32 { return (*t).wait() }),
 }
 
 // A taskStep is a step beside its task.

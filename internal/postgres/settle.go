@@ -80,13 +80,14 @@ counted AS MATERIALIZED (
             count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
             count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
             min(s.next_retry_at) AS retry_at,
+            min(s.wait_until) AS wait_until,
             bool_or(s.xmin = c.this) AS touched
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
     ) n
     CROSS JOIN LATERAL (SELECT tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) AS rests) r
     CROSS JOIN LATERAL (
-        SELECT tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, n.retry_at - c.at) AS threshold
+        SELECT tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, CASE r.rests WHEN 'waiting_for_dependencies' THEN n.wait_until ELSE n.retry_at END - c.at) AS threshold
     ) h
     WHERE t.task_uuid = ANY ($1) AND t.state NOT IN ('complete', 'cancelled') AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())
       AND ` + condition + `

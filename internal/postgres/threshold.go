@@ -119,9 +119,11 @@ due AS MATERIALIZED (
     JOIN tasker.task_templates tt ON tt.template_uuid = p.template_uuid
     JOIN tasker.staleness_thresholds st ON st.only_row
     CROSS JOIN LATERAL (
-        SELECT tasker.staleness_threshold(p.state, tt, st) + tasker.retry_rest(p.state, tt, CASE WHEN p.state = 'waiting_for_retry' THEN (
+        SELECT tasker.staleness_threshold(p.state, tt, st) + tasker.retry_rest(p.state, tt, CASE p.state WHEN 'waiting_for_retry' THEN (
             SELECT min(s.next_retry_at) FROM tasker.workflow_steps s WHERE s.task_uuid = p.task_uuid AND s.next_retry_at IS NOT NULL
-        ) - p.state_since END) AS threshold
+        ) WHEN 'waiting_for_dependencies' THEN (
+            SELECT min(s.wait_until) FROM tasker.workflow_steps s WHERE s.task_uuid = p.task_uuid AND s.wait_until IS NOT NULL
+        ) END - p.state_since) AS threshold
     ) h
     WHERE p.stale_at <> p.state_since + h.threshold
 ),

@@ -307,6 +307,9 @@ func (v value) template(raw []byte) tasker.Template {
 		if s.Join == tasker.JoinAll {
 			t.Steps[i].Join = "" // the default, however it is said
 		}
+		if s.OnTimeout == tasker.TimeoutFails {
+			t.Steps[i].OnTimeout = "" // likewise
+		}
 		t.Steps[i].Retry = tasker.DefaultRetry()
 		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // as above, and nothing is the default
 	}

@@ -143,6 +143,24 @@ func aStep(name string, before []string) *rapid.Generator[tasker.StepTemplate] {
 			s.WorkerQueueTTLMS = rapid.SampledFrom([]int64{0, minQueueTTLMS, maxQueueTTLMS}).Draw(t, "ttl")
 			s.Handler.Callable = rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,20}`).Draw(t, "callable")
 			s.Handler.Initialization = anObject().Draw(t, "initialization")
+		} else {
+			s.Retry = tasker.DefaultRetry()
+			s.TimeoutSeconds = rapid.IntRange(0, 157_680_000).Draw(t, "wait")
+			if s.TimeoutSeconds > 0 {
+				s.OnTimeout = rapid.SampledFrom([]tasker.TimeoutOutcome{"", tasker.TimeoutSkips, tasker.TimeoutCompletes}).Draw(t, "outcome")
+			}
+			if s.OnTimeout == tasker.TimeoutCompletes {
+				s.TimeoutResult = json.RawMessage(rapid.SampledFrom([]string{`{"approved":false}`, "[]", "7", `"no"`}).Draw(t, "result"))
+			}
+		}
+		if rapid.IntRange(0, 9).Draw(t, "conditional") == 0 { // to compile one takes a while
+			s.When = rapid.SampledFrom([]string{"context.?n.orValue(1) > 1", "true", "task.priority == 1 ||\n has(context.b)"}).Draw(t, "when")
+		}
+		if len(s.Dependencies) > 0 {
+			s.Join = rapid.SampledFrom([]tasker.Join{"", tasker.JoinNoneFailed}).Draw(t, "join")
+		}
+		if len(s.Dependencies) > 1 {
+			s.Join = rapid.SampledFrom([]tasker.Join{"", tasker.JoinNoneFailed, tasker.JoinAny}).Draw(t, "join of several")
 		}
 		return s
 	})
@@ -166,7 +184,7 @@ func anOverride(steps []tasker.StepTemplate) *rapid.Generator[tasker.Override] {
 			if s.Type == tasker.StandardStep {
 				c.Initialization = anObject().Draw(t, "initialization")
 			}
-			if rapid.Bool().Draw(t, "retry") {
+			if (s.Type == tasker.StandardStep || s.Name == tasker.AllSteps) && rapid.Bool().Draw(t, "retry") {
 				c.Retry = &tasker.RetryOverride{
 					Retryable:    rapid.Ptr(rapid.Bool(), true).Draw(t, "retryable"),
 					MaxAttempts:  rapid.Ptr(rapid.IntRange(1, maxAttempts), true).Draw(t, "attempts"),

@@ -96,6 +96,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 	}
 	for i, s := range steps {
 		items[i].checkJoin(s)
+		items[i].checkExternal(s)
 	}
 	return g
 }
@@ -111,6 +112,29 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 		join.fault("the step has no dependencies to join")
 	case s.Join == tasker.JoinAny && len(s.Dependencies) == 1:
 		join.fault("any of one dependency means the same as all; remove it")
+	}
+}
+
+// noRetry is why an external step has no retry.
+const noRetry = "an external step has no retry: its outcome is reported once; a reset has it wait again"
+
+// checkExternal notes what says nothing about an external step.
+func (v value) checkExternal(s tasker.StepTemplate) {
+	if s.Type != tasker.ExternalStep {
+		return
+	}
+	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() { // which a template that is printed has
+		retry.fault("%s", noRetry)
+	}
+	outcome, hasOutcome := v.get("on_timeout")
+	result, hasResult := v.get("timeout_result")
+	switch {
+	case hasOutcome && s.TimeoutSeconds == 0:
+		outcome.fault("the step has no timeout: add timeout_seconds")
+	case hasResult && s.OnTimeout != tasker.TimeoutCompletes:
+		result.fault("is given to the step only with on_timeout: complete")
+	case s.OnTimeout == tasker.TimeoutCompletes && !hasResult:
+		outcome.fault("the result is missing with which the step is complete: add timeout_result")
 	}
 }
 
@@ -222,8 +246,8 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 		if len(o.Initialization) > 0 {
 			v.fault("%s is an external step, which has no handler to initialize", quote(o.Name))
 		}
-		if timeout, ok := v.get("timeout_seconds"); ok {
-			timeout.fault("%s", externalTimeout)
+		if retry, ok := v.get("retry"); ok {
+			retry.fault("%s", noRetry)
 		}
 	}
 	retry, ok := v.get("retry")
@@ -241,9 +265,6 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 		}
 	}
 }
-
-// externalTimeout is why an external step has no timeout, as the schema says it.
-var externalTimeout = schemaParts[documentSchema.Location+"/$defs/step/then/properties/timeout_seconds"].Comment
 
 // suggest ends a fault about an unknown step with the nearest known one.
 func (v value) suggest(name string, known []string) string {

@@ -199,6 +199,8 @@ func (ev evidence) failed() string {
 		return fmt.Sprintf("%s ran longer than its timeout in attempt %d of %d, the last, and was ended%s.", where, s.Attempts, s.MaxAttempts, at)
 	case tasker.ExternalFailure:
 		return fmt.Sprintf("The system outside reported that step %s of %s failed%s%s.", s.Name, ev.kind(), at, quoted(failure))
+	case tasker.ExternalTimeout:
+		return fmt.Sprintf("Nobody answered step %s of %s in time%s%s.", s.Name, ev.kind(), at, quoted(failure))
 	case tasker.ExpressionFailed:
 		return fmt.Sprintf("The condition of step %s of %s could not be evaluated%s%s.", s.Name, ev.kind(), at, quoted(failure))
 	case tasker.UnrecoveredError:

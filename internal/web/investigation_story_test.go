@@ -64,6 +64,9 @@ func TestEveryCauseHasAStory(t *testing.T) {
 		{tasker.MaxRetriesExceeded, tasker.ExternalFailure}: {
 			nil, "The system outside reported that step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”.",
 		},
+		{tasker.MaxRetriesExceeded, tasker.ExternalTimeout}: {
+			nil, "Nobody answered step charge of shop/order in time at 2026-03-01 12:00:00 UTC, with “card declined”.",
+		},
 		{tasker.MaxRetriesExceeded, tasker.ExpressionFailed}: {
 			func(_ *evidence, s *snapshotStep) {
 				s.Error = []byte(`{"message":"when: there is no \"value\", in: results.score.value < 0.5"}`)

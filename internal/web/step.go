@@ -353,6 +353,9 @@ func (r stepRow) Waits() string {
 	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
 		return fmt.Sprintf("waits for %d of its %d dependencies", s.TotalParents-s.CompletedParents, s.TotalParents)
 	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
+		if s.WaitUntil != nil {
+			return "waits for an external result; its timeout is " + ago(*s.WaitUntil)
+		}
 		return "waits for an external result"
 	case s.State == tasker.StepEnqueued:
 		return "waits for a worker with handler " + s.Handler

@@ -299,6 +299,23 @@ func TestAStepThatWaitsForAnAnswer(t *testing.T) {
 	h.shows(h.get(pageOf(st.task)), http.StatusOK, `"by": "bank"`)
 }
 
+// A step that waits for an answer says until when, and what comes of it when nobody answers.
+func TestAStepThatWaitsUntilItsTimeout(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	permit := external("permit")
+	permit.TimeoutSeconds = 3 * 24 * 3600
+	h.Template("order", permit, step("ship", "permit"))
+	st := &stuck{harness: h, task: h.create("order", `{}`)}
+	if row := h.rowOf(h.get(pageOf(st.task)), st.stepOf("permit").UUID); !strings.Contains(row, "waits until") || !strings.Contains(row, "in 2 d 23 h") && !strings.Contains(row, "in 3 d") {
+		t.Errorf("the step that waits is shown as %s", row)
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() WHERE wait_until IS NOT NULL`)
+	_, err := h.Engine.Tick(t.Context())
+	h.Must(err)
+	h.shows(h.get("/ui/investigations/"+h.Entry(st.task).UUID.String()), http.StatusOK, "Nobody answered step permit of shop/order in time")
+}
+
 // A branch that was not taken says why, and its task counts as done.
 func TestABranchThatIsNotTaken(t *testing.T) {
 	t.Parallel()

@@ -47,13 +47,14 @@ BEGIN
             json_agg(x) AS steps,
             string_agg(concat(x.results, x.error, x.failures), ' ') AS documents,
             min(x.next_retry_at) AS next_retry_at,
+            min(x.wait_until) AS wait_until,
             bool_or(x.dependencies <> '{}') AS joined
         FROM (
             SELECT
                 s.step_uuid, s.name, s.step_type AS type, s.handler, s.state, s.state_since,
                 s.parent_uuids AS dependencies, s.parents_open AS dependencies_open,
                 s.attempts, s.max_attempts, s.retryable, s.worker_uuid, s.lease_expires_at,
-                s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.completed_at,
+                s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.wait_until, s.skip_reason, s.completed_at,
                 coalesce(_cuts -> ('results ' || s.step_uuid), s.results) AS results,
                 coalesce(_cuts -> ('error ' || s.step_uuid), s.error) AS error,
                 f.failures, f.failures_omitted
@@ -114,7 +115,7 @@ BEGIN
             t.state AS current_state, c.original_state,
             round((extract(epoch FROM p_at - u.since) / 60)::numeric, 3) AS time_in_state_minutes,
             round((extract(epoch FROM tasker.staleness_threshold(c.original_state, tt, st)
-                + tasker.retry_rest(c.original_state, tt, w.next_retry_at - u.since)) / 60)::numeric, 3) AS threshold_minutes,
+                + tasker.retry_rest(c.original_state, tt, CASE c.original_state WHEN 'waiting_for_dependencies' THEN w.wait_until ELSE w.next_retry_at END - u.since)) / 60)::numeric, 3) AS threshold_minutes,
             round((extract(epoch FROM p_at - t.created_at) / 60)::numeric, 3) AS task_age_minutes,
             t.priority, p_at AS detected_at, p_detected_by AS detected_by, task, thresholds, tt.configuration AS template, w.steps,
             (

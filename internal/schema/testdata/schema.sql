@@ -1105,6 +1105,7 @@ CREATE TABLE tasker.workflow_steps (
     decide_at timestamp with time zone,
     decided_at timestamp with time zone,
     skip_reason text,
+    wait_until timestamp with time zone,
     CONSTRAINT step_has_what_its_state_needs CHECK (
 CASE state
     WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
@@ -1123,6 +1124,7 @@ END),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
+CREATE INDEX steps_by_wait ON tasker.workflow_steps USING btree (wait_until, task_uuid, step_uuid) WHERE (wait_until IS NOT NULL);
 CREATE INDEX steps_to_decide ON tasker.workflow_steps USING btree (decide_at, task_uuid, step_uuid) WHERE (decide_at IS NOT NULL);
 CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
@@ -1148,6 +1150,7 @@ COMMENT ON COLUMN tasker.workflow_steps.join_rule IS 'all, any or none_failed: t
 COMMENT ON COLUMN tasker.workflow_steps.decide_at IS 'Instant from which a pending step is due to be decided. Null: not now.';
 COMMENT ON COLUMN tasker.workflow_steps.decided_at IS 'When it was decided that the step runs.';
 COMMENT ON COLUMN tasker.workflow_steps.skip_reason IS 'Why the step is skipped, in words.';
+COMMENT ON COLUMN tasker.workflow_steps.wait_until IS 'When the wait of a pending external step ends by the clock. Null: it does not wait yet, or without end.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (

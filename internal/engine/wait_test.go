@@ -1,0 +1,208 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+const week = 7 * 24 * 3600
+
+// timed gives an external step a timeout of a week.
+func timed(outcome tasker.TimeoutOutcome, s tasker.StepTemplate) tasker.StepTemplate {
+	s.TimeoutSeconds, s.OnTimeout = week, outcome
+	if outcome == tasker.TimeoutCompletes {
+		s.TimeoutResult = json.RawMessage(`{"approved": false}`)
+	}
+	return s
+}
+
+// aWeekLater has all waits be over, and what follows from it done.
+func (h *harness) aWeekLater() {
+	h.Helper()
+	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = wait_until - interval '7 days' WHERE wait_until IS NOT NULL`)
+	h.tick()
+	h.tick()
+}
+
+// wantWait expects an external step to wait for a week from now on.
+func (h *harness) wantWait(task tasker.ID, name string) {
+	h.Helper()
+	s := h.step(task, name)
+	if s.State != tasker.StepPending || s.WaitUntil == nil {
+		h.Fatalf("%s is %s and waits until %v", name, s.State, s.WaitUntil)
+	}
+	if left := time.Until(*s.WaitUntil) - week*time.Second; left > time.Second || left < -time.Minute {
+		h.Errorf("%s waits until %s", name, s.WaitUntil)
+	}
+}
+
+// Nobody answers: the step fails, with an investigation; reset, it waits once more.
+func TestAWaitThatNobodyAnswersFails(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", enginetest.Step("ask"), timed("", external("answer", "ask")), enginetest.Step("go", "answer"))
+	task := h.Create("approve")
+	if s := h.step(task, "answer"); s.WaitUntil != nil {
+		t.Errorf("it waits until %v before it is asked", s.WaitUntil)
+	}
+	h.accepted(success(h.claimOne("ask"), `1`))
+	h.wantWait(task, "answer")
+	h.wantState(task, tasker.TaskWaitingForDependencies)
+	h.tick()
+	h.wantStep(task, "answer", tasker.StepPending, 0)
+	h.aWeekLater()
+	h.wantState(task, tasker.TaskError)
+	s := h.step(task, "answer")
+	if s.State != tasker.StepError || s.WaitUntil != nil || s.NextRetryAt != nil || !strings.Contains(string(s.Error), "nobody answered within 168h0m0s (timeout_seconds)") {
+		t.Errorf("the step is %s, waits until %v: %s", s.State, s.WaitUntil, s.Error)
+	}
+	if e := h.Entry(task); e.DetailCode != tasker.ExternalTimeout || e.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("the investigation is %s, %s", e.DetailCode, e.ResolutionStatus)
+	}
+	_, err := h.Engine.CompleteExternal(t.Context(), task, s.UUID, tasker.Outcome{Success: true}, "late")
+	h.WantCode(err, tasker.Conflict, "is error already")
+	_, err = h.Engine.OperateStep(t.Context(), task, s.UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "asked again", Actor: "ann"})
+	h.Must(err)
+	h.wantWait(task, "answer")
+	_, err = h.Engine.CompleteExternal(t.Context(), task, s.UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`"yes"`)}, "desk")
+	h.Must(err)
+	if s := h.step(task, "answer"); s.WaitUntil != nil {
+		t.Errorf("after the answer it waits until %v", s.WaitUntil)
+	}
+	h.accepted(success(h.claimOne("go"), `1`))
+	h.aWeekLater()
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// "No" is an outcome: the template says with which result the step is complete.
+func TestAWaitThatNobodyAnswersIsComplete(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", timed(tasker.TimeoutCompletes, external("answer")), when("!results.answer.approved", enginetest.Step("no", "answer")),
+		when("results.answer.approved", enginetest.Step("yes", "answer")))
+	task := h.Create("approve")
+	h.wantWait(task, "answer")
+	h.aWeekLater()
+	h.wantStep(task, "answer", tasker.StepComplete, 0)
+	h.wantSkipped(task, "yes", "condition is false")
+	a := h.claimOne("no")
+	if got := strings.ReplaceAll(string(a.DependencyResults["answer"]), " ", ""); got != `{"approved":false}` {
+		t.Errorf("the next step is given %s", got)
+	}
+	h.accepted(success(a, `1`))
+	h.wantState(task, tasker.TaskComplete)
+	list, _, err := h.DB.StepTransitions(t.Context(), task, h.step(task, "answer").UUID, 10, 0)
+	h.Must(err)
+	if len(list) != 1 || list[0].Event != "elapse" || !strings.Contains(list[0].Reason, "nobody answered") {
+		t.Errorf("the history is %+v", list)
+	}
+}
+
+func TestAWaitThatNobodyAnswersIsSkipped(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", timed(tasker.TimeoutSkips, external("answer")), enginetest.Step("go", "answer"), joined(tasker.JoinNoneFailed, enginetest.Step("end", "answer", "go")))
+	task := h.Create("approve")
+	h.aWeekLater()
+	h.wantSkipped(task, "answer", "nobody answered within")
+	h.wantSkipped(task, "go", "answer was skipped")
+	h.accepted(success(h.claimOne("end"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// A step with a condition waits from when it is decided that it does; one of a task that starts later, from then.
+func TestWhenAWaitBegins(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", when("context.ask", timed("", external("answer"))), when("!context.ask", enginetest.Step("other")))
+	task := h.create("approve", `{"ask": true}`)
+	if s := h.step(task, "answer"); s.WaitUntil != nil {
+		t.Errorf("it waits until %v before it is decided", s.WaitUntil)
+	}
+	h.tick()
+	h.wantWait(task, "answer")
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
+	h.Template("later", timed("", external("answer")))
+	task = h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "later", StartAt: time.Now().Add(time.Hour)})
+	if s := h.step(task, "answer"); s.WaitUntil == nil || time.Until(*s.WaitUntil) < (week+3500)*time.Second {
+		t.Errorf("it waits until %v", s.WaitUntil)
+	}
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE wait_until IS NOT NULL`); n != 0 {
+		t.Errorf("%d cancelled steps wait", n)
+	}
+}
+
+// A task that waits for an answer is not stale before the timeout, unless its template says when it is.
+func TestAWaitWithATimeoutIsNoStandstill(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", timed("", external("answer")))
+	h.Template("after", enginetest.Step("ask"), timed("", external("answer", "ask")))
+	h.Template("without", external("answer"))
+	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: h.Space, Name: "strict", Version: "1.0.0", Steps: []tasker.StepTemplate{enginetest.Step("ask"), timed("", external("answer", "ask"))},
+		Lifecycle: tasker.Lifecycle{MaxWaitingForDependenciesMinutes: 30},
+	}, "")
+	h.Must(err)
+	for name, c := range map[string]struct{ least, most time.Duration }{
+		"approve": {week * time.Second, 4 * week * time.Second}, "after": {week * time.Second, 4 * week * time.Second}, "without": {0, 2 * time.Hour}, "strict": {0, 31 * time.Minute},
+	} {
+		task := h.Create(name)
+		for _, a := range h.claim() {
+			h.accepted(success(a, `1`))
+		}
+		var stale time.Duration
+		h.Must(h.pool.QueryRow(t.Context(), `SELECT stale_at - state_since FROM tasker.tasks WHERE task_uuid = $1`, task).Scan(&stale))
+		if stale < c.least || stale > c.most {
+			t.Errorf("%s is stale after %s, want between %s and %s", name, stale, c.least, c.most)
+		}
+	}
+}
+
+// Several servers end each wait once, and one that cannot be ended delays no other.
+func TestAWaitEndsOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", timed(tasker.TimeoutCompletes, external("answer")), enginetest.Step("go", "answer"))
+	const tasks = 60
+	var all []tasker.ID
+	for range tasks {
+		all = append(all, h.Create("approve"))
+	}
+	h.poison("UPDATE ON tasker.workflow_steps", fmt.Sprintf("OLD.task_uuid = '%s' AND NEW.state = 'complete'", all[7]))
+	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() WHERE wait_until IS NOT NULL`)
+	engines := []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{}), engine.New(h.DB, engine.Options{})}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, e := range engines {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := e.Tick(ctx); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	h.Eventually("all others end", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE name = 'answer' AND state = 'complete'`) == tasks-1
+	})
+	stop()
+	wg.Wait()
+	h.wantStep(all[7], "answer", tasker.StepPending, 0)
+	h.heal()
+	h.retryDeferred()
+	h.wantStep(all[7], "answer", tasker.StepComplete, 0)
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_step_transitions WHERE event = 'elapse'`); n != tasks {
+		t.Errorf("%d waits have ended, of %d", n, tasks)
+	}
+}
