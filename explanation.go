@@ -62,6 +62,7 @@ const (
 	FactRetry      Fact = "retry"
 	FactDecision   Fact = "decision"
 	FactOutside    Fact = "outside"
+	FactWait       Fact = "wait"
 	FactParents    Fact = "parents"
 	FactEmpty      Fact = "empty"   // of a queue
 	FactUnknown    Fact = "unknown" // none of these: a defect
@@ -71,7 +72,7 @@ const (
 func ExplainedFacts() []Fact {
 	return []Fact{
 		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactGate, FactNoWorker, FactQueue,
-		FactRunning, FactRetry, FactDecision, FactOutside, FactParents, FactEmpty, FactUnknown,
+		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactParents, FactEmpty, FactUnknown,
 	}
 }
 

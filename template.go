@@ -70,6 +70,7 @@ type StepType string
 const (
 	StandardStep StepType = "standard" // a worker executes its handler
 	ExternalStep StepType = "external" // waits for a completion from outside; no worker, no queue
+	WaitStep     StepType = "wait"     // waits for an instant; no worker, no queue
 )
 
 // A StepTemplate is one node of the graph.
@@ -87,6 +88,21 @@ type StepTemplate struct {
 
 	OnTimeout     TimeoutOutcome  `json:"on_timeout,omitempty"`     // of an external step; empty means that it fails
 	TimeoutResult json.RawMessage `json:"timeout_result,omitempty"` // with which the timeout completes the step
+
+	WaitSeconds int    `json:"wait_seconds,omitempty"` // how long a wait step waits
+	WaitUntil   string `json:"wait_until,omitempty"`   // or an expression: until when
+}
+
+// MaxWait is the longest wait of a step by the clock.
+const MaxWait = 5 * 365 * 24 * time.Hour
+
+// LimitSeconds returns after how many seconds the clock ends an attempt of the step, or its
+// wait; 0 when it does not, or when an expression says so.
+func (s StepTemplate) LimitSeconds() int {
+	if s.Type == WaitStep {
+		return s.WaitSeconds
+	}
+	return s.TimeoutSeconds
 }
 
 // A TimeoutOutcome says what becomes of an external step that nobody answers in time.
@@ -189,13 +205,13 @@ func (t Template) ForEnvironment(env string) Template {
 }
 
 func (o StepOverride) apply(s StepTemplate) StepTemplate {
-	if len(o.Initialization) > 0 && s.Type != ExternalStep { // which has no handler to give it to
+	if len(o.Initialization) > 0 && s.Type == StandardStep { // the others have no handler to give it to
 		s.Handler.Initialization = mergeObjects(s.Handler.Initialization, o.Initialization)
 	}
-	if o.TimeoutSeconds != nil && (s.Type != ExternalStep || o.Name != AllSteps) { // ALL means attempts
+	if o.TimeoutSeconds != nil && (s.Type == StandardStep || s.Type == ExternalStep && o.Name != AllSteps) { // ALL means attempts
 		s.TimeoutSeconds = *o.TimeoutSeconds
 	}
-	if r := o.Retry; r != nil && s.Type != ExternalStep { // which is not tried again
+	if r := o.Retry; r != nil && s.Type == StandardStep { // the others are not tried again
 		set(&s.Retry.Retryable, r.Retryable)
 		set(&s.Retry.MaxAttempts, r.MaxAttempts)
 		set(&s.Retry.Backoff, r.Backoff)

@@ -55,16 +55,19 @@ func queued(s apiv1.Step) string {
 
 // special returns the type of a step that no worker executes.
 func special(s apiv1.Step) string {
-	if s.Type == string(tasker.ExternalStep) {
-		return s.Type
+	if s.Type == string(tasker.StandardStep) {
+		return ""
 	}
-	return ""
+	return s.Type
 }
 
 // ready returns whether a step could run now, and what it waits for then.
 func ready(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer from outside)"
+	}
+	if s.Type == string(tasker.WaitStep) && s.WaitUntil != nil {
+		return strconv.FormatBool(s.ReadyForExecution) + " (waits until " + at(s.WaitUntil) + ")"
 	}
 	return strconv.FormatBool(s.ReadyForExecution)
 }

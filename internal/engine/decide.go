@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/expression"
@@ -88,22 +89,22 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	if err != nil {
 		return nil, err
 	}
-	var run []tasker.StepRef
+	var run []postgres.DecidedStep
 	var moves []verdict
 	waits := slices.Clone(due)
 	for _, s := range list {
-		v, becomes, err := d.judge(ctx, s)
+		j, err := d.judge(ctx, s)
 		if err != nil {
 			return nil, err
 		}
 		ref := tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}
-		switch becomes {
+		switch j.becomes {
 		case lifecycle.VerdictWait, lifecycle.VerdictBlocked, lifecycle.VerdictCancelled:
 			continue
 		case lifecycle.VerdictRun:
-			run = append(run, ref)
+			run = append(run, postgres.DecidedStep{StepRef: ref, WaitUntil: j.until})
 		default:
-			moves = append(moves, v)
+			moves = append(moves, j.move)
 		}
 		waits = slices.DeleteFunc(waits, func(w tasker.StepRef) bool { return w == ref })
 	}
@@ -129,57 +130,82 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	return concluded.ToDecide, nil
 }
 
-// judge says what becomes of a step: for a step that is skipped, or whose condition cannot
-// be evaluated, with the move. The error is about the database.
-func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (verdict, lifecycle.Verdict, error) {
+// A judgement is what becomes of a step.
+type judgement struct {
+	becomes lifecycle.Verdict // empty: an expression of it cannot be evaluated
+	move    verdict           // of a step that does not run
+	until   *time.Time        // until when it waits, if an expression says so
+}
+
+// judge says what becomes of a step. The error is about the database.
+func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgement, error) {
 	standings := make([]lifecycle.Standing, len(s.Dependencies))
 	for i, p := range s.Dependencies {
 		standings[i] = lifecycle.StandingOf(p.State, p.Retries)
 	}
 	becomes := lifecycle.Decide(s.JoinRule, standings)
 	if becomes == lifecycle.VerdictSkip {
-		return skip(s, "of the steps that it depends on "+skippedOf(s.Dependencies)), becomes, nil
+		return judgement{becomes, skip(s, "of the steps that it depends on "+skippedOf(s.Dependencies)), nil}, nil
 	}
 	if becomes != lifecycle.VerdictRun {
-		return verdict{}, becomes, nil
+		return judgement{becomes: becomes}, nil
 	}
-	condition, err := d.condition(ctx, s)
-	if err != nil || condition == nil {
-		return verdict{}, lifecycle.VerdictRun, err
-	}
-	values, err := d.values(ctx, s, condition)
-	var holds bool
-	if err == nil {
-		holds, err = condition.Bool(ctx, values)
-	}
-	var failure *expression.Failure
-	switch {
-	case errors.As(err, &failure):
-		v, err := failDecision(s, failure)
-		return v, "", err
-	case err != nil:
-		return verdict{}, "", err
-	case !holds:
-		return skip(s, "its condition is false: "+condition.Text()), lifecycle.VerdictSkip, nil
-	default:
-		return verdict{}, lifecycle.VerdictRun, nil
-	}
-}
-
-// condition returns the condition of a step, nil if it has none.
-func (d *decision) condition(ctx context.Context, s postgres.DecidingStep) (*expression.Program, error) {
 	g, err := d.engine.graphByID(ctx, s.TemplateUUID)
 	if err != nil {
-		return nil, err
+		return judgement{}, err
 	}
 	i, ok := g.byName[s.Name]
 	if !ok {
-		return nil, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
+		return judgement{}, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
 	}
-	return g.when[i], nil
+	of := "when: "
+	j, err := d.condition(ctx, s, g.when[i])
+	if err == nil && j.becomes == lifecycle.VerdictRun {
+		of = "wait_until: "
+		j.until, err = d.until(ctx, s, g.until[i])
+	}
+	if failure, ok := errors.AsType[*expression.Failure](err); ok {
+		move, err := failDecision(s, of+failure.Error())
+		return judgement{move: move}, err
+	}
+	return j, err
 }
 
-// values reads what a condition is evaluated on. The error is a [expression.Failure] when
+// condition says whether a step runs by its condition; nil holds. The error may be an
+// [expression.Failure].
+func (d *decision) condition(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (judgement, error) {
+	if p == nil {
+		return judgement{becomes: lifecycle.VerdictRun}, nil
+	}
+	values, err := d.values(ctx, s, p)
+	if err != nil {
+		return judgement{}, err
+	}
+	holds, err := p.Bool(ctx, values)
+	if err != nil || holds {
+		return judgement{becomes: lifecycle.VerdictRun}, err
+	}
+	return judgement{lifecycle.VerdictSkip, skip(s, "its condition is false: "+p.Text()), nil}, nil
+}
+
+// until says until when a step waits; nil when p is. The error may be an
+// [expression.Failure].
+func (d *decision) until(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (*time.Time, error) {
+	if p == nil {
+		return nil, nil //nolint:nilnil // as said
+	}
+	values, err := d.values(ctx, s, p)
+	if err != nil {
+		return nil, err
+	}
+	at, err := p.Time(ctx, values)
+	if err == nil && at.Sub(s.AsOf) > tasker.MaxWait {
+		err = &expression.Failure{Text: p.Text(), Reason: "the instant is more than 5 years ahead"}
+	}
+	return &at, err
+}
+
+// values reads what an expression is evaluated on. The error is a [expression.Failure] when
 // that is too large.
 func (d *decision) values(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (expression.Values, error) {
 	names := append(slices.Clone(p.Results()), p.States()...)
@@ -226,10 +252,10 @@ func skippedOf(list []postgres.StepStanding) string {
 	return strings.Join(names, ", ") + " were skipped"
 }
 
-// failDecision is the move of a step whose condition cannot be evaluated. Trying again
-// would find the same: nothing that it names can change by itself.
-func failDecision(s postgres.DecidingStep, f *expression.Failure) (verdict, error) {
-	body, err := failureBody(tasker.Failure{Type: tasker.ExpressionFailed, Message: "when: " + f.Error()}, "")
+// failDecision is the move of a step of which an expression cannot be evaluated. Trying
+// again would find the same: nothing that it names can change by itself.
+func failDecision(s postgres.DecidingStep, why string) (verdict, error) {
+	body, err := failureBody(tasker.Failure{Type: tasker.ExpressionFailed, Message: why}, "")
 	return verdict{Detail: tasker.ExpressionFailed, Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 		Event: lifecycle.FailDecision, To: tasker.StepError, Body: body,

@@ -21,6 +21,7 @@ type graph struct {
 	parents [][]int               // of each step, by index
 	rules   []tasker.Join         // by which each step is decided; empty: it runs as soon as its parents are done
 	when    []*expression.Program // the condition of each step; nil: it has none
+	until   []*expression.Program // until when each step waits; nil: no expression says so
 }
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
@@ -48,9 +49,10 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
-// condition finds by which rule each step is decided, and compiles the conditions.
+// condition finds by which rule each step is decided, and compiles the expressions.
 func (g *graph) condition() error {
-	g.rules, g.when = make([]tasker.Join, len(g.stored.Steps)), make([]*expression.Program, len(g.stored.Steps))
+	g.rules = make([]tasker.Join, len(g.stored.Steps))
+	g.when, g.until = make([]*expression.Program, len(g.stored.Steps)), make([]*expression.Program, len(g.stored.Steps))
 	names := make([]string, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
 		names[i] = s.Name
@@ -62,16 +64,27 @@ func (g *graph) condition() error {
 			behind[n] = skippable[p]
 		}
 		g.rules[i] = lifecycle.JoinRule(s, behind)
-		if s.When == "" {
+		if s.When == "" && s.WaitUntil == "" {
 			continue
 		}
 		var err error
-		g.when[i], err = expression.Compile(s.When, expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(s.Name), Steps: names}, expression.Bool)
-		if err != nil {
+		scope := expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(s.Name), Steps: names}
+		if g.when[i], err = compile(s.When, scope, expression.Bool); err != nil {
 			return within(fmt.Sprintf("steps[%d].when", i), err)
+		}
+		if g.until[i], err = compile(s.WaitUntil, scope, expression.Timestamp); err != nil {
+			return within(fmt.Sprintf("steps[%d].wait_until", i), err)
 		}
 	}
 	return nil
+}
+
+// compile returns nil when there is no expression.
+func compile(text string, scope expression.Scope, want expression.Kind) (*expression.Program, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // as said
+	}
+	return expression.Compile(text, scope, want)
 }
 
 // skippable tells of each step whether it may come to be skipped.
@@ -141,7 +154,7 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 		if g.cycle == nil {
 			list[i].JoinRule = g.rules[i]
 		}
-		if started && len(g.parents[i]) == 0 && s.Type != tasker.ExternalStep && list[i].JoinRule == "" {
+		if started && len(g.parents[i]) == 0 && s.Type == tasker.StandardStep && list[i].JoinRule == "" {
 			list[i].State = tasker.StepEnqueued
 		}
 	}

@@ -13,9 +13,9 @@ import (
 // waitChunk is how many waits end in one transaction; each may open an investigation.
 const waitChunk = 20
 
-// endWaits ends the waits of external steps that nobody answered in time, as their
-// templates say: the step fails, is complete with a result of the template, or is skipped. A
-// task that somebody works on is left to a later pass.
+// endWaits ends waits that are over. A step of type wait is complete; an external step that
+// nobody answered in time fails, is complete with a result of its template, or is skipped,
+// as the template says. A task that somebody works on is left to a later pass.
 func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -52,8 +52,13 @@ func (e *Engine) endOfWait(ctx context.Context, s postgres.WaitingStep) (v verdi
 	}
 	v.Conclusion = postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
-		Reason: fmt.Sprintf("nobody answered within %s (timeout_seconds)", time.Duration(s.TimeoutMS)*time.Millisecond),
 	}
+	if step.Type == tasker.WaitStep {
+		v.Event, v.To, v.Reason = lifecycle.Elapse, tasker.StepComplete, "its wait is over"
+		v.Body, v.ResultSize, err = resultBody(nil, nil)
+		return v, err
+	}
+	v.Reason = fmt.Sprintf("nobody answered within %s (timeout_seconds)", time.Duration(s.TimeoutMS)*time.Millisecond)
 	switch step.OnTimeout {
 	case tasker.TimeoutSkips:
 		v.Event, v.To = lifecycle.Skip, tasker.StepSkipped

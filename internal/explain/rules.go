@@ -114,6 +114,10 @@ var rules = []rule{
 		[]tasker.Turn{tasker.TurnOutside}, view.outside, view.sayOutside,
 	},
 	{
+		tasker.FactWait, "the step waits for an instant",
+		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.sayWait,
+	},
+	{
 		tasker.FactParents, "the step waits for other steps: the nearest one that waits for none decides",
 		tasker.Turns(), func(v view) bool { return v.blocker != nil }, view.sayParents,
 	},
@@ -184,6 +188,10 @@ func (v view) sayGate() said {
 		"waits for a worker of version %s or newer, as operation %s asks; none is alive", s.Gate, s.OperationUUID)
 }
 
-func (v view) outside() bool {
-	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(tasker.ExternalStep) && waitsForNoStep(v.step)
+func (v view) outside() bool { return v.waits(tasker.ExternalStep) }
+
+// waits reports whether the step is one of a type that no worker executes, and waits for
+// no other step.
+func (v view) waits(t tasker.StepType) bool {
+	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(t) && waitsForNoStep(v.step)
 }

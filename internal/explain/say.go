@@ -305,6 +305,15 @@ func (v view) sayOutside() said {
 		"waits for an outcome from outside since %s%s", at(since), v.untilTimeout())
 }
 
+func (v view) sayWait() said {
+	s, until := v.step, *v.step.WaitUntil
+	if v.isLate(until) {
+		return say(tasker.TurnServer, &until, "A server must end the wait: tasker-ctl health says which loop is late.",
+			"waited until %s; that is %s ago%s", at(until), v.ago(until), setAside(s.StepFailures, s.StepRetryAt))
+	}
+	return say(tasker.TurnClock, &s.StepSince, "It is complete by itself then; an operator can complete or resolve it now.", "waits until %s", at(until))
+}
+
 // untilTimeout says when a wait ends by the clock.
 func (v view) untilTimeout() string {
 	until := v.step.WaitUntil

@@ -61,6 +61,18 @@ func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
 	return false, p.failure("it is neither true nor false: it is " + article(out.Type().TypeName()))
 }
 
+// Time evaluates an expression that gives an instant. The error is as that of Bool.
+func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
+	out, err := p.evaluate(ctx, v)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if at, ok := out.(types.Timestamp); ok {
+		return at.Time, nil
+	}
+	return time.Time{}, p.failure("it is no instant: it is " + article(out.Type().TypeName()))
+}
+
 func (p *Program) failure(reason string) error { return &Failure{Text: p.text, Reason: reason} }
 
 func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {

@@ -43,8 +43,11 @@ type Scope struct {
 // A Kind is what an expression must come to.
 type Kind string
 
-// Bool is the kind of a condition.
-const Bool Kind = "bool"
+// The kinds.
+const (
+	Bool      Kind = "bool"      // a condition
+	Timestamp Kind = "timestamp" // an instant
+)
 
 // A Program is an expression that is ready to be evaluated, any number of times at once.
 type Program struct {
@@ -156,10 +159,16 @@ func isOf(want Kind, checked *cel.Ast, byScheme string) error {
 	if is == "" && !out.IsExactType(cel.DynType) {
 		is = out.String()
 	}
-	if want == Bool && is != "" && is != "bool" && is != "boolean" {
+	switch {
+	case is == "", is == string(want), want == Bool && is == "boolean", want == Timestamp && out.IsExactType(cel.TimestampType):
+		return nil
+	case want == Timestamp && is == "string":
+		return invalid("must be an instant; this is a text: write timestamp(…)")
+	case want == Timestamp:
+		return invalid("must be an instant; this is %s", article(is))
+	default:
 		return invalid("must be true or false; this is %s", article(is))
 	}
-	return nil
 }
 
 func article(kind string) string {
@@ -168,6 +177,12 @@ func article(kind string) string {
 		return "a number"
 	case "string":
 		return "a text"
+	case "google.protobuf.Timestamp", "timestamp":
+		return "an instant"
+	case "google.protobuf.Duration", "duration":
+		return "a duration"
+	case "bool", "boolean":
+		return "true or false"
 	case "null_type", "null":
 		return "null"
 	case "array", "object":

@@ -87,13 +87,13 @@ func Skippable(s tasker.StepTemplate, dependencies []bool) bool {
 }
 
 // JoinRule returns the join by which a step is decided, empty for a step that runs as
-// soon as its dependencies are done: it has no condition, waits for all of them, and
+// soon as its dependencies are done: it has no expression, waits for all of them, and
 // none of them can be skipped.
 func JoinRule(s tasker.StepTemplate, dependencies []bool) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:
 		return s.Join
-	case s.When != "" || slices.Contains(dependencies, true):
+	case s.When != "" || s.WaitUntil != "" || slices.Contains(dependencies, true):
 		return tasker.JoinAll
 	default:
 		return ""

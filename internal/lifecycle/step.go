@@ -25,7 +25,7 @@ const (
 	CompleteExternal StepEvent = "complete_external" // the outside reported success
 	FailExternal     StepEvent = "fail_external"     // the outside reported failure
 	Cancel           StepEvent = "cancel"            // its task was cancelled
-	Elapse           StepEvent = "elapse"            // its wait ended by the clock, with a result of the template
+	Elapse           StepEvent = "elapse"            // its wait ended by the clock, which completes it
 	Skip             StepEvent = "skip"              // it was decided that it does not run
 	FailDecision     StepEvent = "fail_decision"     // its condition could not be evaluated
 )

@@ -24,7 +24,7 @@ counted AS (
         count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration') OR s.state = 'pending' AND s.decide_at IS NOT NULL) AS active,
         count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
         count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
-        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'external'
+        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type <> 'standard'
             AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS awaited,
         count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'standard'
             AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS forgotten,
@@ -282,7 +282,7 @@ FROM tasker.operation_items i
 JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
 JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
 WHERE i.state = 'verified' AND o.act = 'reset_for_retry'
-  AND NOT (s.state = 'complete' AND s.reported_fence >= i.released_fence + CASE WHEN s.step_type = 'external' THEN 0 ELSE 1 END)
+  AND NOT (s.state = 'complete' AND s.reported_fence >= i.released_fence + CASE WHEN s.step_type <> 'standard' THEN 0 ELSE 1 END)
 UNION ALL
 SELECT 'verified item whose investigation is open', i.task_uuid, format('%s: item %s', i.operation_uuid, i.ordinal)
 FROM tasker.operation_items i

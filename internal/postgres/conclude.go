@@ -51,8 +51,8 @@ const givenBack = `(EXISTS (
 // nothing any more.
 const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
-// beginsToWait is true of such a child if it waits for an answer from now on.
-const beginsToWait = `s.state = 'pending' AND s.step_type = 'external' AND s.parents_open = k.done AND s.join_rule IS NULL`
+// beginsToWait is true of such a child if it waits for an answer or an instant from now on.
+const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
 // becomesDue is true of such a child if it is to be decided now: when its last parent is
 // done, or, where one is enough, with each.
@@ -113,8 +113,8 @@ moved AS (
         END,
         lease_expires_at = NULL, timeout_at = NULL, expires_at = NULL, awaits_worker_since = NULL,
         queue_expiries = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.queue_expiries END,
-        reported_fence = CASE WHEN u.digest IS NULL THEN s.reported_fence ELSE s.fence END,
-        report_digest = coalesce(u.digest, s.report_digest), unwritten = -greatest(s.unwritten, 0)
+        reported_fence = CASE WHEN u.digest IS NULL AND u.event <> 'elapse' THEN s.reported_fence ELSE s.fence END,
+        report_digest = CASE WHEN u.event = 'elapse' THEN NULL ELSE coalesce(u.digest, s.report_digest) END, unwritten = -greatest(s.unwritten, 0)
     FROM conclusion u
     CROSS JOIN clock c
     WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid AND s.state = u.from_state AND s.fence = u.fence

@@ -51,12 +51,12 @@ type CreatedStep struct {
 	JoinRule tasker.Join // of a step that is decided; empty: it is enqueued when its parents are done
 }
 
-// wait is the shortest time, in seconds, that a step of the task waits for an answer from
+// wait is the shortest time, in seconds, that a step of the task waits by the clock from
 // the start; 0 when there is none.
 func (t *CreatedTask) wait() (shortest int32) {
 	for _, s := range t.Steps {
-		if s.Type == tasker.ExternalStep && len(s.Parents) == 0 && s.JoinRule == "" && s.TimeoutSeconds > 0 && (shortest == 0 || int32(s.TimeoutSeconds) < shortest) {
-			shortest = int32(s.TimeoutSeconds)
+		if s.Type != tasker.StandardStep && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
+			shortest = int32(s.LimitSeconds())
 		}
 	}
 	return shortest
@@ -110,7 +110,7 @@ SELECT
     CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
     now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END,
     nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END,
-    CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type = 'external' AND u.timeout_s > 0
+    CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type <> 'standard' AND u.timeout_s > 0
         THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END
 FROM ` + newStepColumns.unnest("u", 2)
 
@@ -314,7 +314,7 @@ var newStepColumns = columns[taskStep]{
 	col("base_ms int", func(s *taskStep) int32 { return int32(s.Retry.BaseMS) }),
 	col("cap_ms int", func(s *taskStep) int32 { return int32(s.Retry.MaxBackoffMS) }),
 	col("jitter bool", func(s *taskStep) bool { return s.Retry.Jitter }),
-	col("timeout_s int", func(s *taskStep) int32 { return int32(s.TimeoutSeconds) }),
+	col("timeout_s int", func(s *taskStep) int32 { return int32(s.LimitSeconds()) }),
 	col("join_rule text", func(s *taskStep) string { return string(s.JoinRule) }),
 	col("ttl_ms bigint", func(s *taskStep) int64 {
 		return cmp.Or(s.WorkerQueueTTLMS, s.task.Template.Lifecycle.WorkerQueueTTLMS)

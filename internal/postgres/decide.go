@@ -39,6 +39,7 @@ type DecidingStep struct {
 	Fence        int64
 	JoinRule     tasker.Join
 	Dependencies []StepStanding
+	AsOf         time.Time // when it was read, by the database's clock
 	DecidingTask
 }
 
@@ -59,7 +60,7 @@ type DecidingTask struct {
 }
 
 const decidingSteps = `
-SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at,
+SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at, clock_timestamp() AS as_of,
     coalesce((
         SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL) ORDER BY p.step_uuid)
         FROM tasker.workflow_steps p
@@ -127,17 +128,18 @@ func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []strin
 	return rows[0], nil
 }
 
-// An external step that is decided to run waits for its answer, in the state in which it is.
+// A step that is decided to run and that no worker executes waits, in the state in which it
+// is.
 var runDecided = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
-    SET decide_at = NULL, decided_at = c.at, updated_at = c.at, wait_until = ` + waitOf("c.at") + `,
+    SET decide_at = NULL, decided_at = c.at, updated_at = c.at, wait_until = coalesce(d.wait_until, ` + waitOf("c.at") + `),
         state = CASE WHEN s.step_type = 'standard' THEN 'enqueued' ELSE s.state END,
         state_since = c.at,
         attempts = s.attempts + CASE WHEN s.step_type = 'standard' THEN 1 ELSE 0 END,
         expires_at = CASE WHEN s.step_type = 'standard' THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $3) END
-    FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+    FROM unnest($1::uuid[], $2::uuid[], $5::timestamptz[]) AS d (task_uuid, step_uuid, wait_until)
     CROSS JOIN clock c
     WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = 'pending' AND s.decide_at IS NOT NULL
     RETURNING ` + returnReady + `, s.attempts, s.state
@@ -156,12 +158,22 @@ announced AS (
 )
 SELECT DISTINCT namespace FROM moved WHERE state = 'enqueued'`
 
+// A DecidedStep is a step that runs.
+type DecidedStep struct {
+	tasker.StepRef
+	WaitUntil *time.Time // of a step that waits, if an expression says until when
+}
+
 // RunDecided has steps run that were due to be decided, and returns the namespaces in
 // which steps are enqueued by it. The caller holds the locks of the tasks and settles
 // them afterwards.
-func (tx *Tx) RunDecided(ctx context.Context, steps []tasker.StepRef) ([]string, error) {
-	tasks, ids := refArrays(steps)
-	list, err := column[string](ctx, tx, runDecided, tasks, ids, tx.queue.ttlMS, tx.queue.announce)
+func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, error) {
+	refs, until := make([]tasker.StepRef, len(steps)), make([]*time.Time, len(steps))
+	for i, s := range steps {
+		refs[i], until[i] = s.StepRef, s.WaitUntil
+	}
+	tasks, ids := refArrays(refs)
+	list, err := column[string](ctx, tx, runDecided, tasks, ids, tx.queue.ttlMS, tx.queue.announce, until)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue steps that are decided: %w", err)
 	}

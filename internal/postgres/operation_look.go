@@ -47,7 +47,7 @@ type LookedItem struct {
 // Only what may have changed is returned: a step that waits for a worker says nothing new.
 const lookedItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
-    coalesce(t.state, '') AS task, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, coalesce(s.step_type = 'external', false) AS external,
+    coalesce(t.state, '') AS task, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, coalesce(s.step_type <> 'standard', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
     s.awaits_worker_since IS NOT NULL AS awaits_worker, ` + itemFailure + `,
     CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,

@@ -7,13 +7,13 @@ import (
 	"tasker.example/tasker"
 )
 
-// EndWait is the kind of work of external steps whose wait is over.
+// EndWait is the kind of work of steps whose wait is over.
 const EndWait = "wait"
 
-// waitOf is when the wait of an external step s ends that begins at an instant: null
-// when it has no end, and of other steps.
+// waitOf is when the wait of a step s ends that begins at an instant: null when it has no
+// end, or none that is known yet, and of steps that workers execute.
 func waitOf(at string) string {
-	return `CASE WHEN s.step_type = 'external' THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
+	return `CASE WHEN s.step_type <> 'standard' THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
 }
 
 const stepsWithWaitOver = `
@@ -24,7 +24,7 @@ WHERE s.wait_until <= now()
 ORDER BY s.wait_until, s.task_uuid, s.step_uuid
 LIMIT $1`
 
-// StepsWithWaitOver returns external steps whose wait is over, those that are over for
+// StepsWithWaitOver returns steps whose wait is over, those that are over for
 // longest first.
 func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, db.pool, stepsWithWaitOver, limit)
@@ -34,7 +34,7 @@ func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRe
 	return list, nil
 }
 
-// A WaitingStep is an external step whose wait is over.
+// A WaitingStep is a step whose wait is over.
 type WaitingStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -45,7 +45,7 @@ type WaitingStep struct {
 }
 
 const waitsOver = `
-SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, s.timeout_ms
+SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, coalesce(s.timeout_ms, 0) AS timeout_ms
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid

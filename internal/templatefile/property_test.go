@@ -122,7 +122,7 @@ func text() *rapid.Generator[string] {
 func aStep(name string, before []string) *rapid.Generator[tasker.StepTemplate] {
 	return rapid.Custom(func(t *rapid.T) tasker.StepTemplate {
 		s := tasker.StepTemplate{
-			Name: name, Type: rapid.SampledFrom([]tasker.StepType{tasker.StandardStep, tasker.StandardStep, tasker.ExternalStep}).Draw(t, "type"),
+			Name: name, Type: rapid.SampledFrom([]tasker.StepType{tasker.StandardStep, tasker.StandardStep, tasker.ExternalStep, tasker.WaitStep}).Draw(t, "type"),
 			Description: text().Draw(t, "description"),
 			Retry: tasker.Retry{
 				Retryable:    rapid.Bool().Draw(t, "retryable"),
@@ -143,8 +143,12 @@ func aStep(name string, before []string) *rapid.Generator[tasker.StepTemplate] {
 			s.WorkerQueueTTLMS = rapid.SampledFrom([]int64{0, minQueueTTLMS, maxQueueTTLMS}).Draw(t, "ttl")
 			s.Handler.Callable = rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,20}`).Draw(t, "callable")
 			s.Handler.Initialization = anObject().Draw(t, "initialization")
+		} else if s.Retry = tasker.DefaultRetry(); s.Type == tasker.WaitStep {
+			s.WaitSeconds = rapid.IntRange(0, 157_680_000).Draw(t, "wait")
+			if s.WaitSeconds == 0 {
+				s.WaitUntil = "task.created_at"
+			}
 		} else {
-			s.Retry = tasker.DefaultRetry()
 			s.TimeoutSeconds = rapid.IntRange(0, 157_680_000).Draw(t, "wait")
 			if s.TimeoutSeconds > 0 {
 				s.OnTimeout = rapid.SampledFrom([]tasker.TimeoutOutcome{"", tasker.TimeoutSkips, tasker.TimeoutCompletes}).Draw(t, "outcome")

@@ -97,6 +97,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 	for i, s := range steps {
 		items[i].checkJoin(s)
 		items[i].checkExternal(s)
+		items[i].checkWait(s)
 	}
 	return g
 }
@@ -138,7 +139,28 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	}
 }
 
-// checkConditions compiles the conditions of a template whose graph is right.
+// waitRetry is why a step of type wait has no retry.
+const waitRetry = "a step of type wait has no retry: it cannot fail by itself"
+
+// checkWait notes what says nothing about a step that waits for an instant.
+func (v value) checkWait(s tasker.StepTemplate) {
+	if s.Type != tasker.WaitStep {
+		return
+	}
+	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() {
+		retry.fault("%s", waitRetry)
+	}
+	_, length := v.get("wait_seconds")
+	until, instant := v.get("wait_until")
+	switch {
+	case length && instant:
+		until.fault("is given beside wait_seconds; keep one of them")
+	case !length && !instant:
+		v.fault("the step does not say how long it waits: add wait_seconds or wait_until")
+	}
+}
+
+// checkConditions compiles the expressions of a template whose graph is right.
 func (v value) checkConditions(t *tasker.Template) {
 	steps, ok := v.get("steps")
 	if !ok || len(v.faults.list) > 0 || len(steps.items()) != len(t.Steps) {
@@ -150,14 +172,19 @@ func (v value) checkConditions(t *tasker.Template) {
 	}
 	for i, place := range steps.items() {
 		s := t.Steps[i]
-		when, written := place.get("when")
-		if !written {
-			continue
-		}
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}
-		if _, err := expression.Compile(s.When, scope, expression.Bool); err != nil {
-			when.fault("%s", err)
-		}
+		place.checkExpression("when", s.When, scope, expression.Bool)
+		place.checkExpression("wait_until", s.WaitUntil, scope, expression.Timestamp)
+	}
+}
+
+func (v value) checkExpression(key, text string, scope expression.Scope, want expression.Kind) {
+	place, written := v.get(key)
+	if !written {
+		return
+	}
+	if _, err := expression.Compile(text, scope, want); err != nil {
+		place.fault("%s", err)
 	}
 }
 
@@ -242,12 +269,13 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 			short.fault("is given twice; keep this or handler.initialization")
 		}
 	}
-	if g.steps[o.Name].Type == tasker.ExternalStep {
-		if len(o.Initialization) > 0 {
-			v.fault("%s is an external step, which has no handler to initialize", quote(o.Name))
-		}
-		if retry, ok := v.get("retry"); ok {
-			retry.fault("%s", noRetry)
+	switch g.steps[o.Name].Type {
+	case tasker.ExternalStep:
+		v.refuseOverride(o, "an external step", noRetry)
+	case tasker.WaitStep:
+		v.refuseOverride(o, "a step of type wait", waitRetry)
+		if timeout, ok := v.get("timeout_seconds"); ok {
+			timeout.fault("a step of type wait has no timeout_seconds: it ends by wait_seconds or wait_until")
 		}
 	}
 	retry, ok := v.get("retry")
@@ -263,6 +291,16 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 		if r.BaseMS = *o.Retry.BaseMS; applies && retry.checkBackoff(r) {
 			return // one fault is enough
 		}
+	}
+}
+
+// refuseOverride notes what changes nothing in a step that no worker executes.
+func (v value) refuseOverride(o tasker.StepOverride, kind, retries string) {
+	if len(o.Initialization) > 0 {
+		v.fault("%s is %s, which has no handler to initialize", quote(o.Name), kind)
+	}
+	if retry, ok := v.get("retry"); ok {
+		retry.fault("%s", retries)
 	}
 }
 

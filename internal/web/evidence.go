@@ -418,6 +418,8 @@ func (ev evidence) open() string {
 			waiting = append(waiting, fmt.Sprintf("step %s was to be tried again at %s", s.Name, clock(s.NextRetryAt)))
 		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.Open == 0:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for an answer from outside", s.Name))
+		case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.Open == 0:
+			waiting = append(waiting, fmt.Sprintf("step %s waited for an instant", s.Name))
 		case s.State == tasker.StepEnqueued:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for a worker", s.Name))
 		case s.State == tasker.StepInProgress || s.State == tasker.StepEnqueuedForOrchestration || s.State == tasker.StepError:

@@ -357,6 +357,8 @@ func (r stepRow) Waits() string {
 			return "waits for an external result; its timeout is " + ago(*s.WaitUntil)
 		}
 		return "waits for an external result"
+	case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.WaitUntil != nil:
+		return "its wait ends " + ago(*s.WaitUntil)
 	case s.State == tasker.StepEnqueued:
 		return "waits for a worker with handler " + s.Handler
 	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:

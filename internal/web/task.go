@@ -272,13 +272,15 @@ func cancellable(t tasker.Task) bool {
 
 // progressSentence says how far a task has come, and what it waits for.
 func progressSentence(t tasker.Task, steps []tasker.Step) string {
-	var failed, external []string
+	var failed, external, clock []string
 	for _, s := range steps {
 		switch {
 		case failedForGood(s):
 			failed = append(failed, s.Name)
 		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.DependenciesSatisfied:
 			external = append(external, s.Name)
+		case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.DependenciesSatisfied:
+			clock = append(clock, s.Name)
 		}
 	}
 	switch t.State {
@@ -289,6 +291,9 @@ func progressSentence(t tasker.Task, steps []tasker.Step) string {
 	case tasker.TaskWaitingForDependencies:
 		if len(external) > 0 {
 			return "It waits for the result of an external step: " + listed(external) + "."
+		}
+		if len(clock) > 0 {
+			return "It waits until the wait of a step is over: " + listed(clock) + "."
 		}
 		return "It waits for an external result."
 	case tasker.TaskError:
