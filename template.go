@@ -93,6 +93,9 @@ type StepTemplate struct {
 	WaitUntil   string `json:"wait_until,omitempty"`   // or an expression: until when
 }
 
+// HasHandler reports whether a worker executes the step.
+func (s StepTemplate) HasHandler() bool { return s.Type != ExternalStep && s.Type != WaitStep }
+
 // MaxWait is the longest wait of a step by the clock.
 const MaxWait = 5 * 365 * 24 * time.Hour
 
@@ -205,13 +208,13 @@ func (t Template) ForEnvironment(env string) Template {
 }
 
 func (o StepOverride) apply(s StepTemplate) StepTemplate {
-	if len(o.Initialization) > 0 && s.Type == StandardStep { // the others have no handler to give it to
+	if len(o.Initialization) > 0 && s.HasHandler() { // the others have no handler to give it to
 		s.Handler.Initialization = mergeObjects(s.Handler.Initialization, o.Initialization)
 	}
-	if o.TimeoutSeconds != nil && (s.Type == StandardStep || s.Type == ExternalStep && o.Name != AllSteps) { // ALL means attempts
+	if o.TimeoutSeconds != nil && (s.HasHandler() || s.Type == ExternalStep && o.Name != AllSteps) { // ALL means attempts
 		s.TimeoutSeconds = *o.TimeoutSeconds
 	}
-	if r := o.Retry; r != nil && s.Type == StandardStep { // the others are not tried again
+	if r := o.Retry; r != nil && s.HasHandler() { // the others are not tried again
 		set(&s.Retry.Retryable, r.Retryable)
 		set(&s.Retry.MaxAttempts, r.MaxAttempts)
 		set(&s.Retry.Backoff, r.Backoff)

@@ -57,7 +57,7 @@ type CompletionData struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Completion is the body of POST /v1/tasks/{uuid}/workflow_steps/{step_uuid}/completion:
+// Completion is the body of POST /v1/tasks/{uuid}/workflow_steps/{step}/completion:
 // the outcome of an external step, told by the system outside.
 type Completion struct {
 	Success  bool            `json:"success"`

@@ -276,6 +276,10 @@ func TestWire(t *testing.T) {
 			_, err := c.CompleteStep(ctx, id(1), id(2), apiv1.Completion{Success: true, Result: json.RawMessage(`{"a":1}`)})
 			return err
 		},
+		"POST /v1/tasks/" + task + `/workflow_steps/approve%20it/completion application/json {"success":true}`: func() error {
+			_, err := c.CompleteStepNamed(ctx, id(1), "approve it", apiv1.Completion{Success: true})
+			return err
+		},
 		"GET /v1/dlq?dlq_reason=manual_dlq&limit=5&resolution_status=pending": func() error {
 			_, err := c.Entries(ctx, EntryQuery{Status: tasker.EntryPending, Reason: tasker.ManualDLQ, Page: Page{Limit: 5}})
 			return err

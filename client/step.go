@@ -47,10 +47,15 @@ func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.St
 // CompleteStep tells the outcome of a step of type external. The same outcome
 // may be told again; another one is a Conflict.
 func (c *Client) CompleteStep(ctx context.Context, task, step tasker.ID, o apiv1.Completion) (apiv1.Step, error) {
+	return c.CompleteStepNamed(ctx, task, step.String(), o)
+}
+
+// CompleteStepNamed is CompleteStep for the step of the task that has a name.
+func (c *Client) CompleteStepNamed(ctx context.Context, task tasker.ID, name string, o apiv1.Completion) (apiv1.Step, error) {
 	var answer apiv1.Step
 	err := c.do(ctx, request{
 		method: http.MethodPost, body: o, repeatable: true,
-		path: []string{"v1", "tasks", task.String(), "workflow_steps", step.String(), "completion"},
+		path: []string{"v1", "tasks", task.String(), "workflow_steps", name, "completion"},
 	}, &answer)
 	return answer, err
 }

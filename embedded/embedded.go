@@ -222,6 +222,15 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 	return e.engine.CompleteExternal(ctx, task, step, o, source)
 }
 
+// CompleteExternalNamed is CompleteExternal for the step of the task that has a name.
+func (e *Engine) CompleteExternalNamed(ctx context.Context, task tasker.ID, name string, o tasker.Outcome, source string) (tasker.Step, error) {
+	step, err := e.db.StepNamed(ctx, task, name)
+	if err != nil {
+		return tasker.Step{}, err
+	}
+	return e.engine.CompleteExternal(ctx, task, step, o, source)
+}
+
 // Tasks returns the tasks of a filter, newest first, and reports whether there are more.
 func (e *Engine) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)

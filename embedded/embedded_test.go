@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -279,6 +280,34 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	must(err)
 	if ended.ResolutionStatus != status || len(ended.History) < 2 || last.UUID != ended.UUID || len(all) != 1 || len(tasks) != 1 || got.State != tasker.TaskComplete {
 		t.Errorf("ended %+v; %d investigations, %d tasks, the task is %s", ended, len(all), len(tasks), got.State)
+	}
+}
+
+// An answer from outside comes to a step by the name of the step.
+func TestAnAnswerComesByName(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.RegisterTemplate(t.Context(), []byte("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external}\n")); err != nil {
+		t.Fatal(err)
+	}
+	task, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "shop", Name: "ask"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CompleteExternalNamed(t.Context(), task, "aprove", tasker.Outcome{Success: true}, "desk"); tasker.CodeOf(err) != tasker.NotFound {
+		t.Errorf("a step that is not there: %v", err)
+	}
+	for range 2 {
+		step, err := e.CompleteExternalNamed(t.Context(), task, "approve", tasker.Outcome{Success: true, Result: json.RawMessage(`true`)}, "desk")
+		if err != nil || step.State != tasker.StepComplete {
+			t.Errorf("the step is %s: %v", step.State, err)
+		}
 	}
 }
 

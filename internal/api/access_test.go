@@ -40,7 +40,7 @@ var who = map[string]string{
 	"GET /v1/tasks/{uuid}/workflow_steps/{step_uuid}":             "viewer operator developer admin",
 	"PATCH /v1/tasks/{uuid}/workflow_steps/{step_uuid}":           "operator admin",
 	"GET /v1/tasks/{uuid}/workflow_steps/{step_uuid}/transitions": "viewer operator developer admin",
-	"POST /v1/tasks/{uuid}/workflow_steps/{step_uuid}/completion": "operator worker admin",
+	"POST /v1/tasks/{uuid}/workflow_steps/{step}/completion":      "operator worker admin",
 	"GET /v1/tasks/{uuid}/results/{step}":                         "operator developer worker admin",
 
 	"GET /v1/dlq": "viewer operator developer admin", "GET /v1/dlq/task/{task_uuid}": "viewer operator developer admin",

@@ -160,9 +160,10 @@ func (s *server) stepRoutes() []*route {
 			serve:   s.stepResult,
 		},
 		{
-			method: "POST", path: stepPath + "/completion", id: "completeExternalStep", class: overload.Reports, needs: access.CompleteSteps, tag: "steps",
+			method: "POST", path: taskPath + "/workflow_steps/{step}/completion", id: "completeExternalStep", class: overload.Reports, needs: access.CompleteSteps, tag: "steps",
 			summary: "Report the outcome of an external step",
-			about:   "For the system that the step waits for. Safe to repeat; another outcome than the first is a CONFLICT.",
+			about: "For the system that the step waits for. {step} is the step's UUID or its name, so who knows the task needs to ask for nothing else. " +
+				"Safe to repeat; another outcome than the first is a CONFLICT.",
 			body:    apiv1.Completion{},
 			answers: map[int]any{http.StatusOK: apiv1.Step{}},
 			serve:   s.completeStep,

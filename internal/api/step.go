@@ -161,8 +161,24 @@ func (s *server) operateStep(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FromStep(after))
 }
 
+// stepOf returns the step that a path names by its UUID or its name.
+func (s *server) stepOf(x *request, task tasker.ID) (tasker.ID, error) {
+	name, err := x.word("step")
+	if err != nil {
+		return tasker.ID{}, err
+	}
+	if id, err := parseID(name); err == nil {
+		return id, nil
+	}
+	return s.db.StepNamed(x.ctx, task, name)
+}
+
 func (s *server) completeStep(x *request) error {
-	task, step, err := x.ids()
+	task, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	step, err := s.stepOf(x, task)
 	if err != nil {
 		return err
 	}

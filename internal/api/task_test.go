@@ -161,6 +161,12 @@ func TestExternalStep(t *testing.T) {
 	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != "complete" || got.CompletionPercentage != 100 {
 		t.Errorf("task %+v", got)
 	}
+	named := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + task.Steps[0].Name + "/completion"
+	if step := want[apiv1.Step](h, http.StatusOK, "POST", named, done); step.StepUUID != task.Steps[0].StepUUID {
+		t.Errorf("by its name %+v", step)
+	}
+	h.wantError(http.StatusNotFound, "NOT_FOUND", `has no step named \"nobody\"`, "POST", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/nobody/completion", done)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "POST", "/v1/tasks/"+nobody+"/workflow_steps/"+task.Steps[0].Name+"/completion", done)
 	h.wantError(http.StatusConflict, "CONFLICT", "", "POST", path, map[string]any{"success": false, "error": map[string]any{"message": "no"}})
 	h.wantError(http.StatusBadRequest, "INVALID", "error: is missing", "POST", path, map[string]any{"success": false})
 }

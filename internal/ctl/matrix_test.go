@@ -67,6 +67,8 @@ var permits = map[string]permit{
 		roles: operators, needs: "steps:operate", names: true, args: []string{"{failed}", "--reason", "r", "--result", "{}"},
 	},
 
+	"task answer-step": {roles: "operator worker admin", needs: "steps:complete", names: true, args: []string{"{asked}", "--result", "{}"}},
+
 	"dlq list": {roles: viewers, needs: "investigations:read"}, "dlq queue": {roles: viewers, needs: "investigations:read"},
 	"dlq cases": {roles: viewers, needs: "investigations:read"}, "dlq counts": {roles: viewers, needs: "investigations:read"}, "dlq times": {roles: viewers, needs: "investigations:read"},
 	"dlq stats": {roles: viewers, needs: "investigations:read"}, "dlq staleness": {roles: viewers, needs: "tasks:read"},
@@ -213,6 +215,7 @@ func (m *matrix) fill(namespace string) map[string]string {
 	idle := enginetest.Step("wait")
 	idle.Handler.Callable = "nobody"
 	m.Template("idle", idle)
+	m.Template("asked", tasker.StepTemplate{Name: "answer", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()})
 	m.worker[namespace] = m.RegisterWorker("run")
 	m.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`)
 	task, step := m.failed()
@@ -346,6 +349,8 @@ func (m *matrix) line(command string, p permit) []string {
 			args = append(args, id)
 		case a == "{number}":
 			args = append(args, m.number)
+		case a == "{asked}":
+			args = append(args, m.Create("asked").String(), "answer")
 		case a == "{idle}":
 			args = append(args, m.Create("idle").String())
 		case a == "{new}":

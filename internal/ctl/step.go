@@ -13,6 +13,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
 )
 
 func (p *program) stepsCommand() *cobra.Command {
@@ -218,6 +219,47 @@ func (p *program) completeCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&result, "result", "", "the result: JSON, @file or @- (needed)")
 	c.Flags().StringVar(&metadata, "metadata", "", "about the result: a JSON object, @file or @-")
+	return c
+}
+
+// answerCommand reports the outcome of an external step, as the system does that it waits for.
+func (p *program) answerCommand() *cobra.Command {
+	var result, metadata, failure string
+	req := apiv1.Completion{}
+	c := answer(p, help{
+		use:   "answer-step TASK NAME",
+		short: "Report the outcome that an external step waits for",
+		long: `Report the outcome that an external step waits for. NAME is the step's name or its UUID.
+
+The same outcome may be reported again; another one is refused. A step that is no external one,
+or that waits for nothing any more, is refused: an operator completes it with complete-step.`,
+		example: `  tasker-ctl task answer-step $TASK approve --result '{"approved": true}' --source "ann@example.com"
+  tasker-ctl task answer-step $TASK approve --result @answer.json
+  tasker-ctl task answer-step $TASK payment --failure "card declined"`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
+		if (result == "") == (failure == "") {
+			return step, cli.Usagef("give --result or --failure: one of them, and not both")
+		}
+		if req.Success = failure == ""; !req.Success {
+			req.Error = &apiv1.ResultError{Message: failure}
+		} else if req.Result, err = p.document("result", result); err != nil {
+			return step, err
+		}
+		if req.Metadata, err = p.object("metadata", metadata); err != nil {
+			return step, err
+		}
+		if req.Source, err = p.actor("source", req.Source); err != nil {
+			return step, err
+		}
+		return api.CompleteStepNamed(ctx, a.id[0], a.text[1], req)
+	}, func(step apiv1.Step) {
+		p.done("The step has its outcome.")
+		p.fields("  ", field{"Step", step.Name}, field{"New state", step.CurrentState}, field{"Source", req.Source})
+	})
+	c.Flags().StringVar(&result, "result", "", "the result: JSON, @file or @-")
+	c.Flags().StringVar(&failure, "failure", "", "in place of a result: why it failed")
+	c.Flags().StringVar(&metadata, "metadata", "", "about the result: a JSON object, @file or @-")
+	actorFlag(c, &req.Source, "source", "where the outcome comes from")
 	return c
 }
 

@@ -154,7 +154,7 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 		if g.cycle == nil {
 			list[i].JoinRule = g.rules[i]
 		}
-		if started && len(g.parents[i]) == 0 && s.Type == tasker.StandardStep && list[i].JoinRule == "" {
+		if started && len(g.parents[i]) == 0 && s.HasHandler() && list[i].JoinRule == "" {
 			list[i].State = tasker.StepEnqueued
 		}
 	}

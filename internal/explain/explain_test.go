@@ -227,6 +227,16 @@ func TestEachFact(t *testing.T) {
 			h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() - interval '1 minute' WHERE wait_until IS NOT NULL`)
 			return id
 		}, want{tasker.FactOutside, tasker.TurnOutside, []string{"waits for an outcome from outside since 20", ", and its timeout was at 20"}, "completes it by hand", "s.state_since", "answer"}, ""},
+		"a step waits for an instant": {func(h *harness) tasker.ID {
+			h.Template("cools", tasker.StepTemplate{Name: "cool", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 7200})
+			return h.Create("cools")
+		}, want{tasker.FactWait, tasker.TurnClock, []string{"Step cool waits until 20"}, "complete or resolve it", "s.state_since", "cool"}, ""},
+		"the wait of a step is not ended": {func(h *harness) tasker.ID {
+			h.Template("cools", tasker.StepTemplate{Name: "cool", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 7200})
+			id := h.Create("cools")
+			h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() - interval '2 minutes' WHERE wait_until IS NOT NULL`)
+			return id
+		}, want{tasker.FactWait, tasker.TurnServer, []string{"waited until 20", "ago"}, "tasker-ctl health", "s.wait_until", "cool"}, ""},
 		"a step is skipped": {func(h *harness) tasker.ID {
 			h.conditions()
 			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "conditions", Context: json.RawMessage(`{"go": false}`)})

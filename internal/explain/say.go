@@ -301,7 +301,7 @@ func (v view) sayOutside() said {
 			since = *t
 		}
 	}
-	return say(tasker.TurnOutside, &since, fmt.Sprintf("Its outcome is reported: POST /v1/tasks/%s/workflow_steps/%s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepUUID),
+	return say(tasker.TurnOutside, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
 		"waits for an outcome from outside since %s%s", at(since), v.untilTimeout())
 }
 

@@ -55,7 +55,7 @@ type CreatedStep struct {
 // the start; 0 when there is none.
 func (t *CreatedTask) wait() (shortest int32) {
 	for _, s := range t.Steps {
-		if s.Type != tasker.StandardStep && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
+		if !s.HasHandler() && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
 			shortest = int32(s.LimitSeconds())
 		}
 	}

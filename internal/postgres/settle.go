@@ -66,9 +66,8 @@ counted AS MATERIALIZED (
     SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests,
         h.threshold, n.touched,
         (n.touched OR t.state = 'pending')
-        AND (t.state <> r.rests OR (r.rests IN ('steps_in_process', 'waiting_for_retry')
-            AND (t.state_since < c.at - interval '1 second' OR t.stale_at - t.state_since <> h.threshold))
-            OR r.rests = 'waiting_for_dependencies' AND t.stale_at - t.state_since <> h.threshold)
+        AND (t.state <> r.rests OR r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'
+            OR r.rests IN ('steps_in_process', 'waiting_for_retry', 'waiting_for_dependencies') AND t.stale_at - t.state_since <> h.threshold)
         AND ($2 OR NOT (t.state = 'error' AND r.rests = 'waiting_for_retry')) AS goes
     FROM tasker.tasks t
     CROSS JOIN clock c

@@ -98,6 +98,25 @@ func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 	return list[0], nil
 }
 
+const stepNamed = `
+SELECT s.step_uuid FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.name = $2`
+
+// StepNamed returns the step of a task that has a name. The error is NotFound when there is
+// no such task or step.
+func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
+	found, err := column[tasker.ID](ctx, db.pool, stepNamed, task, name)
+	if err != nil {
+		return tasker.ID{}, fmt.Errorf("look for a step by its name: %w", err)
+	}
+	if len(found) > 0 {
+		return found[0], nil
+	}
+	if _, err := db.Task(ctx, task); err != nil {
+		return tasker.ID{}, err
+	}
+	return tasker.ID{}, tasker.Errorf(tasker.NotFound, "task %s has no step named %q", task, name)
+}
+
 // NoStep is the error for a step that a task does not have.
 func NoStep(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)

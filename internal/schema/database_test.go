@@ -70,9 +70,9 @@ func TestTheDatabaseKnowsTheStates(t *testing.T) {
 	}{
 		{"task_rests_only_where_it_may", names(lifecycle.Resting())},
 		{"step_has_what_its_state_needs", names(tasker.StepStates())},
-		{"step_settings_are_known", append(
+		{"step_settings_are_right", append(
 			names([]tasker.Backoff{tasker.ExponentialBackoff, tasker.LinearBackoff, tasker.ConstantBackoff}),
-			names([]tasker.StepType{tasker.StandardStep, tasker.ExternalStep})...,
+			names([]tasker.StepType{tasker.StandardStep, tasker.ExternalStep, tasker.WaitStep})...,
 		)},
 	} {
 		got := p.texts(`

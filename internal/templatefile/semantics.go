@@ -124,9 +124,7 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	if s.Type != tasker.ExternalStep {
 		return
 	}
-	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() { // which a template that is printed has
-		retry.fault("%s", noRetry)
-	}
+	v.refuseRetry(s, noRetry)
 	outcome, hasOutcome := v.get("on_timeout")
 	result, hasResult := v.get("timeout_result")
 	switch {
@@ -139,6 +137,12 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	}
 }
 
+func (v value) refuseRetry(s tasker.StepTemplate, why string) {
+	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() { // which a template that is printed has
+		retry.fault("%s", why)
+	}
+}
+
 // waitRetry is why a step of type wait has no retry.
 const waitRetry = "a step of type wait has no retry: it cannot fail by itself"
 
@@ -147,9 +151,7 @@ func (v value) checkWait(s tasker.StepTemplate) {
 	if s.Type != tasker.WaitStep {
 		return
 	}
-	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() {
-		retry.fault("%s", waitRetry)
-	}
+	v.refuseRetry(s, waitRetry)
 	_, length := v.get("wait_seconds")
 	until, instant := v.get("wait_until")
 	switch {
@@ -272,6 +274,7 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	switch g.steps[o.Name].Type {
 	case tasker.ExternalStep:
 		v.refuseOverride(o, "an external step", noRetry)
+	case tasker.StandardStep:
 	case tasker.WaitStep:
 		v.refuseOverride(o, "a step of type wait", waitRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {

@@ -1120,7 +1120,7 @@ CASE state
     ELSE false
 END),
     CONSTRAINT step_parents_open_is_a_count CHECK (((parents_open >= 0) AND (parents_open <= cardinality(parent_uuids)))),
-    CONSTRAINT step_settings_are_known CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
+    CONSTRAINT step_settings_are_right CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text, 'wait'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
