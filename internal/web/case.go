@@ -146,7 +146,7 @@ func (p *casePage) addVerbs(req *request) {
 		l := caseLink{Name: v.Name, Href: casePath(p.ID) + "/" + v.Word, Key: v.Key, Does: v.Does}
 		if v.Word == wordOwn && (p.Owner == "" || p.Owner != req.actor) {
 			p.Own = new(l)
-			l.Name, l.Key, l.Does = "For how long…", "", ""
+			l.Name, l.Key, l.Does = "Take it until…", "", ""
 		}
 		p.Verbs = append(p.Verbs, l)
 	}

@@ -107,7 +107,7 @@ func TestWorkOnACaseOnItsPage(t *testing.T) {
 	}
 	r = h.get(path)
 	h.shows(r, http.StatusOK, "It was merged into <a href=\"/ui/cases/"+other.String(), "Take the merge back…")
-	h.lacks(r, "Take it", "Let it rest")
+	h.lacks(r, "Take it", "Snooze")
 	h.shows(do("own", "for=1h"), http.StatusConflict, "merged into another one: change that one")
 	h.shows(do("unmerge", "reason=two after all"), http.StatusOK, "The merge is taken back.", `<span class="many">3</span>`)
 

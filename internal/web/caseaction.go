@@ -47,7 +47,7 @@ var caseVerbs = []caseVerb{
 	{Word: wordRelease, Name: "Give it back", Does: "give the case back", Long: "The case is nobody's: somebody else may take it."},
 	{Word: wordWake, Name: "Wake it", Key: "l", Does: "end the rest of the case", Long: "It rests no longer, and has its place in the list again."},
 	{
-		Word: wordSnooze, Name: "Let it rest…", Key: "l", Does: "let the case rest for a while",
+		Word: wordSnooze, Name: "Snooze…", Key: "l", Does: "snooze the case",
 		Long: "It comes last in the list until then. It wakes by itself, earlier when more of its investigations are open than you say.",
 	},
 	{Word: wordNote, Name: "Note…", Key: "n", Does: "write a note", Long: "The note stands in the history of the case, for whoever comes next."},
