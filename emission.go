@@ -223,7 +223,8 @@ const (
 	BreakerOpenedTopic    = "breaker.opened" // attempts of a handler kept failing, and its steps are held
 	BreakerEndingTopic    = "breaker.ending"
 	BreakerClosedTopic    = "breaker.closed"
-	TestTopic             = "message.test" // somebody tries the routes
+	StepReminderTopic     = "step.reminder" // a step waits for an answer from outside
+	TestTopic             = "message.test"  // somebody tries the routes
 )
 
 // MessageTopics lists the topics of messages.
@@ -231,7 +232,7 @@ func MessageTopics() []string {
 	return []string{
 		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
 		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
-		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, TestTopic,
+		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, TestTopic,
 	}
 }
 
@@ -241,6 +242,7 @@ const (
 	DigestSubject    = "digest"
 	OperationSubject = "operation"
 	HoldSubject      = "hold"
+	StepSubject      = "step"
 	TestSubject      = "test"
 )
 
@@ -257,6 +259,7 @@ type MessageData struct {
 	Case         *ID             `json:"case,omitempty"` // the lead
 	Operation    *ID             `json:"operation,omitempty"`
 	Hold         *ID             `json:"hold,omitempty"`
+	Task         *ID             `json:"task,omitempty"`  // whose step waits for an answer
 	State        string          `json:"state,omitempty"` // of the lead, the operation or the hold
 	Entries      int64           `json:"entries"`         // open investigations
 	Waiting      int64           `json:"waiting"`

@@ -64,6 +64,8 @@ type Step struct {
 	DecidedAt             *time.Time      // when it was decided that it runs
 	SkipReason            string          // why it is skipped
 	WaitUntil             *time.Time      // when the wait of an external step ends by the clock
+	Reminders             int             // of an external step, in this wait
+	RemindAt              *time.Time      // when people are next reminded of it
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }

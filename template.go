@@ -89,6 +89,8 @@ type StepTemplate struct {
 	OnTimeout     TimeoutOutcome  `json:"on_timeout,omitempty"`     // of an external step; empty means that it fails
 	TimeoutResult json.RawMessage `json:"timeout_result,omitempty"` // with which the timeout completes the step
 
+	RemindAfterSeconds []int `json:"remind_after_seconds,omitempty"` // of an external step: after how long people are reminded of it
+
 	WaitSeconds int    `json:"wait_seconds,omitempty"` // how long a wait step waits
 	WaitUntil   string `json:"wait_until,omitempty"`   // or an expression: until when
 }
@@ -107,6 +109,9 @@ func (s StepTemplate) LimitSeconds() int {
 	}
 	return s.TimeoutSeconds
 }
+
+// MaxReminders is how many reminders of one wait there are.
+const MaxReminders = 10
 
 // A TimeoutOutcome says what becomes of an external step that nobody answers in time.
 type TimeoutOutcome string

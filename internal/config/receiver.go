@@ -24,7 +24,7 @@ type Receiver struct {
 
 	AllowPrivate bool `toml:"allow_private" doc:"Whether the receiver may be at an address of this machine or of a private network."`
 
-	Topics string `toml:"topics" doc:"Topics of the messages that it gets, with commas between them; case.* are all that begin so. Empty: all for cloudevents; for pagerduty and alertmanager case.*, operation.paused, hold.*, breaker.*; for slack and teams digest.* too."`
+	Topics string `toml:"topics" doc:"Topics of the messages that it gets, with commas between them; case.* are all that begin so. Empty: all for cloudevents; for pagerduty and alertmanager case.*, operation.paused, hold.*, breaker.*; for slack and teams digest.* and step.reminder too."`
 }
 
 // TopicList is what topics lists.

@@ -84,6 +84,7 @@ func (e *Engine) timers() []timer {
 		{name: "retry steps", kind: postgres.RetrySteps},
 		{name: "decide steps", kind: postgres.DecideSteps},
 		{name: "end waits", kind: postgres.EndWait},
+		{name: "remind people", kind: postgres.Remind},
 		{name: "reclaim leases", kind: postgres.ReclaimLease},
 		{name: "kept reports", kind: postgres.FollowUpReport},
 		{name: "reject inputs", kind: postgres.RejectInputs},
@@ -125,6 +126,7 @@ func (e *Engine) newWorks() []work {
 		},
 		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.db.StepsToDecide, do: e.decide},
 		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
+		{kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.remind},
 		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
 			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.followUp,

@@ -7,6 +7,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/notice"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -70,4 +71,49 @@ func (e *Engine) endOfWait(ctx context.Context, s postgres.WaitingStep) (v verdi
 		v.Body, err = failureBody(tasker.Failure{Type: tasker.ExternalTimeout, Message: v.Reason}, "")
 	}
 	return v, err
+}
+
+// remind reminds people of external steps that wait for an answer, as their templates say.
+// While no server runs, reminders come due; one is sent for all of them.
+func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
+	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		due, err := tx.RemindedSteps(ctx, stepsOf(free, rows))
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		list := make([]postgres.Reminder, len(due))
+		for i, s := range due {
+			step, _, err := e.StepTemplate(ctx, s.TemplateUUID, s.Name)
+			if err != nil {
+				return err
+			}
+			list[i] = reminder(s, step.RemindAfterSeconds)
+		}
+		return tx.SendReminders(ctx, list)
+	})
+}
+
+// reminder is the reminder of a step that is due, with the instant of the next one.
+func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
+	r := postgres.Reminder{RemindedStep: s, Sent: s.Reminders + 1}
+	place := min(s.Reminders, len(after)-1) // of an environment that has fewer by now
+	since := s.RemindAt
+	if place >= 0 {
+		since = s.RemindAt.Add(-time.Duration(after[place]) * time.Second)
+		for _, seconds := range after[place+1:] {
+			if at := since.Add(time.Duration(seconds) * time.Second); at.After(s.AsOf) {
+				r.Next = &at
+				break
+			}
+			r.Sent++
+		}
+	}
+	r.Data = notice.Reminder(notice.Waiting{
+		TaskUUID: s.TaskUUID, Namespace: s.Namespace, Template: s.TaskName, Step: s.Name, Since: since, Until: s.WaitUntil, Number: r.Sent, Now: s.AsOf,
+	})
+	return r
 }

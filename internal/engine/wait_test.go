@@ -206,3 +206,136 @@ func TestAWaitEndsOnce(t *testing.T) {
 		t.Errorf("%d waits have ended, of %d", n, tasks)
 	}
 }
+
+// remindedStep is an external step of which people are reminded after an hour and after two.
+func remindedStep(s tasker.StepTemplate) tasker.StepTemplate {
+	s.RemindAfterSeconds = []int{3600, 7200}
+	return s
+}
+
+// later has the reminders of all waits come sooner, and does what is due by then.
+func (h *harness) later(by string) {
+	h.Helper()
+	h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - $1::interval, wait_until = wait_until - $1::interval WHERE remind_at IS NOT NULL`, by)
+	h.tick()
+}
+
+// reminders returns the summaries of the reminders of a step, oldest first.
+func (h *harness) reminders(step tasker.ID) (list []string) {
+	h.Helper()
+	h.Must(h.Admin().QueryRow(h.Context(), `
+		SELECT coalesce(array_agg(data ->> 'summary' ORDER BY position), '{}') FROM tasker.messages
+		WHERE topic = 'step.reminder' AND subject_kind = 'step' AND subject_id = $1 AND data ->> 'task' IS NOT NULL`, step).Scan(&list))
+	return list
+}
+
+// wantReminders expects so many reminders of a step, and the next one after some time; none
+// when that is zero.
+func (h *harness) wantReminders(task tasker.ID, name string, sent int, next time.Duration) {
+	h.Helper()
+	s := h.step(task, name)
+	if s.Reminders != sent || len(h.reminders(s.UUID)) != sent {
+		h.Errorf("%s: %d reminders, and %d messages: %q; want %d", name, s.Reminders, len(h.reminders(s.UUID)), h.reminders(s.UUID), sent)
+	}
+	if (s.RemindAt == nil) != (next == 0) {
+		h.Fatalf("%s: the next reminder is at %v, want one in %s", name, s.RemindAt, next)
+	}
+	if next == 0 {
+		return
+	}
+	if left := time.Until(*s.RemindAt) - next; left > time.Second || left < -time.Minute {
+		h.Errorf("%s: the next reminder is in %s, want %s", name, time.Until(*s.RemindAt), next)
+	}
+}
+
+// People are reminded of a step that waits for an answer, until somebody answers; a step that
+// waits anew has its reminders again.
+func TestPeopleAreRemindedOfAWait(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	asked, decided := remindedStep(timed("", external("answer", "ask"))), remindedStep(external("permit"))
+	decided.When = "true"
+	h.Template("approve", enginetest.Step("ask"), asked, decided, remindedStep(external("sign")))
+	task := h.Create("approve")
+	h.tick()
+	h.wantReminders(task, "sign", 0, time.Hour)
+	h.wantReminders(task, "permit", 0, time.Hour)
+	h.wantReminders(task, "answer", 0, 0)
+	h.accepted(success(h.claimOne("ask"), `1`))
+	h.wantReminders(task, "answer", 0, time.Hour)
+
+	h.later("1 hour")
+	for _, name := range []string{"answer", "permit", "sign"} {
+		h.wantReminders(task, name, 1, time.Hour)
+	}
+	h.tick()
+	h.wantReminders(task, "answer", 1, time.Hour)
+	answer := h.step(task, "answer").UUID
+	if s := h.reminders(answer)[0]; !strings.Contains(s, "step answer of approve has waited for an answer for 60 minutes; its timeout is at 20") {
+		t.Errorf("the reminder says %q", s)
+	}
+	h.later("1 hour")
+	h.wantReminders(task, "answer", 2, 0)
+	h.wantStep(task, "answer", tasker.StepPending, 0)
+	if s := h.reminders(answer)[1]; !strings.Contains(s, "for an answer for 2 hours") {
+		t.Errorf("the reminder says %q", s)
+	}
+	_, err := h.Engine.CompleteExternal(t.Context(), task, answer, tasker.Outcome{Failure: &tasker.Failure{Message: "no"}}, "desk")
+	h.Must(err)
+	_, err = h.Engine.OperateStep(t.Context(), task, answer, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "asked again", Actor: "ann"})
+	h.Must(err)
+	if s := h.step(task, "answer"); s.Reminders != 0 || s.RemindAt == nil {
+		t.Errorf("after a reset: %d reminders, the next at %v", s.Reminders, s.RemindAt)
+	}
+}
+
+// What is over reminds nobody: a step that was answered, and one of a task that was cancelled.
+func TestNobodyIsRemindedOfWhatIsOver(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", remindedStep(external("answer")))
+	answered, cancelled, missed := h.Create("approve"), h.Create("approve"), h.Create("approve")
+	_, err := h.Engine.CompleteExternal(t.Context(), answered, h.step(answered, "answer").UUID, tasker.Outcome{Success: true}, "desk")
+	h.Must(err)
+	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "ann", "not needed"))
+	h.later("3 hours")
+	h.wantReminders(answered, "answer", 0, 0)
+	h.wantReminders(cancelled, "answer", 0, 0)
+	s := h.step(missed, "answer") // no server ran when the first one was due: one message says so
+	if list := h.reminders(s.UUID); len(list) != 1 || s.Reminders != 2 || s.RemindAt != nil || !strings.Contains(list[0], "for 3 hours") {
+		t.Errorf("%d reminders, the next at %v: %q", s.Reminders, s.RemindAt, list)
+	}
+}
+
+// Servers remind people once, and a step of which they cannot be reminded now delays no other.
+func TestSeveralServersRemindOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", remindedStep(external("answer")))
+	var tasks []tasker.ID
+	for range 30 {
+		tasks = append(tasks, h.Create("approve"))
+	}
+	h.poison("UPDATE ON tasker.workflow_steps", fmt.Sprintf("OLD.task_uuid = '%s' AND NEW.reminders > OLD.reminders", tasks[7]))
+	h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - interval '1 hour' WHERE remind_at IS NOT NULL`)
+	var both sync.WaitGroup
+	for _, e := range []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{})} {
+		both.Go(func() {
+			for range 20 {
+				_, _ = e.Tick(t.Context()) // the step that cannot be moved is an error
+			}
+		})
+	}
+	both.Wait()
+	for i, task := range tasks {
+		if i != 7 {
+			h.wantReminders(task, "answer", 1, time.Hour)
+		}
+	}
+	if s := h.step(tasks[7], "answer"); s.Reminders != 0 || len(h.reminders(s.UUID)) != 0 {
+		t.Errorf("the step that cannot be moved has %d reminders, and %d messages", s.Reminders, len(h.reminders(s.UUID)))
+	}
+	h.heal()
+	h.retryDeferred()
+	h.wantReminders(tasks[7], "answer", 1, time.Hour)
+}

@@ -179,6 +179,45 @@ func Hold(topic string, h tasker.Hold, by string) tasker.MessageData {
 	return out
 }
 
+// Waiting is an external step that waits for an answer.
+type Waiting struct {
+	TaskUUID  tasker.ID
+	Namespace string
+	Template  string
+	Step      string
+	Since     time.Time
+	Until     *time.Time // when its wait ends by the clock
+	Number    int        // of the reminder
+	Now       time.Time
+}
+
+// Reminder is the message about a step that waits for an answer.
+func Reminder(w Waiting) tasker.MessageData {
+	out := tasker.MessageData{
+		Severity: tasker.Low, Namespace: w.Namespace, Template: w.Template, Step: w.Step, Task: &w.TaskUUID, State: string(tasker.StepPending), Waiting: 1, BeganAt: w.Since.UTC(),
+		Path: "/ui/tasks/" + w.TaskUUID.String(),
+	}
+	out.Summary = fmt.Sprintf("%s: step %s of %s has waited for an answer for %s", w.Namespace, w.Step, w.Template, length(w.Now.Sub(w.Since)))
+	if w.Until != nil {
+		out.Summary += "; its timeout is at " + w.Until.UTC().Format("2006-01-02 15:04 UTC")
+	}
+	return out
+}
+
+// length spells a time in its largest whole unit.
+func length(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return count(int64(d/(24*time.Hour)), "day")
+	case d >= 2*time.Hour:
+		return count(int64(d/time.Hour), "hour")
+	case d >= 2*time.Minute:
+		return count(int64(d/time.Minute), "minute")
+	default:
+		return count(int64(d/time.Second), "second")
+	}
+}
+
 // scope names what a hold holds, in its namespace.
 func scope(s tasker.HoldScope) string {
 	var parts []string

@@ -306,3 +306,7 @@ FROM tasker.operations o
 WHERE o.settled_at IS NOT NULL AND EXISTS (
     SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state IN ('planned', 'released', 'running')
 )
+UNION ALL
+SELECT 'people are reminded of a step that waits for no answer', s.task_uuid, format('%s is %s', s.name, s.state)
+FROM tasker.workflow_steps s
+WHERE s.remind_at IS NOT NULL AND NOT (s.state = 'pending' AND s.step_type = 'external')

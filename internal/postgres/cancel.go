@@ -34,7 +34,7 @@ let_go AS (
 moved AS (
     UPDATE tasker.workflow_steps s
     SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,
-        timeout_at = NULL, next_retry_at = NULL, kept_report = NULL, expires_at = NULL, awaits_worker_since = NULL, decide_at = NULL, wait_until = NULL
+        timeout_at = NULL, next_retry_at = NULL, kept_report = NULL, expires_at = NULL, awaits_worker_since = NULL, decide_at = NULL, wait_until = NULL, remind_at = NULL
     FROM open o
     CROSS JOIN clock c
     WHERE s.task_uuid = o.task_uuid AND s.step_uuid = o.step_uuid

@@ -103,6 +103,8 @@ moved AS (
         completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually', 'skipped') THEN c.at END,
         decide_at = CASE WHEN u.to_state = 'pending' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL THEN c.at END,
         wait_until = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + waitOf("c.at") + ` END,
+        remind_at = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + remindOf("c.at") + ` END,
+        reminders = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.reminders END,
         inputs_bytes = CASE WHEN s.join_rule = 'any' THEN NULL ELSE s.inputs_bytes END,
         skip_reason = CASE WHEN u.to_state = 'skipped' THEN u.reason END,
         next_retry_at = CASE
@@ -164,6 +166,7 @@ freed AS (
         unwritten = CASE WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
         moves_id = CASE WHEN ` + becomesReady + ` THEN ` + nextMoves + ` ELSE s.moves_id END,
         wait_until = CASE WHEN ` + beginsToWait + ` THEN ` + waitOf("c.at") + ` ELSE s.wait_until END,
+        remind_at = CASE WHEN ` + beginsToWait + ` THEN ` + remindOf("c.at") + ` ELSE s.remind_at END,
         decide_at = CASE WHEN ` + becomesDue + ` THEN c.at ELSE s.decide_at END,
         updated_at = c.at
     FROM child k

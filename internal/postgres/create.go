@@ -62,6 +62,15 @@ func (t *CreatedTask) wait() (shortest int32) {
 	return shortest
 }
 
+// firstReminder is after how many seconds of its wait people are first reminded of the step;
+// 0 when they are not.
+func (s CreatedStep) firstReminder() int {
+	if len(s.RemindAfterSeconds) == 0 {
+		return 0
+	}
+	return s.RemindAfterSeconds[0]
+}
+
 // decides reports whether the step is due to be decided when its task starts.
 func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
@@ -101,7 +110,8 @@ var insertSteps = `
 INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
     parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
-    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at, wait_until
+    max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at, wait_until,
+    remind_first_s, remind_at
 )
 SELECT
     u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, now(),
@@ -111,7 +121,9 @@ SELECT
     now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END,
     nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END,
     CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type <> 'standard' AND u.timeout_s > 0
-        THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END
+        THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END,
+    nullif(u.remind_s, 0), CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.remind_s > 0
+        THEN coalesce(u.start_at, now()) + interval '1 second' * u.remind_s END
 FROM ` + newStepColumns.unnest("u", 2)
 
 var insertTaskMoves = `
@@ -315,6 +327,7 @@ var newStepColumns = columns[taskStep]{
 	col("cap_ms int", func(s *taskStep) int32 { return int32(s.Retry.MaxBackoffMS) }),
 	col("jitter bool", func(s *taskStep) bool { return s.Retry.Jitter }),
 	col("timeout_s int", func(s *taskStep) int32 { return int32(s.LimitSeconds()) }),
+	col("remind_s int", func(s *taskStep) int32 { return int32(s.firstReminder()) }),
 	col("join_rule text", func(s *taskStep) string { return string(s.JoinRule) }),
 	col("ttl_ms bigint", func(s *taskStep) int64 {
 		return cmp.Or(s.WorkerQueueTTLMS, s.task.Template.Lifecycle.WorkerQueueTTLMS)

@@ -134,7 +134,7 @@ var runDecided = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
     UPDATE tasker.workflow_steps s
-    SET decide_at = NULL, decided_at = c.at, updated_at = c.at, wait_until = coalesce(d.wait_until, ` + waitOf("c.at") + `),
+    SET decide_at = NULL, decided_at = c.at, updated_at = c.at, wait_until = coalesce(d.wait_until, ` + waitOf("c.at") + `), remind_at = ` + remindOf("c.at") + `,
         state = CASE WHEN s.step_type = 'standard' THEN 'enqueued' ELSE s.state END,
         state_since = c.at,
         attempts = s.attempts + CASE WHEN s.step_type = 'standard' THEN 1 ELSE 0 END,

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"tasker.example/tasker"
 )
@@ -15,6 +16,10 @@ const EndWait = "wait"
 func waitOf(at string) string {
 	return `CASE WHEN s.step_type <> 'standard' THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
 }
+
+// remindOf is when people are first reminded of a step s whose wait begins at an instant; null
+// when they are not.
+func remindOf(at string) string { return at + ` + interval '1 second' * s.remind_first_s` }
 
 const stepsWithWaitOver = `
 SELECT s.task_uuid, s.step_uuid
@@ -61,4 +66,91 @@ func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingS
 		return nil, fmt.Errorf("read waits that are over: %w", err)
 	}
 	return list, nil
+}
+
+// Remind is the kind of work of steps of which people are to be reminded.
+const Remind = "remind"
+
+const stepsToRemind = `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.remind_at <= now()
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + Remind + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
+ORDER BY s.remind_at, s.task_uuid, s.step_uuid
+LIMIT $1`
+
+// StepsToRemind returns steps of which people are to be reminded, those that are due for
+// longest first.
+func (db *DB) StepsToRemind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+	list, err := collect[tasker.StepRef](ctx, db.pool, stepsToRemind, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for steps to remind people of: %w", err)
+	}
+	return list, nil
+}
+
+// A RemindedStep is a step that waits for an answer, and of which people are to be reminded.
+type RemindedStep struct {
+	TaskUUID     tasker.ID
+	StepUUID     tasker.ID
+	TemplateUUID tasker.ID
+	Namespace    string
+	TaskName     string
+	Name         string
+	RemindAt     time.Time
+	Reminders    int // that were sent before
+	WaitUntil    *time.Time
+	AsOf         time.Time // when it was read, by the database's clock
+}
+
+const remindedSteps = `
+SELECT s.task_uuid, s.step_uuid, t.template_uuid, t.namespace, t.name AS task_name, s.name, s.remind_at, s.reminders, s.wait_until, now() AS as_of
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+WHERE s.state = 'pending' AND s.remind_at <= now() AND t.state NOT IN ('pending', 'complete', 'cancelled')
+ORDER BY s.task_uuid, s.step_uuid`
+
+// RemindedSteps returns those of the steps of which people are still to be reminded. The
+// caller holds the locks of the tasks.
+func (tx *Tx) RemindedSteps(ctx context.Context, steps []tasker.StepRef) ([]RemindedStep, error) {
+	tasks, ids := refArrays(steps)
+	list, err := collect[RemindedStep](ctx, tx, remindedSteps, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read steps to remind people of: %w", err)
+	}
+	return list, nil
+}
+
+const reminded = `
+UPDATE tasker.workflow_steps s
+SET reminders = u.reminders, remind_at = u.remind_at
+FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::timestamptz[]) AS u (task_uuid, step_uuid, reminders, remind_at)
+WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid AND s.state = 'pending' AND s.remind_at IS NOT NULL`
+
+// A Reminder is a message about a step, and when the next one follows.
+type Reminder struct {
+	RemindedStep
+	Sent int        // reminders of this wait, with this one
+	Next *time.Time // nil: it was the last
+	Data tasker.MessageData
+}
+
+// SendReminders puts reminders on the list of messages, in the transaction that notes that
+// they were sent. The caller holds the locks of the tasks.
+func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
+	refs, sent, next := make([]tasker.StepRef, len(list)), make([]int32, len(list)), make([]*time.Time, len(list))
+	for i, r := range list {
+		refs[i], sent[i], next[i] = tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}, int32(r.Sent), r.Next
+		if _, err := tx.Say(ctx, NewMessage{
+			Topic: tasker.StepReminderTopic, SubjectKind: tasker.StepSubject, SubjectID: r.StepUUID, Namespaces: []string{r.Namespace}, Data: r.Data,
+		}); err != nil {
+			return err
+		}
+	}
+	tasks, ids := refArrays(refs)
+	if _, err := tx.Exec(ctx, reminded, tasks, ids, sent, next); err != nil {
+		return fmt.Errorf("note reminders: %w", err)
+	}
+	return nil
 }

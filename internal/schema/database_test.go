@@ -295,10 +295,11 @@ func TestViolationsAreFound(t *testing.T) {
 		"step is ready and nobody enqueued it": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
 			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
 			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,
-		"enqueued step is neither in ready_steps nor held": enqueuedStep + `DELETE FROM tasker.ready_steps`,
-		"step is held and can be claimed":                  enqueuedStep + heldStep,
-		"claims do not know that they have to ask":         heldStep + `; DELETE FROM tasker.claim_conditions`,
-		"hold has ended and has steps":                     enqueuedStep + heldStep + `; UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now()`,
+		"people are reminded of a step that waits for no answer": enqueuedStep + `UPDATE tasker.workflow_steps SET remind_at = now()`,
+		"enqueued step is neither in ready_steps nor held":       enqueuedStep + `DELETE FROM tasker.ready_steps`,
+		"step is held and can be claimed":                        enqueuedStep + heldStep,
+		"claims do not know that they have to ask":               heldStep + `; DELETE FROM tasker.claim_conditions`,
+		"hold has ended and has steps":                           enqueuedStep + heldStep + `; UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now()`,
 		"hold let a step go twice at a time": enqueuedStep + heldStep + `; INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
 			SELECT hold_uuid, task_uuid, step_uuid, 0, 0, now() - make_interval(secs => i) FROM tasker.held_steps, generate_series(1, 2) i`,
 		"ready_steps has a step that is not enqueued":   enqueuedStep + `SET tasker.keeps_ready_steps = 'on'; UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL`,

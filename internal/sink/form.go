@@ -29,14 +29,14 @@ const (
 func Forms() []Form { return []Form{CloudEvents, PagerDuty, Alertmanager, Slack, Teams} }
 
 // DefaultTopics are the topics that a sink of a form takes unless it says otherwise: nil
-// for all. A pager is told of what somebody should act on, a chat of digests as well.
+// for all. A pager is told of what somebody should act on, a chat of digests and reminders as well.
 func (f Form) DefaultTopics() []string {
 	pager := []string{"case.*", tasker.OperationPausedTopic, "hold.*", "breaker.*", tasker.TestTopic}
 	switch f {
 	case PagerDuty, Alertmanager:
 		return pager
 	case Slack, Teams:
-		return append(pager, "digest.*")
+		return append(pager, "digest.*", tasker.StepReminderTopic)
 	default:
 		return nil
 	}

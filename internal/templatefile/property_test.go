@@ -157,6 +157,9 @@ func aStep(name string, before []string) *rapid.Generator[tasker.StepTemplate] {
 				s.TimeoutResult = json.RawMessage(rapid.SampledFrom([]string{`{"approved":false}`, "[]", "7", `"no"`}).Draw(t, "result"))
 			}
 		}
+		if s.Type == tasker.ExternalStep && (s.TimeoutSeconds == 0 || s.TimeoutSeconds > 300) && rapid.Bool().Draw(t, "reminded") {
+			s.RemindAfterSeconds = rapid.SampledFrom([][]int{{1}, {60, 61, 300}}).Draw(t, "reminders")
+		}
 		if rapid.IntRange(0, 9).Draw(t, "conditional") == 0 { // to compile one takes a while
 			s.When = rapid.SampledFrom([]string{"context.?n.orValue(1) > 1", "true", "task.priority == 1 ||\n has(context.b)"}).Draw(t, "when")
 		}

@@ -135,6 +135,24 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	case s.OnTimeout == tasker.TimeoutCompletes && !hasResult:
 		outcome.fault("the result is missing with which the step is complete: add timeout_result")
 	}
+	v.checkReminders(s)
+}
+
+// checkReminders refuses reminders that do not follow one another, and those that come when
+// the wait is over.
+func (v value) checkReminders(s tasker.StepTemplate) {
+	list, ok := v.get("remind_after_seconds")
+	if !ok || len(list.items()) != len(s.RemindAfterSeconds) {
+		return
+	}
+	for i, item := range list.items() {
+		switch after := s.RemindAfterSeconds[i]; {
+		case i > 0 && after <= s.RemindAfterSeconds[i-1]:
+			item.fault("must be more than the %d before it", s.RemindAfterSeconds[i-1])
+		case s.TimeoutSeconds > 0 && after >= s.TimeoutSeconds:
+			item.fault("must be less than timeout_seconds, which is %d: the wait is over then", s.TimeoutSeconds)
+		}
+	}
 }
 
 func (v value) refuseRetry(s tasker.StepTemplate, why string) {

@@ -1106,6 +1106,9 @@ CREATE TABLE tasker.workflow_steps (
     decided_at timestamp with time zone,
     skip_reason text,
     wait_until timestamp with time zone,
+    remind_first_s integer,
+    reminders integer DEFAULT 0 NOT NULL,
+    remind_at timestamp with time zone,
     CONSTRAINT step_has_what_its_state_needs CHECK (
 CASE state
     WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
@@ -1124,6 +1127,7 @@ END),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
+CREATE INDEX steps_by_reminder ON tasker.workflow_steps USING btree (remind_at, task_uuid, step_uuid) WHERE (remind_at IS NOT NULL);
 CREATE INDEX steps_by_wait ON tasker.workflow_steps USING btree (wait_until, task_uuid, step_uuid) WHERE (wait_until IS NOT NULL);
 CREATE INDEX steps_to_decide ON tasker.workflow_steps USING btree (decide_at, task_uuid, step_uuid) WHERE (decide_at IS NOT NULL);
 CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
@@ -1151,6 +1155,9 @@ COMMENT ON COLUMN tasker.workflow_steps.decide_at IS 'Instant from which a pendi
 COMMENT ON COLUMN tasker.workflow_steps.decided_at IS 'When it was decided that the step runs.';
 COMMENT ON COLUMN tasker.workflow_steps.skip_reason IS 'Why the step is skipped, in words.';
 COMMENT ON COLUMN tasker.workflow_steps.wait_until IS 'When the wait of a pending external step ends by the clock. Null: it does not wait yet, or without end.';
+COMMENT ON COLUMN tasker.workflow_steps.remind_first_s IS 'After how many seconds of its wait people are first reminded of the step. Null: they are not.';
+COMMENT ON COLUMN tasker.workflow_steps.reminders IS 'How often people were reminded of the step in this wait.';
+COMMENT ON COLUMN tasker.workflow_steps.remind_at IS 'When people are next reminded of a pending step. Null: it does not wait yet, or they are not reminded again.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (
