@@ -193,8 +193,9 @@ func TestAWaitEndsOnce(t *testing.T) {
 			}
 		})
 	}
-	h.Eventually("all others end", func() bool {
-		return h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE name = 'answer' AND state = 'complete'`) == tasks-1
+	h.Eventually("all others end, and that one is set aside", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE name = 'answer' AND state = 'complete'`) == tasks-1 &&
+			h.Count(`SELECT count(*) FROM tasker.deferred_work`) == 1
 	})
 	stop()
 	wg.Wait()
