@@ -76,6 +76,10 @@ type StepResult struct {
 	Success  bool            `json:"success"` // always true: failures are a [StepFailure]
 	Result   json.RawMessage `json:"result"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+
+	// GoesOn are, of a step of type decision, those of its direct dependents that go on. The
+	// engine reads them from Result, in whichever form that says it.
+	GoesOn []string `json:"goes_on,omitzero"`
 }
 
 // A StepFailure is the last failure of a step.
@@ -96,7 +100,8 @@ const (
 	StepTimeout = "step_timeout" // the attempt ran longer than timeout_seconds
 	QueueExpiry = "queue_expiry" // no worker took the step in time
 
-	InvalidResult = "invalid_result" // the handler returned what cannot be stored
+	InvalidResult   = "invalid_result"   // the handler returned what cannot be stored
+	InvalidDecision = "invalid_decision" // the handler of a decision did not say which steps go on
 )
 
 // An Assignment is a step handed to a worker, with all that its handler needs.

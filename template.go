@@ -71,6 +71,7 @@ const (
 	StandardStep StepType = "standard" // a worker executes its handler
 	ExternalStep StepType = "external" // waits for a completion from outside; no worker, no queue
 	WaitStep     StepType = "wait"     // waits for an instant; no worker, no queue
+	DecisionStep StepType = "decision" // a worker executes its handler, whose result names the steps that go on
 )
 
 // A StepTemplate is one node of the graph.

@@ -254,6 +254,9 @@ func (e *Engine) followUp(ctx context.Context, steps []tasker.StepRef) error {
 		v := &list[i]
 		v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
 	}
+	if _, err := e.readDecisions(ctx, list); err != nil {
+		return err
+	}
 	_, _, err = e.conclude(ctx, list, nil)
 	return err
 }

@@ -80,7 +80,7 @@ type decision struct {
 	engine     *Engine
 	tx         *postgres.Tx
 	namespaces []string  // in which steps are enqueued
-	failed     []verdict // on steps whose condition cannot be evaluated
+	failed     []verdict // on steps that cannot be decided
 }
 
 // round decides steps, and returns those that become due by it.
@@ -132,7 +132,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 
 // A judgement is what becomes of a step.
 type judgement struct {
-	becomes lifecycle.Verdict // empty: an expression of it cannot be evaluated
+	becomes lifecycle.Verdict // empty: it cannot be decided
 	move    verdict           // of a step that does not run
 	until   *time.Time        // until when it waits, if an expression says so
 }
@@ -141,11 +141,15 @@ type judgement struct {
 func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgement, error) {
 	standings := make([]lifecycle.Standing, len(s.Dependencies))
 	for i, p := range s.Dependencies {
-		standings[i] = lifecycle.StandingOf(p.State, p.Retries)
+		standings[i] = standingOf(p)
+		if p.Decision && standings[i] == lifecycle.Succeeded && p.Names == nil {
+			move, err := failDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that says which steps go on")
+			return judgement{move: move}, err
+		}
 	}
 	becomes := lifecycle.Decide(s.JoinRule, standings)
 	if becomes == lifecycle.VerdictSkip {
-		return judgement{becomes, skip(s, "of the steps that it depends on "+skippedOf(s.Dependencies)), nil}, nil
+		return judgement{becomes, skip(s, whySkipped(s.Dependencies)), nil}, nil
 	}
 	if becomes != lifecycle.VerdictRun {
 		return judgement{becomes: becomes}, nil
@@ -165,7 +169,7 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 		j.until, err = d.until(ctx, s, g.until[i])
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
-		move, err := failDecision(s, of+failure.Error())
+		move, err := failDecision(s, tasker.ExpressionFailed, of+failure.Error())
 		return judgement{move: move}, err
 	}
 	return j, err
@@ -238,6 +242,25 @@ func skip(s postgres.DecidingStep, reason string) verdict {
 	}}
 }
 
+// standingOf is what a dependency is to the step that is decided.
+func standingOf(p postgres.StepStanding) lifecycle.Standing {
+	s := lifecycle.StandingOf(p.State, p.Retries)
+	if s == lifecycle.Succeeded && p.Names != nil && !*p.Names {
+		return lifecycle.Declined
+	}
+	return s
+}
+
+// whySkipped says which dependencies have a step skipped.
+func whySkipped(list []postgres.StepStanding) string {
+	for _, p := range list {
+		if standingOf(p) == lifecycle.Declined {
+			return "decision of " + p.Name
+		}
+	}
+	return "of the steps that it depends on " + skippedOf(list)
+}
+
 // skippedOf says which dependencies were skipped.
 func skippedOf(list []postgres.StepStanding) string {
 	var names []string
@@ -252,11 +275,15 @@ func skippedOf(list []postgres.StepStanding) string {
 	return strings.Join(names, ", ") + " were skipped"
 }
 
-// failDecision is the move of a step of which an expression cannot be evaluated. Trying
-// again would find the same: nothing that it names can change by itself.
-func failDecision(s postgres.DecidingStep, why string) (verdict, error) {
-	body, err := failureBody(tasker.Failure{Type: tasker.ExpressionFailed, Message: why}, "")
-	return verdict{Detail: tasker.ExpressionFailed, Conclusion: postgres.Conclusion{
+// failDecision is the move of a step that cannot be decided. Trying again would find the
+// same: nothing that it reads can change by itself.
+func failDecision(s postgres.DecidingStep, kind, why string) (verdict, error) {
+	body, err := failureBody(tasker.Failure{Type: kind, Message: why}, "")
+	detail := tasker.PermanentFailure
+	if kind == tasker.ExpressionFailed {
+		detail = tasker.ExpressionFailed
+	}
+	return verdict{Detail: detail, Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 		Event: lifecycle.FailDecision, To: tasker.StepError, Body: body,
 	}}, err

@@ -121,11 +121,19 @@ func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, look func() (tasker.Step, error)) (acted Acted, err error) {
 	var list []postgres.Conclusion
 	var repairs []postgres.Repair
+	decisions, err := a.decisions(ctx, tx, targets)
+	if err != nil {
+		return acted, err
+	}
 	for _, t := range targets {
 		step := ActedStep{Target: t, Fence: t.Fence + 1}
 		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
+		body := a.body
+		if refusal == nil && t.IsDecision {
+			body, refusal = a.decide(t, decisions[t.StepUUID])
+		}
 		if step.Refusal = refusal; refusal == nil {
-			list = append(list, a.conclusion(t, to))
+			list = append(list, a.conclusion(t, to, body))
 			repairs = append(repairs, a.repair(t))
 		}
 		acted.Steps = append(acted.Steps, step)
@@ -163,9 +171,9 @@ func targetOf(t postgres.Target) lifecycle.Target {
 }
 
 // conclusion moves a step as the action says.
-func (a Action) conclusion(t postgres.Target, to tasker.StepState) postgres.Conclusion {
+func (a Action) conclusion(t postgres.Target, to tasker.StepState, body json.RawMessage) postgres.Conclusion {
 	return postgres.Conclusion{
-		TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, From: t.Step, Fence: t.Fence, Event: a.event, To: to, Body: a.body, ResultSize: a.size,
+		TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, From: t.Step, Fence: t.Fence, Event: a.event, To: to, Body: body, ResultSize: a.size,
 		Actor: a.op.Actor, Reason: a.op.Reason, RaiseFence: true, Operation: a.op.Operation,
 	}
 }

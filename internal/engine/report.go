@@ -22,7 +22,7 @@ type verdict struct {
 	postgres.Conclusion
 	Detail string
 
-	unstorable error           // why the result that was reported cannot be stored
+	unstorable error           // why the result that was reported cannot be stored, or decides nothing
 	undecided  bool            // whether the outcome counts: it took too long to find out
 	failure    *tasker.Failure // with what the attempt failed
 }
@@ -118,12 +118,15 @@ func (e *Engine) report(
 			left = append(left, v)
 		}
 	}
+	if left, err = e.reportDecisions(ctx, left, receipt); err != nil {
+		return nil, err
+	}
 	e.explain(ctx, worker, left, receipt)
 	return next, nil
 }
 
 // answer says of a verdict that it counts: the outcome is accepted, or it could not
-// be stored and the attempt has failed for that.
+// be stored or decided nothing, and the attempt has failed for that.
 func (v verdict) answer(receipt *tasker.Receipt) {
 	if v.unstorable == nil {
 		receipt.Accepted = append(receipt.Accepted, v.StepUUID)

@@ -59,11 +59,7 @@ func (g *graph) condition() error {
 	}
 	skippable := g.skippable()
 	for i, s := range g.stored.Steps {
-		behind := make([]bool, len(g.parents[i]))
-		for n, p := range g.parents[i] {
-			behind[n] = skippable[p]
-		}
-		g.rules[i] = lifecycle.JoinRule(s, behind)
+		g.rules[i] = lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
 		if s.When == "" && s.WaitUntil == "" {
 			continue
 		}
@@ -95,17 +91,22 @@ func (g *graph) skippable() []bool {
 		if known[i] {
 			return found[i]
 		}
-		behind := make([]bool, len(g.parents[i]))
-		for n, p := range g.parents[i] {
-			behind[n] = look(p)
-		}
-		found[i], known[i] = lifecycle.Skippable(g.stored.Steps[i], behind), true
+		found[i], known[i] = lifecycle.Skippable(g.stored.Steps[i], g.dependencies(i, look)), true
 		return found[i]
 	}
 	for i := range g.parents {
 		look(i)
 	}
 	return found
+}
+
+// dependencies returns what the dependencies of a step are to it.
+func (g *graph) dependencies(step int, skippable func(int) bool) []lifecycle.Dependency {
+	list := make([]lifecycle.Dependency, len(g.parents[step]))
+	for n, p := range g.parents[step] {
+		list[n] = lifecycle.Dependency{Skippable: skippable(p), Decision: g.stored.Steps[p].Type == tasker.DecisionStep}
+	}
+	return list
 }
 
 // size is about that of the document that the graph was made of.

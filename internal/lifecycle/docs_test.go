@@ -107,7 +107,8 @@ func joinsTable() string {
 		b.WriteString("\n")
 	}
 	b.WriteString("\n*wait*: the next dependency that ends decides. *blocked*: the repair of the failed dependency decides; until then the step stays `pending`.\n" +
-		"A skipped step stays skipped: nothing that may still be repaired leads to a skip.\n")
+		"A skipped step stays skipped: nothing that may still be repaired leads to a skip.\n" +
+		"A step that a decision does not name is skipped whatever its `join`, when its other dependencies are done.\n")
 	return b.String()
 }
 

@@ -16,10 +16,11 @@ const (
 	Failed    Standing = "failed"    // in error, and not retried by itself
 	Open      Standing = "open"      // on its way, or resting before a retry
 	Cancelled Standing = "cancelled" // with its task
+	Declined  Standing = "declined"  // a decision that has succeeded, and has not named the step
 )
 
 // Standings lists the standings of a dependency.
-func Standings() []Standing { return []Standing{Succeeded, Skipped, Failed, Open, Cancelled} }
+func Standings() []Standing { return []Standing{Succeeded, Skipped, Failed, Open, Cancelled, Declined} }
 
 // StandingOf returns the standing of a step in a state; retries tells that a failed step
 // is retried by itself.
@@ -52,12 +53,15 @@ const (
 
 // Decide returns the verdict of a join on the dependencies of a step, of which only the
 // standings that occur matter. A step without dependencies runs. Nothing that may still
-// be repaired leads to a skip, because what is skipped stays so.
+// be repaired leads to a skip, because what is skipped stays so; what a decision has not
+// named is skipped whatever else becomes of its dependencies.
 func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	has := func(s Standing) bool { return slices.Contains(dependencies, s) }
 	switch {
 	case has(Cancelled):
 		return VerdictCancelled
+	case has(Declined):
+		return VerdictSkip
 	case join == tasker.JoinAny && has(Succeeded):
 		return VerdictRun
 	case has(Open):
@@ -71,29 +75,39 @@ func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	}
 }
 
-// Skippable reports whether a step may come to be skipped, by its own condition or timeout and
-// by whether each of its dependencies may.
-func Skippable(s tasker.StepTemplate, dependencies []bool) bool {
+// A Dependency is what of a dependency decides whether steps behind it are decided.
+type Dependency struct {
+	Skippable bool // it may come to be skipped
+	Decision  bool // its result names which of the steps behind it go on
+}
+
+// Skippable reports whether a step may come to be skipped, by its own condition or timeout,
+// by a decision that it depends on, and by whether each of its dependencies may.
+func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
+	may := func(d Dependency) bool { return d.Skippable }
 	switch {
-	case s.When != "", s.OnTimeout == tasker.TimeoutSkips:
+	case s.When != "", s.OnTimeout == tasker.TimeoutSkips, slices.ContainsFunc(dependencies, isDecision):
 		return true
 	case s.Join == tasker.JoinNoneFailed:
 		return false
 	case s.Join == tasker.JoinAny:
-		return len(dependencies) > 0 && !slices.Contains(dependencies, false)
+		return len(dependencies) > 0 && !slices.ContainsFunc(dependencies, func(d Dependency) bool { return !d.Skippable })
 	default:
-		return slices.Contains(dependencies, true)
+		return slices.ContainsFunc(dependencies, may)
 	}
 }
 
+func isDecision(d Dependency) bool { return d.Decision }
+
 // JoinRule returns the join by which a step is decided, empty for a step that runs as
 // soon as its dependencies are done: it has no expression, waits for all of them, and
-// none of them can be skipped.
-func JoinRule(s tasker.StepTemplate, dependencies []bool) tasker.Join {
+// none of them can be skipped or is a decision.
+func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:
 		return s.Join
-	case s.When != "" || s.WaitUntil != "" || slices.Contains(dependencies, true):
+	case s.When != "" || s.WaitUntil != "",
+		slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Skippable || d.Decision }):
 		return tasker.JoinAll
 	default:
 		return ""

@@ -70,6 +70,21 @@ func TestNothingThatMayBeRepairedLeadsToASkip(t *testing.T) {
 	}
 }
 
+// What a decision has not named is skipped, whatever its join and its other dependencies.
+func TestWhatADecisionDeclinesIsSkipped(t *testing.T) {
+	t.Parallel()
+	for _, join := range joins {
+		for _, other := range []lifecycle.Standing{lifecycle.Succeeded, lifecycle.Skipped, lifecycle.Failed, lifecycle.Open} {
+			if got := lifecycle.Decide(join, []lifecycle.Standing{other, lifecycle.Declined}); got != lifecycle.VerdictSkip {
+				t.Errorf("%s of a declined and a %s dependency: %s", join, other, got)
+			}
+		}
+		if got := lifecycle.Decide(join, []lifecycle.Standing{lifecycle.Declined, lifecycle.Cancelled}); got != lifecycle.VerdictCancelled {
+			t.Errorf("%s of a declined and a cancelled dependency: %s", join, got)
+		}
+	}
+}
+
 func TestStandings(t *testing.T) {
 	t.Parallel()
 	for _, s := range tasker.StepStates() {
@@ -85,27 +100,42 @@ func TestStandings(t *testing.T) {
 	}
 }
 
-// A step is decided only if it has a condition, a join of its own, or a dependency that may be skipped.
+// fixed returns dependencies of which each may or may not be skipped.
+func fixed(skippable ...bool) []lifecycle.Dependency {
+	list := make([]lifecycle.Dependency, len(skippable))
+	for i, s := range skippable {
+		list[i].Skippable = s
+	}
+	return list
+}
+
+var decision = []lifecycle.Dependency{{}, {Decision: true}}
+
+// A step is decided only if it has a condition, a join of its own, or a dependency that may be
+// skipped or is a decision.
 func TestStepsThatAreDecided(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		step         tasker.StepTemplate
-		dependencies []bool
+		dependencies []lifecycle.Dependency
 		rule         tasker.Join
 		skippable    bool
 	}{
 		{tasker.StepTemplate{}, nil, "", false},
-		{tasker.StepTemplate{}, []bool{false, false}, "", false},
-		{tasker.StepTemplate{Join: tasker.JoinAll}, []bool{false}, "", false},
+		{tasker.StepTemplate{}, fixed(false, false), "", false},
+		{tasker.StepTemplate{Join: tasker.JoinAll}, fixed(false), "", false},
 		{tasker.StepTemplate{When: "true"}, nil, tasker.JoinAll, true},
 		{tasker.StepTemplate{OnTimeout: tasker.TimeoutSkips}, nil, "", true},
 		{tasker.StepTemplate{OnTimeout: tasker.TimeoutFails}, nil, "", false},
-		{tasker.StepTemplate{}, []bool{false, true}, tasker.JoinAll, true},
-		{tasker.StepTemplate{Join: tasker.JoinNoneFailed}, []bool{true}, tasker.JoinNoneFailed, false},
-		{tasker.StepTemplate{Join: tasker.JoinNoneFailed, When: "true"}, []bool{true}, tasker.JoinNoneFailed, true},
-		{tasker.StepTemplate{Join: tasker.JoinAny}, []bool{true, false}, tasker.JoinAny, false},
-		{tasker.StepTemplate{Join: tasker.JoinAny}, []bool{true, true}, tasker.JoinAny, true},
-		{tasker.StepTemplate{Join: tasker.JoinAny}, []bool{false, false}, tasker.JoinAny, false},
+		{tasker.StepTemplate{}, fixed(false, true), tasker.JoinAll, true},
+		{tasker.StepTemplate{Join: tasker.JoinNoneFailed}, fixed(true), tasker.JoinNoneFailed, false},
+		{tasker.StepTemplate{Join: tasker.JoinNoneFailed, When: "true"}, fixed(true), tasker.JoinNoneFailed, true},
+		{tasker.StepTemplate{Join: tasker.JoinAny}, fixed(true, false), tasker.JoinAny, false},
+		{tasker.StepTemplate{Join: tasker.JoinAny}, fixed(true, true), tasker.JoinAny, true},
+		{tasker.StepTemplate{Join: tasker.JoinAny}, fixed(false, false), tasker.JoinAny, false},
+		{tasker.StepTemplate{}, decision, tasker.JoinAll, true},
+		{tasker.StepTemplate{Join: tasker.JoinNoneFailed}, decision, tasker.JoinNoneFailed, true},
+		{tasker.StepTemplate{Type: tasker.DecisionStep}, fixed(false), "", false},
 	} {
 		if got := lifecycle.JoinRule(c.step, c.dependencies); got != c.rule {
 			t.Errorf("%+v behind %v: rule %q, want %q", c.step, c.dependencies, got, c.rule)

@@ -49,6 +49,11 @@ SELECT 'gap in the history of a step', c.task_uuid, format('%s: expected to leav
 FROM step_chain c
 WHERE c.expected <> c.from_state
 UNION ALL
+SELECT 'step runs that a decision does not name', s.task_uuid, format('%s: %s does not name %s', s.step_uuid, p.name, s.name)
+FROM tasker.workflow_steps s
+JOIN tasker.workflow_steps p ON p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
+WHERE p.is_decision AND p.state = 'complete' AND s.decided_at IS NOT NULL AND NOT p.results -> 'goes_on' ? s.name
+UNION ALL
 SELECT 'task is not where its history ends', t.task_uuid, format('is %s, history ends in %s', t.state, coalesce(c.to_state, 'pending'))
 FROM tasker.tasks t
 LEFT JOIN task_chain c ON c.task_uuid = t.task_uuid AND c.is_last

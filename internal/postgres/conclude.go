@@ -64,7 +64,9 @@ const becomesDue = `s.join_rule IS NOT NULL AND s.decided_at IS NULL AND s.state
 // attempt. A child cannot be among the concluded steps: it was not enqueued
 // before its last parent was done. One that does not wait for all may be, and is
 // written once: how many of its parents are open is not counted any more, and its inputs
-// are measured when it is claimed again. Steps are taken in key order, as heartbeats
+// are measured when it is claimed again. A decision is complete only by a conclusion that
+// gives as its reason which steps go on: whoever makes one that does not has not read the
+// result, and reads it once nothing has moved. Steps are taken in key order, as heartbeats
 // take them, which hold no task. The history gets the moves of the attempt with the one
 // that ends it.
 //
@@ -122,6 +124,7 @@ moved AS (
     WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid AND s.state = u.from_state AND s.fence = u.fence
       AND (u.worker_uuid IS NULL OR s.worker_uuid = u.worker_uuid)
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
+      AND (s.is_decision IS NULL OR u.to_state <> 'complete' OR u.reason <> '')
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
         s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.ended_attempt, u.queued_since,
         s.namespace, s.handler, s.priority,

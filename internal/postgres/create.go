@@ -105,25 +105,27 @@ CROSS JOIN LATERAL (
 ) h
 RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
 
-// $1 is how long a step may wait for a worker; then the steps.
+// $1 is how long a step may wait for a worker; then the steps. A decision is stored as a
+// standard step, which is what it is to queues and claims, also of servers that do not know it.
 var insertSteps = `
 INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
     parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
     max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at, wait_until,
-    remind_first_s, remind_at
+    remind_first_s, remind_at, is_decision
 )
 SELECT
-    u.task_uuid, u.step_uuid, u.name, u.step_type, u.namespace, u.handler, u.priority, u.state, now(),
+    u.task_uuid, u.step_uuid, u.name, CASE u.step_type WHEN 'decision' THEN 'standard' ELSE u.step_type END, u.namespace, u.handler, u.priority, u.state, now(),
     u.parents::uuid[], u.children::uuid[], u.parents_open, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END,
     u.max_attempts, u.retryable, u.backoff, u.base_ms, u.cap_ms, u.jitter, nullif(u.timeout_s, 0)::bigint * 1000, nullif(u.ttl_ms, 0),
     CASE WHEN u.state = 'enqueued' THEN now() + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $1) END,
     now(), now(), u.context_bytes, CASE WHEN u.state = 'enqueued' THEN 1 ELSE 0 END, CASE WHEN u.state = 'enqueued' THEN ` + nextMoves + ` END,
     nullif(u.join_rule, ''), CASE WHEN u.join_rule <> '' AND u.parents_open = 0 THEN coalesce(u.start_at, now()) END,
-    CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type <> 'standard' AND u.timeout_s > 0
+    CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.step_type NOT IN ('standard', 'decision') AND u.timeout_s > 0
         THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END,
     nullif(u.remind_s, 0), CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.remind_s > 0
-        THEN coalesce(u.start_at, now()) + interval '1 second' * u.remind_s END
+        THEN coalesce(u.start_at, now()) + interval '1 second' * u.remind_s END,
+    CASE u.step_type WHEN 'decision' THEN true END
 FROM ` + newStepColumns.unnest("u", 2)
 
 var insertTaskMoves = `

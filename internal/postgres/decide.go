@@ -48,6 +48,11 @@ type StepStanding struct {
 	Name    string           `json:"name"`
 	State   tasker.StepState `json:"state"`
 	Retries bool             `json:"retries"` // it has failed and is retried by itself
+
+	// Of a decision that is complete: whether it names the step. Nil of all others, and of one
+	// that does not say which steps go on.
+	Names    *bool `json:"names"`
+	Decision bool  `json:"decision"`
 }
 
 // A DecidingTask is the task of a step that is decided.
@@ -62,7 +67,8 @@ type DecidingTask struct {
 const decidingSteps = `
 SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at, clock_timestamp() AS as_of,
     coalesce((
-        SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL) ORDER BY p.step_uuid)
+        SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL, 'decision', p.is_decision IS NOT NULL,
+            'names', CASE WHEN p.is_decision THEN p.results -> 'goes_on' ? s.name END) ORDER BY p.step_uuid)
         FROM tasker.workflow_steps p
         WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
     ), '[]') AS dependencies
@@ -178,6 +184,44 @@ func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, er
 		return nil, fmt.Errorf("enqueue steps that are decided: %w", err)
 	}
 	return list, nil
+}
+
+const decisions = `
+SELECT s.step_uuid, s.name, ARRAY(
+    SELECT c.name FROM tasker.workflow_steps c WHERE c.task_uuid = s.task_uuid AND c.step_uuid = ANY (s.child_uuids) ORDER BY c.step_uuid
+) AS dependents
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+WHERE s.is_decision`
+
+// A Decision is a step whose result names which of its dependents go on.
+type Decision struct {
+	StepUUID   tasker.ID
+	Name       string
+	Dependents []string // the names of the steps that depend on it directly
+}
+
+// Decisions returns those of the steps that are decisions.
+func (db *DB) Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]Decision, error) {
+	return readDecisions(ctx, db.pool, steps)
+}
+
+// Decisions is [DB.Decisions] inside a transaction.
+func (tx *Tx) Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]Decision, error) {
+	return readDecisions(ctx, tx, steps)
+}
+
+func readDecisions(ctx context.Context, q querier, steps []tasker.StepRef) (map[tasker.ID]Decision, error) {
+	tasks, ids := refArrays(steps)
+	list, err := collect[Decision](ctx, q, decisions, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read decisions: %w", err)
+	}
+	found := make(map[tasker.ID]Decision, len(list))
+	for _, d := range list {
+		found[d.StepUUID] = d
+	}
+	return found, nil
 }
 
 const postponeDecisions = `

@@ -9,10 +9,13 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
+// stepType is the type of a step s as its template has it.
+const stepType = `CASE WHEN s.is_decision THEN 'decision' ELSE s.step_type END`
+
 // Readiness is told by the one function that people call from psql as well.
 const stepColumns = `
 SELECT
-    s.step_uuid AS uuid, s.task_uuid, s.name, s.step_type AS type, s.handler, s.state, s.state_since,
+    s.step_uuid AS uuid, s.task_uuid, s.name, ` + stepType + ` AS type, s.handler, s.state, s.state_since,
     r.dependencies_satisfied, r.retry_eligible, r.ready_for_execution, r.total_parents, r.completed_parents,
     s.attempts, s.max_attempts, s.retryable, s.parent_uuids AS parents,
     CASE WHEN s.state = 'in_progress' THEN s.worker_uuid END AS worker_uuid, s.lease_expires_at,

@@ -210,7 +210,9 @@ func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 		v.fault("must be text, not %s %s; write it in quotes", v.kind(), v.node.Value)
 	case isType && mistyped.Want[0] == "string":
 		v.wrong("text")
-	case s.Comment != "":
+	case s.Enum != nil && refusedTypes[v.node.Value] != "":
+		v.fault("%s", refusedTypes[v.node.Value])
+	case s.Comment != "" && s.Enum == nil:
 		v.fault("%s", s.Comment)
 	case s.MinItems != nil:
 		v.fault("a template needs at least one step")
@@ -221,6 +223,12 @@ func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	default:
 		v.wrong(expectation(s))
 	}
+}
+
+// refusedTypes are types of steps in the Tasker ecosystem that are refused, and why.
+var refusedTypes = map[string]string{
+	"batchable":    "not supported: there are no batches",
+	"batch_worker": "not supported: there are no batches",
 }
 
 func (v value) missing(name string) {
@@ -304,7 +312,10 @@ func (v value) template(raw []byte) tasker.Template {
 		if s.Type == "" {
 			t.Steps[i].Type = tasker.StandardStep
 		}
-		if s.Join == tasker.JoinAll {
+		switch {
+		case s.Type == convergence && s.Join == "":
+			t.Steps[i].Join = tasker.JoinNoneFailed
+		case s.Join == tasker.JoinAll:
 			t.Steps[i].Join = "" // the default, however it is said
 		}
 		if s.OnTimeout == tasker.TimeoutFails {
@@ -329,3 +340,7 @@ func (v value) template(raw []byte) tasker.Template {
 	v.checkMeaning(&t)
 	return t
 }
+
+// convergence is the type that a step has in the Tasker ecosystem in which branches come
+// together; here it is a standard one.
+const convergence tasker.StepType = "deferred_convergence"

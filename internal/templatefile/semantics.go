@@ -95,7 +95,9 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		g.refuseCycle(steps)
 	}
 	for i, s := range steps {
+		steps[i].Type = items[i].checkConvergence(s)
 		items[i].checkJoin(s)
+		items[i].checkDecision(s, g, steps)
 		items[i].checkExternal(s)
 		items[i].checkWait(s)
 	}
@@ -113,6 +115,42 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 		join.fault("the step has no dependencies to join")
 	case s.Join == tasker.JoinAny && len(s.Dependencies) == 1:
 		join.fault("any of one dependency means the same as all; remove it")
+	}
+}
+
+// checkConvergence returns the type that a step has here. A step of another type it leaves
+// alone.
+func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
+	if s.Type != convergence {
+		return s.Type
+	}
+	kind, ok := v.get("type")
+	switch {
+	case !ok:
+	case s.Join != tasker.JoinNoneFailed:
+		kind.fault("means join: none_failed, and the step has another join; remove it, or write type: standard")
+	case len(s.Dependencies) == 0:
+		kind.fault("the step has no dependencies to join")
+	}
+	return tasker.StandardStep
+}
+
+// checkDecision notes a decision that decides nothing, and a step that does not wait for one
+// that it depends on.
+func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.StepTemplate) {
+	isAfter := func(o tasker.StepTemplate) bool { return slices.Contains(o.Dependencies, s.Name) }
+	if kind, ok := v.get("type"); ok && s.Type == tasker.DecisionStep && !slices.ContainsFunc(steps, isAfter) {
+		kind.fault("no step depends on the decision, so that it decides nothing")
+	}
+	join, ok := v.get("join")
+	if !ok || s.Join != tasker.JoinAny {
+		return
+	}
+	for _, name := range s.Dependencies {
+		if g.steps[name].Type == tasker.DecisionStep {
+			join.fault("%s decides whether the step runs, and with any it would not wait for that", name)
+			return
+		}
 	}
 }
 
@@ -292,7 +330,7 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	switch g.steps[o.Name].Type {
 	case tasker.ExternalStep:
 		v.refuseOverride(o, "an external step", noRetry)
-	case tasker.StandardStep:
+	case tasker.StandardStep, tasker.DecisionStep:
 	case tasker.WaitStep:
 		v.refuseOverride(o, "a step of type wait", waitRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {

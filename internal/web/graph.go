@@ -76,6 +76,9 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 			if s.Attempts > 1 || s.State == tasker.StepError {
 				n.Line += fmt.Sprintf(" · %d of %d", s.Attempts, s.MaxAttempts)
 			}
+			if s.Type == tasker.DecisionStep {
+				n.Line = "decision · " + n.Line
+			}
 			if href != nil {
 				n.Href = href(s)
 			}

@@ -56,6 +56,14 @@ func TestStepsStandBehindWhatTheyDependOn(t *testing.T) {
 	}
 }
 
+func TestADecisionSaysThatItIsOne(t *testing.T) {
+	steps := stepsOf("a", "b: a")
+	steps[0].Type = tasker.DecisionStep
+	if g := drawGraph(steps, nil, nil); g.Nodes[0].Line != "decision · pending" || g.Nodes[1].Line != "pending" {
+		t.Errorf("the nodes say %q and %q", g.Nodes[0].Line, g.Nodes[1].Line)
+	}
+}
+
 // However wide its characters are, a name stays in its box.
 func TestNamesFitTheirBoxes(t *testing.T) {
 	for name, want := range map[string]string{

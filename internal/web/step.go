@@ -371,6 +371,11 @@ func (r stepRow) Waits() string {
 // failedForGood reports whether a step is in error, without a retry to come.
 func failedForGood(s tasker.Step) bool { return s.State == tasker.StepError && s.NextRetryAt == nil }
 
+// forWorkers reports whether a worker executes a step.
+func forWorkers(s tasker.Step) bool {
+	return s.Type == tasker.StandardStep || s.Type == tasker.DecisionStep
+}
+
 // A forecast is what an action on a step will most likely lead to.
 type forecast struct {
 	Step     tasker.StepState // of the step itself, once the task has gone on
@@ -396,13 +401,13 @@ func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) for
 	}
 	for i, s := range after {
 		ready := s.State == tasker.StepPending && !slices.ContainsFunc(s.Parents, func(p tasker.ID) bool { return !done[p] })
-		if ready && s.Type == tasker.StandardStep {
+		if ready && forWorkers(s) {
 			after[i].State = tasker.StepEnqueued
 		}
 		switch {
 		case s.UUID == id:
 			f.Step = after[i].State
-		case ready && s.Type == tasker.StandardStep:
+		case ready && forWorkers(s):
 			f.Enqueued = append(f.Enqueued, s.Name)
 		case ready && slices.Contains(s.Parents, id):
 			f.Outside = append(f.Outside, s.Name)

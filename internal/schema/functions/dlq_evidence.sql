@@ -37,7 +37,7 @@ BEGIN
             (
                 SELECT json_agg(f)
                 FROM (
-                    SELECT s.step_uuid, s.name, s.step_type AS type, s.handler, s.state, s.state_since, s.attempts, s.max_attempts,
+                    SELECT s.step_uuid, s.name, CASE WHEN s.is_decision THEN 'decision' ELSE s.step_type END AS type, s.handler, s.state, s.state_since, s.attempts, s.max_attempts,
                         s.worker_uuid, s.last_failure_at,
                         json_build_object('omitted', true, 'type', left(s.error ->> 'type', 100), 'message', left(s.error ->> 'message', 500),
                             'retryable', s.error -> 'retryable', 'attempt', s.error -> 'attempt',

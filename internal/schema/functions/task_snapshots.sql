@@ -51,7 +51,7 @@ BEGIN
             bool_or(x.dependencies <> '{}') AS joined
         FROM (
             SELECT
-                s.step_uuid, s.name, s.step_type AS type, s.handler, s.state, s.state_since,
+                s.step_uuid, s.name, CASE WHEN s.is_decision THEN 'decision' ELSE s.step_type END AS type, s.handler, s.state, s.state_since,
                 s.parent_uuids AS dependencies, s.parents_open AS dependencies_open,
                 s.attempts, s.max_attempts, s.retryable, s.worker_uuid, s.lease_expires_at,
                 s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.wait_until, s.skip_reason, s.completed_at,

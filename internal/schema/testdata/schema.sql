@@ -1109,6 +1109,7 @@ CREATE TABLE tasker.workflow_steps (
     remind_first_s integer,
     reminders integer DEFAULT 0 NOT NULL,
     remind_at timestamp with time zone,
+    is_decision boolean,
     CONSTRAINT step_has_what_its_state_needs CHECK (
 CASE state
     WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
@@ -1158,6 +1159,7 @@ COMMENT ON COLUMN tasker.workflow_steps.wait_until IS 'When the wait of a pendin
 COMMENT ON COLUMN tasker.workflow_steps.remind_first_s IS 'After how many seconds of its wait people are first reminded of the step. Null: they are not.';
 COMMENT ON COLUMN tasker.workflow_steps.reminders IS 'How often people were reminded of the step in this wait.';
 COMMENT ON COLUMN tasker.workflow_steps.remind_at IS 'When people are next reminded of a pending step. Null: it does not wait yet, or they are not reminded again.';
+COMMENT ON COLUMN tasker.workflow_steps.is_decision IS 'True of a step of type decision: its result names which of its direct dependents go on. Null of all others.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (

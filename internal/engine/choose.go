@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// The result of a decision says which of the steps that depend on it go on:
+//
+//	{"steps": ["ship", "invoice"]}
+//
+// or, as in the Tasker ecosystem,
+//
+//	{"decision_point_outcome": {"type": "create_steps", "step_names": ["ship"]}}
+//	{"decision_point_outcome": {"type": "no_branches"}}
+
+// maxNamed is how many steps a message about a decision names.
+const maxNamed = 20
+
+// goesOn returns which of its dependents the result of a decision names, in their order. The
+// error says what is wrong with the result.
+func goesOn(result json.RawMessage, dependents []string) ([]string, error) {
+	named, err := namedSteps(result)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range named {
+		if !slices.Contains(dependents, name) {
+			return nil, fmt.Errorf("%q does not depend on the decision directly; those that do are %s",
+				payload.CleanText(name, 128), someOf(dependents))
+		}
+	}
+	chosen := []string{}
+	for _, name := range dependents {
+		if slices.Contains(named, name) {
+			chosen = append(chosen, name)
+		}
+	}
+	return chosen, nil
+}
+
+func namedSteps(result json.RawMessage) ([]string, error) {
+	const forms = `it must be {"steps": ["…"]} or {"decision_point_outcome": {"type": "create_steps", "step_names": ["…"]}}`
+	var doc map[string]json.RawMessage
+	if json.Unmarshal(result, &doc) != nil || doc == nil {
+		return nil, errors.New("the result is not an object: " + forms)
+	}
+	steps, short := doc["steps"]
+	outcome, long := doc["decision_point_outcome"]
+	switch {
+	case short && long:
+		return nil, errors.New("the result has both steps and decision_point_outcome; one of them decides")
+	case short:
+		return nameList("steps", steps)
+	case !long:
+		return nil, errors.New("the result names no steps: " + forms)
+	}
+	var o map[string]json.RawMessage
+	var kind string
+	if json.Unmarshal(outcome, &o) != nil || json.Unmarshal(o["type"], &kind) != nil {
+		return nil, errors.New("decision_point_outcome has no type; it is create_steps or no_branches")
+	}
+	switch kind {
+	case "no_branches":
+		return nil, nil
+	case "create_steps":
+		return nameList("decision_point_outcome.step_names", o["step_names"])
+	default:
+		return nil, fmt.Errorf("decision_point_outcome.type is %q; it must be create_steps or no_branches", payload.CleanText(kind, 128))
+	}
+}
+
+func nameList(key string, doc json.RawMessage) ([]string, error) {
+	var names []*string // null is no name
+	if json.Unmarshal(doc, &names) != nil || names == nil || slices.Contains(names, nil) {
+		return nil, fmt.Errorf("%s is not a list of names", key)
+	}
+	list := make([]string, len(names))
+	for i, n := range names {
+		list[i] = *n
+	}
+	return list, nil
+}
+
+// someOf writes names for a message.
+func someOf(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > maxNamed:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
+	default:
+		return strings.Join(names, ", ")
+	}
+}
+
+// decided returns a verdict on a decision by the steps that its result names. A result that
+// names none as it should is a failure of the attempt: trying again does not help, because
+// the handler would return the same.
+func (v verdict) decided(d postgres.Decision) (verdict, error) {
+	var result tasker.StepResult
+	if err := json.Unmarshal(v.Body, &result); err != nil {
+		return v, fmt.Errorf("read the result of a decision: %w", err)
+	}
+	chosen, wrong := goesOn(result.Result, d.Dependents)
+	if wrong != nil {
+		return v.misdecided(d, wrong)
+	}
+	var err error
+	result.GoesOn = chosen
+	v.Reason = reasonOf(chosen)
+	if v.Body, err = json.Marshal(result); err == nil && v.Digest != nil {
+		v.Digest = v.digest()
+	}
+	return v, err
+}
+
+// misdecided returns the failure that a decision has come to.
+func (v verdict) misdecided(d postgres.Decision, wrong error) (verdict, error) {
+	f := tasker.Failure{Type: tasker.InvalidDecision, Message: "the result does not say which steps go on: " + wrong.Error()}
+	worker := ""
+	if v.Worker != nil {
+		worker = v.Worker.String()
+	}
+	var err error
+	v.Event, v.To, v.ResultSize = lifecycle.Fail, tasker.StepError, 0
+	v.fail(f)
+	v.unstorable = tasker.Errorf(tasker.Invalid, "step %s: %s", d.Name, f.Message)
+	if v.Body, err = failureBody(f, worker); err == nil && v.Digest != nil {
+		v.Digest = v.digest()
+	}
+	return v, err
+}
+
+// reasonOf is what the history says of a decision.
+func reasonOf(chosen []string) string {
+	if len(chosen) == 0 {
+		return "it names no steps to go on"
+	}
+	return payload.CleanText("it names "+someOf(chosen), maxSkipReason)
+}
+
+// readDecisions replaces the successes of decisions by what their results say, and returns
+// which those are.
+func (e *Engine) readDecisions(ctx context.Context, list []verdict) ([]int, error) {
+	var steps []tasker.StepRef
+	for _, v := range list {
+		if v.To == tasker.StepComplete {
+			steps = append(steps, tasker.StepRef{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID})
+		}
+	}
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	found, err := e.db.Decisions(ctx, steps)
+	if err != nil {
+		return nil, err
+	}
+	var read []int
+	for i, v := range list {
+		d, is := found[v.StepUUID]
+		if !is || v.To != tasker.StepComplete {
+			continue
+		}
+		if list[i], err = v.decided(d); err != nil {
+			return nil, err
+		}
+		read = append(read, i)
+	}
+	return read, nil
+}
+
+// reportDecisions takes the results of decisions, which are not taken with all others: they
+// are read first. It returns the verdicts that are left: those that are not on decisions,
+// and those on decisions that no longer stand as reported.
+func (e *Engine) reportDecisions(ctx context.Context, list []verdict, receipt *tasker.Receipt) ([]verdict, error) {
+	var read []int
+	err := persist(ctx, func() (err error) {
+		read, err = e.readDecisions(ctx, list)
+		return err
+	})
+	if err != nil || len(read) == 0 {
+		return list, err
+	}
+	decisions := make([]verdict, len(read))
+	for i, place := range read {
+		decisions[i] = list[place]
+	}
+	moved, _, err := e.concludeOrKeep(ctx, decisions, nil)
+	if err != nil {
+		return list, err
+	}
+	var left []verdict
+	for i, v := range list {
+		n := slices.Index(read, i)
+		switch {
+		case n < 0:
+			left = append(left, v)
+		case slices.Contains(moved, n):
+			v.answer(receipt)
+		case decisions[n].undecided:
+			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+		default:
+			left = append(left, v)
+		}
+	}
+	return left, nil
+}
+
+// decisions returns the decisions among steps that an operator completes or resolves.
+func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.Decision, error) {
+	var steps []tasker.StepRef
+	for _, t := range targets {
+		if t.IsDecision && a.op.Action == tasker.CompleteManually {
+			steps = append(steps, t.StepRef)
+		}
+	}
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	return tx.Decisions(ctx, steps)
+}
+
+// decide returns the body with which an operator's action leaves a decision. The error is the
+// refusal of an action that does not say which steps go on.
+func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage, error) {
+	switch a.op.Action {
+	case tasker.ResolveManually:
+		return nil, targetOf(t).Refusal("step %s is a decision: resolved without a result it would not say which steps go on; "+
+			"complete it (complete_manually) with {\"steps\": [\"…\"]}", t.Name)
+	case tasker.CompleteManually:
+		chosen, wrong := goesOn(a.op.Result, d.Dependents)
+		if wrong != nil {
+			return nil, targetOf(t).Refusal("step %s is a decision, and the result does not say which steps go on: %w", t.Name, wrong)
+		}
+		return json.Marshal(tasker.StepResult{Success: true, Result: a.op.Result, Metadata: a.op.Metadata, GoesOn: chosen})
+	default:
+		return nil, nil
+	}
+}
