@@ -40,6 +40,9 @@ var parses = map[string]string{
 	"internal/engine said payload.Canonical":                         "a result that is reported again in other words",
 	"internal/engine said json.Unmarshal":                            "a result that is reported again in other words",
 	"internal/engine (*Engine).followUp json.Unmarshal":              "a result that was kept for later",
+	"internal/engine (*verdict).decided json.Unmarshal":              "the result of a decision only: which steps it names",
+	"internal/engine namedSteps json.Unmarshal":                      "the result of a decision only: which steps it names",
+	"internal/engine nameList json.Unmarshal":                        "the result of a decision only: which steps it names",
 }
 
 func TestARequestIsParsedAtKnownPlaces(t *testing.T) {

@@ -80,7 +80,7 @@ func namedSteps(result json.RawMessage) ([]string, error) {
 }
 
 func nameList(key string, doc json.RawMessage) ([]string, error) {
-	var names []*string // null is no name
+	var names []*string // to tell null from a text
 	if json.Unmarshal(doc, &names) != nil || names == nil || slices.Contains(names, nil) {
 		return nil, fmt.Errorf("%s is not a list of names", key)
 	}
