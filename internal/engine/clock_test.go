@@ -47,6 +47,23 @@ func TestAStepWaits(t *testing.T) {
 	}
 }
 
+// A wait behind another of a similar length has its own time, although both allow for as much.
+func TestAWaitBehindAWaitIsNotStale(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	longer := waits("second", "first")
+	longer.WaitSeconds += 3600
+	h.Template("cool_off", waits("first"), longer)
+	task := h.Create("cool_off")
+	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '7 days', warn_at = warn_at - interval '7 days', stale_at = stale_at - interval '7 days'`)
+	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = wait_until - interval '7 days' WHERE wait_until IS NOT NULL`)
+	h.tick()
+	h.wantStep(task, "first", tasker.StepComplete, 0)
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks t JOIN tasker.workflow_steps s USING (task_uuid) WHERE t.stale_at < s.wait_until`); n != 0 {
+		t.Error("the task is stale before its second wait is over")
+	}
+}
+
 // An operator ends a wait before its time; the clock does not end it again.
 func TestAnOperatorEndsAWait(t *testing.T) {
 	t.Parallel()

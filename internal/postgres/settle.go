@@ -39,7 +39,7 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // stays in process, or goes on waiting for a retry, has made progress, which moves
 // its staleness deadline; within a second of the last time it does not, to spare
 // the indexes. One that goes on waiting for dependencies counts anew when the wait that ends
-// next is another. Only what moved a step in this transaction is progress: a report
+// next is another, of another length or one that would not be over in time. Only what moved a step in this transaction is progress: a report
 // that no longer counts must not keep a task that stands still from being found.
 //
 // Dead-lettering blocks automatic retry, never the operator, so a task in error
@@ -67,7 +67,7 @@ counted AS MATERIALIZED (
         h.threshold, n.touched,
         (n.touched OR t.state = 'pending')
         AND (t.state <> r.rests OR r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'
-            OR r.rests IN ('steps_in_process', 'waiting_for_retry', 'waiting_for_dependencies') AND t.stale_at - t.state_since <> h.threshold)
+            OR r.rests IN ('steps_in_process', 'waiting_for_retry', 'waiting_for_dependencies') AND t.stale_at - t.state_since <> h.threshold OR r.rests = 'waiting_for_dependencies' AND t.stale_at < n.wait_until AND tt.max_waiting_for_dependencies_minutes IS NULL)
         AND ($2 OR NOT (t.state = 'error' AND r.rests = 'waiting_for_retry')) AS goes
     FROM tasker.tasks t
     CROSS JOIN clock c
