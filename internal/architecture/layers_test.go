@@ -26,7 +26,7 @@ var layers = [][]string{
 	2: {"client", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},
 	3: {"internal/auth", "internal/dlq", "internal/drill", "internal/engine", "internal/feed", "internal/pgtest", "internal/sink", "rabbitmq", "workertest"},
 	4: {"internal/cases", "internal/ctl", "internal/dispatch", "internal/emission", "internal/evidencefile", "internal/explain", "internal/hold", "internal/incidentreport", "internal/operation"},
-	5: {"internal/api", "internal/demo", "internal/enginetest", "internal/web"},
+	5: {"internal/api", "internal/demo", "internal/enginetest", "internal/web", "taskertest"},
 	6: {"deploy", "embedded", "internal/app"},
 	7: {"cmd/*", "examples/*", "internal/e2e"},
 }

@@ -18,6 +18,7 @@ const (
 	timerRest   = time.Minute            // between two passes of a timer that nothing wakes
 	timerRetry  = time.Second            // after the first pass of a timer that failed
 	lookMargin  = 2 * time.Millisecond   // the database's clock must have reached an instant when it is asked
+	lookAhead   = time.Hour              // how far a look sees; the watch rests for a shorter time
 	claimsEvery = time.Second            // between two times that a look wakes waiting claims
 )
 
@@ -180,7 +181,7 @@ func (d *dueWatch) pass(ctx context.Context) (time.Duration, error) {
 func (d *dueWatch) look(ctx context.Context) (postgres.Look, error) {
 	e := d.engine
 	begun := e.now()
-	look, err := e.db.LookForDue(ctx, keptRest)
+	look, err := e.db.LookForDue(ctx, keptRest, lookAhead)
 	if err != nil || look.ReadOnly {
 		e.leaseGrace.away()
 	} else {
@@ -193,6 +194,18 @@ func (d *dueWatch) look(ctx context.Context) (postgres.Look, error) {
 	e.grace.answered(begun)
 	d.looked.Store(time.Now().UnixNano())
 	return look, nil
+}
+
+// NextDue returns in how long something becomes due that is not due yet, within a time;
+// nil: nothing does. A test that moves the clock asks for it.
+func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.Duration, err error) {
+	look, err := e.db.LookForDue(ctx, keptRest, within)
+	for _, k := range look.Kinds {
+		if k.Next != nil && (next == nil || *k.Next < *next) {
+			next = k.Next
+		}
+	}
+	return next, err
 }
 
 // schedule wakes the timers for which something is due, and returns for how long to rest.

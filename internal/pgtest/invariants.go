@@ -66,7 +66,11 @@ func (db *DB) CheckAtEnd(t testing.TB) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
-		found, err := Violations(ctx, db.URL)
+		at := db.URL
+		if db.clock {
+			at += "&search_path=" + ClockSchema + ",pg_catalog"
+		}
+		found, err := Violations(ctx, at)
 		if err != nil {
 			t.Errorf("look for violations: %v", err)
 		}

@@ -57,6 +57,7 @@ type DB struct {
 	URL      string // for a server, with its password
 	AdminURL string // for a superuser
 	name     string
+	clock    bool // it has a [Clock]
 }
 
 // AdminURL returns the URL of a database for a superuser, by that for a server.

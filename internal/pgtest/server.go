@@ -51,6 +51,13 @@ func Run(m *testing.M) int {
 	return code
 }
 
+// HasMain reports whether [Main] will stop the server, or none of ours is needed.
+func HasMain() bool {
+	state.Lock()
+	defer state.Unlock()
+	return state.main || os.Getenv(urlEnv) != ""
+}
+
 func stop() error {
 	state.Lock()
 	defer state.Unlock()

@@ -51,6 +51,10 @@ type Options struct {
 	ReportQueues     bool          // say of which queues the steps were that ConcludeSteps moved
 
 	Tracer pgx.QueryTracer // sees each statement; nil: nobody does
+
+	// ClockSchema is a schema whose functions now() and clock_timestamp() count instead of
+	// those of PostgreSQL, for tests that move the clock; empty means none.
+	ClockSchema string
 }
 
 // DefaultQueueTTL bounds the wait of a step in the queue unless the configuration or a
@@ -91,6 +95,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params := cfg.ConnConfig.RuntimeParams
 	params["application_name"] = o.ApplicationName
 	params["search_path"] = "tasker"
+	if o.ClockSchema != "" {
+		params["search_path"] = o.ClockSchema + ", pg_catalog, tasker"
+	}
 	params["tasker.keeps_ready_steps"] = "on" // see the trigger follow_updated_step
 	params["timezone"] = "UTC"
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())

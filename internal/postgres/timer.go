@@ -179,7 +179,7 @@ func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.I
 var lookForDue = `
 SELECT current_setting('transaction_read_only') = 'on' AS read_only,
     coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, k.kind, coalesce(k.due, false) AS due,
-    extract(epoch FROM least(k.next, now() + interval '1 hour') - now())::float8 AS wait
+    extract(epoch FROM least(k.next, now() + $2::interval) - now())::float8 AS wait
 FROM (VALUES
     ('` + StartTask + `', ` + dueAndNext("t.start_at", "now()", "tasker.tasks t WHERE t.state = 'pending'") + `),
     ('` + RetrySteps + `', ` + dueAndNext("s.next_retry_at", "now()", "tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL") + `),
@@ -211,7 +211,7 @@ func dueAndNext(instant, by, rows string) string {
 type DueKind struct {
 	Kind string
 	Due  bool           // now, or always while its cause is there
-	Next *time.Duration // until the first that is not due yet; nil: none, or not within the hour
+	Next *time.Duration // until the first that is not due yet; nil: none in the time that was asked for
 }
 
 // A Look is what a look for work that is due has found.
@@ -222,8 +222,8 @@ type Look struct {
 }
 
 // LookForDue returns for each kind of work whether something is due, and when the next
-// is; reports are due when they are kept for longer than an age.
-func (db *DB) LookForDue(ctx context.Context, kept time.Duration) (Look, error) {
+// is within a time; reports are due when they are kept for longer than an age.
+func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look, error) {
 	type row struct {
 		ReadOnly  bool
 		LastEvent int64
@@ -231,14 +231,14 @@ func (db *DB) LookForDue(ctx context.Context, kept time.Duration) (Look, error) 
 		Due       bool
 		Wait      float64
 	}
-	rows, err := collect[row](ctx, db.pool, lookForDue, kept)
+	rows, err := collect[row](ctx, db.pool, lookForDue, kept, within)
 	if err != nil {
 		return Look{}, fmt.Errorf("look for work that is due: %w", err)
 	}
 	var look Look
 	for _, r := range rows {
 		k := DueKind{Kind: r.Kind, Due: r.Due}
-		if r.Wait < time.Hour.Seconds() {
+		if r.Wait < within.Seconds() {
 			wait := time.Duration(r.Wait * float64(time.Second))
 			k.Next = &wait
 		}

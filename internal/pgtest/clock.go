@@ -1,0 +1,82 @@
+package pgtest
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ClockSchema is the schema of a [Clock], for the search path of those who go by it.
+const ClockSchema = "test_clock"
+
+//go:embed clock.sql
+var clockSQL string
+
+// A Clock is the clock of one database, which a test moves. It stands still, but for a
+// hundredth of the time that really passes.
+type Clock struct{ conn *pgx.Conn }
+
+// NewClock gives the database a clock that begins at an instant. Sessions with [ClockSchema]
+// first in their search path go by it, and so do the defaults, views and functions of the
+// schema. Call it before anything else works on the database.
+func (db *DB) NewClock(t testing.TB, begin time.Time) *Clock {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), db.AdminURL)
+	if err != nil {
+		t.Fatalf("connect to the test's database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		_ = conn.Close(ctx) // the database is dropped next
+	})
+	_, err = conn.Exec(t.Context(), clockSQL, pgx.QueryExecModeSimpleProtocol)
+	if err == nil {
+		_, err = conn.Exec(t.Context(), `INSERT INTO test_clock.setting VALUES ($1, pg_catalog.clock_timestamp())`, begin)
+	}
+	if err != nil {
+		t.Fatalf("give the test's database a clock: %v", err)
+	}
+	db.clock = true
+	return &Clock{conn: conn}
+}
+
+// Now returns what the clock shows.
+func (c *Clock) Now(ctx context.Context) (at time.Time, err error) {
+	err = c.conn.QueryRow(ctx, `SELECT test_clock.clock_timestamp()`).Scan(&at)
+	return at.UTC(), err
+}
+
+// Forward moves the clock. No transaction should be under way: it would see two times.
+func (c *Clock) Forward(ctx context.Context, d time.Duration) error {
+	_, err := c.conn.Exec(ctx, `
+		UPDATE test_clock.setting
+		SET virtual = test_clock.clock_timestamp() + $1::interval, actual = pg_catalog.clock_timestamp()`, max(d, 0))
+	return err
+}
+
+// NextStale returns the time until a task becomes stale, has lasted for its whole duration or
+// has been in error unattended for too long; nil: none will.
+func (c *Clock) NextStale(ctx context.Context) (*time.Duration, error) {
+	var seconds float64
+	err := c.conn.QueryRow(ctx, `
+		SELECT extract(epoch FROM min(u.at) - n.at)::float8
+		FROM (SELECT test_clock.clock_timestamp() AS at) n
+		CROSS JOIN tasker.tasks t
+		CROSS JOIN LATERAL (VALUES (t.stale_at), (CASE WHEN t.stale_at IS NOT NULL THEN t.ends_at END), (t.attend_by)) u (at)
+		WHERE u.at > n.at
+		GROUP BY n.at`).Scan(&seconds)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for tasks that become stale: %w", err)
+	}
+	d := time.Duration(seconds * float64(time.Second))
+	return &d, nil
+}

@@ -1,0 +1,132 @@
+package taskertest
+
+import (
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+)
+
+// The bounds of a test, which end one that would go on for ever.
+const (
+	maxRounds   = 100     // of passes after which nothing is worked on
+	maxAttempts = 100_000 // in one call of RunUntilIdle
+	maxStops    = 100_000 // of the clock in one call of Advance
+)
+
+// heldFor is between two heartbeats of attempts that hang, shorter than a lease.
+const heldFor = engine.DefaultLease * 2 / 3
+
+// settled is how much further than an instant the clock goes, so that the instant has come.
+const settled = time.Millisecond
+
+// RunUntilIdle executes steps and does all that is due, until nothing happens any more unless
+// time passes.
+func (w *Workflow) RunUntilIdle() {
+	w.t.Helper()
+	w.beat()
+	attempts := 0
+	for idle := 0; idle < maxRounds; idle++ {
+		before := w.commits.Load()
+		w.pass()
+		worked := w.work()
+		if worked == 0 && w.commits.Load() == before {
+			return
+		}
+		if attempts += worked; attempts > maxAttempts {
+			w.t.Fatalf("the workflow does not come to rest: %d attempts were made", attempts)
+		}
+		if worked > 0 {
+			idle = 0
+		}
+	}
+	w.t.Fatalf("the workflow does not come to rest: its timers have found something to do %d times, and nothing came of it", maxRounds)
+}
+
+// pass does once what is due by the clock.
+func (w *Workflow) pass() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	_, err := w.engine.Tick(ctx)
+	w.must(err)
+	_, err = w.engine.ExpireSteps(ctx)
+	w.must(err)
+	_, err = w.engine.ExpireUnserved(ctx)
+	w.must(err)
+	_, err = w.engine.Redispatch(ctx)
+	w.must(err)
+	_, err = w.engine.RetryDeferred(ctx)
+	w.must(err)
+	_, err = w.dlq.SweepAll(ctx)
+	w.must(err)
+}
+
+// work executes all steps that are enqueued, and returns how many attempts that were.
+func (w *Workflow) work() (attempts int) {
+	w.t.Helper()
+	if w.worker == (tasker.ID{}) {
+		return 0
+	}
+	for attempts < maxAttempts {
+		list, err := w.engine.Claim(w.t.Context(), w.worker, 1, 0)
+		w.must(err)
+		if len(list) == 0 {
+			break
+		}
+		w.execute(list[0])
+		attempts++
+	}
+	return attempts
+}
+
+// beat has the worker be alive, with the attempts that hang.
+func (w *Workflow) beat() {
+	w.t.Helper()
+	if w.worker == (tasker.ID{}) {
+		return
+	}
+	beat, err := w.engine.Heartbeat(w.t.Context(), w.worker, w.held)
+	w.must(err)
+	w.held = slices.DeleteFunc(w.held, func(l tasker.Lease) bool { return slices.Contains(beat.Lost, l.StepUUID) })
+}
+
+// Advance moves the clock by d. It stops at each instant at which something is due, and works until
+// nothing more happens there, so that everything happens in its order and at its time.
+func (w *Workflow) Advance(d time.Duration) {
+	w.t.Helper()
+	w.RunUntilIdle()
+	end := w.Now().Add(d)
+	for range maxStops {
+		left := end.Sub(w.Now())
+		if left <= 0 {
+			return
+		}
+		w.forward(min(left, w.nextDue(left)))
+		w.RunUntilIdle()
+	}
+	w.t.Fatalf("something was due %d times within %s, and %s are left", maxStops, d, end.Sub(w.Now()))
+}
+
+func (w *Workflow) forward(d time.Duration) {
+	w.t.Helper()
+	w.must(w.clock.Forward(w.t.Context(), d))
+}
+
+// nextDue returns in how long something is due, within a time. A lease that is held is extended before it ends.
+func (w *Workflow) nextDue(within time.Duration) time.Duration {
+	w.t.Helper()
+	next, err := w.engine.NextDue(w.t.Context(), within)
+	w.must(err)
+	stale, err := w.clock.NextStale(w.t.Context())
+	w.must(err)
+	for _, x := range []*time.Duration{next, stale} {
+		if x != nil {
+			within = min(within, *x+settled)
+		}
+	}
+	if len(w.held) > 0 {
+		within = min(within, heldFor)
+	}
+	return within
+}

@@ -1,0 +1,182 @@
+package taskertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
+)
+
+// An Outcome is how one attempt of a step ends. The functions of this package make one.
+type Outcome struct {
+	result any
+	err    error
+	ends   ending
+	call   func(*worker.Call) (any, error)
+}
+
+type ending int
+
+const (
+	returns ending = iota // with a result or an error
+	hangs
+	crashes
+)
+
+// Succeed ends an attempt with a result: JSON as text, or any value to encode.
+func Succeed(result any) Outcome { return Outcome{result: result} }
+
+// Fail ends an attempt with a failure that is retried by the policy of the step.
+func Fail(message string) Outcome { return FailWith(errors.New(message)) }
+
+// FailPermanently ends an attempt with a failure that is not retried.
+func FailPermanently(message string) Outcome { return FailWith(worker.Permanent(errors.New(message))) }
+
+// FailAfter ends an attempt with a failure that asks for a backoff of at least d.
+func FailAfter(d time.Duration, message string) Outcome {
+	return FailWith(worker.RetryAfter(d, errors.New(message)))
+}
+
+// FailWith ends an attempt with the error of a handler, such as a [worker.Error].
+func FailWith(err error) Outcome { return Outcome{err: err} }
+
+// Call ends an attempt with what a function returns, as a handler does.
+func Call(f func(*worker.Call) (any, error)) Outcome { return Outcome{call: f} }
+
+// Hang lets an attempt never end, in a worker that is alive: the timeout of the step ends it.
+func Hang() Outcome { return Outcome{ends: hangs} }
+
+// Crash has the worker fall silent in the attempt: its lease runs out.
+func Crash() Outcome { return Outcome{ends: crashes} }
+
+// A script is what happens to the attempts of a step, in this order.
+type script struct {
+	left   []Outcome
+	always *Outcome
+	played int
+}
+
+// Script says how attempts end of a step with this name, or of all steps with this handler: the first
+// attempt as the first outcome says, and so on, in the order in which attempts of all tasks come. A further
+// script is appended. After it the handler of the worker is called, if there is one, or else the test fails.
+func (w *Workflow) Script(stepOrHandler string, outcomes ...Outcome) {
+	w.t.Helper()
+	s := w.script(stepOrHandler)
+	s.left = append(s.left, outcomes...)
+}
+
+// Always says how all attempts end that have no outcome in a script.
+func (w *Workflow) Always(stepOrHandler string, o Outcome) {
+	w.t.Helper()
+	w.script(stepOrHandler).always = &o
+}
+
+func (w *Workflow) script(name string) *script {
+	w.t.Helper()
+	called := func(s tasker.StepTemplate) bool {
+		return s.HasHandler() && (s.Name == name || s.Handler.Callable == name)
+	}
+	if !slices.ContainsFunc(w.templates, func(t tasker.Template) bool { return slices.ContainsFunc(t.Steps, called) }) {
+		w.t.Fatalf("no template has a step or a handler with the name %q that a worker executes", name)
+	}
+	if w.scripts[name] == nil {
+		w.scripts[name] = &script{}
+	}
+	return w.scripts[name]
+}
+
+// next returns the outcome that a script has for an attempt.
+func (w *Workflow) next(a tasker.Assignment) (o Outcome, ok bool) {
+	for _, name := range []string{a.Name, a.Handler} {
+		s := w.scripts[name]
+		switch {
+		case s == nil:
+		case len(s.left) > 0:
+			o, s.left = s.left[0], s.left[1:]
+			s.played++
+			return o, true
+		case s.always != nil:
+			return *s.always, true
+		}
+	}
+	return Outcome{}, false
+}
+
+// execute runs one attempt and reports what came of it.
+func (w *Workflow) execute(a tasker.Assignment) {
+	w.t.Helper()
+	o, scripted := w.next(a)
+	run := w.run
+	switch {
+	case o.ends == hangs:
+		w.held = append(w.held, a.Lease())
+		return
+	case o.ends == crashes:
+		return
+	case scripted:
+		run = worker.New(nil, worker.Options{})
+		run.HandleRaw(a.Handler, o.handle)
+	case run == nil || !slices.Contains(run.Handlers(), a.Handler):
+		w.t.Fatalf("attempt %d of step %s of task %s: %s\n%s", a.Attempt, a.Name, a.TaskUUID, w.missing(a), w.describe(a.TaskUUID))
+	}
+	ctx := w.t.Context()
+	if a.Deadline != nil { // the handler goes by the real clock
+		end := time.Now().Add(a.Deadline.Sub(w.Now()))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+		a.Deadline = &end
+	}
+	out, _ := run.Execute(ctx, a) // the error is in the outcome
+	receipt, err := w.engine.Report(w.t.Context(), w.worker, []tasker.Outcome{out}, 0)
+	w.must(err)
+	for _, r := range receipt.Rejected {
+		w.t.Fatalf("the report of step %s, attempt %d, was rejected: %s: %s", a.Name, a.Attempt, r.Code, r.Message)
+	}
+}
+
+func (w *Workflow) missing(a tasker.Assignment) string {
+	for _, name := range []string{a.Name, a.Handler} {
+		if s := w.scripts[name]; s != nil {
+			return fmt.Sprintf("the script of %s is over after %d outcomes, and no worker has the handler %s", name, s.played, a.Handler)
+		}
+	}
+	return fmt.Sprintf("the step has no script, and no worker has the handler %s", a.Handler)
+}
+
+// handle is the handler that ends as the outcome says.
+func (o Outcome) handle(_ context.Context, c *worker.Call) (json.RawMessage, error) {
+	if o.call != nil {
+		o.result, o.err = o.call(c)
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	return encode(o.result)
+}
+
+// encode takes JSON as it is and encodes everything else.
+func encode(v any) (json.RawMessage, error) {
+	var doc []byte
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		doc = []byte(v)
+	case []byte:
+		doc = v
+	case json.RawMessage:
+		doc = v
+	default:
+		return json.Marshal(v)
+	}
+	if !json.Valid(doc) {
+		return nil, fmt.Errorf("%q is not JSON: a text is taken as JSON, other values are encoded", doc)
+	}
+	return doc, nil
+}

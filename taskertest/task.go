@@ -1,0 +1,275 @@
+package taskertest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"tasker.example/tasker"
+)
+
+// A Task is one run of a template in a test.
+type Task struct {
+	UUID tasker.ID
+	w    *Workflow
+}
+
+// Get returns the task as it is now.
+func (t *Task) Get() tasker.Task {
+	t.w.t.Helper()
+	got, err := t.w.db.Task(t.w.t.Context(), t.UUID)
+	t.w.must(err)
+	return got
+}
+
+// Step returns a step as it is now, by its name.
+func (t *Task) Step(name string) Step {
+	t.w.t.Helper()
+	var names []string
+	for _, s := range t.steps() {
+		if s.Name == name {
+			return Step{Step: s, task: t}
+		}
+		names = append(names, s.Name)
+	}
+	t.w.t.Fatalf("the task has no step %q; it has %s", name, strings.Join(names, ", "))
+	return Step{}
+}
+
+// Steps returns all steps as they are now, in the order of the template.
+func (t *Task) Steps() []Step {
+	t.w.t.Helper()
+	var list []Step
+	for _, s := range t.steps() {
+		list = append(list, Step{Step: s, task: t})
+	}
+	return list
+}
+
+func (t *Task) steps() []tasker.Step {
+	t.w.t.Helper()
+	list, err := t.w.db.Steps(t.w.t.Context(), t.UUID)
+	t.w.must(err)
+	return list
+}
+
+// AssertState fails the test unless the task is in a state.
+func (t *Task) AssertState(want tasker.TaskState) {
+	t.w.t.Helper()
+	if got := t.Get().State; got != want {
+		t.w.t.Fatalf("the task is %s, want %s\n%s", got, want, t)
+	}
+}
+
+// AssertComplete fails the test unless the task is complete.
+func (t *Task) AssertComplete() {
+	t.w.t.Helper()
+	t.AssertState(tasker.TaskComplete)
+}
+
+// Answer gives an external step its result: JSON as text, or any value to encode.
+func (t *Task) Answer(step string, result any) {
+	t.w.t.Helper()
+	t.answer(step, tasker.Outcome{Success: true, Result: t.w.document("the answer", result)})
+}
+
+// AnswerFailure has an external step fail, as a source outside says.
+func (t *Task) AnswerFailure(step, message string) {
+	t.w.t.Helper()
+	t.answer(step, tasker.Outcome{Failure: &tasker.Failure{Message: message, Type: "refused"}})
+}
+
+func (t *Task) answer(step string, o tasker.Outcome) {
+	t.w.t.Helper()
+	if _, err := t.w.engine.CompleteExternal(t.w.t.Context(), t.UUID, t.Step(step).UUID, o, actor); err != nil {
+		t.w.t.Fatalf("answer step %s: %v\n%s", step, err, t)
+	}
+}
+
+// actor is who acts in the histories of tests.
+const actor = "taskertest"
+
+// Cancel cancels the task.
+func (t *Task) Cancel() {
+	t.w.t.Helper()
+	t.w.must(t.w.engine.CancelTask(t.w.t.Context(), t.UUID, actor, "cancelled by the test"))
+}
+
+// Reset gives a failed step new attempts, as an operator does.
+func (t *Task) Reset(step string) {
+	t.w.t.Helper()
+	t.operate(step, tasker.ActionRequest{Action: tasker.ResetForRetry})
+}
+
+// Resolve settles a step by hand, without a result, as an operator does.
+func (t *Task) Resolve(step string) {
+	t.w.t.Helper()
+	t.operate(step, tasker.ActionRequest{Action: tasker.ResolveManually})
+}
+
+// CompleteStep gives a step a result by hand, as an operator does.
+func (t *Task) CompleteStep(step string, result any) {
+	t.w.t.Helper()
+	t.operate(step, tasker.ActionRequest{Action: tasker.CompleteManually, Result: t.w.document("the result", result)})
+}
+
+func (t *Task) operate(step string, r tasker.ActionRequest) {
+	t.w.t.Helper()
+	r.Actor, r.Reason = actor, "by the test"
+	if _, err := t.w.engine.OperateStep(t.w.t.Context(), t.UUID, t.Step(step).UUID, r); err != nil {
+		t.w.t.Fatalf("%s step %s: %v\n%s", r.Action, step, err, t)
+	}
+}
+
+// Investigation returns the open investigation of the task, or its last one. The test fails if
+// there was none.
+func (t *Task) Investigation() tasker.Entry {
+	t.w.t.Helper()
+	e, err := t.w.db.EntryOfTask(t.w.t.Context(), t.UUID)
+	if err != nil {
+		t.w.t.Fatalf("the task has no investigation: %v\n%s", err, t)
+	}
+	return e
+}
+
+// AssertNoInvestigation fails the test if the task has, or had, an investigation.
+func (t *Task) AssertNoInvestigation() {
+	t.w.t.Helper()
+	e, err := t.w.db.EntryOfTask(t.w.t.Context(), t.UUID)
+	switch {
+	case err == nil:
+		t.w.t.Fatalf("the task has an investigation: %s, %s\n%s", e.Reason, e.DetailCode, t)
+	case tasker.CodeOf(err) != tasker.NotFound:
+		t.w.t.Fatal(err)
+	}
+}
+
+// Explain returns why the task is where it is.
+func (t *Task) Explain() tasker.Explanation {
+	t.w.t.Helper()
+	e, err := t.w.explain.Explain(t.w.t.Context(), t.UUID)
+	t.w.must(err)
+	return e
+}
+
+// maxHistory bounds what History returns.
+const maxHistory = 1000
+
+// History returns the last 1000 moves of the task and its steps, the oldest first.
+func (t *Task) History() []tasker.Transition {
+	t.w.t.Helper()
+	list, _, err := t.w.db.TaskHistory(t.w.t.Context(), t.UUID, maxHistory)
+	t.w.must(err)
+	slices.Reverse(list)
+	return list
+}
+
+// String describes the task: where it is and why, and its steps with their errors.
+func (t *Task) String() string { return t.w.describe(t.UUID) }
+
+func (w *Workflow) describe(id tasker.ID) string {
+	ctx := w.t.Context()
+	task, err := w.db.Task(ctx, id)
+	if err != nil {
+		return fmt.Sprintf("task %s cannot be read: %v", id, err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "task %s %s (%s) is %s\n", task.Name, task.Version, id, task.State)
+	if why, err := w.explain.Explain(ctx, id); err == nil {
+		fmt.Fprintf(&b, "%s: %s\n", why.Fact, why.Sentence)
+	}
+	steps, err := w.db.Steps(ctx, id)
+	if err != nil {
+		fmt.Fprintf(&b, "its steps cannot be read: %v\n", err)
+	}
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, s := range steps {
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", s.Name, s.State, attempts(s), note(s))
+	}
+	_ = table.Flush() // to memory
+	return b.String()
+}
+
+func attempts(s tasker.Step) string {
+	if s.Attempts == 0 {
+		return ""
+	}
+	return fmt.Sprintf("attempt %d of %d", s.Attempts, s.MaxAttempts)
+}
+
+// note is what else is to say of a step.
+func note(s tasker.Step) string {
+	const layout = "2006-01-02 15:04:05"
+	var f tasker.StepFailure
+	switch {
+	case s.SkipReason != "":
+		return s.SkipReason
+	case s.WaitUntil != nil:
+		return "waits until " + s.WaitUntil.Format(layout)
+	case s.State == tasker.StepError && json.Unmarshal(s.Error, &f) == nil:
+		text := cmp.Or(f.Type, "error") + ": " + f.Message
+		if s.NextRetryAt != nil {
+			text += "; retry at " + s.NextRetryAt.Format(layout)
+		}
+		return text
+	}
+	return ""
+}
+
+// A Step is a step of a [Task], as it was when it was asked for.
+type Step struct {
+	tasker.Step
+	task *Task
+}
+
+// AssertState fails the test unless the step was in a state.
+func (s Step) AssertState(want tasker.StepState) {
+	s.task.w.t.Helper()
+	if s.State != want {
+		s.task.w.t.Fatalf("step %s is %s, want %s\n%s", s.Name, s.State, want, s.task)
+	}
+}
+
+// Result decodes the result of the step. The test fails if it has none.
+func (s Step) Result(into any) {
+	s.task.w.t.Helper()
+	var r tasker.StepResult
+	err := json.Unmarshal(s.Results, &r)
+	if err == nil {
+		err = json.Unmarshal(r.Result, into)
+	}
+	if err != nil {
+		s.task.w.t.Fatalf("the result of step %s, which is %s: %v: %s\n%s", s.Name, s.State, err, s.Results, s.task)
+	}
+}
+
+// AssertResult fails the test unless the result of the step is this JSON, whatever the order of its keys.
+func (s Step) AssertResult(want string) {
+	s.task.w.t.Helper()
+	var got, wanted any
+	s.Result(&got)
+	if err := json.Unmarshal([]byte(want), &wanted); err != nil {
+		s.task.w.t.Fatalf("the wanted result is not JSON: %v", err)
+	}
+	if a, b := canonical(got), canonical(wanted); a != b {
+		s.task.w.t.Fatalf("the result of step %s is %s, want %s", s.Name, a, b)
+	}
+}
+
+// Failure returns the last failure of the step. The test fails if it has none.
+func (s Step) Failure() tasker.StepFailure {
+	s.task.w.t.Helper()
+	var f tasker.StepFailure
+	if err := json.Unmarshal(s.Error, &f); err != nil {
+		s.task.w.t.Fatalf("step %s, which is %s, has no failure: %v\n%s", s.Name, s.State, err, s.task)
+	}
+	return f
+}
+
+func canonical(v any) string {
+	doc, _ := json.Marshal(v) //nolint:errchkjson // it was decoded from JSON
+	return string(doc)
+}

@@ -1,0 +1,191 @@
+// Package taskertest runs whole workflows in ordinary tests: the real engine on a real
+// PostgreSQL, the SQL of production, and a clock that the test moves. A week of timers takes a
+// fraction of a second.
+//
+//	func TestMain(m *testing.M) { taskertest.Main(m) }
+//
+//	func TestAnOrderIsRefused(t *testing.T) {
+//		wf := taskertest.New(t, taskertest.Options{Templates: []string{"order.yaml"}, Worker: newWorker()})
+//		wf.Script("charge_card", taskertest.Fail("gateway down"), taskertest.Succeed(`{"charge": "ch_1"}`))
+//		task := wf.Start(`{"order_id": 7}`)
+//		wf.RunUntilIdle()           // the first attempt fails, and its retry waits for the clock
+//		wf.Advance(time.Minute)     // the retry succeeds, and an approval is waited for
+//		wf.Advance(72 * time.Hour)  // nobody answers
+//		task.AssertComplete()
+//		task.Step("ship").AssertState(tasker.StepSkipped)
+//	}
+//
+// Steps are executed one at a time: by a script, if the test has one for the step, and else by
+// the worker. A step that has neither fails the test at once. Nothing runs between calls of the
+// methods, and a [Workflow] is used by one goroutine.
+//
+// The first test of a package starts a private PostgreSQL, as `tasker dev` does, and each test
+// has a database of its own, whose invariants are checked at its end. Tests may be parallel. If
+// TASKER_TEST_DATABASE_URL names a server, its databases are made there.
+package taskertest
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/explain"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
+	"tasker.example/tasker/worker"
+)
+
+// Main runs the tests of a package, then stops PostgreSQL and exits. Call it in TestMain.
+func Main(m *testing.M) { pgtest.Main(m) }
+
+// Options of a [Workflow]. A template must be given.
+type Options struct {
+	Templates   []string       // files; [Workflow.Start] starts a task of the first
+	Documents   []string       // templates as YAML or JSON, after the files
+	Worker      *worker.Worker // whose handlers execute the steps that have no script
+	Environment string         // whose overrides of the templates hold
+	Begin       time.Time      // what the clock shows at first; the present by default
+}
+
+// A Workflow is an engine on a database of its own, with a clock that the test moves.
+type Workflow struct {
+	t       testing.TB
+	clock   *pgtest.Clock
+	db      *postgres.DB
+	engine  *engine.Engine
+	dlq     *dlq.Service
+	explain *explain.Service
+	run     *worker.Worker // nil: all steps have scripts
+
+	templates []tasker.Template
+	scripts   map[string]*script // by name of the step or the handler
+	worker    tasker.ID          // as registered with the engine; zero if there is no handler
+	held      []tasker.Lease     // of attempts that do not end
+	commits   atomic.Int64
+}
+
+// New returns a workflow engine with the templates registered. It ends with the test.
+func New(t testing.TB, o Options) *Workflow {
+	t.Helper()
+	if !pgtest.HasMain() {
+		t.Fatal("nobody would stop PostgreSQL: add to this package: func TestMain(m *testing.M) { taskertest.Main(m) }")
+	}
+	if len(o.Templates)+len(o.Documents) == 0 {
+		t.Fatal("Options needs a template: Templates has the names of files, Documents has YAML")
+	}
+	if o.Begin.IsZero() {
+		o.Begin = time.Now()
+	}
+	d := pgtest.New(t)
+	w := &Workflow{t: t, clock: d.NewClock(t, o.Begin), run: o.Worker, scripts: map[string]*script{}}
+	d.CheckAtEnd(t)
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var err error
+	w.db, err = postgres.Open(t.Context(), d.URL, postgres.Options{ClockSchema: pgtest.ClockSchema, MaxConns: 4})
+	w.must(err)
+	t.Cleanup(w.db.Close)
+	w.db.OnCommit(func() { w.commits.Add(1) })
+	w.engine = engine.New(w.db, engine.Options{Environment: o.Environment, Log: log})
+	w.dlq = dlq.New(w.db, dlq.Options{Log: log})
+	w.explain = explain.New(w.db, explain.Options{Log: log})
+	for _, name := range o.Templates {
+		doc, err := os.ReadFile(name)
+		w.must(err)
+		w.register(name, doc)
+	}
+	for _, doc := range o.Documents {
+		w.register("the document", []byte(doc))
+	}
+	w.registerWorker()
+	return w
+}
+
+// must fails the test if there is an error.
+func (w *Workflow) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *Workflow) register(name string, doc []byte) {
+	w.t.Helper()
+	t, warnings, err := templatefile.Parse(doc)
+	if err == nil {
+		_, _, err = w.engine.RegisterTemplate(w.t.Context(), t, string(doc))
+	}
+	if err != nil {
+		w.t.Fatalf("register %s: %v", name, err)
+	}
+	for _, x := range warnings {
+		w.t.Logf("%s: %s", name, x)
+	}
+	w.templates = append(w.templates, t)
+}
+
+// Now returns what the clock shows.
+func (w *Workflow) Now() time.Time {
+	w.t.Helper()
+	at, err := w.clock.Now(w.t.Context())
+	w.must(err)
+	return at
+}
+
+// Start creates a task of the first template. Its context is JSON as text, or any value to encode.
+// The task is not worked on before [Workflow.RunUntilIdle] or [Workflow.Advance].
+func (w *Workflow) Start(context any) *Task {
+	w.t.Helper()
+	first := w.templates[0]
+	return w.StartTask(tasker.NewTask{Namespace: first.Namespace, Name: first.Name, Context: w.document("the context", context)})
+}
+
+// StartTask creates a task of any of the templates.
+func (w *Workflow) StartTask(n tasker.NewTask) *Task {
+	w.t.Helper()
+	created, err := w.engine.CreateTasks(w.t.Context(), []tasker.NewTask{n})
+	if err != nil {
+		w.t.Fatalf("start a task of %s/%s: %v", n.Namespace, n.Name, err)
+	}
+	return &Task{UUID: created[0].TaskUUID, w: w}
+}
+
+// document takes JSON as it is and encodes everything else.
+func (w *Workflow) document(what string, v any) json.RawMessage {
+	w.t.Helper()
+	doc, err := encode(v)
+	if err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+	return doc
+}
+
+// registerWorker has the engine know a worker for all handlers of the templates.
+func (w *Workflow) registerWorker() {
+	w.t.Helper()
+	spec := tasker.WorkerSpec{Name: "taskertest", MaxConcurrency: 1}
+	for _, t := range w.templates {
+		spec.Namespaces = append(spec.Namespaces, t.Namespace)
+		for _, s := range t.Steps {
+			if s.HasHandler() {
+				spec.Handlers = append(spec.Handlers, s.Handler.Callable)
+			}
+		}
+	}
+	slices.Sort(spec.Namespaces)
+	slices.Sort(spec.Handlers)
+	spec.Namespaces, spec.Handlers = slices.Compact(spec.Namespaces), slices.Compact(spec.Handlers)
+	if len(spec.Handlers) == 0 {
+		return // there are only waits and answers from outside
+	}
+	r, err := w.engine.RegisterWorker(w.t.Context(), spec)
+	w.must(err)
+	w.worker = r.WorkerUUID
+}
