@@ -125,6 +125,7 @@ func (w *Workflow) execute(a tasker.Assignment) {
 		w.t.Fatalf("attempt %d of step %s of task %s: %s\n%s", a.Attempt, a.Name, a.TaskUUID, w.missing(a), w.describe(a.TaskUUID))
 	}
 	ctx := w.t.Context()
+	w.fetch(&a)
 	if a.Deadline != nil { // the handler goes by the real clock
 		end := time.Now().Add(a.Deadline.Sub(w.Now()))
 		var cancel context.CancelFunc
@@ -138,6 +139,17 @@ func (w *Workflow) execute(a tasker.Assignment) {
 	for _, r := range receipt.Rejected {
 		w.t.Fatalf("the report of step %s, attempt %d, was rejected: %s: %s", a.Name, a.Attempt, r.Code, r.Message)
 	}
+}
+
+// fetch reads the results that an assignment does not carry, as a worker does that is asked for them.
+func (w *Workflow) fetch(a *tasker.Assignment) {
+	w.t.Helper()
+	for name, ref := range a.DependencyRefs {
+		doc, err := w.engine.StepResult(w.t.Context(), a.TaskUUID, ref.StepUUID)
+		w.must(err)
+		a.DependencyResults[name] = doc
+	}
+	a.DependencyRefs = nil
 }
 
 func (w *Workflow) missing(a tasker.Assignment) string {

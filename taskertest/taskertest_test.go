@@ -230,3 +230,33 @@ func TestAnEnvironmentHolds(t *testing.T) {
 		t.Error(task)
 	}
 }
+
+// Results of which there are too many bytes for an assignment are there when a handler asks for them.
+func TestLargeResultsAreThere(t *testing.T) {
+	t.Parallel()
+	doc := "namespace: n\nname: t\nversion: 1.0.0\nsteps:\n"
+	var names []string
+	for i := range 6 {
+		names = append(names, fmt.Sprintf("s%d", i))
+		doc += fmt.Sprintf("  - {name: s%d, handler: {callable: large}}\n", i)
+	}
+	doc += fmt.Sprintf("  - {name: join, handler: {callable: join}, dependencies: [%s]}\n", strings.Join(names, ", "))
+	wf := taskertest.New(t, taskertest.Options{Documents: []string{doc}})
+	part := strings.Repeat("x", 200_000)
+	wf.Always("large", taskertest.Succeed([]string{part, part, part, part}))
+	wf.Script("join", taskertest.Call(func(c *worker.Call) (any, error) {
+		total := 0
+		for _, name := range names {
+			var list []string
+			if err := c.Dependency(name, &list); err != nil {
+				return nil, err
+			}
+			total += len(list) * len(list[0])
+		}
+		return total, nil
+	}))
+	task := wf.Start(nil)
+	wf.RunUntilIdle()
+	task.AssertComplete()
+	task.Step("join").AssertResult(`4800000`)
+}

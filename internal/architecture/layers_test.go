@@ -28,7 +28,7 @@ var layers = [][]string{
 	4: {"internal/cases", "internal/ctl", "internal/dispatch", "internal/emission", "internal/evidencefile", "internal/explain", "internal/hold", "internal/incidentreport", "internal/operation"},
 	5: {"internal/api", "internal/demo", "internal/enginetest", "internal/web", "taskertest"},
 	6: {"deploy", "embedded", "internal/app"},
-	7: {"cmd/*", "examples/*", "internal/e2e"},
+	7: {"cmd/*", "examples/*", "examples/patterns/*", "internal/e2e"},
 }
 
 // A goPackage is what go list prints of a package.

@@ -1,0 +1,45 @@
+// Package cron makes a report each day: each task starts the task of the next day.
+package cron
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/worker"
+)
+
+// A Day is the context of a task.
+type Day struct {
+	Day string `json:"day"` // 2030-03-01
+}
+
+// A Start creates a task: CreateTask of an embedded engine, or of a client.
+type Start func(ctx context.Context, n tasker.NewTask) (tasker.ID, error)
+
+// Task returns the task of a day. It starts when the day is over. With its key it is made once,
+// however often it is asked for.
+func Task(day time.Time) tasker.NewTask {
+	name := day.Format(time.DateOnly)
+	doc, _ := json.Marshal(Day{name}) //nolint:errchkjson // a text can be encoded
+	return tasker.NewTask{
+		Namespace: "patterns", Name: "daily_report", Context: doc, IdempotencyKey: "daily_report:" + name, StartAt: day.AddDate(0, 0, 1),
+	}
+}
+
+// Register registers the handlers of the template.
+func Register(w *worker.Worker, start Start) {
+	worker.Handle(w, "next", func(ctx context.Context, s *worker.Step[Day]) (string, error) {
+		day, err := time.Parse(time.DateOnly, s.Input.Day)
+		if err != nil {
+			return "", worker.Permanent(fmt.Errorf("the context: %w", err))
+		}
+		id, err := start(ctx, Task(day.AddDate(0, 0, 1)))
+		return id.String(), err
+	})
+	worker.Handle(w, "report", func(_ context.Context, s *worker.Step[Day]) (string, error) {
+		return "report of " + s.Input.Day, nil
+	})
+}

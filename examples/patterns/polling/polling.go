@@ -1,0 +1,41 @@
+// Package polling asks another system again and again whether it is done. Each question is an
+// attempt, so no worker waits in between.
+package polling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"tasker.example/tasker/worker"
+)
+
+// A Studio renders films. Status returns "" while one is rendered.
+type Studio interface {
+	Order(ctx context.Context, key, title string) (job string, err error)
+	Status(ctx context.Context, job string) (url string, err error)
+}
+
+// ErrUnknownJob is the error of a [Studio] that has lost a job: no further question helps.
+var ErrUnknownJob = errors.New("the studio does not know the job")
+
+// Register registers the handlers of the template.
+func Register(w *worker.Worker, studio Studio) {
+	worker.Handle(w, "order", func(ctx context.Context, s *worker.Step[struct{ Title string }]) (string, error) {
+		return studio.Order(ctx, s.StepUUID.String(), s.Input.Title) // the same key with each attempt: ordered once
+	})
+	worker.Handle(w, "fetch", func(ctx context.Context, s *worker.Step[struct{}]) (string, error) {
+		var job string
+		if err := s.Dependency("order", &job); err != nil {
+			return "", err
+		}
+		url, err := studio.Status(ctx, job)
+		switch {
+		case errors.Is(err, ErrUnknownJob):
+			return "", worker.Permanent(err)
+		case err == nil && url == "":
+			err = &worker.Error{Type: "not_ready", Err: fmt.Errorf("job %s is not ready", job)}
+		}
+		return url, err
+	})
+}
