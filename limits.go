@@ -33,6 +33,9 @@ const (
 	// though not exactly: neither too large nor so small that it would become 0.
 	MaxNumberDigits = 350
 
+	// MaxSearchTags bounds the tags that one list of tasks asks for.
+	MaxSearchTags = 10
+
 	// MaxInlineInputBytes bounds the dependency results that one claimed step
 	// carries inline. A step with more gets the rest by reference.
 	MaxInlineInputBytes = 4 << 20

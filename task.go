@@ -161,14 +161,22 @@ func (d DeadLetter) Label() string {
 	}
 }
 
-// A TaskFilter selects and pages tasks, newest first.
+// A TaskFilter selects and pages tasks, newest first. A field at its zero value selects
+// nothing; a task has to fit all others.
 type TaskFilter struct {
-	State        TaskState // empty means any
-	Namespace    string
-	Name         string
-	DeadLettered *bool
-	Limit        int
-	Offset       int
+	State          TaskState
+	Namespace      string
+	Name           string
+	DeadLettered   *bool
+	Tags           []string // it has all of them
+	CorrelationID  string
+	IdempotencyKey string
+	Initiator      string
+	SourceSystem   string
+	CreatedAfter   time.Time // at this instant or later
+	CreatedBefore  time.Time // before this instant
+	Limit          int
+	Offset         int
 }
 
 // A Transition is one row of the history of a task or a step.

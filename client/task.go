@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -13,10 +14,17 @@ import (
 
 // A TaskQuery selects and pages tasks, newest first.
 type TaskQuery struct {
-	Status       tasker.TaskState // empty means any
-	Namespace    string
-	Name         string
-	DeadLettered *bool
+	Status         tasker.TaskState // empty means any
+	Namespace      string
+	Name           string
+	DeadLettered   *bool
+	Tags           []string // a task has all of them
+	CorrelationID  string
+	IdempotencyKey string
+	Initiator      string
+	SourceSystem   string
+	CreatedAfter   time.Time // at this instant or later
+	CreatedBefore  time.Time
 	Page
 }
 
@@ -56,6 +64,13 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 	if q.DeadLettered != nil {
 		query.Set("dead_lettered", strconv.FormatBool(*q.DeadLettered))
 	}
+	query["tag"] = q.Tags
+	setText(query, "correlation_id", q.CorrelationID)
+	setText(query, "idempotency_key", q.IdempotencyKey)
+	setText(query, "initiator", q.Initiator)
+	setText(query, "source_system", q.SourceSystem)
+	setTime(query, "created_after", q.CreatedAfter)
+	setTime(query, "created_before", q.CreatedBefore)
 	var answer apiv1.TaskList
 	err := c.get(ctx, &answer, query, "v1", "tasks")
 	return answer, err

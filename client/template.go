@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -46,6 +47,13 @@ func (p Page) values() url.Values {
 func setText(v url.Values, name, value string) {
 	if value != "" {
 		v.Set(name, value)
+	}
+}
+
+// setTime sets an instant that is not zero.
+func setTime(v url.Values, name string, t time.Time) {
+	if !t.IsZero() {
+		v.Set(name, t.UTC().Format(time.RFC3339Nano))
 	}
 }
 

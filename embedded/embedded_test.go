@@ -283,6 +283,39 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	}
 }
 
+// Tasks are found by what they were created with.
+func TestTasksAreFound(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.RegisterTemplate(t.Context(), []byte("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external}\n")); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []tasker.NewTask{{Tags: []string{"vip"}, CorrelationID: "c-1", Initiator: "ann"}, {Tags: []string{"vip"}}, {}} {
+		n.Namespace, n.Name = "shop", "ask"
+		if _, err := e.CreateTask(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		filter tasker.TaskFilter
+		found  int
+	}{
+		{tasker.TaskFilter{}, 3}, {tasker.TaskFilter{Tags: []string{"vip"}}, 2}, {tasker.TaskFilter{Tags: []string{"vip"}, Initiator: "ann"}, 1}, {tasker.TaskFilter{CorrelationID: "c-1"}, 1},
+		{tasker.TaskFilter{CreatedAfter: time.Now().Add(time.Hour)}, 0},
+	} {
+		list, more, err := e.Tasks(t.Context(), tt.filter)
+		if err != nil || more || len(list) != tt.found {
+			t.Errorf("%+v finds %d, %v, want %d", tt.filter, len(list), err, tt.found)
+		}
+	}
+}
+
 // An answer from outside comes to a step by the name of the step.
 func TestAnAnswerComesByName(t *testing.T) {
 	t.Parallel()

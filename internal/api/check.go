@@ -246,6 +246,25 @@ func textParam(name, about string, most int) param {
 	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most}}
 }
 
+// timeParam takes an instant.
+func timeParam(name, about string) param {
+	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "date-time"}}
+}
+
+// upTo makes a parameter one that may be given several times.
+func (p param) upTo(most int) param {
+	p.most = most
+	return p
+}
+
+// described is the schema of a parameter as the document shows it.
+func (p param) described() *huma.Schema {
+	if p.most == 0 {
+		return p.schema
+	}
+	return &huma.Schema{Type: huma.TypeArray, Items: p.schema, MaxItems: &p.most}
+}
+
 // idParam takes a UUID.
 func idParam(name, about string) param {
 	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
@@ -261,26 +280,22 @@ func choiceParam[T ~string](name, about string, values []T) param {
 }
 
 // readQuery checks a query, all of it, and fills in what it leaves out.
-func (rt *route) readQuery(raw string) (map[string]string, error) {
+func (rt *route) readQuery(raw string) (url.Values, error) {
 	sent, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "the query cannot be read: %v", err)
 	}
-	values := make(map[string]string, len(rt.params))
+	values := make(url.Values, len(rt.params))
 	var faults []tasker.Fault
 	for _, p := range rt.params {
 		given, ok := sent[p.name]
 		delete(sent, p.name)
 		if !ok {
-			values[p.name] = p.fallback
+			values.Set(p.name, p.fallback)
 			continue
 		}
-		values[p.name] = given[0]
-		wrong := p.fault(given[0])
-		if len(given) > 1 {
-			wrong = "is given more than once"
-		}
-		if wrong != "" {
+		values[p.name] = given
+		if wrong := p.faultOf(given); wrong != "" {
 			faults = append(faults, tasker.Fault{Path: p.name, Message: wrong})
 		}
 	}
@@ -305,6 +320,22 @@ func (rt *route) paramNames() string {
 	return "there are " + strings.Join(names, ", ")
 }
 
+// faultOf says what is wrong with what is given.
+func (p param) faultOf(given []string) string {
+	switch {
+	case len(given) > 1 && p.most == 0:
+		return "is given more than once"
+	case len(given) > max(p.most, 1):
+		return fmt.Sprintf("is given %d times; %d is the limit", len(given), p.most)
+	}
+	for _, value := range given {
+		if wrong := p.fault(value); wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
 // fault says what is wrong with a value.
 func (p param) fault(value string) string {
 	switch p.schema.Type {
@@ -325,11 +356,30 @@ func (p param) fault(value string) string {
 
 // text returns a parameter of the query.
 func (x *request) text(name string) string {
-	value, declared := x.query[name]
+	return x.texts(name)[0]
+}
+
+// texts returns a parameter that may be given several times; one that is not given is
+// an empty text.
+func (x *request) texts(name string) []string {
+	values, declared := x.query[name]
 	if !declared {
 		panic("parameter " + name + " is not in the table of routes")
 	}
-	return value
+	return values
+}
+
+// time returns a parameter that is an instant; zero when it is not given.
+func (x *request) time(name string) time.Time {
+	text := x.text(name)
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		panic("the table of routes has no time parameter " + name)
+	}
+	return t
 }
 
 // int returns a parameter that is a number; the table gives it a default.

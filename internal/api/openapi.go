@@ -78,7 +78,7 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 		op.Parameters = append(op.Parameters, &huma.Param{Name: found[1], In: "path", Required: true, Schema: schema})
 	}
 	for _, p := range rt.params {
-		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.about, Schema: p.schema})
+		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.about, Schema: p.described()})
 	}
 	if rt.keyed {
 		most := postgres.MaxRequestKey

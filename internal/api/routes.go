@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -89,6 +90,11 @@ func (s *server) taskRoutes() []*route {
 				choiceParam("status", "Only those in this state.", tasker.TaskStates()),
 				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
 				boolParam("dead_lettered", "Only those with an open or permanent investigation, or only those without."),
+				textParam("tag", "Only those with this tag.", 128).upTo(tasker.MaxSearchTags),
+				textParam("correlation_id", "Only those with this correlation id.", 128),
+				textParam("idempotency_key", "Only the one with this idempotency key, in each namespace.", 255),
+				textParam("initiator", "Only those with this initiator.", 255), textParam("source_system", "Only those of this source system.", 255),
+				timeParam("created_after", "Only those created at this instant or later."), timeParam("created_before", "Only those created before this instant."),
 				limitParam(defaultLimit), offsetParam(),
 			},
 			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
@@ -430,6 +436,7 @@ type param struct {
 	about    string
 	schema   *huma.Schema
 	fallback string // its value when the query has none
+	most     int    // how often it may be given; 0 means once
 }
 
 // A request is one HTTP request on the way to its response.
@@ -441,10 +448,10 @@ type request struct {
 	route   *route
 	server  *server
 	caller  *auth.Caller
-	query   map[string]string // checked, with defaults
-	quietly bool              // nothing happened that a log should tell
-	leave   func()            // ends what counts for the limit of the route's class
-	room    reservation       // of the body
+	query   url.Values  // checked, with defaults
+	quietly bool        // nothing happened that a log should tell
+	leave   func()      // ends what counts for the limit of the route's class
+	room    reservation // of the body
 }
 
 // run serves a request whose route is known.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -129,13 +130,19 @@ func (s *server) answerTask(x *request, status int, id tasker.ID) error {
 func (s *server) listTasks(x *request) error {
 	list, more, err := s.db.Tasks(x.ctx, tasker.TaskFilter{
 		State: tasker.TaskState(x.text("status")), Namespace: x.text("namespace"), Name: x.text("name"),
-		DeadLettered: x.bool("dead_lettered"), Limit: x.int("limit"), Offset: x.int("offset"),
+		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
+		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
+		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Limit: x.int("limit"), Offset: x.int("offset"),
 	})
 	if err != nil {
 		return err
 	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
 	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: x.pageOf(len(list), more)})
+}
+
+func nonEmpty(texts []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(t string) bool { return t == "" })
 }
 
 func (s *server) oneTask(x *request) error {

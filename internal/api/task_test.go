@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"tasker.example/tasker/apiv1"
 )
@@ -235,3 +239,82 @@ func TestBodiesMayHaveNullsWhereTheDocumentSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// Every task is found by what it was created with, and by when.
+func TestTasksAreFound(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: text/yaml")
+	create := func(fields map[string]any) apiv1.Task {
+		t.Helper()
+		fields["namespace"], fields["name"], fields["context"] = "shop", "order", map[string]any{"order": 1}
+		return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", fields)
+	}
+	plain := create(map[string]any{})
+	vip := create(map[string]any{"tags": []string{"vip", "gift", "vip"}, "initiator": "ann", "source_system": "till"})
+	gift := create(map[string]any{"tags": []string{"gift", "a & b"}, "correlation_id": "c-1", "idempotency_key": "k 1"})
+	same := create(map[string]any{"correlation_id": "c-1", "initiator": "ann"})
+	moment := func(task apiv1.Task) string { return url.QueryEscape(task.CreatedAt.Format(time.RFC3339Nano)) }
+	for query, found := range map[string][]apiv1.Task{
+		"":                                             {same, gift, vip, plain},
+		"tag=gift":                                     {gift, vip},
+		"tag=gift&tag=vip":                             {vip},
+		"tag=a+%26+b":                                  {gift},
+		"tag=vi":                                       nil,
+		"tag=gift&limit=1&offset=1":                    {vip},
+		"tag=gift&namespace=shop&name=order":           {gift, vip},
+		"tag=gift&namespace=other":                     nil,
+		"tag=gift&name=other":                          nil,
+		"tag=gift&status=steps_in_process":             {gift, vip},
+		"tag=gift&status=complete":                     nil,
+		"tag=gift&dead_lettered=true":                  nil,
+		"tag=gift&dead_lettered=false":                 {gift, vip},
+		"correlation_id=c-1":                           {same, gift},
+		"correlation_id=" + plain.CorrelationID:        {plain},
+		"correlation_id=" + vip.TaskUUID:               {vip},
+		"correlation_id=" + gift.TaskUUID:              nil,
+		"correlation_id=c-1&tag=gift":                  {gift},
+		"idempotency_key=k+1":                          {gift},
+		"idempotency_key=k+1&initiator=ann":            nil,
+		"initiator=ann":                                {same, vip},
+		"initiator=ann&source_system=till":             {vip},
+		"source_system=till":                           {vip},
+		"created_after=" + moment(vip):                 {same, gift, vip},
+		"created_before=" + moment(vip):                {plain},
+		"tag=gift&created_after=" + moment(gift):       {gift},
+		"tag=gift&created_before=" + moment(gift):      {vip},
+		"namespace=shop&created_after=" + moment(same): {same},
+		"status=steps_in_process&created_after=" + moment(gift) + "&created_before=" + moment(same): {gift},
+		"created_after=2020-01-01T00:00:00%2B02:00&created_before=2020-01-02T00:00:00Z":             nil,
+	} {
+		list := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?"+query, nil)
+		ids := func(tasks []apiv1.Task) (list []string) {
+			for _, task := range tasks {
+				list = append(list, task.TaskUUID)
+			}
+			return list
+		}
+		if diff := cmp.Diff(ids(found), ids(list.Tasks)); diff != "" {
+			t.Errorf("%s finds others (-want +got):\n%s", query, diff)
+		}
+	}
+	for query, wrong := range map[string]string{
+		"tag=":                            "",
+		strings.Repeat("&tag=a", 11):      "tag: is given 11 times; 10 is the limit",
+		"tag=" + letters(129):             "tag: has 129 characters; 128 is the limit",
+		"initiator=a&initiator=b":         "initiator: is given more than once",
+		"created_after=yesterday":         "created_after: must be a time such as",
+		"created_before=2026-01-31":       "created_before: must be a time such as",
+		"correlation_id=" + letters(129):  "correlation_id: has 129 characters",
+		"idempotency_key=" + letters(256): "idempotency_key: has 256 characters",
+		"source_system=" + letters(256):   "source_system: has 256 characters",
+	} {
+		if wrong == "" {
+			want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?"+query, nil)
+			continue
+		}
+		h.wantError(http.StatusBadRequest, "INVALID", wrong, "GET", "/v1/tasks?"+query, nil)
+	}
+}
+
+func letters(n int) string { return strings.Repeat("x", n) }

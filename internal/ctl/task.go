@@ -32,13 +32,22 @@ func (p *program) taskCommand() *cobra.Command {
 func (p *program) tasksCommand() *cobra.Command {
 	var q client.TaskQuery
 	var quiet bool
+	var after, before string
 	c := answer(p, help{
 		use:   "list",
 		short: "List tasks, newest first",
 		example: `  tasker-ctl task list --status error --namespace orders
+  tasker-ctl task list --tag vip --created-after 2026-01-31T00:00:00Z
+  tasker-ctl task list --correlation-id "$REQUEST_ID"
   tasker-ctl task list --dead-lettered
   tasker-ctl task list --status error --quiet | xargs -n1 tasker-ctl task steps`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TaskList, error) {
+	}, func(ctx context.Context, api *client.Client, _ arguments) (l apiv1.TaskList, err error) {
+		if q.CreatedAfter, err = instant("created-after", after); err != nil {
+			return l, err
+		}
+		if q.CreatedBefore, err = instant("created-before", before); err != nil {
+			return l, err
+		}
 		return api.Tasks(ctx, q)
 	}, func(l apiv1.TaskList) {
 		if quiet {
@@ -54,6 +63,13 @@ func (p *program) tasksCommand() *cobra.Command {
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
 	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
+	c.Flags().StringSliceVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")
+	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only tasks with this correlation id")
+	c.Flags().StringVar(&q.IdempotencyKey, "idempotency-key", "", "only the task with this key")
+	c.Flags().StringVar(&q.Initiator, "initiator", "", "only tasks with this initiator")
+	c.Flags().StringVar(&q.SourceSystem, "source-system", "", "only tasks of this system")
+	c.Flags().StringVar(&after, "created-after", "", "only tasks created at this instant or later, such as 2026-01-31T02:10:00Z")
+	c.Flags().StringVar(&before, "created-before", "", "only tasks created before this instant")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	pageFlags(c, &q.Page, 20)
 	return c

@@ -221,7 +221,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 		Newest: remembered && r.Version == "",
 	}
 	if t.Correlation == "" {
-		t.Correlation = tasker.NewID().String()
+		t.Correlation = t.UUID.String() // by which the task is found without an index of its own
 	}
 	switch {
 	case g.cycle != nil:

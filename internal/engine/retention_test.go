@@ -20,19 +20,22 @@ func TestRetention(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("single", attempts(1, enginetest.Step("one")))
+	create := func() tasker.ID {
+		return h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Tags: []string{"a", "b"}, CorrelationID: "c"})
+	}
 	finish := func() tasker.ID {
-		task := h.Create("single")
+		task := create()
 		h.accepted(success(h.claimOne("one"), `1`))
 		return task
 	}
 	old, young := finish(), finish()
-	cancelled := h.Create("single")
+	cancelled := create()
 	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "ann", "r"))
-	failed := h.Create("single")
+	failed := create()
 	h.accepted(failure(h.claimOne("one"), false))
-	running := h.Create("single")
+	running := create()
 	a := h.claimOne("one")
-	fixed := h.Create("single")
+	fixed := create()
 	h.accepted(failure(h.claimOne("one"), false))
 	_, err := h.Engine.OperateStep(t.Context(), fixed, h.step(fixed, "one").UUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
 	h.Must(err)
@@ -58,7 +61,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("task %s: %v, should stay: %v", id, err, stays)
 		}
 	}
-	for _, table := range []string{"workflow_steps", "task_transitions", "workflow_step_transitions"} {
+	for _, table := range []string{"workflow_steps", "task_attributes", "task_transitions", "workflow_step_transitions"} {
 		var left int
 		h.Must(h.pool.QueryRow(t.Context(), `SELECT count(DISTINCT task_uuid) FROM tasker.`+table).Scan(&left))
 		if left != 3 {

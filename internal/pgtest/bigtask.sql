@@ -29,7 +29,7 @@ task AS (
     )
     SELECT tasker.uuid_generate_v7(), t.template_uuid, $1, t.name, '1.0.0', r.state, now(),
         CASE WHEN r.state NOT IN ('error', 'complete') THEN now() + interval '24 minutes' END,
-        CASE WHEN r.state NOT IN ('error', 'complete') THEN now() + interval '30 minutes' END, 'CONTEXT', 'big', now(), now(),
+        CASE WHEN r.state NOT IN ('error', 'complete') THEN now() + interval '30 minutes' END, 'CONTEXT', '', now(), now(),
         CASE WHEN r.state = 'complete' THEN now() END
     FROM template t
     CROSS JOIN rests r

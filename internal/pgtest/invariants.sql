@@ -315,3 +315,25 @@ UNION ALL
 SELECT 'people are reminded of a step that waits for no answer', s.task_uuid, format('%s is %s', s.name, s.state)
 FROM tasker.workflow_steps s
 WHERE s.remind_at IS NOT NULL AND NOT (s.state = 'pending' AND s.step_type = 'external')
+UNION ALL
+SELECT 'task is not found by what it has', t.task_uuid, format('has %s, is found by %s', h.has, f.found_by)
+FROM tasker.tasks t
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(w.word ORDER BY w.word COLLATE "C"), '{}') AS has
+    FROM (
+        SELECT DISTINCT 'tag=' || g.tag FROM unnest(t.tags) AS g (tag)
+        UNION ALL SELECT 'correlation_id=' || t.correlation_id WHERE t.correlation_id NOT IN ('', t.task_uuid::text)
+        UNION ALL SELECT 'initiator=' || t.initiator WHERE t.initiator <> ''
+        UNION ALL SELECT 'source_system=' || t.source_system WHERE t.source_system <> ''
+    ) w (word)
+) h
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(a.name || '=' || a.text_value ORDER BY (a.name || '=' || a.text_value) COLLATE "C"), '{}') AS found_by
+    FROM tasker.task_attributes a
+    WHERE a.task_uuid = t.task_uuid AND a.namespace = t.namespace AND a.name IN ('tag', 'correlation_id', 'initiator', 'source_system')
+) f
+WHERE h.has::text[] COLLATE "C" <> f.found_by::text[] COLLATE "C"
+UNION ALL
+SELECT 'attribute of a task that does not exist', a.task_uuid, a.name
+FROM tasker.task_attributes a
+WHERE NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = a.task_uuid AND t.namespace = a.namespace)

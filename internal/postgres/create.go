@@ -192,7 +192,9 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	var batch pgx.Batch
 	var steps, enqueued []taskStep
 	var moves []taskMove
+	var found []attribute
 	for _, t := range tasks {
+		found = append(found, attributesOf(t)...)
 		for n := range t.Steps {
 			s := taskStep{t, &t.Steps[n]}
 			steps = append(steps, s)
@@ -205,6 +207,9 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
 	batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
 	batch.Queue(insertSteps, append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
+	if len(found) > 0 {
+		batch.Queue(insertAttributes, attributeColumns.arrays(found)...)
+	}
 	if len(moves) > 0 {
 		batch.Queue(insertTaskMoves, taskMoveColumns.arrays(moves)...)
 	}

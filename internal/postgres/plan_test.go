@@ -85,7 +85,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	for name, sql := range map[string]string{
 		"claimSteps": claimSteps, "claimOfSeveral": claimOfSeveral, "claimOfMany": claimOfMany, "unheldSteps": claimUnheldSteps, "unheldSome": claimUnheldOfSeveral, "unheldMany": claimUnheldOfMany, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "holdNamespace": holdNamespace, "holdHandler": holdHandler, "letGo": letGo, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
-		"insertTaskMoves": insertTaskMoves, "announceNew": announceNew,
+		"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "announceNew": announceNew,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart,
 		"expiredLeases": expiredLeases, "keptReports": keptReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithKeptReport": stepsWithKeptReport, "lookForDue": lookForDue,
 		"deferWork": deferWork, "takeDeferredWork": takeDeferredWork, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,

@@ -51,6 +51,7 @@ WITH old AS MATERIALIZED (
 steps AS (DELETE FROM tasker.workflow_steps s USING old WHERE s.task_uuid = old.task_uuid),
 step_log AS (DELETE FROM tasker.step_history x USING old WHERE x.task_uuid = old.task_uuid),
 task_log AS (DELETE FROM tasker.task_history x USING old WHERE x.task_uuid = old.task_uuid),
+attributes AS (DELETE FROM tasker.task_attributes a USING old WHERE a.task_uuid = old.task_uuid),
 rejected AS (DELETE FROM tasker.rejected_reports r USING old WHERE r.task_uuid = old.task_uuid)
 DELETE FROM tasker.tasks t USING old WHERE t.task_uuid = old.task_uuid`
 

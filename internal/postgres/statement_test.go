@@ -29,7 +29,7 @@ var composed = map[string]string{
 	"enqueueReady": enqueueReady, "runDecided": runDecided, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertSteps": insertSteps,
-	"insertTaskMoves": insertTaskMoves, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
+	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
 	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems,
@@ -45,17 +45,20 @@ func inScopes(run func(context.Context, *DB) error) func(context.Context, *DB) e
 // built runs the functions that put a statement together for each call, in all forms
 // that it can have.
 var built = map[string]func(ctx context.Context, db *DB) error{
-	"DB.Tasks": func(ctx context.Context, db *DB) error {
+	"DB.Tasks": inScopes(func(ctx context.Context, db *DB) error {
 		for _, f := range []tasker.TaskFilter{
 			{}, {State: tasker.TaskError}, {Namespace: "a"}, {Name: "b"}, {State: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: new(true)},
-			{Namespace: "a", Name: "b", DeadLettered: new(false)},
+			{Namespace: "a", Name: "b", DeadLettered: new(false)}, {CreatedAfter: time.Now(), CreatedBefore: time.Now(), Namespace: "a"},
+			{Tags: []string{"a"}}, {Tags: []string{"a", "b"}, Initiator: "a", SourceSystem: "a"}, {CorrelationID: "a", IdempotencyKey: "b"},
+			{CorrelationID: tasker.NewID().String(), Tags: []string{"a"}, Namespace: "c"}, {Initiator: "a", CreatedAfter: time.Now()},
+			{SourceSystem: "a", State: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: new(true), CreatedBefore: time.Now()},
 		} {
 			if _, _, err := db.Tasks(ctx, f); err != nil {
 				return fmt.Errorf("%+v: %w", f, err)
 			}
 		}
 		return nil
-	},
+	}),
 	"DB.Incidents": inScopes(func(ctx context.Context, db *DB) error {
 		for _, f := range []tasker.IncidentFilter{{}, {State: tasker.IncidentOpen}, {State: tasker.IncidentEnded, Namespace: "a"}} {
 			if _, _, err := db.Incidents(ctx, f); err != nil {

@@ -101,29 +101,24 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 // the newest; so are those in a final state, because of the others of that state there may
 // be very many.
 func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
-	arg := func(v any) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
+	if by := seekOf(f); by != nil {
+		return foundPage(f, scope, by)
 	}
-	limit, offset := arg(f.Limit+1), arg(f.Offset)
-	where := []string{"true"}
-	if f.DeadLettered != nil {
-		where = append(where, arg(*f.DeadLettered)+` = EXISTS (
-			SELECT FROM tasker.tasks_dlq q
-			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`)
-	}
+	p := parameters{}
+	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
+	where := append([]string{"true"}, p.conditions(f, nil)...)
 	var of []string // what its template must be
 	if !scope.All() {
-		of = append(of, "namespace = ANY ("+arg(scope.List())+")")
+		of = append(of, "namespace = ANY ("+p.add(scope.List())+")")
 	}
 	if f.Namespace != "" {
-		of = append(of, "namespace = "+arg(f.Namespace))
+		of = append(of, "namespace = "+p.add(f.Namespace))
 	}
 	if f.Name != "" {
-		of = append(of, "name = "+arg(f.Name))
+		of = append(of, "name = "+p.add(f.Name))
 	}
 	if final := slices.Contains(finalStates, f.State); final && len(of) > 0 {
-		where = append(where, "t.state = "+arg(string(f.State)))
+		where = append(where, "t.state = "+p.add(string(f.State)))
 		f.State = ""
 	}
 	switch {
@@ -131,8 +126,9 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 		for _, condition := range of {
 			where = append(where, "t."+condition)
 		}
+		state := p.add(string(f.State))
 		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE t.state BETWEEN %[4]s AND %[4]s AND %[1]s ORDER BY t.state, t.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
-			strings.Join(where, " AND "), limit, offset, arg(string(f.State))), args
+			strings.Join(where, " AND "), limit, offset, state), p
 	case len(of) > 0:
 		return fmt.Sprintf(`
 			SELECT t.*
@@ -150,10 +146,10 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 				ORDER BY l.task_uuid DESC LIMIT %[2]s OFFSET %[3]s
 			) c
 			JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`,
-			strings.Join(where, " AND "), limit, offset, strings.Join(of, " AND m.")), args
+			strings.Join(where, " AND "), limit, offset, strings.Join(of, " AND m.")), p
 	default:
 		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`,
-			strings.Join(where, " AND "), limit, offset), args
+			strings.Join(where, " AND "), limit, offset), p
 	}
 }
 

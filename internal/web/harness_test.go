@@ -191,7 +191,7 @@ func (h *harness) fillQueue(count int) {
 		ids AS MATERIALIZED (SELECT tasker.uuid_generate_v7() AS task, tasker.uuid_generate_v7() AS step FROM generate_series(2, $1)),
 		tasks AS (
 			INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
-			SELECT i.task, o.template_uuid, o.namespace, o.name, o.version, o.state, o.state_since, o.context, o.correlation_id, o.created_at, o.updated_at FROM ids i, one o
+			SELECT i.task, o.template_uuid, o.namespace, o.name, o.version, o.state, o.state_since, o.context, i.task::text, o.created_at, o.updated_at FROM ids i, one o
 		),
 		task_log AS (
 			INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)

@@ -307,6 +307,19 @@ func (q *query) duration(name string) time.Duration {
 	return d
 }
 
+// instant reads a time; zero when there is none.
+func (q *query) instant(name string) time.Time {
+	text := strings.TrimSpace(q.Get(name))
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		q.refuse(name, "a time such as 2026-01-31T12:00:00Z")
+	}
+	return t
+}
+
 // Bounds of every list.
 const (
 	pageRows    = 100

@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,12 +30,25 @@ type tasksPage struct {
 
 // A taskFilter is what the list is narrowed to, in the words of the query.
 type taskFilter struct {
-	State                         tasker.TaskState
-	Namespace, Name, DeadLettered string
+	State                                                  tasker.TaskState
+	Namespace, Name, DeadLettered                          string
+	Tag, CorrelationID                                     string
+	IdempotencyKey, Initiator, SourceSystem, After, Before string
 }
 
 // Any tells whether something is left out.
 func (f taskFilter) Any() bool { return f != taskFilter{} }
+
+// Rare tells whether something is left out by what is seldom asked for.
+func (f taskFilter) Rare() bool {
+	return f.IdempotencyKey+f.Initiator+f.SourceSystem+f.After+f.Before != ""
+}
+
+// taggedPath returns the address of the list of the tasks that have a tag.
+func taggedPath(tag string) string { return tasksPath + "?tag=" + url.QueryEscape(tag) }
+
+// correlatedPath returns the address of the list of the tasks that have a correlation id.
+func correlatedPath(id string) string { return tasksPath + "?correlation_id=" + url.QueryEscape(id) }
 
 // A taskLine is a task as a list shows it.
 type taskLine struct {
@@ -87,12 +101,20 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	q := req.query()
 	f := tasker.TaskFilter{
 		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
-		DeadLettered: q.flag("dead_lettered"), Limit: pageRows, Offset: q.offset(),
+		DeadLettered: q.flag("dead_lettered"), CorrelationID: q.text("correlation_id", maxText),
+		IdempotencyKey: q.text("idempotency_key", maxText), Initiator: q.text("initiator", maxText), SourceSystem: q.text("source_system", maxText),
+		CreatedAfter: q.instant("created_after"), CreatedBefore: q.instant("created_before"), Limit: pageRows, Offset: q.offset(),
+	}
+	if tag := q.text("tag", maxText); tag != "" {
+		f.Tags = []string{tag}
 	}
 	if q.err != nil {
 		return q.err
 	}
-	page.Filter = taskFilter{State: f.State, Namespace: f.Namespace, Name: f.Name}
+	page.Filter = taskFilter{
+		State: f.State, Namespace: f.Namespace, Name: f.Name, Tag: q.Get("tag"), CorrelationID: f.CorrelationID, IdempotencyKey: f.IdempotencyKey,
+		Initiator: f.Initiator, SourceSystem: f.SourceSystem, After: q.Get("created_after"), Before: q.Get("created_before"),
+	}
 	if f.DeadLettered != nil {
 		page.Filter.DeadLettered = strconv.FormatBool(*f.DeadLettered)
 	}

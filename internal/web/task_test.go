@@ -139,11 +139,40 @@ func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
 		"offset=-1":             "must be a number from 0",
 		"namespace=%00":         "must be valid UTF-8 without NUL",
 		"name=%ff":              "must be valid UTF-8 without NUL",
+		"tag=%ff":               "must be valid UTF-8 without NUL",
+		"created_after=today":   "must be a time such as",
+		"created_before=1":      "must be a time such as",
 	} {
 		if r := h.get("/ui/tasks?" + query); r.status != http.StatusBadRequest || !strings.Contains(r.text, want) {
 			t.Errorf("%s: %d, want %q", query, r.status, want)
 		}
 	}
+}
+
+func TestTasksAreFilteredByWhatTheyAreFoundBy(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("reserve"))
+	plain := h.create("order", `{}`)
+	made, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{
+		Namespace: enginetest.Namespace, Name: "order", Initiator: "the till", SourceSystem: "web shop", Tags: []string{"vip & co"},
+		CorrelationID: "corr-1", IdempotencyKey: "key-7",
+	}})
+	h.Must(err)
+	found := made[0].TaskUUID
+	for query, opens := range map[string]bool{
+		"tag=vip+%26+co": false, "correlation_id=corr-1": false, "idempotency_key=key-7": true, "initiator=the+till": true, "source_system=web+shop": true,
+		"tag=vip+%26+co&created_after=2026-01-01T00:00:00Z&created_before=2999-01-01T00:00:00Z": true,
+	} {
+		r := h.get("/ui/tasks?" + query)
+		h.shows(r, http.StatusOK, pageOf(found), ">Clear</a>")
+		h.lacks(r, pageOf(plain))
+		if strings.Contains(r.text, "<details open>") != opens {
+			t.Errorf("%s: the rest of the filters is open: %t", query, !opens)
+		}
+	}
+	h.shows(h.get(pageOf(found)), http.StatusOK, `href="/ui/tasks?tag=vip+%26+co"`)
+	h.shows(h.get("/ui/tasks?tag=none"), http.StatusOK, "No task matches", `value="none"`)
 }
 
 func TestATaskIsOpenedByItsID(t *testing.T) {

@@ -67,7 +67,7 @@ func TestATaskShowsWhatItIs(t *testing.T) {
 	task := made[0].TaskUUID
 	r := h.get(pageOf(task))
 	h.shows(r, http.StatusOK, "<h1>shop/order", "1.0.0", task.String(), "corr-1", "corr-0", "key-7", "the till", "web shop", "a second try",
-		`<span class="tag">vip</span>`, "<dt>Priority</dt><dd>4</dd>", "12.50", "It is in progress.", "0 of 2 steps, 1 under way",
+		`<a class="tag" href="/ui/tasks?tag=vip">vip</a>`, `href="/ui/tasks?correlation_id=corr-1"`, "<dt>Priority</dt><dd>4</dd>", "12.50", "It is in progress.", "0 of 2 steps, 1 under way",
 		`<dt>Replaces</dt><dd><a class="mono" href="`+pageOf(first)+`">`+first.String(), `data-live="`+pageOf(task)+`"`,
 		"reserve: enqueued", "enqueue", "the task")
 	h.lacks(r, "<dt>Completed", "<dt>Starts", "Last investigation", "There is more before that", `class="pager"`)

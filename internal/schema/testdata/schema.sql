@@ -849,6 +849,23 @@ COMMENT ON COLUMN tasker.step_history.enqueued_at IS 'When the attempt was enque
 COMMENT ON COLUMN tasker.step_history.claimed_at IS 'When it was claimed, if no other row has that.';
 COMMENT ON COLUMN tasker.step_history.operation_uuid IS 'The operation whose item the move is; null when it was made by hand, or by nobody.';
 
+CREATE TABLE tasker.task_attributes (
+    task_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    text_value text,
+    number_value numeric,
+    time_value timestamp with time zone,
+    CONSTRAINT attribute_has_one_value CHECK ((num_nonnulls(text_value, number_value, time_value) = 1))
+);
+CREATE INDEX task_attributes_by_number ON tasker.task_attributes USING btree (namespace, name, number_value, task_uuid NULLS FIRST) WHERE (number_value IS NOT NULL);
+CREATE INDEX task_attributes_by_text ON tasker.task_attributes USING btree (namespace, name, text_value, task_uuid NULLS FIRST) WHERE (text_value IS NOT NULL);
+CREATE INDEX task_attributes_by_time ON tasker.task_attributes USING btree (namespace, name, time_value, task_uuid NULLS FIRST) WHERE (time_value IS NOT NULL);
+CREATE INDEX task_attributes_of_task ON tasker.task_attributes USING btree (task_uuid);
+COMMENT ON TABLE tasker.task_attributes IS 'What tasks are found by: a row for each tag, for the correlation id, initiator and source system that a task was given, and for each attribute that its template declares.';
+COMMENT ON COLUMN tasker.task_attributes.name IS 'tag, correlation_id, initiator or source_system, or the name of an attribute that a template declares.';
+COMMENT ON COLUMN tasker.task_attributes.text_value IS 'Of a text; true or false of a bool.';
+
 CREATE TABLE tasker.task_history (
     task_uuid uuid NOT NULL,
     transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

@@ -1,0 +1,169 @@
+package postgres
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// clockSlack is how far the clock of a server that creates tasks may be from the
+// database's: the id of a task has the time of the former, created_at that of the latter.
+const clockSlack = time.Minute
+
+// parameters are the values of a statement that is put together.
+type parameters []any
+
+// add adds a value and returns what stands for it.
+func (p *parameters) add(value any) string {
+	*p = append(*p, value)
+	return fmt.Sprintf("$%d", len(*p))
+}
+
+// A seek is the condition of a filter whose index a page is read from.
+type seek struct {
+	name string // of an attribute, or that of the column idempotency_key
+	text string
+}
+
+const idempotencyKey = "idempotency_key"
+
+// seekOf returns the condition that most likely fits the fewest tasks; nil when none of
+// the conditions has an index of its own.
+func seekOf(f tasker.TaskFilter) *seek {
+	switch {
+	case f.IdempotencyKey != "":
+		return &seek{idempotencyKey, f.IdempotencyKey}
+	case f.CorrelationID != "":
+		return &seek{correlationAttribute, f.CorrelationID}
+	case len(f.Tags) > 0:
+		return &seek{tagAttribute, f.Tags[0]}
+	case f.SourceSystem != "":
+		return &seek{sourceAttribute, f.SourceSystem}
+	case f.Initiator != "":
+		return &seek{initiatorAttribute, f.Initiator}
+	}
+	return nil
+}
+
+// conditions returns what a filter says of the row of a task, t, but its state, namespace
+// and name, and but what the seek has found already.
+func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string) {
+	is := func(name, column, value string) {
+		if value != "" && (found == nil || found.name != name) {
+			list = append(list, "t."+column+" = "+p.add(value))
+		}
+	}
+	if f.DeadLettered != nil {
+		list = append(list, p.add(*f.DeadLettered)+` = EXISTS (
+			SELECT FROM tasker.tasks_dlq q
+			WHERE q.task_uuid = t.task_uuid AND q.resolution_status IN ('pending', 'permanently_failed'))`)
+	}
+	first, end := ids(f)
+	if !f.CreatedAfter.IsZero() {
+		list = append(list, "t.task_uuid >= "+p.add(first), "t.created_at >= "+p.add(f.CreatedAfter))
+	}
+	if !f.CreatedBefore.IsZero() {
+		list = append(list, "t.task_uuid < "+p.add(end), "t.created_at < "+p.add(f.CreatedBefore))
+	}
+	tags := f.Tags
+	if found != nil && found.name == tagAttribute {
+		tags = tags[1:]
+	}
+	if len(tags) > 0 {
+		list = append(list, "t.tags @> "+p.add(tags)+"::text[]")
+	}
+	is(idempotencyKey, "idempotency_key", f.IdempotencyKey)
+	is(correlationAttribute, "correlation_id", f.CorrelationID)
+	is(initiatorAttribute, "initiator", f.Initiator)
+	is(sourceAttribute, "source_system", f.SourceSystem)
+	return list
+}
+
+// foundPage selects the tasks of a page by what they are found by, and one more. Of each
+// namespace the newest are taken in the order of the index, and of those the newest.
+func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, args []any) {
+	p := &parameters{}
+	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
+	where := p.conditions(f, by)
+	if f.State != "" {
+		where = append(where, "t.state = "+p.add(string(f.State)))
+	}
+	if f.Name != "" {
+		where = append(where, "t.name = "+p.add(f.Name))
+	}
+	sql = fmt.Sprintf(`
+		SELECT t.*
+		FROM (
+			SELECT l.task_uuid
+			FROM %s m
+			CROSS JOIN LATERAL (%s) l
+			ORDER BY l.task_uuid DESC LIMIT %s OFFSET %s
+		) c
+		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`,
+		p.namespaces(f, scope), p.foundIn(f, by, where, limit+"::bigint + "+offset+"::bigint"), limit, offset)
+	return sql, *p
+}
+
+// namespaces returns, for a FROM clause, the namespaces that a filter looks into.
+func (p *parameters) namespaces(f tasker.TaskFilter, scope access.Scope) string {
+	switch {
+	case f.Namespace != "" && scope.Has(f.Namespace):
+		return "(SELECT " + p.add(f.Namespace) + "::text AS namespace)"
+	case f.Namespace != "":
+		return "(SELECT NULL::text AS namespace)"
+	case !scope.All():
+		return "(SELECT unnest(" + p.add(scope.List()) + "::text[]) AS namespace)"
+	default:
+		return "(SELECT DISTINCT n.namespace FROM tasker.task_templates n)"
+	}
+}
+
+// lastID is after all ids of tasks.
+var lastID = tasker.ID(bytes.Repeat([]byte{0xff}, 16))
+
+// ids returns the range of ids, without its end, in which the tasks of a filter are.
+func ids(f tasker.TaskFilter) (first, end tasker.ID) {
+	end = lastID
+	if !f.CreatedAfter.IsZero() {
+		first = firstID(f.CreatedAfter.Add(-clockSlack))
+	}
+	if !f.CreatedBefore.IsZero() {
+		end = firstID(f.CreatedBefore.Add(clockSlack))
+	}
+	return first, end
+}
+
+// foundIn selects the newest tasks of a namespace, m, that a seek finds. Their order is that of the
+// index of the values and, by its NULLS LAST, of no other.
+func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limit string) string {
+	value := p.add(by.text)
+	byID := func(condition string) string {
+		return "SELECT t.task_uuid FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
+	}
+	if by.name == idempotencyKey {
+		return byID("t.idempotency_key = " + value)
+	}
+	joined := ""
+	if len(where) > 0 {
+		joined = "CROSS JOIN LATERAL (SELECT FROM tasker.tasks t WHERE t.task_uuid = a.task_uuid AND " + strings.Join(where, " AND ") + " OFFSET 0) t"
+	}
+	first, end := ids(f)
+	found := fmt.Sprintf(`
+		SELECT a.task_uuid
+		FROM tasker.task_attributes a
+		%s
+		WHERE a.namespace = m.namespace AND a.name = '%s' AND a.text_value = %s AND a.task_uuid >= %s AND a.task_uuid < %s
+		ORDER BY a.text_value DESC, a.task_uuid DESC NULLS LAST
+		LIMIT %s`, joined, by.name, value, p.add(first), p.add(end), limit)
+	if id, err := uuid.Parse(by.text); err == nil && by.name == correlationAttribute {
+		// A task that was given no correlation id has its own id as one, and no attribute.
+		return "(" + found + ") UNION ALL " + byID("t.task_uuid = "+p.add(id)+" AND t.correlation_id = "+value)
+	}
+	return found
+}

@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// manyTagged is a database in which 20,000 tasks of the namespace a have the tag common, one
+// in a thousand of them the tag seldom, and 20 of the namespace b both of them.
+const manyTagged = `
+INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', ''), ('b', 'b', '1.0.0', '{}', '', '');
+INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, tags, correlation_id, initiator, source_system, idempotency_key, created_at, updated_at)
+SELECT tasker.uuid_generate_v7(), m.template_uuid, m.namespace, 'b', '1.0.0', 'complete', now(), '{}',
+    CASE WHEN n % 1000 = 0 OR m.namespace = 'b' THEN ARRAY['common', 'seldom'] ELSE ARRAY['common'] END,
+    'c-' || n, 'i-' || n % 7, 's-' || n % 7, 'k-' || n, now(), now()
+FROM tasker.task_templates m, generate_series(1, 20000) n
+WHERE m.namespace = 'a' OR n <= 20;
+INSERT INTO tasker.task_attributes (task_uuid, namespace, name, text_value)
+SELECT t.task_uuid, t.namespace, w.name, w.value
+FROM tasker.tasks t
+CROSS JOIN LATERAL (
+    SELECT 'tag', g.tag FROM unnest(t.tags) AS g (tag)
+    UNION ALL VALUES ('correlation_id', t.correlation_id), ('initiator', t.initiator), ('source_system', t.source_system)
+) w (name, value);
+ANALYZE;
+VACUUM tasker.task_attributes;`
+
+// A page is read from the index of what is asked for, in its order: what else there is of
+// tasks costs nothing.
+func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for statement := range strings.SplitSeq(manyTagged, ";") {
+		execute(t, db, statement)
+	}
+	conn, err := db.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		filter tasker.TaskFilter
+		index  string
+		found  int // with a page of 50
+		pages  int // read at most
+	}{
+		"a tag":                 {tasker.TaskFilter{Tags: []string{"common"}}, "task_attributes_by_text", 51, 500},
+		"… in a namespace":      {tasker.TaskFilter{Tags: []string{"common"}, Namespace: "b"}, "task_attributes_by_text", 20, 150},
+		"… far behind":          {tasker.TaskFilter{Tags: []string{"common"}, Offset: 15_000}, "task_attributes_by_text", 51, 1500},
+		"… and another":         {tasker.TaskFilter{Tags: []string{"seldom", "common"}}, "task_attributes_by_text", 40, 500},
+		"… and a state":         {tasker.TaskFilter{Tags: []string{"common"}, State: tasker.TaskComplete}, "task_attributes_by_text", 51, 1000},
+		"… and a time":          {tasker.TaskFilter{Tags: []string{"common"}, CreatedAfter: now.Add(2 * time.Minute)}, "task_attributes_by_text", 0, 20},
+		"a correlation id":      {tasker.TaskFilter{CorrelationID: "c-7"}, "task_attributes_by_text", 2, 50},
+		"an initiator":          {tasker.TaskFilter{Initiator: "i-3"}, "task_attributes_by_text", 51, 500},
+		"a system":              {tasker.TaskFilter{SourceSystem: "s-3"}, "task_attributes_by_text", 51, 500},
+		"an idempotency key":    {tasker.TaskFilter{IdempotencyKey: "k-7"}, "task_idempotency_key_is_unique", 2, 50},
+		"a time":                {tasker.TaskFilter{CreatedAfter: now.Add(2 * time.Minute)}, "tasks_pkey", 0, 10},
+		"a time of a namespace": {tasker.TaskFilter{Namespace: "a", CreatedBefore: now.Add(-time.Hour)}, "tasks_of_template", 0, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.filter.Limit = 50
+			sql, args := tasksPage(tt.filter, access.Everywhere())
+			if rows := count(t.Context(), t, conn.Conn(), sql, args); rows != tt.found {
+				t.Errorf("%d are found, want %d", rows, tt.found)
+			}
+			if n, plan := pagesOfAnyValues(t, conn.Conn(), sql, args); n > tt.pages || !strings.Contains(plan, tt.index) {
+				t.Errorf("reads %d pages, want %d at most, by %s:\n%s", n, tt.pages, tt.index, plan)
+			}
+		})
+	}
+}
+
+func count(ctx context.Context, t *testing.T, conn *pgx.Conn, sql string, args []any) (n int) {
+	t.Helper()
+	if err := conn.QueryRow(ctx, "SELECT count(*) FROM ("+sql+") x", args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// pagesOfAnyValues returns how many pages a statement reads by the plan that it has for any
+// values, as the server runs it, and that plan.
+func pagesOfAnyValues(t *testing.T, conn *pgx.Conn, sql string, args []any) (n int, plan string) {
+	t.Helper()
+	prepared, err := conn.Prepare(t.Context(), "pages_"+t.Name(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]string, len(args))
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case time.Time:
+			values[i] = v.Format(time.RFC3339Nano)
+		case []string:
+			values[i] = textArray(v)
+		default:
+			values[i] = fmt.Sprint(v)
+		}
+		values[i] = "'" + strings.ReplaceAll(values[i], "'", "''") + "'"
+	}
+	plan = lines(t.Context(), t, conn, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) EXECUTE "+pgx.Identifier{prepared.Name}.Sanitize()+"("+strings.Join(values, ", ")+")")
+	for line := range strings.SplitSeq(plan, "\n") {
+		if m := pagesRead.FindStringSubmatch(line); m != nil {
+			hit, _ := strconv.Atoi(m[1])
+			read, _ := strconv.Atoi(m[2])
+			return hit + read, plan // the first is of the whole
+		}
+	}
+	t.Fatalf("no pages are read:\n%s", plan)
+	return 0, ""
+}
+
+// Whoever sees one namespace finds only what is in it.
+func TestTasksAreFoundInTheNamespacesOfACaller(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for statement := range strings.SplitSeq(manyTagged, ";") {
+		execute(t, db, statement)
+	}
+	b := access.WithScope(t.Context(), access.Namespaces("b"))
+	for name, tt := range map[string]struct {
+		filter tasker.TaskFilter
+		found  int
+	}{
+		"a tag":              {tasker.TaskFilter{Tags: []string{"common"}}, 20},
+		"a namespace beside": {tasker.TaskFilter{Tags: []string{"common"}, Namespace: "a"}, 0},
+		"a correlation id":   {tasker.TaskFilter{CorrelationID: "c-7"}, 1},
+		"a key":              {tasker.TaskFilter{IdempotencyKey: "k-7"}, 1},
+	} {
+		tt.filter.Limit = 50
+		list, _, err := db.Tasks(b, tt.filter)
+		for _, one := range list {
+			if one.Namespace != "b" {
+				t.Errorf("%s: found in %s", name, one.Namespace)
+			}
+		}
+		if err != nil || len(list) != tt.found {
+			t.Errorf("%s: %d are found, want %d, %v", name, len(list), tt.found, err)
+		}
+	}
+}
+
+// Tasks of before there were attributes get them, also those that a server of the version before
+// creates while the upgrade goes on.
+func TestEarlierTasksAreFound(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for statement := range strings.SplitSeq(manyTagged, ";") {
+		execute(t, db, statement)
+	}
+	dump := func() (list []string) {
+		rows, err := column[string](t.Context(), db.pool, `
+			SELECT concat_ws(' ', task_uuid, namespace, name, text_value) COLLATE "C" FROM tasker.task_attributes ORDER BY 1`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	want := dump()
+	for _, name := range []string{"attributes_of_earlier_tasks", "attributes_of_other_servers"} {
+		execute(t, db, `DELETE FROM tasker.task_attributes WHERE task_uuid > (SELECT task_uuid FROM tasker.tasks ORDER BY task_uuid OFFSET 300 LIMIT 1)`)
+		if len(dump()) > len(want)/10 {
+			t.Fatal("nothing is missing")
+		}
+		for range 2 {
+			execute(t, db, migration(t, name))
+			if diff := cmp.Diff(want, dump()); diff != "" {
+				t.Fatalf("%s: the attributes differ (-want +got):\n%.2000s", name, diff)
+			}
+		}
+	}
+}
+
+// migration returns the SQL of the migration whose name ends so.
+func migration(t *testing.T, name string) string {
+	t.Helper()
+	paths, err := filepath.Glob("../schema/migrations/*_" + name + ".sql")
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("the migrations %s are %v, %v", name, paths, err)
+	}
+	sql, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(sql)
+}
