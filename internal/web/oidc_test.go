@@ -205,7 +205,7 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	h.tenant("bqz", 1)
 	h.settled("webhook", tn)
 	repairs := []string{
-		"begin-hold", "cancel", "complete", "drain", "fixed", "investigate", "merge", "note", "own", "re-emit", "release", "reset", "resolve", "run", "snooze", "split", "update", "wake",
+		"begin-hold", "cancel", "complete", "drain", "fixed", "investigate", "merge", "note", "own", "plan", "re-emit", "release", "reset", "resolve", "run", "snooze", "split", "update", "wake",
 	}
 	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel"}, "operator@space-aqz": repairs, "admin@*": repairs} {
 		h.Exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now(), heartbeat_interval = interval '10 minutes'`) // whoever came before has drained them

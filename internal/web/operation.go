@@ -144,6 +144,7 @@ type operationPage struct {
 	Case     string // the page of the case that was selected
 	Arrived  int    // investigations that the selection would select now; -1 when nobody can tell
 	Again    string // where they can be planned
+	Chosen   string // what was selected, in words, besides the case
 	State1   tasker.ItemState
 	Groups   []itemGroup
 	Pager    pager
@@ -265,6 +266,7 @@ func (p *operationPage) addPause() {
 // addArrivals counts what the selection would select that came after the plan.
 func (s *server) addArrivals(req *request, p *operationPage) error {
 	sel := p.Selection
+	p.Chosen = selectionWords(p.Operation)
 	if id := sel.Filter.Case; id != nil {
 		p.Case = casePath(*id)
 	}
@@ -273,8 +275,10 @@ func (s *server) addArrivals(req *request, p *operationPage) error {
 	}
 	n, err := s.DB.CountArrivals(req.Context(), sel, p.CreatedAt, maxArrivals)
 	p.Arrived = n
-	if p.Case != "" && n > 0 && s.offers(req, access.OperateSteps, p.Namespaces...) {
-		p.Again = p.Case + "/run"
+	if n > 0 && s.offers(req, access.OperateSteps, p.Namespaces...) {
+		if p.Again = planLink(sel.Filter); p.Chosen == "" {
+			p.Again = p.Case + "/run"
+		}
 	}
 	return err
 }

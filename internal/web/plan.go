@@ -9,19 +9,23 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/operation"
 )
 
-// A planForm plans an operation on the failed steps of cases, or of investigations that were
-// selected: it freezes them. The page of the plan, where the operation is started, follows.
+// A planForm plans an operation on the failed steps of cases, of investigations that were
+// selected, or of all that fit a filter: it freezes them. The page of the plan, where the operation is started, follows.
 type planForm struct {
 	*server
 	form
-	Cases  []tasker.Case // each becomes an operation
-	IDs    []tasker.ID   // investigations that were selected one by one: an operation of their own
+	Cases  []tasker.Case               // each becomes an operation
+	IDs    []tasker.ID                 // investigations that were selected one by one: an operation of their own
+	Filter *tasker.InvestigationFilter // all that fits it becomes one operation
+	Says   []string                    // what the filter says
+	Fit    int                         // how many fit it; counting stops at maxArrivals
 	First  []tasker.InvestigationQueueEntry
 	Others []operationLine // operations on the cases that have not ended
 	Key    string          // so that the same form makes one operation, however often it is sent
@@ -30,6 +34,8 @@ type planForm struct {
 	Acts                   []actChoice
 	Result                 string // of complete_manually, as typed
 	Waves, Rate, StopAfter string // as typed
+	FailedOn, FailedSince  string // as typed: only steps that failed so
+	AtLeast                string // as typed: the oldest version of workers that take the steps
 	IgnoreNew, Skip        bool
 }
 
@@ -53,6 +59,7 @@ const (
 	maxPlanReason    = 20_000
 	maxSelectedIDs   = 200
 	maxSelectedCases = 20
+	maxVersion       = 255
 )
 
 // planForm plans an operation on one case.
@@ -61,48 +68,12 @@ func (s *server) planForm(req *request) (*planForm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.planOf(req, []tasker.ID{id}, nil, casePath(id))
+	return s.planOf(req, &planForm{}, []tasker.ID{id}, casePath(id))
 }
 
-// selectionForm plans operations on what was selected in a list: ?case= and ?id=.
-func (s *server) selectionForm(req *request) (*planForm, error) {
-	q := req.URL.Query()
-	cases, err := readSelected(q["case"], "cases", maxSelectedCases)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := readSelected(q["id"], "investigations", maxSelectedIDs)
-	if err == nil && len(cases)+len(ids) == 0 {
-		err = tasker.Errorf(tasker.Invalid, "nothing is selected: go back, and select cases or investigations")
-	}
-	if err != nil {
-		return nil, err
-	}
-	back := Root + "/"
-	if len(cases) == 0 {
-		back += "?view=entries"
-	}
-	return s.planOf(req, cases, ids, back)
-}
-
-// readSelected reads ids that a list has sent.
-func readSelected(texts []string, what string, most int) (ids []tasker.ID, err error) {
-	if len(texts) > most {
-		return nil, tasker.Errorf(tasker.Invalid, "%d %s are selected; a page plans for %d at most: use a filter of tasker-ctl operation plan", len(texts), what, most)
-	}
-	for _, text := range texts {
-		var id tasker.ID
-		if err := id.UnmarshalText([]byte(text)); err != nil {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a whole UUID", clip(text, 60))
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
-// planOf reads the form for cases and investigations.
-func (s *server) planOf(req *request, cases, ids []tasker.ID, back string) (*planForm, error) {
-	p := &planForm{server: s, IDs: ids}
+// planOf reads the form for cases, or for what p already has.
+func (s *server) planOf(req *request, p *planForm, cases []tasker.ID, back string) (*planForm, error) {
+	p.server = s
 	for _, id := range cases {
 		c, err := s.DB.Case(req.Context(), id)
 		if err != nil {
@@ -123,8 +94,8 @@ func (s *server) planOf(req *request, cases, ids []tasker.ID, back string) (*pla
 	}
 	p.read(req)
 	var err error
-	if len(cases) == 1 && len(ids) == 0 {
-		p.First, _, err = s.DB.InvestigationQueue(req.Context(), tasker.InvestigationFilter{Case: &cases[0], Limit: shownItems})
+	if len(cases) == 1 && len(p.IDs) == 0 {
+		p.First, _, err = s.firstOf(req, tasker.InvestigationFilter{Case: &cases[0]})
 	}
 	p.Command = p.command(req)
 	return p, err
@@ -132,6 +103,9 @@ func (s *server) planOf(req *request, cases, ids []tasker.ID, back string) (*pla
 
 // refuse says why nothing can be planned, if that is so.
 func (p *planForm) refuse() {
+	if p.Filter != nil && p.Fit == 0 {
+		p.Refused = "No open investigation that you may operate on fits the filter: there is nothing to do."
+	}
 	for _, c := range p.Cases {
 		switch {
 		case c.MergedInto != nil:
@@ -145,9 +119,12 @@ func (p *planForm) refuse() {
 // read reads what was typed; before that, ?act= says what to begin with.
 func (p *planForm) read(req *request) {
 	p.Key, p.Waves, p.Rate, p.StopAfter = tasker.NewID().String(), wavesText(tasker.DefaultWaves()), "", strconv.Itoa(tasker.DefaultStopAfter)
-	p.Act = cmp.Or(tasker.Act(req.URL.Query().Get("act")), tasker.ActReset)
+	q := req.URL.Query()
+	p.FailedOn, p.FailedSince = strings.TrimSpace(q.Get("failed_on")), strings.TrimSpace(q.Get("failed_since"))
+	p.Act = cmp.Or(tasker.Act(q.Get("act")), tasker.ActReset)
 	if req.Method == http.MethodPost {
 		p.Key, p.Waves, p.Rate, p.StopAfter = clip(req.typed("key"), 40), strings.TrimSpace(req.typed("waves")), strings.TrimSpace(req.typed("rate")), strings.TrimSpace(req.typed("stop_after"))
+		p.FailedOn, p.FailedSince, p.AtLeast = strings.TrimSpace(req.typed("failed_on")), strings.TrimSpace(req.typed("failed_since")), strings.TrimSpace(req.typed("worker_at_least"))
 		p.IgnoreNew, p.Skip = req.PostFormValue("ignore_new") != "", req.PostFormValue("skip") != ""
 		p.Act, p.Result = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), strings.TrimSpace(req.typed("result"))
 	}
@@ -155,6 +132,9 @@ func (p *planForm) read(req *request) {
 
 // Place says of what the plan is.
 func (p *planForm) Place() string {
+	if p.Filter != nil {
+		return "all that fit: " + strings.Join(p.Says, ", ")
+	}
 	var parts []string
 	switch len(p.Cases) {
 	case 0:
@@ -220,34 +200,62 @@ func (p *planForm) placeOfPlan(n int) string {
 
 // plans returns what the form asks for: a plan for each case, and one for what was selected.
 func (p *planForm) plans() ([]tasker.OperationPlan, error) {
-	plan := tasker.OperationPlan{Act: p.Act, Actor: p.Actor, Reason: p.Reason, SkipOverlap: p.Skip, Guards: tasker.Guards{IgnoreNewCause: p.IgnoreNew}}
+	plan := tasker.OperationPlan{Act: p.Act, Actor: p.Actor, Reason: p.Reason, SkipOverlap: p.Skip, Guards: tasker.Guards{IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}}
 	if p.Act == tasker.ActComplete {
 		if plan.Result = json.RawMessage(p.Result); !json.Valid(plan.Result) {
 			return nil, tasker.Errorf(tasker.Invalid, "invalid result: must be JSON, such as {\"ok\": true}")
 		}
 	}
-	var err error
-	if plan.Waves, err = readWaves(p.Waves); err != nil {
+	err := p.readNumbers(&plan)
+	if err != nil {
 		return nil, err
 	}
-	if plan.RatePerMinute, err = readRate(p.Rate); err != nil {
+	base, err := p.narrowed()
+	if err != nil {
 		return nil, err
 	}
-	if plan.Guards.StopAfter, err = strconv.Atoi(p.StopAfter); err != nil || plan.Guards.StopAfter < 1 {
-		return nil, tasker.Errorf(tasker.Invalid, "invalid number of failures %q: must be 1 or more", clip(p.StopAfter, 40))
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{string(p.Act), p.Result, p.Actor, p.Reason, p.Waves, p.Rate, p.StopAfter, strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip)}))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{string(p.Act), p.Result, p.Actor, p.Reason, p.Waves, p.Rate, p.StopAfter, strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n")}))
 	key := "page-" + p.Key + "-" + hex.EncodeToString(sum[:8]) // another text is another request
 	var plans []tasker.OperationPlan
-	for _, c := range p.Cases {
-		plan.Selection, plan.RequestKey = tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &c.ID}}, key+"-"+short(c.ID)
+	add := func(of tasker.OperationSelection, key string) {
+		plan.Selection, plan.RequestKey = of, key
+		plan.Selection.WorkerVersion, plan.Selection.FailedSince = base.WorkerVersion, base.FailedSince
 		plans = append(plans, plan)
+	}
+	for _, c := range p.Cases {
+		add(tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &c.ID}}, key+"-"+short(c.ID))
 	}
 	if len(p.IDs) > 0 {
-		plan.Selection, plan.RequestKey = tasker.OperationSelection{IDs: p.IDs}, key
-		plans = append(plans, plan)
+		add(tasker.OperationSelection{IDs: p.IDs}, key)
+	}
+	if p.Filter != nil {
+		add(tasker.OperationSelection{Filter: *p.Filter}, key)
 	}
 	return plans, nil
+}
+
+// readNumbers reads the waves, the rate and the guards that are numbers.
+func (p *planForm) readNumbers(plan *tasker.OperationPlan) (err error) {
+	if plan.Waves, err = readWaves(p.Waves); err != nil {
+		return err
+	}
+	if plan.RatePerMinute, err = readRate(p.Rate); err != nil {
+		return err
+	}
+	if plan.Guards.StopAfter, err = strconv.Atoi(p.StopAfter); err != nil || plan.Guards.StopAfter < 1 {
+		return tasker.Errorf(tasker.Invalid, "invalid number of failures %q: must be 1 or more", clip(p.StopAfter, 40))
+	}
+	return nil
+}
+
+// narrowed reads which failures count: those on a version of workers, and those since an instant.
+func (p *planForm) narrowed() (s tasker.OperationSelection, err error) {
+	if s.WorkerVersion = p.FailedOn; utf8.RuneCountInString(p.FailedOn) > maxVersion || storable(p.FailedOn) != nil {
+		return s, tasker.Errorf(tasker.Invalid, "invalid version %q: must be text of at most %d characters", clip(strings.ToValidUTF8(p.FailedOn, "�"), 40), maxVersion)
+	}
+	at, err := readInstant(p.FailedSince)
+	s.FailedSince = known(at)
+	return s, err
 }
 
 // readWaves reads the sizes of waves.
@@ -303,13 +311,22 @@ func (p *planForm) command(req *request) command {
 	actor, reason := p.placeholders()
 	waves := cmp.Or(strings.ReplaceAll(p.Waves, " ", ""), "1,10,100")
 	ctl, body := []string{"operation", "plan"}, apiv1.PlanOperation{Act: apiv1.OperationAct{Type: string(p.Act)}, Reason: reason}
-	if len(p.Cases) > 0 {
-		body.Select.CaseID = p.Cases[0].ID.String()
-		ctl = append(ctl, "--case", body.Select.CaseID)
-	} else {
-		for _, id := range p.IDs {
-			body.Select.IDs, ctl = append(body.Select.IDs, id.String()), append(ctl, id.String())
-		}
+	sel, err := p.narrowed()
+	if err != nil { // what cannot be read is left out
+		sel = tasker.OperationSelection{}
+	}
+	switch {
+	case p.Filter != nil:
+		sel.Filter = *p.Filter
+	case len(p.Cases) > 0:
+		sel.Filter.Case = &p.Cases[0].ID
+	default:
+		sel.IDs = p.IDs
+	}
+	body.Select = apiv1.FromSelection(sel, 0)
+	ctl = append(ctl, filterFlags(sel)...)
+	for _, id := range sel.IDs {
+		body.Select.IDs, ctl = append(body.Select.IDs, id.String()), append(ctl, id.String())
 	}
 	for _, a := range actChoices {
 		if a.Act == p.Act {
@@ -333,7 +350,10 @@ func (p *planForm) command(req *request) command {
 	if rate, err := readRate(p.Rate); err == nil && rate > 0 {
 		ctl, body.RatePerMinute = append(ctl, "--rate", p.Rate), rate
 	}
-	body.Guards = &apiv1.OperationGuards{IgnoreNewCause: p.IgnoreNew}
+	body.Guards = &apiv1.OperationGuards{IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}
+	if p.AtLeast != "" {
+		ctl = append(ctl, "--worker-at-least", p.AtLeast)
+	}
 	body.Guards.StopAfter, _ = strconv.Atoi(p.StopAfter) // what cannot be read is left to the default
 	if p.IgnoreNew {
 		ctl = append(ctl, "--ignore-new-causes")

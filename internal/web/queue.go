@@ -21,6 +21,8 @@ type queuePage struct {
 	Nearest *tasker.StalenessLine // when nothing is open: the task that may be next
 	Hides   bool                  // what errors look like, of some
 	Selects bool                  // rows can be selected, and something planned for them
+	All     int                   // how many fit the filter and may be operated on; counting stops at maxArrivals
+	RunAll  string                // where all of them are planned for
 }
 
 // A caseLine is one case of the list.
@@ -73,6 +75,9 @@ func (s *server) queue(req *request) (*view, error) {
 	if err := s.list(req, &p, q); err != nil {
 		return nil, err
 	}
+	if err := s.addAll(req, &p, q.InvestigationFilter); err != nil {
+		return nil, err
+	}
 	if len(p.Entries)+len(p.Cases) == 0 && !f.Any && p.Totals.Unknown == 0 {
 		list, err := s.DB.Staleness(req.within(access.ReadTasks).Context(), 1)
 		if err != nil {
@@ -83,6 +88,23 @@ func (s *server) queue(req *request) (*view, error) {
 		}
 	}
 	return &view{page: "queue", title: "Cases", nav: navCases, live: true, body: p}, nil
+}
+
+// addAll adds what can be planned for everything that fits the filter. An operation selects by
+// the form of the filter, and not by the chips.
+func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter) (err error) {
+	if !p.Selects || !p.Filter.Narrowed && f.Case == nil || p.Filter.CaseState+p.Filter.Owner+p.Filter.Unowned+p.Filter.FailedAgain != "" {
+		return nil
+	}
+	if p.All, err = s.fitting(req, f); err != nil || p.All == 0 {
+		return err
+	}
+	var view []string
+	if p.Filter.Single {
+		view = []string{"view", "entries"}
+	}
+	p.RunAll = planLink(f, view...)
+	return nil
 }
 
 // list reads the cases, or the single investigations, of a page.
@@ -148,13 +170,10 @@ func chipsOf(req *request, f queueFilter) []chip {
 func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, err error) {
 	in := req.query()
 	q = tasker.CaseFilter{
-		InvestigationFilter: tasker.InvestigationFilter{
-			Reason: choice(in, "reason", tasker.Reasons()), State: choice(in, "state", tasker.TaskStates()), Age: in.duration("age"), Recovered: in.flag("recovered"),
-			Namespace: in.text("namespace", maxText), Name: in.text("template", maxText), Text: in.text("text", maxText), Case: in.id("case"),
-			Limit: in.number("limit", pageRows, 1, maxRows), Offset: in.offset(),
-		},
-		Owner: in.text("owner", maxName), Unowned: in.on("unowned"), FailedAgain: in.on("failed_again"),
+		InvestigationFilter: in.investigations(),
+		Owner:               in.text("owner", maxName), Unowned: in.on("unowned"), FailedAgain: in.on("failed_again"),
 	}
+	q.Limit, q.Offset = in.number("limit", pageRows, 1, maxRows), in.offset()
 	if state := choice(in, "case_state", tasker.CaseStates()); state != "" {
 		q.States = []tasker.CaseState{state}
 	}

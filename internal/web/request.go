@@ -309,15 +309,22 @@ func (q *query) duration(name string) time.Duration {
 
 // instant reads a time; zero when there is none.
 func (q *query) instant(name string) time.Time {
-	text := strings.TrimSpace(q.Get(name))
-	if text == "" {
-		return time.Time{}
-	}
-	t, err := time.Parse(time.RFC3339, text)
+	at, err := readInstant(q.Get(name))
 	if err != nil {
 		q.refuse(name, "a time such as 2026-01-31T12:00:00Z")
 	}
-	return t
+	return at
+}
+
+// readInstant reads a time; zero when there is none.
+func readInstant(text string) (at time.Time, err error) {
+	if text = strings.TrimSpace(text); text == "" {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return at, tasker.Errorf(tasker.Invalid, "invalid time %q: must be such as 2026-01-31T12:00:00Z", clip(strings.ToValidUTF8(text, "�"), 40))
+	}
+	return at, nil
 }
 
 // Bounds of every list.
