@@ -2,6 +2,7 @@ package tasker
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -68,6 +69,14 @@ type Step struct {
 	RemindAt              *time.Time      // when people are next reminded of it
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
+}
+
+// UndoOf returns the name of the step that this one undoes; empty when it undoes none.
+func (s Step) UndoOf() string {
+	if name, ok := strings.CutPrefix(s.Name, UndoPrefix); ok {
+		return name
+	}
+	return ""
 }
 
 // A StepResult is what a step that succeeded leaves behind. Steps that depend on

@@ -44,6 +44,23 @@ func TaskStates() []TaskState {
 	}
 }
 
+// A TaskPhase says what an open task is about.
+type TaskPhase string
+
+// Compensating is the phase of a task that undoes what its steps have done. All others have
+// none: they go forward.
+const Compensating TaskPhase = "compensating"
+
+// A TaskOutcome says what became of the wish to undo what a cancelled task had done.
+type TaskOutcome string
+
+// The outcomes. A task that was cancelled without that wish has none.
+const (
+	Compensated         TaskOutcome = "compensated"           // all that can be undone is
+	CompensationStopped TaskOutcome = "compensation_stopped"  // the task was cancelled before that
+	NothingToCompensate TaskOutcome = "nothing_to_compensate" // no step was complete that can be undone
+)
+
 // A NewTask is what a caller asks for.
 type NewTask struct {
 	Namespace           string
@@ -71,6 +88,8 @@ type Task struct {
 	Version             string
 	State               TaskState
 	StateSince          time.Time
+	Phase               TaskPhase   // empty: it goes forward, or has ended
+	Outcome             TaskOutcome // of a cancelled task; empty: nobody asked to undo anything
 	Priority            int
 	Context             json.RawMessage
 	Initiator           string

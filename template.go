@@ -94,6 +94,31 @@ type StepTemplate struct {
 
 	WaitSeconds int    `json:"wait_seconds,omitempty"` // how long a wait step waits
 	WaitUntil   string `json:"wait_until,omitempty"`   // or an expression: until when
+
+	OnFailure *OnFailure `json:"on_failure,omitempty"` // nil: nothing undoes the step
+}
+
+// OnFailure says what undoes a step that is complete when its task is not to come to its end.
+type OnFailure struct {
+	Compensate     string `json:"compensate"` // the handler; it is given the initialization of the step
+	Retry          Retry  `json:"retry"`
+	TimeoutSeconds int    `json:"timeout_seconds,omitempty"` // of one attempt; 0 means none
+}
+
+// UndoPrefix begins the name of a step that undoes another, whose name follows. No step of a
+// template has such a name.
+const UndoPrefix = "undo:"
+
+// Undo returns the step that undoes the step, false when nothing does.
+func (s StepTemplate) Undo() (StepTemplate, bool) {
+	if s.OnFailure == nil {
+		return StepTemplate{}, false
+	}
+	return StepTemplate{
+		Name: UndoPrefix + s.Name, Type: StandardStep, Retry: s.OnFailure.Retry,
+		Handler:        Handler{Callable: s.OnFailure.Compensate, Initialization: s.Handler.Initialization},
+		TimeoutSeconds: s.OnFailure.TimeoutSeconds, WorkerQueueTTLMS: s.WorkerQueueTTLMS,
+	}, true
 }
 
 // HasHandler reports whether a worker executes the step.
@@ -164,6 +189,14 @@ type Retry struct {
 // DefaultRetry is the policy of a step whose template names none.
 func DefaultRetry() Retry {
 	return Retry{Retryable: true, MaxAttempts: 3, Backoff: ExponentialBackoff, BaseMS: 1000, MaxBackoffMS: 30_000}
+}
+
+// DefaultUndoRetry is the policy of what undoes a step, if its template names none. It is tried
+// more often than a step: when it fails, what was done stays done.
+func DefaultUndoRetry() Retry {
+	r := DefaultRetry()
+	r.MaxAttempts = 10
+	return r
 }
 
 // An Override is what one environment changes about the steps of a template.

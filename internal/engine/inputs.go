@@ -143,7 +143,8 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 			continue
 		}
 		a := c.Assignment
-		a.Initialization = g.stored.Steps[g.byName[c.Name]].Handler.Initialization
+		step, _, _ := g.step(c.Name)
+		a.Initialization = step.Handler.Initialization
 		if budget -= len(a.Initialization); budget < 0 && len(out) > 0 {
 			back = append(back, c)
 			continue

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/expression"
@@ -175,9 +176,22 @@ func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name stri
 	if err != nil {
 		return tasker.StepTemplate{}, 0, err
 	}
-	place, ok := g.byName[name]
+	step, place, ok := g.step(name)
 	if !ok {
 		return tasker.StepTemplate{}, 0, tasker.Errorf(tasker.NotFound, "template %s has no step %q", template, name)
 	}
-	return g.stored.Steps[place], place, nil
+	return step, place, nil
+}
+
+// step returns the step of a name, and its place. What undoes a step has the place of that step.
+func (g *graph) step(name string) (s tasker.StepTemplate, place int, ok bool) {
+	if place, ok = g.byName[name]; ok {
+		return g.stored.Steps[place], place, true
+	}
+	undone, isUndo := strings.CutPrefix(name, tasker.UndoPrefix)
+	if place, ok = g.byName[undone]; !ok || !isUndo {
+		return s, 0, false
+	}
+	s, ok = g.stored.Steps[place].Undo()
+	return s, place, ok
 }

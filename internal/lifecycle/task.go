@@ -23,13 +23,16 @@ const (
 	Reject       TaskEvent = "reject"        // its graph has a cycle
 	DeclareStale TaskEvent = "declare_stale" // it stood still past its threshold
 	CancelTask   TaskEvent = "cancel"        // somebody cancelled it
+	Compensate   TaskEvent = "compensate"    // somebody wants undone what it has done
+
+	FinishCompensation TaskEvent = "finish_compensation" // that is undone
 )
 
 // TaskEvents lists the events of a task.
 func TaskEvents() []TaskEvent {
 	return []TaskEvent{
 		Initialize, EnqueueSteps, Start, Evaluate, AwaitRetry, Await, Finish,
-		Block, GiveUp, Reject, DeclareStale, CancelTask,
+		Block, GiveUp, Reject, DeclareStale, CancelTask, Compensate, FinishCompensation,
 	}
 }
 
@@ -49,6 +52,7 @@ var Task = Table[tasker.TaskState, TaskEvent]{
 
 	{tasker.TaskStepsInProcess, Evaluate}:     tasker.TaskEvaluatingResults,
 	{tasker.TaskStepsInProcess, DeclareStale}: tasker.TaskError,
+	{tasker.TaskStepsInProcess, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskStepsInProcess, CancelTask}:   tasker.TaskCancelled,
 
 	{tasker.TaskEvaluatingResults, Await}:      tasker.TaskWaitingForDependencies,
@@ -56,20 +60,25 @@ var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskEvaluatingResults, Finish}:     tasker.TaskComplete,
 	{tasker.TaskEvaluatingResults, Block}:      tasker.TaskBlockedByFailures,
 
+	{tasker.TaskEvaluatingResults, FinishCompensation}: tasker.TaskCancelled,
+
 	{tasker.TaskBlockedByFailures, GiveUp}: tasker.TaskError,
 
 	{tasker.TaskWaitingForDependencies, EnqueueSteps}: tasker.TaskEnqueuingSteps,
 	{tasker.TaskWaitingForDependencies, Evaluate}:     tasker.TaskEvaluatingResults,
 	{tasker.TaskWaitingForDependencies, DeclareStale}: tasker.TaskError,
+	{tasker.TaskWaitingForDependencies, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskWaitingForDependencies, CancelTask}:   tasker.TaskCancelled,
 
 	{tasker.TaskWaitingForRetry, EnqueueSteps}: tasker.TaskEnqueuingSteps,
 	{tasker.TaskWaitingForRetry, Evaluate}:     tasker.TaskEvaluatingResults,
 	{tasker.TaskWaitingForRetry, DeclareStale}: tasker.TaskError,
+	{tasker.TaskWaitingForRetry, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskWaitingForRetry, CancelTask}:   tasker.TaskCancelled,
 
 	{tasker.TaskError, EnqueueSteps}: tasker.TaskEnqueuingSteps, // a step was repaired, or progress came late
 	{tasker.TaskError, Evaluate}:     tasker.TaskEvaluatingResults,
+	{tasker.TaskError, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskError, CancelTask}:   tasker.TaskCancelled,
 }
 
@@ -84,8 +93,8 @@ func Resting() []tasker.TaskState {
 // SettlePath returns the shortest legal way from one resting state to another
 // that passes only through states in which no task rests: the rows that one
 // transaction writes into the history when the state of the steps decides.
-// Cancelling, rejecting and declaring stale are single moves that somebody else
-// decides, so no path takes them. It returns nil where there is no way.
+// What somebody else decides is a move by itself, so no path takes it: cancelling, rejecting,
+// declaring stale, and the wish to compensate. It returns nil where there is no way.
 func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	type way struct {
 		at   tasker.TaskState
@@ -97,7 +106,7 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 		w := queue[0]
 		queue = queue[1:]
 		for _, e := range Task.Edges() {
-			if e.From != w.at || e.Event == CancelTask || e.Event == Reject || e.Event == DeclareStale {
+			if e.From != w.at || slices.Contains([]TaskEvent{CancelTask, Reject, DeclareStale, Compensate}, e.Event) {
 				continue
 			}
 			path := append(slices.Clone(w.path), e)
@@ -114,16 +123,20 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 }
 
 // RestingState returns the state that the steps of a task bring it to. The database has
-// the same rule, task_resting_state(); a test compares the two.
+// the same rule, task_resting_state(); a test compares the two. A task that has steps which
+// undo others has cancelled those that it gave up, and is cancelled itself when they are done.
 func RestingState(steps []tasker.Step) tasker.TaskState {
-	var open, active, retrying, failed bool
+	var undoes, open, active, retrying, failed bool
 	for _, s := range steps {
-		open = open || !s.State.Done()
+		undoes = undoes || s.UndoOf() != ""
+		open = open || !s.State.Done() && s.State != tasker.StepCancelled
 		active = active || Held(s.State) || s.DecisionDue
 		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
 		failed = failed || s.State == tasker.StepError
 	}
 	switch {
+	case !open && undoes:
+		return tasker.TaskCancelled
 	case !open:
 		return tasker.TaskComplete
 	case active:

@@ -349,7 +349,7 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemVerified, Outcome: outcomeStands, Released: true})
 	}
 	if len(cancel) > 0 {
-		if err := tx.CancelTasks(ctx, cancel, postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, &o.UUID); err != nil {
+		if err := tx.CancelTasks(ctx, cancel, postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,8 @@ step_chain AS (
     WINDOW w AS (PARTITION BY x.task_uuid, x.step_uuid ORDER BY x.transition_id)
 ),
 counted AS (
-    SELECT t.task_uuid, t.state,
-        count(*) AS total,
+    SELECT t.task_uuid, t.state, t.phase,
+        count(*) FILTER (WHERE s.state <> 'cancelled') AS total,
         count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually', 'skipped')) AS done,
         count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration') OR s.state = 'pending' AND s.decide_at IS NOT NULL) AS active,
         count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
@@ -32,6 +32,16 @@ counted AS (
     FROM tasker.tasks t
     JOIN tasker.workflow_steps s USING (task_uuid)
     GROUP BY t.task_uuid, t.state
+),
+undo AS (
+    SELECT u.task_uuid, u.step_uuid, u.name, u.state, t.state AS task_state, t.phase, t.outcome, d.step_uuid AS undone_uuid, d.state AS undone_state,
+        d.completed_at AS undone_at, u.parent_uuids,
+        lag(u.step_uuid) OVER chain AS before_uuid, lag(u.state) OVER chain AS before_state, lag(d.completed_at) OVER chain AS before_at
+    FROM tasker.workflow_steps u
+    JOIN tasker.tasks t USING (task_uuid)
+    LEFT JOIN tasker.workflow_steps d ON d.task_uuid = u.task_uuid AND 'undo:' || d.name = u.name
+    WHERE u.name LIKE 'undo:%'
+    WINDOW chain AS (PARTITION BY u.task_uuid ORDER BY u.step_uuid)
 )
 SELECT 'illegal move of a task' AS violation, c.task_uuid, format('%s -%s-> %s', c.from_state, c.event, c.to_state) AS detail
 FROM task_chain c
@@ -83,7 +93,34 @@ UNION ALL
 SELECT 'task does not rest where its steps say', n.task_uuid, format('is %s: %s', n.state, to_jsonb(n))
 FROM counted n
 WHERE n.state NOT IN ('pending', 'cancelled', 'error')
-  AND n.state <> tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed)
+  AND n.state <> CASE WHEN n.phase IS NOT NULL AND n.done = n.total THEN 'cancelled' ELSE tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) END
+UNION ALL
+SELECT 'what undoes a step is not in the chain at its place', u.task_uuid, to_jsonb(u)::text
+FROM undo u
+WHERE u.undone_state IS DISTINCT FROM 'complete' OR u.undone_at > u.before_at
+   OR u.parent_uuids <> array_remove(ARRAY[u.undone_uuid, u.before_uuid], NULL)
+   OR u.state NOT IN ('pending', 'cancelled') AND u.before_state NOT IN ('complete', 'resolved_manually')
+UNION ALL
+SELECT 'step is undone twice', u.task_uuid, u.name
+FROM undo u
+GROUP BY u.task_uuid, u.name
+HAVING count(*) > 1
+UNION ALL
+SELECT 'step that can be undone is not', t.task_uuid, s.name
+FROM tasker.tasks t
+JOIN tasker.task_templates m USING (template_uuid)
+JOIN tasker.workflow_steps s USING (task_uuid)
+WHERE (t.phase IS NOT NULL OR t.outcome IS NOT NULL) AND s.state = 'complete'
+  AND m.configuration @? format('$.steps[*] ? (@.name == %s && exists (@.on_failure))', to_json(s.name))::jsonpath
+  AND NOT EXISTS (SELECT FROM undo u WHERE u.task_uuid = s.task_uuid AND u.undone_uuid = s.step_uuid)
+UNION ALL
+SELECT 'task and what undoes its steps differ', t.task_uuid, format('is %s, %s, %s', t.state, t.phase, t.outcome)
+FROM tasker.tasks t
+WHERE (t.phase IS NOT NULL AND t.state IN ('pending', 'complete', 'cancelled'))
+   OR (t.outcome IS NOT NULL AND t.state <> 'cancelled')
+   OR (t.phase IS NOT NULL OR t.outcome IN ('compensated', 'compensation_stopped')) <> EXISTS (SELECT FROM undo u WHERE u.task_uuid = t.task_uuid)
+   OR (t.outcome = 'compensated' AND EXISTS (SELECT FROM undo u WHERE u.task_uuid = t.task_uuid AND u.state NOT IN ('complete', 'resolved_manually')))
+   OR (t.phase IS NULL AND t.state NOT IN ('pending', 'cancelled') AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = t.task_uuid AND s.state = 'cancelled'))
 UNION ALL
 SELECT 'task has no way forward', n.task_uuid, format('is %s: %s', n.state, to_jsonb(n))
 FROM counted n

@@ -45,7 +45,7 @@ const forgetHandlers = `
 DELETE FROM tasker.template_handlers h
 WHERE h.namespace = $1 AND NOT EXISTS (
     SELECT FROM tasker.task_templates t
-    WHERE t.namespace = $1 AND t.configuration @? format('$.steps[*] ? (@.handler.callable == %s)', to_json(h.handler))::jsonpath
+    WHERE t.namespace = $1 AND t.configuration @? format('$.steps[*] ? (@.handler.callable == %1$s || @.on_failure.compensate == %1$s)', to_json(h.handler))::jsonpath
 )`
 
 const countHandlers = `SELECT count(*) FROM (SELECT FROM tasker.template_handlers WHERE namespace = $1 LIMIT $2::bigint + 1) h`
@@ -85,6 +85,9 @@ func (tx *Tx) boundHandlers(ctx context.Context, t tasker.Template, most int) er
 	for _, s := range t.Steps {
 		if s.Handler.Callable != "" {
 			names = append(names, s.Handler.Callable)
+		}
+		if undo, ok := s.Undo(); ok {
+			names = append(names, undo.Handler.Callable)
 		}
 	}
 	added, err := column[int](ctx, tx, addHandlers, t.Namespace, names)

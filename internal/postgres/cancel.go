@@ -49,7 +49,8 @@ ORDER BY m.task_uuid, m.step_uuid`
 const cancelTasks = `
 WITH moved AS (
     UPDATE tasker.tasks t
-    SET state = 'cancelled', state_since = clock_timestamp(), updated_at = clock_timestamp(), warn_at = NULL, stale_at = NULL
+    SET state = 'cancelled', state_since = clock_timestamp(), updated_at = clock_timestamp(), warn_at = NULL, stale_at = NULL,
+        phase = NULL, outcome = coalesce(CASE WHEN t.phase IS NOT NULL THEN 'compensation_stopped' END, nullif($5, ''))
     FROM unnest($1::uuid[], $2::text[]) AS u (task_uuid, state)
     WHERE t.task_uuid = u.task_uuid AND t.state = u.state
     RETURNING t.task_uuid, t.state_since, u.state AS was
@@ -70,35 +71,56 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 		if _, err := lifecycle.Task.Next(state, lifecycle.CancelTask); err != nil {
 			return tasker.Errorf(tasker.Conflict, "task %s is %s and cannot be cancelled", task, state)
 		}
-		return tx.CancelTasks(ctx, []TaskTarget{{TaskUUID: task, State: state}}, by, nil)
+		return tx.CancelTasks(ctx, []TaskTarget{{TaskUUID: task, State: state}}, Cancellation{Operator: by})
 	})
 }
 
+// A Cancellation says how tasks are cancelled.
+type Cancellation struct {
+	Operator
+	Operation *tasker.ID         // that they are items of
+	Outcome   tasker.TaskOutcome // of those that undo nothing; empty: nobody asked for it
+}
+
+// repair is the record of it on a task.
+func (by Cancellation) repair(t TaskTarget) Repair {
+	r := Repair{
+		TaskUUID: t.TaskUUID, Event: "task_cancelled", Action: "task.cancelled", Subject: t.TaskUUID, Actor: cmp.Or(by.Actor, "unknown"),
+		Notes: "the task was cancelled: " + cmp.Or(by.Reason, "no reason given"),
+		Data:  map[string]any{"task_uuid": t.TaskUUID, "reason": by.Reason, "from_state": t.State},
+	}
+	if by.Operation != nil {
+		r.Data["operation_uuid"] = by.Operation
+	}
+	return r
+}
+
 // CancelTasks ends tasks that the caller has locked, whose states allow it, and all of their
-// steps that have not ended. The operation is the one that they are items of.
-func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Operator, operation *tasker.ID) error {
+// steps that have not ended.
+func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellation) error {
 	tasks, states, repairs := make([]tasker.ID, len(list)), make([]string, len(list)), make([]Repair, len(list))
 	for i, t := range list {
 		tasks[i], states[i] = t.TaskUUID, string(t.State)
-		repairs[i] = Repair{
-			TaskUUID: t.TaskUUID, Event: "task_cancelled", Action: "task.cancelled", Subject: t.TaskUUID, Actor: cmp.Or(by.Actor, "unknown"),
-			Notes: "the task was cancelled: " + cmp.Or(by.Reason, "no reason given"),
-			Data:  map[string]any{"task_uuid": t.TaskUUID, "reason": by.Reason, "from_state": t.State},
-		}
-		if operation != nil {
-			repairs[i].Data["operation_uuid"] = operation
-		}
+		repairs[i] = by.repair(t)
 	}
+	if err := tx.cancelOpenSteps(ctx, tasks, by.Operator, by.Operation); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, cancelTasks, tasks, states, by.Actor, by.Reason, string(by.Outcome)); err != nil {
+		return fmt.Errorf("cancel tasks: %w", err)
+	}
+	return tx.RecordRepairs(ctx, repairs)
+}
+
+// cancelOpenSteps ends all steps of locked tasks that have not ended.
+func (tx *Tx) cancelOpenSteps(ctx context.Context, tasks []tasker.ID, by Operator, operation *tasker.ID) error {
 	if err := tx.lockEnqueuedOf(ctx, tasks); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, cancelSteps, tasks, by.Actor, by.Reason, nullable(operation)); err != nil {
 		return fmt.Errorf("cancel steps: %w", err)
 	}
-	if _, err := tx.Exec(ctx, cancelTasks, tasks, states, by.Actor, by.Reason); err != nil {
-		return fmt.Errorf("cancel tasks: %w", err)
-	}
-	return tx.RecordRepairs(ctx, repairs)
+	return nil
 }
 
 // A TaskTarget is a task as it stands, with what decides about actions on it.

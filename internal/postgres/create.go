@@ -49,6 +49,10 @@ type CreatedStep struct {
 	Parents  []tasker.ID
 	Children []tasker.ID
 	JoinRule tasker.Join // of a step that is decided; empty: it is enqueued when its parents are done
+
+	// Of a step that undoes another, which is among its parents.
+	ParentsDone int
+	InputSize   int // of the result that it undoes
 }
 
 // wait is the shortest time, in seconds, that a step of the task waits by the clock from
@@ -213,13 +217,19 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	if len(moves) > 0 {
 		batch.Queue(insertTaskMoves, taskMoveColumns.arrays(moves)...)
 	}
-	if len(enqueued) > 0 {
-		batch.Queue(insertReadySteps, append([]any{q.ttlMS}, readyStepColumns.arrays(enqueued)...)...)
-		if q.announce {
-			batch.Queue(announceNew, enqueuedColumns.arrays(enqueued)...)
-		}
-	}
+	makeReady(&batch, enqueued, q)
 	return &batch
+}
+
+// makeReady adds the statements by which workers find steps that were stored as enqueued.
+func makeReady(batch *pgx.Batch, enqueued []taskStep, q queue) {
+	if len(enqueued) == 0 {
+		return
+	}
+	batch.Queue(insertReadySteps, append([]any{q.ttlMS}, readyStepColumns.arrays(enqueued)...)...)
+	if q.announce {
+		batch.Queue(announceNew, enqueuedColumns.arrays(enqueued)...)
+	}
 }
 
 // insertedRow is what insertTasks returns.
@@ -326,7 +336,7 @@ var newStepColumns = columns[taskStep]{
 	col("state text", func(s *taskStep) string { return string(s.State) }),
 	col("parents text", func(s *taskStep) string { return idArray(s.Parents) }),
 	col("children text", func(s *taskStep) string { return idArray(s.Children) }),
-	col("parents_open int", func(s *taskStep) int32 { return int32(len(s.Parents)) }),
+	col("parents_open int", func(s *taskStep) int32 { return int32(len(s.Parents) - s.ParentsDone) }),
 	col("max_attempts int", func(s *taskStep) int32 { return int32(s.Retry.MaxAttempts) }),
 	col("retryable bool", func(s *taskStep) bool { return s.Retry.Retryable }),
 	col("backoff text", func(s *taskStep) string { return string(s.Retry.Backoff) }),
@@ -339,7 +349,7 @@ var newStepColumns = columns[taskStep]{
 	col("ttl_ms bigint", func(s *taskStep) int64 {
 		return cmp.Or(s.WorkerQueueTTLMS, s.task.Template.Lifecycle.WorkerQueueTTLMS)
 	}),
-	col("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize) }),
+	col("context_bytes int", func(s *taskStep) int32 { return int32(s.task.ContextSize + s.InputSize) }),
 	col("start_at timestamptz", func(s *taskStep) *time.Time { return timeOrNil(s.task.Request.StartAt) }),
 }
 

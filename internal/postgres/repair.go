@@ -139,15 +139,16 @@ type Target struct {
 	Handler    string
 	Task       tasker.TaskState
 	Step       tasker.StepState
-	WrittenOff bool // an investigation of the task ended as permanently_failed
+	WrittenOff bool // an investigation of the task ended as permanently_failed, and it is not undone
 	Fence      int64
 	IsDecision bool // its result names which of its dependents go on
 }
 
 const lockTargets = `
-SELECT s.task_uuid, s.step_uuid, s.name, s.namespace, s.handler, t.state AS task, s.state AS step, s.fence, s.is_decision IS NOT NULL AS is_decision, EXISTS (
-    SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid AND d.resolution_status = 'permanently_failed'
-) AS written_off
+SELECT s.task_uuid, s.step_uuid, s.name, s.namespace, s.handler, t.state AS task, s.state AS step, s.fence, s.is_decision IS NOT NULL AS is_decision,
+    t.phase IS NULL AND EXISTS (
+        SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid AND d.resolution_status = 'permanently_failed'
+    ) AS written_off
 FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid

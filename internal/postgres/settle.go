@@ -42,6 +42,9 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // next is another, of another length or one that would not be over in time. Only what moved a step in this transaction is progress: a report
 // that no longer counts must not keep a task that stands still from being found.
 //
+// Steps that are cancelled do not count: an open task has them only when it undoes what the
+// others have done, and is cancelled when that is undone.
+//
 // Dead-lettering blocks automatic retry, never the operator, so a task in error
 // does not fall back to waiting for a retry by itself (design.md, section 5). What
 // that means for the investigations of tasks that were in error, or are now, is a
@@ -63,7 +66,7 @@ func settle(condition string) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
-    SELECT t.task_uuid, t.state AS was, t.state_since AS since, r.rests,
+    SELECT t.task_uuid, t.state AS was, t.state_since AS since, t.phase, r.rests,
         h.threshold, n.touched,
         (n.touched OR t.state = 'pending')
         AND (t.state <> r.rests OR r.rests IN ('steps_in_process', 'waiting_for_retry') AND t.state_since < c.at - interval '1 second'
@@ -75,7 +78,7 @@ counted AS MATERIALIZED (
     JOIN tasker.staleness_thresholds st ON st.only_row
     CROSS JOIN LATERAL (
         SELECT
-            count(*) AS total,
+            count(*) FILTER (WHERE s.state <> 'cancelled') AS total,
             count(*) FILTER (WHERE s.state IN ('complete', 'resolved_manually', 'skipped')) AS done,
             count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration') OR s.state = 'pending' AND s.decide_at IS NOT NULL) AS active,
             count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
@@ -86,7 +89,9 @@ counted AS MATERIALIZED (
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
     ) n
-    CROSS JOIN LATERAL (SELECT tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) AS rests) r
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN t.phase IS NOT NULL AND n.done = n.total THEN 'cancelled' ELSE tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) END AS rests
+    ) r
     CROSS JOIN LATERAL (
         SELECT tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, CASE r.rests WHEN 'waiting_for_dependencies' THEN n.wait_until ELSE n.retry_at END - c.at) AS threshold
     ) h
@@ -97,7 +102,9 @@ moved AS (
     UPDATE tasker.tasks t
     SET state = n.rests, state_since = c.at, updated_at = c.at,
         warn_at = c.at + 0.8 * n.threshold, stale_at = c.at + n.threshold,
-        completed_at = CASE WHEN n.rests = 'complete' THEN c.at END
+        completed_at = CASE WHEN n.rests = 'complete' THEN c.at END,
+        phase = CASE WHEN n.rests <> 'cancelled' THEN t.phase END,
+        outcome = CASE WHEN n.rests = 'cancelled' THEN 'compensated' END
     FROM counted n
     CROSS JOIN clock c
     WHERE t.task_uuid = n.task_uuid AND n.goes

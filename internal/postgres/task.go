@@ -13,7 +13,7 @@ import (
 // Everything about a task but its context, which lists leave out. The counts are
 // taken of the tasks of the answer only.
 const taskColumns = `
-    t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, t.priority,
+    t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
     coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.start_at, t.created_at, t.updated_at, t.completed_at,
     n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled, n.skipped,

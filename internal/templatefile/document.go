@@ -290,7 +290,11 @@ type document struct {
 	tasker.Template
 	Steps []struct {
 		tasker.StepTemplate
-		Retry json.RawMessage `json:"retry"` // over the default
+		Retry     json.RawMessage `json:"retry"` // over the default
+		OnFailure *struct {
+			tasker.OnFailure
+			Retry json.RawMessage `json:"retry"` // likewise
+		} `json:"on_failure"`
 	} `json:"steps"`
 	Environments map[string]struct {
 		Steps []struct {
@@ -323,6 +327,12 @@ func (v value) template(raw []byte) tasker.Template {
 		}
 		t.Steps[i].Retry = tasker.DefaultRetry()
 		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // as above, and nothing is the default
+		if s.OnFailure != nil {
+			undo := s.OnFailure.OnFailure
+			undo.Retry = tasker.DefaultUndoRetry()
+			_ = json.Unmarshal(s.OnFailure.Retry, &undo.Retry)
+			t.Steps[i].OnFailure = &undo
+		}
 	}
 	for name, o := range d.Environments {
 		if t.Environments == nil {

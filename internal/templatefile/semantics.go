@@ -80,6 +80,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 				retry.checkBackoff(s.Retry)
 			}
 		}
+		items[i].checkUndo(s)
 	}
 	if edges > tasker.MaxEdges {
 		v.fault("%d dependencies; %d is the limit", edges, tasker.MaxEdges)
@@ -102,6 +103,19 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		items[i].checkWait(s)
 	}
 	return g
+}
+
+// checkUndo notes a backoff of what undoes a step that says nothing.
+func (v value) checkUndo(s tasker.StepTemplate) {
+	undo, ok := v.get("on_failure")
+	if !ok || s.OnFailure == nil || undo.node.Kind != yaml.MappingNode {
+		return
+	}
+	if retry, ok := undo.get("retry"); ok {
+		if _, written := retry.get("backoff_base_ms"); written {
+			retry.checkBackoff(s.OnFailure.Retry)
+		}
+	}
 }
 
 // checkJoin notes a join that says nothing.

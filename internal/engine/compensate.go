@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// Compensation says what a task was found to have to undo.
+type Compensation struct {
+	Steps int // that undo others; 0: none, or it had begun before
+
+	namespace string // in which the first of them became ready
+}
+
+// CompensateTask gives a task up and has undone what its completed steps have done, in the
+// reverse order of their completion, as their templates say. The task is cancelled when that is
+// done, at once when there is nothing. Asking again changes nothing. The error is a Conflict
+// when the task has ended without it.
+func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
+	var c Compensation
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) (err error) {
+		c, err = e.Compensate(ctx, tx, task, postgres.Cancellation{Operator: postgres.Operator{Actor: actor, Reason: reason}})
+		return err
+	})
+	if err == nil {
+		e.Compensates(c)
+	}
+	return err
+}
+
+// Compensates tells workers of a compensation that began in a transaction of the caller's,
+// which is committed.
+func (e *Engine) Compensates(c Compensation) {
+	if c.Steps > 0 {
+		e.notify([]string{c.namespace})
+	}
+}
+
+// Compensate is [Engine.CompensateTask] in a transaction of the caller's, who calls
+// [Engine.Compensates] after it.
+func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Cancellation) (Compensation, error) {
+	t, err := tx.LockCompensable(ctx, task)
+	if err != nil {
+		return Compensation{}, err
+	}
+	if t.Phase == tasker.Compensating || t.Outcome == tasker.Compensated || t.Outcome == tasker.NothingToCompensate {
+		return Compensation{}, nil
+	}
+	if err := mayCompensate(t); err != nil {
+		return Compensation{}, err
+	}
+	g, err := e.graphByID(ctx, t.TemplateUUID)
+	if err != nil {
+		return Compensation{}, err
+	}
+	undone, steps, err := g.undo(ctx, tx, task)
+	if err != nil {
+		return Compensation{}, err
+	}
+	if len(steps) == 0 {
+		by.Outcome = tasker.NothingToCompensate
+		return Compensation{}, tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: task, State: t.State}}, by)
+	}
+	return Compensation{Steps: len(steps), namespace: t.Namespace}, tx.Compensate(ctx, t, g.stored, undone, steps, by)
+}
+
+// mayCompensate says why a task that does not compensate cannot begin to.
+func mayCompensate(t postgres.CompensableTask) error {
+	switch {
+	case t.State == tasker.TaskComplete:
+		return tasker.Errorf(tasker.Conflict, "task %s is complete, which is final: what it has done stays done; undo it with another task", t.TaskUUID)
+	case t.Outcome == tasker.CompensationStopped:
+		return tasker.Errorf(tasker.Conflict, "task %s was cancelled while it was being undone, which is final: see which of its steps are undone, and undo the others with another task", t.TaskUUID)
+	case t.State == tasker.TaskCancelled:
+		return tasker.Errorf(tasker.Conflict, "task %s was cancelled without compensation, which is final: undo what it has done with another task", t.TaskUUID)
+	}
+	_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
+	return err
+}
+
+// undo returns the steps of a task that can be undone, the last that was completed first, and
+// those that undo them, each after the one before it.
+func (g *graph) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
+	var names []string
+	for _, s := range g.stored.Steps {
+		if s.OnFailure != nil {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil, nil
+	}
+	done, err := tx.DoneSteps(ctx, task, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	depth := g.depths()
+	slices.SortFunc(done, func(a, b postgres.DoneStep) int {
+		i, j := g.byName[a.Name], g.byName[b.Name]
+		return cmp.Or(b.CompletedAt.Compare(a.CompletedAt), cmp.Compare(depth[j], depth[i]), cmp.Compare(j, i))
+	})
+	steps := make([]postgres.CreatedStep, len(done))
+	for i, d := range done {
+		s, _ := g.stored.Steps[g.byName[d.Name]].Undo()
+		steps[i] = postgres.CreatedStep{
+			StepTemplate: s, UUID: tasker.NewID(), State: tasker.StepPending, Parents: []tasker.ID{d.StepUUID}, ParentsDone: 1, InputSize: d.ResultBytes,
+		}
+		if i == 0 {
+			steps[i].State = tasker.StepEnqueued
+			continue
+		}
+		steps[i].Parents = append(steps[i].Parents, steps[i-1].UUID)
+		steps[i-1].Children = []tasker.ID{steps[i].UUID}
+	}
+	return done, steps, nil
+}
+
+// depths returns of each step how many come before it on the longest way. A template with a
+// cycle has none: none of its steps ever runs.
+func (g *graph) depths() []int {
+	depth := make([]int, len(g.parents))
+	if g.cycle != nil {
+		return depth
+	}
+	known := make([]bool, len(g.parents))
+	var look func(i int) int
+	look = func(i int) int {
+		if !known[i] {
+			for _, p := range g.parents[i] {
+				depth[i] = max(depth[i], look(p)+1)
+			}
+			known[i] = true
+		}
+		return depth[i]
+	}
+	for i := range g.parents {
+		look(i)
+	}
+	return depth
+}

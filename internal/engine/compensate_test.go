@@ -1,0 +1,307 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// undoable gives a step a handler that undoes it.
+func undoable(s tasker.StepTemplate) tasker.StepTemplate {
+	s.OnFailure = &tasker.OnFailure{Compensate: "run", Retry: tasker.DefaultUndoRetry()}
+	return s
+}
+
+// order is a template of four steps, of which the second and the third run beside each other
+// and two can be undone, besides the last.
+func (h *harness) order() {
+	h.Helper()
+	reserve := undoable(enginetest.Step("reserve"))
+	reserve.Handler.Initialization = json.RawMessage(`{"shop": 7}`)
+	charge := undoable(enginetest.Step("charge", "reserve"))
+	charge.OnFailure.Retry.MaxAttempts = 1
+	h.Template("order", reserve, charge, enginetest.Step("tell", "reserve"), undoable(enginetest.Step("ship", "charge", "tell")))
+}
+
+// charged returns a task of the template whose first steps are complete, with the last in the
+// hands of a worker.
+func (h *harness) charged() (task tasker.ID, held tasker.Assignment) {
+	h.Helper()
+	h.order()
+	task = h.Create("order")
+	h.accepted(success(h.claimOne("reserve"), `{"seat": 12}`))
+	for _, a := range h.claim() {
+		h.accepted(success(a, `"`+a.Name+`"`))
+	}
+	return task, h.claimOne("ship")
+}
+
+func (h *harness) compensate(task tasker.ID) {
+	h.Helper()
+	h.Must(h.Engine.CompensateTask(h.Context(), task, "ann", "customer withdrew"))
+}
+
+// wantUndone expects the phase and the outcome of a task.
+func (h *harness) wantUndone(task tasker.ID, phase tasker.TaskPhase, outcome tasker.TaskOutcome) {
+	h.Helper()
+	got, err := h.DB.Task(h.Context(), task)
+	h.Must(err)
+	if got.Phase != phase || got.Outcome != outcome {
+		h.Fatalf("the task is %s, in phase %q with outcome %q; want %q and %q", got.State, got.Phase, got.Outcome, phase, outcome)
+	}
+}
+
+func TestACancelledTaskIsUndoneInReverse(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, held := h.charged()
+	before := h.history(task)
+	h.compensate(task)
+	h.wantState(task, tasker.TaskStepsInProcess)
+	h.wantUndone(task, tasker.Compensating, "")
+	h.wantStep(task, "ship", tasker.StepCancelled, 1)
+	if r := h.report(success(held, `1`)); len(r.Rejected) != 1 || r.Rejected[0].Code != tasker.StaleLease {
+		t.Errorf("the report of a step that was given up: %+v", r)
+	}
+	h.compensate(task) // again, it is nothing new
+
+	undo := h.claimOne("undo:charge")
+	if got := string(undo.DependencyResults["charge"]); got != `"charge"` || len(undo.Initialization) > 0 {
+		t.Errorf("what undoes charge is given %s and %s", got, undo.Initialization)
+	}
+	if s := h.step(task, "undo:charge"); s.UndoOf() != "charge" || s.Handler != "run" || s.MaxAttempts != 1 {
+		t.Errorf("what undoes charge is %+v", s)
+	}
+	h.wantStep(task, "undo:reserve", tasker.StepPending, 0)
+	h.accepted(success(undo, `"back"`))
+	undo = h.claimOne("undo:reserve")
+	if got := strings.ReplaceAll(string(undo.DependencyResults["reserve"]), " ", ""); got != `{"seat":12}` || string(undo.Initialization) != `{"shop": 7}` || undo.MaxAttempts != 10 {
+		t.Errorf("what undoes reserve is given %s and %s, %d attempts", got, undo.Initialization, undo.MaxAttempts)
+	}
+	h.accepted(success(undo, `1`))
+	h.wantState(task, tasker.TaskCancelled)
+	h.wantUndone(task, "", tasker.Compensated)
+	if got, want := h.history(task), before+" enqueuing_steps steps_in_process evaluating_results cancelled"; got != want {
+		t.Errorf("history %s\nwant    %s", got, want)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'task.compensating' AND actor = 'ann' AND (data ->> 'undone_steps')::int = 2`); n != 1 {
+		t.Errorf("%d rows in the audit log", n)
+	}
+	h.compensate(task)
+	h.wantUndone(task, "", tasker.Compensated)
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "again"))
+	h.wantUndone(task, "", tasker.Compensated)
+}
+
+// Steps that ended in one transaction are undone in the reverse order of the graph.
+func TestStepsThatEndedTogetherAreUndoneByTheGraph(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("tie", undoable(enginetest.Step("c", "b")), undoable(enginetest.Step("a")), undoable(enginetest.Step("b", "a")), enginetest.Step("last", "c"))
+	task := h.Create("tie")
+	for range 3 {
+		for _, a := range h.claim() {
+			h.accepted(success(a, `1`))
+		}
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET completed_at = '2026-01-01' WHERE state = 'complete'`)
+	h.compensate(task)
+	for _, name := range []string{"undo:c", "undo:b", "undo:a"} {
+		h.accepted(success(h.claimOne(name), `1`))
+	}
+	h.wantUndone(task, "", tasker.Compensated)
+}
+
+// What fails to be undone is an investigation as any other, and its repair goes on.
+func TestAFailureToUndoIsRepaired(t *testing.T) {
+	t.Parallel()
+	for action, behind := range map[tasker.StepAction]bool{tasker.ResetForRetry: true, tasker.ResolveManually: false, tasker.CompleteManually: false} {
+		t.Run(string(action), func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			task, _ := h.charged()
+			h.compensate(task)
+			h.accepted(failure(h.claimOne("undo:charge"), true))
+			h.wantState(task, tasker.TaskError)
+			h.wantUndone(task, tasker.Compensating, "")
+			if e := h.Entry(task); e.ResolutionStatus != tasker.EntryPending || e.Reason != tasker.MaxRetriesExceeded || e.StepUUID == nil || *e.StepUUID != h.step(task, "undo:charge").UUID {
+				t.Errorf("the investigation is %+v", e)
+			}
+			h.compensate(task) // it is being undone already
+			h.wantState(task, tasker.TaskError)
+			_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "undo:charge").UUID, operation(action))
+			h.Must(err)
+			if behind {
+				h.accepted(success(h.claimOne("undo:charge"), `1`))
+			}
+			h.accepted(success(h.claimOne("undo:reserve"), `1`))
+			h.wantUndone(task, "", tasker.Compensated)
+		})
+	}
+}
+
+// The last step that undoes is settled by hand: the task ends with the operator's act.
+func TestTheLastUndoIsSettledByHand(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", undoable(enginetest.Step("a")), enginetest.Step("b", "a"))
+	task := h.Create("one")
+	h.accepted(success(h.claimOne("a"), `1`))
+	h.accepted(failure(h.claimOne("b"), false))
+	h.wantState(task, tasker.TaskError)
+	h.compensate(task)
+	h.wantState(task, tasker.TaskStepsInProcess)
+	h.accepted(failure(h.claimOne("undo:a"), false))
+	h.wantState(task, tasker.TaskError)
+	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "undo:a").UUID, operation(tasker.ResolveManually))
+	h.Must(err)
+	h.wantState(task, tasker.TaskCancelled)
+	h.wantUndone(task, "", tasker.Compensated)
+}
+
+// Cancelling a task that is being undone stops that.
+func TestCancelStopsACompensation(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, _ := h.charged()
+	h.compensate(task)
+	undo := h.claimOne("undo:charge")
+	h.Must(h.Engine.CancelTask(t.Context(), task, "bob", "the wrong task"))
+	h.wantState(task, tasker.TaskCancelled)
+	h.wantUndone(task, "", tasker.CompensationStopped)
+	if r := h.report(success(undo, `1`)); len(r.Rejected) != 1 {
+		t.Errorf("a report after that: %+v", r)
+	}
+	h.wantStep(task, "undo:reserve", tasker.StepCancelled, 0)
+	h.WantCode(h.Engine.CompensateTask(t.Context(), task, "ann", "after all"), tasker.Conflict, "was cancelled while it was being undone")
+}
+
+func TestNothingIsToBeUndone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("plain", enginetest.Step("a"), enginetest.Step("b", "a"))
+	plain := h.Create("plain")
+	h.accepted(success(h.claimOne("a"), `1`))
+	h.order()
+	early := h.Create("order")
+	for _, task := range []tasker.ID{plain, early} {
+		h.compensate(task)
+		h.wantState(task, tasker.TaskCancelled)
+		h.wantUndone(task, "", tasker.NothingToCompensate)
+		h.compensate(task)
+	}
+	if list := h.claim(); len(list) > 0 {
+		t.Errorf("claimed %v", names(list))
+	}
+}
+
+func TestWhatCannotBeCompensated(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", undoable(enginetest.Step("a")))
+	done, cancelled := h.Create("one"), h.Create("one")
+	h.Must(h.Engine.CancelTask(t.Context(), cancelled, "ann", "no"))
+	h.accepted(success(h.claimOne("a"), `1`))
+	h.WantCode(h.Engine.CompensateTask(t.Context(), done, "ann", "r"), tasker.Conflict, "is complete, which is final")
+	h.WantCode(h.Engine.CompensateTask(t.Context(), cancelled, "ann", "r"), tasker.Conflict, "was cancelled without compensation")
+	h.WantCode(h.Engine.CompensateTask(t.Context(), tasker.NewID(), "ann", "r"), tasker.NotFound)
+	h.wantUndone(done, "", "")
+	h.wantUndone(cancelled, "", "")
+}
+
+// A step that a person settled without a result is not undone: nothing is known of it. One
+// that was completed with a result is, and so is one that was answered from outside.
+func TestWhichStepsAreUndone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("kinds", undoable(enginetest.Step("resolved")), undoable(enginetest.Step("completed", "resolved")), undoable(external("answered", "completed")), enginetest.Step("last", "answered"))
+	task := h.Create("kinds")
+	for step, action := range map[string]tasker.StepAction{"resolved": tasker.ResolveManually} {
+		op := operation(action)
+		op.Interrupt = true
+		_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, step).UUID, op)
+		h.Must(err)
+	}
+	op := operation(tasker.CompleteManually)
+	op.Interrupt = true
+	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "completed").UUID, op)
+	h.Must(err)
+	_, err = h.Engine.CompleteExternal(t.Context(), task, h.step(task, "answered").UUID, tasker.Outcome{Success: true, Result: json.RawMessage(`"yes"`)}, "desk")
+	h.Must(err)
+	h.compensate(task)
+	undo := h.claimOne("undo:answered")
+	if got := string(undo.DependencyResults["answered"]); got != `"yes"` {
+		t.Errorf("it is given %s", got)
+	}
+	h.accepted(success(undo, `1`))
+	undo = h.claimOne("undo:completed")
+	if got := string(undo.DependencyResults["completed"]); got != `{"payment": 42}` {
+		t.Errorf("it is given %s", got)
+	}
+	h.accepted(success(undo, `1`))
+	h.wantUndone(task, "", tasker.Compensated)
+}
+
+// Two operators at once, and a cancellation beside them: one begins, and one may stop it.
+func TestOperatorsCompensateAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, _ := h.charged()
+	var all sync.WaitGroup
+	for i := range 6 {
+		act := h.Engine.CompensateTask
+		if i == 3 {
+			act = func(ctx context.Context, task tasker.ID, actor, reason string) error { return h.Engine.CancelTask(ctx, task, actor, reason) }
+		}
+		all.Go(func() {
+			if err := act(t.Context(), task, "ann", "r"); err != nil && tasker.CodeOf(err) != tasker.Conflict {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	h.wantState(task, tasker.TaskCancelled)
+	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'task.compensating'`); n > 1 {
+		t.Errorf("it began %d times", n)
+	}
+}
+
+// A transaction that fails on its way leaves the task as it was.
+func TestACompensationThatFailsLeavesTheTask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, held := h.charged()
+	h.fails(`INSERT ON tasker.audit_events FOR EACH ROW WHEN (NEW.action = 'task.compensating')`)
+	h.WantCode(h.Engine.CompensateTask(t.Context(), task, "ann", "r"), tasker.Internal)
+	h.wantUndone(task, "", "")
+	h.accepted(success(held, `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// Nobody has the handler that undoes: the step expires in the queue, which is an investigation,
+// and is handed out when a worker has it.
+func TestNobodyUndoes(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	a := undoable(enginetest.Step("a"))
+	a.OnFailure.Compensate = "unknown"
+	h.Template("one", a, enginetest.Step("b", "a"))
+	task := h.Create("one")
+	h.accepted(success(h.claimOne("a"), `1`))
+	h.compensate(task)
+	h.expire()
+	h.wantState(task, tasker.TaskError)
+	h.wantUndone(task, tasker.Compensating, "")
+	if e := h.Entry(task); e.Reason != tasker.WorkerUnavailable {
+		t.Errorf("the investigation is %+v", e)
+	}
+	h.worker = h.RegisterWorker("unknown")
+	h.redispatch()
+	h.accepted(success(h.claimOne("undo:a"), `1`))
+	h.wantUndone(task, "", tasker.Compensated)
+}
