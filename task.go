@@ -184,6 +184,7 @@ func (d DeadLetter) Label() string {
 // nothing; a task has to fit all others.
 type TaskFilter struct {
 	State          TaskState
+	Phase          TaskPhase
 	Namespace      string
 	Name           string
 	DeadLettered   *bool

@@ -36,6 +36,7 @@ type Step struct {
 	WaitUntil             *time.Time      `json:"wait_until" doc:"When the wait of an external step ends by the clock, as on_timeout of its template says. Null: it does not wait, or without end."`
 	Reminders             int             `json:"reminders" doc:"How often people were reminded of an external step in this wait."`
 	RemindAt              *time.Time      `json:"remind_at" doc:"When people are next reminded of the step, as remind_after_seconds of its template says. Null: not again."`
+	UndoOf                *string         `json:"undo_of" doc:"The name of the step that this one undoes. Null for the steps of the template."`
 	SkipReason            *string         `json:"skip_reason" doc:"Why the step is skipped. Null unless it is."`
 	Results               json.RawMessage `json:"results" doc:"Object of the last result {success, result, metadata}, or null."`
 	Error                 json.RawMessage `json:"error" doc:"Object of the last failure {message, type, retryable, …}, or null."`
@@ -78,7 +79,7 @@ func FromStep(s tasker.Step) Step {
 		Dependencies: []string{}, Attempts: s.Attempts, MaxAttempts: s.MaxAttempts,
 		LastAttemptedAt: utc(s.LastAttemptedAt), LastFailureAt: utc(s.LastFailureAt), NextRetryAt: utc(s.NextRetryAt),
 		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: utc(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
-		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), WaitUntil: utc(s.WaitUntil), Reminders: s.Reminders, RemindAt: utc(s.RemindAt),
+		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: utc(s.WaitUntil), Reminders: s.Reminders, RemindAt: utc(s.RemindAt),
 		Results: orNull(s.Results), Error: orNull(s.Error),
 	}
 	for _, p := range s.Parents {

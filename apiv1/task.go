@@ -32,6 +32,8 @@ type Task struct {
 	Name                 string          `json:"name"`
 	Version              string          `json:"version"`
 	Status               string          `json:"status" doc:"State of the task."`
+	Phase                *string         `json:"phase" enum:"compensating" doc:"compensating: the task undoes what its steps have done. Null: it goes forward, or has ended."`
+	Outcome              *string         `json:"outcome" enum:"compensated,compensation_stopped,nothing_to_compensate" doc:"What became of the compensation of a cancelled task: all is undone; it was cancelled before that; no completed step could be undone. Null when nobody asked for it, and while it lasts."`
 	StateSince           time.Time       `json:"state_since" doc:"When the task entered its state, or last made progress in it."`
 	Priority             int             `json:"priority"`
 	Context              json.RawMessage `json:"context,omitempty" doc:"Left out of lists."`
@@ -110,7 +112,7 @@ type Transition struct {
 func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	out := Task{
 		TaskUUID: t.UUID.String(), Namespace: t.Namespace, Name: t.Name, Version: t.Version,
-		Status: string(t.State), StateSince: t.StateSince.UTC(), Priority: t.Priority, Context: t.Context,
+		Status: string(t.State), Phase: textOrNull(string(t.Phase)), Outcome: textOrNull(string(t.Outcome)), StateSince: t.StateSince.UTC(), Priority: t.Priority, Context: t.Context,
 		Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: orEmpty(t.Tags),
 		CorrelationID: t.CorrelationID, ParentCorrelationID: textOrNull(t.ParentCorrelationID),
 		RecreatedFrom: idOrNull(t.RecreatedFrom), StartAt: utc(t.StartAt), CreatedAt: t.CreatedAt.UTC(),

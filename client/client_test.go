@@ -262,8 +262,8 @@ func TestWire(t *testing.T) {
 			_, err := c.StepTransitions(ctx, id(1), id(2), Page{})
 			return err
 		},
-		"GET /v1/tasks?dead_lettered=true&limit=1&name=b&namespace=a&offset=2&status=error": func() error {
-			_, err := c.Tasks(ctx, TaskQuery{Status: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: &yes, Page: Page{1, 2}})
+		"GET /v1/tasks?dead_lettered=true&limit=1&name=b&namespace=a&offset=2&phase=compensating&status=error": func() error {
+			_, err := c.Tasks(ctx, TaskQuery{Status: tasker.TaskError, Phase: tasker.Compensating, Namespace: "a", Name: "b", DeadLettered: &yes, Page: Page{1, 2}})
 			return err
 		},
 		"GET /v1/tasks?correlation_id=c&created_after=2026-01-31T12%3A00%3A00Z&created_before=2026-01-31T12%3A00%3A00.5Z&idempotency_key=k&initiator=i&source_system=s&tag=a&tag=b": func() error {
@@ -274,8 +274,9 @@ func TestWire(t *testing.T) {
 			})
 			return err
 		},
-		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not": func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
-		"POST /v1/tasks/bulk application/json []":                      func() error { _, err := c.CreateTasks(ctx, []apiv1.CreateTask{}); return err },
+		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not":                 func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
+		"DELETE /v1/tasks/" + task + "?cancelled_by=me&compensate=true&reason=why+not": func() error { _, err := c.CompensateTask(ctx, id(1), "why not", "me"); return err },
+		"POST /v1/tasks/bulk application/json []":                                      func() error { _, err := c.CreateTasks(ctx, []apiv1.CreateTask{}); return err },
 		"PATCH /v1/tasks/" + task + "/workflow_steps/" + step + ` application/json {"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`: func() error {
 			_, err := c.ActOnStep(ctx, id(1), id(2), apiv1.StepAction{ActionType: "reset_for_retry", Reason: "r", ResetBy: "me"})
 			return err

@@ -15,6 +15,7 @@ import (
 // A TaskQuery selects and pages tasks, newest first.
 type TaskQuery struct {
 	Status         tasker.TaskState // empty means any
+	Phase          tasker.TaskPhase
 	Namespace      string
 	Name           string
 	DeadLettered   *bool
@@ -59,6 +60,7 @@ func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
 func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error) {
 	query := q.values()
 	setText(query, "status", string(q.Status))
+	setText(query, "phase", string(q.Phase))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
 	if q.DeadLettered != nil {
@@ -79,7 +81,18 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 // CancelTask cancels a task and returns it as it is then. A task that is
 // cancelled already stays so; one that is complete is a Conflict.
 func (c *Client) CancelTask(ctx context.Context, task tasker.ID, reason, actor string) (apiv1.Task, error) {
-	query := url.Values{}
+	return c.cancel(ctx, task, reason, actor, url.Values{})
+}
+
+// CompensateTask gives a task up and has undone what its completed steps have done, in the
+// reverse order of their completion, as its template says. It returns the task as it is then:
+// most often in the phase compensating, and cancelled at once when there is nothing to undo.
+// Asking again changes nothing; a task that has ended without it is a Conflict.
+func (c *Client) CompensateTask(ctx context.Context, task tasker.ID, reason, actor string) (apiv1.Task, error) {
+	return c.cancel(ctx, task, reason, actor, url.Values{"compensate": {"true"}})
+}
+
+func (c *Client) cancel(ctx context.Context, task tasker.ID, reason, actor string, query url.Values) (apiv1.Task, error) {
 	setText(query, "reason", reason)
 	setText(query, "cancelled_by", actor)
 	var answer apiv1.Task

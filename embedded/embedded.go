@@ -211,6 +211,13 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 	return e.engine.CancelTask(ctx, task, actor, reason)
 }
 
+// CompensateTask gives a task up and has undone what its completed steps have done, in the
+// reverse order of their completion, as its template says. Asking again changes nothing; a task
+// that has ended without it is a Conflict.
+func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
+	return e.engine.CompensateTask(ctx, task, actor, reason)
+}
+
 // OperateStep repairs a step: tries it again, settles it, or gives it a result.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	return e.engine.OperateStep(ctx, task, step, op)

@@ -344,6 +344,39 @@ func TestAnAnswerComesByName(t *testing.T) {
 	}
 }
 
+func TestCompensation(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	const doc = "namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external, on_failure: {compensate: withdraw}}\n  - {name: more, type: external, dependencies: [approve]}\n"
+	if _, err := e.RegisterTemplate(t.Context(), []byte(doc)); err != nil {
+		t.Fatal(err)
+	}
+	task, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "shop", Name: "ask"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CompleteExternalNamed(t.Context(), task, "approve", tasker.Outcome{Success: true}, "desk"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.CompensateTask(t.Context(), task, "ann", "late"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Task(t.Context(), task)
+	if err != nil || got.Phase != tasker.Compensating {
+		t.Errorf("the task is in phase %q: %v", got.Phase, err)
+	}
+	steps, err := e.Steps(t.Context(), task)
+	if err != nil || len(steps) != 3 || steps[2].UndoOf() != "approve" {
+		t.Errorf("its steps are %+v: %v", steps, err)
+	}
+}
+
 // A program with the engine inside sweeps as a server does, and retries, starts and
 // expires.
 func TestTheEngineRunsItsLoops(t *testing.T) {

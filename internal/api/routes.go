@@ -88,6 +88,7 @@ func (s *server) taskRoutes() []*route {
 			summary: "List tasks, newest first",
 			params: []param{
 				choiceParam("status", "Only those in this state.", tasker.TaskStates()),
+				choiceParam("phase", "Only those that undo what they have done.", []tasker.TaskPhase{tasker.Compensating}),
 				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
 				boolParam("dead_lettered", "Only those with an open or permanent investigation, or only those without."),
 				textParam("tag", "Only those with this tag.", 128).upTo(tasker.MaxSearchTags),
@@ -109,8 +110,12 @@ func (s *server) taskRoutes() []*route {
 		{
 			method: "DELETE", path: taskPath, id: "cancelTask", class: overload.Operations, needs: access.CancelTasks, tag: "tasks",
 			summary: "Cancel a task and what is left of its steps",
-			about:   "Safe to repeat. A task that is complete is a CONFLICT.",
-			params:  []param{textParam("reason", "Why, for the history.", 2000), textParam("cancelled_by", "Who, for the history.", 255)},
+			about: "Safe to repeat. A task that is complete is a CONFLICT. With compensate=true what its completed steps have done is undone, in the reverse order of their completion, where their template says how: " +
+				"the task is in the phase compensating, and cancelled at the end; see phase and outcome. Cancelled without it meanwhile, the compensation stops.",
+			params: []param{
+				textParam("reason", "Why, for the history.", 2000), textParam("cancelled_by", "Who, for the history.", 255),
+				boolParam("compensate", "Undo what its completed steps have done before it is cancelled."),
+			},
 			answers: map[int]any{http.StatusOK: apiv1.Task{}},
 			serve:   s.cancelTask,
 		},

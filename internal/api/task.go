@@ -129,7 +129,7 @@ func (s *server) answerTask(x *request, status int, id tasker.ID) error {
 
 func (s *server) listTasks(x *request) error {
 	list, more, err := s.db.Tasks(x.ctx, tasker.TaskFilter{
-		State: tasker.TaskState(x.text("status")), Namespace: x.text("namespace"), Name: x.text("name"),
+		State: tasker.TaskState(x.text("status")), Phase: tasker.TaskPhase(x.text("phase")), Namespace: x.text("namespace"), Name: x.text("name"),
 		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
 		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
 		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Limit: x.int("limit"), Offset: x.int("offset"),
@@ -161,7 +161,11 @@ func (s *server) cancelTask(x *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.engine.CancelTask(x.ctx, id, cmp.Or(x.actor(x.text("cancelled_by")), unknownActor), x.text("reason")); err != nil {
+	cancel := s.engine.CancelTask
+	if compensate := x.bool("compensate"); compensate != nil && *compensate {
+		cancel = s.engine.CompensateTask
+	}
+	if err := cancel(x.ctx, id, cmp.Or(x.actor(x.text("cancelled_by")), unknownActor), x.text("reason")); err != nil {
 		return err
 	}
 	return s.answerTask(x, http.StatusOK, id)

@@ -175,6 +175,38 @@ func TestExternalStep(t *testing.T) {
 	h.wantError(http.StatusBadRequest, "INVALID", "error: is missing", "POST", path, map[string]any{"success": false})
 }
 
+func TestCompensation(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external, on_failure: {compensate: withdraw}}\n  - {name: more, type: external, dependencies: [approve]}\n")
+	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "ask"})
+	path := "/v1/tasks/" + task.TaskUUID
+	if task.Phase != nil || task.Outcome != nil || task.Steps[0].UndoOf != nil {
+		t.Errorf("at first %+v", task)
+	}
+	want[apiv1.Step](h, http.StatusOK, "POST", path+"/workflow_steps/approve/completion", map[string]any{"success": true, "result": 1})
+	for range 2 {
+		got := want[apiv1.Task](h, http.StatusOK, "DELETE", path+"?compensate=true&reason=late&cancelled_by=ann", nil)
+		if got.Status != "steps_in_process" || got.Phase == nil || *got.Phase != "compensating" || got.Outcome != nil || len(got.Steps) != 3 {
+			t.Fatalf("asked to be undone: %+v", got)
+		}
+		if undo := got.Steps[2]; undo.Name != "undo:approve" || undo.UndoOf == nil || *undo.UndoOf != "approve" || undo.Handler != "withdraw" || undo.CurrentState != "enqueued" {
+			t.Errorf("it undoes %+v", undo)
+		}
+	}
+	for query, n := range map[string]int{"phase=compensating": 1, "phase=compensating&status=error": 0, "phase=compensating&status=steps_in_process": 1, "phase=compensating&namespace=other": 0} {
+		if got := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?"+query, nil); len(got.Tasks) != n {
+			t.Errorf("%s: %d tasks, want %d", query, len(got.Tasks), n)
+		}
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "phase", "GET", "/v1/tasks?phase=forward", nil)
+	got := want[apiv1.Task](h, http.StatusOK, "DELETE", path+"?compensate=false", nil)
+	if got.Status != "cancelled" || got.Phase != nil || got.Outcome == nil || *got.Outcome != "compensation_stopped" {
+		t.Errorf("cancelled: %+v", got)
+	}
+	h.wantError(http.StatusConflict, "CONFLICT", "while it was being undone", "DELETE", path+"?compensate=true", nil)
+}
+
 func TestNothingIsAnEmptyList(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

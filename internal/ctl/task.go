@@ -54,12 +54,13 @@ func (p *program) tasksCommand() *cobra.Command {
 			ids(p, l.Tasks, func(t apiv1.Task) string { return t.TaskUUID })
 		} else {
 			list(p, l.Tasks, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "steps", "dead letter", "created"}}, func(t apiv1.Task) []string {
-				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, t.Status, progress(t), deadLetter(t), at(&t.CreatedAt)}
+				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), progress(t), deadLetter(t), at(&t.CreatedAt)}
 			})
 		}
 		p.more(l.Pagination)
 	})
 	c.Flags().VarP(cli.Choice(&q.Status, tasker.TaskStates()), "status", "s", "only tasks in this state: "+cli.Join(tasker.TaskStates()))
+	c.Flags().Var(cli.Choice(&q.Phase, []tasker.TaskPhase{tasker.Compensating}), "phase", "only tasks in this phase: compensating")
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
 	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
@@ -86,6 +87,14 @@ func deadLetter(t apiv1.Task) string {
 	}
 }
 
+// stateText is the state of a task, with its phase where it has one.
+func stateText(t apiv1.Task) string {
+	if phase := or(t.Phase, ""); phase != "" {
+		return t.Status + ", " + phase
+	}
+	return t.Status
+}
+
 func progress(t apiv1.Task) string {
 	return fmt.Sprintf("%d/%d", t.CompletedSteps+t.SkippedSteps, t.TotalSteps)
 }
@@ -106,7 +115,7 @@ func (p *program) printTask(t apiv1.Task) {
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"UUID", t.TaskUUID}, field{"Task", t.Namespace + "/" + t.Name + " " + t.Version},
-		field{"State", t.Status}, field{"Since", at(&t.StateSince)},
+		field{"State", t.Status}, field{"Since", at(&t.StateSince)}, field{"Undo", undoText(t)},
 		field{"Steps", progress(t) + " complete"}, field{"Priority", strconv.Itoa(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
 		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Correlation", t.CorrelationID},
@@ -130,22 +139,63 @@ func (p *program) printTask(t apiv1.Task) {
 
 func (p *program) cancelCommand() *cobra.Command {
 	var reason, by string
+	var compensate bool
 	c := answer(p, help{
-		use:     "cancel TASK",
-		short:   "Cancel a task and those of its steps that have not ended",
-		example: `  tasker-ctl task cancel $TASK --reason "customer withdrew the order" --cancelled-by "ops-team@example.com"`,
+		use:   "cancel TASK",
+		short: "Cancel a task and those of its steps that have not ended",
+		long: `Cancel a task and those of its steps that have not ended.
+
+With --compensate what its completed steps have done is undone first, in the reverse
+order of their completion, by the handlers that the template names (on_failure).
+Cancelling it again without --compensate stops that.`,
+		example: `  tasker-ctl task cancel $TASK --reason "customer withdrew the order" --cancelled-by "ops-team@example.com"
+  tasker-ctl task cancel $TASK --compensate --reason "customer withdrew the order"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Task, err error) {
 		if by, err = p.actor("cancelled-by", by); err != nil {
 			return t, err
 		}
+		if compensate {
+			return api.CompensateTask(ctx, a.id[0], reason, by)
+		}
 		return api.CancelTask(ctx, a.id[0], reason, by)
 	}, func(t apiv1.Task) {
-		p.done("Task cancelled!")
-		p.fields("  ", field{"New state", t.Status}, field{"Reason", reason}, field{"Cancelled by", by})
+		if or(t.Phase, "") == string(tasker.Compensating) {
+			p.done("Task is being undone!")
+		} else {
+			p.done("Task cancelled!")
+		}
+		p.fields("  ", field{"New state", t.Status}, field{"Undo", undoText(t)}, field{"Reason", reason}, field{"Cancelled by", by})
 	})
+	c.Flags().BoolVar(&compensate, "compensate", false, "undo what its completed steps have done")
 	c.Flags().StringVar(&reason, "reason", "cancelled with tasker-ctl", "why, for the history")
 	actorFlag(c, &by, "cancelled-by", "who cancels it")
 	return c
+}
+
+// undoText says what becomes, or became, of what a task had done; nothing for one that nobody
+// wants undone.
+func undoText(t apiv1.Task) string {
+	switch tasker.TaskOutcome(or(t.Outcome, "")) {
+	case tasker.Compensated:
+		return "all that can be undone is undone"
+	case tasker.CompensationStopped:
+		return "stopped before all was undone"
+	case tasker.NothingToCompensate:
+		return "nothing was to be undone"
+	}
+	if or(t.Phase, "") == "" {
+		return ""
+	}
+	var done, all int
+	for _, s := range t.Steps {
+		if s.UndoOf != nil {
+			all++
+		}
+		if s.UndoOf != nil && tasker.StepState(s.CurrentState).Done() {
+			done++
+		}
+	}
+	return fmt.Sprintf("%d of %d steps undone", done, all)
 }
 
 func (p *program) transitionsCommand() *cobra.Command {

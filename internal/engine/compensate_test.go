@@ -256,7 +256,9 @@ func TestOperatorsCompensateAtOnce(t *testing.T) {
 	for i := range 6 {
 		act := h.Engine.CompensateTask
 		if i == 3 {
-			act = func(ctx context.Context, task tasker.ID, actor, reason string) error { return h.Engine.CancelTask(ctx, task, actor, reason) }
+			act = func(ctx context.Context, task tasker.ID, actor, reason string) error {
+				return h.Engine.CancelTask(ctx, task, actor, reason)
+			}
 		}
 		all.Go(func() {
 			if err := act(t.Context(), task, "ann", "r"); err != nil && tasker.CodeOf(err) != tasker.Conflict {

@@ -121,7 +121,16 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 		where = append(where, "t.state = "+p.add(string(f.State)))
 		f.State = ""
 	}
+	if f.Phase != "" && f.State != "" {
+		where = append(where, "t.phase = "+arg(string(f.Phase)))
+	}
 	switch {
+	case f.Phase != "" && f.State == "":
+		for _, condition := range of {
+			where = append(where, "t."+condition)
+		}
+		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE t.phase BETWEEN %[4]s AND %[4]s AND %[1]s ORDER BY t.phase, t.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
+			strings.Join(where, " AND "), limit, offset, arg(string(f.Phase))), args
 	case f.State != "":
 		for _, condition := range of {
 			where = append(where, "t."+condition)

@@ -941,6 +941,8 @@ CREATE TABLE tasker.tasks (
     completed_at timestamp with time zone,
     attend_by timestamp with time zone,
     context_bytes integer,
+    phase text,
+    outcome text,
     CONSTRAINT task_context_is_an_object CHECK ((jsonb_typeof(context) = 'object'::text)),
     CONSTRAINT task_rests_only_where_it_may CHECK ((state = ANY (ARRAY['pending'::text, 'steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text, 'complete'::text, 'error'::text, 'cancelled'::text]))),
     CONSTRAINT task_watched_has_deadlines CHECK (((state = ANY (ARRAY['steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text])) = ((stale_at IS NOT NULL) AND (warn_at IS NOT NULL)))),
@@ -949,6 +951,7 @@ CREATE TABLE tasker.tasks (
 ) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
 CREATE UNIQUE INDEX task_idempotency_key_is_unique ON tasker.tasks USING btree (namespace, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 CREATE INDEX tasks_by_duration ON tasker.tasks USING btree (ends_at) WHERE ((ends_at IS NOT NULL) AND (stale_at IS NOT NULL));
+CREATE INDEX tasks_by_phase ON tasker.tasks USING btree (phase, task_uuid DESC) WHERE (phase IS NOT NULL);
 CREATE INDEX tasks_by_state ON tasker.tasks USING btree (state, task_uuid DESC);
 CREATE INDEX tasks_by_threshold ON tasker.tasks USING btree (((EXTRACT(epoch FROM (stale_at - state_since)))::double precision), state_since, task_uuid) WHERE (stale_at IS NOT NULL);
 CREATE INDEX tasks_of_template ON tasker.tasks USING btree (template_uuid, task_uuid DESC);
@@ -963,6 +966,8 @@ COMMENT ON COLUMN tasker.tasks.stale_at IS 'Instant from which the task counts a
 COMMENT ON COLUMN tasker.tasks.ends_at IS 'Instant at which max_duration_minutes of the template is over. Null when it has none.';
 COMMENT ON COLUMN tasker.tasks.attend_by IS 'Instant from which a task in error needs an investigation if it has none. Null when it has one, or is not in error.';
 COMMENT ON COLUMN tasker.tasks.context_bytes IS 'Size of the context as it is read back. Null: not measured.';
+COMMENT ON COLUMN tasker.tasks.phase IS 'compensating: the open task undoes what its steps have done. Null: it goes forward, or has ended.';
+COMMENT ON COLUMN tasker.tasks.outcome IS 'Of a cancelled task that was to undo what it had done: compensated, compensation_stopped or nothing_to_compensate.';
 
 CREATE TABLE tasker.tasks_dlq (
     dlq_entry_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
