@@ -209,6 +209,7 @@ func TestEverythingIsRead(t *testing.T) {
 			Handler: tasker.Handler{Callable: "orders/validate", Initialization: []byte(
 				`{"strict":true,"limits":[1,2.50,1e3],"day":"2026-01-31","time":"12:30","nothing":null}`)},
 			Retry: tasker.DefaultRetry(), TimeoutSeconds: 30, WorkerQueueTTLMS: 60000,
+			OnFailure: &tasker.OnFailure{Compensate: "orders/forget", Retry: tasker.DefaultUndoRetry(), TimeoutSeconds: 20},
 		}, {
 			Name: "approval", Type: tasker.ExternalStep, Dependencies: []string{"validate"},
 			Retry: tasker.DefaultRetry(),
