@@ -66,7 +66,7 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 		by.Outcome = tasker.NothingToCompensate
 		return Compensation{}, tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: task, State: t.State}}, by)
 	}
-	return Compensation{Steps: len(steps), namespace: t.Namespace}, tx.Compensate(ctx, t, g.stored, undone, steps, by)
+	return Compensation{Steps: len(steps), namespace: t.Namespace}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
 }
 
 // mayCompensate says why a task that does not compensate cannot begin to.

@@ -93,20 +93,28 @@ FROM moved m
 CROSS JOIN unnest($5::text[], $6::text[], $7::text[]) WITH ORDINALITY AS e (from_state, to_state, event, place)
 ORDER BY e.place`
 
-// Compensate gives up the steps of a locked task that have not ended, and adds those that undo
-// the others. Each of them undoes the step at its place in undone; the first is enqueued and
-// each other one has the one before it among its parents.
-func (tx *Tx) Compensate(ctx context.Context, t CompensableTask, g tasker.StoredTemplate, undone []DoneStep, steps []CreatedStep, by Cancellation) error {
+// A Compensation is what undoes a locked task.
+type Compensation struct {
+	Task     CompensableTask
+	Template tasker.StoredTemplate
+	Undone   []DoneStep
+	Steps    []CreatedStep // each undoes the step at its place in Undone; the first is enqueued
+}
+
+// Compensate gives up the steps of a task that have not ended, and adds those that undo the
+// others. Each has the one before it among its parents.
+func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) error {
+	t, steps := c.Task, c.Steps
 	if err := tx.cancelOpenSteps(ctx, []tasker.ID{t.TaskUUID}, by.Operator, by.Operation); err != nil {
 		return err
 	}
 	var batch pgx.Batch
-	task := &CreatedTask{UUID: t.TaskUUID, Template: g, ContextSize: t.ContextBytes, Request: tasker.NewTask{Priority: t.Priority}}
+	task := &CreatedTask{UUID: t.TaskUUID, Template: c.Template, ContextSize: t.ContextBytes, Request: tasker.NewTask{Priority: t.Priority}}
 	list := make([]taskStep, len(steps))
 	undoneIDs, undoIDs := make([]tasker.ID, len(steps)), make([]tasker.ID, len(steps))
 	for i := range steps {
 		list[i] = taskStep{task, &steps[i]}
-		undoneIDs[i], undoIDs[i] = undone[i].StepUUID, steps[i].UUID
+		undoneIDs[i], undoIDs[i] = c.Undone[i].StepUUID, steps[i].UUID
 	}
 	batch.Queue(insertSteps, append([]any{tx.queue.ttlMS}, newStepColumns.arrays(list)...)...)
 	makeReady(&batch, list[:1], tx.queue)

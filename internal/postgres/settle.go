@@ -89,9 +89,7 @@ counted AS MATERIALIZED (
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
     ) n
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN t.phase IS NOT NULL AND n.done = n.total THEN 'cancelled' ELSE tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) END AS rests
-    ) r
+    CROSS JOIN LATERAL (SELECT CASE WHEN t.phase IS NOT NULL AND n.done = n.total THEN 'cancelled' ELSE tasker.task_resting_state(n.total, n.done, n.active, n.retrying, n.failed) END AS rests) r
     CROSS JOIN LATERAL (
         SELECT tasker.staleness_threshold(r.rests, tt, st) + tasker.retry_rest(r.rests, tt, CASE r.rests WHEN 'waiting_for_dependencies' THEN n.wait_until ELSE n.retry_at END - c.at) AS threshold
     ) h
@@ -102,9 +100,7 @@ moved AS (
     UPDATE tasker.tasks t
     SET state = n.rests, state_since = c.at, updated_at = c.at,
         warn_at = c.at + 0.8 * n.threshold, stale_at = c.at + n.threshold,
-        completed_at = CASE WHEN n.rests = 'complete' THEN c.at END,
-        phase = CASE WHEN n.rests <> 'cancelled' THEN t.phase END,
-        outcome = CASE WHEN n.rests = 'cancelled' THEN 'compensated' END
+        completed_at = CASE WHEN n.rests = 'complete' THEN c.at END, phase = CASE WHEN n.rests <> 'cancelled' THEN t.phase END, outcome = CASE WHEN n.rests = 'cancelled' THEN 'compensated' END
     FROM counted n
     CROSS JOIN clock c
     WHERE t.task_uuid = n.task_uuid AND n.goes

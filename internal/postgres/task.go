@@ -121,23 +121,20 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 		where = append(where, "t.state = "+p.add(string(f.State)))
 		f.State = ""
 	}
+	key, value := "state", string(f.State)
+	if f.Phase != "" { // few tasks have one
+		key, value = "phase", string(f.Phase)
+	}
 	if f.Phase != "" && f.State != "" {
-		where = append(where, "t.phase = "+arg(string(f.Phase)))
+		where = append(where, "t.state = "+p.add(string(f.State)))
 	}
 	switch {
-	case f.Phase != "" && f.State == "":
+	case value != "":
 		for _, condition := range of {
 			where = append(where, "t."+condition)
 		}
-		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE t.phase BETWEEN %[4]s AND %[4]s AND %[1]s ORDER BY t.phase, t.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
-			strings.Join(where, " AND "), limit, offset, arg(string(f.Phase))), args
-	case f.State != "":
-		for _, condition := range of {
-			where = append(where, "t."+condition)
-		}
-		state := p.add(string(f.State))
-		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE t.state BETWEEN %[4]s AND %[4]s AND %[1]s ORDER BY t.state, t.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
-			strings.Join(where, " AND "), limit, offset, state), p
+		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE t.%[5]s BETWEEN %[4]s AND %[4]s AND %[1]s ORDER BY t.%[5]s, t.task_uuid DESC LIMIT %[2]s OFFSET %[3]s`,
+			strings.Join(where, " AND "), limit, offset, p.add(value), key), p
 	case len(of) > 0:
 		return fmt.Sprintf(`
 			SELECT t.*
