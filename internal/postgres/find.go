@@ -78,6 +78,7 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	if len(tags) > 0 {
 		list = append(list, "t.tags @> "+p.add(tags)+"::text[]")
 	}
+	is("phase", "phase", string(f.Phase))
 	is(idempotencyKey, "idempotency_key", f.IdempotencyKey)
 	is(correlationAttribute, "correlation_id", f.CorrelationID)
 	is(initiatorAttribute, "initiator", f.Initiator)

@@ -122,11 +122,8 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 		f.State = ""
 	}
 	key, value := "state", string(f.State)
-	if f.Phase != "" { // few tasks have one
+	if value == "" {
 		key, value = "phase", string(f.Phase)
-	}
-	if f.Phase != "" && f.State != "" {
-		where = append(where, "t.state = "+p.add(string(f.State)))
 	}
 	switch {
 	case value != "":
