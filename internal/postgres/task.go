@@ -99,7 +99,7 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 // that are old and live stand behind all that are finished. For a namespace or a
 // name the newest of each of its templates are taken in the same way, and of those
 // the newest; so are those in a final state, because of the others of that state there may
-// be very many.
+// be very many. A phase is asked for in the same way.
 func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
 	if by := seekOf(f); by != nil {
 		return foundPage(f, scope, by)
