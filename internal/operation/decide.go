@@ -132,6 +132,7 @@ const (
 	outcomeCancelled = "cancelled"  // its task was cancelled after its release
 	outcomeCompleted = "completed"  // an attempt after the release has completed the step
 	outcomeStands    = "stands"     // it stands as the act has set it
+	outcomeNotRun    = "not_run"    // its template decided after the release that it does not run
 	outcomeFailed    = "failed"     // it has failed for good
 
 	outcomeNoTemplate = "template_gone"   // its task cannot be recreated: there is no template of the name
@@ -160,7 +161,9 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 		return to(tasker.ItemSkipped, outcomeCancelled)
 	case act == tasker.ActResolve && i.Step == tasker.StepResolvedManually, act == tasker.ActComplete && i.Step == tasker.StepComplete:
 		return to(tasker.ItemVerified, outcomeStands)
-	case i.Step == tasker.StepResolvedManually:
+	case act == tasker.ActReset && i.Step == tasker.StepSkipped:
+		return to(tasker.ItemVerified, outcomeNotRun)
+	case i.Step == tasker.StepResolvedManually, i.Step == tasker.StepSkipped:
 		return to(tasker.ItemSkipped, outcomeTakenOver)
 	case i.Step == tasker.StepComplete && proved(i):
 		return to(tasker.ItemVerified, outcomeCompleted)

@@ -188,7 +188,10 @@ func ending(o *postgres.RunningOperation, i postgres.LookedItem) (postgres.Endin
 		CompletedAt: i.CompletedAt,
 	}
 	how := "stands as " + string(i.Step)
-	if o.Act == tasker.ActReset {
+	switch {
+	case o.Act == tasker.ActReset && i.Step == tasker.StepSkipped:
+		how = "was skipped after its release, as its template says"
+	case o.Act == tasker.ActReset:
 		p.Attempt, p.WorkerUUID, p.WorkerName, p.WorkerVersion = i.Attempts, i.WorkerUUID, i.WorkerName, i.WorkerVersion
 		how = "was completed after its release"
 	}

@@ -1,6 +1,7 @@
 package operation_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -561,5 +562,32 @@ func TestActsOnTasks(t *testing.T) {
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 1, tasker.ItemSkipped: 1})
 	if a, b := h.Entry(more[0]), h.Entry(more[1]); a.ResolutionStatus != tasker.EntryManuallyResolved || *a.ResolvedBy != "ann" || b.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("the investigations are %s and %s", a.ResolutionStatus, b.ResolutionStatus)
+	}
+}
+
+// A step that is reset, and of which its template then decides that it does not run, has come
+// to its end: the operation is over, and the investigation ends with that.
+func TestAStepThatDoesNotRunAfterAll(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approval", tasker.StepTemplate{
+		Name: "answer", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), TimeoutSeconds: 3600, OnTimeout: tasker.TimeoutSkips,
+	})
+	task := h.Create("approval")
+	answer, err := h.DB.StepNamed(t.Context(), task, "answer")
+	h.Must(err)
+	_, err = h.Engine.CompleteExternal(t.Context(), task, answer, tasker.Outcome{Failure: &tasker.Failure{Message: "the desk is closed"}}, "desk")
+	h.Must(err)
+	o := h.started(plan())
+	h.release()
+	h.look()
+	h.wantCounts(o, tasker.OperationRunning, map[tasker.ItemState]int64{tasker.ItemReleased: 1})
+	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() WHERE wait_until IS NOT NULL`)
+	_, err = h.Engine.Tick(t.Context())
+	h.Must(err)
+	h.look()
+	h.wantCounts(o, tasker.OperationDone, map[tasker.ItemState]int64{tasker.ItemVerified: 1})
+	if e := h.Entry(task); e.ResolutionStatus != tasker.EntryManuallyResolved || !strings.Contains(*e.ResolutionNotes, "was skipped after its release") {
+		t.Errorf("the investigation is %s: %v", e.ResolutionStatus, e.ResolutionNotes)
 	}
 }

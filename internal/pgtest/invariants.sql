@@ -324,6 +324,7 @@ FROM tasker.operation_items i
 JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
 JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
 WHERE i.state = 'verified' AND o.act = 'reset_for_retry'
+  AND s.state <> 'skipped' -- that its template decided so is its end
   AND NOT (s.state = 'complete' AND s.reported_fence >= i.released_fence + CASE WHEN s.step_type <> 'standard' THEN 0 ELSE 1 END)
 UNION ALL
 SELECT 'verified item whose investigation is open', i.task_uuid, format('%s: item %s', i.operation_uuid, i.ordinal)

@@ -185,7 +185,7 @@ func (l itemLine) WaveName() string {
 // outcomes say why an item was skipped.
 var outcomes = map[string]string{
 	"changed": "something has happened to the step since the plan", "refused": "the state of the step does not allow it", "gone": "the step is not there any more",
-	"busy": "others held the task for too long", "taken_over": "somebody else acted on the step", "cancelled": "the task was cancelled",
+	"busy": "others held the task for too long", "not_run": "its template decided that it does not run", "taken_over": "somebody else acted on the step", "cancelled": "the task was cancelled",
 	"template_gone": "there is no template of its name", "template_cycle": "the steps of the newest version of its template depend on each other",
 	"context_invalid": "the newest version of its template does not take its context",
 }
