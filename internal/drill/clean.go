@@ -33,6 +33,9 @@ func Clean(ctx context.Context, o Options) (Cleaned, error) {
 		return c, err
 	}
 	d := &drill{Options: o}
+	if err := d.sandbox(ctx); err != nil {
+		return c, err
+	}
 	for _, state := range []tasker.TaskState{tasker.TaskPending, tasker.TaskStepsInProcess, tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry, tasker.TaskError} {
 		n, err := d.cancel(ctx, state)
 		c.Cancelled += n

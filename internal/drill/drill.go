@@ -103,10 +103,23 @@ var errWorker = errors.New("the worker of the drill has ended")
 // register makes sure that the namespace is a sandbox, with the template of the drill and
 // without an incident.
 func (d *drill) register(ctx context.Context) error {
+	if err := d.sandbox(ctx); err != nil {
+		return err
+	}
 	doc := strings.Replace(source, "namespace_name: "+DefaultNamespace, "namespace_name: "+d.Namespace, 1)
 	if _, err := d.Client.RegisterTemplate(ctx, []byte(doc), client.YAML); err != nil {
 		return err
 	}
+	open, err := d.open(ctx)
+	if err == nil && open.TotalEntries+open.Unclassified > 0 {
+		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations, of an earlier drill; end them first: %s drill clean --namespace %s",
+			d.Namespace, open.TotalEntries+open.Unclassified, d.Program, d.Namespace)
+	}
+	return err
+}
+
+// sandbox refuses a namespace that has templates of others: what is in it is of no drill.
+func (d *drill) sandbox(ctx context.Context) error {
 	there, err := d.Client.Templates(ctx, d.Namespace, client.Page{Limit: 10})
 	if err != nil {
 		return err
@@ -116,12 +129,7 @@ func (d *drill) register(ctx context.Context) error {
 			return tasker.Errorf(tasker.Conflict, "namespace %s has the template %s, which is of no drill; give another --namespace", d.Namespace, t.Name)
 		}
 	}
-	open, err := d.open(ctx)
-	if err == nil && open.TotalEntries+open.Unclassified > 0 {
-		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations, of an earlier drill; end them first: %s drill clean --namespace %s",
-			d.Namespace, open.TotalEntries+open.Unclassified, d.Program, d.Namespace)
-	}
-	return err
+	return nil
 }
 
 func (d *drill) open(ctx context.Context) (apiv1.CaseList, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -101,11 +102,17 @@ func TestADrillThatIsInterruptedIsCleaned(t *testing.T) {
 	if said := first.log.String(); !strings.Contains(said, "Interrupted: what was planted is still there. To end it: tasker-ctl drill clean --namespace drill-a") {
 		t.Errorf("it said %s", said)
 	}
+	real := filepath.Join(t.TempDir(), "real.yaml")
+	must(t, os.WriteFile(real, []byte("namespace: drill-rigs\nname: dig\nversion: 1.0.0\nsteps: [{name: dig, handler: {callable: dig}}]\n"), 0o600))
+	ctl(t, url, "template", "register", real)
+	ctl(t, url, "task", "submit", "--namespace", "drill-rigs", "--name", "dig")
 	for args, want := range map[string]string{
-		"drill run --tasks 20 --namespace drill-a": "30 open investigations, of an earlier drill",
-		"drill run --namespace orders":             "a drill is in the namespace drill, or in one that begins with drill-",
-		"drill clean --namespace orders":           "a drill is in the namespace drill",
-		"drill run --tasks 10001":                  "10000",
+		"drill run --tasks 20 --namespace drill-rigs": "has the template dig, which is of no drill",
+		"drill clean --namespace drill-rigs":          "has the template dig, which is of no drill",
+		"drill run --tasks 20 --namespace drill-a":    "30 open investigations, of an earlier drill",
+		"drill run --namespace orders":                "a drill is in the namespace drill, or in one that begins with drill-",
+		"drill clean --namespace orders":              "a drill is in the namespace drill",
+		"drill run --tasks 10001":                     "10000",
 	} {
 		p := start(t, env, program("tasker-ctl"), strings.Fields(args)...)
 		<-p.done
@@ -117,9 +124,15 @@ func TestADrillThatIsInterruptedIsCleaned(t *testing.T) {
 	ctl(t, url, "drill", "clean", "--namespace", "drill-a") // nothing is left
 	var open, unfinished int
 	must(t, db.Pool(t).QueryRow(t.Context(), `
-		SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'), (SELECT count(*) FROM tasker.tasks WHERE state NOT IN ('cancelled', 'complete'))`).Scan(&open, &unfinished))
+		SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'), (SELECT count(*) FROM tasker.tasks WHERE state NOT IN ('cancelled', 'complete') AND namespace <> 'drill-rigs')`).Scan(&open, &unfinished))
 	if open != 0 || unfinished != 0 {
 		t.Errorf("%d investigations are open, %d tasks have not ended", open, unfinished)
+	}
+	var others, templates int
+	must(t, db.Pool(t).QueryRow(t.Context(), `
+		SELECT (SELECT count(*) FROM tasker.tasks WHERE namespace = 'drill-rigs' AND state = 'steps_in_process'), (SELECT count(*) FROM tasker.task_templates WHERE namespace = 'drill-rigs')`).Scan(&others, &templates))
+	if others != 1 || templates != 1 {
+		t.Errorf("of the namespace that is of no drill %d tasks go on, and it has %d templates", others, templates)
 	}
 }
 
