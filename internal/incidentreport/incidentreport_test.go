@@ -304,6 +304,33 @@ func TestAReportHasWhatTheCallerMaySee(t *testing.T) {
 	h.WantCode(err, tasker.Invalid, "from must be before to")
 }
 
+// An operation in several namespaces is told of to who may see all of them: others see what was
+// done to their investigations, and by whom.
+func TestAReportHasTheOperationsThatTheCallerMaySee(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	tasks := h.fail(2, "HTTP 503")
+	h.operate(tasks)
+	h.Exec(`UPDATE tasker.operations SET namespaces = array_append(namespaces, 'zoo'), reason = 'of the zoo, too'`)
+	read := func(grants ...string) tasker.IncidentReport {
+		g, err := access.ParseGrants(grants)
+		h.Must(err)
+		r, err := incidentreport.Of(access.Within(t.Context(), access.NewIdentity("key:k", g), access.ReadInvestigations), h.DB, tasker.IncidentReportQuery{Namespace: h.Space})
+		h.Must(err)
+		return r
+	}
+	if r := read("operator@shop", "operator@zoo"); len(r.Operations) != 1 || !strings.Contains(fmt.Sprint(r.Timeline), "operation started") {
+		t.Errorf("who may see both namespaces reads %+v, %+v", r.Operations, r.Timeline)
+	}
+	r := read("operator@shop")
+	if text := fmt.Sprintf("%+v", r); len(r.Operations) != 0 || strings.Contains(text, "operation started") || strings.Contains(text, "of the zoo") {
+		t.Errorf("who may see one of the namespaces reads %s", text)
+	}
+	if text := fmt.Sprint(r.Timeline); r.Counts.Proved != 2 || !strings.Contains(text, "step_reset") {
+		t.Errorf("what was done to the investigations is not told: %s", text)
+	}
+}
+
 // An incident has the investigations of its cases that were open while it went on, and what
 // people were told.
 func TestAReportOfAnIncident(t *testing.T) {

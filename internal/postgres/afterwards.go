@@ -159,7 +159,7 @@ told AS MATERIALIZED (
 operation AS MATERIALIZED (
     SELECT o.*
     FROM tasker.operations o
-    WHERE o.operation_uuid IN (SELECT operation_uuid FROM act)
+    WHERE o.operation_uuid IN (SELECT operation_uuid FROM act) AND ($6::text[] IS NULL OR o.namespaces <@ $6)
     ORDER BY o.started_at, o.operation_uuid
     LIMIT 100
 ),
@@ -183,7 +183,9 @@ timeline AS (
     CROSS JOIN LATERAL (VALUES (o.started_at, 'started', coalesce(o.started_by, '')), (o.paused_at, 'paused', coalesce(o.paused_by, '')), (o.settled_at, 'settled', '')) AS t (at, event, actor)
     WHERE t.at IS NOT NULL
     UNION ALL
-    SELECT min(a.changed_at), 5, a.event, a.actor, NULL, concat('investigations: ', count(*)) FROM act a WHERE a.operation_uuid IS NULL GROUP BY a.event, a.actor
+    SELECT min(a.changed_at), 5, a.event, a.actor, NULL, concat('investigations: ', count(*)) FROM act a
+    WHERE a.operation_uuid IS NULL OR a.operation_uuid NOT IN (SELECT operation_uuid FROM operation)
+    GROUP BY a.event, a.actor
     UNION ALL
     SELECT t.created_at, 6, 'message', '', NULL, concat_ws(' to ', t.topic, nullif(array_to_string(t.sinks, ', '), '')) FROM told t
 )
@@ -261,7 +263,8 @@ func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tas
 	if err != nil {
 		return r, err
 	}
-	found, err := column[json.RawMessage](ctx, db.pool, sql, args...)
+	// Of an operation the caller must be allowed to see all items, as everywhere.
+	found, err := column[json.RawMessage](ctx, db.pool, sql, append(args, access.ScopeOf(ctx).List())...)
 	if err != nil {
 		return r, fmt.Errorf("read a report: %w", err)
 	}
