@@ -3,6 +3,7 @@ package emission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -52,14 +53,17 @@ func (t *Teller) Loops() []*loop.Loop {
 	return []*loop.Loop{{Name: "messages", Every: tellEvery, Timeout: tellTimeout, Pass: t.pass, Log: t.Log}}
 }
 
+// pass writes messages about cases and routes all messages. What others have written is
+// routed although cases cannot be counted, or take longer than they may.
 func (t *Teller) pass(ctx context.Context) (time.Duration, error) {
+	var told error
 	if began := time.Now(); !began.Before(t.next) {
-		if err := t.Tell(ctx); err != nil {
-			return 0, err
-		}
+		limited, cancel := context.WithTimeout(ctx, tellTimeout/2)
+		told = t.Tell(limited)
+		cancel()
 		t.next = began.Add(tellRest * time.Since(began))
 	}
-	return 0, t.Route(ctx)
+	return 0, errors.Join(told, t.Route(ctx))
 }
 
 // Tell writes the messages about cases that are due now.

@@ -296,3 +296,21 @@ func TestMessagesOfAnOutageComeInOrder(t *testing.T) {
 		t.Errorf("keys %v", keys)
 	}
 }
+
+// Messages that others have written are routed although nothing can be told of cases.
+func TestMessagesAreRoutedThoughCasesCannotBeToldOf(t *testing.T) {
+	t.Parallel()
+	v := newVoice(t)
+	v.fail(5, "HTTP 503")
+	v.later(time.Minute)
+	v.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no incident'; END $$`)
+	v.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON tasker.incidents FOR EACH ROW EXECUTE FUNCTION public.refuse()`)
+	v.Exec(`INSERT INTO tasker.messages (topic, subject_kind, subject_id, namespaces, data) VALUES ('hold.began', 'hold', $1, '{shop}', '{}')`, tasker.NewID())
+	l := v.teller.Loops()[0]
+	if _, err := l.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "no incident") {
+		t.Errorf("the pass says %v", err)
+	}
+	if n := v.Count(`SELECT count(*) FROM tasker.messages WHERE routed_at IS NOT NULL`); n != 1 {
+		t.Errorf("%d messages are routed", n)
+	}
+}
