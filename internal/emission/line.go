@@ -226,8 +226,10 @@ func (l *line) repeat(ctx context.Context) {
 	limited, cancel := l.store(ctx)
 	defer cancel()
 	open, err := l.DB.OpenMessages(limited, l.sink.Name(), mostOpen)
-	for i := 0; err == nil && i < len(open) && ctx.Err() == nil; i++ {
-		err = r.Repeat(ctx, open[i])
+	for i := 0; i < len(open) && ctx.Err() == nil; i++ {
+		if failed := r.Repeat(ctx, open[i]); failed != nil { // one that is refused keeps none behind it
+			err = failed
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		l.log.WarnContext(ctx, "what goes on could not be sent again; trying again", "err", err)

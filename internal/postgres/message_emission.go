@@ -118,13 +118,15 @@ func (r messageRow) event() tasker.Event {
 	}
 }
 
-// What goes on: the incidents that are open, and the operations that are paused.
+// What goes on: the incidents and holds that are open, and the operations that are paused.
 const openMessages = `
 SELECT DISTINCT ON (m.subject_id) ` + messageColumns + `
 FROM (
     SELECT i.incident_id AS subject_id FROM tasker.incidents i WHERE i.ended_at IS NULL
     UNION ALL
     SELECT o.operation_uuid FROM tasker.operations o WHERE o.state = 'paused'
+    UNION ALL
+    SELECT h.hold_uuid FROM tasker.holds h WHERE h.ended_at IS NULL
 ) s
 JOIN tasker.messages m ON m.subject_id = s.subject_id
 JOIN tasker.message_emissions e ON e.position = m.position AND e.sink = $1 AND e.state = 'published'

@@ -206,7 +206,7 @@ func (n note) alert() alert {
 	}
 	out := alert{
 		Labels: map[string]string{
-			"alertname": name, "installation": n.installation(), kind: n.Subject.ID.String(), "namespace": n.Namespace, "severity": string(n.Severity),
+			"alertname": name, "installation": n.installation(), kind: n.Subject.ID.String(), "namespace": n.Namespace, "severity": string(n.alertSeverity()),
 		},
 		Annotations: map[string]string{
 			"summary": n.Summary, "text": n.Text, "open": fmt.Sprint(n.Entries), "cases": fmt.Sprint(n.Cases), "owners": strings.Join(n.Owners, ", "),
@@ -218,6 +218,20 @@ func (n note) alert() alert {
 		out.EndsAt = n.At.UTC().Format(time.RFC3339)
 	}
 	return out
+}
+
+// alertSeverity is the severity among the labels, by which Alertmanager knows an alert: of what
+// has a message for each of its changes it is the same from the first to the last of them, or
+// the end would be that of another alert.
+func (n note) alertSeverity() tasker.Severity {
+	switch head, _, _ := strings.Cut(n.Topic, "."); head {
+	case "breaker", "operation":
+		return tasker.High
+	case "hold":
+		return tasker.Medium
+	default:
+		return n.Severity
+	}
 }
 
 type (

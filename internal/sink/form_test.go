@@ -186,3 +186,31 @@ func TestKeysOfMessages(t *testing.T) {
 		t.Errorf("%v: %s", err, body)
 	}
 }
+
+// The end of what Alertmanager was told of is an end of the same alert: its labels do not change.
+func TestTheLabelsOfAnAlertStay(t *testing.T) {
+	for _, topics := range [][]string{
+		{tasker.HoldBeganTopic, tasker.HoldEndingTopic, tasker.HoldFailedTopic, tasker.HoldEndedTopic},
+		{tasker.BreakerOpenedTopic, tasker.BreakerEndingTopic, tasker.BreakerClosedTopic},
+		{tasker.OperationPausedTopic, tasker.OperationDoneTopic},
+	} {
+		labels := map[string]bool{}
+		for i, topic := range topics {
+			e := aMessage(topic)
+			e.Subject = &tasker.Subject{Kind: tasker.HoldSubject, ID: lead}
+			e.Data = []byte(fmt.Sprintf(`{"summary": "s", "severity": %q, "namespace": "orders", "began_at": "2026-11-22T03:24:21Z"}`, []tasker.Severity{tasker.Low, tasker.Medium, tasker.High, tasker.Low}[i]))
+			body, _, err := Alertmanager.encode(e, WebhookOptions{Source: "prod"}, sent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var alerts []struct{ Labels map[string]string }
+			if err := json.Unmarshal(body, &alerts); err != nil || len(alerts) != 1 {
+				t.Fatalf("%v: %s", err, body)
+			}
+			labels[fmt.Sprint(alerts[0].Labels)] = true
+		}
+		if len(labels) != 1 {
+			t.Errorf("%v have the labels %v", topics, labels)
+		}
+	}
+}
