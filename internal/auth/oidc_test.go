@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
@@ -331,5 +332,40 @@ func TestParseBindings(t *testing.T) {
 	}
 	if _, err := idp.New(idp.Options{Algorithms: []string{"HS256"}}); tasker.CodeOf(err) != tasker.Invalid {
 		t.Errorf("an algorithm with a shared key: %v", err)
+	}
+}
+
+// A token of the provider counts until it expires, and what is open with it ends then. It is
+// remembered for no longer than that, and for an hour at most.
+func TestATokenOfTheProviderExpires(t *testing.T) {
+	t.Parallel()
+	b, provider, _ := people(t)
+	const skew = time.Minute
+	for name, c := range map[string]struct{ expires, left time.Duration }{
+		"in ten minutes": {10 * time.Minute, 10*time.Minute + skew},
+		"in three days":  {72 * time.Hour, time.Hour},
+	} {
+		who, err := b.bearer(provider.Token(map[string]any{"exp": time.Now().Add(c.expires).Unix(), "jti": name}))
+		b.Must(err)
+		if left := auth.Left(who); left > c.left || left < c.left-10*time.Second {
+			t.Errorf("a token that expires %s is known for %v, want %v", name, left, c.left)
+		}
+	}
+	token := provider.Token(map[string]any{"exp": time.Now().Add(3*time.Second - skew).Unix()})
+	who, err := b.bearer(token)
+	b.Must(err)
+	ended, done := make(chan struct{}), make(chan error, 1)
+	who.WhenEnded(func() { close(ended) })
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { done <- b.auth.Run(ctx) }()
+	defer func() { stop(); b.Must(<-done) }()
+	b.Eventually("the token counts no more", func() bool {
+		_, err := b.bearer(token)
+		return tasker.CodeOf(err) == tasker.Unauthorized && strings.Contains(err.Error(), "expired")
+	})
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("what was open with the token goes on")
 	}
 }
