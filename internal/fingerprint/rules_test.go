@@ -1,6 +1,9 @@
 package fingerprint
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -78,5 +81,23 @@ func TestRulesRefuse(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// Rules that change without their version would split the cases of a running installation: what
+// is open keeps its old fingerprint, and what comes gets another one.
+func TestRulesHaveTheirVersion(t *testing.T) {
+	const file = "testdata/rules.version"
+	got := fmt.Sprintf("%d %x\n", Version, sha256.Sum256(rulesFile))
+	stored, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := string(stored); got != want {
+		wrong := "Version has changed"
+		if strings.Fields(want)[0] == fmt.Sprint(Version) {
+			wrong = "rules.toml has changed: raise Version if any text has another fingerprint by it"
+		}
+		t.Errorf("%s; then write into %s: %s", wrong, file, got)
 	}
 }

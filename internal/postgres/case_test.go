@@ -461,3 +461,72 @@ func TestTheStateOfACase(t *testing.T) {
 		}
 	}
 }
+
+// Newer rules find the cases of open investigations anew: those whose fingerprint is another one
+// move, the others stay where they are, with what people have said of their case. A server with
+// older rules leaves them alone.
+func TestNewerRulesFindCasesAnew(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	cases := func() map[string]tasker.Case {
+		t.Helper()
+		list, _, err := db.Cases(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 10}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]tasker.Case{}
+		for _, c := range list {
+			found[fmt.Sprintf("%s/%s %d", c.TaskName, c.ErrorPattern, c.Entries)] = c
+		}
+		return found
+	}
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := admin(t, db).Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := cases()
+	stale, charge := before["refund/ 5"], before["order/order <id>: card <id> declined after <dur> 20"]
+	exec(`UPDATE tasker.cases SET owner = 'ann', owned_until = now() + interval '1 hour' WHERE case_id = $1`, stale.ID)
+	classify := func(version int, of func(MemberFailure) Fingerprint) (all int) {
+		t.Helper()
+		for {
+			n, err := db.Classify(t.Context(), version, 7, of, func(version, than string) bool { return version < than })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				break
+			}
+			all += n
+		}
+		if _, err := db.JudgeCases(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	newer := func(m MemberFailure) Fingerprint {
+		f := printOf(m)
+		if m.TaskName == "order" {
+			f.Key, f.Pattern = md5.Sum([]byte("declined")), "card declined"
+		}
+		return f
+	}
+	if n := classify(2, newer); n != 25 {
+		t.Errorf("%d investigations are classified anew, want 25", n)
+	}
+	after := cases()
+	if moved := after["order/card declined 20"]; len(after) != 2 || moved.ID == charge.ID || moved.Entries != 20 {
+		t.Errorf("the cases are %+v", after)
+	}
+	if same := after["refund/ 5"]; same.ID != stale.ID || same.Owner != "ann" {
+		t.Errorf("the case that did not change is %+v", same)
+	}
+	if c, err := db.Case(t.Context(), charge.ID); err != nil || c.State != tasker.CaseResolved {
+		t.Errorf("the case that has no investigation any more is %s, %v", c.State, err)
+	}
+	if n := classify(1, printOf); n != 0 {
+		t.Errorf("a server with older rules classifies %d investigations", n)
+	}
+}
