@@ -105,6 +105,10 @@ const (
 	// end it.
 	MaxEntryChanges = 1000
 
+	// MaxCaseNotes bounds the notes of one case. What else people do to it has no bound:
+	// it must always be possible to take a case.
+	MaxCaseNotes = 1000
+
 	// MaxEntriesByHand bounds the investigations that people open of one task.
 	MaxEntriesByHand = 100
 

@@ -273,6 +273,7 @@ func TestHeaders(t *testing.T) {
 	got := h.send("GET", "/v1/tasks", nil, "X-Request-ID: abc-1", "Host: tasker.test:8080")
 	for name, value := range map[string]string{
 		"X-Request-Id": "abc-1", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "application/json",
+		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 	} {
 		if got.status != http.StatusOK || got.header.Get(name) != value {
 			t.Errorf("%d, %s is %q, want %q", got.status, name, got.header.Get(name), value)

@@ -383,6 +383,24 @@ func TestSplitAndItsUndo(t *testing.T) {
 	}
 }
 
+// The notes of a case are bounded in number. What else people do to it is not.
+func TestTheNotesOfACaseAreBounded(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(orders(503, 2)...)
+	c := h.only()
+	h.Exec(`INSERT INTO tasker.case_history (case_id, event, actor, notes) SELECT $1, 'noted', 'ann', 'still asking' FROM generate_series(1, $2::int)`, c.ID, tasker.MaxCaseNotes-1)
+	_, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Notes: new("the last one"), Actor: "ann"})
+	h.Must(err)
+	_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Notes: new("one more"), Actor: "ann"})
+	h.WantCode(err, tasker.TooLarge, "has 1000 notes, which is the limit of one case")
+	got, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("ann"), OwnedFor: time.Hour, Actor: "ann"})
+	h.Must(err)
+	if got.Owner != "ann" {
+		t.Errorf("the case is of %q", got.Owner)
+	}
+}
+
 // A handler that names the cause is believed, also against the message.
 func TestTheFingerprintOfAHandler(t *testing.T) {
 	t.Parallel()

@@ -96,6 +96,11 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
 				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, orNobody(was.Owner))
 		}
+		if u.Notes != nil {
+			if err := roomForNote(ctx, tx, id); err != nil {
+				return err
+			}
+		}
 		var until *time.Time
 		if u.Snooze != nil && !u.Snooze.IsZero() {
 			until = u.Snooze
@@ -120,6 +125,19 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 		return err
 	})
 	return c, err
+}
+
+// roomForNote refuses a note of a case that has as many as it may.
+func roomForNote(ctx context.Context, tx *Tx, id tasker.ID) error {
+	var notes int
+	err := tx.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM tasker.case_history WHERE case_id = $1 AND notes IS NOT NULL LIMIT $2) n`, id, tasker.MaxCaseNotes).Scan(&notes)
+	switch {
+	case err != nil:
+		return fmt.Errorf("count the notes of case %s: %w", id, err)
+	case notes >= tasker.MaxCaseNotes:
+		return tasker.Errorf(tasker.TooLarge, "case %s has %d notes, which is the limit of one case; everything else can be done to it without a note", id, notes)
+	}
+	return nil
 }
 
 func orNobody(owner string) string {
