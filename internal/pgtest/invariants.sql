@@ -230,6 +230,11 @@ SELECT 'hold has ended and has steps', NULL, h.hold_uuid::text
 FROM tasker.holds h
 WHERE h.ended_at IS NOT NULL AND EXISTS (SELECT FROM tasker.held_steps q WHERE q.hold_uuid = h.hold_uuid)
 UNION ALL
+SELECT 'hold has ended and awaits an outcome', r.task_uuid, r.step_uuid::text
+FROM tasker.hold_releases r
+JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid
+WHERE r.outcome IS NULL AND h.ended_at IS NOT NULL
+UNION ALL
 SELECT 'claims do not know that they have to ask', NULL, c.id::text
 FROM (
     SELECT hold_uuid AS id FROM tasker.holds WHERE blocks

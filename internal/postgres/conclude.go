@@ -36,11 +36,13 @@ type Conclusion struct {
 	Operation  *tasker.ID      // that the action of an operator is an item of
 }
 
-// givenBack is true of an attempt that has failed and does not count: of a step that a hold
-// let go to see whether it succeeds, or one that a worker had when a breaker began to hold
+// givenBack is true of an attempt that has failed and does not count: of a step that an open
+// hold let go to see whether it succeeds, or one that a worker had when a breaker began to hold
 // steps like it.
 const givenBack = `(EXISTS (
-        SELECT FROM tasker.hold_releases r WHERE r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL
+        SELECT FROM tasker.hold_releases r
+        JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid AND h.ended_at IS NULL
+        WHERE r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL
     ) OR (SELECT EXISTS (SELECT FROM tasker.holds b WHERE b.blocks)) AND EXISTS (
         SELECT FROM tasker.holds b
         JOIN tasker.workflow_steps x ON x.task_uuid = u.task_uuid AND x.step_uuid = u.step_uuid

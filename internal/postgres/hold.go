@@ -355,6 +355,12 @@ SET state = $2, blocks = $3, waves = $4, wave = $5, wave_since = $6, wave_steps 
     ended_at = CASE WHEN $2 = 'ended' THEN clock_timestamp() END
 WHERE hold_uuid = $1`
 
+// awaitNone ends the wait for outcomes of a hold that has ended: nobody judges it any more, and
+// attempts count again.
+const awaitNone = `
+UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
+WHERE hold_uuid = $1 AND outcome IS NULL`
+
 // MoveHold writes what has changed of a hold, with the lines of its history. The caller has
 // locked it.
 func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
@@ -363,6 +369,11 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 	if err != nil {
 		return fmt.Errorf("move hold %s: %w", h.UUID, err)
 	}
+	if h.State == tasker.HoldEnded {
+		if _, err := tx.Exec(ctx, awaitNone, h.UUID); err != nil {
+			return fmt.Errorf("end hold %s: %w", h.UUID, err)
+		}
+	}
 	for _, l := range lines {
 		if err := tx.recordHold(ctx, h.UUID, l); err != nil {
 			return err
@@ -370,6 +381,25 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 		if err := tx.tellOfHold(ctx, h, l.Event, l.Actor); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// ForgetReleases ends the wait for outcomes of holds that have ended, up to limit: servers of a
+// previous version leave them behind.
+func (db *DB) ForgetReleases(ctx context.Context, limit int) error {
+	_, err := db.pool.Exec(ctx, `
+		UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
+		WHERE outcome IS NULL AND (hold_uuid, task_uuid, step_uuid, released_at) IN (
+			SELECT r.hold_uuid, r.task_uuid, r.step_uuid, r.released_at
+			FROM tasker.hold_releases r
+			JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid
+			WHERE r.outcome IS NULL AND h.ended_at IS NOT NULL
+			LIMIT $1
+			FOR UPDATE OF r SKIP LOCKED
+		)`, limit)
+	if err != nil {
+		return fmt.Errorf("end the wait for outcomes of holds that have ended: %w", err)
 	}
 	return nil
 }

@@ -300,6 +300,9 @@ func TestViolationsAreFound(t *testing.T) {
 		"step is held and can be claimed":                        enqueuedStep + heldStep,
 		"claims do not know that they have to ask":               heldStep + `; DELETE FROM tasker.claim_conditions`,
 		"hold has ended and has steps":                           enqueuedStep + heldStep + `; UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now()`,
+		"hold has ended and awaits an outcome": enqueuedStep + heldStep + `; INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
+			SELECT hold_uuid, task_uuid, step_uuid, 0, 0, now() FROM tasker.held_steps;
+			UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now()`,
 		"hold let a step go twice at a time": enqueuedStep + heldStep + `; INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
 			SELECT hold_uuid, task_uuid, step_uuid, 0, 0, now() - make_interval(secs => i) FROM tasker.held_steps, generate_series(1, 2) i`,
 		"ready_steps has a step that is not enqueued":   enqueuedStep + `SET tasker.keeps_ready_steps = 'on'; UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL`,

@@ -401,6 +401,7 @@ CREATE TABLE tasker.hold_releases (
     CONSTRAINT hold_releases_pkey PRIMARY KEY (hold_uuid, task_uuid, step_uuid, released_at),
     CONSTRAINT hold_releases_hold_uuid_fkey FOREIGN KEY (hold_uuid) REFERENCES tasker.holds(hold_uuid) ON DELETE CASCADE
 );
+CREATE INDEX hold_releases_awaited ON tasker.hold_releases USING btree (hold_uuid) WHERE (outcome IS NULL);
 CREATE INDEX hold_releases_by_age ON tasker.hold_releases USING btree (hold_uuid, released_at);
 CREATE INDEX hold_releases_in_flight ON tasker.hold_releases USING btree (task_uuid, step_uuid) WHERE (outcome IS NULL);
 COMMENT ON TABLE tasker.hold_releases IS 'Steps that a hold let go as a probe (wave 0) or in a wave that has to succeed before the next.';
