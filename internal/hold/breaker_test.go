@@ -210,3 +210,17 @@ func TestAnOutageOfAnHour(t *testing.T) {
 		t.Error("it is open again")
 	}
 }
+
+// breaker is a hold as a breaker begins it.
+func (h *harness) breaker() tasker.Hold {
+	h.Helper()
+	b, err := h.DB.BeginHold(h.Context(), postgres.InsertedHold{
+		NewHold: tasker.NewHold{
+			HoldScope: tasker.HoldScope{Namespace: enginetest.Namespace, Handler: "run"}, For: tasker.MaxHoldTime,
+			Owner: tasker.SystemActor, Actor: tasker.SystemActor, Reason: "HTTP 503",
+		},
+		UUID: tasker.NewID(), Kind: tasker.BreakerHold, Cause: "HTTP 503", CauseKey: "k", NextProbe: 5 * time.Second,
+	})
+	h.Must(err)
+	return b
+}

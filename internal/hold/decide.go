@@ -10,8 +10,9 @@ import (
 
 // How long an answer is waited for.
 const (
-	takenWithin = time.Minute      // a step that is let go and that no worker takes
-	endsWithin  = 15 * time.Minute // one that a worker has, unless its own timeout is shorter
+	takenWithin = time.Minute        // a step that is let go and that no worker takes
+	heardWithin = 15 * time.Minute   // one that a worker took and of which nothing is heard
+	endsWithin  = tasker.MaxHoldTime // one whose worker sends heartbeats
 )
 
 // A look is what is known of a hold when it is decided what becomes of it.
@@ -103,19 +104,23 @@ func probeRest(failed int, jitter float64) time.Duration {
 	return rest - time.Duration(jitter*0.1*float64(rest))
 }
 
-// followWave begins the next wave when the last one has succeeded. When a tenth of it or more
-// has failed, the hold holds again: that of a breaker until a probe succeeds, another one for
-// a quarter of its time, as long as the time of a hold allows.
+// followWave begins the next wave when the last one has succeeded, and the same one again when
+// nothing became of it. When a tenth or more of what became of it are failures, the hold holds
+// again: that of a breaker until a probe succeeds, another one for a quarter of its time, as
+// long as the time of a hold allows.
 func (m *move) followWave(l look) {
 	h := &m.Hold
 	failed := l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer]
+	wave := h.Wave + 1
+	if gone := l.Wave[tasker.ReleaseGone]; gone > 0 && gone == h.WaveSteps {
+		wave = h.Wave
+	}
 	switch {
-	case failed > 0 && failed*10 >= h.WaveSteps:
+	case failed > 0 && failed*10 >= h.WaveSteps-l.Wave[tasker.ReleaseGone]:
 		m.failWave(l, failed)
 	case h.Wave > 0 && l.Wave[""] > 0: // the wave is under way
-	case h.Wave < len(h.Waves):
-		wave := h.Wave + 1
-		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: h.Waves[h.Wave], Wave: &wave}
+	case wave <= len(h.Waves):
+		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: h.Waves[wave-1], Wave: &wave}
 	default:
 		m.letRestGo()
 	}
@@ -160,6 +165,9 @@ func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 	out := r.HoldRelease
 	within := takenWithin
 	if r.StepFence > r.Fence {
+		within = heardWithin
+	}
+	if r.Leased && r.StepFence > r.Fence {
 		within = endsWithin
 	}
 	switch step := tasker.StepState(r.Step); {
@@ -168,6 +176,8 @@ func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 	case r.LastFailureAt != nil && r.LastFailureAt.After(r.ReleasedAt):
 		out.Outcome, out.Failure = tasker.ReleaseFailed, &r.Shown
 	case step == "" || step.Done() || step == tasker.StepCancelled:
+		out.Outcome = tasker.ReleaseGone
+	case step == tasker.StepEnqueued && r.StepFence > r.Fence: // its worker gave it back without an attempt
 		out.Outcome = tasker.ReleaseGone
 	case r.Age > within:
 		out.Outcome = tasker.ReleaseNoAnswer

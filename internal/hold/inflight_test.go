@@ -76,3 +76,112 @@ func TestAnAttemptInFlightAtTheEndOfItsHoldCounts(t *testing.T) {
 		})
 	}
 }
+
+// A probe that takes longer than nothing may be heard of a step is awaited while its worker
+// sends heartbeats, and closes the breaker when it succeeds.
+func TestAProbeThatTakesLong(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 3)
+	b := h.breaker()
+	h.aside()
+	h.Exec(`UPDATE tasker.holds SET next_probe_at = now()`)
+	h.judge(2)
+	list := h.claim(5)
+	h.waited("16 minutes")
+	h.judge(2)
+	if d := h.now(b.UUID); d.InFlight != 1 || d.FailedProbes != 0 {
+		t.Errorf("after 16 minutes %d probes are awaited and %d have failed, want 1 and none: %+v", d.InFlight, d.FailedProbes, d.Releases)
+	}
+	h.report(list, succeeds)
+	h.judge(1)
+	d := h.want(b.UUID, tasker.HoldReleasing, 2-1)
+	if d.Releases[len(d.Releases)-1].Outcome != tasker.ReleaseSucceeded {
+		t.Errorf("the probe came to %+v", d.Releases)
+	}
+}
+
+// Nothing is awaited of a step whose worker fell silent, nor for longer than a hold lasts.
+func TestAProbeWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]func(h *harness){
+		"its worker is silent": func(h *harness) {
+			h.waited("16 minutes")
+			h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() - interval '1 second' WHERE state = 'in_progress'`)
+		},
+		"it takes a day": func(h *harness) { h.waited("24 hours 1 minute") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.tasks("refund", 3)
+			held := h.hold(tasker.HoldScope{Handler: "run"})
+			h.aside()
+			h.probe(held.UUID)
+			later(h)
+			h.judge(1)
+			if d := h.now(held.UUID); d.FailedProbes != 1 || d.Releases[0].Outcome != tasker.ReleaseNoAnswer {
+				t.Errorf("%d probes have failed: %+v", d.FailedProbes, d.Releases)
+			}
+		})
+	}
+}
+
+// A step that a worker gives back says nothing: another one may be the probe at once, and a wave
+// of which all were given back lets as many others go.
+func TestAStepThatIsGivenBackIsNoFailure(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 3)
+	held := h.hold(tasker.HoldScope{Handler: "run"})
+	h.aside()
+	back := func(list []tasker.Assignment) {
+		t.Helper()
+		for _, a := range list {
+			_, _, err := h.Engine.Release(h.Context(), h.worker, []tasker.Lease{a.Lease()})
+			h.Must(err)
+		}
+		h.judge(1)
+		h.aside()
+	}
+	back(h.probe(held.UUID))
+	if d := h.want(held.UUID, tasker.HoldActive, 3); d.InFlight != 0 || d.FailedProbes != 0 || d.Releases[0].Outcome != tasker.ReleaseGone {
+		t.Fatalf("%d are in flight, %d probes have failed: %+v", d.InFlight, d.FailedProbes, d.Releases)
+	}
+	h.report(h.probe(held.UUID), succeeds)
+	h.judge(1)
+	h.release(held.UUID, 1, 1)
+	h.judge(1)
+	back(h.claim(5))
+	h.judge(1)
+	if d := h.want(held.UUID, tasker.HoldReleasing, 1); d.Wave != 1 {
+		t.Errorf("after a wave that was given back it is in wave %d, want 1 again: %+v", d.Wave, d.History)
+	}
+	if n := h.work(5, succeeds); n != 1 {
+		t.Fatalf("%d steps are handed out, want another wave of 1", n)
+	}
+	h.judge(1)
+	if d := h.now(held.UUID); d.Wave != 2 {
+		t.Errorf("after a wave that succeeded it is in wave %d, want 2: %+v", d.Wave, d.History)
+	}
+}
+
+// Of a wave those count of which something is known.
+func TestAWaveOfWhichMostIsGivenBack(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 40)
+	held := h.hold(tasker.HoldScope{Handler: "run"})
+	h.aside()
+	h.release(held.UUID, 30, 1)
+	h.judge(1)
+	h.work(2, fails)
+	for _, a := range h.claim(100) {
+		_, _, err := h.Engine.Release(h.Context(), h.worker, []tasker.Lease{a.Lease()})
+		h.Must(err)
+	}
+	h.judge(1)
+	if d := h.now(held.UUID); d.State != tasker.HoldActive {
+		t.Errorf("two of two have failed, and the hold is %s: %+v", d.State, d.History)
+	}
+}

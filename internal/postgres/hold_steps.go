@@ -261,7 +261,7 @@ type ReleasedStep struct {
 	StepFence     int64
 	ReportedFence *int64
 	LastFailureAt *time.Time
-	TimeoutMS     *int64
+	Leased        bool          // a worker has it, and its lease has not run out
 	Age           time.Duration // since it was let go
 	ItemFailure
 	Shown string // the message, without what must not be shown
@@ -269,7 +269,8 @@ type ReleasedStep struct {
 
 const releasedSteps = `
 SELECT r.task_uuid, r.step_uuid, r.wave, r.fence, r.released_at, '' AS outcome, NULL::text AS failure, NULL::timestamptz AS judged_at,
-    coalesce(s.state, '') AS step, coalesce(s.fence, 0) AS step_fence, s.reported_fence, s.last_failure_at, s.timeout_ms, clock_timestamp() - r.released_at AS age,
+    coalesce(s.state, '') AS step, coalesce(s.fence, 0) AS step_fence, s.reported_fence, s.last_failure_at,
+    coalesce(s.state || '' = 'in_progress' AND s.lease_expires_at > clock_timestamp(), false) AS leased, clock_timestamp() - r.released_at AS age,
     ` + itemFailure + `,
     CASE WHEN s.last_failure_at > r.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS shown
 FROM tasker.hold_releases r
