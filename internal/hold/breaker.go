@@ -117,7 +117,7 @@ func (of *counts) fail(f tasker.Failure, task tasker.ID, second int64) {
 func (c *counter) hold(open []tasker.Hold) {
 	held := map[queue]bool{}
 	for _, h := range open {
-		if h.Kind == tasker.BreakerHold {
+		if h.Kind == tasker.BreakerHold && h.Blocks {
 			held[queue{h.Namespace, h.Handler}] = true
 		}
 	}

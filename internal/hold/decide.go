@@ -17,10 +17,14 @@ const (
 
 // A look is what is known of a hold when it is decided what becomes of it.
 type look struct {
-	Now    time.Time
-	Judged []tasker.HoldRelease          // what became of steps since the last look
-	Wave   map[tasker.ReleaseOutcome]int // of the steps of the wave that is under way
+	Now      time.Time
+	Extended *time.Time                    // when somebody moved its end last; of a wave with failures only
+	Judged   []tasker.HoldRelease          // what became of steps since the last look
+	Wave     map[tasker.ReleaseOutcome]int // of the steps of the wave that is under way
 }
+
+// failed counts the failures of the wave. No answer is one.
+func (l look) failed() int { return l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer] }
 
 // A move is what becomes of a hold.
 type move struct {
@@ -106,11 +110,11 @@ func probeRest(failed int, jitter float64) time.Duration {
 
 // followWave begins the next wave when the last one has succeeded, and the same one again when
 // nothing became of it. When a tenth or more of what became of it are failures, the hold holds
-// again: that of a breaker until a probe succeeds, another one for a quarter of its time, as
-// long as the time of a hold allows.
+// again for a quarter of its time: that of a breaker until a probe succeeds, another one as long
+// as the time of a hold, which begins anew when somebody extends it, allows.
 func (m *move) followWave(l look) {
 	h := &m.Hold
-	failed := l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer]
+	failed := l.failed()
 	wave := h.Wave + 1
 	if gone := l.Wave[tasker.ReleaseGone]; gone > 0 && gone == h.WaveSteps {
 		wave = h.Wave
@@ -135,15 +139,22 @@ func (m *move) failWave(l look, failed int) {
 	h := &m.Hold
 	data := map[string]any{"wave": h.Wave, "failed": failed, "steps": h.WaveSteps}
 	last := h.BeganAt.Add(tasker.MaxHoldTime)
+	if l.Extended != nil {
+		last = l.Extended.Add(tasker.MaxHoldTime)
+	}
 	if h.Kind == tasker.ManualHold && !l.Now.Before(last) {
 		m.say(tasker.HoldWaveFailed, data)
 		m.letRestGo()
 		return
 	}
-	longer := max(h.EndsAt.Sub(h.BeganAt)/4, time.Minute)
+	longer := min(max(h.EndsAt.Sub(h.BeganAt)/4, time.Minute), tasker.MaxHoldTime)
 	h.State, h.WaveSince, h.Wave, h.WaveSteps, h.WarnedAt = tasker.HoldActive, nil, 0, 0, nil
-	if end := l.Now.Add(longer); h.Kind == tasker.ManualHold && end.After(h.EndsAt) {
-		h.EndsAt = earlier(end, last)
+	end := l.Now.Add(longer)
+	if h.Kind == tasker.ManualHold {
+		end = earlier(end, last)
+	}
+	if end.After(h.EndsAt) { // also of a breaker: past its end it would be released again at once
+		h.EndsAt = end
 	}
 	if h.Kind == tasker.BreakerHold {
 		at := l.Now.Add(probeRest(h.FailedProbes, rand.Float64()))

@@ -44,11 +44,15 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	s.log.ErrorContext(ctx, "steps of a hold that has ended were still put aside; they are let go", "hold", *lost)
+	var gone postgres.Released
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
-		_, err := tx.LetGo(ctx, postgres.LetGo{Hold: *lost, Limit: restSize})
+		gone, err = tx.LetGo(ctx, postgres.LetGo{Hold: *lost, Limit: restSize})
 		return err
 	})
-	return loop.AtOnce, err
+	if err != nil || gone.Looked == 0 { // others hold the tasks at the moment
+		return 0, err
+	}
+	return loop.AtOnce, nil
 }
 
 // Judge goes on with every hold that no other server works on.
@@ -165,6 +169,11 @@ func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now
 		var err error
 		if l.Wave, err = tx.WaveOutcomes(ctx, h.UUID, h.Wave, *h.WaveSince); err != nil {
 			return l, err
+		}
+		if l.failed() > 0 {
+			if l.Extended, err = tx.HoldExtendedAt(ctx, h.UUID); err != nil {
+				return l, err
+			}
 		}
 	}
 	return l, nil

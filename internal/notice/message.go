@@ -171,7 +171,12 @@ func Hold(topic string, h tasker.Hold, by string) tasker.MessageData {
 	case tasker.HoldEndingTopic, tasker.BreakerEndingTopic:
 		out.Severity, out.Summary = tasker.High, fmt.Sprintf("%s ends at %s: it holds %s, which are let go in waves then", what, until, count(h.Held, "step"))
 	case tasker.HoldFailedTopic:
-		out.Severity, out.Summary = tasker.High, fmt.Sprintf("%s holds again, until %s: steps that it let go have failed", what, until)
+		out.Severity = tasker.High
+		if !h.Blocks {
+			out.Summary = what + " is over: steps that it let go have failed, and it is too old to hold again, so all others are let go"
+			break
+		}
+		out.Summary = fmt.Sprintf("%s holds again, until %s: steps that it let go have failed", what, until)
 	default:
 		out.Severity, out.Summary = tasker.Low, fmt.Sprintf("%s is over: it let %s go", what, count(h.Released, "step"))
 	}

@@ -3,9 +3,12 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -230,7 +233,7 @@ type InsertedHold struct {
 
 const sameScope = `
 SELECT h.hold_uuid FROM tasker.holds h
-WHERE h.ended_at IS NULL AND h.namespace = $1 AND coalesce(h.handler, '') = $2 AND coalesce(h.task_name, '') = $3 AND coalesce(h.step_name, '') = $4
+WHERE h.blocks AND h.namespace = $1 AND coalesce(h.handler, '') = $2 AND coalesce(h.task_name, '') = $3 AND coalesce(h.step_name, '') = $4
 LIMIT 1`
 
 const insertHold = `
@@ -240,7 +243,7 @@ VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7, nullif($
 RETURNING extract(epoch FROM ends_at - clock_timestamp())::float8`
 
 // BeginHold has steps of a scope held from its commit on. The error is a Conflict when one
-// of the same scope is open, or too many are.
+// of the same scope holds them already, or too many are open.
 func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.holds', 0))`); err != nil {
@@ -252,6 +255,10 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 		var left float64
 		err := tx.QueryRow(ctx, insertHold, n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
 			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&left)
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.ConstraintName == "one_open_breaker_of_a_handler" { // which stays until an upgrade is finished
+			return tasker.Errorf(tasker.Conflict, "a breaker of handler %s is open, and the rest of its steps is being let go", n.Handler)
+		}
 		if err != nil {
 			return fmt.Errorf("begin a hold: %w", err)
 		}
@@ -385,8 +392,8 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 	return nil
 }
 
-// ForgetReleases ends the wait for outcomes of holds that have ended, up to limit: servers of a
-// previous version leave them behind.
+// ForgetReleases ends the wait for outcomes of holds that have ended, up to limit: servers of
+// previous versions have left them behind.
 func (db *DB) ForgetReleases(ctx context.Context, limit int) error {
 	_, err := db.pool.Exec(ctx, `
 		UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
@@ -402,6 +409,15 @@ func (db *DB) ForgetReleases(ctx context.Context, limit int) error {
 		return fmt.Errorf("end the wait for outcomes of holds that have ended: %w", err)
 	}
 	return nil
+}
+
+// HoldExtendedAt returns when somebody moved the end of a hold last; nil when nobody did.
+func (tx *Tx) HoldExtendedAt(ctx context.Context, hold tasker.ID) (*time.Time, error) {
+	list, err := column[*time.Time](ctx, tx, `SELECT max(changed_at) FROM tasker.hold_history WHERE hold_uuid = $1 AND event = $2`, hold, tasker.HoldExtended)
+	if err != nil {
+		return nil, fmt.Errorf("read when hold %s was extended: %w", hold, err)
+	}
+	return list[0], nil
 }
 
 // PruneHolds removes holds that ended longer ago than age, up to limit.

@@ -446,7 +446,7 @@ CREATE TABLE tasker.holds (
 );
 CREATE INDEX holds_by_age ON tasker.holds USING btree (began_at, hold_uuid);
 CREATE INDEX holds_that_block ON tasker.holds USING btree (namespace) WHERE blocks;
-CREATE UNIQUE INDEX one_open_breaker_of_a_handler ON tasker.holds USING btree (namespace, handler) WHERE ((kind = 'breaker'::text) AND (ended_at IS NULL));
+CREATE UNIQUE INDEX one_blocking_breaker_of_a_handler ON tasker.holds USING btree (namespace, handler) WHERE ((kind = 'breaker'::text) AND blocks);
 CREATE INDEX open_holds ON tasker.holds USING btree (hold_uuid) WHERE (ended_at IS NULL);
 CREATE TRIGGER follow_inserted_hold AFTER INSERT ON tasker.holds FOR EACH ROW EXECUTE FUNCTION tasker.follow_hold();
 CREATE TRIGGER follow_updated_hold AFTER UPDATE OF blocks ON tasker.holds FOR EACH ROW WHEN ((new.blocks <> old.blocks)) EXECUTE FUNCTION tasker.follow_hold();
