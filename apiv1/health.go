@@ -12,7 +12,7 @@ type Health struct {
 
 	Loops map[string]HealthLoop `json:"loops,omitempty" doc:"What this server does by itself, by name."`
 
-	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker, sink.webhook and so on for each sink to which this server sends events, and deferred_work while tasks or steps are set aside because work on them failed."`
+	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker, sink.webhook and so on for each sink to which this server sends events, deferred_work while tasks or steps are set aside because work on them failed, and templates when template files were not registered at the start."`
 }
 
 // HealthLoop is one thing that a server does by itself again and again, such as

@@ -141,7 +141,7 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	if err := migrate(ctx, cfg.Database.URL, start); err != nil {
 		return err
 	}
-	server := app.Options{Config: cfg, Version: cli.Version(), Log: log, Out: c.OutOrStdout(), Listener: listener}
+	server := app.Options{Config: cfg, Version: cli.Version(), Log: log, Out: c.OutOrStdout(), Listener: listener, StrictTemplates: true}
 	if o.demo.on {
 		o.demo.prepare(&server)
 	}

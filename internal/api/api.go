@@ -91,6 +91,9 @@ type Options struct {
 	// nothing of it.
 	Loops func() []loop.Status
 
+	// Templates is what is wrong with template files that this server did not register.
+	Templates error
+
 	// Ready is one more thing that readiness depends on; nil means none.
 	Ready func(ctx context.Context) error
 
@@ -123,7 +126,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	s := &server{
 		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, holds: o.Holds, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks, teller: cmp.Or(o.Teller, emission.NewTeller(emission.TellerOptions{DB: o.DB, Log: o.Log})),
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
-		loops: o.Loops, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
+		loops: o.Loops, templates: o.Templates, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
@@ -183,6 +186,7 @@ type server struct {
 	version      string
 	ready        func(context.Context) error
 	loops        func() []loop.Status
+	templates    error // what is wrong with template files
 	stopping     context.Context
 
 	mux       *http.ServeMux

@@ -112,6 +112,9 @@ func (s *server) components(ctx context.Context) (wait func() map[string]apiv1.H
 	return func() map[string]apiv1.HealthComponent {
 		all := <-sinks
 		all["broker"] = s.brokerComponent()
+		if s.templates != nil {
+			all["templates"] = apiv1.HealthComponent{Status: "degraded", LastError: payload.CleanText(s.templates.Error(), longestProblem)}
+		}
 		return all
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
 	"tasker.example/tasker/internal/web"
 )
 
@@ -47,6 +48,9 @@ type Options struct {
 
 	// Mount are more handlers, by the path that they serve.
 	Mount map[string]http.Handler
+
+	// StrictTemplates has a template file that is broken stop the start.
+	StrictTemplates bool
 
 	// Listener is where to answer, from [Listen]; nil listens on server.listen.
 	Listener net.Listener
@@ -109,14 +113,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
 	holds = hold.New(db, e, hold.Options{Breaker: breakerOf(c.Breaker), Log: o.Log})
 	why := explain.New(db, explain.Options{Log: o.Log, Unknown: m.NotExplained})
-	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(),
+	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), templates: templatefile.Faulty(c.Server.Templates, s.templateFaults),
 		loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), holds.Loops(), groups.Loops(), teller.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err
 		}
 	}
-	if err := m.observe(c, p); err != nil {
+	if err := errors.Join(m.observe(c, p), m.ObserveTemplates(s.brokenFiles())); err != nil {
 		return err
 	}
 	return serve(ctx, o, listener, p)
@@ -154,6 +158,7 @@ type parts struct {
 	gate       *overload.Gate
 	metrics    http.Handler
 	loops      []*loop.Loop
+	templates  error // what is wrong with template files, if anything is
 }
 
 // statuses says how the loops are.
@@ -255,7 +260,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Holds: p.holds, Cases: p.cases, Explain: p.explain, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
-		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Teller: p.teller, Loops: p.statuses,
+		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Teller: p.teller, Loops: p.statuses, Templates: p.templates,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
 	mounted := maps.Clone(o.Mount)

@@ -506,9 +506,11 @@ func TestStartsThatAreRefused(t *testing.T) {
 			o.Config.Database.URL = edit(t, o.Config.Database.URL, func(u *url.URL) { u.User = url.UserPassword("stranger", "guessed") })
 		}, []string{"cannot reach the database", "look at user and password"}},
 		{"a template that is wrong", func(t *testing.T, o *app.Options) {
+			o.StrictTemplates = true
 			o.Config.Server.Templates = folder(t, strings.Replace(template, "callable", "colable", 1))
 		}, []string{"greet.yaml", "line 6"}},
 		{"a template that is used and was changed", func(t *testing.T, o *app.Options) {
+			o.StrictTemplates = true
 			useTemplate(t, *o)
 			o.Config.Server.Templates = folder(t, template+"  - name: two\n    handler: {callable: h}\n")
 		}, []string{"greet.yaml", "n/greet 1.0.0 is used by tasks", "raise version"}},

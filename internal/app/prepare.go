@@ -3,12 +3,10 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
@@ -28,7 +26,8 @@ const (
 // database may yet come up.
 type starter struct {
 	Options
-	deadline time.Time
+	deadline       time.Time
+	templateFaults []templatefile.FileFault // of the template files that were not registered
 }
 
 func newStarter(o Options) *starter {
@@ -135,36 +134,4 @@ func (s *starter) prepareSettings(ctx context.Context, db *postgres.DB) error {
 			KeyPattern: hidden.Pattern(), Document: hidden.Document(), TextPatterns: hidden.Texts(), Paths: hidden.Paths(),
 		})
 	})
-}
-
-// registerTemplates registers the templates of the configured directory.
-func (s *starter) registerTemplates(ctx context.Context, e *engine.Engine) error {
-	o := s.Options
-	if o.Config.Server.Templates == "" {
-		return nil
-	}
-	files, err := templatefile.LoadDir(o.Config.Server.Templates)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		for _, w := range f.Warnings {
-			o.Log.WarnContext(ctx, "a template has a key without effect", "file", f.Path, "warning", w.String())
-		}
-		var stored tasker.StoredTemplate
-		var created bool
-		err := s.try(ctx, func() (err error) {
-			stored, created, err = e.RegisterTemplate(ctx, f.Template, f.Source)
-			return err
-		})
-		switch {
-		case tasker.CodeOf(err) == tasker.Conflict:
-			return fmt.Errorf("%s: %w", f.Path, err)
-		case err != nil:
-			return fmt.Errorf("register the template in %s: %w", f.Path, err)
-		case created:
-			o.Log.InfoContext(ctx, "registered a template", "file", f.Path, "template", stored.Namespace+"/"+stored.Name, "version", stored.Version)
-		}
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,8 +201,8 @@ func (p *program) validate(name string) []validation {
 }
 
 func validateDir(name string) []validation {
-	files, err := templatefile.LoadDir(name)
-	if err != nil {
+	files, faults, err := templatefile.LoadDir(name)
+	if err = cmp.Or(err, templatefile.Faulty(name, faults)); err != nil {
 		return refusedFiles(name, err)
 	}
 	if len(files) == 0 {

@@ -112,7 +112,7 @@ func TestStartsThatAreRefused(t *testing.T) {
 		{name: "an unknown flag", args: []string{"serve", "--colour"}, code: 2, says: []string{"--colour", "tasker serve --help"}},
 		{name: "an argument", args: append(serve, "now"), code: 2, says: []string{"now"}},
 		{name: "an unknown command", args: []string{"server"}, code: 2, says: []string{"server"}},
-		{name: "a wrong template", args: append(serve, "--templates", dir), code: 1, says: []string{"bad.yaml", "line 6", "did you mean retry?"}},
+		{name: "a wrong template", args: []string{"dev", "--data-dir", filepath.Join(dataDir(t), "y"), "--listen", "127.0.0.1:0", "--templates", dir}, code: 1, says: []string{"bad.yaml", "line 6", "did you mean retry?"}},
 		{name: "no such directory", args: append(serve, "--templates", filepath.Join(dir, "none")), code: 1, says: []string{"none"}},
 		{name: "a wrong file", args: append(serve, "--config", file), code: 1, says: []string{"line 2", "did you mean", "listen"}},
 		{name: "a wrong variable", args: serve, env: []string{"TASKER_SERVER_LISTN=x"}, code: 1, says: []string{"TASKER_SERVER_LISTEN"}},

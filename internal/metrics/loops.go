@@ -79,3 +79,23 @@ func (m *Metrics) ObserveLoops(
 	}
 	return nil
 }
+
+// ObserveTemplates adds the gauge of the template files that this server did not register.
+func (m *Metrics) ObserveTemplates(provider metric.MeterProvider, broken int64) error {
+	meter := provider.Meter(scope)
+	var files metric.Int64ObservableGauge
+	observed, err := makeGauges(meter, []gauge{
+		{&files, "tasker.templates.broken", "Template files that this server did not register at its start, because something is wrong with them."},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(files, broken)
+		return nil
+	}, observed...)
+	if err != nil {
+		return fmt.Errorf("metrics of the templates: %w", err)
+	}
+	return nil
+}

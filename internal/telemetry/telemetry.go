@@ -126,6 +126,11 @@ func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(c
 	return s.Metrics.ObserveLoops(s.provider, loops, deferred)
 }
 
+// ObserveTemplates adds the template files that are broken; see [metrics.Metrics.ObserveTemplates].
+func (s *Service) ObserveTemplates(broken int64) error {
+	return s.Metrics.ObserveTemplates(s.provider, broken)
+}
+
 // ObserveHolds adds the holds that have not ended; see [metrics.Metrics.ObserveHolds].
 func (s *Service) ObserveHolds(read func(context.Context) ([]tasker.HoldGroup, error)) error {
 	return s.Metrics.ObserveHolds(s.provider, read)

@@ -45,26 +45,25 @@ func (f FileFault) String() string { return f.File + ": " + f.Fault.String() }
 // A link to a file is followed when it stays below dir; links to directories
 // are not.
 //
-// It is all or nothing. The error is Invalid, with a slice of [FileFault] of all
-// files as details; two files with the same template are a fault as well.
-func LoadDir(dir string) ([]File, error) {
+// A file with faults is left out, and the faults of all files are returned in their order; two
+// files with the same template are a fault as well, and neither counts. The error is Invalid, and
+// says why the directory cannot be read at all.
+func LoadDir(dir string) ([]File, []FileFault, error) {
 	root, err := openDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = root.Close() }()
 	l := loader{dir: dir, root: root}
 	if err := l.find(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, name := range l.names {
 		l.load(name)
 	}
 	l.refuseDoubles()
-	if err := l.err(); err != nil {
-		return nil, err
-	}
-	return l.files, nil
+	slices.SortStableFunc(l.faults, func(a, b FileFault) int { return cmp.Compare(a.File, b.File) })
+	return l.files, l.faults, nil
 }
 
 func openDir(dir string) (*os.Root, error) {
@@ -202,43 +201,45 @@ func (l *loader) refuse(name string, err error) {
 	l.unreadable(name, err)
 }
 
-// refuseDoubles notes templates that two files have.
+// refuseDoubles takes out templates that two files have.
 func (l *loader) refuseDoubles() {
 	type key struct{ namespace, name, version string }
-	first := make(map[key]string, len(l.files))
+	of := func(f File) key { return key{f.Template.Namespace, f.Template.Name, f.Template.Version} }
+	first, twice := make(map[key]string, len(l.files)), map[key]bool{}
 	for _, f := range l.files {
-		t := f.Template
-		k := key{t.Namespace, t.Name, t.Version}
-		if before, twice := first[k]; twice {
-			l.faults = append(l.faults, FileFault{File: f.Path, Fault: tasker.Fault{
-				Message: fmt.Sprintf("the template %s/%s %s is in %s as well; remove one, or give it another version",
-					t.Namespace, t.Name, t.Version, before)}})
+		k := of(f)
+		before, found := first[k]
+		if !found {
+			first[k] = f.Path
 			continue
 		}
-		first[k] = f.Path
+		twice[k] = true
+		l.faults = append(l.faults, FileFault{File: f.Path, Fault: tasker.Fault{
+			Message: fmt.Sprintf("the template %s/%s %s is in %s as well; remove one, or give it another version", k.namespace, k.name, k.version, before)}})
 	}
+	l.files = slices.DeleteFunc(l.files, func(f File) bool { return twice[of(f)] })
 }
 
-// err returns all faults as one error, a line for each.
-func (l *loader) err() error {
-	if len(l.faults) == 0 {
+// Faulty returns all faults of the files of a directory as one error, a line for each: Invalid,
+// with the faults as details. It is nil if there are none.
+func Faulty(dir string, faults []FileFault) error {
+	if len(faults) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(l.faults, func(a, b FileFault) int { return cmp.Compare(a.File, b.File) })
 	files := map[string]bool{}
-	for _, f := range l.faults {
+	for _, f := range faults {
 		files[f.File] = true
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "the templates in %s have %s in %s:", strconv.Quote(l.dir), count(len(l.faults), "fault"), count(len(files), "file"))
-	for _, f := range l.faults[:min(len(l.faults), maxDirMessage)] {
+	fmt.Fprintf(&b, "the templates in %s have %s in %s:", strconv.Quote(dir), count(len(faults), "fault"), count(len(files), "file"))
+	for _, f := range faults[:min(len(faults), maxDirMessage)] {
 		b.WriteString("\n  " + f.String())
 	}
-	if left := len(l.faults) - maxDirMessage; left > 0 {
+	if left := len(faults) - maxDirMessage; left > 0 {
 		fmt.Fprintf(&b, "\n  and %d more", left)
 	}
 	return (&tasker.Error{Code: tasker.Invalid, Message: b.String()}).
-		WithDetails(l.faults[:min(len(l.faults), maxFilesFaults)])
+		WithDetails(faults[:min(len(faults), maxFilesFaults)])
 }
 
 func count(n int, noun string) string {

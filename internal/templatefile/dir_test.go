@@ -49,8 +49,8 @@ func TestLoadDir(t *testing.T) {
 	if err := os.Symlink("b.yaml", filepath.Join(dir, "..data.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	read, err := LoadDir(dir)
-	if err != nil {
+	read, faults, err := LoadDir(dir)
+	if err = errors.Join(err, Faulty(dir, faults)); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -76,8 +76,8 @@ func TestLoadDirFollowsLinksInside(t *testing.T) {
 	if err := os.Symlink(".data/a.yaml", filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	read, err := LoadDir(dir)
-	if err != nil || len(read) != 1 || read[0].Template.Name != "a" {
+	read, faults, err := LoadDir(dir)
+	if err != nil || len(faults) > 0 || len(read) != 1 || read[0].Template.Name != "a" {
 		t.Errorf("%v, %v", read, err)
 	}
 }
@@ -104,9 +104,12 @@ func TestLoadDirListsAllFaults(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "a.yaml"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	read, err := LoadDir(dir)
-	if read != nil || tasker.CodeOf(err) != tasker.Invalid {
+	read, faults, err := LoadDir(dir)
+	if len(read) != 0 || err != nil {
 		t.Fatalf("%v, %v", read, err)
+	}
+	if err = Faulty(dir, faults); tasker.CodeOf(err) != tasker.Invalid {
+		t.Fatal(err)
 	}
 	want := `the templates in "DIR" have 12 faults in 9 files:
   DIR/2/bad.yaml: line 1: steps: is missing
@@ -136,7 +139,8 @@ func TestLoadDirIsBounded(t *testing.T) {
 		content[fmt.Sprintf("%d.yaml", i)] = strings.Repeat("- x\n", 3) + "steps: [" + strings.Repeat("{},", 60) + "]"
 		content[fmt.Sprintf("%d.yaml", i)] = "steps: [" + strings.Repeat("{},", 60) + "]"
 	}
-	_, err := LoadDir(write(t, content))
+	_, faults, err := LoadDir(write(t, content))
+	err = errors.Join(err, Faulty("DIR", faults))
 	var e *tasker.Error
 	if !errors.As(err, &e) || len(e.Details.([]FileFault)) != maxFilesFaults {
 		t.Fatalf("%v", err)
@@ -155,13 +159,29 @@ func TestLoadDirSaysWhatIsWrongWithTheDirectory(t *testing.T) {
 		"missing": `the template directory "DIR/missing" does not exist`,
 		"file":    `the template directory "DIR/file" cannot be opened: not a directory`,
 	} {
-		_, err := LoadDir(filepath.Join(dir, name))
+		_, _, err := LoadDir(filepath.Join(dir, name))
 		if tasker.CodeOf(err) != tasker.Invalid || !strings.HasPrefix(strings.ReplaceAll(err.Error(), dir, "DIR"), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
-	read, err := LoadDir(t.TempDir())
-	if len(read) != 0 || err != nil {
+	read, faults, err := LoadDir(t.TempDir())
+	if len(read) != 0 || len(faults) != 0 || err != nil {
 		t.Errorf("an empty directory: %v, %v", read, err)
+	}
+}
+
+// What is wrong with some files is nothing to the others; of two with the same template neither counts.
+func TestLoadDirReturnsTheFilesWithoutFaults(t *testing.T) {
+	dir := write(t, map[string]string{"1.yaml": small("one"), "2.yaml": "steps: []\n", "3.yaml": small("three"), "4.yaml": small("one"), "5.yaml": small("five")})
+	read, faults, err := LoadDir(dir)
+	if err != nil || len(faults) == 0 {
+		t.Fatalf("%v, %v", faults, err)
+	}
+	var names []string
+	for _, f := range read {
+		names = append(names, f.Template.Name)
+	}
+	if diff := cmp.Diff([]string{"three", "five"}, names); diff != "" {
+		t.Errorf("files differ (-want +got):\n%s", diff)
 	}
 }
