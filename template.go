@@ -360,4 +360,20 @@ type StoredTemplate struct {
 	Source    string // the document as it was registered
 	Checksum  string // of the template's meaning: two spellings of the same have the same
 	CreatedAt time.Time
+	Retired   *Retirement // nil: tasks are made of it
+}
+
+// A TemplateVersion names one version of a template.
+type TemplateVersion struct {
+	Namespace string
+	Name      string
+	Version   string
+}
+
+// A Retirement says that no new tasks are made of a version of a template. Tasks that use it
+// go on.
+type Retirement struct {
+	At     time.Time
+	By     string
+	Reason string
 }

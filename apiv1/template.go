@@ -16,6 +16,16 @@ type Template struct {
 	StepCount   int       `json:"step_count"`
 	Checksum    string    `json:"checksum"`
 	CreatedAt   time.Time `json:"created_at"`
+
+	RetiredAt     *time.Time `json:"retired_at" doc:"Since when no new tasks are made of this version. Null: they are."`
+	RetiredBy     string     `json:"retired_by,omitempty"`
+	RetiredReason string     `json:"retired_reason,omitempty"`
+}
+
+// RetireTemplate is the body of POST /v1/templates/{namespace}/{name}/{version}/retire, and of unretire.
+type RetireTemplate struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"2000"`
+	By     string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
 }
 
 // TemplateList is the answer of GET /v1/templates.
@@ -41,8 +51,13 @@ type RegisteredTemplate struct {
 
 // FromTemplate converts a template.
 func FromTemplate(t tasker.StoredTemplate) Template {
-	return Template{
+	out := Template{
 		Namespace: t.Namespace, Name: t.Name, Version: t.Version, Description: t.Description,
 		StepCount: len(t.Steps), Checksum: t.Checksum, CreatedAt: t.CreatedAt.UTC(),
 	}
+	if r := t.Retired; r != nil {
+		at := r.At.UTC()
+		out.RetiredAt, out.RetiredBy, out.RetiredReason = &at, r.By, r.Reason
+	}
+	return out
 }

@@ -251,6 +251,14 @@ func TestWire(t *testing.T) {
 	yes, notes := true, "n"
 	ctx := t.Context()
 	for want, call := range map[string]func() error{
+		`POST /v1/templates/n/t/1.0.0/retire application/json {"reason":"r"}`: func() error {
+			_, err := c.RetireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})
+			return err
+		},
+		`POST /v1/templates/n/t/1.0.0/unretire application/json {"reason":"r"}`: func() error {
+			_, err := c.UnretireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})
+			return err
+		},
 		"POST /v1/templates application/yaml name: x":     func() error { _, err := c.RegisterTemplate(ctx, []byte("name: x"), YAML); return err },
 		"GET /v1/templates?limit=2&namespace=a":           func() error { _, err := c.Templates(ctx, "a", Page{Limit: 2}); return err },
 		"GET /v1/templates/a/b/1.0.0":                     func() error { _, err := c.Template(ctx, "a", "b", "1.0.0"); return err },

@@ -89,6 +89,24 @@ func (c *Client) Template(ctx context.Context, namespace, name, version string) 
 	return answer, err
 }
 
+// RetireTemplate has no new tasks made of a version of a template. Tasks that use it go on.
+func (c *Client) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, r apiv1.RetireTemplate) (apiv1.Template, error) {
+	return c.changeTemplate(ctx, v, "retire", r)
+}
+
+// UnretireTemplate has new tasks made of a retired version of a template again.
+func (c *Client) UnretireTemplate(ctx context.Context, v tasker.TemplateVersion, r apiv1.RetireTemplate) (apiv1.Template, error) {
+	return c.changeTemplate(ctx, v, "unretire", r)
+}
+
+func (c *Client) changeTemplate(ctx context.Context, v tasker.TemplateVersion, verb string, body any) (apiv1.Template, error) {
+	var answer apiv1.Template
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "templates", v.Namespace, v.Name, v.Version, verb}, body: body, repeatable: true,
+	}, &answer)
+	return answer, err
+}
+
 // Health says that the server answers, and which version it is of.
 func (c *Client) Health(ctx context.Context) (apiv1.Health, error) {
 	var answer apiv1.Health

@@ -186,6 +186,19 @@ func (e *Engine) RegisterTemplate(ctx context.Context, doc []byte) (created bool
 	return created, err
 }
 
+// RetireTemplate has no new tasks made of a version of a template; those that use it go on.
+// A task that names no version is then made of the newest that is not retired.
+func (e *Engine) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, actor, reason string) error {
+	_, err := e.db.RetireTemplate(ctx, v, true, postgres.Operator{Actor: actor, Reason: reason})
+	return err
+}
+
+// UnretireTemplate has new tasks made of a retired version of a template again.
+func (e *Engine) UnretireTemplate(ctx context.Context, v tasker.TemplateVersion, actor, reason string) error {
+	_, err := e.db.RetireTemplate(ctx, v, false, postgres.Operator{Actor: actor, Reason: reason})
+	return err
+}
+
 // CreateTask makes a task and returns its id. With an idempotency key the same
 // request leads to the same task.
 func (e *Engine) CreateTask(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {

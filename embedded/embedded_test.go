@@ -317,6 +317,33 @@ func TestTasksAreFound(t *testing.T) {
 }
 
 // An answer from outside comes to a step by the name of the step.
+func TestAVersionIsRetired(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.RegisterTemplate(t.Context(), []byte(greeting)); err != nil {
+		t.Fatal(err)
+	}
+	v := tasker.TemplateVersion{Namespace: "greetings", Name: "greet", Version: "1.0.0"}
+	if err := e.RetireTemplate(t.Context(), v, "ann", "too loud"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "greetings", Name: "greet"}); tasker.CodeOf(err) != tasker.NotFound || !strings.Contains(err.Error(), "ann: too loud") {
+		t.Errorf("a task of a retired version: %v", err)
+	}
+	if err := e.UnretireTemplate(t.Context(), v, "ann", "it is quiet now"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "greetings", Name: "greet"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAnAnswerComesByName(t *testing.T) {
 	t.Parallel()
 	database := pgtest.New(t)

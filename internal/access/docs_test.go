@@ -29,7 +29,7 @@ var meanings = map[access.Permission]string{
 	access.UpdateInvestigations: "open, update and end investigations",
 	access.ReadPayloads:         "see contexts, results and the texts of errors",
 	access.ReadTemplates:        "see templates",
-	access.WriteTemplates:       "register templates",
+	access.WriteTemplates:       "register and retire templates",
 	access.ReadWorkers:          "see workers and queues",
 	access.DrainWorkers:         "drain workers",
 	access.ActAsWorker:          "register as a worker, claim, report",

@@ -61,6 +61,22 @@ func (s *server) templateRoutes() []*route {
 			answers: map[int]any{http.StatusOK: apiv1.TemplateDetail{}},
 			serve:   s.oneTemplate,
 		},
+		{
+			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/retire", id: "retireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
+			summary: "Have no new tasks made of a version of a template",
+			about: "From the answer on a request for a task that names no version takes the newest that is not retired, and one that names this version is a CONFLICT. " +
+				"Tasks that use it go on. A version that is retired already stays so, with its first reason.",
+			body:    apiv1.RetireTemplate{},
+			answers: map[int]any{http.StatusOK: apiv1.Template{}},
+			serve:   func(x *request) error { return s.retireTemplate(x, true) },
+		},
+		{
+			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/unretire", id: "unretireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
+			summary: "Have new tasks made of a retired version of a template again",
+			body:    apiv1.RetireTemplate{},
+			answers: map[int]any{http.StatusOK: apiv1.Template{}},
+			serve:   func(x *request) error { return s.retireTemplate(x, false) },
+		},
 	}
 }
 

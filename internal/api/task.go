@@ -10,6 +10,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
 )
 
@@ -228,15 +229,41 @@ func (s *server) listTemplates(x *request) error {
 	})
 }
 
-func (s *server) oneTemplate(x *request) error {
-	var words [3]string
-	for i, name := range []string{"namespace", "name", "version"} {
-		var err error
-		if words[i], err = x.word(name); err != nil {
-			return err
+// templateVersion returns the version that the path names.
+func (x *request) templateVersion() (v tasker.TemplateVersion, err error) {
+	for _, part := range []struct {
+		name string
+		word *string
+	}{{"namespace", &v.Namespace}, {"name", &v.Name}, {"version", &v.Version}} {
+		if *part.word, err = x.word(part.name); err != nil {
+			return v, err
 		}
 	}
-	t, err := s.db.Template(x.ctx, words[0], words[1], words[2])
+	return v, nil
+}
+
+func (s *server) retireTemplate(x *request, retired bool) error {
+	v, err := x.templateVersion()
+	if err != nil {
+		return err
+	}
+	var req apiv1.RetireTemplate
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	t, err := s.db.RetireTemplate(x.ctx, v, retired, postgres.Operator{Actor: x.actor(req.By), Reason: req.Reason})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromTemplate(t))
+}
+
+func (s *server) oneTemplate(x *request) error {
+	v, err := x.templateVersion()
+	if err != nil {
+		return err
+	}
+	t, err := s.db.Template(x.ctx, v.Namespace, v.Name, v.Version)
 	if err != nil {
 		return err
 	}

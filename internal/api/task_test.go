@@ -24,6 +24,31 @@ func (h *harness) createTask(n int) apiv1.Task {
 	return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", order(n))
 }
 
+func TestTemplatesAreRetired(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml")
+	const path, body = "/v1/templates/shop/order/1.0.0/", `{"reason": "ships twice", "by": "ann"}`
+	h.wantError(http.StatusBadRequest, "INVALID", "reason", "POST", path+"retire", `{"by": "ann"}`)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "no template", "POST", "/v1/templates/shop/order/2.0.0/retire", body)
+	for range 2 {
+		if got := want[apiv1.Template](h, http.StatusOK, "POST", path+"retire", body); got.RetiredAt == nil || got.RetiredBy != "ann" || got.RetiredReason != "ships twice" {
+			t.Errorf("retired: %+v", got)
+		}
+	}
+	task := `{"namespace": "shop", "name": "order", "version": "1.0.0", "context": {"order": 1}}`
+	h.wantError(http.StatusConflict, "CONFLICT", "by ann: ships twice", "POST", "/v1/tasks", task)
+	if list := want[apiv1.TemplateList](h, http.StatusOK, "GET", "/v1/templates", nil); list.Templates[0].RetiredAt == nil {
+		t.Errorf("the list says %+v", list.Templates)
+	}
+	for range 2 {
+		if got := want[apiv1.Template](h, http.StatusOK, "POST", path+"unretire", body); got.RetiredAt != nil || got.RetiredReason != "" {
+			t.Errorf("retired still: %+v", got)
+		}
+	}
+	want[any](h, http.StatusCreated, "POST", "/v1/tasks", task)
+}
+
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

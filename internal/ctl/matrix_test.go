@@ -124,6 +124,8 @@ var permits = map[string]permit{
 
 	"template list":     {roles: viewers, needs: "templates:read"},
 	"template get":      {roles: viewers, needs: "templates:read", names: true, args: []string{"shop", "order", "1.0.0"}},
+	"template retire":   {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
+	"template unretire": {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
 	"template register": {roles: developers, needs: "templates:write", names: true, args: []string{"-"}, stdin: strings.Replace(oneStep, "orders", "shop", 1)},
 
 	"worker list": {roles: viewers, needs: "workers:read"}, "worker drain": {roles: operators, needs: "workers:drain", names: true, args: []string{"{worker}"}},

@@ -26,7 +26,8 @@ func (p *program) templateCommand() *cobra.Command {
 		Short: "Check, register and show templates",
 		Example: `  tasker-ctl template validate order.yaml
   tasker-ctl template register order.yaml`,
-	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(), p.validateCommand(), p.schemaCommand())
+	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(),
+		p.retireCommand(), p.unretireCommand(), p.validateCommand(), p.schemaCommand())
 }
 
 func (p *program) registerCommand() *cobra.Command {
@@ -61,7 +62,7 @@ changes: give the template a new version. Keys that have no effect are warnings.
 		}
 		p.fields("  ",
 			field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
-			field{"Steps", strconv.Itoa(t.StepCount)}, field{"Checksum", t.Checksum},
+			field{"Steps", strconv.Itoa(t.StepCount)}, field{"Checksum", t.Checksum}, field{"Retired", retirementOf(t.Template)},
 		)
 		for _, w := range t.Warnings {
 			p.warn("%s", clean(w.String()))
@@ -77,6 +78,51 @@ func strictFlag(c *cobra.Command, strict *bool) {
 
 func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".json") }
 
+func (p *program) retireCommand() *cobra.Command {
+	return p.retirement(help{
+		use:   "retire NAMESPACE NAME VERSION --reason TEXT",
+		short: "Have no new tasks made of a version",
+		long: `Have no new tasks made of a version of a template. Tasks that name no version get the newest
+one that is not retired, so that retiring the newest rolls back. Tasks that use the version
+go on.`,
+		example: `  tasker-ctl template retire orders fulfil 1.1.0 --reason "ships twice"`,
+	}, "Template retired!", (*client.Client).RetireTemplate)
+}
+
+func (p *program) unretireCommand() *cobra.Command {
+	return p.retirement(help{
+		use:     "unretire NAMESPACE NAME VERSION --reason TEXT",
+		short:   "Have new tasks made of a retired version again",
+		example: `  tasker-ctl template unretire orders fulfil 1.1.0 --reason "the handler is repaired"`,
+	}, "Template takes new tasks again!", (*client.Client).UnretireTemplate)
+}
+
+func (p *program) retirement(
+	h help, done string, change func(*client.Client, context.Context, tasker.TemplateVersion, apiv1.RetireTemplate) (apiv1.Template, error),
+) *cobra.Command {
+	var r apiv1.RetireTemplate
+	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Template, err error) {
+		if err := p.said(&r.By, &r.Reason); err != nil {
+			return t, err
+		}
+		return change(api, ctx, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)
+	}, func(t apiv1.Template) {
+		p.done("%s", done)
+		p.fields("  ", field{"Template", t.Namespace + "/" + t.Name + " " + t.Version}, field{"Retired", retirementOf(t)})
+	})
+	c.Flags().StringVar(&r.Reason, "reason", "", "why (needed)")
+	actorFlag(c, &r.By, "by", "who asks for it")
+	return c
+}
+
+// retirementOf says since when a version is retired, and why; empty when it is not.
+func retirementOf(t apiv1.Template) string {
+	if t.RetiredAt == nil {
+		return ""
+	}
+	return at(t.RetiredAt) + " by " + t.RetiredBy + ": " + t.RetiredReason
+}
+
 func (p *program) templatesCommand() *cobra.Command {
 	var namespace string
 	var page client.Page
@@ -85,9 +131,9 @@ func (p *program) templatesCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TemplateList, error) {
 		return api.Templates(ctx, namespace, page)
 	}, func(l apiv1.TemplateList) {
-		header := []string{"namespace", "name", "version", "steps", "registered", "description"}
+		header := []string{"namespace", "name", "version", "steps", "registered", "retired", "description"}
 		list(p, l.Templates, columns{none: "No templates.", names: header}, func(t apiv1.Template) []string {
-			return []string{t.Namespace, t.Name, t.Version, strconv.Itoa(t.StepCount), at(&t.CreatedAt), t.Description}
+			return []string{t.Namespace, t.Name, t.Version, strconv.Itoa(t.StepCount), at(&t.CreatedAt), at(t.RetiredAt), t.Description}
 		})
 		p.more(l.Pagination)
 	})

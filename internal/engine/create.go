@@ -218,7 +218,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	started := r.StartAt.IsZero() && g.cycle == nil
 	t := &postgres.CreatedTask{
 		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.steps(started), Correlation: r.CorrelationID,
-		Newest: remembered && r.Version == "",
+		Remembered: remembered, Newest: remembered && r.Version == "",
 	}
 	if t.Correlation == "" {
 		t.Correlation = t.UUID.String() // by which the task is found without an index of its own
@@ -251,6 +251,9 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 		return g, true, nil
 	}
 	t, err := c.read(ctx, r.Namespace, r.Name, r.Version)
+	if err == nil && t.Retired != nil {
+		err = retired(t, r.Version)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -261,6 +264,17 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 	c.templates[key] = g
 	c.engine.byName.put(key, g)
 	return g, false, nil
+}
+
+// retired is why no task is made of a version. It is NotFound when no version was asked for,
+// because then there is none that would do.
+func retired(t tasker.StoredTemplate, asked string) error {
+	const again = "%s: retired since %s by %s: %s; have tasks made of it again (tasker-ctl template unretire)"
+	code, of := tasker.Conflict, fmt.Sprintf("template %s/%s %s takes no new tasks", t.Namespace, t.Name, t.Version)
+	if asked == "" {
+		code, of = tasker.NotFound, fmt.Sprintf("no version of template %s/%s takes new tasks; the newest is %s", t.Namespace, t.Name, t.Version)
+	}
+	return tasker.Errorf(code, again+", or name another version", of, t.Retired.At.UTC().Format(time.RFC3339), t.Retired.By, t.Retired.Reason)
 }
 
 // reject stores the tasks with the investigations of those that can never run.

@@ -151,10 +151,10 @@ func (c *creation) rejected() bool {
 }
 
 // acceptOlderTemplates is called before tasks are stored again that may be stored already:
-// a template that is not the newest any more would hide that they are.
+// a template that is retired or not the newest any more would hide that they are.
 func (c *creation) acceptOlderTemplates() {
 	for _, t := range c.tasks {
-		t.Newest = false
+		t.Remembered, t.Newest = false, false
 	}
 }
 

@@ -29,7 +29,8 @@ type CreatedTask struct {
 	ContextSize  int    // as it is read back
 	Steps        []CreatedStep
 	Correlation  string
-	Newest       bool // the template must be the newest of its name still
+	Remembered   bool // the template was read before: it must not be retired meanwhile
+	Newest       bool // and it must be the newest of its name still
 	Rejected     bool // its graph has a cycle, so it goes to error at once
 	RejectReason string
 
@@ -83,8 +84,8 @@ func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) 
 // tasks take to be stored. now() is the same instant in all of them.
 
 // $1 is how long to wait for a lock, $2 whether contexts are returned; then the tasks. A
-// template that was replaced, or is not the newest although it must be, is NULL, which
-// fails the transaction.
+// template that was replaced, or is retired or not the newest although it must be, is NULL,
+// which fails the transaction.
 var insertTasks = `
 INSERT INTO tasker.tasks (
     task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
@@ -100,9 +101,9 @@ SELECT
 FROM set_config('lock_timeout', $1, true)
 CROSS JOIN ` + newTaskColumns.unnest("u", 3) + `
 JOIN tasker.staleness_thresholds st ON st.only_row
-LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid AND NOT (u.newest AND EXISTS (
+LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid AND NOT (u.must > 0 AND tt.retired_at IS NOT NULL) AND NOT (u.must > 1 AND EXISTS (
     SELECT FROM tasker.task_templates n
-    WHERE n.namespace = tt.namespace AND n.name = tt.name AND (n.created_at, n.template_uuid) > (tt.created_at, tt.template_uuid)
+    WHERE n.namespace = tt.namespace AND n.name = tt.name AND n.retired_at IS NULL AND (n.created_at, n.template_uuid) > (tt.created_at, tt.template_uuid)
 ))
 CROSS JOIN LATERAL (
     SELECT tasker.staleness_threshold(u.state, tt, st) + tasker.retry_rest(u.state, tt, interval '1 second' * nullif(u.wait_s, 0)) AS threshold
@@ -185,8 +186,8 @@ func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 
 // InsertTasks stores tasks with their steps and fills in when they were created; after an
 // error the caller rolls back. An idempotency key that another task has already is
-// [ErrKeyTaken]; a template that was replaced in between, or is not the newest although it
-// must be, is [ErrTemplateGone]; a task that is there already is [ErrTaskStored].
+// [ErrKeyTaken]; a template that was replaced or retired in between, or is not the newest
+// although it must be, is [ErrTemplateGone]; a task that is there already is [ErrTaskStored].
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) error {
 	return insertionError(readInsertion(tx.SendBatch(ctx, insertion(tasks, how, tx.queue)), tasks))
 }
@@ -296,11 +297,24 @@ var ErrKeyTaken = errors.New("idempotency key is taken")
 // ErrTemplateGone says that the template was replaced while a task was made from it.
 var ErrTemplateGone = errors.New("template was replaced")
 
+// must is what is asked of the template of a task: 0 nothing, 1 that it is not retired, 2 that
+// it is the newest as well.
+func (t *CreatedTask) must() int32 {
+	switch {
+	case t.Newest:
+		return 2
+	case t.Remembered:
+		return 1
+	default:
+		return 0
+	}
+}
+
 // newTaskColumns are a task as insertTasks takes it.
 var newTaskColumns = columns[*CreatedTask]{
 	col("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
 	col("template_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Template.UUID }),
-	col("newest bool", func(t **CreatedTask) bool { return (*t).Newest }),
+	col("must int", func(t **CreatedTask) int32 { return (*t).must() }),
 	col("state text", func(t **CreatedTask) string { return string((*t).State) }),
 	col("priority int", func(t **CreatedTask) int32 { return int32((*t).Request.Priority) }),
 	col("context text", func(t **CreatedTask) string { return string((*t).Request.Context) }),

@@ -260,8 +260,13 @@ func (db *DB) Audit(ctx context.Context, actor, action, subject string, data jso
 
 // auditData records in a transaction what somebody did to something, with a document about it.
 func (tx *Tx) auditData(ctx context.Context, actor, action string, subject tasker.ID, doc json.RawMessage) error {
+	return tx.auditText(ctx, actor, action, subject.String(), doc)
+}
+
+// auditText is auditData for what has no id.
+func (tx *Tx) auditText(ctx context.Context, actor, action, subject string, doc json.RawMessage) error {
 	_, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
-		actor, action, subject.String(), string(doc))
+		actor, action, subject, string(doc))
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", action, err)
 	}

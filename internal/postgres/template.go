@@ -83,7 +83,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 // errTemplateUsed says that a version has got its first task meanwhile.
 var errTemplateUsed = errors.New("template is used")
 
-const templateColumns = `template_uuid, configuration, source, checksum, created_at`
+const templateColumns = `template_uuid, configuration, source, checksum, created_at, retired_at, coalesce(retired_by, '') AS retired_by, coalesce(retired_reason, '') AS retired_reason`
 
 type templateRow struct {
 	TemplateUUID  tasker.ID
@@ -91,18 +91,24 @@ type templateRow struct {
 	Source        string
 	Checksum      string
 	CreatedAt     time.Time
+	RetiredAt     *time.Time
+	RetiredBy     string
+	RetiredReason string
 }
 
 func (r templateRow) template() (tasker.StoredTemplate, error) {
 	t := tasker.StoredTemplate{UUID: r.TemplateUUID, Source: r.Source, Checksum: r.Checksum, CreatedAt: r.CreatedAt}
+	if r.RetiredAt != nil {
+		t.Retired = &tasker.Retirement{At: *r.RetiredAt, By: r.RetiredBy, Reason: r.RetiredReason}
+	}
 	if err := json.Unmarshal(r.Configuration, &t.Template); err != nil {
 		return t, fmt.Errorf("read template %s: %w", r.TemplateUUID, err)
 	}
 	return t, nil
 }
 
-// Template returns a version of a template, or the newest when version is empty:
-// the one registered last.
+// Template returns a version of a template, or the newest when version is empty: of those
+// that are not retired the one registered last, and of all if there is none.
 func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 	return template(ctx, db.pool, namespace, name, version)
 }
@@ -115,7 +121,7 @@ func (tx *Tx) Template(ctx context.Context, namespace, name, version string) (ta
 func template(ctx context.Context, q querier, namespace, name, version string) (tasker.StoredTemplate, error) {
 	found, err := templates(ctx, q, `SELECT `+templateColumns+` FROM tasker.task_templates
 		WHERE namespace = $1 AND name = $2 AND ($3 = '' OR version = $3)
-		ORDER BY created_at DESC, template_uuid DESC LIMIT 1`, namespace, name, version)
+		ORDER BY retired_at IS NOT NULL, created_at DESC, template_uuid DESC LIMIT 1`, namespace, name, version)
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}

@@ -907,12 +907,18 @@ CREATE TABLE tasker.task_templates (
     max_steps_in_process_minutes integer,
     max_duration_minutes integer,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    retired_at timestamp with time zone,
+    retired_by text,
+    retired_reason text,
     CONSTRAINT task_templates_pkey PRIMARY KEY (template_uuid),
     CONSTRAINT task_template_version_is_unique UNIQUE (namespace, name, version)
 );
 COMMENT ON TABLE tasker.task_templates IS 'Templates, one row a version. A version that a task uses never changes.';
 COMMENT ON COLUMN tasker.task_templates.configuration IS 'The template as it is understood.';
 COMMENT ON COLUMN tasker.task_templates.source IS 'The document as it was registered.';
+COMMENT ON COLUMN tasker.task_templates.retired_at IS 'Since when no new tasks are made of this version. Null: they are.';
+COMMENT ON COLUMN tasker.task_templates.retired_by IS 'Who retired it.';
+COMMENT ON COLUMN tasker.task_templates.retired_reason IS 'Why.';
 
 CREATE TABLE tasker.tasks (
     task_uuid uuid NOT NULL,

@@ -1,0 +1,48 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"tasker.example/tasker"
+)
+
+// A version that is retired stays as it is when it is retired again: the first reason counts.
+const retireTemplate = `
+UPDATE tasker.task_templates
+SET retired_at = clock_timestamp(), retired_by = $4, retired_reason = $5
+WHERE namespace = $1 AND name = $2 AND version = $3 AND retired_at IS NULL`
+
+const unretireTemplate = `
+UPDATE tasker.task_templates
+SET retired_at = NULL, retired_by = NULL, retired_reason = NULL
+WHERE namespace = $1 AND name = $2 AND version = $3 AND retired_at IS NOT NULL`
+
+// RetireTemplate has no new tasks made of a version of a template from now on, or again,
+// and returns the version. Nothing changes when it is as it shall be. The error is NotFound
+// when there is no such version.
+func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, retired bool, by Operator) (t tasker.StoredTemplate, err error) {
+	if v.Version == "" {
+		return t, tasker.Errorf(tasker.Invalid, "version: is missing")
+	}
+	err = db.InTx(ctx, func(tx *Tx) error {
+		sql, args, action := unretireTemplate, []any{v.Namespace, v.Name, v.Version}, "template.unretired"
+		if retired {
+			sql, args, action = retireTemplate, append(args, by.Actor, by.Reason), "template.retired"
+		}
+		tag, err := tx.Exec(ctx, sql, args...)
+		if err != nil {
+			return fmt.Errorf("retire a template: %w", err)
+		}
+		if t, err = tx.Template(ctx, v.Namespace, v.Name, v.Version); err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		data, err := json.Marshal(map[string]string{"reason": by.Reason})
+		if err != nil {
+			return fmt.Errorf("audit a template: %w", err)
+		}
+		return tx.auditText(ctx, by.Actor, action, v.Namespace+"/"+v.Name+" "+v.Version, data)
+	})
+	return t, err
+}
