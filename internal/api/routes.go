@@ -34,52 +34,6 @@ func (s *server) routes() []*route {
 	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.stepRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.holdRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
 }
 
-func (s *server) templateRoutes() []*route {
-	return []*route{
-		{
-			method: "POST", path: "/v1/templates", id: "registerTemplate", class: overload.Creates, needs: access.WriteTemplates, tag: "templates",
-			summary: "Register a template",
-			about: "A version that tasks use never changes: another template under it is a CONFLICT. " +
-				"The same template again answers 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
-				"description, input_schema (JSON Schema), lifecycle, steps[] {name, type, handler {callable, initialization}, dependencies, retry, " +
-				"timeout_seconds, worker_queue_ttl_ms}, environments.",
-			params: []param{boolParam("strict", "Refuse a document that has keys without effect, instead of answering with warnings.")},
-			body:   map[string]any{}, media: templateMedia, maxBody: tasker.MaxTemplateBytes,
-			answers: map[int]any{http.StatusCreated: apiv1.RegisteredTemplate{}, http.StatusOK: apiv1.RegisteredTemplate{}},
-			serve:   s.registerTemplate,
-		},
-		{
-			method: "GET", path: "/v1/templates", id: "listTemplates", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
-			summary: "List templates by namespace and name, the newest version first",
-			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
-			answers: map[int]any{http.StatusOK: apiv1.TemplateList{}},
-			serve:   s.listTemplates,
-		},
-		{
-			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
-			summary: "One version of a template, with its graph",
-			answers: map[int]any{http.StatusOK: apiv1.TemplateDetail{}},
-			serve:   s.oneTemplate,
-		},
-		{
-			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/retire", id: "retireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
-			summary: "Have no new tasks made of a version of a template",
-			about: "From the answer on a request for a task that names no version takes the newest that is not retired, and one that names this version is a CONFLICT. " +
-				"Tasks that use it go on. A version that is retired already stays so, with its first reason.",
-			body:    apiv1.RetireTemplate{},
-			answers: map[int]any{http.StatusOK: apiv1.Template{}},
-			serve:   func(x *request) error { return s.retireTemplate(x, true) },
-		},
-		{
-			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/unretire", id: "unretireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
-			summary: "Have new tasks made of a retired version of a template again",
-			body:    apiv1.RetireTemplate{},
-			answers: map[int]any{http.StatusOK: apiv1.Template{}},
-			serve:   func(x *request) error { return s.retireTemplate(x, false) },
-		},
-	}
-}
-
 func (s *server) taskRoutes() []*route {
 	return []*route{
 		{

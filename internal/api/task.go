@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/engine"
-	"tasker.example/tasker/internal/postgres"
-	"tasker.example/tasker/internal/templatefile"
 )
 
 func (s *server) createTask(x *request) error {
@@ -182,104 +179,4 @@ func (s *server) taskTransitions(x *request) error {
 		return err
 	}
 	return x.answer(http.StatusOK, convert(list, apiv1.FromTransition))
-}
-
-var templateMedia = []string{"application/yaml", "application/x-yaml", "text/yaml", jsonMedia}
-
-func (s *server) registerTemplate(x *request) error {
-	doc, media, err := x.body()
-	if err != nil {
-		return err
-	}
-	parse := templatefile.Parse
-	if media == jsonMedia {
-		parse = templatefile.ParseJSON
-	}
-	t, warnings, err := parse(doc)
-	if strict := x.bool("strict"); err == nil && strict != nil && *strict {
-		err = templatefile.Strict(warnings)
-	}
-	if err == nil {
-		err = x.mayUse(t.Namespace)
-	}
-	if err != nil {
-		return err
-	}
-	stored, created, err := s.engine.RegisterTemplate(x.ctx, t, string(doc))
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	return x.answer(status, apiv1.RegisteredTemplate{Template: apiv1.FromTemplate(stored), Created: created, Warnings: append([]tasker.Fault{}, warnings...)})
-}
-
-func (s *server) listTemplates(x *request) error {
-	limit := x.int("limit")
-	list, err := s.db.Templates(x.ctx, x.text("namespace"), limit+1, x.int("offset"))
-	if err != nil {
-		return err
-	}
-	more := len(list) > limit
-	list = list[:min(len(list), limit)]
-	return x.answer(http.StatusOK, apiv1.TemplateList{
-		Templates: convert(list, apiv1.FromTemplate), Pagination: x.pageOf(len(list), more),
-	})
-}
-
-// templateVersion returns the version that the path names.
-func (x *request) templateVersion() (v tasker.TemplateVersion, err error) {
-	for _, part := range []struct {
-		name string
-		word *string
-	}{{"namespace", &v.Namespace}, {"name", &v.Name}, {"version", &v.Version}} {
-		if *part.word, err = x.word(part.name); err != nil {
-			return v, err
-		}
-	}
-	return v, nil
-}
-
-func (s *server) retireTemplate(x *request, retired bool) error {
-	v, err := x.templateVersion()
-	if err != nil {
-		return err
-	}
-	var req apiv1.RetireTemplate
-	if err := x.read(&req); err != nil {
-		return err
-	}
-	t, err := s.db.RetireTemplate(x.ctx, v, retired, postgres.Operator{Actor: x.actor(req.By), Reason: req.Reason})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromTemplate(t))
-}
-
-func (s *server) oneTemplate(x *request) error {
-	v, err := x.templateVersion()
-	if err != nil {
-		return err
-	}
-	t, err := s.db.Template(x.ctx, v.Namespace, v.Name, v.Version)
-	if err != nil {
-		return err
-	}
-	configuration, err := configurationOf(t)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.TemplateDetail{
-		Template: apiv1.FromTemplate(t), Configuration: configuration, Source: t.Source,
-	})
-}
-
-func configurationOf(t tasker.StoredTemplate) (json.RawMessage, error) {
-	doc, err := json.Marshal(t.Template)
-	if err != nil {
-		return nil, fmt.Errorf("encode the template: %w", err)
-	}
-	return doc, nil
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"tasker.example/tasker"
 )
 
@@ -27,11 +29,14 @@ func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, reti
 		return t, tasker.Errorf(tasker.Invalid, "version: is missing")
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
-		sql, args, action := unretireTemplate, []any{v.Namespace, v.Name, v.Version}, "template.unretired"
+		var tag pgconn.CommandTag
+		action := "template.unretired"
 		if retired {
-			sql, args, action = retireTemplate, append(args, by.Actor, by.Reason), "template.retired"
+			action = "template.retired"
+			tag, err = tx.Exec(ctx, retireTemplate, v.Namespace, v.Name, v.Version, by.Actor, by.Reason)
+		} else {
+			tag, err = tx.Exec(ctx, unretireTemplate, v.Namespace, v.Name, v.Version)
 		}
-		tag, err := tx.Exec(ctx, sql, args...)
 		if err != nil {
 			return fmt.Errorf("retire a template: %w", err)
 		}

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/overload"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
+)
+
+func (s *server) templateRoutes() []*route {
+	return []*route{
+		{
+			method: "POST", path: "/v1/templates", id: "registerTemplate", class: overload.Creates, needs: access.WriteTemplates, tag: "templates",
+			summary: "Register a template",
+			about: "A version that tasks use never changes: another template under it is a CONFLICT. " +
+				"The same template again answers 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
+				"description, input_schema (JSON Schema), lifecycle, steps[] {name, type, handler {callable, initialization}, dependencies, retry, " +
+				"timeout_seconds, worker_queue_ttl_ms}, environments.",
+			params: []param{boolParam("strict", "Refuse a document that has keys without effect, instead of answering with warnings.")},
+			body:   map[string]any{}, media: templateMedia, maxBody: tasker.MaxTemplateBytes,
+			answers: map[int]any{http.StatusCreated: apiv1.RegisteredTemplate{}, http.StatusOK: apiv1.RegisteredTemplate{}},
+			serve:   s.registerTemplate,
+		},
+		{
+			method: "GET", path: "/v1/templates", id: "listTemplates", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
+			summary: "List templates by namespace and name, the newest version first",
+			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
+			answers: map[int]any{http.StatusOK: apiv1.TemplateList{}},
+			serve:   s.listTemplates,
+		},
+		{
+			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
+			summary: "One version of a template, with its graph",
+			answers: map[int]any{http.StatusOK: apiv1.TemplateDetail{}},
+			serve:   s.oneTemplate,
+		},
+		{
+			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/retire", id: "retireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
+			summary: "Have no new tasks made of a version of a template",
+			about: "From the answer on a request for a task that names no version takes the newest that is not retired, and one that names this version is a CONFLICT. " +
+				"Tasks that use it go on. A version that is retired already stays so, with its first reason.",
+			body:    apiv1.RetireTemplate{},
+			answers: map[int]any{http.StatusOK: apiv1.Template{}},
+			serve:   func(x *request) error { return s.retireTemplate(x, true) },
+		},
+		{
+			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/unretire", id: "unretireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
+			summary: "Have new tasks made of a retired version of a template again",
+			body:    apiv1.RetireTemplate{},
+			answers: map[int]any{http.StatusOK: apiv1.Template{}},
+			serve:   func(x *request) error { return s.retireTemplate(x, false) },
+		},
+	}
+}
+
+var templateMedia = []string{"application/yaml", "application/x-yaml", "text/yaml", jsonMedia}
+
+func (s *server) registerTemplate(x *request) error {
+	doc, media, err := x.body()
+	if err != nil {
+		return err
+	}
+	parse := templatefile.Parse
+	if media == jsonMedia {
+		parse = templatefile.ParseJSON
+	}
+	t, warnings, err := parse(doc)
+	if strict := x.bool("strict"); err == nil && strict != nil && *strict {
+		err = templatefile.Strict(warnings)
+	}
+	if err == nil {
+		err = x.mayUse(t.Namespace)
+	}
+	if err != nil {
+		return err
+	}
+	stored, created, err := s.engine.RegisterTemplate(x.ctx, t, string(doc))
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return x.answer(status, apiv1.RegisteredTemplate{Template: apiv1.FromTemplate(stored), Created: created, Warnings: append([]tasker.Fault{}, warnings...)})
+}
+
+func (s *server) listTemplates(x *request) error {
+	limit := x.int("limit")
+	list, err := s.db.Templates(x.ctx, x.text("namespace"), limit+1, x.int("offset"))
+	if err != nil {
+		return err
+	}
+	more := len(list) > limit
+	list = list[:min(len(list), limit)]
+	return x.answer(http.StatusOK, apiv1.TemplateList{
+		Templates: convert(list, apiv1.FromTemplate), Pagination: x.pageOf(len(list), more),
+	})
+}
+
+// templateVersion returns the version that the path names.
+func (x *request) templateVersion() (v tasker.TemplateVersion, err error) {
+	for _, part := range []struct {
+		name string
+		word *string
+	}{{"namespace", &v.Namespace}, {"name", &v.Name}, {"version", &v.Version}} {
+		if *part.word, err = x.word(part.name); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+func (s *server) retireTemplate(x *request, retired bool) error {
+	v, err := x.templateVersion()
+	if err != nil {
+		return err
+	}
+	var req apiv1.RetireTemplate
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	t, err := s.db.RetireTemplate(x.ctx, v, retired, postgres.Operator{Actor: x.actor(req.By), Reason: req.Reason})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromTemplate(t))
+}
+
+func (s *server) oneTemplate(x *request) error {
+	v, err := x.templateVersion()
+	if err != nil {
+		return err
+	}
+	t, err := s.db.Template(x.ctx, v.Namespace, v.Name, v.Version)
+	if err != nil {
+		return err
+	}
+	configuration, err := configurationOf(t)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.TemplateDetail{
+		Template: apiv1.FromTemplate(t), Configuration: configuration, Source: t.Source,
+	})
+}
+
+func configurationOf(t tasker.StoredTemplate) (json.RawMessage, error) {
+	doc, err := json.Marshal(t.Template)
+	if err != nil {
+		return nil, fmt.Errorf("encode the template: %w", err)
+	}
+	return doc, nil
+}
