@@ -16,6 +16,8 @@ import (
 type dashboardPage struct {
 	Open, Ended  int64
 	Oldest       *time.Time // of the open ones
+	Cases        []caseLine // that cost most
+	AllCases     int64      // that are open
 	ToResolve    float64    // minutes, on average of all that ended
 	Reasons      []reasonLine
 	Minute, Burn plot // of the last hour: what came and was proved, and what was open
@@ -48,7 +50,7 @@ func (s *server) dashboard(req *request) (*view, error) {
 		return nil, err
 	}
 	p.addReasons(list)
-	if err := s.addOldest(req, &p); err != nil {
+	if err := s.addCases(req, &p); err != nil {
 		return nil, err
 	}
 	if err := s.addHour(req, &p); err != nil {
@@ -76,13 +78,16 @@ func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
 	}
 }
 
-// addOldest adds since when the oldest of the open ones waits.
-func (s *server) addOldest(req *request, p *dashboardPage) error {
+// worstCases is how many cases the dashboard shows.
+const worstCases = 10
+
+// addCases adds the cases that cost most, and since when the oldest of all that are open waits.
+func (s *server) addCases(req *request, p *dashboardPage) error {
 	if p.Open == 0 {
 		return nil
 	}
-	totals, err := s.DB.CaseTotals(req.Context(), tasker.CaseFilter{})
-	p.Oldest = totals.Oldest
+	list, totals, _, err := s.DB.CasePage(req.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: worstCases}})
+	p.Cases, p.AllCases, p.Oldest = caseLines(list), totals.Cases, totals.Oldest
 	return err
 }
 

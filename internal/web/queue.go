@@ -124,13 +124,16 @@ func (s *server) list(req *request, p *queuePage, f tasker.CaseFilter) error {
 	}
 	p.Totals = totals
 	p.Pager = req.pager(f.Offset, f.Limit, len(list), more)
-	for _, c := range list {
-		p.Cases = append(p.Cases, caseLine{
-			Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: casePath(c.ID), Progress: caseProgress(c.CaseCounts),
-		})
-		p.Hides = p.Hides || c.ErrorPattern == access.Hidden
-	}
+	p.Cases = caseLines(list)
+	p.Hides = slices.ContainsFunc(list, func(c tasker.Case) bool { return c.ErrorPattern == access.Hidden })
 	return nil
+}
+
+func caseLines(list []tasker.Case) (lines []caseLine) {
+	for _, c := range list {
+		lines = append(lines, caseLine{Case: c, Cause: tasker.CauseOf(c.Reason, c.DetailCode), Path: casePath(c.ID), Progress: caseProgress(c.CaseCounts)})
+	}
+	return lines
 }
 
 // The parameters of the chips. One chip is on at a time.
