@@ -139,6 +139,7 @@ func (s *server) operationsOf(req *request, id tasker.ID) (lines []operationLine
 type operationPage struct {
 	operationLine
 	Waves    []waveLine
+	Why      *whyLine
 	Pause    string // why it is paused
 	Task     string // the page of the task that made it pause
 	Case     string // the page of the case that was selected
@@ -207,6 +208,11 @@ func (s *server) onOperation(req *request) (*view, error) {
 	}
 	p.Hides = slices.ContainsFunc(o.Namespaces, func(n string) bool { return !req.readsPayloads(n) })
 	p.addPause()
+	if p.Expected {
+		if p.Why, err = s.why(req, id); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.addArrivals(req, &p); err != nil {
 		return nil, err
 	}

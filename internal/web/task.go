@@ -186,6 +186,7 @@ type taskPage struct {
 	Progress    taskProgress
 	Standing    string // one sentence
 	Why         *whyLine
+	WhyStep     *stepWhy // of the step that ?why= names
 	Entry       *taskEntry
 	CanCancel   bool
 	CanOpen     bool   // an investigation
@@ -249,6 +250,9 @@ func (s *server) task(req *request) (*view, error) {
 		return nil, err
 	}
 	if page.Why, err = s.why(req, id); err != nil {
+		return nil, err
+	}
+	if page.WhyStep, err = s.whyStep(req, steps); err != nil {
 		return nil, err
 	}
 	page.CanOperate = page.Stuck == "" && s.offers(req, access.OperateSteps, t.Namespace)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -18,7 +19,7 @@ const explainTime = time.Second
 // not known.
 type whyLine struct{ tasker.Why }
 
-// why explains a task, an investigation or a case on its page: nil for whoever may not ask.
+// why explains a task, a step, an investigation, a case or an operation on its page: nil for whoever may not ask.
 func (s *server) why(req *request, id tasker.ID) (*whyLine, error) {
 	e, err := s.explained(req.within(access.ReadTasks), "tasker-ctl explain "+id.String(), func(ctx context.Context) (tasker.Explanation, error) {
 		return s.Explain.Explain(ctx, id)
@@ -29,6 +30,42 @@ func (s *server) why(req *request, id tasker.ID) (*whyLine, error) {
 	default:
 		return &whyLine{e.Why}, err
 	}
+}
+
+// A stepWhy is why one step of a task is where it is.
+type stepWhy struct {
+	Step stepAnchor
+	Why  *whyLine
+}
+
+// whyPart is the place on the page of a task that says why a step is where it is.
+const whyPart = "why-step"
+
+// whyStep explains the step that ?why= names, which is one of the task: nil when none is named.
+func (s *server) whyStep(req *request, steps []tasker.Step) (*stepWhy, error) {
+	q := req.query()
+	id := q.id("why")
+	if q.err != nil || id == nil {
+		return nil, q.err
+	}
+	i := slices.IndexFunc(steps, func(st tasker.Step) bool { return st.UUID == *id })
+	if i < 0 {
+		return nil, tasker.Errorf(tasker.NotFound, "the task has no step %s", id)
+	}
+	why, err := s.why(req, *id)
+	if why == nil || err != nil {
+		return nil, err
+	}
+	return &stepWhy{stepAnchor{Name: steps[i].Name, Href: hrefOfStep(steps[i])}, why}, nil
+}
+
+// WhyPath is where the page of the task says why the step is where it is; empty of a step that has
+// come to its end.
+func (r stepRow) WhyPath() string {
+	if r.State.Done() || r.State == tasker.StepCancelled {
+		return ""
+	}
+	return taskPath(r.TaskUUID) + "?why=" + r.UUID.String() + "#" + whyPart
 }
 
 // explained asks for an explanation, for a short time only: the rest of the page is there

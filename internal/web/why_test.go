@@ -40,6 +40,20 @@ func TestPagesSayWhy(t *testing.T) {
 	same("/ui/investigations/"+e.UUID.String(), x, err)
 	x, err = of(h.caseOf("order"))
 	same(h.casePath("order"), x, err)
+	for _, task := range []tasker.ID{failed, waits} {
+		steps, err := h.DB.Steps(t.Context(), task)
+		h.Must(err)
+		path := "/ui/tasks/" + task.String()
+		asked := path + "?why=" + steps[0].UUID.String()
+		h.shows(h.get(path), http.StatusOK, `<a class="hint" href="`+asked+`#why-step">Why?</a>`)
+		h.lacks(h.get(path), `id="why-step"`)
+		x, err = of(steps[0].UUID)
+		same(asked, x, err)
+		h.shows(h.get(asked), http.StatusOK, `id="why-step"`, "Step <a href=\"#step-"+steps[0].UUID.String()+`">`+steps[0].Name+"</a>:")
+	}
+	operation := h.planned("order")
+	x, err = of(operation)
+	same("/ui/operations/"+operation.String(), x, err)
 	x, err = service.Queue(t.Context(), "shop", "wrap/all")
 	same("/ui/queues/shop/wrap%2Fall", x, err)
 	if x.Fact != tasker.FactNoWorker {
@@ -81,4 +95,33 @@ func TestAPageDoesNotWaitForTheReason(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.operation_items`)
 	h.Must(err)
 	h.shows(h.get("/ui/tasks/"+task.String()), http.StatusOK, "The database did not say within 1s. Ask again with tasker-ctl explain "+task.String(), "pack")
+}
+
+// A page explains steps of its own task only, and does not offer it for a step that has ended.
+func TestWhichStepsSayWhy(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, asking)
+	h.Template("order", step("charge"), step("ship", "charge"), step("bill", "ship"))
+	failed := h.fail("order", "ship", "the secret is out", 1)[0]
+	other := h.create("order", `{}`)
+	operator, viewer := h.signedIn("one", "operator@shop"), h.signedIn("viewer", "viewer@shop")
+	path := "/ui/tasks/" + failed.String()
+	steps, err := h.DB.Steps(t.Context(), failed)
+	h.Must(err)
+	for _, st := range steps {
+		link := path + "?why=" + st.UUID.String() + "#why-step"
+		if offered := strings.Contains(viewer.get(path).text, link); offered != (st.Name != "charge") {
+			t.Errorf("the step %s is offered an explanation: %v", st.Name, offered)
+		}
+		asked := path + "?why=" + st.UUID.String()
+		h.shows(viewer.get(asked), http.StatusOK, `id="why-step"`, ">"+st.Name+"</a>:")
+		if st.Name == "ship" {
+			operator.sees(operator.get(asked), "the secret is out")
+			viewer.lacks(viewer.get(asked), "the secret is out")
+		}
+	}
+	others, err := h.DB.Steps(t.Context(), other)
+	h.Must(err)
+	h.shows(operator.get(path+"?why="+others[0].UUID.String()), http.StatusNotFound, "The task has no step")
+	h.shows(operator.get(path+"?why=x"), http.StatusBadRequest, "Invalid why")
 }
