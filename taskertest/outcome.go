@@ -79,7 +79,8 @@ func (w *Workflow) Always(stepOrHandler string, o Outcome) {
 func (w *Workflow) script(name string) *script {
 	w.t.Helper()
 	called := func(s tasker.StepTemplate) bool {
-		return s.HasHandler() && (s.Name == name || s.Handler.Callable == name)
+		undo, undone := s.Undo()
+		return s.HasHandler() && (s.Name == name || s.Handler.Callable == name) || undone && (undo.Name == name || undo.Handler.Callable == name)
 	}
 	if !slices.ContainsFunc(w.templates, func(t tasker.Template) bool { return slices.ContainsFunc(t.Steps, called) }) {
 		w.t.Fatalf("no template has a step or a handler with the name %q that a worker executes", name)

@@ -98,6 +98,12 @@ func (t *Task) Cancel() {
 	t.w.must(t.w.engine.CancelTask(t.w.t.Context(), t.UUID, actor, "cancelled by the test"))
 }
 
+// Compensate cancels the task and has what its steps have done undone.
+func (t *Task) Compensate() {
+	t.w.t.Helper()
+	t.w.must(t.w.engine.CompensateTask(t.w.t.Context(), t.UUID, actor, "compensated by the test"))
+}
+
 // Reset gives a failed step new attempts, as an operator does.
 func (t *Task) Reset(step string) {
 	t.w.t.Helper()

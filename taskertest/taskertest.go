@@ -177,6 +177,9 @@ func (w *Workflow) registerWorker() {
 			if s.HasHandler() {
 				spec.Handlers = append(spec.Handlers, s.Handler.Callable)
 			}
+			if undo, ok := s.Undo(); ok {
+				spec.Handlers = append(spec.Handlers, undo.Handler.Callable)
+			}
 		}
 	}
 	slices.Sort(spec.Namespaces)
