@@ -14,6 +14,7 @@ package explain
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -319,6 +320,9 @@ func count(list []found) (counts []tasker.FactCount) {
 // whole is the answer about a step as a sentence.
 func (f found) whole() tasker.Why {
 	what := "The task"
+	if f.task.Phase != "" {
+		what = fmt.Sprintf("The task, which is being undone (%d of %s so far),", f.task.Undone, counted(int64(f.task.UndoSteps), "step"))
+	}
 	if f.step != nil && !f.ofTask {
 		what = "Step " + f.step.StepName
 	}

@@ -658,3 +658,34 @@ func (h *harness) conditions() {
 	first.When = "context.go"
 	h.Template("conditions", first, enginetest.Step("second", "first"), tasker.StepTemplate{Name: "outside", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()})
 }
+
+// A task that is being undone says so, and how far it is.
+func TestATaskThatIsBeingUndone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	undoable := func(s tasker.StepTemplate) tasker.StepTemplate {
+		s.OnFailure = &tasker.OnFailure{Compensate: "run", Retry: tasker.DefaultUndoRetry()}
+		return s
+	}
+	h.Template("undo", undoable(enginetest.Step("charge")), undoable(enginetest.Step("ship", "charge")), enginetest.Step("tell", "ship"))
+	h.employ()
+	task := h.Create("undo")
+	h.succeed(1)
+	h.succeed(1)
+	h.Must(h.Engine.CompensateTask(t.Context(), task, "ann", "r"))
+	h.succeed(1)
+	e := h.explain(task)
+	if !strings.HasPrefix(e.Sentence, "The task, which is being undone (1 of 2 steps so far), ") && !strings.HasPrefix(e.Sentence, "Step undo:charge ") {
+		t.Errorf("it says %s", e.Sentence)
+	}
+	if got := factNamed(e, "phase"); got != "compensating: 1 of 2 steps undone" {
+		t.Errorf("the phase is %q", got)
+	}
+	if len(e.Steps) != 1 || e.Steps[0].Name != "undo:charge" {
+		t.Errorf("its steps are %+v", e.Steps)
+	}
+	h.succeed(1)
+	if got := factNamed(h.explain(task), "outcome"); got != "compensated: 2 of 2 steps undone" {
+		t.Errorf("the outcome is %q", got)
+	}
+}

@@ -15,6 +15,12 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	}
 	t, s := f.task, f.step
 	add("task", "%s since %s", t.TaskState, at(t.TaskSince))
+	switch {
+	case t.Phase != "":
+		add("phase", "%s: %d of %s undone", t.Phase, t.Undone, counted(int64(t.UndoSteps), "step"))
+	case t.Outcome != "":
+		add("outcome", "%s: %d of %s undone", strings.ReplaceAll(string(t.Outcome), "_", " "), t.Undone, counted(int64(t.UndoSteps), "step"))
+	}
 	if t.EntryUUID != nil && f.shows.investigations {
 		status := string(t.EntryStatus)
 		if t.EntryRecovered != nil && t.EntryStatus == tasker.EntryPending {

@@ -84,6 +84,7 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 // need not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
 const selectExplainedTasks = `
 SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by,
+    coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, coalesce(un.steps, 0) AS undo_steps, coalesce(un.done, 0) AS undone,
     clock_timestamp() AS as_of, coalesce(h.to_state, '') AS moved_to, coalesce(h.event, '') AS moved_by, coalesce(h.actor, '') AS moved_actor, coalesce(h.reason, '') AS moved_reason,
     e.dlq_entry_uuid AS entry_uuid, coalesce(e.resolution_status::text, '') AS entry_status, coalesce(e.dlq_reason::text, '') AS entry_reason,
     coalesce(e.detail_code, '') AS entry_code, e.dlq_timestamp AS entry_opened, e.recovered_at AS entry_recovered, coalesce(e.resolved_by, '') AS entry_ended_by, e.resolved_at AS entry_ended,
@@ -110,11 +111,16 @@ LEFT JOIN LATERAL (
     SELECT m.to_state, m.event, m.actor, m.reason FROM tasker.task_history m WHERE m.task_uuid = t.task_uuid ORDER BY m.transition_id DESC LIMIT 1
 ) h ON true
 LEFT JOIN LATERAL (
+    SELECT count(*) AS steps, count(*) FILTER (WHERE x.state IN ('complete', 'resolved_manually')) AS done
+    FROM tasker.workflow_steps x
+    WHERE x.task_uuid = t.task_uuid AND (t.phase IS NOT NULL OR t.outcome IS NOT NULL) AND x.name LIKE 'undo:%'
+) un ON true
+LEFT JOIN LATERAL (
     SELECT d.* FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid ORDER BY d.dlq_timestamp DESC LIMIT 1
 ) e ON true
 LEFT JOIN LATERAL (
     SELECT d.resolved_by, d.resolved_at FROM tasker.tasks_dlq d
-    WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'permanently_failed'
+    WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'permanently_failed' AND t.phase IS NULL
     ORDER BY d.dlq_timestamp DESC LIMIT 1
 ) p ON true
 LEFT JOIN tasker.case_members cm ON cm.dlq_entry_uuid = e.dlq_entry_uuid
@@ -170,6 +176,9 @@ type ExplainedTask struct {
 	TaskState               tasker.TaskState
 	TaskSince, CreatedAt    time.Time
 	StartAt, AttendBy       *time.Time
+	Phase                   tasker.TaskPhase
+	Outcome                 tasker.TaskOutcome
+	UndoSteps, Undone       int // steps that undo others, and those of them that have
 	AsOf                    time.Time
 	MovedTo, MovedBy        string // its last move: the state and the event
 	MovedActor, MovedReason string

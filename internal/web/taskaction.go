@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -37,6 +38,9 @@ type cancelForm struct {
 	taskForm
 	Ends []cancelledStep
 	Stay int // steps that have ended, and stay as they are
+
+	Compensate bool // undo what can be undone
+	Undoes     int  // how many steps that is; 0 as well if they are being undone
 }
 
 // A cancelledStep is a step that the cancelling of its task ends.
@@ -75,6 +79,9 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 	for _, step := range steps {
 		if _, ended := lifecycle.Step.Next(step.State, lifecycle.Cancel); ended != nil {
 			f.Stay++
+			if f.canUndo(req.Context(), step) {
+				f.Undoes++
+			}
 			continue
 		}
 		c := cancelledStep{Step: step}
@@ -85,14 +92,29 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 		}
 		f.Ends = append(f.Ends, c)
 	}
+	f.Compensate = f.Undoes > 0 && req.PostFormValue("compensate") != ""
 	actor, reason := f.placeholders()
 	q := url.Values{"reason": {reason}}
 	if t.Subject == "" {
 		q.Set("cancelled_by", actor)
 	}
 	ctl := append([]string{"task", "cancel", t.Task.UUID.String(), "--reason", reason}, t.by("--cancelled-by", actor)...)
+	if f.Compensate {
+		q.Set("compensate", "true")
+		ctl = append(ctl, "--compensate")
+	}
 	f.Command = commandOf(req, ctl, http.MethodDelete, apiOfTask(t.Task)+"?"+q.Encode(), nil)
 	return f, nil
+}
+
+// canUndo reports whether a step has done something that a handler undoes. While the task is
+// being undone, nothing more can be.
+func (f *cancelForm) canUndo(ctx context.Context, step tasker.Step) bool {
+	if step.State != tasker.StepComplete || f.Task.Phase != "" || step.UndoOf() != "" {
+		return false
+	}
+	_, _, err := f.Engine.StepTemplate(ctx, f.Task.TemplateUUID, tasker.UndoPrefix+step.Name)
+	return err == nil
 }
 
 // workerNames returns the names of workers, if any of them holds one of the steps.
@@ -115,6 +137,12 @@ func (s *server) workerNames(req *request, steps []tasker.Step) (map[tasker.ID]s
 func (f *cancelForm) do(req *request) (*view, error) {
 	if err := f.check(req, maxReason); err != nil {
 		return nil, err
+	}
+	if f.Compensate {
+		if err := f.Engine.CompensateTask(req.Context(), f.Task.UUID, f.Actor, f.Reason); err != nil {
+			return nil, err
+		}
+		return &view{next: f.Back, note: "What the task has done is being undone; then it is cancelled."}, nil
 	}
 	if err := f.Engine.CancelTask(req.Context(), f.Task.UUID, f.Actor, f.Reason); err != nil {
 		return nil, err

@@ -72,6 +72,31 @@ func TestInvestigatingATask(t *testing.T) {
 	h.refused(h.get("/ui/tasks/"+tasker.NewID().String()+"/investigate"), http.StatusNotFound, "No task")
 }
 
+// Where something can be undone the form offers it, and the page of the task says that it is.
+func TestCancellingATaskWithCompensation(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	reserve := step("reserve")
+	reserve.OnFailure = &tasker.OnFailure{Compensate: "run", Retry: tasker.DefaultUndoRetry()}
+	h.Template("order", reserve, step("charge", "reserve"))
+	task := h.create("order", `{}`)
+	path := pageOf(task) + "/cancel"
+	h.lacks(h.get(path), `name="compensate"`)
+	list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
+	h.Must(err)
+	_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte(`{}`)}}, 0)
+	h.Must(err)
+	h.sees(h.get(path), `name="compensate"`, "Undo what 1 step did", "unless you ask for it below")
+	r := h.post(path, "actor=Kim", "compensate=1")
+	h.refused(r, http.StatusBadRequest, "Give a reason")
+	h.sees(r, `name="compensate" value="1" checked`, "--compensate", "compensate=true")
+	h.sees(h.post(path, "actor=Kim", "reason=gone", "compensate=1"), "What the task has done is being undone", "What it has done is being undone.", "undo:reserve")
+	r = h.get(path)
+	h.sees(r, "The task is being undone. That stops")
+	h.lacks(r, `name="compensate"`)
+	h.sees(h.post(path, "actor=Kim", "reason=no"), "The task is cancelled.", "compensation stopped.")
+}
+
 func TestAReadOnlyPageNeitherCancelsNorInvestigates(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *web.Options) { o.ReadOnly = true })
