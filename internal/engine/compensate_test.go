@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -306,4 +308,135 @@ func TestNobodyUndoes(t *testing.T) {
 	h.redispatch()
 	h.accepted(success(h.claimOne("undo:a"), `1`))
 	h.wantUndone(task, "", tasker.Compensated)
+}
+
+// A task that was written off may be undone, and what fails then is repaired as any other.
+func TestATaskThatWasWrittenOffIsUndone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", undoable(enginetest.Step("a")), enginetest.Step("b", "a"))
+	task := h.Create("one")
+	h.accepted(success(h.claimOne("a"), `1`))
+	h.accepted(failure(h.claimOne("b"), false))
+	status, notes, by := tasker.EntryPermanentlyFailed, "no way", "ann"
+	_, _, err := h.DLQ.Update(t.Context(), h.Entry(task).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by})
+	h.Must(err)
+	_, err = h.Engine.OperateStep(t.Context(), task, h.step(task, "b").UUID, operation(tasker.ResetForRetry))
+	h.WantCode(err, tasker.Conflict, "was written off")
+	h.compensate(task)
+	h.accepted(failure(h.claimOne("undo:a"), false))
+	h.wantState(task, tasker.TaskError)
+	if e := h.Entry(task); e.ResolutionStatus != tasker.EntryPending || *e.StepUUID != h.step(task, "undo:a").UUID {
+		t.Errorf("the investigation is %+v", e)
+	}
+	_, err = h.Engine.OperateStep(t.Context(), task, h.step(task, "undo:a").UUID, operation(tasker.ResetForRetry))
+	h.Must(err)
+	h.accepted(success(h.claimOne("undo:a"), `1`))
+	h.wantUndone(task, "", tasker.Compensated)
+}
+
+// Whatever the graph is, and wherever the task stands when it is given up: what is complete and
+// can be undone is undone, the last first, though some of it fails and is repaired. What holds
+// in each database is checked at the end.
+func TestWhateverATaskHasDoneIsUndone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for seed := range uint64(25) {
+		dice := rand.New(rand.NewPCG(seed, 7))
+		name := fmt.Sprint("story-", seed)
+		var steps []tasker.StepTemplate
+		for i := range 2 + dice.IntN(6) {
+			var needs []string
+			for j := range i {
+				if dice.IntN(3) == 0 {
+					needs = append(needs, fmt.Sprint("s", j))
+				}
+			}
+			s := enginetest.Once(enginetest.Step(fmt.Sprint("s", i), needs...))
+			if dice.IntN(4) > 0 {
+				s = undoable(s)
+				s.OnFailure.Retry.MaxAttempts = 1 + dice.IntN(2)
+			}
+			steps = append(steps, s)
+		}
+		h.Template(name, steps...)
+		task := h.Create(name)
+		for range dice.IntN(len(steps)) {
+			list := h.claim()
+			dice.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+			for _, a := range list {
+				switch dice.IntN(5) {
+				case 0:
+					h.accepted(failure(a, false))
+				case 1: // it stays with its worker
+				default:
+					h.accepted(success(a, `1`))
+				}
+			}
+		}
+		if h.State(task) == tasker.TaskComplete {
+			h.WantCode(h.Engine.CompensateTask(t.Context(), task, "ann", "r"), tasker.Conflict)
+			continue
+		}
+		h.undoAll(task, dice)
+	}
+}
+
+// undoAll gives a task up and sees to it that all is undone, in the order that its steps say.
+func (h *harness) undoAll(task tasker.ID, dice *rand.Rand) {
+	h.Helper()
+	list, err := h.DB.Steps(h.Context(), task)
+	h.Must(err)
+	h.compensate(task)
+	var undone []tasker.Step
+	for range 1000 {
+		if h.State(task) == tasker.TaskCancelled {
+			break
+		}
+		for _, a := range h.claim() {
+			if dice.IntN(3) == 0 {
+				h.accepted(failure(a, dice.IntN(2) == 0))
+				continue
+			}
+			h.accepted(success(a, `1`))
+			undone = append(undone, h.step(task, strings.TrimPrefix(a.Name, tasker.UndoPrefix)))
+		}
+		h.pass()
+		if h.State(task) == tasker.TaskError {
+			for _, s := range h.stepsOf(task) {
+				if s.State == tasker.StepError {
+					_, err := h.Engine.OperateStep(h.Context(), task, s.UUID, operation(tasker.ResetForRetry))
+					h.Must(err)
+				}
+			}
+		}
+	}
+	want := 0
+	for _, s := range list {
+		template, err := h.DB.Task(h.Context(), task)
+		h.Must(err)
+		if _, _, err := h.Engine.StepTemplate(h.Context(), template.TemplateUUID, tasker.UndoPrefix+s.Name); err == nil && s.State == tasker.StepComplete {
+			want++
+		}
+	}
+	if len(undone) != want {
+		h.Errorf("%d steps were undone, want %d", len(undone), want)
+	}
+	for i := range undone[min(1, len(undone)):] {
+		if undone[i].CompletedAt.Before(*undone[i+1].CompletedAt) {
+			h.Errorf("%s was undone before %s, which was completed later", undone[i].Name, undone[i+1].Name)
+		}
+	}
+	if outcome := map[bool]tasker.TaskOutcome{true: tasker.Compensated, false: tasker.NothingToCompensate}[want > 0]; h.State(task) == tasker.TaskCancelled {
+		h.wantUndone(task, "", outcome)
+	} else {
+		h.Errorf("the task is %s", h.State(task))
+	}
+}
+
+func (h *harness) stepsOf(task tasker.ID) []tasker.Step {
+	h.Helper()
+	list, err := h.DB.Steps(h.Context(), task)
+	h.Must(err)
+	return list
 }
