@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/browsertest"
 	"tasker.example/tasker/internal/loop"
 )
 
@@ -330,4 +331,82 @@ func TestAnOperationByMouse(t *testing.T) {
 	tab.Sees("Run 12 steps again")
 	tab.Fits()
 	tab.Accessible()
+}
+
+// reach moves the focus to an element with the Tab key.
+func reach(tab *browsertest.Tab, selector string) {
+	tab.Helper()
+	at := fmt.Sprintf(`document.activeElement.matches(%q)`, selector)
+	for range 100 {
+		if tab.Is(at) {
+			return
+		}
+		tab.Keys("\t")
+	}
+	tab.Until(at) // which it is not: this says so
+}
+
+// An operation is planned, started and followed to its end, and a hold is begun and released, by keys alone,
+// on a wide and on a narrow page.
+func TestAnOperationAndAHoldByKeys(t *testing.T) {
+	t.Parallel()
+	for width, template := range map[int64]string{1280: "order", 390: "refund"} {
+		h := newHarness(t)
+		h.Template(template, step("charge"))
+		h.fail(template, "charge", "HTTP 503", 3)
+		tab := h.open(h.casePath(template))
+		tab.Size(width, 844)
+		tab.KeysAway("r")
+		reach(tab, "textarea[name=reason]")
+		tab.Keys("gateway is back")
+		reach(tab, "main input[name=actor]")
+		tab.Keys("ann")
+		reach(tab, "input[name=waves]")
+		tab.Keys("all") // replaces what is selected there
+		tab.Fits()
+		tab.Accessible()
+		tab.KeysAway("\r")
+		tab.Sees("3 would be released.")
+		tab.Fits()
+		reach(tab, "main form button")
+		tab.KeysAway("\r")
+		tab.Sees("The operation is running.")
+		h.operate()
+		h.work(func(tasker.Assignment) error { return nil })
+		h.operate()
+		tab.Sees("3 verified")
+		tab.Fits()
+
+		tab.Go(h.server.URL + "/ui/queues/shop/run")
+		tab.KeysAway("h")
+		reach(tab, "textarea[name=reason]")
+		tab.Keys("PSP outage")
+		reach(tab, "main form button")
+		tab.Fits()
+		tab.Accessible()
+		tab.KeysAway("\r")
+		tab.Sees("Steps of the scope are held.")
+		h.create(template, `{}`)
+		h.goOn()
+		tab.Sees("1 step")
+		tab.Fits()
+		tab.KeysAway("r")
+		reach(tab, "textarea[name=reason]")
+		tab.Keys("PSP is back")
+		reach(tab, "main form button")
+		tab.Fits()
+		tab.Accessible()
+		tab.KeysAway("\r")
+		tab.Sees("The hold is being released.")
+		held := 0
+		for range 4 { // a wave each
+			h.goOn()
+			h.work(func(tasker.Assignment) error { held++; return nil })
+		}
+		h.goOn()
+		if held != 1 {
+			t.Errorf("%d steps were worked on after the release, want 1", held)
+		}
+		h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "Nothing is held")
+	}
 }
