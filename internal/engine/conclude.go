@@ -117,7 +117,7 @@ type Attempt struct {
 	Failure   *tasker.Failure // nil if it succeeded
 }
 
-// tell says which attempts have ended.
+// tell says which attempts have ended. What a worker lost says nothing of its handler.
 func (e *Engine) tell(list []verdict, done postgres.Concluded) {
 	if e.concluded == nil || len(done.Queues) != len(done.Moved) {
 		return
@@ -125,6 +125,9 @@ func (e *Engine) tell(list []verdict, done postgres.Concluded) {
 	attempts := make([]Attempt, 0, len(done.Moved))
 	for i, place := range done.Moved {
 		q, v := done.Queues[i], list[place]
+		if v.Event == lifecycle.Lose {
+			continue
+		}
 		attempts = append(attempts, Attempt{Namespace: q.Namespace, Handler: q.Handler, TaskUUID: v.TaskUUID, Failure: v.failure})
 	}
 	e.concluded(attempts)

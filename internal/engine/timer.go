@@ -249,19 +249,21 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 			return err
 		}
 	}
+	var mine []verdict
 	var concluded postgres.Concluded
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOf(list))
 		if err != nil {
 			return err
 		}
-		mine := slices.DeleteFunc(slices.Clone(list), func(v verdict) bool { return !slices.Contains(free, v.TaskUUID) })
+		mine = slices.DeleteFunc(slices.Clone(list), func(v verdict) bool { return !slices.Contains(free, v.TaskUUID) })
 		concluded, err = e.concludeIn(ctx, tx, mine, postgres.Operator{})
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	e.tell(mine, concluded)
 	e.notify(concluded.Namespaces)
 	if n := len(concluded.Moved); n > 0 {
 		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
@@ -281,7 +283,7 @@ func expiry(x postgres.ExpiredLease) (verdict, error) {
 		f.Message = fmt.Sprintf("the attempt ran longer than timeout_seconds (%g s)", float64(x.TimeoutMS)/1000)
 	}
 	body, err := failureBody(f, x.WorkerUUID.String())
-	return verdict{Detail: f.Type, Conclusion: postgres.Conclusion{
+	return verdict{Detail: f.Type, failure: &f, Conclusion: postgres.Conclusion{
 		TaskUUID: x.TaskUUID, StepUUID: x.StepUUID, From: tasker.StepInProgress, Fence: x.Fence, Event: event, To: tasker.StepError,
 		Body: body, Retryable: true, Expired: true, RaiseFence: true,
 	}}, err

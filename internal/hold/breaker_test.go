@@ -224,3 +224,29 @@ func (h *harness) breaker() tasker.Hold {
 	h.Must(err)
 	return b
 }
+
+// Attempts that run into their timeout open a breaker; those that workers lose do not.
+func TestTimeoutsOpenABreaker(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]bool{"timeouts": true, "leases": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, _ := withBreaker(t)
+			h.tasks("refund", 12)
+			h.claim(12)
+			h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() - interval '1 second' WHERE state = 'in_progress'`)
+			if open {
+				h.Exec(`UPDATE tasker.workflow_steps SET timeout_at = now() - interval '1 second', timeout_ms = 1000 WHERE state = 'in_progress'`)
+			}
+			h.Exec(`UPDATE tasker.claims SET look_at = now()`)
+			_, err := h.Engine.Tick(h.Context())
+			h.Must(err)
+			if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'error'`); n != 12 {
+				t.Fatalf("%d attempts have ended, want 12", n)
+			}
+			if got := h.breaks() != nil; got != open {
+				t.Errorf("a breaker is open: %v, want %v", got, open)
+			}
+		})
+	}
+}

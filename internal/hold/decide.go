@@ -188,7 +188,7 @@ func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 		out.Outcome, out.Failure = tasker.ReleaseFailed, &r.Shown
 	case step == "" || step.Done() || step == tasker.StepCancelled:
 		out.Outcome = tasker.ReleaseGone
-	case step == tasker.StepEnqueued && r.StepFence > r.Fence: // its worker gave it back without an attempt
+	case step == tasker.StepEnqueued && (r.StepFence > r.Fence || r.Elsewhere): // given back without an attempt, or held by another hold
 		out.Outcome = tasker.ReleaseGone
 	case r.Age > within:
 		out.Outcome = tasker.ReleaseNoAnswer

@@ -185,3 +185,33 @@ func TestAWaveOfWhichMostIsGivenBack(t *testing.T) {
 		t.Errorf("two of two have failed, and the hold is %s: %+v", d.State, d.History)
 	}
 }
+
+// A probe that runs into its timeout, or whose worker falls silent, has failed and uses no attempt.
+func TestAProbeThatTimesOutUsesNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"timeout":       `UPDATE tasker.workflow_steps SET lease_expires_at = now() - interval '1 second', timeout_at = now() - interval '1 second', timeout_ms = 1000 WHERE state = 'in_progress'`,
+		"lease run out": `UPDATE tasker.workflow_steps SET lease_expires_at = now() - interval '1 second' WHERE state = 'in_progress'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.Template("single", enginetest.Once(enginetest.Step("charge")))
+			h.tasks("single", 2)
+			held := h.hold(tasker.HoldScope{Handler: "run"})
+			h.aside()
+			h.probe(held.UUID)
+			h.Exec(change)
+			h.Exec(`UPDATE tasker.claims SET look_at = now()`)
+			_, err := h.Engine.Tick(h.Context())
+			h.Must(err)
+			h.judge(1)
+			if d := h.now(held.UUID); d.FailedProbes != 1 || d.Releases[0].Outcome != tasker.ReleaseFailed {
+				t.Errorf("%d probes have failed: %+v", d.FailedProbes, d.Releases)
+			}
+			if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq`) + h.Count(`SELECT attempts FROM tasker.workflow_steps WHERE state = 'error'`); n != 0 {
+				t.Error("the attempt counts")
+			}
+		})
+	}
+}

@@ -122,11 +122,13 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 			if released, err = tx.LetGo(ctx, *m.LetGo); err != nil {
 				return err
 			}
+			m.Hold.Held -= int64(released.HandedOver)
 			if m.LetGo.Fresh && released.Looked == 0 { // each has been a probe
 				m.LetGo.Fresh = false
 				if released, err = tx.LetGo(ctx, *m.LetGo); err != nil {
 					return err
 				}
+				m.Hold.Held -= int64(released.HandedOver)
 			}
 			m.afterRelease(released, now)
 			more = released.Released > 0 && !m.Hold.Blocks

@@ -88,7 +88,7 @@ conclusion AS MATERIALIZED (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS ended_attempt, CASE WHEN u.from_state = 'enqueued' THEN (
         SELECT s.state_since FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-    ) END AS queued_since, CASE WHEN u.to_state = 'error' AND u.retryable AND u.worker_uuid IS NOT NULL THEN `
+    ) END AS queued_since, CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN `
 
 	concludeTail = ` ELSE false END AS given_back
     FROM ` + conclusionColumns.unnest("u", 4) + `

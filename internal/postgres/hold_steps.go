@@ -99,13 +99,53 @@ func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err e
 	return pages, nil
 }
 
+// coveredElsewhere is true of a held step q that another hold than $1 keeps from claims as well: to
+// let it go as a probe or in a wave would show nothing.
+var coveredElsewhere = `EXISTS (SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid <> $1 AND ` + inScope("q") + `)`
+
+// handOver gives held steps that others hold as well to one of those. Of holds that
+// cover the same steps it is clear which one gets them, so that none go back and forth: an active
+// one before one that is being released, and then the one that is younger. One that somebody
+// works on gets them later.
+//
+// $1 the hold, $2 how many.
+var handOver = `
+WITH others AS MATERIALIZED (
+    SELECT h.*
+    FROM tasker.holds h
+    JOIN tasker.holds m ON m.hold_uuid = $1 AND m.namespace = h.namespace
+    WHERE h.blocks AND (h.state = 'active', h.hold_uuid) > (m.state = 'active', m.hold_uuid)
+    ORDER BY h.hold_uuid
+    FOR SHARE OF h SKIP LOCKED
+),
+due AS MATERIALIZED (
+    SELECT q.task_uuid, q.step_uuid, (
+        SELECT h.hold_uuid FROM others h WHERE ` + inScope("q") + ` ORDER BY h.state = 'active' DESC, h.hold_uuid DESC LIMIT 1
+    ) AS hold_uuid
+    FROM tasker.held_steps q
+    WHERE q.hold_uuid = $1 AND EXISTS (SELECT FROM others h WHERE ` + inScope("q") + `)
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+),
+moved AS (
+    UPDATE tasker.held_steps q SET hold_uuid = d.hold_uuid
+    FROM due d
+    WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid
+    RETURNING 1
+)
+SELECT count(*) FROM moved`
+
+// handOverLimit is how many steps are handed over at once.
+const handOverLimit = 1000
+
 // heldTasks are the tasks of the next held steps, in the order of urgency, without those that
 // were set aside because their steps could not be let go.
-const heldTasks = `
+var heldTasks = `
 SELECT q.task_uuid
 FROM tasker.held_steps q
 WHERE q.hold_uuid = $1
   AND NOT ($3 AND EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.task_uuid = q.task_uuid AND r.step_uuid = q.step_uuid))
+  AND NOT ($4 AND ` + coveredElsewhere + `)
   AND NOT EXISTS (SELECT FROM tasker.deferred_work f WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = q.task_uuid AND f.retry_at > now())
 ORDER BY q.priority DESC, q.state_since, q.step_uuid
 LIMIT $2`
@@ -124,6 +164,7 @@ next AS MATERIALIZED (
     FROM tasker.held_steps q
     WHERE q.hold_uuid = $1 AND q.task_uuid = ANY ($2)
       AND NOT ($7 AND EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.task_uuid = q.task_uuid AND r.step_uuid = q.step_uuid))
+      AND NOT ($4::int IS NOT NULL AND ` + coveredElsewhere + `)
     ORDER BY q.priority DESC, q.state_since, q.step_uuid
     LIMIT $3
     FOR UPDATE SKIP LOCKED
@@ -180,13 +221,14 @@ type LetGo struct {
 
 // Released is what was put back into the queue.
 type Released struct {
-	Looked   int // rows that were looked at
-	Released int
-	Tasks    []tasker.ID
+	Looked     int // rows that were looked at
+	Released   int
+	Tasks      []tasker.ID
+	HandedOver int `db:"-"` // to other holds
 }
 
 func heldTasksOf(ctx context.Context, q querier, l LetGo) ([]tasker.ID, error) {
-	tasks, err := column[tasker.ID](ctx, q, heldTasks, l.Hold, l.Limit, l.Fresh)
+	tasks, err := column[tasker.ID](ctx, q, heldTasks, l.Hold, l.Limit, l.Fresh, l.Wave != nil)
 	if err != nil {
 		return nil, fmt.Errorf("look for held steps: %w", err)
 	}
@@ -199,8 +241,23 @@ func (db *DB) HeldTasks(ctx context.Context, l LetGo) ([]tasker.ID, error) {
 }
 
 // LetGo puts held steps back into the queue, the most urgent first, except those whose
-// tasks others hold at the moment. The caller has locked the hold.
+// tasks others hold at the moment. Of a probe or wave it leaves out, and hands over, what other
+// holds hold as well. The caller has locked the hold.
 func (tx *Tx) LetGo(ctx context.Context, l LetGo) (Released, error) {
+	handed := 0
+	if l.Wave != nil {
+		list, err := column[int](ctx, tx, handOver, l.Hold, handOverLimit)
+		if err != nil {
+			return Released{}, fmt.Errorf("hand held steps over: %w", err)
+		}
+		handed = list[0]
+	}
+	released, err := tx.letGo(ctx, l)
+	released.HandedOver = handed
+	return released, err
+}
+
+func (tx *Tx) letGo(ctx context.Context, l LetGo) (Released, error) {
 	tasks, err := heldTasksOf(ctx, tx, l)
 	if err != nil || len(tasks) == 0 {
 		return Released{}, err
@@ -261,6 +318,7 @@ type ReleasedStep struct {
 	StepFence     int64
 	ReportedFence *int64
 	LastFailureAt *time.Time
+	Elsewhere     bool          // another hold keeps it from claims by now
 	Leased        bool          // a worker has it, and its lease has not run out
 	Age           time.Duration // since it was let go
 	ItemFailure
@@ -270,7 +328,8 @@ type ReleasedStep struct {
 const releasedSteps = `
 SELECT r.task_uuid, r.step_uuid, r.wave, r.fence, r.released_at, '' AS outcome, NULL::text AS failure, NULL::timestamptz AS judged_at,
     coalesce(s.state, '') AS step, coalesce(s.fence, 0) AS step_fence, s.reported_fence, s.last_failure_at,
-    coalesce(s.state || '' = 'in_progress' AND s.lease_expires_at > clock_timestamp(), false) AS leased, clock_timestamp() - r.released_at AS age,
+    coalesce(s.state || '' = 'in_progress' AND s.lease_expires_at > clock_timestamp(), false) AS leased,
+    EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = r.task_uuid AND q.step_uuid = r.step_uuid AND q.hold_uuid <> r.hold_uuid) AS elsewhere, clock_timestamp() - r.released_at AS age,
     ` + itemFailure + `,
     CASE WHEN s.last_failure_at > r.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS shown
 FROM tasker.hold_releases r
