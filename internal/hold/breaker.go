@@ -83,8 +83,8 @@ func (c *counter) add(list []engine.Attempt) {
 	for _, a := range list {
 		q := queue{a.Namespace, a.Handler}
 		of := c.of[q]
-		if c.held[q] || of == nil && (a.Failure == nil || len(c.of) >= maxQueues) {
-			continue // what never failed needs no share
+		if c.held[q] || of == nil && (len(c.of) >= maxQueues || a.Failure == nil && len(c.of) >= maxQueues/2) {
+			continue // half of them are for those that fail
 		}
 		if of == nil {
 			of = &counts{ended: map[int64]int{}, causes: map[string]*cause{}}
@@ -129,14 +129,15 @@ func (c *counter) hold(open []tasker.Hold) {
 	}
 }
 
-// take returns what is worth telling others of, and forgets what is older than the window.
-func (c *counter) take() []postgres.BreakerCount {
+// take returns what is worth telling others of, and forgets what is older than the window. Of
+// queues of which others told something it tells at least how many attempts ended here.
+func (c *counter) take(told map[queue]bool) []postgres.BreakerCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := c.now().Add(-c.Window).Unix()
 	var list []postgres.BreakerCount
 	for q, of := range c.of {
-		ended := sum(of.ended, since)
+		ended, before := sum(of.ended, since), len(list)
 		for key, why := range of.causes {
 			failed := why.since(since)
 			if failed == 0 {
@@ -148,7 +149,10 @@ func (c *counter) take() []postgres.BreakerCount {
 				})
 			}
 		}
-		if len(of.causes) == 0 {
+		if ended > 0 && len(list) == before && told[q] {
+			list = append(list, postgres.BreakerCount{Namespace: q.namespace, Handler: q.handler, Concluded: ended})
+		}
+		if ended == 0 && len(of.causes) == 0 {
 			delete(c.of, q)
 		}
 	}
@@ -182,9 +186,21 @@ func (b Breaker) opens(n postgres.BreakerCount) bool {
 func (s *Service) Concluded(list []engine.Attempt) { s.counter.add(list) }
 
 // Break shares what this server has counted, and opens the breakers of handlers whose
-// attempts keep failing. It does nothing while nothing fails.
+// attempts keep failing. While nothing fails it only asks whether others see failures.
 func (s *Service) Break(ctx context.Context) (time.Duration, error) {
-	list := s.counter.take()
+	if !s.breaker.on() {
+		return 0, nil
+	}
+	others, err := s.db.FailingQueues(ctx, s.server, countsHold)
+	if err != nil {
+		return 0, err
+	}
+	told := map[queue]bool{}
+	for _, q := range others {
+		told[queue{q.Namespace, q.Handler}] = true
+	}
+	list := s.counter.take(told)
+	s.askOthers(list)
 	if len(list) == 0 {
 		return 0, nil
 	}
@@ -193,7 +209,7 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	for _, n := range sums {
-		if !s.breaker.opens(n) {
+		if s.asked[queue{n.Namespace, n.Handler}] <= answerPasses || !s.breaker.opens(n) {
 			continue
 		}
 		if err := s.open(ctx, n); err != nil && tasker.CodeOf(err) != tasker.Conflict { // another server, or a person, was first
@@ -201,6 +217,21 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	return 0, nil
+}
+
+// answerPasses is how many passes others get to tell how many attempts ended there, before a
+// breaker opens: one of theirs falls between the first and the last of them.
+const answerPasses = 2
+
+// askOthers counts the passes in which this server has told others of failures of a queue.
+func (s *Service) askOthers(list []postgres.BreakerCount) {
+	asked := map[queue]int{}
+	for _, n := range list {
+		if q := (queue{n.Namespace, n.Handler}); n.CauseKey != "" {
+			asked[q] = s.asked[q] + 1
+		}
+	}
+	s.asked = asked
 }
 
 // countsHold is for how long what a server has shared holds.

@@ -33,8 +33,10 @@ func (h *harness) server(now *time.Time) {
 // breaks lets servers decide on breakers, and returns the open one if there is one.
 func (h *harness) breaks() *tasker.Hold {
 	h.Helper()
-	_, err := h.holds.Break(h.Context())
-	h.Must(err)
+	for range 3 { // others get two of them for an answer
+		_, err := h.holds.Break(h.Context())
+		h.Must(err)
+	}
 	open, _, err := h.holds.List(h.Context(), tasker.HoldFilter{Open: true, Limit: 10})
 	h.Must(err)
 	if len(open) == 0 {
@@ -246,6 +248,35 @@ func TestTimeoutsOpenABreaker(t *testing.T) {
 			}
 			if got := h.breaks() != nil; got != open {
 				t.Errorf("a breaker is open: %v, want %v", got, open)
+			}
+		})
+	}
+}
+
+// A process of which all attempts fail opens no breaker while most attempts succeed elsewhere.
+func TestOneBadProcessOpensNoBreaker(t *testing.T) {
+	t.Parallel()
+	for name, good := range map[string]int{"most succeed elsewhere": 60, "few succeed elsewhere": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, now := withBreaker(t)
+			h.tasks("refund", 75)
+			h.work(good, succeeds)
+			first := h.holds
+			h.server(now)
+			h.work(10, fails)
+			for range 4 {
+				_, err := h.holds.Break(h.Context())
+				h.Must(err)
+				_, err = first.Break(h.Context())
+				h.Must(err)
+			}
+			want := 0
+			if good < 10 {
+				want = 1
+			}
+			if n := h.Count(`SELECT count(*) FROM tasker.holds`); n != want {
+				t.Errorf("%d breakers are open after 10 failures on one server and %d successes on another, want %d", n, good, want)
 			}
 		})
 	}

@@ -40,6 +40,7 @@ type Service struct {
 	log     *slog.Logger
 	wake    chan struct{} // wakes the loop that goes on with holds
 	aside   chan struct{} // wakes the loop that puts held steps aside
+	asked   map[queue]int // in how many passes others were told of failures
 	page    int64         // of the queue, where the next look for held steps begins
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // A BreakerCount is how many attempts of a handler failed with one cause within the window
-// of breakers.
+// of breakers. One without a cause tells only how many ended.
 type BreakerCount struct {
 	Namespace string
 	Handler   string
@@ -32,6 +32,13 @@ shared AS (
     ON CONFLICT (server_uuid, namespace, handler, cause_key) DO UPDATE
     SET cause = excluded.cause, failed = excluded.failed, tasks = excluded.tasks, concluded = excluded.concluded, counted_at = clock_timestamp()
 ),
+live AS MATERIALIZED (
+    SELECT b.* FROM tasker.breaker_counts b
+    WHERE b.server_uuid <> $1 AND b.counted_at > now() - $2::interval
+      AND NOT EXISTS ( -- what failed before a hold of the handler ended is over
+          SELECT FROM tasker.holds h WHERE h.kind = 'breaker' AND h.namespace = b.namespace AND h.handler = b.handler AND h.ended_at > b.counted_at
+      )
+),
 old AS (
     DELETE FROM tasker.breaker_counts b
     WHERE (b.server_uuid, b.namespace, b.handler, b.cause_key) IN (
@@ -41,15 +48,35 @@ old AS (
     )
 )
 SELECT m.namespace, m.handler, m.cause_key, m.cause,
-    (m.failed + coalesce(sum(b.failed), 0))::int AS failed, (m.tasks + coalesce(sum(b.tasks), 0))::int AS tasks,
-    (m.concluded + coalesce(sum(b.concluded), 0))::int AS concluded
+    (m.failed + o.failed)::int AS failed, (m.tasks + o.tasks)::int AS tasks, (m.concluded + e.concluded)::int AS concluded
 FROM mine m
-LEFT JOIN tasker.breaker_counts b ON b.namespace = m.namespace AND b.handler = m.handler AND b.cause_key = m.cause_key
-    AND b.server_uuid <> $1 AND b.counted_at > now() - $2::interval
-    AND NOT EXISTS ( -- what failed before a hold of the handler ended is over
-        SELECT FROM tasker.holds h WHERE h.kind = 'breaker' AND h.namespace = b.namespace AND h.handler = b.handler AND h.ended_at > b.counted_at
-    )
-GROUP BY m.namespace, m.handler, m.cause_key, m.cause, m.failed, m.tasks, m.concluded`
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(l.failed), 0) AS failed, coalesce(sum(l.tasks), 0) AS tasks
+    FROM live l WHERE l.namespace = m.namespace AND l.handler = m.handler AND l.cause_key = m.cause_key
+) o
+CROSS JOIN LATERAL ( -- a server has them in each of its rows of the handler
+    SELECT coalesce(sum(n.concluded), 0) AS concluded
+    FROM (
+        SELECT max(l.concluded) AS concluded FROM live l WHERE l.namespace = m.namespace AND l.handler = m.handler GROUP BY l.server_uuid
+    ) n
+) e
+WHERE m.cause_key <> ''`
+
+const failingQueues = `
+SELECT DISTINCT b.namespace, b.handler FROM tasker.breaker_counts b
+WHERE b.server_uuid <> $1 AND b.counted_at > now() - $2::interval AND b.cause_key <> ''`
+
+// A FailingQueue is a handler of a namespace of which a server saw attempts fail.
+type FailingQueue struct{ Namespace, Handler string }
+
+// FailingQueues returns the handlers of which other servers have told failures.
+func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, holds time.Duration) ([]FailingQueue, error) {
+	list, err := collect[FailingQueue](ctx, db.pool, failingQueues, server, holds)
+	if err != nil {
+		return nil, fmt.Errorf("look for what other servers saw fail: %w", err)
+	}
+	return list, nil
+}
 
 // ShareBreakerCounts tells other servers what this one has counted, and returns the sums of
 // all for the same causes.
