@@ -18,6 +18,8 @@ const (
 	ExternalFailure  = "external_failure"
 	ExternalTimeout  = "external_timeout"
 	ExpressionFailed = "expression_failed"
+	ChildRefused     = "child_refused"
+	ChildFailed      = "child_failed"
 	DependencyCycle  = "dependency_cycle"
 	MaxDuration      = "max_duration"
 	UnrecoveredError = "unrecovered_error"
@@ -81,6 +83,16 @@ var causes = []Cause{
 		Reason: MaxRetriesExceeded, Code: ExpressionFailed, Severity: High, Label: "a step's condition cannot be evaluated",
 		Guidance: "The step's error says which part of its condition failed. If the values are wrong, complete or resolve the step by hand; if the condition is, " +
 			"register a version with another one and create the task anew. A reset evaluates the same condition again.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: ChildRefused, Severity: High, Label: "a step's child task cannot be started",
+		Guidance: "The step's error says why: there is no such template, or it does not take the input. Register the template or correct it, then reset the step, " +
+			"which tries again; or complete it by hand with the result that the child would have.",
+	},
+	{
+		Reason: MaxRetriesExceeded, Code: ChildFailed, Severity: High, Label: "a step's child task was cancelled or given up",
+		Guidance: "The step's error names the child; its history and its investigation say why. Reset the step to start another child, complete it by hand with the " +
+			"result, or resolve it. on_child in the template says what becomes of the step.",
 	},
 	{
 		Reason: MaxRetriesExceeded, Code: InputTooLarge, Severity: High, Label: "a step's inputs are larger than any worker can be given",

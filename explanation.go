@@ -63,6 +63,7 @@ const (
 	FactDecision   Fact = "decision"
 	FactOutside    Fact = "outside"
 	FactWait       Fact = "wait"
+	FactChild      Fact = "child"
 	FactParents    Fact = "parents"
 	FactEmpty      Fact = "empty"   // of a queue
 	FactUnknown    Fact = "unknown" // none of these: a defect
@@ -72,7 +73,7 @@ const (
 func ExplainedFacts() []Fact {
 	return []Fact{
 		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactGate, FactNoWorker, FactQueue,
-		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactParents, FactEmpty, FactUnknown,
+		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactChild, FactParents, FactEmpty, FactUnknown,
 	}
 }
 

@@ -67,6 +67,7 @@ type Step struct {
 	WaitUntil             *time.Time      // when the wait of an external step ends by the clock
 	Reminders             int             // of an external step, in this wait
 	RemindAt              *time.Time      // when people are next reminded of it
+	ChildTaskUUID         *ID             // the task that a child step started last
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }

@@ -100,6 +100,8 @@ type Task struct {
 	ParentCorrelationID string
 	IdempotencyKey      string
 	RecreatedFrom       *ID
+	ParentTaskUUID      *ID // the task whose step started this one; it may be gone
+	ParentStepUUID      *ID // that step
 	StartAt             *time.Time
 	CreatedAt           time.Time
 	UpdatedAt           time.Time
@@ -195,6 +197,7 @@ type TaskFilter struct {
 	SourceSystem   string
 	CreatedAfter   time.Time // at this instant or later
 	CreatedBefore  time.Time // before this instant
+	Parent         ID        // a step of it started the task
 	Limit          int
 	Offset         int
 }

@@ -72,6 +72,7 @@ const (
 	ExternalStep StepType = "external" // waits for a completion from outside; no worker, no queue
 	WaitStep     StepType = "wait"     // waits for an instant; no worker, no queue
 	DecisionStep StepType = "decision" // a worker executes its handler, whose result names the steps that go on
+	ChildStep    StepType = "child"    // waits for a task of another template, which it starts; no worker, no queue
 )
 
 // A StepTemplate is one node of the graph.
@@ -94,6 +95,11 @@ type StepTemplate struct {
 
 	WaitSeconds int    `json:"wait_seconds,omitempty"` // how long a wait step waits
 	WaitUntil   string `json:"wait_until,omitempty"`   // or an expression: until when
+
+	Child       ChildTemplate   `json:"template,omitzero"`      // of which a child step starts a task
+	Input       string          `json:"input,omitempty"`        // an expression for the context of that task; empty: the context of its own
+	OnChild     OnChild         `json:"on_child,omitzero"`      // what becomes of a child step whose task does not complete
+	ChildResult json.RawMessage `json:"child_result,omitempty"` // with which the step is complete then, where on_child says so
 
 	OnFailure *OnFailure `json:"on_failure,omitempty"` // nil: nothing undoes the step
 }
@@ -121,8 +127,37 @@ func (s StepTemplate) Undo() (StepTemplate, bool) {
 	}, true
 }
 
+// A ChildTemplate names the template of a child task, which is in the namespace of the
+// step's own.
+type ChildTemplate struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"` // empty means the newest when the step is due
+}
+
+// OnChild says what becomes of a child step whose task ended without a result.
+type OnChild struct {
+	Cancelled         ChildOutcome `json:"cancelled,omitempty"`          // empty means that the step fails
+	PermanentlyFailed ChildOutcome `json:"permanently_failed,omitempty"` // likewise: an investigation of the child ended so
+}
+
+// A ChildOutcome is what becomes of a child step whose task did not complete.
+type ChildOutcome string
+
+// The outcomes.
+const (
+	ChildFails     ChildOutcome = "fail"
+	ChildSkips     ChildOutcome = "skip"
+	ChildCompletes ChildOutcome = "complete" // with a result that the template gives
+)
+
+// MaxChildDepth bounds how many tasks may be above one another: a task without a parent has
+// the depth 0.
+const MaxChildDepth = 10
+
 // HasHandler reports whether a worker executes the step.
-func (s StepTemplate) HasHandler() bool { return s.Type != ExternalStep && s.Type != WaitStep }
+func (s StepTemplate) HasHandler() bool {
+	return s.Type != ExternalStep && s.Type != WaitStep && s.Type != ChildStep
+}
 
 // MaxWait is the longest wait of a step by the clock.
 const MaxWait = 5 * 365 * 24 * time.Hour

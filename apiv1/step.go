@@ -37,6 +37,7 @@ type Step struct {
 	Reminders             int             `json:"reminders" doc:"How often people were reminded of an external step in this wait."`
 	RemindAt              *time.Time      `json:"remind_at" doc:"When people are next reminded of the step, as remind_after_seconds of its template says. Null: not again."`
 	UndoOf                *string         `json:"undo_of" doc:"The name of the step that this one undoes. Null for the steps of the template."`
+	ChildTaskUUID         *string         `json:"child_task_uuid" doc:"The task that a step of type child started last. Null: it has not started one."`
 	SkipReason            *string         `json:"skip_reason" doc:"Why the step is skipped. Null unless it is."`
 	Results               json.RawMessage `json:"results" doc:"Object of the last result {success, result, metadata}, or null."`
 	Error                 json.RawMessage `json:"error" doc:"Object of the last failure {message, type, retryable, …}, or null."`
@@ -80,7 +81,8 @@ func FromStep(s tasker.Step) Step {
 		LastAttemptedAt: utc(s.LastAttemptedAt), LastFailureAt: utc(s.LastFailureAt), NextRetryAt: utc(s.NextRetryAt),
 		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: utc(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
 		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: utc(s.WaitUntil), Reminders: s.Reminders, RemindAt: utc(s.RemindAt),
-		Results: orNull(s.Results), Error: orNull(s.Error),
+		ChildTaskUUID: idOrNull(s.ChildTaskUUID),
+		Results:       orNull(s.Results), Error: orNull(s.Error),
 	}
 	for _, p := range s.Parents {
 		out.Dependencies = append(out.Dependencies, p.String())

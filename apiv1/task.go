@@ -44,6 +44,8 @@ type Task struct {
 	CorrelationID        string          `json:"correlation_id"`
 	ParentCorrelationID  *string         `json:"parent_correlation_id"`
 	RecreatedFrom        *string         `json:"recreated_from"`
+	ParentTaskUUID       *string         `json:"parent_task_uuid" doc:"The task whose step started this one; it may have been removed since. Null: no step did."`
+	ParentStepUUID       *string         `json:"parent_step_uuid" doc:"That step."`
 	StartAt              *time.Time      `json:"start_at"`
 	CreatedAt            time.Time       `json:"created_at"`
 	UpdatedAt            time.Time       `json:"updated_at"`
@@ -115,7 +117,7 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 		Status: string(t.State), Phase: textOrNull(string(t.Phase)), Outcome: textOrNull(string(t.Outcome)), StateSince: t.StateSince.UTC(), Priority: t.Priority, Context: t.Context,
 		Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: orEmpty(t.Tags),
 		CorrelationID: t.CorrelationID, ParentCorrelationID: textOrNull(t.ParentCorrelationID),
-		RecreatedFrom: idOrNull(t.RecreatedFrom), StartAt: utc(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
+		RecreatedFrom: idOrNull(t.RecreatedFrom), ParentTaskUUID: idOrNull(t.ParentTaskUUID), ParentStepUUID: idOrNull(t.ParentStepUUID), StartAt: utc(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
 		UpdatedAt: t.UpdatedAt.UTC(), CompletedAt: utc(t.CompletedAt),
 		TotalSteps: t.Counts.Total, PendingSteps: t.Counts.Pending, InProgressSteps: t.Counts.InProgress,
 		CompletedSteps: t.Counts.Completed, SkippedSteps: t.Counts.Skipped, FailedSteps: t.Counts.Failed, ReadySteps: t.Counts.Ready,

@@ -26,6 +26,7 @@ type TaskQuery struct {
 	SourceSystem   string
 	CreatedAfter   time.Time // at this instant or later
 	CreatedBefore  time.Time
+	Parent         tasker.ID // only tasks that its steps started; zero means any
 	Page
 }
 
@@ -63,6 +64,9 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 	setText(query, "phase", string(q.Phase))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
+	if q.Parent != (tasker.ID{}) {
+		query.Set("parent", q.Parent.String())
+	}
 	if q.DeadLettered != nil {
 		query.Set("dead_lettered", strconv.FormatBool(*q.DeadLettered))
 	}

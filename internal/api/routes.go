@@ -66,6 +66,7 @@ func (s *server) taskRoutes() []*route {
 				textParam("idempotency_key", "Only the one with this idempotency key, in each namespace.", 255),
 				textParam("initiator", "Only those with this initiator.", 255), textParam("source_system", "Only those of this source system.", 255),
 				timeParam("created_after", "Only those created at this instant or later."), timeParam("created_before", "Only those created before this instant."),
+				idParam("parent", "Only those that steps of this task started."),
 				limitParam(defaultLimit), offsetParam(),
 			},
 			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},

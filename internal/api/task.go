@@ -126,12 +126,16 @@ func (s *server) answerTask(x *request, status int, id tasker.ID) error {
 }
 
 func (s *server) listTasks(x *request) error {
-	list, more, err := s.db.Tasks(x.ctx, tasker.TaskFilter{
+	f := tasker.TaskFilter{
 		State: tasker.TaskState(x.text("status")), Phase: tasker.TaskPhase(x.text("phase")), Namespace: x.text("namespace"), Name: x.text("name"),
 		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
 		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
 		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Limit: x.int("limit"), Offset: x.int("offset"),
-	})
+	}
+	if parent := x.uuid("parent"); parent != nil {
+		f.Parent = *parent
+	}
+	list, more, err := s.db.Tasks(x.ctx, f)
 	if err != nil {
 		return err
 	}

@@ -110,6 +110,9 @@ func (p document) standing() string {
 	if p.text("type") == string(tasker.ExternalStep) {
 		state += ", waits for an answer from outside"
 	}
+	if p.text("type") == string(tasker.ChildStep) {
+		state += ", waits for its child task"
+	}
 	if p.text("type") == string(tasker.WaitStep) {
 		state += ", waits for an instant"
 	}

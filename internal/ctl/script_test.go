@@ -94,7 +94,7 @@ func TestScriptsWithServer(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{file},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink, "operate": h.operate, "go-on": h.goOn, "idle": h.idle,
+					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink, "operate": h.operate, "go-on": h.goOn, "idle": h.idle, "tick": h.tick,
 				},
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("WORKER", h.worker.String())
@@ -217,6 +217,12 @@ func (h *harness) goOn(ts *testscript.TestScript, _ bool, _ []string) {
 		_, err = holds.Judge(context.Background())
 		ts.Check(err)
 	}
+}
+
+// tick is tick: it does once what servers do by the clock.
+func (h *harness) tick(ts *testscript.TestScript, _ bool, _ []string) {
+	_, err := h.Engine.Tick(context.Background())
+	ts.Check(err)
 }
 
 // idle is idle: nothing is handed out, also after what is held was put aside.

@@ -67,6 +67,9 @@ func ready(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer from outside)"
 	}
+	if s.Type == string(tasker.ChildStep) && s.CurrentState == string(tasker.StepPending) && s.ChildTaskUUID != nil {
+		return strconv.FormatBool(s.ReadyForExecution) + " (waits for its child task " + *s.ChildTaskUUID + ")"
+	}
 	if s.Type == string(tasker.WaitStep) && s.WaitUntil != nil {
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits until " + at(s.WaitUntil) + ")"
 	}
@@ -89,7 +92,7 @@ func (p *program) printStep(s apiv1.Step) {
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"UUID", s.StepUUID}, field{"Name", s.Name}, field{"State", s.CurrentState},
-		field{"Type", special(s)}, field{"Handler", s.Handler},
+		field{"Type", special(s)}, field{"Handler", s.Handler}, field{"Child task", or(s.ChildTaskUUID, "")},
 		field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
 		field{"Ready for execution", ready(s)},
 		field{"Retry eligible", strconv.FormatBool(s.RetryEligible)},

@@ -32,7 +32,7 @@ func (p *program) taskCommand() *cobra.Command {
 func (p *program) tasksCommand() *cobra.Command {
 	var q client.TaskQuery
 	var quiet bool
-	var after, before string
+	var after, before, parent string
 	c := answer(p, help{
 		use:   "list",
 		short: "List tasks, newest first",
@@ -40,6 +40,7 @@ func (p *program) tasksCommand() *cobra.Command {
   tasker-ctl task list --tag vip --created-after 2026-01-31T00:00:00Z
   tasker-ctl task list --correlation-id "$REQUEST_ID"
   tasker-ctl task list --dead-lettered
+  tasker-ctl task list --parent $TASK
   tasker-ctl task list --status error --quiet | xargs -n1 tasker-ctl task steps`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (l apiv1.TaskList, err error) {
 		if q.CreatedAfter, err = instant("created-after", after); err != nil {
@@ -47,6 +48,11 @@ func (p *program) tasksCommand() *cobra.Command {
 		}
 		if q.CreatedBefore, err = instant("created-before", before); err != nil {
 			return l, err
+		}
+		if parent != "" {
+			if q.Parent, err = readID("--parent", parent); err != nil {
+				return l, err
+			}
 		}
 		return api.Tasks(ctx, q)
 	}, func(l apiv1.TaskList) {
@@ -63,6 +69,7 @@ func (p *program) tasksCommand() *cobra.Command {
 	c.Flags().Var(cli.Choice(&q.Phase, []tasker.TaskPhase{tasker.Compensating}), "phase", "only tasks in this phase: compensating")
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
+	c.Flags().StringVar(&parent, "parent", "", "only tasks that steps of this task started")
 	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
 	c.Flags().StringSliceVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")
 	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only tasks with this correlation id")
@@ -119,7 +126,7 @@ func (p *program) printTask(t apiv1.Task) {
 		field{"Steps", progress(t) + " complete"}, field{"Priority", strconv.Itoa(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
 		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Correlation", t.CorrelationID},
-		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Starts", at(t.StartAt)},
+		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)},
 		field{"Created", at(&t.CreatedAt)}, field{"Completed", at(t.CompletedAt)},
 	)
 	if t.DeadLettered {

@@ -64,6 +64,9 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 	if err == nil {
 		e.notify(d.namespaces)
 	}
+	if err == nil && d.decides {
+		e.decideAtOnce()
+	}
 	return err
 }
 
@@ -81,6 +84,7 @@ type decision struct {
 	tx         *postgres.Tx
 	namespaces []string  // in which steps are enqueued
 	failed     []verdict // on steps that cannot be decided
+	decides    bool      // a task was started of which a step is due to be decided
 }
 
 // round decides steps, and returns those that become due by it.
@@ -90,6 +94,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		return nil, err
 	}
 	var run []postgres.DecidedStep
+	var starts starts
 	var moves []verdict
 	waits := slices.Clone(due)
 	for _, s := range list {
@@ -103,6 +108,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 			continue
 		case lifecycle.VerdictRun:
 			run = append(run, postgres.DecidedStep{StepRef: ref, WaitUntil: j.until})
+			starts.add(ref, j)
 		default:
 			moves = append(moves, j.move)
 		}
@@ -110,6 +116,9 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	}
 	// First: a step that waits may become due again by what is skipped here.
 	if err := d.tx.PostponeDecisions(ctx, waits); err != nil {
+		return nil, err
+	}
+	if err := d.start(ctx, starts); err != nil {
 		return nil, err
 	}
 	namespaces, err := d.tx.RunDecided(ctx, run)
@@ -135,6 +144,9 @@ type judgement struct {
 	becomes lifecycle.Verdict // empty: it cannot be decided
 	move    verdict           // of a step that does not run
 	until   *time.Time        // until when it waits, if an expression says so
+
+	child *postgres.CreatedTask // the task that it starts
+	waits *tasker.ID            // or one that it started before
 }
 
 // judge says what becomes of a step. The error is about the database.
@@ -149,7 +161,7 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 	}
 	becomes := lifecycle.Decide(s.JoinRule, standings)
 	if becomes == lifecycle.VerdictSkip {
-		return judgement{becomes, skip(s, whySkipped(s.Dependencies)), nil}, nil
+		return judgement{becomes: becomes, move: skip(s, whySkipped(s.Dependencies))}, nil
 	}
 	if becomes != lifecycle.VerdictRun {
 		return judgement{becomes: becomes}, nil
@@ -162,9 +174,16 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 	if !ok {
 		return judgement{}, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
 	}
-	of := "when: "
-	j, err := d.condition(ctx, s, g.when[i])
-	if err == nil && j.becomes == lifecycle.VerdictRun {
+	of, j := "when: ", judgement{becomes: lifecycle.VerdictRun}
+	if !s.Again {
+		j, err = d.condition(ctx, s, g.when[i])
+	}
+	switch {
+	case err != nil || j.becomes != lifecycle.VerdictRun:
+	case g.stored.Steps[i].Type == tasker.ChildStep:
+		of = "input: "
+		j, err = d.child(ctx, s, g, i)
+	default:
 		of = "wait_until: "
 		j.until, err = d.until(ctx, s, g.until[i])
 	}
@@ -189,7 +208,7 @@ func (d *decision) condition(ctx context.Context, s postgres.DecidingStep, p *ex
 	if err != nil || holds {
 		return judgement{becomes: lifecycle.VerdictRun}, err
 	}
-	return judgement{lifecycle.VerdictSkip, skip(s, "its condition is false: "+p.Text()), nil}, nil
+	return judgement{becomes: lifecycle.VerdictSkip, move: skip(s, "its condition is false: "+p.Text())}, nil
 }
 
 // until says until when a step waits; nil when p is. The error may be an
@@ -279,9 +298,9 @@ func skippedOf(list []postgres.StepStanding) string {
 // same: nothing that it reads can change by itself.
 func failDecision(s postgres.DecidingStep, kind, why string) (verdict, error) {
 	body, err := failureBody(tasker.Failure{Type: kind, Message: why}, "")
-	detail := tasker.PermanentFailure
-	if kind == tasker.ExpressionFailed {
-		detail = tasker.ExpressionFailed
+	detail := kind
+	if kind == tasker.InvalidDecision {
+		detail = tasker.PermanentFailure
 	}
 	return verdict{Detail: detail, Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,

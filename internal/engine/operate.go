@@ -317,6 +317,8 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (
 	switch next, err := lifecycle.Step.Next(s.State, v.Event); {
 	case s.Type == tasker.WaitStep:
 		return false, target.Refusal("step %s is not external: it waits for an instant; an operator can complete it with complete_manually", s.Name)
+	case s.Type == tasker.ChildStep:
+		return false, target.Refusal("step %s is not external: it waits for its child task; an operator can complete it with complete_manually", s.Name)
 	case s.Type != tasker.ExternalStep:
 		return false, target.Refusal("step %s is not external: a worker executes it; an operator can complete it with complete_manually", s.Name)
 	case err != nil:

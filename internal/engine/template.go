@@ -23,6 +23,7 @@ type graph struct {
 	rules   []tasker.Join         // by which each step is decided; empty: it runs as soon as its parents are done
 	when    []*expression.Program // the condition of each step; nil: it has none
 	until   []*expression.Program // until when each step waits; nil: no expression says so
+	child   []*expression.Program // the context of the task that each step starts; nil: no expression gives it
 }
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
@@ -54,6 +55,7 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 func (g *graph) condition() error {
 	g.rules = make([]tasker.Join, len(g.stored.Steps))
 	g.when, g.until = make([]*expression.Program, len(g.stored.Steps)), make([]*expression.Program, len(g.stored.Steps))
+	g.child = make([]*expression.Program, len(g.stored.Steps))
 	names := make([]string, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
 		names[i] = s.Name
@@ -61,7 +63,7 @@ func (g *graph) condition() error {
 	skippable := g.skippable()
 	for i, s := range g.stored.Steps {
 		g.rules[i] = lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
-		if s.When == "" && s.WaitUntil == "" {
+		if s.When == "" && s.WaitUntil == "" && s.Input == "" {
 			continue
 		}
 		var err error
@@ -71,6 +73,9 @@ func (g *graph) condition() error {
 		}
 		if g.until[i], err = compile(s.WaitUntil, scope, expression.Timestamp); err != nil {
 			return within(fmt.Sprintf("steps[%d].wait_until", i), err)
+		}
+		if g.child[i], err = compile(s.Input, scope, expression.Object); err != nil {
+			return within(fmt.Sprintf("steps[%d].input", i), err)
 		}
 	}
 	return nil
@@ -143,6 +148,9 @@ func (e *Engine) graphByID(ctx context.Context, id tasker.ID) (*graph, error) {
 // under it is a Conflict.
 func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source string) (tasker.StoredTemplate, bool, error) {
 	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
+		return tasker.StoredTemplate{}, false, err
+	}
+	if err := e.refuseCycle(ctx, t); err != nil {
 		return tasker.StoredTemplate{}, false, err
 	}
 	return e.db.PutTemplate(postgres.Use(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.bounds)

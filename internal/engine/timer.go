@@ -85,6 +85,8 @@ func (e *Engine) timers() []timer {
 		{name: "decide steps", kind: postgres.DecideSteps},
 		{name: "end waits", kind: postgres.EndWait},
 		{name: "remind people", kind: postgres.Remind},
+		{name: "ended children", kind: postgres.ChildEnded},
+		{name: "cancel children", kind: postgres.CancelChild},
 		{name: "reclaim leases", kind: postgres.ReclaimLease},
 		{name: "kept reports", kind: postgres.FollowUpReport},
 		{name: "reject inputs", kind: postgres.RejectInputs},
@@ -127,6 +129,8 @@ func (e *Engine) newWorks() []work {
 		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.db.StepsToDecide, do: e.decide},
 		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
 		{kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.remind},
+		{kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.tellParents},
+		{kind: postgres.CancelChild, chunk: childChunk, find: ofTasks(e.db.ChildrenToCancel), do: e.cancelChildren},
 		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
 			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.followUp,

@@ -59,6 +59,11 @@ func (e *Engine) endOfWait(ctx context.Context, s postgres.WaitingStep) (v verdi
 		v.Body, v.ResultSize, err = resultBody(nil, nil)
 		return v, err
 	}
+	if step.Type == tasker.ChildStep {
+		v.Event, v.To, v.Detail, v.Reason = lifecycle.TimeOut, tasker.StepError, tasker.ChildFailed, "the child task did not end within 5 years"
+		v.Body, err = failureBody(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
+		return v, err
+	}
 	v.Reason = fmt.Sprintf("nobody answered within %s (timeout_seconds)", time.Duration(s.TimeoutMS)*time.Millisecond)
 	switch step.OnTimeout {
 	case tasker.TimeoutSkips:

@@ -165,6 +165,9 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 	if err := s.queues(ctx, views); err != nil {
 		return postgres.ExplainedTask{}, nil, err
 	}
+	if err := s.children(ctx, views, tasker.MaxChildDepth); err != nil {
+		return postgres.ExplainedTask{}, nil, err
+	}
 	if q.Step != nil {
 		return *t, []found{s.decideStep(ctx, views)}, nil
 	}

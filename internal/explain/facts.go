@@ -38,6 +38,9 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 			add("case", "%s: %s", t.CaseID, owner)
 		}
 	}
+	if t.ParentUUID != nil {
+		add("parent", "%s: a step of it started this task", t.ParentUUID)
+	}
 	if s == nil || over(s.StepState) {
 		return list
 	}
@@ -50,6 +53,12 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	} {
 		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil) { // which stands still
 			add(instant.name, "%s", at(*instant.at))
+		}
+	}
+	if c := f.child; c != nil {
+		add("child", "%s: %s since %s", c.task.TaskUUID, c.task.TaskState, at(c.task.TaskSince))
+		if c.task.EntryUUID != nil && c.shows.investigations {
+			add("investigation of the child", "%s: %s, %s: %s", c.task.EntryUUID, c.task.EntryReason, c.task.EntryCode, c.task.EntryStatus)
 		}
 	}
 	if s.HoldUUID != nil {

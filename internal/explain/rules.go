@@ -20,6 +20,7 @@ type view struct {
 	before  *int64                   // steps before it in the queue; nil: they were not counted
 	blocker *found                   // of a step whose parents are open: the nearest ancestor that waits for no other
 	others  int                      // as near as that
+	child   *found                   // why the task is where it is that the step waits for; nil: that is not followed
 	shows   shows
 }
 
@@ -118,6 +119,10 @@ var rules = []rule{
 		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.sayWait,
 	},
 	{
+		tasker.FactChild, "the step waits for its child task: what keeps that where it is decides, down to ten levels",
+		tasker.Turns(), view.waitsForChild, view.sayChild,
+	},
+	{
 		tasker.FactParents, "the step waits for other steps: the nearest one that waits for none decides",
 		tasker.Turns(), func(v view) bool { return v.blocker != nil }, view.sayParents,
 	},
@@ -189,6 +194,8 @@ func (v view) sayGate() said {
 }
 
 func (v view) outside() bool { return v.waits(tasker.ExternalStep) }
+
+func (v view) waitsForChild() bool { return v.waits(tasker.ChildStep) && v.step.ChildUUID != nil }
 
 // waits reports whether the step is one of a type that no worker executes, and waits for
 // no other step.

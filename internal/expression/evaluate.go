@@ -12,6 +12,7 @@ import (
 
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
 
 	"tasker.example/tasker"
 )
@@ -71,6 +72,80 @@ func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
 		return at.Time, nil
 	}
 	return time.Time{}, p.failure("it is no instant: it is " + article(out.Type().TypeName()))
+}
+
+// Object evaluates an expression that gives an object of JSON. Instants and durations in it
+// are texts. The error is as that of Bool.
+func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error) {
+	out, err := p.evaluate(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := out.(traits.Mapper); !ok {
+		return nil, p.failure("it is no object: it is " + article(out.Type().TypeName()))
+	}
+	doc, err := document(out)
+	if err != nil {
+		return nil, p.failure(err.Error())
+	}
+	return json.Marshal(doc)
+}
+
+// document makes a value of JSON of one of CEL.
+func document(v ref.Val) (any, error) {
+	switch x := v.(type) {
+	case types.Null:
+		return nil, nil //nolint:nilnil // null
+	case types.Bool, types.Double, types.Int, types.Uint, types.String:
+		return x.Value(), nil
+	case types.Timestamp:
+		return x.Time.UTC().Format(time.RFC3339Nano), nil
+	case types.Duration:
+		return x.String(), nil
+	case *types.Optional:
+		if !x.HasValue() {
+			return nil, nil //nolint:nilnil // null
+		}
+		return document(x.GetValue())
+	case traits.Mapper:
+		return object(x)
+	case traits.Lister:
+		return array(x)
+	case *types.Err:
+		if strings.Contains(x.Error(), errTooLarge) {
+			return nil, errors.New(errTooLarge)
+		}
+	}
+	return nil, errors.New("there is " + article(v.Type().TypeName()) + " in it, which JSON does not have")
+}
+
+func object(m traits.Mapper) (any, error) {
+	members := map[string]any{}
+	for i := m.Iterator(); i.HasNext() == types.True; {
+		key := i.Next()
+		name, ok := key.(types.String)
+		if !ok {
+			return nil, errors.New("a key of an object in it is no text")
+		}
+		member, err := document(m.Get(key))
+		if err != nil {
+			return nil, err
+		}
+		members[string(name)] = member
+	}
+	return members, nil
+}
+
+func array(l traits.Lister) (any, error) {
+	elements := []any{}
+	for i := l.Iterator(); i.HasNext() == types.True; {
+		element, err := document(i.Next())
+		if err != nil {
+			return nil, err
+		}
+		elements = append(elements, element)
+	}
+	return elements, nil
 }
 
 func (p *Program) failure(reason string) error { return &Failure{Text: p.text, Reason: reason} }

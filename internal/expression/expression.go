@@ -14,6 +14,7 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
 
 	"tasker.example/tasker"
 )
@@ -47,6 +48,7 @@ type Kind string
 const (
 	Bool      Kind = "bool"      // a condition
 	Timestamp Kind = "timestamp" // an instant
+	Object    Kind = "object"    // an object of JSON
 )
 
 // A Program is an expression that is ready to be evaluated, any number of times at once.
@@ -162,6 +164,10 @@ func isOf(want Kind, checked *cel.Ast, byScheme string) error {
 	switch {
 	case is == "", is == string(want), want == Bool && is == "boolean", want == Timestamp && out.IsExactType(cel.TimestampType):
 		return nil
+	case want == Object && out.Kind() == types.MapKind:
+		return nil
+	case want == Object:
+		return invalid("must be an object; this is %s", article(is))
 	case want == Timestamp && is == "string":
 		return invalid("must be an instant; this is a text: write timestamp(…)")
 	case want == Timestamp:

@@ -282,3 +282,40 @@ func FuzzExpressions(f *testing.F) {
 		}
 	})
 }
+
+// An object is what a task is given as its context.
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"of": context.name, "n": context.amount * 2, "list": results.score.list, "when": timestamp(context.when), "for": duration("90s"), "none": context.none, "yes": context.yes}`: `{"for":"1m30s","list":[1,2,3],"n":300,"none":null,"of":"ann","when":"2026-03-01T10:00:00Z","yes":true}`,
+		`context.nested`:                      `{"deep":{"x":1}}`,
+		`{"a": context.?gone.orValue(7)}`:     `{"a":7}`,
+		`{"a": context.?gone}`:                `{"a":null}`,
+		`context.name`:                        "it is no object: it is a text",
+		`{"a": context.big}`:                  "a whole number is larger than 2^53",
+		`{"a": context}`:                      "a whole number is larger than 2^53",
+		`{1: 2}`:                              "a key of an object in it is no text",
+		`{"a": b"x"}`:                         "there is a bytes in it, which JSON does not have",
+		`{"a": context.gone}`:                 `there is no "gone"`,
+		`context.lines.map(l, {"n": l.n})[0]`: `{"n":1}`,
+	} {
+		p, err := expression.Compile(text, scope, expression.Object)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		doc, err := p.Object(t.Context(), values)
+		if got := string(doc); err != nil {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", text, err, want)
+			}
+		} else if got != want {
+			t.Errorf("%s is %s, want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{`[1]`: "must be an object; this is a list", `1`: "must be an object; this is a number", `"x"`: "must be an object; this is a text"} {
+		if _, err := expression.Compile(text, scope, expression.Object); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

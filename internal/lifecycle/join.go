@@ -81,12 +81,13 @@ type Dependency struct {
 	Decision  bool // its result names which of the steps behind it go on
 }
 
-// Skippable reports whether a step may come to be skipped, by its own condition or timeout,
-// by a decision that it depends on, and by whether each of its dependencies may.
+// Skippable reports whether a step may come to be skipped, by its own condition, timeout or
+// child task, by a decision that it depends on, and by whether each of its dependencies may.
 func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
 	may := func(d Dependency) bool { return d.Skippable }
 	switch {
-	case s.When != "", s.OnTimeout == tasker.TimeoutSkips, slices.ContainsFunc(dependencies, isDecision):
+	case s.When != "", s.OnTimeout == tasker.TimeoutSkips, slices.ContainsFunc(dependencies, isDecision),
+		s.OnChild.Cancelled == tasker.ChildSkips, s.OnChild.PermanentlyFailed == tasker.ChildSkips:
 		return true
 	case s.Join == tasker.JoinNoneFailed:
 		return false
@@ -100,13 +101,13 @@ func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
 func isDecision(d Dependency) bool { return d.Decision }
 
 // JoinRule returns the join by which a step is decided, empty for a step that runs as
-// soon as its dependencies are done: it has no expression, waits for all of them, and
-// none of them can be skipped or is a decision.
+// soon as its dependencies are done: it has no expression, starts no child task, waits for all of
+// them, and none of them can be skipped or is a decision.
 func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:
 		return s.Join
-	case s.When != "" || s.WaitUntil != "",
+	case s.When != "" || s.WaitUntil != "", s.Type == tasker.ChildStep,
 		slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Skippable || d.Decision }):
 		return tasker.JoinAll
 	default:

@@ -142,6 +142,27 @@ SELECT 'step can be decided and nobody does', n.task_uuid, to_jsonb(n)::text
 FROM counted n
 WHERE n.undecided > 0 AND n.state NOT IN ('pending', 'cancelled', 'complete')
 UNION ALL
+SELECT 'step waits for a child task of which it will hear nothing', s.task_uuid, format('%s waits for %s, which is %s', s.step_uuid, s.child_task_uuid, coalesce(c.state, 'gone'))
+FROM tasker.workflow_steps s
+JOIN tasker.tasks t USING (task_uuid)
+LEFT JOIN tasker.tasks c ON c.task_uuid = s.child_task_uuid
+WHERE s.step_type = 'child' AND s.state = 'pending' AND s.decided_at IS NOT NULL AND s.decide_at IS NULL AND t.state NOT IN ('pending', 'complete', 'cancelled')
+  AND (c.state IS NULL OR c.state IN ('complete', 'cancelled') OR EXISTS (
+      SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed'))
+  AND NOT EXISTS (SELECT FROM tasker.child_signals g WHERE g.kind = 'ended' AND g.child_uuid = s.child_task_uuid)
+UNION ALL
+SELECT 'child task goes on and nobody waits for it', c.task_uuid, format('%s of %s is %s', s.step_uuid, s.task_uuid, s.state)
+FROM tasker.tasks c
+JOIN tasker.workflow_steps s ON s.task_uuid = c.parent_task_uuid AND s.step_uuid = c.parent_step_uuid
+WHERE c.state NOT IN ('complete', 'cancelled') AND (s.state <> 'pending' OR s.child_task_uuid <> c.task_uuid)
+  AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
+  AND NOT EXISTS (SELECT FROM tasker.child_signals g WHERE g.kind = 'cancel' AND g.child_uuid = c.task_uuid)
+UNION ALL
+SELECT 'child task is not one level below its parent', c.task_uuid, format('%s below %s', c.depth, p.depth)
+FROM tasker.tasks c
+JOIN tasker.tasks p ON p.task_uuid = c.parent_task_uuid
+WHERE c.depth <> coalesce(p.depth, 0) + 1 OR c.depth > 10
+UNION ALL
 SELECT 'ended task has an open step', s.task_uuid, format('%s is %s', s.step_uuid, s.state)
 FROM tasker.workflow_steps s
 JOIN tasker.tasks t USING (task_uuid)

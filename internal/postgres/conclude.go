@@ -105,7 +105,7 @@ moved AS (
         kept_report = u.keep_report::jsonb,
         last_failure_at = CASE WHEN u.to_state = 'error' THEN c.at ELSE s.last_failure_at END,
         completed_at = CASE WHEN u.to_state IN ('complete', 'resolved_manually', 'skipped') THEN c.at END,
-        decide_at = CASE WHEN u.to_state = 'pending' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL THEN c.at END,
+        decide_at = CASE WHEN u.to_state = 'pending' AND s.join_rule IS NOT NULL AND (s.decided_at IS NULL OR s.step_type = 'child') THEN c.at END,
         wait_until = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + waitOf("c.at") + ` END,
         remind_at = CASE WHEN u.to_state = 'pending' AND (s.join_rule IS NULL OR s.decided_at IS NOT NULL) THEN ` + remindOf("c.at") + ` END,
         reminders = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.reminders END,

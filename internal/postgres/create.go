@@ -33,6 +33,7 @@ type CreatedTask struct {
 	Newest       bool // and it must be the newest of its name still
 	Rejected     bool // its graph has a cycle, so it goes to error at once
 	RejectReason string
+	Parent       *ParentStep // that starts it; nil: none does
 
 	// What storing it fills in.
 	CreatedAt     time.Time
@@ -86,20 +87,26 @@ func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) 
 // $1 is how long to wait for a lock, $2 whether contexts are returned; then the tasks. A
 // template that was replaced, or is retired or not the newest although it must be, is NULL,
 // which fails the transaction.
-var insertTasks = `
+var (
+	insertTasks    = insertionOf(newTaskColumns, "", "")
+	insertChildren = insertionOf(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth") // of one parent each
+)
+
+func insertionOf(task columns[*CreatedTask], more, values string) string {
+	return `
 INSERT INTO tasker.tasks (
     task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, ends_at,
     priority, context, initiator, source_system, reason, tags, correlation_id, parent_correlation_id,
-    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes
+    idempotency_key, request_digest, recreated_from, start_at, created_at, updated_at, context_bytes` + more + `
 )
 SELECT
     u.task_uuid, tt.template_uuid, tt.namespace, tt.name, tt.version, u.state, now(),
     now() + 0.8 * h.threshold, now() + h.threshold,
     coalesce(u.start_at, now()) + make_interval(mins => tt.max_duration_minutes),
     u.priority, u.context::jsonb, u.initiator, u.source_system, u.reason, u.tags::text[], u.correlation_id,
-    u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(), u.context_bytes
+    u.parent_correlation_id, nullif(u.idempotency_key, ''), u.request_digest, u.recreated_from, u.start_at, now(), now(), u.context_bytes` + values + `
 FROM set_config('lock_timeout', $1, true)
-CROSS JOIN ` + newTaskColumns.unnest("u", 3) + `
+CROSS JOIN ` + task.unnest("u", 3) + `
 JOIN tasker.staleness_thresholds st ON st.only_row
 LEFT JOIN tasker.task_templates tt ON tt.template_uuid = u.template_uuid AND NOT (u.must > 0 AND tt.retired_at IS NOT NULL) AND NOT (u.must > 1 AND EXISTS (
     SELECT FROM tasker.task_templates n
@@ -109,6 +116,7 @@ CROSS JOIN LATERAL (
     SELECT tasker.staleness_threshold(u.state, tt, st) + tasker.retry_rest(u.state, tt, interval '1 second' * nullif(u.wait_s, 0)) AS threshold
 ) h
 RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
+}
 
 // $1 is how long a step may wait for a worker; then the steps. A decision is stored as a
 // standard step, which is what it is to queues and claims, also of servers that do not know it.
@@ -155,6 +163,7 @@ type Insertion struct {
 	LockTimeout time.Duration // how long to wait for another transaction; 0 means 5 s
 	Contexts    bool          // return the contexts as they are read back
 	Repeat      bool          // store again after a lost race
+	Children    bool          // each of them has a parent
 }
 
 // StoreTasks stores tasks with their steps in a transaction of one round trip and fills in
@@ -210,7 +219,11 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 		moves = append(moves, movesOf(t)...)
 	}
 	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
-	batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
+	if how.Children {
+		batch.Queue(insertChildren, append([]any{wait, how.Contexts}, childColumns.arrays(tasks)...)...)
+	} else {
+		batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
+	}
 	batch.Queue(insertSteps, append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
 	if len(found) > 0 {
 		batch.Queue(insertAttributes, attributeColumns.arrays(found)...)

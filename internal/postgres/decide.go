@@ -39,7 +39,9 @@ type DecidingStep struct {
 	Fence        int64
 	JoinRule     tasker.Join
 	Dependencies []StepStanding
-	AsOf         time.Time // when it was read, by the database's clock
+	AsOf         time.Time  // when it was read, by the database's clock
+	Again        bool       // it was decided before that it runs
+	Child        *tasker.ID // the task that it started last
 	DecidingTask
 }
 
@@ -62,10 +64,12 @@ type DecidingTask struct {
 	Priority      int
 	CorrelationID string
 	CreatedAt     time.Time
+	Depth         int // tasks above it
 }
 
 const decidingSteps = `
 SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at, clock_timestamp() AS as_of,
+    s.decided_at IS NOT NULL AS again, s.child_task_uuid AS child, coalesce(t.depth, 0) AS depth,
     coalesce((
         SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL, 'decision', p.is_decision IS NOT NULL,
             'names', CASE WHEN p.is_decision THEN p.results -> 'goes_on' ? s.name END) ORDER BY p.step_uuid)

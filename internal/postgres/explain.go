@@ -92,7 +92,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     c.case_id, coalesce(c.owner, '') AS case_owner, CASE WHEN $5::bigint IS NOT NULL THEN n.entries END AS case_entries, coalesce(dt.failures, 0) AS task_failures, dt.retry_at AS task_retry_at,
     coalesce(s.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, coalesce(s.name, '') AS step_name, coalesce(` + stepType + `, '') AS step_type,
     coalesce(s.handler, '') AS handler, coalesce(s.priority, 0) AS priority, coalesce(s.state, '') AS step_state, coalesce(s.state_since, now()) AS step_since, s.parent_uuids,
-    coalesce(s.parents_open, 0) AS parents_open, s.decide_at, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, coalesce(s.attempts, 0) AS attempts, coalesce(s.max_attempts, 0) AS max_attempts,
+    coalesce(s.parents_open, 0) AS parents_open, s.decide_at, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, s.child_task_uuid AS child_uuid, t.parent_task_uuid AS parent_uuid, coalesce(s.attempts, 0) AS attempts, coalesce(s.max_attempts, 0) AS max_attempts,
     s.lease_expires_at, s.timeout_at, s.next_retry_at, s.last_attempted_at, s.expires_at, s.awaits_worker_since, coalesce(s.error_type, '') AS error_type,
     coalesce(CASE WHEN s.place <= $6 AND s.state = 'error' THEN left(tasker.redact_error(s.error) ->> 'message', 500) END, '') AS error_message,
     CASE WHEN s.step_type = 'external' AND s.state = 'pending' THEN (
@@ -163,7 +163,7 @@ LEFT JOIN LATERAL (
 ) i ON true
 LEFT JOIN LATERAL (
     SELECT d.failures, d.retry_at, d.first_failed_at FROM tasker.deferred_work d
-    WHERE d.kind = ANY ('{` + ReclaimLease + `,` + FollowUpReport + `,` + RejectInputs + `,` + DecideSteps + `,` + EndWait + `,` + ExpireStep + `,` + ExpireUnserved + `}')
+    WHERE d.kind = ANY ('{` + ReclaimLease + `,` + FollowUpReport + `,` + RejectInputs + `,` + DecideSteps + `,` + EndWait + `,` + ChildEnded + `,` + ExpireStep + `,` + ExpireUnserved + `}')
       AND d.task_uuid = t.task_uuid AND d.step_uuid = s.step_uuid
     ORDER BY d.failures DESC LIMIT 1
 ) ds ON true` + holdOfStep + `
@@ -178,7 +178,8 @@ type ExplainedTask struct {
 	StartAt, AttendBy       *time.Time
 	Phase                   tasker.TaskPhase
 	Outcome                 tasker.TaskOutcome
-	UndoSteps, Undone       int // steps that undo others, and those of them that have
+	UndoSteps, Undone       int        // steps that undo others, and those of them that have
+	ParentUUID              *tasker.ID // the task whose step waits for it
 	AsOf                    time.Time
 	MovedTo, MovedBy        string // its last move: the state and the event
 	MovedActor, MovedReason string
@@ -202,6 +203,7 @@ type ExplainedTask struct {
 // An ExplainedStep is what is read of a step to explain it.
 type ExplainedStep struct {
 	StepUUID                                                  tasker.ID
+	ChildUUID                                                 *tasker.ID // the task that it started last
 	StepName, StepType, Handler                               string
 	Priority                                                  int
 	StepState                                                 tasker.StepState

@@ -47,6 +47,7 @@ WITH old AS MATERIALIZED (
     SELECT u.task_uuid
     FROM unnest($1::uuid[]) AS u (task_uuid)
     WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = u.task_uuid)
+      AND NOT EXISTS (SELECT FROM tasker.child_signals g WHERE g.kind = 'ended' AND g.child_uuid = u.task_uuid)
 ),
 steps AS (DELETE FROM tasker.workflow_steps s USING old WHERE s.task_uuid = old.task_uuid),
 step_log AS (DELETE FROM tasker.step_history x USING old WHERE x.task_uuid = old.task_uuid),

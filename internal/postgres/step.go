@@ -20,7 +20,8 @@ SELECT
     s.attempts, s.max_attempts, s.retryable, s.parent_uuids AS parents,
     CASE WHEN s.state = 'in_progress' THEN s.worker_uuid END AS worker_uuid, s.lease_expires_at,
     s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at,
-    s.state = 'pending' AND s.decide_at IS NOT NULL AS decision_due, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, s.reminders, s.remind_at, `
+    s.state = 'pending' AND s.decide_at IS NOT NULL AS decision_due, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason,
+    CASE WHEN s.step_type <> 'child' THEN s.wait_until END AS wait_until, s.reminders, s.remind_at, s.child_task_uuid, `
 
 const selectStep = stepColumns + `s.results, s.error
 FROM tasker.get_step_readiness_status($1, $2) r

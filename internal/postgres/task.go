@@ -15,7 +15,7 @@ import (
 const taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
-    coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.start_at, t.created_at, t.updated_at, t.completed_at,
+    coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.parent_task_uuid, t.parent_step_uuid, t.start_at, t.created_at, t.updated_at, t.completed_at,
     n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled, n.skipped,
     d.dlq_entry_uuid IS NOT NULL AS dead_lettered, d.dlq_timestamp AS dead_lettered_at,
     coalesce(d.dlq_reason::text, '') AS dead_letter_reason, d.dlq_entry_uuid,
@@ -101,6 +101,9 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 // the newest; so are those in a final state, because of the others of that state there may
 // be very many. A phase is asked for in the same way.
 func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
+	if f.Parent != (tasker.ID{}) {
+		return childrenPage(f, scope)
+	}
 	if by := seekOf(f); by != nil {
 		return foundPage(f, scope, by)
 	}
@@ -154,6 +157,27 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 		return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`,
 			strings.Join(where, " AND "), limit, offset), p
 	}
+}
+
+// childrenPage is tasksPage for the tasks that the steps of one started: they are few, and
+// have an index.
+func childrenPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
+	p := parameters{}
+	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
+	where := append([]string{"t.parent_task_uuid = " + p.add(f.Parent)}, p.conditions(f, nil)...)
+	if f.State != "" {
+		where = append(where, "t.state = "+p.add(string(f.State)))
+	}
+	if f.Namespace != "" {
+		where = append(where, "t.namespace = "+p.add(f.Namespace))
+	}
+	if f.Name != "" {
+		where = append(where, "t.name = "+p.add(f.Name))
+	}
+	if !scope.All() {
+		where = append(where, "t.namespace = ANY ("+p.add(scope.List())+")")
+	}
+	return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`, strings.Join(where, " AND "), limit, offset), p
 }
 
 // finalStates are those in which tasks gather: as history, and not as work.

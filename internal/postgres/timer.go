@@ -186,6 +186,8 @@ FROM (VALUES
     ('` + DecideSteps + `', ` + dueAndNext("s.decide_at", "now()", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `),
     ('` + EndWait + `', ` + dueAndNext("s.wait_until", "now()", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `),
     ('` + Remind + `', ` + dueAndNext("s.remind_at", "now()", "tasker.workflow_steps s WHERE s.remind_at IS NOT NULL") + `),
+    ('` + ChildEnded + `', ` + dueAndNext("g.created_at", "now()", "tasker.child_signals g WHERE g.kind = 'ended'") + `),
+    ('` + CancelChild + `', ` + dueAndNext("g.created_at", "now()", "tasker.child_signals g WHERE g.kind = 'cancel'") + `),
     ('` + ReclaimLease + `', ` + dueAndNext("c.look_at", "now()", "tasker.claims c WHERE true") + `),
     ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", someKept+" s WHERE true") + `),
     ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.ready_steps s WHERE true") + `),

@@ -325,6 +325,7 @@ func (v value) template(raw []byte) tasker.Template {
 		if s.OnTimeout == tasker.TimeoutFails {
 			t.Steps[i].OnTimeout = "" // likewise
 		}
+		childDefaults(&t.Steps[i])
 		t.Steps[i].Retry = tasker.DefaultRetry()
 		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // as above, and nothing is the default
 		if s.OnFailure != nil {
@@ -354,3 +355,18 @@ func (v value) template(raw []byte) tasker.Template {
 // convergence is the type that a step has in the Tasker ecosystem in which branches come
 // together; here it is a standard one.
 const convergence tasker.StepType = "deferred_convergence"
+
+// childDefaults leaves out what is the default of a child step, however it is said.
+func childDefaults(s *tasker.StepTemplate) {
+	if s.Child.Version == newestVersion {
+		s.Child.Version = ""
+	}
+	for _, outcome := range []*tasker.ChildOutcome{&s.OnChild.Cancelled, &s.OnChild.PermanentlyFailed} {
+		if *outcome == tasker.ChildFails {
+			*outcome = ""
+		}
+	}
+}
+
+// newestVersion says in a document that no version of a template is chosen beforehand.
+const newestVersion = "newest"

@@ -101,6 +101,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		items[i].checkDecision(s, g, steps)
 		items[i].checkExternal(s)
 		items[i].checkWait(s)
+		items[i].checkChild(s)
 	}
 	return g
 }
@@ -232,6 +233,32 @@ func (v value) checkWait(s tasker.StepTemplate) {
 	}
 }
 
+// childRetry is why a step of type child has no retry.
+const childRetry = "a step of type child has no retry: the steps of its child task are tried again; a reset starts another child"
+
+// checkChild notes what says nothing about a step that starts a task.
+func (v value) checkChild(s tasker.StepTemplate) {
+	if s.Type != tasker.ChildStep {
+		return
+	}
+	v.refuseRetry(s, childRetry)
+	if template, ok := v.get("template"); ok {
+		if version, ok := template.get("version"); ok && isText(version.node) && s.Child.Version != "" &&
+			!documentSchema.Properties["version"].Pattern.MatchString(s.Child.Version) {
+			version.fault("must be newest, or a semantic version such as 1.0.0")
+		}
+	}
+	result, hasResult := v.get("child_result")
+	outcomes, _ := v.get("on_child")
+	completes := s.OnChild.Cancelled == tasker.ChildCompletes || s.OnChild.PermanentlyFailed == tasker.ChildCompletes
+	switch {
+	case hasResult && !completes:
+		result.fault("is given to the step only with complete in on_child")
+	case completes && !hasResult:
+		outcomes.fault("the result is missing with which the step is complete: add child_result")
+	}
+}
+
 // checkConditions compiles the expressions of a template whose graph is right.
 func (v value) checkConditions(t *tasker.Template) {
 	steps, ok := v.get("steps")
@@ -247,6 +274,7 @@ func (v value) checkConditions(t *tasker.Template) {
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}
 		place.checkExpression("when", s.When, scope, expression.Bool)
 		place.checkExpression("wait_until", s.WaitUntil, scope, expression.Timestamp)
+		place.checkExpression("input", s.Input, scope, expression.Object)
 	}
 }
 
@@ -345,6 +373,11 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	case tasker.ExternalStep:
 		v.refuseOverride(o, "an external step", noRetry)
 	case tasker.StandardStep, tasker.DecisionStep:
+	case tasker.ChildStep:
+		v.refuseOverride(o, "a step of type child", childRetry)
+		if timeout, ok := v.get("timeout_seconds"); ok {
+			timeout.fault("a step of type child has no timeout_seconds: its child task has limits of its own")
+		}
 	case tasker.WaitStep:
 		v.refuseOverride(o, "a step of type wait", waitRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {

@@ -201,6 +201,10 @@ func (ev evidence) failed() string {
 		return fmt.Sprintf("The system outside reported that step %s of %s failed%s%s.", s.Name, ev.kind(), at, quoted(failure))
 	case tasker.ExternalTimeout:
 		return fmt.Sprintf("Nobody answered step %s of %s in time%s%s.", s.Name, ev.kind(), at, quoted(failure))
+	case tasker.ChildRefused:
+		return fmt.Sprintf("The child task of step %s of %s could not be started%s%s.", s.Name, ev.kind(), at, quoted(failure))
+	case tasker.ChildFailed:
+		return fmt.Sprintf("The child task of step %s of %s ended without a result%s%s.", s.Name, ev.kind(), at, quoted(failure))
 	case tasker.ExpressionFailed:
 		return fmt.Sprintf("The condition of step %s of %s could not be evaluated%s%s.", s.Name, ev.kind(), at, quoted(failure))
 	case tasker.UnrecoveredError:
@@ -418,6 +422,8 @@ func (ev evidence) open() string {
 			waiting = append(waiting, fmt.Sprintf("step %s was to be tried again at %s", s.Name, clock(s.NextRetryAt)))
 		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.Open == 0:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for an answer from outside", s.Name))
+		case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.Open == 0:
+			waiting = append(waiting, fmt.Sprintf("step %s waited for its child task", s.Name))
 		case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.Open == 0:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for an instant", s.Name))
 		case s.State == tasker.StepEnqueued:

@@ -67,6 +67,12 @@ func TestEveryCauseHasAStory(t *testing.T) {
 		{tasker.MaxRetriesExceeded, tasker.ExternalTimeout}: {
 			nil, "Nobody answered step charge of shop/order in time at 2026-03-01 12:00:00 UTC, with “card declined”.",
 		},
+		{tasker.MaxRetriesExceeded, tasker.ChildRefused}: {
+			nil, "The child task of step charge of shop/order could not be started at 2026-03-01 12:00:00 UTC, with “card declined”.",
+		},
+		{tasker.MaxRetriesExceeded, tasker.ChildFailed}: {
+			nil, "The child task of step charge of shop/order ended without a result at 2026-03-01 12:00:00 UTC, with “card declined”.",
+		},
 		{tasker.MaxRetriesExceeded, tasker.ExpressionFailed}: {
 			func(_ *evidence, s *snapshotStep) {
 				s.Error = []byte(`{"message":"when: there is no \"value\", in: results.score.value < 0.5"}`)

@@ -285,6 +285,14 @@ type stepRow struct {
 	Bar     stepBar
 }
 
+// ChildPath returns the page of the task that the step started last; empty when it has not.
+func (r stepRow) ChildPath() string {
+	if r.ChildTaskUUID == nil {
+		return ""
+	}
+	return taskPath(*r.ChildTaskUUID)
+}
+
 // A stepAnchor leads to a step on the same page.
 type stepAnchor struct {
 	Name, Href string
@@ -357,6 +365,8 @@ func (r stepRow) Waits() string {
 			return "waits for an external result; its timeout is " + ago(*s.WaitUntil)
 		}
 		return "waits for an external result"
+	case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
+		return "waits for its child task " + s.ChildTaskUUID.String()
 	case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.WaitUntil != nil:
 		return "its wait ends " + ago(*s.WaitUntil)
 	case s.State == tasker.StepEnqueued:

@@ -200,6 +200,7 @@ type taskPage struct {
 	Pager       pager // of the history
 	OlderMoves  string
 	Replacement string // the page of the task that this one replaces
+	Parent      string // the page of the task whose step started this one
 }
 
 // A taskEntry is the newest investigation of a task.
@@ -259,6 +260,9 @@ func (s *server) task(req *request) (*view, error) {
 	if t.RecreatedFrom != nil {
 		page.Replacement = taskPath(*t.RecreatedFrom)
 	}
+	if t.ParentTaskUUID != nil {
+		page.Parent = taskPath(*t.ParentTaskUUID) + "#step-" + t.ParentStepUUID.String()
+	}
 	bars := page.Axis.bars(steps, history)
 	page.Steps = stepRows(steps, page.CanOperate, nil)
 	for i := range page.Steps {
@@ -298,7 +302,7 @@ func cancellable(t tasker.Task) bool {
 
 // progressSentence says how far a task has come, and what it waits for.
 func progressSentence(t tasker.Task, steps []tasker.Step) string {
-	var failed, external, clock []string
+	var failed, external, clock, children []string
 	for _, s := range steps {
 		switch {
 		case failedForGood(s):
@@ -307,6 +311,8 @@ func progressSentence(t tasker.Task, steps []tasker.Step) string {
 			external = append(external, s.Name)
 		case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.DependenciesSatisfied:
 			clock = append(clock, s.Name)
+		case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
+			children = append(children, s.Name)
 		}
 	}
 	switch t.State {
@@ -317,6 +323,9 @@ func progressSentence(t tasker.Task, steps []tasker.Step) string {
 	case tasker.TaskWaitingForDependencies:
 		if len(external) > 0 {
 			return "It waits for the result of an external step: " + listed(external) + "."
+		}
+		if len(children) > 0 {
+			return "It waits for the child task of a step: " + listed(children) + "."
 		}
 		if len(clock) > 0 {
 			return "It waits until the wait of a step is over: " + listed(clock) + "."

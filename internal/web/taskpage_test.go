@@ -316,6 +316,23 @@ func TestAStepThatWaitsUntilItsTimeout(t *testing.T) {
 	h.shows(h.get("/ui/investigations/"+h.Entry(st.task).UUID.String()), http.StatusOK, "Nobody answered step permit of shop/order in time")
 }
 
+// A task and the tasks that its steps started lead to each other.
+func TestATaskLeadsToItsFamily(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("archive", step("pack"))
+	h.Template("order", tasker.StepTemplate{Name: "store", Type: tasker.ChildStep, Retry: tasker.DefaultRetry(), Child: tasker.ChildTemplate{Name: "archive"}}, step("ship", "store"))
+	st := &stuck{harness: h, task: h.create("order", `{}`)}
+	_, err := h.Engine.Tick(t.Context())
+	h.Must(err)
+	store := st.stepOf("store")
+	if store.ChildTaskUUID == nil {
+		t.Fatalf("no child was started: %s", store.Error)
+	}
+	h.shows(h.get(pageOf(st.task)), http.StatusOK, `<a href="`+pageOf(*store.ChildTaskUUID)+`">child task</a>`, "It waits for the child task of a step: store.")
+	h.shows(h.get(pageOf(*store.ChildTaskUUID)), http.StatusOK, `href="`+pageOf(st.task)+`#step-`+store.UUID.String()+`">`+st.task.String())
+}
+
 // A branch that was not taken says why, and its task counts as done.
 func TestABranchThatIsNotTaken(t *testing.T) {
 	t.Parallel()

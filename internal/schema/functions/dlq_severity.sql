@@ -6,7 +6,7 @@ AS $$
     SELECT CASE
         WHEN p_reason = 'dependency_cycle_detected' AND p_detail_code = 'dependency_cycle' THEN 'critical'
         WHEN p_reason = 'max_retries_exceeded' AND p_detail_code IN
-            ('retries_exhausted', 'permanent_failure', 'worker_lost', 'step_timeout', 'external_failure', 'external_timeout', 'expression_failed', 'input_too_large', 'unrecovered_error') THEN 'high'
+            ('retries_exhausted', 'permanent_failure', 'worker_lost', 'step_timeout', 'external_failure', 'external_timeout', 'expression_failed', 'child_refused', 'child_failed', 'input_too_large', 'unrecovered_error') THEN 'high'
         WHEN p_reason = 'worker_unavailable' AND p_detail_code = 'no_workers' THEN 'high'
         WHEN p_reason = 'manual_dlq' AND p_detail_code = 'operator_request' THEN 'low'
         ELSE 'medium' -- also of a code that a newer program has stored

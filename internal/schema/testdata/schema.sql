@@ -217,6 +217,20 @@ COMMENT ON COLUMN tasker.cases.fixed_in IS 'The version of the worker in which t
 COMMENT ON COLUMN tasker.cases.merged_into IS 'The case that its fingerprints belong to since it was merged.';
 COMMENT ON COLUMN tasker.cases.digested_at IS 'When it was last part of a digest: it was too small to be told of by itself, and nobody had taken it.';
 
+CREATE TABLE tasker.child_signals (
+    kind text NOT NULL,
+    child_uuid uuid NOT NULL,
+    parent_task_uuid uuid NOT NULL,
+    parent_step_uuid uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT child_signal_is_known CHECK ((kind = ANY (ARRAY['ended'::text, 'cancel'::text]))),
+    CONSTRAINT child_signals_pkey PRIMARY KEY (kind, child_uuid)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
+CREATE INDEX child_signals_by_time ON tasker.child_signals USING btree (kind, created_at);
+CREATE INDEX child_signals_of_step ON tasker.child_signals USING btree (parent_step_uuid);
+COMMENT ON TABLE tasker.child_signals IS 'What child tasks and the steps that started them have to tell each other: left by the transaction that causes it, removed by the one that does it.';
+COMMENT ON COLUMN tasker.child_signals.kind IS 'ended: the child has come to its end, which its parent step has to be told. cancel: nobody waits for the child any more, so it is to be cancelled.';
+
 CREATE TABLE tasker.claim_conditions (
     condition_uuid uuid NOT NULL,
     CONSTRAINT claim_conditions_pkey PRIMARY KEY (condition_uuid)
@@ -950,6 +964,9 @@ CREATE TABLE tasker.tasks (
     context_bytes integer,
     phase text,
     outcome text,
+    parent_task_uuid uuid,
+    parent_step_uuid uuid,
+    depth smallint,
     CONSTRAINT task_context_is_an_object CHECK ((jsonb_typeof(context) = 'object'::text)),
     CONSTRAINT task_rests_only_where_it_may CHECK ((state = ANY (ARRAY['pending'::text, 'steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text, 'complete'::text, 'error'::text, 'cancelled'::text]))),
     CONSTRAINT task_watched_has_deadlines CHECK (((state = ANY (ARRAY['steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text])) = ((stale_at IS NOT NULL) AND (warn_at IS NOT NULL)))),
@@ -961,9 +978,11 @@ CREATE INDEX tasks_by_duration ON tasker.tasks USING btree (ends_at) WHERE ((end
 CREATE INDEX tasks_by_phase ON tasker.tasks USING btree (phase, task_uuid DESC) WHERE (phase IS NOT NULL);
 CREATE INDEX tasks_by_state ON tasker.tasks USING btree (state, task_uuid DESC);
 CREATE INDEX tasks_by_threshold ON tasker.tasks USING btree (((EXTRACT(epoch FROM (stale_at - state_since)))::double precision), state_since, task_uuid) WHERE (stale_at IS NOT NULL);
+CREATE INDEX tasks_of_parent ON tasker.tasks USING btree (parent_task_uuid, task_uuid DESC) WHERE (parent_task_uuid IS NOT NULL);
 CREATE INDEX tasks_of_template ON tasker.tasks USING btree (template_uuid, task_uuid DESC);
 CREATE INDEX tasks_to_start ON tasker.tasks USING btree (start_at) WHERE (state = 'pending'::text);
 CREATE INDEX tasks_unattended ON tasker.tasks USING btree (attend_by) WHERE (attend_by IS NOT NULL);
+CREATE TRIGGER child_task_is_followed AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state) AND ((new.state = 'cancelled'::text) OR (new.parent_step_uuid IS NOT NULL)))) EXECUTE FUNCTION tasker.follow_child_task();
 CREATE TRIGGER task_in_error_is_watched BEFORE UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((old.state <> new.state) AND (('error'::text = old.state) OR ('error'::text = new.state)))) EXECUTE FUNCTION tasker.watch_task_in_error();
 CREATE TRIGGER task_made_in_error_is_watched BEFORE INSERT ON tasker.tasks FOR EACH ROW WHEN ((new.state = 'error'::text)) EXECUTE FUNCTION tasker.watch_task_in_error();
 COMMENT ON TABLE tasker.tasks IS 'One row a task: a run of a template.';
@@ -975,6 +994,9 @@ COMMENT ON COLUMN tasker.tasks.attend_by IS 'Instant from which a task in error 
 COMMENT ON COLUMN tasker.tasks.context_bytes IS 'Size of the context as it is read back. Null: not measured.';
 COMMENT ON COLUMN tasker.tasks.phase IS 'compensating: the open task undoes what its steps have done. Null: it goes forward, or has ended.';
 COMMENT ON COLUMN tasker.tasks.outcome IS 'Of a cancelled task that was to undo what it had done: compensated, compensation_stopped or nothing_to_compensate.';
+COMMENT ON COLUMN tasker.tasks.parent_task_uuid IS 'The task whose step started this one. It may have been removed since. Null: no task did.';
+COMMENT ON COLUMN tasker.tasks.parent_step_uuid IS 'The step of that task.';
+COMMENT ON COLUMN tasker.tasks.depth IS 'How many tasks are above it. Null: none.';
 
 CREATE TABLE tasker.tasks_dlq (
     dlq_entry_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
@@ -1025,6 +1047,7 @@ CREATE TRIGGER entry_ended_is_added_up AFTER UPDATE OF resolution_status ON task
 CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status <> old.resolution_status) OR (new.resolved_at IS DISTINCT FROM old.resolved_at)))) EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_task_is_watched AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status = 'manually_resolved'::tasker.dlq_resolution_status) OR ((new.resolution_status = 'cancelled'::tasker.dlq_resolution_status) AND (new.dlq_reason = 'manual_dlq'::tasker.dlq_reason))))) EXECUTE FUNCTION tasker.watch_task_again();
 CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at) OR ((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR ((((((((((old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code)) OR (old.step_uuid IS DISTINCT FROM new.step_uuid)) OR (old.priority_at IS DISTINCT FROM new.priority_at)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key)) OR (old.original_reason IS DISTINCT FROM new.original_reason)) OR (old.original_detail_code IS DISTINCT FROM new.original_detail_code)) AND ((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.dlq_reason = old.dlq_reason) OR (new.priority_at >= old.priority_at) OR (new.original_reason IS DISTINCT FROM COALESCE(old.original_reason, old.dlq_reason)) OR (new.original_detail_code IS DISTINCT FROM COALESCE(old.original_detail_code, old.detail_code)))))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
+CREATE TRIGGER entry_gave_up_child AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.follow_given_up_child();
 CREATE TRIGGER entry_has_its_member AFTER UPDATE OF resolution_status, recovered_at ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolved_at IS DISTINCT FROM new.resolved_at) OR (old.recovered_at IS DISTINCT FROM new.recovered_at))) EXECUTE FUNCTION tasker.follow_entry();
 CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_made_ended_is_added_up AFTER INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN ((new.resolution_status <> 'pending'::tasker.dlq_resolution_status)) EXECUTE FUNCTION tasker.add_to_dlq_totals();
@@ -1139,6 +1162,8 @@ CREATE TABLE tasker.workflow_steps (
     reminders integer DEFAULT 0 NOT NULL,
     remind_at timestamp with time zone,
     is_decision boolean,
+    child_task_uuid uuid,
+    CONSTRAINT child_step_has_its_task CHECK (((step_type <> 'child'::text) OR (decided_at IS NULL) OR (child_task_uuid IS NOT NULL))),
     CONSTRAINT step_has_what_its_state_needs CHECK (
 CASE state
     WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
@@ -1153,7 +1178,7 @@ CASE state
     ELSE false
 END),
     CONSTRAINT step_parents_open_is_a_count CHECK (((parents_open >= 0) AND (parents_open <= cardinality(parent_uuids)))),
-    CONSTRAINT step_settings_are_right CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text, 'wait'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
+    CONSTRAINT step_settings_are_right CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text, 'wait'::text, 'child'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
@@ -1162,6 +1187,7 @@ CREATE INDEX steps_by_wait ON tasker.workflow_steps USING btree (wait_until, tas
 CREATE INDEX steps_to_decide ON tasker.workflow_steps USING btree (decide_at, task_uuid, step_uuid) WHERE (decide_at IS NOT NULL);
 CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
+CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.child_task_uuid IS NOT NULL) AND (old.state = 'pending'::text) AND (new.state <> 'pending'::text))) EXECUTE FUNCTION tasker.leave_child_task();
 CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EACH ROW WHEN (((new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text])) AND (current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text) AND ((old.state = 'enqueued'::text) OR (new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text]))))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.unwritten > 0) AND (new.unwritten = old.unwritten) AND (new.state <> old.state))) EXECUTE FUNCTION tasker.write_moves();
@@ -1189,6 +1215,7 @@ COMMENT ON COLUMN tasker.workflow_steps.remind_first_s IS 'After how many second
 COMMENT ON COLUMN tasker.workflow_steps.reminders IS 'How often people were reminded of the step in this wait.';
 COMMENT ON COLUMN tasker.workflow_steps.remind_at IS 'When people are next reminded of a pending step. Null: it does not wait yet, or they are not reminded again.';
 COMMENT ON COLUMN tasker.workflow_steps.is_decision IS 'True of a step of type decision: its result names which of its direct dependents go on. Null of all others.';
+COMMENT ON COLUMN tasker.workflow_steps.child_task_uuid IS 'The task that a step of type child started last.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (
@@ -1374,6 +1401,30 @@ CREATE FUNCTION tasker.entry_documents(p_entries uuid[], p_budget bigint) RETURN
 -- functions/error_pattern.sql
 CREATE FUNCTION tasker.error_pattern(p_message text) RETURNS text IMMUTABLE;
 
+CREATE OR REPLACE FUNCTION tasker.follow_child_task()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.parent_step_uuid IS NOT NULL THEN
+        INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
+        VALUES ('ended', NEW.task_uuid, NEW.parent_task_uuid, NEW.parent_step_uuid)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    IF NEW.state = 'cancelled' THEN
+        INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
+        SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
+        FROM tasker.tasks c
+        WHERE c.parent_task_uuid = NEW.task_uuid AND c.state NOT IN ('complete', 'cancelled')
+          AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
+        ORDER BY c.task_uuid
+        ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN NULL;
+END
+$function$
+;
+
 CREATE OR REPLACE FUNCTION tasker.follow_entry()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1395,6 +1446,21 @@ BEGIN
     ELSE
         DELETE FROM tasker.claim_conditions WHERE condition_uuid = NEW.operation_uuid;
     END IF;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.follow_given_up_child()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
+    SELECT 'ended', t.task_uuid, t.parent_task_uuid, t.parent_step_uuid
+    FROM tasker.tasks t
+    WHERE t.task_uuid = NEW.task_uuid AND t.parent_step_uuid IS NOT NULL
+    ON CONFLICT DO NOTHING;
     RETURN NULL;
 END
 $function$
@@ -1469,6 +1535,23 @@ CREATE FUNCTION tasker.is_hidden_key(p_key text, p_pattern text) RETURNS boolean
 
 -- functions/key_words.sql
 CREATE FUNCTION tasker.key_words(p_key text) RETURNS text IMMUTABLE;
+
+CREATE OR REPLACE FUNCTION tasker.leave_child_task()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
+    SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
+    FROM tasker.tasks c
+    WHERE c.parent_task_uuid = NEW.task_uuid AND c.parent_step_uuid = NEW.step_uuid AND c.state NOT IN ('complete', 'cancelled')
+      AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
+    ORDER BY c.task_uuid
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END
+$function$
+;
 
 CREATE OR REPLACE FUNCTION tasker.lock_access_revision()
  RETURNS trigger

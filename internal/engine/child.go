@@ -1,0 +1,315 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
+)
+
+const (
+	childChunk = 10   // of child tasks that end, or are cancelled, in one transaction
+	maxStarted = 1000 // that are looked at for a cycle
+)
+
+// starts are the tasks that steps of one round start.
+type starts struct {
+	made     []*postgres.CreatedTask
+	steps    []tasker.StepRef
+	children []tasker.ID // of each of the steps
+}
+
+func (s *starts) add(step tasker.StepRef, j judgement) {
+	switch {
+	case j.child != nil:
+		s.made, s.steps, s.children = append(s.made, j.child), append(s.steps, step), append(s.children, j.child.UUID)
+	case j.waits != nil:
+		s.steps, s.children = append(s.steps, step), append(s.children, *j.waits)
+	}
+}
+
+// start stores child tasks, in the transaction that decides that their steps run.
+func (d *decision) start(ctx context.Context, s starts) error {
+	if len(s.made) > 0 {
+		if err := d.tx.InsertTasks(ctx, s.made, postgres.Insertion{Children: true}); err != nil {
+			return err
+		}
+	}
+	for _, t := range s.made {
+		d.decides = d.decides || t.Decides()
+		d.namespaces = append(d.namespaces, t.Template.Namespace)
+	}
+	if len(s.steps) == 0 {
+		return nil
+	}
+	return d.tx.SetChildren(ctx, s.steps, s.children)
+}
+
+// child says which task a step waits for: one that it starts, or the one that it started
+// before, unless that was cancelled or given up. The error may be an [expression.Failure].
+func (d *decision) child(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (judgement, error) {
+	until := s.AsOf.Add(tasker.MaxWait)
+	if s.Child != nil {
+		state, givenUp, err := d.tx.ChildStanding(ctx, *s.Child)
+		if err != nil || state == tasker.TaskComplete || state != "" && state != tasker.TaskCancelled && !givenUp {
+			return judgement{becomes: lifecycle.VerdictRun, until: &until, waits: s.Child}, err
+		}
+	}
+	if s.Depth >= tasker.MaxChildDepth {
+		return refuseChild(s, fmt.Sprintf("there are %d tasks above it, and more is not allowed", s.Depth))
+	}
+	r, err := d.request(ctx, s, g, i)
+	if err != nil {
+		return judgement{}, err
+	}
+	made, err := d.engine.childTask(ctx, d.tx, r)
+	switch tasker.CodeOf(err) {
+	case "":
+	case tasker.NotFound, tasker.Invalid, tasker.TooLarge, tasker.Conflict:
+		return refuseChild(s, err.Error())
+	default:
+		return judgement{}, err
+	}
+	made.Parent = &postgres.ParentStep{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Depth: s.Depth + 1}
+	return judgement{becomes: lifecycle.VerdictRun, until: &until, child: made}, nil
+}
+
+// request is what a step asks for: a task with the result of its input as context, or else
+// with that of its own task.
+func (d *decision) request(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (tasker.NewTask, error) {
+	step := g.stored.Steps[i]
+	r := tasker.NewTask{
+		Namespace: s.Namespace, Name: step.Child.Name, Version: step.Child.Version, Priority: s.Priority, CorrelationID: s.CorrelationID,
+		Initiator: "task:" + s.TaskUUID.String(), Reason: "step " + step.Name + " of task " + s.TaskUUID.String(),
+	}
+	if g.child[i] == nil {
+		values, err := d.tx.ConditionValues(ctx, s.TaskUUID, nil, 0)
+		r.Context = values.Context
+		return r, err
+	}
+	values, err := d.values(ctx, s, g.child[i])
+	if err != nil {
+		return r, err
+	}
+	r.Context, err = g.child[i].Object(ctx, values)
+	return r, err
+}
+
+func refuseChild(s postgres.DecidingStep, why string) (judgement, error) {
+	move, err := failDecision(s, tasker.ChildRefused, "the child task cannot be started: "+why)
+	return judgement{move: move}, err
+}
+
+// childTask lays out a task that a step starts.
+func (e *Engine) childTask(ctx context.Context, tx *postgres.Tx, r tasker.NewTask) (*postgres.CreatedTask, error) {
+	decoded, size, err := check(r)
+	if err != nil {
+		return nil, err
+	}
+	c := creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, checks: templatefile.NewBudget()}
+	made, err := c.lay(ctx, r, decoded)
+	if err != nil {
+		return nil, err
+	}
+	if made.Rejected {
+		return nil, tasker.Errorf(tasker.Conflict, "%s", made.RejectReason)
+	}
+	made.ContextSize = size
+	return made, nil
+}
+
+// tellParents concludes steps whose child tasks have ended. A parent that somebody works on
+// is left to a later pass; no child is locked.
+func (e *Engine) tellParents(ctx context.Context, rows []tasker.StepRef) error {
+	var concluded postgres.Concluded
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		concluded = postgres.Concluded{}
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil {
+			return err
+		}
+		ended, err := tx.TakeEndedChildren(ctx, free, rows)
+		if err != nil || len(ended) == 0 {
+			return err
+		}
+		list := make([]verdict, len(ended))
+		for i, s := range ended {
+			if list[i], err = e.endOfChild(ctx, tx, s); err != nil {
+				return err
+			}
+		}
+		concluded, err = e.concludeIn(ctx, tx, list, postgres.Operator{})
+		return err
+	})
+	if err == nil {
+		e.notify(concluded.Namespaces)
+		e.decideSoon(concluded)
+	}
+	return err
+}
+
+// endOfChild is what becomes of a step whose child task has ended.
+func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.StepOfChild) (v verdict, err error) {
+	step, _, err := e.StepTemplate(ctx, s.TemplateUUID, s.Name)
+	if err != nil {
+		return verdict{}, err
+	}
+	sum := sha256.Sum256(s.ChildUUID[:])
+	v.Conclusion = postgres.Conclusion{
+		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence, Digest: sum[:],
+		Event: lifecycle.CompleteChild, To: tasker.StepComplete, Reason: "child task " + s.ChildUUID.String() + " is complete",
+	}
+	metadata := json.RawMessage(fmt.Sprintf(`{"child_task_uuid": %q}`, s.ChildUUID))
+	outcome := step.OnChild.PermanentlyFailed
+	switch s.ChildState {
+	case tasker.TaskComplete:
+		v.Body, v.ResultSize, err = e.resultOfChild(ctx, tx, s.ChildUUID, metadata)
+		return v, err
+	case tasker.TaskCancelled:
+		v.Reason, outcome = "child task "+s.ChildUUID.String()+" was cancelled", step.OnChild.Cancelled
+	default:
+		v.Reason = "child task " + s.ChildUUID.String() + " was given up: its investigation ended as permanently_failed"
+	}
+	switch outcome {
+	case tasker.ChildSkips:
+		v.Event, v.To = lifecycle.Skip, tasker.StepSkipped
+	case tasker.ChildCompletes:
+		v.Body, v.ResultSize, err = resultBody(step.ChildResult, metadata)
+	default:
+		v.Event, v.To, v.Detail = lifecycle.FailChild, tasker.StepError, tasker.ChildFailed
+		v.Body, err = failureBody(tasker.Failure{Type: tasker.ChildFailed, Message: v.Reason}, "")
+	}
+	return v, err
+}
+
+// A leftOut stands for the result of a last step that is too large to be part of the result of a
+// child step.
+type leftOut struct {
+	Omitted  bool      `json:"omitted"` // true
+	TaskUUID tasker.ID `json:"task_uuid"`
+	StepUUID tasker.ID `json:"step_uuid"`
+	Bytes    int64     `json:"bytes"`
+	ReadAt   string    `json:"read_at"` // path of the API that has it whole
+}
+
+// resultOfChild is the result of a step whose child task is complete: an object of the results
+// of the child's last steps, by name. What would make it too large is left out; if what is left is
+// no document that can be stored, all of it is.
+func (e *Engine) resultOfChild(ctx context.Context, tx *postgres.Tx, child tasker.ID, metadata json.RawMessage) (body json.RawMessage, size int, err error) {
+	list, err := tx.LastResults(ctx, child, tasker.MaxDocumentBytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, whole := range []bool{true, false} {
+		var doc json.RawMessage
+		if doc, err = resultsByName(child, list, whole); err != nil {
+			return nil, 0, err
+		}
+		if body, size, err = resultBody(doc, metadata); err == nil {
+			return body, size, nil
+		}
+	}
+	return nil, 0, err
+}
+
+func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (json.RawMessage, error) {
+	var doc bytes.Buffer
+	doc.WriteByte('{')
+	for i, r := range list {
+		if i > 0 {
+			doc.WriteByte(',')
+		}
+		name, err := json.Marshal(r.Name)
+		if err != nil {
+			return nil, fmt.Errorf("spell the result of a child task: %w", err)
+		}
+		result := []byte(r.Result)
+		if !whole || result == nil {
+			result, err = json.Marshal(leftOut{
+				Omitted: true, TaskUUID: child, StepUUID: r.StepUUID, Bytes: r.Bytes,
+				ReadAt: fmt.Sprintf("/v1/tasks/%s/workflow_steps/%s/result", child, r.StepUUID),
+			})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("spell the result of a child task: %w", err)
+		}
+		doc.Write(name)
+		doc.WriteByte(':')
+		doc.Write(result)
+	}
+	doc.WriteByte('}')
+	return doc.Bytes(), nil
+}
+
+// cancelChildren cancels tasks for which nobody waits any more. One that somebody works on is
+// left to a later pass; no parent is locked.
+func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) error {
+	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil {
+			return err
+		}
+		left, err := tx.TakeChildrenToCancel(ctx, free, tasksOfSteps(rows))
+		if err != nil {
+			return err
+		}
+		for _, c := range left { // a few; each names its own parent
+			by := postgres.Operator{Actor: tasker.SystemActor, Reason: "its parent task " + c.ParentTaskUUID.String() + " does not wait for it any more"}
+			if err := tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: c.TaskUUID, State: c.State}}, postgres.Cancellation{Operator: by}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// refuseCycle refuses a template whose steps would start tasks that at last start one of it
+// again, as far as the templates are registered by now.
+func (e *Engine) refuseCycle(ctx context.Context, t tasker.Template) error {
+	w := startWalk{engine: e, root: t, seen: map[tasker.ChildTemplate]bool{}}
+	path, err := w.walk(ctx, t, []string{t.Namespace + "/" + t.Name})
+	if err != nil || path == nil {
+		return err
+	}
+	return tasker.Errorf(tasker.Invalid, "templates start each other in a cycle: %s", strings.Join(path, " -> "))
+}
+
+// A startWalk goes along the templates of which tasks are started.
+type startWalk struct {
+	engine *Engine
+	root   tasker.Template
+	seen   map[tasker.ChildTemplate]bool
+}
+
+// walk returns the way back to the root; nil when there is none.
+func (w *startWalk) walk(ctx context.Context, t tasker.Template, path []string) ([]string, error) {
+	for _, s := range t.Steps {
+		if s.Type != tasker.ChildStep || w.seen[s.Child] || len(w.seen) >= maxStarted {
+			continue
+		}
+		w.seen[s.Child] = true
+		next := append(slices.Clone(path), w.root.Namespace+"/"+s.Child.Name)
+		if s.Child.Name == w.root.Name && (s.Child.Version == "" || s.Child.Version == w.root.Version) {
+			return next, nil
+		}
+		child, err := w.engine.db.Template(ctx, w.root.Namespace, s.Child.Name, s.Child.Version)
+		if tasker.CodeOf(err) == tasker.NotFound {
+			continue // it is judged when it is registered
+		}
+		if err != nil {
+			return nil, err
+		}
+		if found, err := w.walk(ctx, child.Template, next); found != nil || err != nil {
+			return found, err
+		}
+	}
+	return nil, nil
+}

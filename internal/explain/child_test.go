@@ -1,0 +1,89 @@
+package explain_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// nested registers templates that start each other: outer starts middle, and that inner.
+func (h *harness) nested() {
+	h.Helper()
+	starts := func(name string) tasker.StepTemplate {
+		return tasker.StepTemplate{Name: "start", Type: tasker.ChildStep, Retry: tasker.DefaultRetry(), Child: tasker.ChildTemplate{Name: name}}
+	}
+	h.Template("inner", enginetest.Once(enginetest.Step("charge")))
+	h.Template("middle", starts("inner"))
+	h.Template("outer", starts("middle"), enginetest.Step("end", "start"))
+}
+
+// childOf returns the only task that another one started.
+func (h *harness) childOf(task tasker.ID) tasker.ID {
+	h.Helper()
+	list, _, err := h.DB.Tasks(h.Context(), tasker.TaskFilter{Parent: task, Limit: 10})
+	h.Must(err)
+	if len(list) != 1 {
+		h.Fatalf("task %s has %d children", task, len(list))
+	}
+	return list[0].UUID
+}
+
+func (h *harness) tick(n int) {
+	h.Helper()
+	for range n {
+		_, err := h.Engine.Tick(h.Context())
+		h.Must(err)
+	}
+}
+
+// What a child waits for is what its parent waits for, however deep it is; its investigation is linked.
+func TestAChildExplainsItsParent(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.employ()
+	h.nested()
+	task := h.Create("outer")
+	h.tick(2)
+	middle := h.childOf(task)
+	inner := h.childOf(middle)
+	e, err := h.service.Explain(t.Context(), task)
+	h.Must(err)
+	want := "Step start waits for its child task " + middle.String() + ", whose step start waits for its child task " + inner.String() + ", whose step charge is enqueued"
+	if e.Fact != tasker.FactChild || e.Turn != tasker.TurnWorker || !strings.HasPrefix(e.Sentence, want) {
+		t.Errorf("explained as %+v, want %s", e.Why, want)
+	}
+	h.fail(1, "no", false)
+	e, err = h.service.Explain(t.Context(), task)
+	h.Must(err)
+	if e.Turn != tasker.TurnOperator || !strings.Contains(e.Sentence, "whose step charge failed for good at 20") || !strings.HasPrefix(e.Unblocks, "Repair the cause") {
+		t.Errorf("explained as %+v", e.Why)
+	}
+	e, err = h.service.Explain(t.Context(), middle)
+	h.Must(err)
+	for name, value := range map[string]string{"child": inner.String() + ": error since 20", "investigation of the child": h.Entry(inner).UUID.String(), "parent": task.String()} {
+		if !slices.ContainsFunc(e.Facts, func(f tasker.ExplainedFact) bool { return f.Name == name && strings.HasPrefix(f.Value, value) }) {
+			t.Errorf("the facts %+v do not have %s: %s", e.Facts, name, value)
+		}
+	}
+}
+
+// A child that has ended leaves its parent to a server.
+func TestAnEndedChildExplainsItsParent(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.employ()
+	h.nested()
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "middle", Context: json.RawMessage(`{}`)})
+	h.tick(1)
+	h.succeed(1)
+	e, err := h.service.Explain(t.Context(), task)
+	h.Must(err)
+	if e.Fact != tasker.FactChild || e.Turn != tasker.TurnServer || !strings.Contains(e.Sentence, ", which is complete since 20") {
+		t.Errorf("explained as %+v", e.Why)
+	}
+	h.tick(1)
+}

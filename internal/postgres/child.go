@@ -1,0 +1,214 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"tasker.example/tasker"
+)
+
+// The kinds of work that child tasks and the steps that started them have with each other.
+// What is due is a row of tasker.child_signals, which triggers write: neither side locks
+// the other.
+const (
+	ChildEnded  = "child_ended"  // a step is to be told that its child task has ended
+	CancelChild = "cancel_child" // a task is to be cancelled, because its parent step does not wait for it
+)
+
+// A ParentStep is the step that starts a task.
+type ParentStep struct {
+	tasker.StepRef
+	Depth int // of the task that it starts
+}
+
+// childColumns are a task that another one starts, as insertChildren takes it.
+var childColumns = append(slices.Clip(newTaskColumns),
+	col("parent_task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.TaskUUID }),
+	col("parent_step_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.StepUUID }),
+	col("depth smallint", func(t **CreatedTask) int16 { return int16((*t).Parent.Depth) }),
+)
+
+const stepsWithEndedChild = `
+SELECT g.parent_task_uuid AS task_uuid, g.parent_step_uuid AS step_uuid
+FROM tasker.child_signals g
+WHERE g.kind = 'ended' AND g.created_at <= now()
+  AND NOT EXISTS (
+      SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ChildEnded + `' AND w.task_uuid = g.parent_task_uuid AND w.step_uuid = g.parent_step_uuid
+  )
+ORDER BY g.created_at
+LIMIT $1`
+
+// StepsWithEndedChild returns steps that are to be told that a task which they started has
+// ended, those that wait for it for longest first. A step may be among them twice.
+func (db *DB) StepsWithEndedChild(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, stepsWithEndedChild, limit)
+}
+
+const tasksToLeave = `
+SELECT g.child_uuid
+FROM tasker.child_signals g
+WHERE g.kind = 'cancel' AND g.created_at <= now()
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + CancelChild + `' AND w.task_uuid = g.child_uuid)
+ORDER BY g.created_at
+LIMIT $1`
+
+// ChildrenToCancel returns tasks that are to be cancelled, because the step that started
+// them does not wait for them any more.
+func (db *DB) ChildrenToCancel(ctx context.Context, limit int) ([]tasker.ID, error) {
+	return db.dueTasks(ctx, tasksToLeave, limit)
+}
+
+const takeEndedChildren = `
+DELETE FROM tasker.child_signals g
+USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+WHERE g.kind = 'ended' AND g.parent_step_uuid = d.step_uuid AND g.parent_task_uuid = d.task_uuid
+  AND (d.task_uuid = ANY ($3) OR NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = d.task_uuid))`
+
+// The state of the child decides, not what was left of it: it is read after that was removed,
+// so that what comes later is left anew.
+const stepsOfEndedChildren = `
+SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state
+FROM (SELECT DISTINCT u.task_uuid, u.step_uuid FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)) d
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+JOIN tasker.tasks c ON c.task_uuid = s.child_task_uuid
+WHERE s.state = 'pending' AND s.decided_at IS NOT NULL AND s.decide_at IS NULL AND t.state NOT IN ('pending', 'complete', 'cancelled')
+  AND (c.state IN ('complete', 'cancelled') OR ` + givenUp + `)
+ORDER BY s.task_uuid, s.step_uuid`
+
+// givenUp is true of a task c of which an investigation ended as permanently_failed.
+const givenUp = `EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')`
+
+// A StepOfChild is a step that waits for a task which has ended: complete, cancelled, or
+// given up in any other state.
+type StepOfChild struct {
+	TaskUUID     tasker.ID
+	StepUUID     tasker.ID
+	TemplateUUID tasker.ID
+	Name         string
+	Fence        int64
+	ChildUUID    tasker.ID
+	ChildState   tasker.TaskState
+}
+
+// TakeEndedChildren returns those of the steps of the tasks that still wait for a task which
+// has ended, and forgets that they were to be told of it, or that they are gone. The caller
+// holds the locks of the tasks.
+func (tx *Tx) TakeEndedChildren(ctx context.Context, held []tasker.ID, steps []tasker.StepRef) ([]StepOfChild, error) {
+	tasks, ids := refArrays(steps)
+	if _, err := tx.Exec(ctx, takeEndedChildren, tasks, ids, held); err != nil {
+		return nil, fmt.Errorf("take what child tasks have to tell: %w", err)
+	}
+	tasks, ids = refArrays(slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return !slices.Contains(held, s.TaskUUID) }))
+	list, err := collect[StepOfChild](ctx, tx, stepsOfEndedChildren, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read steps whose child task has ended: %w", err)
+	}
+	return list, nil
+}
+
+// The smallest come first, so that as many as can be come along.
+const lastResults = `
+SELECT r.name, r.step_uuid, r.bytes, CASE WHEN sum(r.bytes) OVER (ORDER BY r.bytes, r.step_uuid) <= $2 THEN r.results -> 'result' END AS result
+FROM (
+    SELECT s.name, s.step_uuid, s.results, coalesce(s.results_bytes, octet_length(s.results::text))::bigint AS bytes
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = $1 AND s.child_uuids = '{}' AND s.state = 'complete' AND s.results ? 'result'
+) r
+ORDER BY r.step_uuid`
+
+// A LastResult is the result of a step that no other depends on.
+type LastResult struct {
+	Name     string
+	StepUUID tasker.ID
+	Bytes    int64
+	Result   json.RawMessage // nil where the results would be too large together
+}
+
+// LastResults returns the results of the last steps of a task, so many bytes of them.
+func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]LastResult, error) {
+	list, err := collect[LastResult](ctx, tx, lastResults, task, most)
+	if err != nil {
+		return nil, fmt.Errorf("read the results of a child task: %w", err)
+	}
+	return list, nil
+}
+
+const childStanding = `SELECT c.state, ` + givenUp + ` AS given_up FROM tasker.tasks c WHERE c.task_uuid = $1`
+
+// ChildStanding returns the state of a task, and whether it was given up; empty when there is
+// no such task any more.
+func (tx *Tx) ChildStanding(ctx context.Context, child tasker.ID) (state tasker.TaskState, given bool, err error) {
+	type row struct {
+		State   tasker.TaskState
+		GivenUp bool
+	}
+	found, err := one[row](ctx, tx, childStanding, child)
+	if err != nil {
+		return "", false, fmt.Errorf("read where a child task stands: %w", err)
+	}
+	if found == nil {
+		return "", false, nil
+	}
+	return found.State, found.GivenUp, nil
+}
+
+const startChildren = `
+WITH child AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS d (task_uuid, step_uuid, child_uuid)
+),
+told AS (
+    INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
+    SELECT 'ended', d.child_uuid, d.task_uuid, d.step_uuid
+    FROM child d
+    JOIN tasker.tasks c ON c.task_uuid = d.child_uuid
+    WHERE c.state = 'complete'
+    ON CONFLICT DO NOTHING
+)
+UPDATE tasker.workflow_steps s
+SET child_task_uuid = d.child_uuid
+FROM child d
+WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid`
+
+// SetChildren notes for which task each of the steps waits from now on; one that is complete
+// already is told of soon. The caller holds the locks of the tasks of the steps.
+func (tx *Tx) SetChildren(ctx context.Context, steps []tasker.StepRef, children []tasker.ID) error {
+	tasks, ids := refArrays(steps)
+	if _, err := tx.Exec(ctx, startChildren, tasks, ids, children); err != nil {
+		return fmt.Errorf("note the child tasks of steps: %w", err)
+	}
+	return nil
+}
+
+const takeChildrenToCancel = `
+WITH taken AS (
+    DELETE FROM tasker.child_signals g
+    WHERE g.kind = 'cancel' AND g.child_uuid = ANY ($1)
+      AND (g.child_uuid = ANY ($2) OR NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = g.child_uuid))
+    RETURNING g.child_uuid, g.parent_task_uuid
+)
+SELECT c.task_uuid, c.state, k.parent_task_uuid
+FROM taken k
+JOIN tasker.tasks c ON c.task_uuid = k.child_uuid
+WHERE c.state NOT IN ('complete', 'cancelled') AND NOT ` + givenUp + `
+ORDER BY c.task_uuid`
+
+// A LeftChild is a task for which nobody waits any more.
+type LeftChild struct {
+	TaskUUID       tasker.ID
+	State          tasker.TaskState
+	ParentTaskUUID tasker.ID
+}
+
+// TakeChildrenToCancel returns those of the tasks that are to be cancelled and have not
+// ended, and forgets that they were to be, or that they are gone. The caller holds some of
+// them.
+func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]LeftChild, error) {
+	list, err := collect[LeftChild](ctx, tx, takeChildrenToCancel, tasks, held)
+	if err != nil {
+		return nil, fmt.Errorf("take child tasks to cancel: %w", err)
+	}
+	return list, nil
+}
