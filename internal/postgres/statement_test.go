@@ -69,7 +69,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 	}),
 	"DB.ReadReport": func(ctx context.Context, db *DB) error {
 		for _, sql := range reports {
-			if _, err := column[json.RawMessage](ctx, db.pool, sql, tasker.NewID(), time.Unix(0, 0), time.Unix(1, 0), []string{"a"}, nil); err != nil {
+			if _, err := column[json.RawMessage](ctx, db.pool, sql, tasker.NewID(), time.Unix(0, 0), time.Unix(1, 0), []string{"a"}, nil, nil); err != nil {
 				return err
 			}
 		}
