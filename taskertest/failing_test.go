@@ -92,6 +92,7 @@ func TestWhatIsMissingFailsTheTest(t *testing.T) {
 		"another state of a step":     {func(t testing.TB) { shop(t).Start(nil).Step("ship").AssertState(tasker.StepComplete) }, []string{"step ship is pending, want complete"}},
 		"no such step":                {func(t testing.TB) { shop(t).Start(nil).Step("x") }, []string{`no step "x"`, "reserve, confirm, ship"}},
 		"no result":                   {func(t testing.TB) { shop(t).Start(nil).Step("ship").AssertResult(`1`) }, []string{"result of step ship, which is pending"}},
+		"no child":                    {func(t testing.TB) { shop(t).Start(nil).Step("ship").Child() }, []string{"step ship, which is pending, has started no task"}},
 		"no failure":                  {func(t testing.TB) { shop(t).Start(nil).Step("ship").Failure() }, []string{"step ship, which is pending, has no failure"}},
 		"no investigation":            {func(t testing.TB) { shop(t).Start(nil).Investigation() }, []string{"the task has no investigation"}},
 		"an answer to another":        {func(t testing.TB) { shop(t).Start(nil).Answer("reserve", 1) }, []string{"answer step reserve"}},

@@ -279,3 +279,12 @@ func canonical(v any) string {
 	doc, _ := json.Marshal(v) //nolint:errchkjson // it was decoded from JSON
 	return string(doc)
 }
+
+// Child returns the task that the step started last. The test fails if there is none.
+func (s Step) Child() *Task {
+	s.task.w.t.Helper()
+	if s.ChildTaskUUID == nil {
+		s.task.w.t.Fatalf("step %s, which is %s, has started no task\n%s", s.Name, s.State, s.task)
+	}
+	return &Task{UUID: *s.ChildTaskUUID, w: s.task.w}
+}
