@@ -102,9 +102,9 @@ func TestADrillThatIsInterruptedIsCleaned(t *testing.T) {
 	if said := first.log.String(); !strings.Contains(said, "Interrupted: what was planted is still there. To end it: tasker-ctl drill clean --namespace drill-a") {
 		t.Errorf("it said %s", said)
 	}
-	real := filepath.Join(t.TempDir(), "real.yaml")
-	must(t, os.WriteFile(real, []byte("namespace: drill-rigs\nname: dig\nversion: 1.0.0\nsteps: [{name: dig, handler: {callable: dig}}]\n"), 0o600))
-	ctl(t, url, "template", "register", real)
+	rigs := filepath.Join(t.TempDir(), "rigs.yaml")
+	must(t, os.WriteFile(rigs, []byte("namespace: drill-rigs\nname: dig\nversion: 1.0.0\nsteps: [{name: dig, handler: {callable: dig}}]\n"), 0o600))
+	ctl(t, url, "template", "register", rigs)
 	ctl(t, url, "task", "submit", "--namespace", "drill-rigs", "--name", "dig")
 	for args, want := range map[string]string{
 		"drill run --tasks 20 --namespace drill-rigs": "has the template dig, which is of no drill",

@@ -586,6 +586,9 @@ func TestHostileTextOfATask(t *testing.T) {
 	for _, sql := range []string{
 		`UPDATE tasker.tasks SET namespace = $1, name = $1, version = $1, initiator = $1, source_system = $1, reason = $1, tags = ARRAY[$1, $1],
 			correlation_id = $1, parent_correlation_id = $1, idempotency_key = $1`,
+		`WITH gone AS (DELETE FROM tasker.task_attributes)
+			INSERT INTO tasker.task_attributes (task_uuid, namespace, name, text_value)
+			SELECT t.task_uuid, $1, w.name, $1 FROM tasker.tasks t, unnest(ARRAY['tag', 'correlation_id', 'initiator', 'source_system']) AS w (name)`,
 		`UPDATE tasker.workflow_steps SET name = $1 || name, handler = $1, results = jsonb_build_object($1::text, $1::text)`,
 		`UPDATE tasker.task_history SET actor = $1, reason = $1, detail = jsonb_build_object($1::text, $1::text)`,
 		`UPDATE tasker.step_history SET actor = $1, reason = $1`,
