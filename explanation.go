@@ -64,6 +64,7 @@ const (
 	FactOutside    Fact = "outside"
 	FactWait       Fact = "wait"
 	FactChild      Fact = "child"
+	FactItems      Fact = "items"
 	FactParents    Fact = "parents"
 	FactEmpty      Fact = "empty"   // of a queue
 	FactUnknown    Fact = "unknown" // none of these: a defect
@@ -73,7 +74,7 @@ const (
 func ExplainedFacts() []Fact {
 	return []Fact{
 		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactGate, FactNoWorker, FactQueue,
-		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactChild, FactParents, FactEmpty, FactUnknown,
+		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactChild, FactItems, FactParents, FactEmpty, FactUnknown,
 	}
 }
 

@@ -139,6 +139,12 @@ const (
 	// selected. Where there are more, no failure counts as one of a new cause.
 	MaxOperationCauses = 1000
 
+	// MaxMapItems bounds the elements of the list of a map step.
+	MaxMapItems = 10_000
+
+	// MaxMapBytes bounds the list of a map step, and MaxDocumentBytes each element of it.
+	MaxMapBytes = 4 << 20
+
 	// MaxFailureBytes bounds what is kept of the context of a failure.
 	MaxFailureBytes = 64 << 10
 )

@@ -2,6 +2,7 @@ package tasker
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -68,6 +69,8 @@ type Step struct {
 	Reminders             int             // of an external step, in this wait
 	RemindAt              *time.Time      // when people are next reminded of it
 	ChildTaskUUID         *ID             // the task that a child step started last
+	Map                   *MapItem        `db:"-"` // of an item of a map step: whose it is
+	Items                 *ItemCounts     `db:"-"` // of a map step that has its items
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }
@@ -78,6 +81,38 @@ func (s Step) UndoOf() string {
 		return name
 	}
 	return ""
+}
+
+// A MapItem says which item of a map step a step is.
+type MapItem struct {
+	StepUUID ID              // the map step
+	Ordinal  int             // its place among the items, from 0
+	Value    json.RawMessage // what its handler is given
+}
+
+// ItemCounts are the items of a map step by their states.
+type ItemCounts struct {
+	Total      int `json:"total"`
+	Pending    int `json:"pending"` // they wait for a place
+	Enqueued   int `json:"enqueued"`
+	InProgress int `json:"in_progress"`
+	Completed  int `json:"completed"` // or resolved by hand
+	Retrying   int `json:"retrying"`  // they have failed, and rest before the next attempt
+	Failed     int `json:"failed"`
+	Cancelled  int `json:"cancelled"`
+	Skipped    int `json:"skipped"`
+}
+
+// Open returns how many are not done.
+func (c ItemCounts) Open() int { return c.Total - c.Completed - c.Skipped - c.Cancelled }
+
+// ItemName returns the name of an item of a map step.
+func ItemName(step string, ordinal int) string { return step + "[" + strconv.Itoa(ordinal) + "]" }
+
+// TemplateName returns the name of a step in its template: of an item that of its map step.
+func TemplateName(step string) string {
+	name, _, _ := strings.Cut(step, "[") // which no name in a template has
+	return name
 }
 
 // A StepResult is what a step that succeeded leaves behind. Steps that depend on
@@ -134,6 +169,8 @@ type Assignment struct {
 	DependencyResults map[string]json.RawMessage // by name of the step depended on; null when it has no result
 	DependencyRefs    map[string]ResultRef       `db:"-"` // of those whose results do not come along, because there are too many bytes of them
 	Initialization    json.RawMessage            `db:"-"`
+	Item              json.RawMessage            // of an item of a map step: the element, or elements, that it is for
+	Index             *int                       // of such an item: its place in the list, from 0
 }
 
 // A ResultRef names a result that an assignment does not carry; it is read where it

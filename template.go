@@ -73,6 +73,7 @@ const (
 	WaitStep     StepType = "wait"     // waits for an instant; no worker, no queue
 	DecisionStep StepType = "decision" // a worker executes its handler, whose result names the steps that go on
 	ChildStep    StepType = "child"    // waits for a task of another template, which it starts; no worker, no queue
+	MapStep      StepType = "map"      // workers execute its handler once for each element of a list
 )
 
 // A StepTemplate is one node of the graph.
@@ -102,6 +103,8 @@ type StepTemplate struct {
 	ChildResult json.RawMessage `json:"child_result,omitempty"` // with which the step is complete then, where on_child says so
 
 	OnFailure *OnFailure `json:"on_failure,omitempty"` // nil: nothing undoes the step
+
+	Over string `json:"over,omitempty"` // of a map step: an expression that gives the list
 }
 
 // OnFailure says what undoes a step that is complete when its task is not to come to its end.

@@ -38,9 +38,26 @@ type Step struct {
 	RemindAt              *time.Time      `json:"remind_at" doc:"When people are next reminded of the step, as remind_after_seconds of its template says. Null: not again."`
 	UndoOf                *string         `json:"undo_of" doc:"The name of the step that this one undoes. Null for the steps of the template."`
 	ChildTaskUUID         *string         `json:"child_task_uuid" doc:"The task that a step of type child started last. Null: it has not started one."`
+	MapStepUUID           *string         `json:"map_step_uuid,omitempty" doc:"Of an item of a step of type map: that step. Missing: the step is no item."`
+	Ordinal               *int            `json:"ordinal,omitempty" doc:"The place of an item among the items of its step, from 0."`
+	Item                  json.RawMessage `json:"item,omitempty" doc:"What the handler of an item is given: an element of the list."`
+	Items                 *ItemCounts     `json:"items,omitempty" doc:"The items of a step of type map, by their states. Missing: it has none yet, or is of another type."`
 	SkipReason            *string         `json:"skip_reason" doc:"Why the step is skipped. Null unless it is."`
 	Results               json.RawMessage `json:"results" doc:"Object of the last result {success, result, metadata}, or null."`
 	Error                 json.RawMessage `json:"error" doc:"Object of the last failure {message, type, retryable, …}, or null."`
+}
+
+// ItemCounts are the items of a step of type map by their states.
+type ItemCounts struct {
+	Total      int `json:"total"`
+	Pending    int `json:"pending" doc:"They wait for a place."`
+	Enqueued   int `json:"enqueued"`
+	InProgress int `json:"in_progress"`
+	Completed  int `json:"completed" doc:"Or resolved by hand."`
+	Retrying   int `json:"retrying" doc:"They have failed, and rest before the next attempt."`
+	Failed     int `json:"failed"`
+	Cancelled  int `json:"cancelled"`
+	Skipped    int `json:"skipped"`
 }
 
 // StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step_uuid}:
@@ -83,6 +100,14 @@ func FromStep(s tasker.Step) Step {
 		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: utc(s.WaitUntil), Reminders: s.Reminders, RemindAt: utc(s.RemindAt),
 		ChildTaskUUID: idOrNull(s.ChildTaskUUID),
 		Results:       orNull(s.Results), Error: orNull(s.Error),
+	}
+	if s.Map != nil {
+		id := s.Map.StepUUID.String()
+		out.MapStepUUID, out.Ordinal, out.Item = &id, &s.Map.Ordinal, s.Map.Value
+	}
+	if s.Items != nil {
+		items := ItemCounts(*s.Items)
+		out.Items = &items
 	}
 	for _, p := range s.Parents {
 		out.Dependencies = append(out.Dependencies, p.String())

@@ -134,6 +134,9 @@ type ClaimedStep struct {
 	DependencyResults map[string]json.RawMessage `json:"dependency_results" doc:"Result of each step this one depends on, by name; null where a step was resolved without one."`
 	Initialization    json.RawMessage            `json:"initialization"`
 
+	Item  json.RawMessage `json:"item,omitempty" doc:"Of a step that is one of several for a list: the element that it is for. Missing: it is none."`
+	Index *int            `json:"index,omitempty" doc:"The place of the element in the list, from 0. Missing as item is."`
+
 	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"The results that dependency_results has no room for, by name of the step: GET href where they are needed. Missing: there are none."`
 }
 
@@ -145,7 +148,7 @@ func FromAssignment(a tasker.Assignment) ClaimedStep {
 		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
 		LeaseToken: a.LeaseToken, LeaseExpiresAt: a.LeaseExpiresAt.UTC(), Deadline: utc(a.Deadline), CorrelationID: a.CorrelationID,
 		Context: orObject(a.Context), DependencyResults: make(map[string]json.RawMessage, len(a.DependencyResults)),
-		Initialization: orObject(a.Initialization),
+		Initialization: orObject(a.Initialization), Item: a.Item, Index: a.Index,
 	}
 	for name, result := range a.DependencyResults {
 		out.DependencyResults[name] = orNull(result)

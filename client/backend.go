@@ -194,7 +194,7 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 			StepUUID: step, TaskUUID: task, Namespace: s.Namespace, TaskName: s.TaskName, TaskVersion: s.TaskVersion,
 			Name: s.Name, Handler: s.Handler, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, LeaseToken: s.LeaseToken,
 			LeaseExpiresAt: s.LeaseExpiresAt, Deadline: s.Deadline, CorrelationID: s.CorrelationID,
-			Context: s.Context, DependencyResults: s.DependencyResults, DependencyRefs: refs, Initialization: s.Initialization,
+			Context: s.Context, DependencyResults: s.DependencyResults, DependencyRefs: refs, Initialization: s.Initialization, Item: s.Item, Index: s.Index,
 		})
 	}
 	return list, nil

@@ -74,6 +74,18 @@ func (c *Call) Init(into any) error {
 	return nil
 }
 
+// Element decodes the element of the list that a step is for, or the elements: of an item of a
+// step of type map. Index has its place in the list. Its errors are permanent.
+func (c *Call) Element(into any) error {
+	if len(c.Item) == 0 {
+		return invalidInput("step %s is not for an element of a list", c.Name)
+	}
+	if err := json.Unmarshal(c.Item, into); err != nil {
+		return invalidInput("element of step %s: %w", c.Name, err)
+	}
+	return nil
+}
+
 // metadata returns the metadata to report. It never fails a result: what cannot be stored
 // is replaced by a note that says so.
 func (c *Call) metadata() json.RawMessage {

@@ -46,8 +46,14 @@ func HideSteps(ctx context.Context, steps ...tasker.Step) {
 		return
 	}
 	for i := range steps {
-		if s := &steps[i]; len(s.Results) > 0 {
+		s := &steps[i]
+		if len(s.Results) > 0 {
 			s.Results = hiddenResult
+		}
+		if s.Map != nil {
+			item := *s.Map
+			item.Value = hiddenValue
+			s.Map = &item
 		}
 		steps[i].Error = hideFailure(steps[i].Error)
 	}

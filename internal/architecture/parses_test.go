@@ -39,6 +39,7 @@ var parses = map[string]string{
 	"internal/engine failureBody payload.CleanJSON":                  "the context of a failure",
 	"internal/engine said payload.Canonical":                         "a result that is reported again in other words",
 	"internal/engine said json.Unmarshal":                            "a result that is reported again in other words",
+	"internal/engine (*decision).items payload.Measure":              "an element of a list that an expression gives",
 	"internal/engine (*Engine).followUp json.Unmarshal":              "a result that was kept for later",
 	"internal/engine (*verdict).decided json.Unmarshal":              "the result of a decision only: which steps it names",
 	"internal/engine namedSteps json.Unmarshal":                      "the result of a decision only: which steps it names",

@@ -85,6 +85,7 @@ type decision struct {
 	namespaces []string  // in which steps are enqueued
 	failed     []verdict // on steps that cannot be decided
 	decides    bool      // a task was started of which a step is due to be decided
+	made       int       // items of map steps
 }
 
 // round decides steps, and returns those that become due by it.
@@ -98,11 +99,23 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	var moves []verdict
 	waits := slices.Clone(due)
 	for _, s := range list {
+		ref := tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}
+		isRef := func(w tasker.StepRef) bool { return w == ref }
+		if s.StepType == tasker.MapStep && d.made >= expandChunk {
+			waits = slices.DeleteFunc(waits, isRef) // it is due still
+			continue
+		}
 		j, err := d.judge(ctx, s)
 		if err != nil {
 			return nil, err
 		}
-		ref := tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}
+		if j.expand != nil {
+			if err := d.expand(ctx, *j.expand); err != nil {
+				return nil, err
+			}
+			waits = slices.DeleteFunc(waits, isRef)
+			continue
+		}
 		switch j.becomes {
 		case lifecycle.VerdictWait, lifecycle.VerdictBlocked, lifecycle.VerdictCancelled:
 			continue
@@ -112,7 +125,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		default:
 			moves = append(moves, j.move)
 		}
-		waits = slices.DeleteFunc(waits, func(w tasker.StepRef) bool { return w == ref })
+		waits = slices.DeleteFunc(waits, isRef)
 	}
 	// First: a step that waits may become due again by what is skipped here.
 	if err := d.tx.PostponeDecisions(ctx, waits); err != nil {
@@ -141,9 +154,10 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 
 // A judgement is what becomes of a step.
 type judgement struct {
-	becomes lifecycle.Verdict // empty: it cannot be decided
-	move    verdict           // of a step that does not run
-	until   *time.Time        // until when it waits, if an expression says so
+	becomes lifecycle.Verdict     // empty: it cannot be decided
+	move    verdict               // of a step that does not run
+	until   *time.Time            // until when it waits, if an expression says so
+	expand  *postgres.ExpandedMap // of a map step that runs
 
 	child *postgres.CreatedTask // the task that it starts
 	waits *tasker.ID            // or one that it started before
@@ -151,6 +165,9 @@ type judgement struct {
 
 // judge says what becomes of a step. The error is about the database.
 func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgement, error) {
+	if s.ItemsTotal != nil {
+		return d.join(ctx, s)
+	}
 	standings := make([]lifecycle.Standing, len(s.Dependencies))
 	for i, p := range s.Dependencies {
 		standings[i] = standingOf(p)
@@ -186,6 +203,10 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 	default:
 		of = "wait_until: "
 		j.until, err = d.until(ctx, s, g.until[i])
+	}
+	if err == nil && j.becomes == lifecycle.VerdictRun && g.over[i] != nil {
+		of = "over: "
+		j, err = d.items(ctx, s, g.over[i])
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
 		move, err := failDecision(s, tasker.ExpressionFailed, of+failure.Error())

@@ -104,7 +104,10 @@ func (a Action) alone(ctx context.Context, tx *postgres.Tx, step tasker.StepRef)
 	if err != nil {
 		return Acted{}, err
 	}
-	acted, err := a.do(ctx, tx, []postgres.Target{target}, func() (left tasker.Step, err error) { return tx.Step(ctx, step.TaskUUID, step.StepUUID) })
+	if target.OpenItems > 0 {
+		return a.onItems(ctx, tx, target)
+	}
+	acted, err := a.do(ctx, tx, []postgres.Target{target}, step)
 	if err == nil {
 		err = acted.Steps[0].Refusal
 	}
@@ -114,11 +117,11 @@ func (a Action) alone(ctx context.Context, tx *postgres.Tx, step tasker.StepRef)
 // Do does the action to steps whose tasks the caller has locked, as far as their states
 // allow it, and lets the tasks go on. The targets come from [postgres.Tx.LockTargets].
 func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (Acted, error) {
-	return a.do(ctx, tx, targets, nil)
+	return a.do(ctx, tx, targets, tasker.StepRef{})
 }
 
-// do is Do; look reads the one step as the action leaves it, before what follows.
-func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, look func() (tasker.Step, error)) (acted Acted, err error) {
+// do is Do; look is the one step that is read as the action leaves it, before what follows.
+func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, look tasker.StepRef) (acted Acted, err error) {
 	var list []postgres.Conclusion
 	var repairs []postgres.Repair
 	decisions, err := a.decisions(ctx, tx, targets)
@@ -128,6 +131,9 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	for _, t := range targets {
 		step := ActedStep{Target: t, Fence: t.Fence + 1}
 		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
+		if t.OpenItems > 0 && refusal == nil { // many steps at once are those that have failed
+			refusal = targetOf(t).Refusal("step %s waits for its items", t.StepUUID)
+		}
 		body := a.body
 		if refusal == nil && t.IsDecision {
 			body, refusal = a.decide(t, decisions[t.StepUUID])
@@ -148,26 +154,39 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	if len(concluded.Moved) != len(list) {
 		return acted, fmt.Errorf("of %d steps that are locked %d moved", len(list), len(concluded.Moved))
 	}
-	if look != nil {
-		if acted.left, err = look(); err != nil {
+	return a.follow(ctx, tx, acted, following{concluded, postgres.TasksOf(list), repairs, look})
+}
+
+// A following is what follows when an action has moved steps.
+type following struct {
+	concluded postgres.Concluded
+	tasks     []tasker.ID
+	repairs   []postgres.Repair
+	look      tasker.StepRef // the step that is read before; zero: none
+}
+
+// follow records an action and lets the tasks go on.
+func (a Action) follow(ctx context.Context, tx *postgres.Tx, acted Acted, f following) (Acted, error) {
+	var err error
+	if f.look != (tasker.StepRef{}) {
+		if acted.left, err = tx.Step(ctx, f.look.TaskUUID, f.look.StepUUID); err != nil {
 			return acted, err
 		}
 	}
-	if err := tx.RecordRepairs(ctx, repairs); err != nil {
+	if err := tx.RecordRepairs(ctx, f.repairs); err != nil {
 		return acted, err
 	}
-	tasks := postgres.TasksOf(list)
-	ready, err := tx.EnqueueReady(ctx, tasks)
+	ready, err := tx.EnqueueReady(ctx, f.tasks)
 	if err != nil {
 		return acted, err
 	}
-	acted.Namespaces = slices.Concat(concluded.Namespaces, ready)
-	_, err = tx.SettleTasks(ctx, tasks, postgres.Operator{Actor: a.op.Actor, Reason: a.op.Reason})
+	acted.Namespaces = slices.Concat(f.concluded.Namespaces, ready)
+	_, err = tx.SettleTasks(ctx, f.tasks, postgres.Operator{Actor: a.op.Actor, Reason: a.op.Reason})
 	return acted, err
 }
 
 func targetOf(t postgres.Target) lifecycle.Target {
-	return lifecycle.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff}
+	return lifecycle.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff, OpenItems: t.OpenItems}
 }
 
 // conclusion moves a step as the action says.

@@ -24,6 +24,7 @@ type graph struct {
 	when    []*expression.Program // the condition of each step; nil: it has none
 	until   []*expression.Program // until when each step waits; nil: no expression says so
 	child   []*expression.Program // the context of the task that each step starts; nil: no expression gives it
+	over    []*expression.Program // the list of each map step; nil: it is none
 }
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
@@ -56,6 +57,7 @@ func (g *graph) condition() error {
 	g.rules = make([]tasker.Join, len(g.stored.Steps))
 	g.when, g.until = make([]*expression.Program, len(g.stored.Steps)), make([]*expression.Program, len(g.stored.Steps))
 	g.child = make([]*expression.Program, len(g.stored.Steps))
+	g.over = make([]*expression.Program, len(g.stored.Steps))
 	names := make([]string, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
 		names[i] = s.Name
@@ -63,7 +65,7 @@ func (g *graph) condition() error {
 	skippable := g.skippable()
 	for i, s := range g.stored.Steps {
 		g.rules[i] = lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
-		if s.When == "" && s.WaitUntil == "" && s.Input == "" {
+		if s.When == "" && s.WaitUntil == "" && s.Input == "" && s.Over == "" {
 			continue
 		}
 		var err error
@@ -76,6 +78,9 @@ func (g *graph) condition() error {
 		}
 		if g.child[i], err = compile(s.Input, scope, expression.Object); err != nil {
 			return within(fmt.Sprintf("steps[%d].input", i), err)
+		}
+		if g.over[i], err = compile(s.Over, scope, expression.List); err != nil {
+			return within(fmt.Sprintf("steps[%d].over", i), err)
 		}
 	}
 	return nil
@@ -191,9 +196,10 @@ func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name stri
 	return step, place, nil
 }
 
-// step returns the step of a name, and its place. What undoes a step has the place of that step.
+// step returns the step of a name, and its place. What undoes a step has the place of that step,
+// and so has an item of it.
 func (g *graph) step(name string) (s tasker.StepTemplate, place int, ok bool) {
-	if place, ok = g.byName[name]; ok {
+	if place, ok = g.byName[tasker.TemplateName(name)]; ok {
 		return g.stored.Steps[place], place, true
 	}
 	undone, isUndo := strings.CutPrefix(name, tasker.UndoPrefix)

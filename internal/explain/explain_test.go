@@ -231,6 +231,17 @@ func TestEachFact(t *testing.T) {
 			h.Template("cools", tasker.StepTemplate{Name: "cool", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 7200})
 			return h.Create("cools")
 		}, want{tasker.FactWait, tasker.TurnClock, []string{"Step cool waits until 20"}, "complete or resolve it", "s.state_since", "cool"}, ""},
+		"a step waits for its items": {func(h *harness) tasker.ID {
+			s := enginetest.Step("each")
+			s.Type, s.Over = tasker.MapStep, "[1, 2, 3]"
+			h.Template("each", s)
+			h.employ()
+			id := h.Create("each")
+			_, err := h.Engine.Tick(h.Context())
+			h.Must(err)
+			h.fail(1, "no", false)
+			return id
+		}, want{tasker.FactItems, tasker.TurnWorker, []string{"Step each waits for 3 of its 3 items; 2 are enqueued; 1 have failed for good."}, "Workers report", "s.state_since", "each"}, "each"},
 		"the wait of a step is not ended": {func(h *harness) tasker.ID {
 			h.Template("cools", tasker.StepTemplate{Name: "cool", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 7200})
 			id := h.Create("cools")

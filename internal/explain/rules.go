@@ -123,6 +123,10 @@ var rules = []rule{
 		tasker.Turns(), view.waitsForChild, view.sayChild,
 	},
 	{
+		tasker.FactItems, "the step runs once for each element of a list, and waits for its items",
+		[]tasker.Turn{tasker.TurnWorker, tasker.TurnOperator, tasker.TurnServer}, func(v view) bool { return v.step != nil && v.step.Items != nil }, view.sayItems,
+	},
+	{
 		tasker.FactParents, "the step waits for other steps: the nearest one that waits for none decides",
 		tasker.Turns(), func(v view) bool { return v.blocker != nil }, view.sayParents,
 	},

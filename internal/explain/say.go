@@ -314,6 +314,28 @@ func (v view) sayWait() said {
 	return say(tasker.TurnClock, &s.StepSince, "It is complete by itself then; an operator can complete or resolve it now.", "waits until %s", at(until))
 }
 
+// sayItems counts what a map step waits for.
+func (v view) sayItems() said {
+	s, n := v.step, v.step.Items
+	text := fmt.Sprintf("waits for %d of its %s", n.Open(), counted(int64(n.Total), "item"))
+	for _, part := range []struct {
+		items int
+		are   string
+	}{{n.InProgress, "run"}, {n.Enqueued, "are enqueued"}, {n.Pending, "wait for a place"}, {n.Retrying, "are tried again"}, {n.Failed, "have failed for good"}} {
+		if part.items > 0 {
+			text += fmt.Sprintf("; %d %s", part.items, part.are)
+		}
+	}
+	switch {
+	case n.Enqueued+n.InProgress > 0:
+		return say(tasker.TurnWorker, &s.StepSince, "Workers report the items.", "%s", text)
+	case n.Failed > 0:
+		return say(tasker.TurnOperator, &s.StepSince, "A reset of the step resets all of its items that have failed; each can be repaired by itself.", "%s", text)
+	default:
+		return say(tasker.TurnServer, &s.StepSince, "A server goes on with the items.", "%s", text)
+	}
+}
+
 // untilTimeout says when a wait ends by the clock.
 func (v view) untilTimeout() string {
 	until := v.step.WaitUntil

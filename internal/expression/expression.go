@@ -49,6 +49,7 @@ const (
 	Bool      Kind = "bool"      // a condition
 	Timestamp Kind = "timestamp" // an instant
 	Object    Kind = "object"    // an object of JSON
+	List      Kind = "list"      // a list
 )
 
 // A Program is an expression that is ready to be evaluated, any number of times at once.
@@ -58,6 +59,7 @@ type Program struct {
 	program cel.Program
 	results []string
 	states  []string
+	path    []string // of the value in the context or in a result that it only names; nil otherwise
 }
 
 // Text returns the expression as it was written.
@@ -119,7 +121,7 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	}
 	slices.Sort(w.results)
 	slices.Sort(w.states)
-	return &Program{text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states)}, nil
+	return &Program{text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states), path: valueAt(parsed.NativeRep().Expr())}, nil
 }
 
 // checking is held while types are checked: the environment makes its list of names at the
@@ -162,12 +164,15 @@ func isOf(want Kind, checked *cel.Ast, byScheme string) error {
 		is = out.String()
 	}
 	switch {
-	case is == "", is == string(want), want == Bool && is == "boolean", want == Timestamp && out.IsExactType(cel.TimestampType):
+	case is == "", is == string(want), want == Bool && is == "boolean", want == Timestamp && out.IsExactType(cel.TimestampType),
+		want == List && (is == "array" || byScheme == "" && out.Kind() == types.ListKind):
 		return nil
 	case want == Object && out.Kind() == types.MapKind:
 		return nil
 	case want == Object:
 		return invalid("must be an object; this is %s", article(is))
+	case want == List:
+		return invalid("must be a list; this is %s", article(is))
 	case want == Timestamp && is == "string":
 		return invalid("must be an instant; this is a text: write timestamp(…)")
 	case want == Timestamp:

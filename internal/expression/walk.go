@@ -118,6 +118,20 @@ func pathOf(e ast.Expr) []string {
 	return nil
 }
 
+// valueAt returns the path of the value in the context or in a result that an expression
+// names and does nothing else; nil otherwise.
+func valueAt(e ast.Expr) []string {
+	path := pathOf(e)
+	switch {
+	case len(path) == 0 || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly():
+		return nil
+	case path[0] == nameContext, path[0] == nameResults && len(path) > 1:
+		return path
+	default:
+		return nil
+	}
+}
+
 // guarded returns the paths of which an expression asks whether they are there.
 func guarded(root ast.Expr) map[string]bool {
 	found := map[string]bool{}

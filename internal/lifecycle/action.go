@@ -26,6 +26,7 @@ type Target struct {
 	Task       tasker.TaskState
 	Step       tasker.StepState
 	WrittenOff bool // an investigation of the task ended as permanently_failed
+	OpenItems  int  // of a map step that waits for its items
 }
 
 // Next returns the state to which an action leads the step. The error is a
@@ -33,6 +34,9 @@ type Target struct {
 func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, error) {
 	if err := t.TaskRefusal(); err != nil {
 		return "", err
+	}
+	if t.OpenItems > 0 && a == tasker.ResetForRetry {
+		return t.Step, nil // the items that have failed are reset
 	}
 	event, _ := ActionEvent(a)
 	to, err := Step.Next(t.Step, event)
@@ -42,6 +46,10 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 	if Held(t.Step) && !interrupt {
 		return "", t.Refusal("step %s is %s and goes on by itself: to take it from the queue or from its worker, say interrupt; "+
 			"what a worker reports of it then is rejected", t.StepUUID, t.Step)
+	}
+	if t.OpenItems > 0 && !interrupt {
+		return "", t.Refusal("step %s waits for %d of its items: to end it without them, say interrupt; they are resolved by hand with it",
+			t.StepUUID, t.OpenItems)
 	}
 	return to, nil
 }
@@ -72,7 +80,7 @@ func (t Target) taskRefusal() string {
 func (t Target) Refusal(format string, args ...any) *tasker.Error {
 	allowed := t.Allowed()
 	return tasker.Errorf(tasker.Conflict, format, args...).WithDetails(tasker.StepRefusal{
-		TaskState: t.Task, StepState: t.Step, AllowedActions: allowed, NeedsInterrupt: len(allowed) > 0 && Held(t.Step),
+		TaskState: t.Task, StepState: t.Step, AllowedActions: allowed, NeedsInterrupt: len(allowed) > 0 && (Held(t.Step) || t.OpenItems > 0),
 	})
 }
 
@@ -85,7 +93,7 @@ func (t Target) Allowed() []tasker.StepAction {
 	}
 	for _, a := range StepActions() {
 		event, _ := ActionEvent(a)
-		if _, err := Step.Next(t.Step, event); err == nil {
+		if _, err := Step.Next(t.Step, event); err == nil || t.OpenItems > 0 && a == tasker.ResetForRetry {
 			allowed = append(allowed, a)
 		}
 	}

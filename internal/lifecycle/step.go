@@ -27,16 +27,17 @@ const (
 	Cancel           StepEvent = "cancel"            // its task was cancelled
 	Elapse           StepEvent = "elapse"            // its wait ended by the clock, which completes it
 	Skip             StepEvent = "skip"              // it was decided that it does not run
-	FailDecision     StepEvent = "fail_decision"     // its condition could not be evaluated, or its child task not be started
+	FailDecision     StepEvent = "fail_decision"     // an expression of it could not be evaluated, or its child task not be started
 	CompleteChild    StepEvent = "complete_child"    // its child task is complete
 	FailChild        StepEvent = "fail_child"        // its child task was cancelled or given up
+	JoinItems        StepEvent = "join_items"        // all of its items are done
 )
 
 // StepEvents lists the events of a step.
 func StepEvents() []StepEvent {
 	return []StepEvent{
 		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, RejectInputs, Retry, Redispatch,
-		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Elapse, Skip, FailDecision, CompleteChild, FailChild,
+		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Elapse, Skip, FailDecision, CompleteChild, FailChild, JoinItems,
 	}
 }
 
@@ -54,6 +55,7 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, FailDecision}:     tasker.StepError,
 	{tasker.StepPending, CompleteChild}:    tasker.StepComplete,
 	{tasker.StepPending, FailChild}:        tasker.StepError,
+	{tasker.StepPending, JoinItems}:        tasker.StepComplete,
 
 	{tasker.StepEnqueued, Claim}:          tasker.StepInProgress,
 	{tasker.StepEnqueued, Expire}:         tasker.StepError,

@@ -133,6 +133,9 @@ func RestingState(steps []tasker.Step) tasker.TaskState {
 		active = active || Held(s.State) || s.DecisionDue
 		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
 		failed = failed || s.State == tasker.StepError
+		if n := s.Items; n != nil { // of which only those that have failed are among the steps
+			active, retrying = active || n.Enqueued+n.InProgress > 0, retrying || n.Retrying > 0
+		}
 	}
 	switch {
 	case !open && undoes:

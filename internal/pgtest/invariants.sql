@@ -24,7 +24,7 @@ counted AS (
         count(*) FILTER (WHERE s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration') OR s.state = 'pending' AND s.decide_at IS NOT NULL) AS active,
         count(*) FILTER (WHERE s.next_retry_at IS NOT NULL) AS retrying,
         count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
-        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type <> 'standard'
+        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type <> 'standard' AND s.items_total IS NULL
             AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS awaited,
         count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'standard'
             AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS forgotten,
@@ -79,15 +79,39 @@ FROM tasker.workflow_steps s
 CROSS JOIN LATERAL (
     SELECT count(*) AS open
     FROM tasker.workflow_steps p
-    WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids) AND p.state NOT IN ('complete', 'resolved_manually', 'skipped')
+    WHERE p.task_uuid = s.task_uuid AND p.state NOT IN ('complete', 'resolved_manually', 'skipped')
+      AND CASE WHEN s.items_total IS NULL THEN p.step_uuid = ANY (s.parent_uuids) ELSE p.map_step_uuid = s.step_uuid END
 ) p
-WHERE s.parents_open <> p.open AND s.join_rule IS DISTINCT FROM 'any' -- of which some may end in one statement with the step itself
+WHERE s.parents_open <> p.open AND (s.join_rule IS DISTINCT FROM 'any' OR s.items_total IS NOT NULL) -- of which some may end in one statement with the step itself
 UNION ALL
 SELECT 'edges differ in both directions', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
 WHERE EXISTS (
     SELECT FROM tasker.workflow_steps c
     WHERE c.task_uuid = s.task_uuid AND (c.step_uuid = ANY (s.child_uuids)) <> (s.step_uuid = ANY (c.parent_uuids))
+      AND num_nonnulls(s.map_step_uuid, c.map_step_uuid) = 0
+)
+UNION ALL
+SELECT 'item has other edges than its step', i.task_uuid, i.step_uuid::text
+FROM tasker.workflow_steps i
+LEFT JOIN tasker.workflow_steps m ON m.task_uuid = i.task_uuid AND m.step_uuid = i.map_step_uuid
+WHERE i.map_step_uuid IS NOT NULL
+  AND (m.step_uuid IS NULL OR m.items_total IS NULL OR i.parent_uuids <> m.parent_uuids OR i.child_uuids <> ARRAY[m.step_uuid])
+UNION ALL
+SELECT 'items of a step are not those that were made', m.task_uuid, format('%s: %s items, %s to %s', m.step_uuid, n.items, n.first, n.last)
+FROM tasker.workflow_steps m
+CROSS JOIN LATERAL (
+    SELECT count(DISTINCT i.item_ordinal) AS items, coalesce(min(i.item_ordinal), 0) AS first, coalesce(max(i.item_ordinal), -1) AS last
+    FROM tasker.workflow_steps i
+    WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid
+) n
+WHERE (n.items, n.first, n.last) <> (coalesce(m.items_total, 0), 0, coalesce(m.items_total, 0) - 1)
+UNION ALL
+SELECT 'step has ended before its items', m.task_uuid, m.step_uuid::text
+FROM tasker.workflow_steps m
+WHERE m.items_total IS NOT NULL AND m.state IN ('complete', 'resolved_manually', 'skipped') AND EXISTS (
+    SELECT FROM tasker.workflow_steps i
+    WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid AND i.state NOT IN ('complete', 'resolved_manually', 'skipped')
 )
 UNION ALL
 SELECT 'task does not rest where its steps say', n.task_uuid, format('is %s: %s', n.state, to_jsonb(n))

@@ -13,8 +13,8 @@ import (
 var (
 	maxInputBytes  = strconv.Itoa(tasker.MaxInputBytes)
 	maxInlineBytes = strconv.Itoa(tasker.MaxInlineInputBytes)
-	// What a step adds to an answer at most: the results beyond what is inline are references.
-	maxStepBytes = strconv.Itoa(tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes)
+	// What a step adds to an answer at most, with its context and its item: the results beyond what is inline are references.
+	maxStepBytes = strconv.Itoa(2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes)
 )
 
 // leaseSteps gives the most urgent of what is locked to worker $4 for the time $5, as
@@ -63,7 +63,7 @@ claimed AS (
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
-        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, p.bytes
+        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.item, s.item_ordinal, p.bytes
 ),
 watched AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
@@ -73,7 +73,7 @@ watched AS (
 )
 SELECT
     'step' AS kind, h.bytes, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
-    h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results,
+    h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results, h.item, h.item_ordinal AS index,
     CASE WHEN h.dependency_results IS NULL AND h.parent_uuids <> '{}' THEN (
         SELECT jsonb_build_object(
             'results', jsonb_object_agg(i.name, i.results -> 'result') FILTER (WHERE i.upto <= ` + maxInlineBytes + ` OR i.results IS NULL),
@@ -105,7 +105,7 @@ FROM (
 func busy(condition string) string {
 	return `
 UNION ALL
-SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
+SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL
 FROM clock
 WHERE held OR ` + condition
 }
@@ -116,7 +116,7 @@ func inTheWay(of string) string {
 	return `
 UNION ALL
 SELECT CASE WHEN c.inputs_bytes IS NULL THEN 'unmeasured' ELSE 'too_large' END,
-    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL
+    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL
 FROM ` + of + ` c
 CROSS JOIN clock
 WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes

@@ -58,7 +58,9 @@ const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.pa
 
 // becomesDue is true of such a child if it is to be decided now: when its last parent is
 // done, or, where one is enough, with each.
-const becomesDue = `s.join_rule IS NOT NULL AND s.decided_at IS NULL AND s.state = 'pending' AND (s.parents_open = k.done OR s.join_rule = 'any')`
+// A step of type map with items is due when the last of k.items of them is done.
+const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
+    ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
 
 // A step that is reset begins its attempts anew; its history has the one that ended. A failed step rests until step_retry_at or as long as its handler asked for,
 // whichever is later; when no attempt is left it has no such instant and stays.
@@ -119,7 +121,7 @@ moved AS (
         END,
         lease_expires_at = NULL, timeout_at = NULL, expires_at = NULL, awaits_worker_since = NULL,
         queue_expiries = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.queue_expiries END,
-        reported_fence = CASE WHEN u.digest IS NULL AND u.event <> 'elapse' THEN s.reported_fence ELSE s.fence END,
+        reported_fence = CASE WHEN u.digest IS NULL AND u.event NOT IN ('elapse', 'join_items') THEN s.reported_fence ELSE s.fence END,
         report_digest = CASE WHEN u.event = 'elapse' THEN NULL ELSE coalesce(u.digest, s.report_digest) END, unwritten = -greatest(s.unwritten, 0)
     FROM conclusion u
     CROSS JOIN clock c
@@ -129,7 +131,7 @@ moved AS (
       AND (s.is_decision IS NULL OR u.to_state <> 'complete' OR u.reason <> '')
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
         s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.ended_attempt, u.queued_since,
-        s.namespace, s.handler, s.priority,
+        s.namespace, s.handler, s.priority, s.map_step_uuid,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
 unqueued AS (
@@ -150,7 +152,7 @@ log AS (
     RETURNING step_uuid
 ),
 child AS (
-    SELECT m.task_uuid, k.step_uuid, count(*) AS done,
+    SELECT m.task_uuid, k.step_uuid, count(*) AS done, count(m.map_step_uuid) AS items,
         CASE WHEN count(*) = count(m.result_size) THEN sum(m.result_size) END AS bytes
     FROM moved m
     CROSS JOIN LATERAL unnest(m.child_uuids) AS k (step_uuid)
@@ -159,7 +161,7 @@ child AS (
 ),
 freed AS (
     UPDATE tasker.workflow_steps s
-    SET parents_open = s.parents_open - k.done, inputs_bytes = s.inputs_bytes + k.bytes,
+    SET parents_open = s.parents_open - CASE WHEN s.items_total IS NULL THEN k.done ELSE k.items END, inputs_bytes = s.inputs_bytes + k.bytes,
         state = CASE WHEN ` + becomesReady + ` THEN 'enqueued' ELSE s.state END,
         state_since = CASE WHEN ` + becomesReady + ` THEN c.at ELSE s.state_since END,
         attempts = s.attempts + CASE WHEN ` + becomesReady + ` THEN 1 ELSE 0 END,

@@ -42,6 +42,9 @@ type DecidingStep struct {
 	AsOf         time.Time  // when it was read, by the database's clock
 	Again        bool       // it was decided before that it runs
 	Child        *tasker.ID // the task that it started last
+	StepType     tasker.StepType
+	ItemsTotal   *int // of a step of type map that has its items
+	ParentsOpen  int  // then: the items that are not done
 	DecidingTask
 }
 
@@ -70,7 +73,7 @@ type DecidingTask struct {
 const decidingSteps = `
 SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at, clock_timestamp() AS as_of,
     s.decided_at IS NOT NULL AS again, s.child_task_uuid AS child, coalesce(t.depth, 0) AS depth,
-    coalesce((
+    s.step_type, s.items_total, s.parents_open, coalesce((
         SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL, 'decision', p.is_decision IS NOT NULL,
             'names', CASE WHEN p.is_decision THEN p.results -> 'goes_on' ? s.name END) ORDER BY p.step_uuid)
         FROM tasker.workflow_steps p

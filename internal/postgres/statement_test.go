@@ -26,7 +26,7 @@ import (
 // names of their variables.
 var composed = map[string]string{
 	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
-	"enqueueReady": enqueueReady, "runDecided": runDecided, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
+	"enqueueReady": enqueueReady, "runDecided": runDecided, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertChildren": insertChildren, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -21,7 +22,9 @@ SELECT
     CASE WHEN s.state = 'in_progress' THEN s.worker_uuid END AS worker_uuid, s.lease_expires_at,
     s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at,
     s.state = 'pending' AND s.decide_at IS NOT NULL AS decision_due, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason,
-    CASE WHEN s.step_type <> 'child' THEN s.wait_until END AS wait_until, s.reminders, s.remind_at, s.child_task_uuid, `
+    CASE WHEN s.step_type <> 'child' THEN s.wait_until END AS wait_until, s.reminders, s.remind_at, s.child_task_uuid,
+    s.map_step_uuid, coalesce(s.item_ordinal, 0) AS ordinal, s.item,
+    CASE WHEN s.items_total IS NOT NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS counted, `
 
 const selectStep = stepColumns + `s.results, s.error
 FROM tasker.get_step_readiness_status($1, $2) r
@@ -32,14 +35,30 @@ const selectSteps = stepColumns + `d.results, d.error
 FROM tasker.get_step_readiness_status($1) r
 JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 LEFT JOIN tasker.step_documents($1, $2) d ON d.step_uuid = s.step_uuid
+WHERE s.task_uuid = $1 AND s.map_step_uuid IS NULL
+ORDER BY s.step_uuid`
+
+// Of the items of map steps those that have failed for good come first.
+const selectFailedItems = stepColumns + `s.results, s.error
+FROM tasker.get_step_readiness_status($1, ARRAY(
+    SELECT i.step_uuid
+    FROM tasker.workflow_steps i
+    WHERE i.task_uuid = $1 AND i.map_step_uuid IS NOT NULL AND (i.state = 'error' OR i.step_uuid = $2)
+    ORDER BY i.step_uuid = $2 DESC, i.next_retry_at IS NOT NULL, i.map_step_uuid, i.item_ordinal
+    LIMIT $3
+)) r
+JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.step_uuid`
+
+// maxFailedItems is how many items of map steps are listed with the steps of a task.
+const maxFailedItems = 50
 
 // listBudget bounds the documents of one list; there is as much room again for what
 // is around them.
 const listBudget = tasker.MaxAnswerBytes / 2
 
-// Steps returns the steps of a task in the order of the template. Results and
+// Steps returns the steps of a task in the order of the template, without the items of its map steps. Results and
 // errors that do not fit into the list are replaced by a [tasker.Omission]; [DB.Step]
 // has them. The error is NotFound when there is no such task.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
@@ -48,6 +67,17 @@ func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) 
 		return nil, noTask(task)
 	}
 	return list, err
+}
+
+// StepsAndFailedItems is [DB.Steps] with the first items of map steps that have failed, and
+// with the item that is named.
+func (db *DB) StepsAndFailedItems(ctx context.Context, task, item tasker.ID) ([]tasker.Step, error) {
+	list, err := db.Steps(ctx, task)
+	if err != nil || !slices.ContainsFunc(list, func(s tasker.Step) bool { return s.Items != nil }) {
+		return list, err
+	}
+	items, err := steps(ctx, db.pool, selectFailedItems, task, item, maxFailedItems)
+	return append(list, items...), err
 }
 
 // HideErrors replaces the errors of steps by what may be shown of them in an
@@ -126,10 +156,31 @@ func NoStep(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 }
 
+// A stepRow has the parts of a step side by side, as its columns are.
+type stepRow struct {
+	tasker.Step
+	MapStepUUID *tasker.ID
+	Ordinal     int
+	Item        json.RawMessage
+	Counted     *tasker.ItemCounts
+}
+
+func (r stepRow) step() tasker.Step {
+	r.Items = r.Counted
+	if r.MapStepUUID != nil {
+		r.Map = &tasker.MapItem{StepUUID: *r.MapStepUUID, Ordinal: r.Ordinal, Value: r.Item}
+	}
+	return r.Step
+}
+
 func steps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.Step, error) {
-	list, err := collect[tasker.Step](ctx, q, sql, args...)
+	rows, err := collect[stepRow](ctx, q, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read steps: %w", err)
+	}
+	list := make([]tasker.Step, len(rows))
+	for i, r := range rows {
+		list[i] = r.step()
 	}
 	access.HideSteps(ctx, list...)
 	return list, nil

@@ -11,7 +11,7 @@ import (
 )
 
 // Everything about a task but its context, which lists leave out. The counts are
-// taken of the tasks of the answer only.
+// taken of the tasks of the answer only, and without the items of map steps.
 const taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
@@ -33,7 +33,7 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE s.state = 'cancelled') AS cancelled,
         count(*) FILTER (WHERE s.state = 'skipped') AS skipped
     FROM tasker.workflow_steps s
-    WHERE s.task_uuid = t.task_uuid
+    WHERE s.task_uuid = t.task_uuid AND s.map_step_uuid IS NULL
 ) n
 LEFT JOIN LATERAL (
     SELECT q.dlq_entry_uuid, q.dlq_timestamp, q.dlq_reason, q.resolution_status, q.recovered_at

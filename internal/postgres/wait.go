@@ -14,7 +14,7 @@ const EndWait = "wait"
 // waitOf is when the wait of a step s ends that begins at an instant: null when it has no
 // end, or none that is known yet, and of steps that workers execute.
 func waitOf(at string) string {
-	return `CASE WHEN s.step_type <> 'standard' THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
+	return `CASE WHEN s.step_type NOT IN ('standard', 'map') THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
 }
 
 // remindOf is when people are first reminded of a step s whose wait begins at an instant; null

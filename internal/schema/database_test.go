@@ -70,9 +70,9 @@ func TestTheDatabaseKnowsTheStates(t *testing.T) {
 	}{
 		{"task_rests_only_where_it_may", names(lifecycle.Resting())},
 		{"step_has_what_its_state_needs", names(tasker.StepStates())},
-		{"step_settings_are_right", append(
+		{"step_settings_are_those_of_its_type", append(
 			names([]tasker.Backoff{tasker.ExponentialBackoff, tasker.LinearBackoff, tasker.ConstantBackoff}),
-			names([]tasker.StepType{tasker.StandardStep, tasker.ExternalStep, tasker.WaitStep})...,
+			names([]tasker.StepType{tasker.StandardStep, tasker.ExternalStep, tasker.WaitStep, tasker.ChildStep, tasker.MapStep})...,
 		)},
 	} {
 		got := p.texts(`

@@ -102,6 +102,7 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 		items[i].checkExternal(s)
 		items[i].checkWait(s)
 		items[i].checkChild(s)
+		items[i].checkMap(s)
 	}
 	return g
 }
@@ -259,6 +260,20 @@ func (v value) checkChild(s tasker.StepTemplate) {
 	}
 }
 
+// checkMap notes what only a step of type map has, or what it lacks.
+func (v value) checkMap(s tasker.StepTemplate) {
+	over, has := v.get("over")
+	if undo, ok := v.get("on_failure"); ok && s.Type == tasker.MapStep {
+		undo.fault("a step of type map has no on_failure: what some of its items have done could not be undone")
+	}
+	switch {
+	case s.Type == tasker.MapStep && !has:
+		v.fault("the step does not say over what it runs: add over")
+	case s.Type != tasker.MapStep && has:
+		over.fault("only a step of type map has over")
+	}
+}
+
 // checkConditions compiles the expressions of a template whose graph is right.
 func (v value) checkConditions(t *tasker.Template) {
 	steps, ok := v.get("steps")
@@ -275,6 +290,7 @@ func (v value) checkConditions(t *tasker.Template) {
 		place.checkExpression("when", s.When, scope, expression.Bool)
 		place.checkExpression("wait_until", s.WaitUntil, scope, expression.Timestamp)
 		place.checkExpression("input", s.Input, scope, expression.Object)
+		place.checkExpression("over", s.Over, scope, expression.List)
 	}
 }
 
@@ -372,7 +388,7 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	switch g.steps[o.Name].Type {
 	case tasker.ExternalStep:
 		v.refuseOverride(o, "an external step", noRetry)
-	case tasker.StandardStep, tasker.DecisionStep:
+	case tasker.StandardStep, tasker.DecisionStep, tasker.MapStep:
 	case tasker.ChildStep:
 		v.refuseOverride(o, "a step of type child", childRetry)
 		if timeout, ok := v.get("timeout_seconds"); ok {

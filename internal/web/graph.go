@@ -55,9 +55,24 @@ type edge struct {
 	Done bool   // the first has ended well
 }
 
+// withoutItems leaves the items of map steps out; in place of an item its step is marked.
+func withoutItems(steps []tasker.Step, marked *tasker.ID) ([]tasker.Step, *tasker.ID) {
+	list := make([]tasker.Step, 0, len(steps))
+	for _, s := range steps {
+		switch {
+		case s.Map == nil:
+			list = append(list, s)
+		case marked != nil && *marked == s.UUID:
+			marked = &s.Map.StepUUID
+		}
+	}
+	return list, marked
+}
+
 // drawGraph draws steps. marked is the step that the page is about, if any; href
 // says where a click on a step leads.
 func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) string) graph {
+	steps, marked = withoutItems(steps, marked)
 	layers := layersOf(steps)
 	at := map[tasker.ID]node{}
 	g := graph{Width: 2*graphMargin + len(layers)*(nodeWidth+layerGap) - layerGap}
@@ -78,6 +93,9 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 			}
 			if s.Type == tasker.DecisionStep {
 				n.Line = "decision · " + n.Line
+			}
+			if s.Items != nil {
+				n.Line = fmt.Sprintf("%d of %s done", s.Items.Total-s.Items.Open(), count(s.Items.Total, "item"))
 			}
 			if href != nil {
 				n.Href = href(s)

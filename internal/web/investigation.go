@@ -112,7 +112,11 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 	if err != nil {
 		return nil, err
 	}
-	steps, err := s.DB.Steps(ctx, e.TaskUUID)
+	var item tasker.ID
+	if e.StepUUID != nil {
+		item = *e.StepUUID
+	}
+	steps, err := s.DB.StepsAndFailedItems(ctx, e.TaskUUID, item)
 	if err != nil {
 		return nil, err
 	}

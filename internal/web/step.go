@@ -92,7 +92,7 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	if p.Task, err = s.DB.Task(req.Context(), task); err != nil {
 		return nil, err
 	}
-	steps, err := s.DB.Steps(req.Context(), task)
+	steps, err := s.DB.StepsAndFailedItems(req.Context(), task, step)
 	if err != nil {
 		return nil, err
 	}
@@ -358,6 +358,8 @@ func (r stepRow) Waits() string {
 		return "is about to be decided"
 	case s.State == tasker.StepSkipped:
 		return s.SkipReason
+	case s.State == tasker.StepPending && s.Items != nil:
+		return fmt.Sprintf("waits for %d of its %s", s.Items.Open(), count(s.Items.Total, "item"))
 	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
 		return fmt.Sprintf("waits for %d of its %d dependencies", s.TotalParents-s.CompletedParents, s.TotalParents)
 	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:

@@ -220,7 +220,7 @@ func (s *server) task(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	steps, err := s.DB.Steps(req.Context(), id)
+	steps, err := s.DB.StepsAndFailedItems(req.Context(), id, tasker.ID{})
 	if err != nil {
 		return nil, err
 	}
@@ -228,6 +228,7 @@ func (s *server) task(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	history = movesOf(steps, history)
 	entry, err := s.entryOf(req, id)
 	if err != nil {
 		return nil, err
@@ -353,6 +354,15 @@ type historyLine struct {
 	tasker.Transition
 	Step  *stepAnchor // nil for the task itself
 	After string      // how long the state before had lasted; empty when unknown or short
+}
+
+// movesOf leaves out the moves of steps that are not shown: items of map steps.
+func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
+	shown := make(map[tasker.ID]bool, len(steps))
+	for _, s := range steps {
+		shown[s.UUID] = true
+	}
+	return slices.DeleteFunc(history, func(t tasker.Transition) bool { return t.StepUUID != nil && !shown[*t.StepUUID] })
 }
 
 // historyLines returns the lines of a history, which is newest first.

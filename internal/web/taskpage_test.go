@@ -621,3 +621,34 @@ func TestHostileTextOfATask(t *testing.T) {
 	tab.Sees("The task is cancelled.")
 	see()
 }
+
+// Items of a map step are counted; those that have failed have a row, and can be repaired.
+func TestATaskShowsItems(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	each := enginetest.Once(step("each"))
+	each.Type, each.Over = tasker.MapStep, "[1, 2, 3]"
+	h.Template("list", each, step("end", "each"))
+	task := h.create("list", `{}`)
+	_, err := h.Engine.Tick(h.Context())
+	h.Must(err)
+	list := append(h.next(), h.next()...)
+	_, err = h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{
+		{Lease: list[0].Lease(), Failure: &tasker.Failure{Message: "no such card", Type: "test"}}, {Lease: list[1].Lease(), Success: true},
+	}, 0)
+	h.Must(err)
+	steps, err := h.DB.Steps(h.Context(), task)
+	h.Must(err)
+	r := h.get(pageOf(task))
+	if row := h.rowOf(r, steps[0].UUID); !strings.Contains(row, "3 items, 1 done, 1 enqueued, <strong>1 failed</strong>") {
+		t.Errorf("the row of the step is %s", row)
+	}
+	if row := h.rowOf(r, list[0].StepUUID); !strings.Contains(row, list[0].Name) || !strings.Contains(row, "no such card") {
+		t.Errorf("the row of the item is %s", row)
+	}
+	if strings.Contains(r.text, "step-"+list[1].StepUUID.String()) {
+		t.Error("an item that is done has a row")
+	}
+	h.shows(h.get("/ui/tasks/"+task.String()+"/steps/"+list[0].StepUUID.String()+"/reset"), http.StatusOK, list[0].Name)
+	h.shows(h.get("/ui/investigations/"+h.Entry(task).UUID.String()), http.StatusOK, list[0].Name, "no such card")
+}

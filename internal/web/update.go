@@ -86,7 +86,7 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 	}
 	p := &updateForm{entryForm: e, Status: tasker.EntryPending, Endings: endings, Cause: tasker.CauseOf(e.Entry.Reason, e.Entry.DetailCode)}
 	p.Seen = e.Entry.UpdatedAt.UTC().Format(time.RFC3339Nano)
-	steps, err := s.DB.Steps(req.Context(), e.Entry.TaskUUID)
+	steps, err := s.DB.StepsAndFailedItems(req.Context(), e.Entry.TaskUUID, tasker.ID{})
 	for _, st := range steps {
 		if failedForGood(st) {
 			p.Failed = append(p.Failed, st)

@@ -60,7 +60,7 @@ BEGIN
         FROM tasker.workflow_steps p
         WHERE p.task_uuid = _step.task_uuid AND p.step_uuid = ANY (_step.parent_uuids) AND p.results IS NOT NULL;
         UPDATE tasker.workflow_steps s
-        SET inputs_bytes = CASE WHEN _context > p_max_context THEN 1099511627776 ELSE _context + _results END
+        SET inputs_bytes = CASE WHEN _context > p_max_context THEN 1099511627776 ELSE _context + _results + coalesce(octet_length(s.item::text), 0) END
         WHERE s.task_uuid = _step.task_uuid AND s.step_uuid = _step.step_uuid
         RETURNING s.inputs_bytes INTO _bytes;
         UPDATE tasker.ready_steps r

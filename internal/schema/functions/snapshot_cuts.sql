@@ -14,16 +14,18 @@ BEGIN
         SELECT t.task_uuid
         FROM unnest(p_tasks) AS c (task_uuid)
         JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
+        CROSS JOIN LATERAL (SELECT tasker.snapshot_items(t.task_uuid) AS items OFFSET 0) z
         CROSS JOIN LATERAL (
             SELECT sum(pg_column_size(s.results)) AS results, sum(pg_column_size(s.error)) AS errors,
                 count(pg_column_compression(s.results)) + count(pg_column_compression(s.error)) AS compressed
             FROM tasker.workflow_steps s
-            WHERE s.task_uuid = t.task_uuid
+            WHERE s.task_uuid = t.task_uuid AND (s.map_step_uuid IS NULL OR s.step_uuid = ANY (z.items))
         ) s
         CROSS JOIN LATERAL (
             SELECT sum(pg_column_size(h.detail)) AS failures, count(pg_column_compression(h.detail)) AS compressed
             FROM tasker.workflow_step_transitions h
-            WHERE h.task_uuid = t.task_uuid AND h.to_state = 'error'
+            WHERE h.task_uuid = t.task_uuid AND h.to_state = 'error' AND (z.items IS NULL OR h.step_uuid = ANY (z.items) OR EXISTS (
+                SELECT FROM tasker.workflow_steps p WHERE p.task_uuid = h.task_uuid AND p.step_uuid = h.step_uuid AND p.map_step_uuid IS NULL))
         ) f
         WHERE s.compressed + f.compressed + num_nonnulls(pg_column_compression(t.context)) > 0
            OR coalesce(s.results, 0) + coalesce(s.errors, 0) + coalesce(f.failures, 0) + pg_column_size(t.context) > tasker.max_snapshot_bytes()

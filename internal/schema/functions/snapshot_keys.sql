@@ -11,6 +11,7 @@ AS $$
         waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes, max_duration_minutes,
         step_uuid, name, type, handler, state, state_since, dependencies, dependencies_open, attempts, max_attempts, retryable,
         worker_uuid, lease_expires_at, last_attempted_at, last_failure_at, next_retry_at, wait_until, skip_reason, completed_at, results, error, failures, failures_omitted,
+        items, total, pending, enqueued, in_progress, completed, retrying, failed, cancelled, skipped, item, map_step_uuid, ordinal, value,
         attempt, at, event, from, to, transition_id, from_state, to_state, actor, detail,
         omitted, bytes, sha256, read_at, message, snapshot_failed
     }'::text[]

@@ -1,4 +1,4 @@
--- step_documents is the results and errors of the steps of a task, as far as they fit
+-- step_documents is the results and errors of the steps of a task but for the items of map steps, as far as they fit
 -- into a budget of bytes. What does not fit is replaced: results by an omission, of an
 -- error its context. A document is spelled only while there is budget left, so a
 -- task with a gigabyte of results costs no more than the budget.
@@ -15,7 +15,7 @@ DECLARE
 BEGIN
     FOR _s IN
         SELECT s.step_uuid, s.results, s.error FROM tasker.workflow_steps s
-        WHERE s.task_uuid = p_task AND num_nonnulls(s.results, s.error) > 0
+        WHERE s.task_uuid = p_task AND s.map_step_uuid IS NULL AND num_nonnulls(s.results, s.error) > 0
         ORDER BY s.step_uuid
     LOOP
         step_uuid := _s.step_uuid;

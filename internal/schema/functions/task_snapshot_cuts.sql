@@ -29,6 +29,7 @@ DECLARE
     _failures bigint; -- that are kept of each step
     _counts   bigint[];
     _spell    bigint := p_spell;
+    _items    uuid[] := tasker.snapshot_items(p_task); -- of map steps: those that are shown
     _doc      record;
     _text     text;
     _bytes    bigint;
@@ -41,7 +42,7 @@ BEGIN
     FROM tasker.tasks t
     JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
     CROSS JOIN LATERAL (
-        SELECT sum(760 + octet_length(s.name) + octet_length(s.handler) + 140 * cardinality(s.parent_uuids)
+        SELECT sum(800 + CASE WHEN s.map_step_uuid IS NULL AND s.items_total IS NULL THEN 0 ELSE 4400 END + octet_length(s.name) + octet_length(s.handler) + 140 * cardinality(s.parent_uuids)
             + _marker * num_nonnulls(s.results, s.error)) AS facts
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
@@ -52,7 +53,8 @@ BEGIN
     FROM (
         SELECT count(*) AS failures
         FROM tasker.workflow_step_transitions h
-        WHERE h.task_uuid = p_task AND h.to_state = 'error'
+        WHERE h.task_uuid = p_task AND h.to_state = 'error' AND (_items IS NULL OR h.step_uuid = ANY (_items) OR EXISTS (
+            SELECT FROM tasker.workflow_steps p WHERE p.task_uuid = p_task AND p.step_uuid = h.step_uuid AND p.map_step_uuid IS NULL))
         GROUP BY h.step_uuid
     ) f;
     SELECT coalesce(max(m.n), 1) INTO _failures
@@ -69,13 +71,14 @@ BEGIN
         FROM (
             SELECT CASE s.state WHEN 'error' THEN 1 ELSE 3 END AS rank, 0::bigint AS turn, 'error ' || s.step_uuid AS key, s.step_uuid, s.error AS doc
             FROM tasker.workflow_steps s
-            WHERE s.task_uuid = p_task
+            WHERE s.task_uuid = p_task AND (s.map_step_uuid IS NULL OR s.step_uuid = ANY (_items))
             UNION ALL
             SELECT 2, -h.transition_id, 'failure ' || h.transition_id, h.step_uuid, h.detail
             FROM (
                 SELECT o.transition_id, o.step_uuid, o.detail, row_number() OVER (PARTITION BY o.step_uuid ORDER BY o.transition_id DESC) AS newest
                 FROM tasker.workflow_step_transitions o
-                WHERE o.task_uuid = p_task AND o.to_state = 'error'
+                WHERE o.task_uuid = p_task AND o.to_state = 'error' AND (_items IS NULL OR o.step_uuid = ANY (_items) OR EXISTS (
+            SELECT FROM tasker.workflow_steps p WHERE p.task_uuid = p_task AND p.step_uuid = o.step_uuid AND p.map_step_uuid IS NULL))
             ) h
             WHERE h.newest <= _failures
             UNION ALL
@@ -89,7 +92,8 @@ BEGIN
             UNION ALL
             SELECT 4, 0, 'context ' || t.task_uuid, NULL, t.context FROM tasker.tasks t WHERE t.task_uuid = p_task
             UNION ALL
-            SELECT 5, 0, 'results ' || s.step_uuid, s.step_uuid, s.results FROM tasker.workflow_steps s WHERE s.task_uuid = p_task
+            SELECT 5, 0, 'results ' || s.step_uuid, s.step_uuid, s.results FROM tasker.workflow_steps s
+            WHERE s.task_uuid = p_task AND (s.map_step_uuid IS NULL OR s.step_uuid = ANY (_items))
         ) d
         WHERE d.doc IS NOT NULL
         ORDER BY d.rank, d.turn, pg_column_size(d.doc), d.key

@@ -42,10 +42,11 @@ BEGIN
     JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
     JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
     CROSS JOIN tasker.staleness_thresholds st
+    CROSS JOIN LATERAL (SELECT tasker.snapshot_items(t.task_uuid) AS items OFFSET 0) z
     CROSS JOIN LATERAL (
         SELECT
             json_agg(x) AS steps,
-            string_agg(concat(x.results, x.error, x.failures), ' ') AS documents,
+            string_agg(concat(x.results, x.error, x.failures, x.item), ' ') AS documents,
             min(x.next_retry_at) AS next_retry_at,
             min(x.wait_until) AS wait_until,
             bool_or(x.dependencies <> '{}') AS joined
@@ -57,8 +58,13 @@ BEGIN
                 s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.wait_until, s.skip_reason, s.completed_at,
                 coalesce(_cuts -> ('results ' || s.step_uuid), s.results) AS results,
                 coalesce(_cuts -> ('error ' || s.step_uuid), s.error) AS error,
-                f.failures, f.failures_omitted
-            FROM (SELECT * FROM tasker.workflow_steps o WHERE o.task_uuid = t.task_uuid) s
+                f.failures, f.failures_omitted,
+                CASE WHEN s.items_total IS NOT NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS items,
+                CASE WHEN s.map_step_uuid IS NOT NULL THEN jsonb_build_object('map_step_uuid', s.map_step_uuid, 'ordinal', s.item_ordinal,
+                    'value', CASE WHEN octet_length(s.item::text) <= 4096 THEN s.item ELSE jsonb_build_object('omitted', true,
+                        'bytes', octet_length(s.item::text), 'read_at', format('/v1/tasks/%s/workflow_steps/%s', s.task_uuid, s.step_uuid)) END
+                ) END AS item
+            FROM (SELECT * FROM tasker.workflow_steps o WHERE o.task_uuid = t.task_uuid AND (o.map_step_uuid IS NULL OR o.step_uuid = ANY (z.items))) s
             -- Every failure has its step. A full join cannot become a nested loop, whose cost grows by the square.
             FULL JOIN (
                 SELECT h.step_uuid,
@@ -67,7 +73,8 @@ BEGIN
                 FROM (
                     SELECT o.*, row_number() OVER (PARTITION BY o.step_uuid ORDER BY o.transition_id DESC) AS newest
                     FROM tasker.workflow_step_transitions o
-                    WHERE o.task_uuid = t.task_uuid AND o.to_state = 'error'
+                    WHERE o.task_uuid = t.task_uuid AND o.to_state = 'error' AND (z.items IS NULL OR o.step_uuid = ANY (z.items) OR EXISTS (
+                        SELECT FROM tasker.workflow_steps p WHERE p.task_uuid = o.task_uuid AND p.step_uuid = o.step_uuid AND p.map_step_uuid IS NULL))
                 ) h
                 CROSS JOIN (SELECT coalesce((_cuts ->> ('failures ' || t.task_uuid))::bigint, 1000000000) AS most) u
                 CROSS JOIN LATERAL (
@@ -124,7 +131,7 @@ BEGIN
                     SELECT p.parent_uuid AS "from", s.step_uuid AS "to"
                     FROM tasker.workflow_steps s
                     CROSS JOIN LATERAL unnest(s.parent_uuids) AS p (parent_uuid)
-                    WHERE w.joined AND s.task_uuid = t.task_uuid
+                    WHERE w.joined AND s.task_uuid = t.task_uuid AND s.map_step_uuid IS NULL
                     ORDER BY p.parent_uuid, s.step_uuid
                 ) e
             ) AS edges,

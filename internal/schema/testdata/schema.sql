@@ -1163,6 +1163,10 @@ CREATE TABLE tasker.workflow_steps (
     remind_at timestamp with time zone,
     is_decision boolean,
     child_task_uuid uuid,
+    map_step_uuid uuid,
+    item_ordinal integer,
+    item jsonb,
+    items_total integer,
     CONSTRAINT child_step_has_its_task CHECK (((step_type <> 'child'::text) OR (decided_at IS NULL) OR (child_task_uuid IS NOT NULL))),
     CONSTRAINT step_has_what_its_state_needs CHECK (
 CASE state
@@ -1177,11 +1181,13 @@ CASE state
     WHEN 'skipped'::text THEN ((skip_reason IS NOT NULL) AND (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
     ELSE false
 END),
-    CONSTRAINT step_parents_open_is_a_count CHECK (((parents_open >= 0) AND (parents_open <= cardinality(parent_uuids)))),
-    CONSTRAINT step_settings_are_right CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text, 'wait'::text, 'child'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
+    CONSTRAINT step_item_is_whole CHECK (((num_nonnulls(map_step_uuid, item_ordinal, item) = ANY (ARRAY[0, 3])) AND (COALESCE(item_ordinal, 0) >= 0))),
+    CONSTRAINT step_parents_open_counts CHECK (((parents_open >= 0) AND (parents_open <= GREATEST(cardinality(parent_uuids), items_total, num_nonnulls(map_step_uuid))))),
+    CONSTRAINT step_settings_are_those_of_its_type CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text, 'wait'::text, 'child'::text, 'map'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
+CREATE INDEX steps_by_map ON tasker.workflow_steps USING btree (task_uuid, map_step_uuid, item_ordinal) WHERE (map_step_uuid IS NOT NULL);
 CREATE INDEX steps_by_reminder ON tasker.workflow_steps USING btree (remind_at, task_uuid, step_uuid) WHERE (remind_at IS NOT NULL);
 CREATE INDEX steps_by_wait ON tasker.workflow_steps USING btree (wait_until, task_uuid, step_uuid) WHERE (wait_until IS NOT NULL);
 CREATE INDEX steps_to_decide ON tasker.workflow_steps USING btree (decide_at, task_uuid, step_uuid) WHERE (decide_at IS NOT NULL);
@@ -1192,7 +1198,7 @@ CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EA
 CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text) AND ((old.state = 'enqueued'::text) OR (new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text]))))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.unwritten > 0) AND (new.unwritten = old.unwritten) AND (new.state <> old.state))) EXECUTE FUNCTION tasker.write_moves();
 COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
-COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete, resolved by hand or skipped. Of a step whose join_rule is any, at least the true number.';
+COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete, resolved by hand or skipped. Of a step whose join_rule is any, at least the true number. Of a step of type map that has its items: the items that are not.';
 COMMENT ON COLUMN tasker.workflow_steps.fence IS 'Goes up with every claim and whenever a lease is taken away; a report must name the current one.';
 COMMENT ON COLUMN tasker.workflow_steps.reported_fence IS 'The fence of the last report that counted, so that the same report sent again is recognised.';
 COMMENT ON COLUMN tasker.workflow_steps.kept_report IS 'A report that was accepted but whose follow-up failed; it is tried again.';
@@ -1216,6 +1222,10 @@ COMMENT ON COLUMN tasker.workflow_steps.reminders IS 'How often people were remi
 COMMENT ON COLUMN tasker.workflow_steps.remind_at IS 'When people are next reminded of a pending step. Null: it does not wait yet, or they are not reminded again.';
 COMMENT ON COLUMN tasker.workflow_steps.is_decision IS 'True of a step of type decision: its result names which of its direct dependents go on. Null of all others.';
 COMMENT ON COLUMN tasker.workflow_steps.child_task_uuid IS 'The task that a step of type child started last.';
+COMMENT ON COLUMN tasker.workflow_steps.map_step_uuid IS 'Of an item: the step of type map that it belongs to.';
+COMMENT ON COLUMN tasker.workflow_steps.item_ordinal IS 'Of an item: its place among the items of its step, from 0.';
+COMMENT ON COLUMN tasker.workflow_steps.item IS 'Of an item: what its handler is given, an element of the list or several.';
+COMMENT ON COLUMN tasker.workflow_steps.items_total IS 'Of a step of type map: how many items it has. Null: it has none yet.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (
@@ -1533,6 +1543,9 @@ CREATE FUNCTION tasker.insert_dlq_entries(p_places bigint[], p_tasks uuid[], p_r
 -- functions/is_hidden_key.sql
 CREATE FUNCTION tasker.is_hidden_key(p_key text, p_pattern text) RETURNS boolean IMMUTABLE;
 
+-- functions/item_counts.sql
+CREATE FUNCTION tasker.item_counts(p_task uuid, p_map_step uuid) RETURNS jsonb STABLE;
+
 -- functions/key_words.sql
 CREATE FUNCTION tasker.key_words(p_key text) RETURNS text IMMUTABLE;
 
@@ -1667,6 +1680,9 @@ CREATE FUNCTION tasker.retry_rest(p_state text, p_template tasker.task_templates
 
 -- functions/snapshot_cuts.sql
 CREATE FUNCTION tasker.snapshot_cuts(p_tasks uuid[]) RETURNS jsonb STABLE;
+
+-- functions/snapshot_items.sql
+CREATE FUNCTION tasker.snapshot_items(p_task uuid) RETURNS uuid[] STABLE;
 
 -- functions/snapshot_keys.sql
 CREATE FUNCTION tasker.snapshot_keys() RETURNS text[] IMMUTABLE;

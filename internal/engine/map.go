@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// expandChunk is how many items a transaction makes before it leaves further map steps to the
+// next one.
+const expandChunk = 1000
+
+// itemBytes is what the results of the items may have together to become the result of their
+// map step, with what is around them.
+const itemBytes = tasker.MaxDocumentBytes - 1000
+
+// items evaluates the list of a map step that runs. An empty list completes the step. The error may
+// be an [expression.Failure].
+func (d *decision) items(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (judgement, error) {
+	values, err := d.values(ctx, s, p)
+	if err != nil {
+		return judgement{}, err
+	}
+	list, err := p.List(ctx, values, expression.ListLimits{
+		Elements: tasker.MaxMapItems, Bytes: tasker.MaxMapBytes, ElementBytes: tasker.MaxDocumentBytes,
+	})
+	if err != nil {
+		return judgement{}, err
+	}
+	if len(list) == 0 {
+		return d.joined(s, postgres.ItemResults{Results: json.RawMessage("[]")})
+	}
+	m := postgres.ExpandedMap{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Items: list, Bytes: make([]int32, len(list))}
+	total := 0
+	for i, item := range list {
+		size, err := payload.Measure(item, payload.Limits{})
+		if err != nil {
+			return judgement{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("element %d of the list: %s", i, err)}
+		}
+		if total += size; total > tasker.MaxMapBytes {
+			return judgement{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("the list has more than %d bytes", tasker.MaxMapBytes)}
+		}
+		m.Bytes[i] = int32(size)
+		m.IDs = append(m.IDs, tasker.NewID())
+	}
+	slices.SortFunc(m.IDs, func(a, b tasker.ID) int { return slices.Compare(a[:], b[:]) })
+	return judgement{becomes: lifecycle.VerdictRun, expand: &m}, nil
+}
+
+// expand makes the items of a map step.
+func (d *decision) expand(ctx context.Context, m postgres.ExpandedMap) error {
+	namespaces, err := d.tx.ExpandMap(ctx, m)
+	d.namespaces = append(d.namespaces, namespaces...)
+	d.made += len(m.Items)
+	return err
+}
+
+// join ends a map step whose items are done; while one is open the step waits.
+func (d *decision) join(ctx context.Context, s postgres.DecidingStep) (judgement, error) {
+	if s.ParentsOpen > 0 {
+		return judgement{becomes: lifecycle.VerdictWait}, nil
+	}
+	r, err := d.tx.ItemResults(ctx, tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, itemBytes)
+	if err != nil {
+		return judgement{}, err
+	}
+	return d.joined(s, r)
+}
+
+// A mapResult is the result of a map step: those of its items in their order, or where they
+// can be read if there are too many bytes of them.
+type mapResult struct {
+	Items     int             `json:"items"`
+	Results   json.RawMessage `json:"results,omitempty"`
+	Truncated bool            `json:"results_truncated,omitempty"`
+	ReadAt    string          `json:"read_at,omitempty"`
+}
+
+// joined is the move of a map step whose items are done.
+func (d *decision) joined(s postgres.DecidingStep, r postgres.ItemResults) (judgement, error) {
+	result := mapResult{Items: r.Items, Results: r.Results}
+	body, size, err := mapBody(result)
+	if r.Results == nil || err != nil { // they may also have too many values, or be nested too deep
+		result.Results, result.Truncated = nil, true
+		result.ReadAt = fmt.Sprintf("/v1/tasks/%s/workflow_steps/%s/items", s.TaskUUID, s.StepUUID)
+		if body, size, err = mapBody(result); err != nil {
+			return judgement{}, err
+		}
+	}
+	return judgement{move: verdict{Conclusion: postgres.Conclusion{
+		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
+		Event: lifecycle.JoinItems, To: tasker.StepComplete, Body: body, ResultSize: size,
+	}}}, nil
+}
+
+func mapBody(r mapResult) (body json.RawMessage, size int, err error) {
+	doc, err := json.Marshal(r)
+	if err != nil {
+		return nil, 0, fmt.Errorf("spell the result of a map step: %w", err)
+	}
+	return resultBody(doc, nil)
+}
+
+// onItems does the action to a map step that waits for its items: a reset resets all items
+// that have failed; another action ends the items that are open, and then the step.
+func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted Acted, err error) {
+	if _, err := targetOf(target).Next(a.op.Action, a.op.Interrupt); err != nil {
+		return Acted{}, err
+	}
+	reset := a.op.Action == tasker.ResetForRetry
+	refs, err := tx.OpenItems(ctx, target.StepRef, reset)
+	if err != nil {
+		return Acted{}, err
+	}
+	if len(refs) == 0 {
+		return Acted{}, targetOf(target).Refusal("step %s waits for %d of its items, and none of them has failed", target.StepUUID, target.OpenItems)
+	}
+	items, err := tx.LockTargets(ctx, refs)
+	if err != nil {
+		return Acted{}, err
+	}
+	onItem, to := a, tasker.StepPending
+	if !reset {
+		onItem.event, onItem.body, onItem.size, to = lifecycle.Resolve, nil, 0, tasker.StepResolvedManually
+	}
+	list := make([]postgres.Conclusion, len(items))
+	for i, item := range items {
+		list[i] = onItem.conclusion(item, to, onItem.body)
+	}
+	acted.Steps = []ActedStep{{Target: target, Fence: target.Fence}}
+	r := a.repair(target)
+	r.Data["items"] = len(items)
+	concluded, err := tx.ConcludeSteps(ctx, list)
+	if err != nil {
+		return acted, err
+	}
+	if len(concluded.Moved) != len(list) {
+		return acted, fmt.Errorf("of %d items that are locked %d moved", len(list), len(concluded.Moved))
+	}
+	if !reset {
+		if to, err = lifecycle.Step.Next(target.Step, a.event); err != nil {
+			return acted, err
+		}
+		acted.Steps[0].Fence++
+		if concluded, err = tx.ConcludeSteps(ctx, []postgres.Conclusion{a.conclusion(target, to, a.body)}); err != nil {
+			return acted, err
+		}
+	}
+	return a.follow(ctx, tx, acted, following{concluded, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+}

@@ -1,0 +1,358 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// mapOver makes a step run once for each element of a list.
+func mapOver(list string, s tasker.StepTemplate) tasker.StepTemplate {
+	s.Type, s.Over = tasker.MapStep, list
+	return s
+}
+
+// refunds is a template with a map step between two others.
+func (h *harness) refunds() {
+	h.Helper()
+	h.Template("refunds",
+		enginetest.Step("split"),
+		attempts(2, mapOver("results.split.lines", enginetest.Step("refund", "split"))),
+		enginetest.Step("tell", "refund"))
+}
+
+// expanded returns a task whose map step has so many items, with what was claimed of them.
+func (h *harness) expanded(n int) (tasker.ID, []tasker.Assignment) {
+	h.Helper()
+	h.refunds()
+	task := h.Create("refunds")
+	h.accepted(success(h.claimOne("split"), lines(n)))
+	h.tick()
+	return task, h.claimItems()
+}
+
+func lines(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf(`{"line": %d}`, i)
+	}
+	return `{"lines": [` + strings.Join(list, ",") + `]}`
+}
+
+// claimItems claims until nothing is left, and returns the steps in the order of their names.
+func (h *harness) claimItems() (all []tasker.Assignment) {
+	h.Helper()
+	for list := h.claim(); len(list) > 0; list = h.claim() {
+		all = append(all, list...)
+	}
+	slices.SortFunc(all, func(a, b tasker.Assignment) int { return *a.Index - *b.Index })
+	return all
+}
+
+func (h *harness) wantItems(task tasker.ID, name string, want tasker.ItemCounts) {
+	h.Helper()
+	s := h.step(task, name)
+	if s.Items == nil || *s.Items != want {
+		h.Errorf("the items of %s are %+v, want %+v", name, s.Items, want)
+	}
+}
+
+// resultOf is the result that a step left.
+func (h *harness) resultOf(task tasker.ID, name string) string {
+	h.Helper()
+	doc, err := h.Engine.StepResult(h.Context(), task, h.step(task, name).UUID)
+	h.Must(err)
+	return string(doc)
+}
+
+func TestAMapRunsOnceForEachElement(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(3)
+	if len(items) != 3 {
+		t.Fatalf("claimed %v", names(items))
+	}
+	for i, a := range items {
+		want := fmt.Sprintf(`{"line": %d}`, i)
+		if a.Name != fmt.Sprintf("refund[%d]", i) || *a.Index != i || string(a.Item) != want || len(a.DependencyResults["split"]) == 0 || a.MaxAttempts != 2 {
+			t.Errorf("claimed %+v, want the item %s", a, want)
+		}
+	}
+	h.wantItems(task, "refund", tasker.ItemCounts{Total: 3, InProgress: 3})
+	h.wantState(task, tasker.TaskStepsInProcess)
+	for _, i := range []int{2, 0, 1} {
+		h.accepted(success(items[i], fmt.Sprintf(`"r%d"`, i)))
+	}
+	h.wantStep(task, "refund", tasker.StepPending, 0)
+	h.tick()
+	h.wantStep(task, "refund", tasker.StepComplete, 0)
+	if got := h.resultOf(task, "refund"); got != `{"items": 3, "results": ["r0", "r1", "r2"]}` {
+		t.Errorf("the result is %s", got)
+	}
+	a := h.claimOne("tell")
+	if a.Item != nil || a.Index != nil || !strings.Contains(string(a.DependencyResults["refund"]), `"r2"`) {
+		t.Errorf("claimed %+v", a)
+	}
+	h.accepted(success(a, `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+func TestAMapOverNothingIsCompleteAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(0)
+	if len(items) != 1 || items[0].Name != "tell" {
+		t.Fatalf("claimed %v", names(items))
+	}
+	if got := h.resultOf(task, "refund"); got != `{"items": 0, "results": []}` {
+		t.Errorf("the result is %s", got)
+	}
+	h.accepted(success(items[0], `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// Items are retried by themselves; one that fails for good has an investigation, the others go
+// on, and each is repaired as any step.
+func TestItemsThatFail(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(5)
+	h.accepted(failure(items[1], true), failure(items[2], false), failure(items[3], false))
+	h.wantState(task, tasker.TaskStepsInProcess)
+	h.accepted(success(items[0], `0`), success(items[4], `4`))
+	h.wantState(task, tasker.TaskWaitingForRetry)
+	h.wantItems(task, "refund", tasker.ItemCounts{Total: 5, Completed: 2, Retrying: 1, Failed: 2})
+	e := h.Entry(task)
+	if e.StepUUID == nil || *e.StepUUID != items[2].StepUUID {
+		t.Errorf("the investigation is about %v", e.StepUUID)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq WHERE task_uuid = $1`, task); n != 1 {
+		t.Errorf("%d investigations", n)
+	}
+	act := func(step tasker.ID, action tasker.StepAction) {
+		t.Helper()
+		_, err := h.Engine.OperateStep(t.Context(), task, step, tasker.ActionRequest{Action: action, Reason: "repaired", Actor: "ann"})
+		h.Must(err)
+	}
+	act(items[2].StepUUID, tasker.ResolveManually)
+	act(items[3].StepUUID, tasker.ResetForRetry)
+	h.pass()
+	for _, a := range h.claimItems() {
+		h.accepted(success(a, string(a.Item)))
+	}
+	h.tick()
+	if got := h.resultOf(task, "refund"); got != `{"items": 5, "results": [0, {"line": 1}, null, {"line": 3}, 4]}` {
+		t.Errorf("the result is %s", got)
+	}
+	h.accepted(success(h.claimOne("tell"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// A reset of the map step resets what has failed of it, and makes no items anew.
+func TestAllFailedItemsAreResetByTheirStep(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(4)
+	refund := h.step(task, "refund").UUID
+	reset := tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "gateway repaired", Actor: "ann"}
+	_, err := h.Engine.OperateStep(t.Context(), task, refund, reset)
+	h.WantCode(err, tasker.Conflict, "waits for 4 of its items, and none of them has failed")
+	h.accepted(failure(items[0], false), failure(items[1], false), failure(items[2], false), success(items[3], `3`))
+	h.wantState(task, tasker.TaskError)
+	left, err := h.Engine.OperateStep(t.Context(), task, refund, reset)
+	h.Must(err)
+	if left.UUID != refund || left.State != tasker.StepPending || left.Items == nil || left.Items.Pending != 3 {
+		t.Errorf("it left %+v", left)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'step.reset' AND subject = $1 AND (data ->> 'items')::int = 3`, refund.String()); n != 1 {
+		t.Errorf("the action is recorded %d times", n)
+	}
+	again := h.claimItems()
+	if len(again) != 3 {
+		t.Fatalf("claimed %v", names(again))
+	}
+	for _, a := range again {
+		h.accepted(success(a, `"again"`))
+	}
+	h.tick()
+	h.accepted(success(h.claimOne("tell"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// A map step is ended by hand only with interrupt, and its open items with it.
+func TestAMapIsEndedByHand(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(4)
+	refund := h.step(task, "refund").UUID
+	h.accepted(success(items[0], `0`), failure(items[1], false))
+	complete := tasker.ActionRequest{Action: tasker.CompleteManually, Reason: "done elsewhere", Actor: "ann", Result: json.RawMessage(`"by hand"`)}
+	_, err := h.Engine.OperateStep(t.Context(), task, refund, complete)
+	h.WantCode(err, tasker.Conflict, "say interrupt")
+	complete.Interrupt = true
+	_, err = h.Engine.OperateStep(t.Context(), task, refund, complete)
+	h.Must(err)
+	if r := h.report(success(items[2], `2`)); len(r.Rejected) != 1 {
+		t.Errorf("a late report is accepted: %+v", r)
+	}
+	h.wantItems(task, "refund", tasker.ItemCounts{Total: 4, Completed: 4})
+	if got := h.resultOf(task, "refund"); got != `"by hand"` {
+		t.Errorf("the result is %s", got)
+	}
+	h.tick()
+	h.accepted(success(h.claimOne("tell"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// What cannot be made items fails the map step, with an investigation; a reset evaluates anew.
+func TestAListThatIsNone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ result, want string }{
+		"no list":     {`{"lines": {"a": 1}}`, "it is no list"},
+		"nothing":     {`{}`, `there is no \"lines\"`},
+		"null":        {`{"lines": null}`, "it is no list"},
+		"too long":    {`{"lines": [0` + strings.Repeat(",1", tasker.MaxMapItems) + `]}`, "10001 elements; 10000 is the limit"},
+		"no elements": {`{"lines": "abc"}`, "it is no list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.refunds()
+			task := h.Create("refunds")
+			h.accepted(success(h.claimOne("split"), tt.result))
+			h.tick()
+			h.wantState(task, tasker.TaskError)
+			s := h.step(task, "refund")
+			if s.State != tasker.StepError || s.Items != nil || !strings.Contains(string(s.Error), tt.want) {
+				t.Errorf("the step is %s: %s", s.State, s.Error)
+			}
+			if e := h.Entry(task); e.DetailCode != tasker.ExpressionFailed {
+				t.Errorf("the investigation is of %s", e.DetailCode)
+			}
+			h.Exec(`UPDATE tasker.workflow_steps SET results = jsonb_set(results, '{result}', '{"lines": [1, 2]}') WHERE name = 'split'`)
+			_, err := h.Engine.OperateStep(t.Context(), task, s.UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "the result is repaired", Actor: "ann"})
+			h.Must(err)
+			h.tick()
+			for _, a := range h.claimItems() {
+				h.accepted(success(a, string(a.Item)))
+			}
+			h.tick()
+			if got := h.resultOf(task, "refund"); got != `{"items": 2, "results": [1, 2]}` {
+				t.Errorf("the result is %s", got)
+			}
+		})
+	}
+}
+
+// Results that have too many bytes together stay with their items.
+func TestResultsOfItemsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(3)
+	large := `"` + strings.Repeat("x", 200<<10) + `"`
+	many := `[` + strings.Repeat("1,", 60_000) + `1]`
+	h.accepted(success(items[0], large), success(items[1], many), success(items[2], many))
+	h.tick()
+	s := h.step(task, "refund")
+	want := fmt.Sprintf(`{"items": 3, "read_at": "/v1/tasks/%s/workflow_steps/%s/items", "results_truncated": true}`, task, s.UUID)
+	if got := h.resultOf(task, "refund"); got != want {
+		t.Errorf("the result is %.200s, want %s", got, want)
+	}
+	h.accepted(success(h.claimOne("tell"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// A dependency that ends after the map has begun counts for nothing.
+func TestAMapThatDoesNotWaitForAll(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("race", enginetest.Step("a"), enginetest.Step("b"),
+		joined(tasker.JoinAny, mapOver("context.list", enginetest.Step("each", "a", "b"))))
+	task := h.create("race", `{"list": [1, 2]}`)
+	list := h.claim()
+	h.accepted(success(list[0], `1`))
+	h.tick()
+	items := h.claimItems()
+	h.accepted(success(items[0], `1`))
+	h.accepted(success(list[1], `1`))
+	h.wantStep(task, "each", tasker.StepPending, 0)
+	h.tick()
+	h.wantItems(task, "each", tasker.ItemCounts{Total: 2, Completed: 1, InProgress: 1})
+	h.accepted(success(items[1], `2`))
+	h.tick()
+	h.wantState(task, tasker.TaskComplete)
+}
+
+func TestAMapThatIsSkippedHasNoItems(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("maybe", when("context.list.size() > 5", mapOver("context.list", enginetest.Step("each"))), enginetest.Step("end", "each"))
+	task := h.create("maybe", `{"list": [1, 2]}`)
+	h.tick()
+	h.wantSkipped(task, "each", "its condition is false")
+	h.wantState(task, tasker.TaskComplete)
+}
+
+func TestATaskIsCancelledWithItsItems(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(3)
+	h.accepted(success(items[0], `1`))
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
+	h.tick()
+	h.wantItems(task, "refund", tasker.ItemCounts{Total: 3, Completed: 1, Cancelled: 2})
+	h.wantStep(task, "refund", tasker.StepCancelled, 0)
+}
+
+// A snapshot counts the items, and has only those whole that have failed.
+func TestASnapshotCountsItems(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(120)
+	var outcomes []tasker.Outcome
+	for i, a := range items {
+		if i >= 7 && i < 10 {
+			outcomes = append(outcomes, failure(a, false))
+		} else {
+			outcomes = append(outcomes, success(a, `"`+strings.Repeat("x", 2000)+`"`))
+		}
+	}
+	h.accepted(outcomes...)
+	type step struct {
+		Name  string             `json:"name"`
+		Items *tasker.ItemCounts `json:"items"`
+		Item  struct {
+			Ordinal int             `json:"ordinal"`
+			Value   json.RawMessage `json:"value"`
+		} `json:"item"`
+		Failures []json.RawMessage `json:"failures"`
+	}
+	var snapshot struct {
+		Steps []step `json:"steps"`
+	}
+	doc := h.Entry(task).Snapshot
+	h.Must(json.Unmarshal(doc, &snapshot))
+	var seen []string
+	for _, s := range snapshot.Steps {
+		seen = append(seen, s.Name)
+		switch {
+		case s.Name == "refund":
+			if s.Items == nil || *s.Items != (tasker.ItemCounts{Total: 120, Completed: 117, Failed: 3}) {
+				t.Errorf("counted %+v", s.Items)
+			}
+		case strings.HasPrefix(s.Name, "refund["):
+			if string(s.Item.Value) != fmt.Sprintf(`{"line": %d}`, s.Item.Ordinal) || len(s.Failures) != 1 {
+				t.Errorf("the item is %+v", s)
+			}
+		}
+	}
+	slices.Sort(seen)
+	if !slices.Equal(seen, []string{"refund", "refund[7]", "refund[8]", "refund[9]", "split", "tell"}) {
+		t.Errorf("the snapshot has %v", seen)
+	}
+}

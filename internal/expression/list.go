@@ -1,0 +1,169 @@
+package expression
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// ListLimits bound the list that an expression gives.
+type ListLimits struct {
+	Elements     int
+	Bytes        int // of all elements together, as JSON
+	ElementBytes int
+}
+
+// List evaluates an expression that gives a list, and returns its elements as JSON. An
+// expression that only names a list, such as results.a.lines, gives its elements as they are
+// written, with every digit of their numbers. The error is as that of Bool.
+func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawMessage, error) {
+	if p.path != nil {
+		return p.listAt(v, l)
+	}
+	out, err := p.evaluate(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	lister, ok := out.(traits.Lister)
+	if !ok {
+		return nil, p.failure("it is no list: it is " + article(out.Type().TypeName()))
+	}
+	if n, ok := lister.Size().(types.Int); !ok || int64(n) > int64(l.Elements) {
+		return nil, p.failure(fmt.Sprintf("the list has %d elements; %d is the limit", n, l.Elements))
+	}
+	list := []json.RawMessage{}
+	total := 0
+	for it := lister.Iterator(); it.HasNext() == types.True; {
+		w := writer{left: min(l.ElementBytes, l.Bytes-total)}
+		if err := w.write(it.Next()); err != nil {
+			return nil, p.failure(fmt.Sprintf("element %d of the list: %s", len(list), err))
+		}
+		total += w.out.Len()
+		list = append(list, w.out.Bytes())
+	}
+	return list, nil
+}
+
+// listAt returns the elements of the list that the expression names.
+func (p *Program) listAt(v Values, l ListLimits) ([]json.RawMessage, error) {
+	doc, rest := v.Context, p.path[1:]
+	if p.path[0] == nameResults {
+		doc, rest = v.Results[p.path[1]], p.path[2:]
+		if doc == nil {
+			return nil, p.failure("there is no " + strconv.Quote(p.path[1]))
+		}
+	}
+	for _, name := range rest {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(doc, &object) != nil || object[name] == nil {
+			return nil, p.failure("there is no " + strconv.Quote(name))
+		}
+		doc = object[name]
+	}
+	list := []json.RawMessage{}
+	if doc = bytes.TrimSpace(doc); len(doc) == 0 || doc[0] != '[' || json.Unmarshal(doc, &list) != nil {
+		return nil, p.failure("it is no list")
+	}
+	if len(list) > l.Elements {
+		return nil, p.failure(fmt.Sprintf("the list has %d elements; %d is the limit", len(list), l.Elements))
+	}
+	total := 0
+	for i, element := range list {
+		if total += len(element); total > l.Bytes || len(element) > l.ElementBytes {
+			return nil, p.failure(fmt.Sprintf("element %d of the list: %s", i, errTooMany))
+		}
+	}
+	return list, nil
+}
+
+var (
+	errTooMany = errors.New("the list is too large")
+	errNoJSON  = errors.New("it has a value that JSON does not have")
+)
+
+// A writer writes a value as JSON, up to a number of bytes.
+type writer struct {
+	out  bytes.Buffer
+	left int
+}
+
+func (w *writer) write(v ref.Val) error {
+	switch x := v.(type) {
+	case *types.Err:
+		return errors.New(errTooLarge)
+	case types.Bool, types.Double, types.Int, types.Uint, types.String:
+		return w.plain(x.Value())
+	case types.Null:
+		return w.text("null")
+	case types.Timestamp:
+		return w.plain(x.UTC().Format(time.RFC3339Nano))
+	case traits.Mapper:
+		return w.object(x)
+	case traits.Lister:
+		return w.list(x)
+	default:
+		return errNoJSON
+	}
+}
+
+func (w *writer) list(l traits.Lister) error {
+	err := w.text("[")
+	for it, n := l.Iterator(), 0; err == nil && it.HasNext() == types.True; n++ {
+		if n > 0 {
+			err = w.text(",")
+		}
+		err = errors.Join(err, w.write(it.Next()))
+	}
+	return errors.Join(err, w.text("]"))
+}
+
+func (w *writer) object(m traits.Mapper) error {
+	var keys []string
+	for it := m.Iterator(); it.HasNext() == types.True; {
+		key, ok := it.Next().(types.String)
+		if !ok {
+			return errNoJSON
+		}
+		keys = append(keys, string(key))
+	}
+	slices.Sort(keys)
+	err := w.text("{")
+	for n, key := range keys {
+		if n > 0 {
+			err = errors.Join(err, w.text(","))
+		}
+		err = errors.Join(err, w.plain(key), w.text(":"))
+		if err != nil {
+			return err
+		}
+		if err = w.write(m.Get(types.String(key))); err != nil {
+			return err
+		}
+	}
+	return errors.Join(err, w.text("}"))
+}
+
+func (w *writer) plain(v any) error {
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return errNoJSON // not a number
+	}
+	return w.text(string(doc))
+}
+
+func (w *writer) text(s string) error {
+	if w.left -= len(s); w.left < 0 {
+		return errTooMany
+	}
+	w.out.WriteString(s)
+	return nil
+}

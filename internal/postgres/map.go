@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"tasker.example/tasker"
+)
+
+// The items of a step of type map are rows of their own, made once, by the transaction that
+// decides that the step runs. They are given what the step would be given, and the step
+// waits for them as for parents.
+//
+// $1 task, $2 step, $3 how long a step may wait for a worker, $4 whether steps are
+// announced, then the ids of the items, their documents and the bytes of these.
+var expandMap = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+map AS (
+    UPDATE tasker.workflow_steps s
+    SET decide_at = NULL, decided_at = c.at, state_since = c.at, updated_at = c.at, items_total = cardinality($5::uuid[]), parents_open = cardinality($5::uuid[])
+    FROM clock c
+    WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.decide_at IS NOT NULL AND s.items_total IS NULL
+    RETURNING s.*
+),
+made AS (
+    INSERT INTO tasker.workflow_steps AS s (
+        task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
+        parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
+        max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id,
+        map_step_uuid, item_ordinal, item
+    )
+    SELECT
+        m.task_uuid, u.step_uuid, m.name || '[' || u.place - 1 || ']', 'standard', m.namespace, m.handler, m.priority, 'enqueued', c.at,
+        m.parent_uuids, ARRAY[m.step_uuid], 0, 1, m.max_attempts, m.retryable, m.backoff, m.backoff_base_ms,
+        m.max_backoff_ms, m.backoff_jitter, m.timeout_ms, m.queue_ttl_ms, c.at + interval '1 millisecond' * coalesce(m.queue_ttl_ms, $3),
+        c.at, c.at, m.inputs_bytes + u.bytes, 1, ` + nextMoves + `, m.step_uuid, u.place - 1, u.item::jsonb
+    FROM map m
+    CROSS JOIN clock c
+    CROSS JOIN unnest($5::uuid[], $6::text[], $7::int[]) WITH ORDINALITY AS u (step_uuid, item, bytes, place)
+    RETURNING ` + returnReady + `
+),
+` + ready("made") + `,
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM made WHERE $4 ORDER BY task_uuid, step_uuid
+)
+SELECT DISTINCT namespace FROM made`
+
+// An ExpandedMap is a step of type map with what its items are for.
+type ExpandedMap struct {
+	tasker.StepRef
+	IDs   []tasker.ID       // of the items, ascending
+	Items []json.RawMessage // what the handler of each is given
+	Bytes []int32           // of each
+}
+
+// ExpandMap makes the items of a step of type map that was due to be decided, enqueues them,
+// and returns the namespaces in which it did. The caller holds the lock of the task and
+// settles it afterwards.
+func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
+	items := make([]string, len(m.Items))
+	for i, item := range m.Items {
+		items[i] = string(item)
+	}
+	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("make the items of a step: %w", err)
+	}
+	return list, nil
+}
+
+// The results are put together only if they fit.
+const itemResults = `
+SELECT x.items, CASE WHEN x.bytes <= $3 THEN (
+    SELECT json_agg(i.results -> 'result' ORDER BY i.item_ordinal)
+    FROM tasker.workflow_steps i
+    WHERE i.task_uuid = $1 AND i.map_step_uuid = $2
+) END AS results
+FROM (
+    SELECT count(*) AS items, coalesce(sum(2 + coalesce(i.results_bytes, octet_length((i.results -> 'result')::text), 4)), 0) AS bytes
+    FROM tasker.workflow_steps i
+    WHERE i.task_uuid = $1 AND i.map_step_uuid = $2
+) x`
+
+// ItemResults are the results of the items of a map step, in their order.
+type ItemResults struct {
+	Items   int
+	Results json.RawMessage // nil when they have too many bytes
+}
+
+// ItemResults reads the results of the items of a map step, unless they have more than so
+// many bytes together.
+func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, most int) (ItemResults, error) {
+	r, err := one[ItemResults](ctx, tx, itemResults, step.TaskUUID, step.StepUUID, most)
+	if err != nil {
+		return ItemResults{}, fmt.Errorf("read the results of items: %w", err)
+	}
+	return *r, nil
+}
+
+const openItems = `
+SELECT i.task_uuid, i.step_uuid
+FROM tasker.workflow_steps i
+WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled')
+  AND (NOT $3 OR i.state = 'error' AND i.next_retry_at IS NULL)
+ORDER BY i.step_uuid`
+
+// OpenItems returns the items of a map step that are not done; only those that have failed
+// for good if failed is true.
+func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) ([]tasker.StepRef, error) {
+	list, err := collect[tasker.StepRef](ctx, tx, openItems, step.TaskUUID, step.StepUUID, failed)
+	if err != nil {
+		return nil, fmt.Errorf("read the open items of a step: %w", err)
+	}
+	return list, nil
+}
