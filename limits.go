@@ -140,7 +140,7 @@ const (
 	MaxOperationCauses = 1000
 
 	// MaxMapItems bounds the elements of the list of a map step.
-	MaxMapItems = 10_000
+	MaxMapItems = 1000
 
 	// MaxMapBytes bounds the list of a map step, and MaxDocumentBytes each element of it.
 	MaxMapBytes = 4 << 20

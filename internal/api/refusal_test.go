@@ -139,7 +139,7 @@ func TestBadInput(t *testing.T) {
 		{"limit is not a number", "GET", "/v1/dlq/investigation-queue?limit=abc", nil, nil, 400, "INVALID", `not \"abc\"`},
 		{"limit overflows", "GET", "/v1/dlq/staleness?limit=99999999999999999999", nil, nil, 400, "INVALID", "from 1 to 1000"},
 		{"offset below 0", "GET", "/v1/workers?offset=-1", nil, nil, 400, "INVALID", "offset: must be a number from 0"},
-		{"an unknown parameter", "GET", "/v1/tasks?state=error", nil, nil, 400, "INVALID", "there are status, namespace, name"},
+		{"an unknown parameter", "GET", "/v1/tasks?state=error", nil, nil, 400, "INVALID", "there are status, phase, namespace, name"},
 		{"a parameter where there is none", "GET", task + "?verbose=1", nil, nil, 400, "INVALID", "there are none"},
 		{"a parameter twice", "GET", "/v1/tasks?limit=1&limit=2", nil, nil, 400, "INVALID", "more than once"},
 		{"an unknown state", "GET", "/v1/tasks?status=completed", nil, nil, 400, "INVALID", "waiting_for_retry"},

@@ -109,7 +109,7 @@ var permits = map[string]permit{
 	"case report": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}}, "report": {roles: viewers, needs: "investigations:read"},
 	"incident report": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{incident}"}},
 	"drill run":       {roles: developers, needs: "templates:write", person: true, args: []string{"--namespace", "drill-x", "--tasks", "1"}},
-	"drill clean":     {roles: viewers, needs: "tasks:read", args: []string{"--namespace", "drill-x"}},
+	"drill clean":     {roles: viewers, needs: "templates:read", args: []string{"--namespace", "drill-x"}},
 	"message test":    {roles: operators, needs: "events:resend", names: true, args: []string{"--namespace", "shop"}},
 	"incident list":   {roles: viewers, needs: "investigations:read"},
 	"incident show":   {roles: viewers, needs: "investigations:read", names: true, args: []string{"{incident}"}},

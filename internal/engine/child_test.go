@@ -165,6 +165,7 @@ func TestAStepThatIsEndedByHandLeavesItsChild(t *testing.T) {
 		task, kid := h.started()
 		_, err := h.Engine.CompleteExternal(t.Context(), task, h.step(task, "archive").UUID, tasker.Outcome{Success: true}, "desk")
 		h.WantCode(err, tasker.Conflict, "it waits for its child task")
+		h.wantState(kid, tasker.TaskStepsInProcess)
 		h.act(task, "archive", action, result)
 		h.tick()
 		h.wantState(kid, tasker.TaskCancelled)

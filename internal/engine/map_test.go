@@ -216,7 +216,7 @@ func TestAListThatIsNone(t *testing.T) {
 		"no list":     {`{"lines": {"a": 1}}`, "it is no list"},
 		"nothing":     {`{}`, `there is no \"lines\"`},
 		"null":        {`{"lines": null}`, "it is no list"},
-		"too long":    {`{"lines": [0` + strings.Repeat(",1", tasker.MaxMapItems) + `]}`, "10001 elements; 10000 is the limit"},
+		"too long":    {`{"lines": [0` + strings.Repeat(",1", tasker.MaxMapItems) + `]}`, "1001 elements; 1000 is the limit"},
 		"no elements": {`{"lines": "abc"}`, "it is no list"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestResultsOfItemsThatDoNotFit(t *testing.T) {
 	h.accepted(success(items[0], large), success(items[1], many), success(items[2], many))
 	h.tick()
 	s := h.step(task, "refund")
-	want := fmt.Sprintf(`{"items": 3, "read_at": "/v1/tasks/%s/workflow_steps/%s/items", "results_truncated": true}`, task, s.UUID)
+	want := fmt.Sprintf(`{"items": 3, "read_at": "/v1/tasks/%s/results/%s[0]", "results_truncated": true}`, task, s.Name)
 	if got := h.resultOf(task, "refund"); got != want {
 		t.Errorf("the result is %.200s, want %s", got, want)
 	}
