@@ -56,19 +56,7 @@ func (s *server) taskRoutes() []*route {
 		{
 			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "List tasks, newest first",
-			params: []param{
-				choiceParam("status", "Only those in this state.", tasker.TaskStates()),
-				choiceParam("phase", "Only those that undo what they have done.", []tasker.TaskPhase{tasker.Compensating}),
-				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
-				boolParam("dead_lettered", "Only those with an open or permanent investigation, or only those without."),
-				textParam("tag", "Only those with this tag.", 128).upTo(tasker.MaxSearchTags),
-				textParam("correlation_id", "Only those with this correlation id.", 128),
-				textParam("idempotency_key", "Only the one with this idempotency key, in each namespace.", 255),
-				textParam("initiator", "Only those with this initiator.", 255), textParam("source_system", "Only those of this source system.", 255),
-				timeParam("created_after", "Only those created at this instant or later."), timeParam("created_before", "Only those created before this instant."),
-				idParam("parent", "Only those that steps of this task started."),
-				limitParam(defaultLimit), offsetParam(),
-			},
+			params:  taskFilterParams(),
 			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
 			serve:   s.listTasks,
 		},
@@ -97,6 +85,23 @@ func (s *server) taskRoutes() []*route {
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
 			serve:   s.taskTransitions,
 		},
+	}
+}
+
+// taskFilterParams are the parameters of the list of tasks.
+func taskFilterParams() []param {
+	return []param{
+		choiceParam("status", "Only those in this state.", tasker.TaskStates()),
+		choiceParam("phase", "Only those that undo what they have done.", []tasker.TaskPhase{tasker.Compensating}),
+		textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
+		boolParam("dead_lettered", "Only those with an open or permanent investigation, or only those without."),
+		textParam("tag", "Only those with this tag.", 128).upTo(tasker.MaxSearchTags),
+		textParam("correlation_id", "Only those with this correlation id.", 128),
+		textParam("idempotency_key", "Only the one with this idempotency key, in each namespace.", 255),
+		textParam("initiator", "Only those with this initiator.", 255), textParam("source_system", "Only those of this source system.", 255),
+		timeParam("created_after", "Only those created at this instant or later."), timeParam("created_before", "Only those created before this instant."),
+		idParam("parent", "Only those that steps of this task started."),
+		limitParam(defaultLimit), offsetParam(),
 	}
 }
 

@@ -317,15 +317,16 @@ func (v view) sayWait() said {
 // sayItems counts what a map step waits for.
 func (v view) sayItems() said {
 	s, n := v.step, v.step.Items
-	text := fmt.Sprintf("waits for %d of its %s", n.Open(), counted(int64(n.Total), "item"))
+	parts := []string{fmt.Sprintf("waits for %d of its %s", n.Open(), counted(int64(n.Total), "item"))}
 	for _, part := range []struct {
 		items int
 		are   string
 	}{{n.InProgress, "run"}, {n.Enqueued, "are enqueued"}, {n.Pending, "wait for a place"}, {n.Retrying, "are tried again"}, {n.Failed, "have failed for good"}} {
 		if part.items > 0 {
-			text += fmt.Sprintf("; %d %s", part.items, part.are)
+			parts = append(parts, fmt.Sprintf("%d %s", part.items, part.are))
 		}
 	}
+	text := strings.Join(parts, "; ")
 	switch {
 	case n.Enqueued+n.InProgress > 0:
 		return say(tasker.TurnWorker, &s.StepSince, "Workers report the items.", "%s", text)

@@ -258,12 +258,7 @@ func (s *server) task(req *request) (*view, error) {
 		return nil, err
 	}
 	page.CanOperate = page.Stuck == "" && s.offers(req, access.OperateSteps, t.Namespace)
-	if t.RecreatedFrom != nil {
-		page.Replacement = taskPath(*t.RecreatedFrom)
-	}
-	if t.ParentTaskUUID != nil {
-		page.Parent = taskPath(*t.ParentTaskUUID) + "#step-" + t.ParentStepUUID.String()
-	}
+	page.Replacement, page.Parent = origins(t)
 	bars := page.Axis.bars(steps, history)
 	page.Steps = stepRows(steps, page.CanOperate, nil)
 	for i := range page.Steps {
@@ -274,6 +269,18 @@ func (s *server) task(req *request) (*view, error) {
 		page.OlderMoves = apiOfTask(t) + "/transitions"
 	}
 	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil
+}
+
+// origins are the pages of the task in whose place a task was made, and of the step that started
+// it; empty where there is none.
+func origins(t tasker.Task) (replacement, parent string) {
+	if t.RecreatedFrom != nil {
+		replacement = taskPath(*t.RecreatedFrom)
+	}
+	if t.ParentTaskUUID != nil {
+		parent = taskPath(*t.ParentTaskUUID) + "#step-" + t.ParentStepUUID.String()
+	}
+	return replacement, parent
 }
 
 // entryOf is the newest investigation of a task, or nil.
