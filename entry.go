@@ -340,6 +340,8 @@ type EvidenceInput struct {
 	Context           json.RawMessage            `json:"context"`
 	DependencyResults map[string]json.RawMessage `json:"dependency_results"` // by name of the step depended on
 	Initialization    json.RawMessage            `json:"initialization"`     // or null
+	Item              json.RawMessage            `json:"item,omitempty"`     // of an item of a map step
+	Index             *int                       `json:"index,omitempty"`    // of it, from 0
 }
 
 // An EvidenceOmission is a result that is too large for the file.

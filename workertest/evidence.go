@@ -70,7 +70,7 @@ func (e *Evidence) read(doc []byte) error {
 	if e.Step == nil || e.Input == nil {
 		return fmt.Errorf("investigation %s is of no step, so there is no handler to run", e.Investigation.EntryUUID)
 	}
-	e.Input.Context, e.Input.Initialization = compact(e.Input.Context), compact(e.Input.Initialization)
+	e.Input.Context, e.Input.Initialization, e.Input.Item = compact(e.Input.Context), compact(e.Input.Initialization), compact(e.Input.Item)
 	for name, doc := range e.Input.DependencyResults {
 		e.Input.DependencyResults[name] = compact(doc)
 	}
@@ -113,6 +113,8 @@ func (e *Evidence) Set(t testing.TB, place string, value any) {
 		in.Context = replace(t, in.Context, keys[1:], doc)
 	case keys[0] == "initialization":
 		in.Initialization = replace(t, in.Initialization, keys[1:], doc)
+	case keys[0] == "item":
+		in.Item = replace(t, in.Item, keys[1:], doc)
 	default:
 		t.Fatalf("there is no place %s in the input of a step", place)
 	}
@@ -145,6 +147,7 @@ func (e *Evidence) assignment(ctx context.Context) tasker.Assignment {
 		StepUUID: e.Step.StepUUID, TaskUUID: e.Task.TaskUUID, Namespace: e.Task.Namespace, TaskName: e.Task.Name, TaskVersion: e.Task.Version,
 		Name: e.Step.Name, Handler: e.Step.Handler, Attempt: e.Input.Attempt, MaxAttempts: e.Step.MaxAttempts, Fence: 1,
 		CorrelationID: e.Task.CorrelationID, Context: e.Input.Context, Initialization: e.Input.Initialization, DependencyResults: e.Input.DependencyResults,
+		Item: e.Input.Item, Index: e.Input.Index,
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		a.Deadline = &deadline

@@ -100,12 +100,13 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 		return err
 	}
 	f.Step, f.Error = &in.Step, in.Error
-	f.Input = &tasker.EvidenceInput{Attempt: max(in.Step.Attempts, 1), DependencyResults: map[string]json.RawMessage{}}
+	f.Input = &tasker.EvidenceInput{Attempt: max(in.Step.Attempts, 1), DependencyResults: map[string]json.RawMessage{}, Item: in.Item, Index: in.Index}
 	if len(in.Attempts) > 0 {
 		f.Attempts, f.Input.Attempt = in.Attempts, in.Attempts[0].Attempt
 	}
 	g.add([]string{"context"}, []any{"task", "context"}, g.task.Context)
 	g.add([]string{"initialization"}, []any{"template", "steps", place, "handler", "initialization"}, template.Handler.Initialization)
+	g.add([]string{"item"}, []any{"steps", in.Place, "item", "value"}, in.Item)
 	for _, p := range in.Parents {
 		at := []string{"dependency_results", p.Name}
 		f.Input.DependencyResults[p.Name] = json.RawMessage("null")
@@ -148,6 +149,8 @@ func (s *Service) redact(ctx context.Context, f *tasker.EvidenceFile, g given) e
 			f.Input.Context = doc
 		case "initialization":
 			f.Input.Initialization = doc
+		case "item":
+			f.Input.Item = doc
 		default:
 			f.Input.DependencyResults[d.at[1]] = doc
 		}

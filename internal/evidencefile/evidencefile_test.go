@@ -160,6 +160,9 @@ func TestAHandlerIsRunOnAFile(t *testing.T) {
 		a.Fence, a.LeaseToken, a.LeaseExpiresAt, a.Deadline = 0, "", time.Time{}, nil
 	}
 	same := cmp.Transformer("JSON", func(doc json.RawMessage) (v any) {
+		if len(doc) == 0 {
+			return "nothing"
+		}
 		d := json.NewDecoder(bytes.NewReader(doc))
 		d.UseNumber()
 		h.Must(d.Decode(&v))
@@ -171,6 +174,47 @@ func TestAHandlerIsRunOnAFile(t *testing.T) {
 	example, err := os.ReadFile("../../workertest/testdata/evidence.json")
 	h.Must(err)
 	h.valid(example)
+}
+
+// The file of an item of a map step has its element, without what must not be shown, and a handler
+// is run on it.
+func TestAFileOfAnItem(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.redacts("")
+	pay := enginetest.Once(enginetest.Step("pay"))
+	pay.Type, pay.Over, pay.Handler = tasker.MapStep, "context.lines", tasker.Handler{Callable: "charge"}
+	h.Template("order", pay)
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Context: json.RawMessage(`{"lines": [{"n": 1}, {"n": 9007199254740993, "password": "p"}]}`)})
+	h.run(2, func(a tasker.Assignment) tasker.Outcome {
+		if *a.Index == 0 {
+			return result(`{}`)(a)
+		}
+		return failure("HTTP 404")(a)
+	})
+	f := h.export(task)
+	if f.Step.Name != "pay[1]" || f.Input.Index == nil || *f.Input.Index != 1 || !strings.Contains(string(f.Input.Item), "9007199254740993") || strings.Contains(string(f.Input.Item), `"p"`) {
+		t.Fatalf("the file is of %s, with the item %s", f.Step.Name, f.Input.Item)
+	}
+	doc, err := json.Marshal(f)
+	h.Must(err)
+	name := filepath.Join(t.TempDir(), "evidence.json")
+	h.Must(os.WriteFile(name, doc, 0o600))
+	var got tasker.Assignment
+	w := worker.New(nil, worker.Options{})
+	worker.Handle(w, "charge", func(_ context.Context, s *worker.Step[json.RawMessage]) (any, error) {
+		got = s.Assignment
+		return map[string]any{}, nil
+	})
+	e := workertest.Load(t, name)
+	for _, place := range f.Redacted {
+		e.Set(t, place, `"p"`)
+	}
+	_, err = e.Run(t, w)
+	h.Must(err)
+	if got.Index == nil || *got.Index != 1 || string(got.Item) != `{"n":9007199254740993,"password":"p"}` {
+		t.Errorf("the handler got the item %s", got.Item)
+	}
 }
 
 func TestAFileHasExactlyWhatTheHandlerGot(t *testing.T) {

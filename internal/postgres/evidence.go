@@ -27,6 +27,8 @@ type FailedInput struct {
 	Attempts []tasker.EvidenceAttempt
 	Error    json.RawMessage
 	Parents  []ParentResult // in the order of the template
+	Item     json.RawMessage
+	Index    *int
 }
 
 // A ParentResult is the result of a step that another one depends on.
@@ -48,7 +50,7 @@ WITH steps AS MATERIALIZED (
     WHERE s.task_uuid = $1
 )
 SELECT s.step_uuid, s.name, s.step_type, s.handler, s.state, s.attempts, s.max_attempts, s.retryable, coalesce(s.timeout_ms, 0) AS timeout_ms, n.place,
-    tasker.redact_error(s.error) AS error,
+    tasker.redact_error(s.error) AS error, s.item, s.item_ordinal AS index,
     (
         SELECT json_agg(json_build_object('step_uuid', i.step_uuid, 'name', i.name, 'place', i.place, 'bytes', i.bytes,
             'large', i.upto > ` + maxInlineBytes + ` AND i.results IS NOT NULL,
@@ -96,6 +98,8 @@ func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (
 		TimeoutMs   int64
 		Place       int
 		Error       json.RawMessage
+		Item        json.RawMessage
+		Index       *int
 		Parents     []ParentResult
 		Tries       []tasker.EvidenceAttempt
 	}
@@ -118,7 +122,7 @@ func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (
 			StepUUID: r.StepUUID, Name: r.Name, Type: r.StepType, Handler: r.Handler, State: r.State,
 			Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, Retryable: r.Retryable, TimeoutMS: r.TimeoutMs,
 		},
-		Place: r.Place, Attempts: r.Tries, Error: r.Error, Parents: r.Parents,
+		Place: r.Place, Attempts: r.Tries, Error: r.Error, Parents: r.Parents, Item: r.Item, Index: r.Index,
 	}, nil
 }
 
