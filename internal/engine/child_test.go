@@ -308,7 +308,9 @@ func TestAnInputThatFails(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("archive", enginetest.Step("pack"))
-	for input, words := range map[string]string{"context.of": "it is no object: it is a text", `{"a": context.no}`: `input: column 14: there is no \"no\"`} {
+	for input, words := range map[string]string{
+		"context.of": "it is no object: it is a text", `{"a": context.no}`: `input: column 14: there is no \"no\"`, `{"a": 1.0 / 0.0}`: "there is a number in it, which JSON does not have",
+	} {
 		h.Template("order"+fmt.Sprint(len(input)), given(input, child("archive", "archive")))
 		task := h.create("order"+fmt.Sprint(len(input)), `{"of": "x"}`)
 		h.tick()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -84,68 +85,11 @@ func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error)
 	if _, ok := out.(traits.Mapper); !ok {
 		return nil, p.failure("it is no object: it is " + article(out.Type().TypeName()))
 	}
-	doc, err := document(out)
-	if err != nil {
+	w := writer{left: math.MaxInt, texts: true}
+	if err := w.write(out); err != nil {
 		return nil, p.failure(err.Error())
 	}
-	return json.Marshal(doc)
-}
-
-// document makes a value of JSON of one of CEL.
-func document(v ref.Val) (any, error) {
-	switch x := v.(type) {
-	case types.Null:
-		return nil, nil //nolint:nilnil // null
-	case types.Bool, types.Double, types.Int, types.Uint, types.String:
-		return x.Value(), nil
-	case types.Timestamp:
-		return x.Time.UTC().Format(time.RFC3339Nano), nil
-	case types.Duration:
-		return x.String(), nil
-	case *types.Optional:
-		if !x.HasValue() {
-			return nil, nil //nolint:nilnil // null
-		}
-		return document(x.GetValue())
-	case traits.Mapper:
-		return object(x)
-	case traits.Lister:
-		return array(x)
-	case *types.Err:
-		if strings.Contains(x.Error(), errTooLarge) {
-			return nil, errors.New(errTooLarge)
-		}
-	}
-	return nil, errors.New("there is " + article(v.Type().TypeName()) + " in it, which JSON does not have")
-}
-
-func object(m traits.Mapper) (any, error) {
-	members := map[string]any{}
-	for i := m.Iterator(); i.HasNext() == types.True; {
-		key := i.Next()
-		name, ok := key.(types.String)
-		if !ok {
-			return nil, errors.New("a key of an object in it is no text")
-		}
-		member, err := document(m.Get(key))
-		if err != nil {
-			return nil, err
-		}
-		members[string(name)] = member
-	}
-	return members, nil
-}
-
-func array(l traits.Lister) (any, error) {
-	elements := []any{}
-	for i := l.Iterator(); i.HasNext() == types.True; {
-		element, err := document(i.Next())
-		if err != nil {
-			return nil, err
-		}
-		elements = append(elements, element)
-	}
-	return elements, nil
+	return w.out.Bytes(), nil
 }
 
 func (p *Program) failure(reason string) error { return &Failure{Text: p.text, Reason: reason} }

@@ -296,6 +296,7 @@ func TestObjects(t *testing.T) {
 		`{"a": context}`:                      "a whole number is larger than 2^53",
 		`{1: 2}`:                              "a key of an object in it is no text",
 		`{"a": b"x"}`:                         "there is a bytes in it, which JSON does not have",
+		`{"a": 1.0 / 0.0}`:                    "there is a number in it, which JSON does not have",
 		`{"a": context.gone}`:                 `there is no "gone"`,
 		`context.lines.map(l, {"n": l.n})[0]`: `{"n":1}`,
 	} {

@@ -45,6 +45,9 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 	for it := lister.Iterator(); it.HasNext() == types.True; {
 		w := writer{left: min(l.ElementBytes, l.Bytes-total)}
 		if err := w.write(it.Next()); err != nil {
+			if _, ok := errors.AsType[noJSON](err); ok {
+				err = errNoJSON
+			}
 			return nil, p.failure(fmt.Sprintf("element %d of the list: %s", len(list), err))
 		}
 		total += w.out.Len()
@@ -90,29 +93,53 @@ var (
 	errNoJSON  = errors.New("it has a value that JSON does not have")
 )
 
+// A noJSON says what a value has in it that JSON does not have.
+type noJSON string
+
+// Error returns what it is.
+func (e noJSON) Error() string { return string(e) }
+
+func noJSONOf(v ref.Val) error {
+	return noJSON("there is " + article(v.Type().TypeName()) + " in it, which JSON does not have")
+}
+
 // A writer writes a value as JSON, up to a number of bytes.
 type writer struct {
-	out  bytes.Buffer
-	left int
+	out   bytes.Buffer
+	left  int
+	texts bool // durations are texts, and what is optional and absent is null
 }
 
 func (w *writer) write(v ref.Val) error {
 	switch x := v.(type) {
-	case *types.Err:
+	case *types.Err: // plain makes no others
 		return errors.New(errTooLarge)
 	case types.Bool, types.Double, types.Int, types.Uint, types.String:
-		return w.plain(x.Value())
+		if err := w.plain(x.Value()); !errors.Is(err, errNoJSON) {
+			return err
+		}
+		return noJSONOf(v) // it is not a number, or has no end
 	case types.Null:
 		return w.text("null")
 	case types.Timestamp:
 		return w.plain(x.UTC().Format(time.RFC3339Nano))
+	case types.Duration:
+		if w.texts {
+			return w.plain(x.Duration.String())
+		}
+	case *types.Optional:
+		if w.texts && x.HasValue() {
+			return w.write(x.GetValue())
+		}
+		if w.texts {
+			return w.text("null")
+		}
 	case traits.Mapper:
 		return w.object(x)
 	case traits.Lister:
 		return w.list(x)
-	default:
-		return errNoJSON
 	}
+	return noJSONOf(v)
 }
 
 func (w *writer) list(l traits.Lister) error {
@@ -131,7 +158,7 @@ func (w *writer) object(m traits.Mapper) error {
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key, ok := it.Next().(types.String)
 		if !ok {
-			return errNoJSON
+			return noJSON("a key of an object in it is no text")
 		}
 		keys = append(keys, string(key))
 	}
@@ -155,7 +182,7 @@ func (w *writer) object(m traits.Mapper) error {
 func (w *writer) plain(v any) error {
 	doc, err := json.Marshal(v)
 	if err != nil {
-		return errNoJSON // not a number
+		return errNoJSON
 	}
 	return w.text(string(doc))
 }
