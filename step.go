@@ -127,6 +127,12 @@ type StepResult struct {
 	GoesOn []string `json:"goes_on,omitzero"`
 }
 
+// ResultPath returns the path of the API at which the result of a step is read. The step is
+// named by its UUID or its name.
+func ResultPath(task ID, step string) string {
+	return "/v1/tasks/" + task.String() + "/results/" + step
+}
+
 // A StepFailure is the last failure of a step.
 type StepFailure struct {
 	Message     string          `json:"message"`

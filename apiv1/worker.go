@@ -158,7 +158,7 @@ func FromAssignment(a tasker.Assignment) ClaimedStep {
 	}
 	for name, ref := range a.DependencyRefs {
 		out.DependencyResultRefs[name] = ResultRef{
-			StepUUID: ref.StepUUID.String(), Bytes: ref.Bytes, Href: "/v1/tasks/" + a.TaskUUID.String() + "/results/" + ref.StepUUID.String(),
+			StepUUID: ref.StepUUID.String(), Bytes: ref.Bytes, Href: tasker.ResultPath(a.TaskUUID, ref.StepUUID.String()),
 		}
 	}
 	return out

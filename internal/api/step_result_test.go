@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
@@ -44,6 +46,11 @@ func TestTheResultOfAStep(t *testing.T) {
 	h := newHarness(t)
 	task, steps := h.completed(`{"n":[1,2]}`)
 	path := "/v1/tasks/" + task + "/results/"
+	id, err := uuid.Parse(task)
+	h.Must(err)
+	if where := tasker.ResultPath(id, steps[0].StepUUID); where != path+steps[0].StepUUID { // as answers and results name it
+		t.Errorf("a result is said to be at %s", where)
+	}
 	byID := h.send("GET", path+steps[0].StepUUID, nil)
 	if byID.status != http.StatusOK || byID.text != `{"n": [1, 2]}` || byID.header.Get("Content-Type") != "application/json" ||
 		byID.header.Get("Content-Length") != strconv.Itoa(len(byID.text)) {
@@ -67,7 +74,7 @@ func TestTheResultOfAStep(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, got.status, got.text, status)
 		}
 	}
-	_, err := h.Admin().Exec(t.Context(), `
+	_, err = h.Admin().Exec(t.Context(), `
 		UPDATE tasker.workflow_steps SET results_bytes = NULL, results = jsonb_build_object('result', (SELECT jsonb_agg(1e308) FROM generate_series(1, 60000)))
 		WHERE name = 'a b'`)
 	if err != nil {

@@ -235,7 +235,7 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 		if !whole || result == nil {
 			result, err = json.Marshal(leftOut{
 				Omitted: true, TaskUUID: child, StepUUID: r.StepUUID, Bytes: r.Bytes,
-				ReadAt: fmt.Sprintf("/v1/tasks/%s/workflow_steps/%s/result", child, r.StepUUID),
+				ReadAt: tasker.ResultPath(child, r.StepUUID.String()),
 			})
 		}
 		if err != nil {

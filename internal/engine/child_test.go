@@ -448,7 +448,7 @@ func TestTheResultsOfAChildAreBounded(t *testing.T) {
 		Bytes    int    `json:"bytes"`
 	}
 	h.Must(json.Unmarshal(got.Result["larger"], &left))
-	if !left.Omitted || left.TaskUUID != kid.String() || left.Bytes < 700<<10 || !strings.HasSuffix(left.ReadAt, h.step(kid, "larger").UUID.String()+"/result") {
+	if !left.Omitted || left.TaskUUID != kid.String() || left.Bytes < 700<<10 || left.ReadAt != "/v1/tasks/"+kid.String()+"/results/"+h.step(kid, "larger").UUID.String() {
 		t.Errorf("the larger result is %s", got.Result["larger"])
 	}
 	if len(got.Result["large"]) < 600<<10 || len(got.Result["small"]) < 100<<10 || got.Metadata["child_task_uuid"] != kid.String() {

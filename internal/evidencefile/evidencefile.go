@@ -112,7 +112,7 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 		f.Input.DependencyResults[p.Name] = json.RawMessage("null")
 		if p.Large {
 			f.Omitted = append(f.Omitted, tasker.EvidenceOmission{
-				Place: pointer(at...), Bytes: p.Bytes, ReadAt: "/v1/tasks/" + g.task.UUID.String() + "/results/" + p.StepUUID.String(),
+				Place: pointer(at...), Bytes: p.Bytes, ReadAt: tasker.ResultPath(g.task.UUID, p.StepUUID.String()),
 			})
 			continue
 		}
