@@ -126,34 +126,21 @@ func (e *Engine) childTask(ctx context.Context, tx *postgres.Tx, r tasker.NewTas
 	return made, nil
 }
 
-// tellParents concludes steps whose child tasks have ended. A parent that somebody works on
-// is left to a later pass; no child is locked.
+// tellParents concludes steps whose child tasks have ended. No child is locked.
 func (e *Engine) tellParents(ctx context.Context, rows []tasker.StepRef) error {
-	var concluded postgres.Concluded
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		concluded = postgres.Concluded{}
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
-		if err != nil {
-			return err
-		}
+	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
 		ended, err := tx.TakeEndedChildren(ctx, free, rows)
-		if err != nil || len(ended) == 0 {
-			return err
+		if err != nil {
+			return nil, err
 		}
 		list := make([]verdict, len(ended))
 		for i, s := range ended {
 			if list[i], err = e.endOfChild(ctx, tx, s); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		concluded, err = e.concludeIn(ctx, tx, list, postgres.Operator{})
-		return err
+		return list, nil
 	})
-	if err == nil {
-		e.notify(concluded.Namespaces)
-		e.decideSoon(concluded)
-	}
-	return err
 }
 
 // endOfChild is what becomes of a step whose child task has ended.

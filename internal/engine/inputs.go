@@ -74,23 +74,18 @@ func (e *Engine) clear(ctx context.Context, h postgres.ClaimResult) {
 }
 
 // rejectInputs fails those of the steps for good whose inputs are larger than any
-// worker can be given, each with an investigation of its own. A task that somebody
-// works on is left to a later pass.
+// worker can be given, each with an investigation of its own.
 func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error {
-	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
-		if err != nil || len(free) == 0 {
-			return err
-		}
+	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
 		list, err := tx.TooLargeInputs(ctx, stepsOf(free, rows))
-		if err != nil || len(list) == 0 {
-			return err
+		if err != nil {
+			return nil, err
 		}
 		verdicts := make([]verdict, len(list))
 		for i, s := range list {
 			body, err := failureBody(tooLarge(s), "")
 			if err != nil {
-				return err
+				return nil, err
 			}
 			verdicts[i] = verdict{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
 				TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Fence: s.Fence,
@@ -99,8 +94,7 @@ func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error 
 			e.log.WarnContext(ctx, "a step fails because its inputs are larger than any worker can be given",
 				"task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "context_bytes", s.ContextBytes, "results_bytes", s.ResultsBytes)
 		}
-		_, err = e.concludeIn(ctx, tx, verdicts, postgres.Operator{})
-		return err
+		return verdicts, nil
 	})
 }
 

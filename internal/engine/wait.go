@@ -16,24 +16,36 @@ const waitChunk = 20
 
 // endWaits ends waits that are over. A step of type wait is complete; an external step that
 // nobody answered in time fails, is complete with a result of its template, or is skipped,
-// as the template says. A task that somebody works on is left to a later pass.
+// as the template says.
 func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
-	var concluded postgres.Concluded
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		concluded = postgres.Concluded{}
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
-		if err != nil || len(free) == 0 {
-			return err
-		}
+	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
 		over, err := tx.WaitsOver(ctx, stepsOf(free, rows))
-		if err != nil || len(over) == 0 {
-			return err
+		if err != nil {
+			return nil, err
 		}
 		list := make([]verdict, len(over))
 		for i, s := range over {
 			if list[i], err = e.endOfWait(ctx, s); err != nil {
-				return err
+				return nil, err
 			}
+		}
+		return list, nil
+	})
+}
+
+// concludeFree concludes steps in one transaction as judge says, which is given those of their
+// tasks that nobody else works on. The others are left to a later pass.
+func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error)) error {
+	var concluded postgres.Concluded
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		concluded = postgres.Concluded{}
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil {
+			return err
+		}
+		list, err := judge(tx, free)
+		if err != nil || len(list) == 0 {
+			return err
 		}
 		concluded, err = e.concludeIn(ctx, tx, list, postgres.Operator{})
 		return err

@@ -12,22 +12,12 @@ import (
 // DecideSteps is the kind of work of steps that are due to be decided.
 const DecideSteps = "decide"
 
-const stepsToDecide = `
-SELECT s.task_uuid, s.step_uuid
-FROM tasker.workflow_steps s
-WHERE s.decide_at <= now()
-  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + DecideSteps + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
-ORDER BY s.decide_at, s.task_uuid, s.step_uuid
-LIMIT $1`
+var stepsToDecide = stepsDueBy("decide_at", DecideSteps)
 
 // StepsToDecide returns steps that are due to be decided, those that are due for longest
 // first.
 func (db *DB) StepsToDecide(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	list, err := collect[tasker.StepRef](ctx, db.pool, stepsToDecide, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for steps to decide: %w", err)
-	}
-	return list, nil
+	return db.dueSteps(ctx, stepsToDecide, limit)
 }
 
 // A DecidingStep is a pending step that is due to be decided, with what its dependencies

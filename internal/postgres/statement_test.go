@@ -27,7 +27,7 @@ import (
 var composed = map[string]string{
 	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
 	"enqueueReady": enqueueReady, "runDecided": runDecided, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
-	"stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
+	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertChildren": insertChildren, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
 	"settleTasks": settleTasks, "settleReported": settleReported, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
@@ -51,6 +51,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			{Namespace: "a", Name: "b", DeadLettered: new(false)}, {CreatedAfter: time.Now(), CreatedBefore: time.Now(), Namespace: "a"},
 			{Tags: []string{"a"}}, {Tags: []string{"a", "b"}, Initiator: "a", SourceSystem: "a"}, {CorrelationID: "a", IdempotencyKey: "b"},
 			{CorrelationID: tasker.NewID().String(), Tags: []string{"a"}, Namespace: "c"}, {Initiator: "a", CreatedAfter: time.Now()},
+			{Phase: tasker.Compensating}, {Parent: tasker.NewID()}, {Parent: tasker.NewID(), State: tasker.TaskError, Namespace: "a", Name: "b", Tags: []string{"a"}},
 			{SourceSystem: "a", State: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: new(true), CreatedBefore: time.Now()},
 		} {
 			if _, _, err := db.Tasks(ctx, f); err != nil {

@@ -389,6 +389,18 @@ func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptRepor
 	return rows, nil
 }
 
+// stepsDueBy selects steps of which the instant in a column has come, those that are due for
+// longest first, without those that are set aside for this kind of work. Its argument is the limit.
+func stepsDueBy(instant, kind string) string {
+	return `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.` + instant + ` <= now()
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + kind + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
+ORDER BY s.` + instant + `, s.task_uuid, s.step_uuid
+LIMIT $1`
+}
+
 // dueSteps runs a query for steps that are due; its first argument is the limit.
 func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
 	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)

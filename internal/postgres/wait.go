@@ -21,22 +21,12 @@ func waitOf(at string) string {
 // when they are not.
 func remindOf(at string) string { return at + ` + interval '1 second' * s.remind_first_s` }
 
-const stepsWithWaitOver = `
-SELECT s.task_uuid, s.step_uuid
-FROM tasker.workflow_steps s
-WHERE s.wait_until <= now()
-  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + EndWait + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
-ORDER BY s.wait_until, s.task_uuid, s.step_uuid
-LIMIT $1`
+var stepsWithWaitOver = stepsDueBy("wait_until", EndWait)
 
 // StepsWithWaitOver returns steps whose wait is over, those that are over for
 // longest first.
 func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	list, err := collect[tasker.StepRef](ctx, db.pool, stepsWithWaitOver, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for waits that are over: %w", err)
-	}
-	return list, nil
+	return db.dueSteps(ctx, stepsWithWaitOver, limit)
 }
 
 // A WaitingStep is a step whose wait is over.
@@ -71,22 +61,12 @@ func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingS
 // Remind is the kind of work of steps of which people are to be reminded.
 const Remind = "remind"
 
-const stepsToRemind = `
-SELECT s.task_uuid, s.step_uuid
-FROM tasker.workflow_steps s
-WHERE s.remind_at <= now()
-  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + Remind + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
-ORDER BY s.remind_at, s.task_uuid, s.step_uuid
-LIMIT $1`
+var stepsToRemind = stepsDueBy("remind_at", Remind)
 
 // StepsToRemind returns steps of which people are to be reminded, those that are due for
 // longest first.
 func (db *DB) StepsToRemind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	list, err := collect[tasker.StepRef](ctx, db.pool, stepsToRemind, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for steps to remind people of: %w", err)
-	}
-	return list, nil
+	return db.dueSteps(ctx, stepsToRemind, limit)
 }
 
 // A RemindedStep is a step that waits for an answer, and of which people are to be reminded.
