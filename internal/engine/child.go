@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
 	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
@@ -90,16 +91,17 @@ func (d *decision) request(ctx context.Context, s postgres.DecidingStep, g *grap
 		Namespace: s.Namespace, Name: step.Child.Name, Version: step.Child.Version, Priority: s.Priority, CorrelationID: s.CorrelationID,
 		Initiator: "task:" + s.TaskUUID.String(), Reason: "step " + step.Name + " of task " + s.TaskUUID.String(),
 	}
-	if g.child[i] == nil {
+	input := g.exprs[i][expression.Input]
+	if input == nil {
 		values, err := d.tx.ConditionValues(ctx, s.TaskUUID, nil, 0)
 		r.Context = values.Context
 		return r, err
 	}
-	values, err := d.values(ctx, s, g.child[i])
+	values, err := d.values(ctx, s, input)
 	if err != nil {
 		return r, err
 	}
-	r.Context, err = g.child[i].Object(ctx, values)
+	r.Context, err = input.Object(ctx, values)
 	return r, err
 }
 

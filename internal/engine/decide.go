@@ -61,13 +61,14 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 		}
 		return investigateFailed(ctx, tx, d.failed, indexes(d.failed), byTask(settled))
 	})
-	if err == nil {
-		e.notify(d.namespaces)
+	if err != nil {
+		return err
 	}
-	if err == nil && d.decides {
+	e.notify(d.namespaces)
+	if d.decides {
 		e.decideAtOnce()
 	}
-	return err
+	return nil
 }
 
 func indexes[T any](list []T) []int {
@@ -191,25 +192,25 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 	if !ok {
 		return judgement{}, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
 	}
-	of, j := "when: ", judgement{becomes: lifecycle.VerdictRun}
+	of, j := expression.When, judgement{becomes: lifecycle.VerdictRun}
 	if !s.Again {
-		j, err = d.condition(ctx, s, g.when[i])
+		j, err = d.condition(ctx, s, g.exprs[i][of])
 	}
-	switch {
-	case err != nil || j.becomes != lifecycle.VerdictRun:
-	case g.stored.Steps[i].Type == tasker.ChildStep:
-		of = "input: "
-		j, err = d.child(ctx, s, g, i)
-	default:
-		of = "wait_until: "
-		j.until, err = d.until(ctx, s, g.until[i])
-	}
-	if err == nil && j.becomes == lifecycle.VerdictRun && g.over[i] != nil {
-		of = "over: "
-		j, err = d.items(ctx, s, g.over[i])
+	if err == nil && j.becomes == lifecycle.VerdictRun {
+		switch g.stored.Steps[i].Type {
+		case tasker.ChildStep:
+			of = expression.Input
+			j, err = d.child(ctx, s, g, i)
+		case tasker.MapStep:
+			of = expression.Over
+			j, err = d.items(ctx, s, g.exprs[i][of])
+		default:
+			of = expression.WaitUntil
+			j.until, err = d.until(ctx, s, g.exprs[i][of])
+		}
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
-		move, err := failDecision(s, tasker.ExpressionFailed, of+failure.Error())
+		move, err := failDecision(s, tasker.ExpressionFailed, of+": "+failure.Error())
 		return judgement{move: move}, err
 	}
 	return j, err

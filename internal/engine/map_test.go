@@ -356,3 +356,13 @@ func TestASnapshotCountsItems(t *testing.T) {
 		t.Errorf("the snapshot has %v", seen)
 	}
 }
+
+// A step of type map says over what it runs, also in a template that is no document.
+func TestAMapWithoutAList(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	s := enginetest.Step("each")
+	s.Type = tasker.MapStep
+	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: "each", Version: "1.0.0", Steps: []tasker.StepTemplate{s}}, "")
+	h.WantCode(err, tasker.Invalid, "steps[0].over: is missing")
+}

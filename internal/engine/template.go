@@ -19,13 +19,13 @@ type graph struct {
 	input   *templatefile.Input
 	byName  map[string]int // index of each step
 	cycle   []string
-	parents [][]int               // of each step, by index
-	rules   []tasker.Join         // by which each step is decided; empty: it runs as soon as its parents are done
-	when    []*expression.Program // the condition of each step; nil: it has none
-	until   []*expression.Program // until when each step waits; nil: no expression says so
-	child   []*expression.Program // the context of the task that each step starts; nil: no expression gives it
-	over    []*expression.Program // the list of each map step; nil: it is none
+	parents [][]int       // of each step, by index
+	rules   []tasker.Join // by which each step is decided; empty: it runs as soon as its parents are done
+	exprs   []programs    // of each step
 }
+
+// programs are the expressions of a step by their keys; it has no others.
+type programs map[string]*expression.Program
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	input, err := templatefile.CompileInput(t.InputSchema)
@@ -55,9 +55,7 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 // condition finds by which rule each step is decided, and compiles the expressions.
 func (g *graph) condition() error {
 	g.rules = make([]tasker.Join, len(g.stored.Steps))
-	g.when, g.until = make([]*expression.Program, len(g.stored.Steps)), make([]*expression.Program, len(g.stored.Steps))
-	g.child = make([]*expression.Program, len(g.stored.Steps))
-	g.over = make([]*expression.Program, len(g.stored.Steps))
+	g.exprs = make([]programs, len(g.stored.Steps))
 	names := make([]string, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
 		names[i] = s.Name
@@ -65,33 +63,35 @@ func (g *graph) condition() error {
 	skippable := g.skippable()
 	for i, s := range g.stored.Steps {
 		g.rules[i] = lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
-		if s.When == "" && s.WaitUntil == "" && s.Input == "" && s.Over == "" {
-			continue
-		}
-		var err error
-		scope := expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(s.Name), Steps: names}
-		if g.when[i], err = compile(s.When, scope, expression.Bool); err != nil {
-			return within(fmt.Sprintf("steps[%d].when", i), err)
-		}
-		if g.until[i], err = compile(s.WaitUntil, scope, expression.Timestamp); err != nil {
-			return within(fmt.Sprintf("steps[%d].wait_until", i), err)
-		}
-		if g.child[i], err = compile(s.Input, scope, expression.Object); err != nil {
-			return within(fmt.Sprintf("steps[%d].input", i), err)
-		}
-		if g.over[i], err = compile(s.Over, scope, expression.List); err != nil {
-			return within(fmt.Sprintf("steps[%d].over", i), err)
+		if err := g.compile(i, names); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// compile returns nil when there is no expression.
-func compile(text string, scope expression.Scope, want expression.Kind) (*expression.Program, error) {
-	if text == "" {
-		return nil, nil //nolint:nilnil // as said
+// compile compiles the expressions of a step.
+func (g *graph) compile(i int, names []string) error {
+	step := g.stored.Steps[i]
+	if step.Type == tasker.MapStep && step.Over == "" { // which no document of a template leaves out
+		return tasker.Errorf(tasker.Invalid, "steps[%d].over: is missing", i)
 	}
-	return expression.Compile(text, scope, want)
+	var scope expression.Scope
+	for _, e := range expression.Of(step) {
+		if e.Text == "" {
+			continue
+		}
+		if g.exprs[i] == nil {
+			scope = expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(step.Name), Steps: names}
+			g.exprs[i] = programs{}
+		}
+		p, err := expression.Compile(e.Text, scope, e.Kind)
+		if err != nil {
+			return within(fmt.Sprintf("steps[%d].%s", i, e.Key), err)
+		}
+		g.exprs[i][e.Key] = p
+	}
+	return nil
 }
 
 // skippable tells of each step whether it may come to be skipped.

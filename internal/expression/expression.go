@@ -52,6 +52,27 @@ const (
 	List      Kind = "list"      // a list
 )
 
+// The keys of a step under which an expression stands.
+const (
+	When      = "when"
+	WaitUntil = "wait_until"
+	Input     = "input"
+	Over      = "over"
+)
+
+// A Source is an expression of a step as its template has it; its text is empty where the step
+// has none.
+type Source struct {
+	Key  string
+	Text string
+	Kind Kind
+}
+
+// Of returns what may be an expression of a step.
+func Of(s tasker.StepTemplate) []Source {
+	return []Source{{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List}}
+}
+
 // A Program is an expression that is ready to be evaluated, any number of times at once.
 type Program struct {
 	text    string

@@ -287,19 +287,18 @@ func (v value) checkConditions(t *tasker.Template) {
 	for i, place := range steps.items() {
 		s := t.Steps[i]
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}
-		place.checkExpression("when", s.When, scope, expression.Bool)
-		place.checkExpression("wait_until", s.WaitUntil, scope, expression.Timestamp)
-		place.checkExpression("input", s.Input, scope, expression.Object)
-		place.checkExpression("over", s.Over, scope, expression.List)
+		for _, e := range expression.Of(s) {
+			place.checkExpression(e, scope)
+		}
 	}
 }
 
-func (v value) checkExpression(key, text string, scope expression.Scope, want expression.Kind) {
-	place, written := v.get(key)
+func (v value) checkExpression(e expression.Source, scope expression.Scope) {
+	place, written := v.get(e.Key)
 	if !written {
 		return
 	}
-	if _, err := expression.Compile(text, scope, want); err != nil {
+	if _, err := expression.Compile(e.Text, scope, e.Kind); err != nil {
 		place.fault("%s", err)
 	}
 }
