@@ -180,17 +180,24 @@ func TestTheQueueIsAsItsServersHaveIt(t *testing.T) {
 	}
 }
 
-// A program finds its stuck task, repairs the step and ends the investigation, without a
-// server.
-func TestInvestigationsInOneProgram(t *testing.T) {
-	t.Parallel()
+// open opens an engine on a database of its own.
+func open(t *testing.T) *embedded.Engine {
+	t.Helper()
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
 	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	t.Cleanup(e.Close)
+	return e
+}
+
+// A program finds its stuck task, repairs the step and ends the investigation, without a
+// server.
+func TestInvestigationsInOneProgram(t *testing.T) {
+	t.Parallel()
+	e := open(t)
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -198,7 +205,7 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = e.RegisterTemplate(ctx, []byte(greeting))
+	_, err := e.RegisterTemplate(ctx, []byte(greeting))
 	must(err)
 	task, err := e.CreateTask(ctx, tasker.NewTask{Namespace: "greetings", Name: "greet", Context: []byte(`{"who": "you"}`)})
 	must(err)
@@ -286,13 +293,7 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 // Tasks are found by what they were created with.
 func TestTasksAreFound(t *testing.T) {
 	t.Parallel()
-	database := pgtest.New(t)
-	database.CheckAtEnd(t)
-	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := open(t)
 	if _, err := e.RegisterTemplate(t.Context(), []byte("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external}\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -316,16 +317,10 @@ func TestTasksAreFound(t *testing.T) {
 	}
 }
 
-// An answer from outside comes to a step by the name of the step.
+// A version that is retired gets no new tasks, until that is taken back.
 func TestAVersionIsRetired(t *testing.T) {
 	t.Parallel()
-	database := pgtest.New(t)
-	database.CheckAtEnd(t)
-	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := open(t)
 	if _, err := e.RegisterTemplate(t.Context(), []byte(greeting)); err != nil {
 		t.Fatal(err)
 	}
@@ -344,15 +339,10 @@ func TestAVersionIsRetired(t *testing.T) {
 	}
 }
 
+// An answer from outside comes to a step by the name of the step.
 func TestAnAnswerComesByName(t *testing.T) {
 	t.Parallel()
-	database := pgtest.New(t)
-	database.CheckAtEnd(t)
-	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := open(t)
 	if _, err := e.RegisterTemplate(t.Context(), []byte("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external}\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -373,13 +363,7 @@ func TestAnAnswerComesByName(t *testing.T) {
 
 func TestCompensation(t *testing.T) {
 	t.Parallel()
-	database := pgtest.New(t)
-	database.CheckAtEnd(t)
-	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := open(t)
 	const doc = "namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external, on_failure: {compensate: withdraw}}\n  - {name: more, type: external, dependencies: [approve]}\n"
 	if _, err := e.RegisterTemplate(t.Context(), []byte(doc)); err != nil {
 		t.Fatal(err)

@@ -1,13 +1,11 @@
 package engine_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -283,30 +281,16 @@ func TestAStepIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.approval()
-	engines := []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{}), engine.New(h.DB, engine.Options{})}
 	const tasks = 30
 	for range tasks {
 		h.create("order", `{"amount": 150}`)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for _, e := range engines {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := e.Tick(ctx); err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	h.Eventually("all tasks end", func() bool {
+	h.servers("all tasks end", func() bool {
 		for i, a := range h.claim() {
 			h.accepted(success(a, fmt.Sprintf(`{"value": 0.%d}`, 2+i%2*5)))
 		}
 		return h.Count(`SELECT count(*) FROM tasker.tasks WHERE state = 'complete'`) == tasks
 	})
-	stop()
-	wg.Wait()
 	if n := h.Count(`SELECT count(*) FROM (SELECT FROM tasker.workflow_step_transitions WHERE event IN ('enqueue', 'skip') GROUP BY step_uuid HAVING count(*) > 1) x`); n > 0 {
 		t.Errorf("%d steps were decided more than once", n)
 	}

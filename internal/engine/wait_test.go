@@ -169,6 +169,25 @@ func TestAWaitWithATimeoutIsNoStandstill(t *testing.T) {
 	}
 }
 
+// servers has three servers do what is due, at the same time, until something is so.
+func (h *harness) servers(until string, is func() bool) {
+	h.Helper()
+	ctx, stop := context.WithCancel(h.Context())
+	var running sync.WaitGroup
+	for _, e := range []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{}), engine.New(h.DB, engine.Options{})} {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := e.Tick(ctx); err != nil && ctx.Err() == nil {
+					h.Error(err)
+				}
+			}
+		})
+	}
+	defer running.Wait()
+	defer stop()
+	h.Eventually(until, is)
+}
+
 // Several servers end each wait once, and one that cannot be ended delays no other.
 func TestAWaitEndsOnce(t *testing.T) {
 	t.Parallel()
@@ -181,24 +200,10 @@ func TestAWaitEndsOnce(t *testing.T) {
 	}
 	h.poison("UPDATE ON tasker.workflow_steps", fmt.Sprintf("OLD.task_uuid = '%s' AND NEW.state = 'complete'", all[7]))
 	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() WHERE wait_until IS NOT NULL`)
-	engines := []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{}), engine.New(h.DB, engine.Options{})}
-	ctx, stop := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for _, e := range engines {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := e.Tick(ctx); err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	h.Eventually("all others end, and that one is set aside", func() bool {
+	h.servers("all others end, and that one is set aside", func() bool {
 		return h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE name = 'answer' AND state = 'complete'`) == tasks-1 &&
 			h.Count(`SELECT count(*) FROM tasker.deferred_work`) == 1
 	})
-	stop()
-	wg.Wait()
 	h.wantStep(all[7], "answer", tasker.StepPending, 0)
 	h.heal()
 	h.retryDeferred()
