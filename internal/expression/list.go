@@ -125,7 +125,7 @@ func (w *writer) write(v ref.Val) error {
 		return w.plain(x.UTC().Format(time.RFC3339Nano))
 	case types.Duration:
 		if w.texts {
-			return w.plain(x.Duration.String())
+			return w.plain(x.String())
 		}
 	case *types.Optional:
 		if w.texts && x.HasValue() {
