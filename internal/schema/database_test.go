@@ -69,15 +69,15 @@ func TestTheDatabaseKnowsTheStates(t *testing.T) {
 		want       []string
 	}{
 		{"task_rests_only_where_it_may", names(lifecycle.Resting())},
-		{"step_has_what_its_state_needs", names(tasker.StepStates())},
-		{"step_settings_are_those_of_its_type", append(
+		{"step_has_all_of_its_state", names(tasker.StepStates())},
+		{"step_has_all_of_its_type", append(
 			names([]tasker.Backoff{tasker.ExponentialBackoff, tasker.LinearBackoff, tasker.ConstantBackoff}),
 			names([]tasker.StepType{tasker.StandardStep, tasker.ExternalStep, tasker.WaitStep, tasker.ChildStep, tasker.MapStep})...,
 		)},
 	} {
 		got := p.texts(`
-			SELECT m[1]
-			FROM pg_constraint, regexp_matches(pg_get_constraintdef(oid), '''([a-z_]+)''', 'g') AS m
+			SELECT DISTINCT name
+			FROM pg_constraint, regexp_matches(pg_get_constraintdef(oid), '''{?([a-z_,]+)}?''', 'g') AS m, string_to_table(m[1], ',') AS name
 			WHERE conname = $1`, tt.constraint)
 		slices.Sort(got)
 		slices.Sort(tt.want)

@@ -1167,23 +1167,8 @@ CREATE TABLE tasker.workflow_steps (
     item_ordinal integer,
     item jsonb,
     items_total integer,
-    CONSTRAINT child_step_has_its_task CHECK (((step_type <> 'child'::text) OR (decided_at IS NULL) OR (child_task_uuid IS NOT NULL))),
-    CONSTRAINT step_has_what_its_state_needs CHECK (
-CASE state
-    WHEN 'complete'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
-    WHEN 'in_progress'::text THEN ((lease_expires_at IS NOT NULL) AND (num_nonnulls(expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
-    WHEN 'enqueued'::text THEN ((expires_at IS NOT NULL) AND (num_nonnulls(lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0) AND ((join_rule IS NULL) OR (decided_at IS NOT NULL)))
-    WHEN 'error'::text THEN ((num_nonnulls(expires_at, lease_expires_at, kept_report) = 0) AND (num_nonnulls(next_retry_at, awaits_worker_since) <= 1))
-    WHEN 'enqueued_for_orchestration'::text THEN ((kept_report IS NOT NULL) AND (num_nonnulls(expires_at, lease_expires_at, next_retry_at, awaits_worker_since) = 0))
-    WHEN 'pending'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
-    WHEN 'cancelled'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
-    WHEN 'resolved_manually'::text THEN (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0)
-    WHEN 'skipped'::text THEN ((skip_reason IS NOT NULL) AND (num_nonnulls(expires_at, lease_expires_at, kept_report, next_retry_at, awaits_worker_since) = 0))
-    ELSE false
-END),
-    CONSTRAINT step_item_is_whole CHECK (((num_nonnulls(map_step_uuid, item_ordinal, item) = ANY (ARRAY[0, 3])) AND (COALESCE(item_ordinal, 0) >= 0))),
-    CONSTRAINT step_parents_open_counts CHECK (((parents_open >= 0) AND (parents_open <= GREATEST(cardinality(parent_uuids), items_total, num_nonnulls(map_step_uuid))))),
-    CONSTRAINT step_settings_are_those_of_its_type CHECK (((step_type = ANY (ARRAY['standard'::text, 'external'::text, 'wait'::text, 'child'::text, 'map'::text])) AND (backoff = ANY (ARRAY['exponential'::text, 'linear'::text, 'constant'::text])) AND (COALESCE(queue_ttl_ms, (1)::bigint) > 0))),
+    CONSTRAINT step_has_all_of_its_state CHECK (((state = ANY ('{pending,enqueued,in_progress,enqueued_for_orchestration,complete,error,resolved_manually,skipped,cancelled}'::text[])) AND ((expires_at IS NOT NULL) = (state = 'enqueued'::text)) AND ((lease_expires_at IS NOT NULL) = (state = 'in_progress'::text)) AND ((kept_report IS NOT NULL) = (state = 'enqueued_for_orchestration'::text)) AND ((state = 'error'::text) OR ((next_retry_at IS NULL) AND (awaits_worker_since IS NULL))) AND ((next_retry_at IS NULL) OR (awaits_worker_since IS NULL)) AND ((expires_at IS NULL) OR (join_rule IS NULL) OR (decided_at IS NOT NULL)) AND ((skip_reason IS NOT NULL) OR (state <> 'skipped'::text)))),
+    CONSTRAINT step_has_all_of_its_type CHECK (((step_type = ANY ('{standard,external,wait,child,map}'::text[])) AND (backoff = ANY ('{exponential,linear,constant}'::text[])) AND (queue_ttl_ms > 0) AND ((child_task_uuid IS NOT NULL) OR (decided_at IS NULL) OR (step_type <> 'child'::text)) AND (parents_open >= 0) AND ((parents_open <= cardinality(parent_uuids)) OR ((items_total IS NOT NULL) AND (parents_open <= items_total)) OR ((map_step_uuid IS NOT NULL) AND (parents_open <= 1))) AND ((map_step_uuid IS NULL) = (item IS NULL)) AND ((map_step_uuid IS NULL) = (item_ordinal IS NULL)) AND (item_ordinal >= 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
