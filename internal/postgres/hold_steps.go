@@ -25,7 +25,7 @@ kept AS (
     SELECT DISTINCT ON (task_uuid, step_uuid) hold_uuid, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid, state_since DESC
     ON CONFLICT (task_uuid, step_uuid) DO UPDATE
     SET hold_uuid = excluded.hold_uuid, state_since = excluded.state_since, priority = excluded.priority,
-        queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp()
+        queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL
 )
 SELECT count(*) FROM gone`
 
@@ -150,6 +150,33 @@ WHERE q.hold_uuid = $1
 ORDER BY q.priority DESC, q.state_since, q.step_uuid
 LIMIT $2`
 
+// holdsEnd adds to what a task may take as a whole for how long it was held, when steps of a
+// part of a statement are held no more. The time in which several steps of a task are held
+// counts once: those that stay held note until when it is counted.
+func holdsEnd(part string) string {
+	return `
+spent AS (
+    SELECT t.task_uuid, min(coalesce(q.counted_until, q.held_at)) AS since
+    FROM tasker.tasks t
+    JOIN tasker.held_steps q ON q.task_uuid = t.task_uuid
+    JOIN tasker.workflow_steps s ON s.task_uuid = q.task_uuid AND s.step_uuid = q.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = q.state_since
+    WHERE t.task_uuid IN (SELECT task_uuid FROM ` + part + `) AND t.ends_at IS NOT NULL
+    GROUP BY t.task_uuid
+),
+counted AS (
+    UPDATE tasker.held_steps q SET counted_until = c.at
+    FROM spent x
+    CROSS JOIN clock c
+    WHERE q.task_uuid = x.task_uuid AND NOT EXISTS (SELECT FROM ` + part + ` p WHERE p.task_uuid = q.task_uuid AND p.step_uuid = q.step_uuid)
+),
+longer AS (
+    UPDATE tasker.tasks t SET ends_at = t.ends_at + (c.at - x.since)
+    FROM spent x
+    CROSS JOIN clock c
+    WHERE t.task_uuid = x.task_uuid
+)`
+}
+
 // letGo puts held steps of locked tasks back into the queue, with all of their time. A row
 // whose step is elsewhere is outdated and only removed. The update of the step is what tells
 // its task that it moves: settling begins its staleness anew, and the time that it was held
@@ -186,13 +213,7 @@ ready AS (
     ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
     SET released_by = excluded.released_by, expires_at = excluded.expires_at
 ),
-longer AS (
-    UPDATE tasker.tasks t
-    SET ends_at = t.ends_at + (c.at - h.held_at)
-    FROM (SELECT n.task_uuid, min(n.held_at) AS held_at FROM next n JOIN back b USING (task_uuid, step_uuid) GROUP BY n.task_uuid) h
-    CROSS JOIN clock c
-    WHERE t.task_uuid = h.task_uuid AND t.ends_at IS NOT NULL
-),
+` + holdsEnd("back") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM back WHERE $6 ORDER BY task_uuid, step_uuid
@@ -298,13 +319,21 @@ func (db *DB) LostHold(ctx context.Context) (*tasker.ID, error) {
 	return &list[0], nil
 }
 
-// dropHeld removes held steps whose step moves.
+var dropHeld = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+gone AS (
+    DELETE FROM tasker.held_steps q
+    USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+    WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid
+    RETURNING q.task_uuid, q.step_uuid
+),` + holdsEnd("gone") + `
+SELECT count(*) FROM gone`
+
+// dropHeld removes held steps whose step moves; they have not moved yet. The caller has locked
+// the tasks.
 func (tx *Tx) dropHeld(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, `
-		DELETE FROM tasker.held_steps q
-		USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
-		WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid`, tasks, ids)
+	_, err := tx.Exec(ctx, dropHeld, tasks, ids)
 	if err != nil {
 		return fmt.Errorf("forget held steps: %w", err)
 	}

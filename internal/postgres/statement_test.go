@@ -25,7 +25,7 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
+	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "dropHeld": dropHeld, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
 	"enqueueReady": enqueueReady, "runDecided": runDecided, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertChildren": insertChildren, "insertSteps": insertSteps,

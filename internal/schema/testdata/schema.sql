@@ -380,12 +380,14 @@ CREATE TABLE tasker.held_steps (
     queue_ttl_ms bigint,
     inputs_bytes bigint,
     held_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    counted_until timestamp with time zone,
     CONSTRAINT held_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 );
 CREATE INDEX held_steps_by_queue ON tasker.held_steps USING btree (namespace, handler);
 CREATE INDEX held_steps_to_release ON tasker.held_steps USING btree (hold_uuid, priority DESC, state_since, step_uuid);
 COMMENT ON TABLE tasker.held_steps IS 'The enqueued steps that a hold keeps from claims, with their rows of tasker.ready_steps. If the step is elsewhere by now the row is outdated, and goes when the hold ends.';
 COMMENT ON COLUMN tasker.held_steps.held_at IS 'Since when its times stand still.';
+COMMENT ON COLUMN tasker.held_steps.counted_until IS 'Until when the time for which its task is held was added to what the task may take as a whole. Null: from held_at on it was not.';
 
 CREATE TABLE tasker.hold_history (
     change_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
