@@ -90,18 +90,19 @@ type Guards struct {
 
 // An OperationPlan is a request for an operation.
 type OperationPlan struct {
-	Act           Act
-	Result        json.RawMessage // of complete_manually: one for all
-	Metadata      json.RawMessage // of complete_manually
-	Selection     OperationSelection
-	Actor         string
-	Reason        string
-	Waves         []int // how many items each wave releases, and then the rest; nil: the default
-	RatePerMinute int   // of items that are released; 0: no limit
-	Guards        Guards
-	Limit         int  // of items; 0: MaxOperationItems
-	SkipOverlap   bool // leave out what another operation has selected, instead of refusing
-	RequestKey    string
+	Act              Act
+	Result           json.RawMessage // of complete_manually: one for all
+	ResultExpression string          `json:",omitempty"` // or an expression, which gives one for each item
+	Metadata         json.RawMessage // of complete_manually
+	Selection        OperationSelection
+	Actor            string
+	Reason           string
+	Waves            []int // how many items each wave releases, and then the rest; nil: the default
+	RatePerMinute    int   // of items that are released; 0: no limit
+	Guards           Guards
+	Limit            int  // of items; 0: MaxOperationItems
+	SkipOverlap      bool // leave out what another operation has selected, instead of refusing
+	RequestKey       string
 }
 
 // DefaultWaves are the waves of a plan that says nothing of them.
@@ -118,7 +119,7 @@ const (
 type Operation struct {
 	UUID          ID
 	Act           Act
-	Arguments     json.RawMessage // of complete_manually: result and metadata
+	Arguments     json.RawMessage // of complete_manually: result or its expression, and metadata
 	Selection     OperationSelection
 	Selected      int // ids that were given
 	PlannedBy     string
@@ -213,6 +214,7 @@ type DryRun struct {
 	Busy         int // held by somebody else at that moment
 	Refused      []DryRunRefusal
 	Enqueues     map[string]int // steps that would become ready, by their names
+	Results      []DryRunResult // of the first items, where an expression gives them
 	Next         *int           // the ordinal after which the next part begins; nil at the end
 }
 
@@ -220,5 +222,14 @@ type DryRun struct {
 type DryRunRefusal struct {
 	Outcome string // the code
 	Items   int
-	Sample  []ID // some of the tasks
+	Sample  []ID   // some of the tasks
+	Reason  string // of the first, where the code does not say all
+}
+
+// A DryRunResult is the result with which an item would be completed.
+type DryRunResult struct {
+	TaskUUID ID
+	StepUUID ID
+	Result   json.RawMessage // nil when it is too large to be told
+	Bytes    int
 }

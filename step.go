@@ -248,13 +248,18 @@ type StepRefusal struct {
 
 // An ActionRequest is a step action with who asks for it and why.
 type ActionRequest struct {
-	Action    StepAction
-	Actor     string
-	Reason    string
-	Result    json.RawMessage // of complete_manually
-	Metadata  json.RawMessage // of complete_manually
-	Interrupt bool            // take the step out of the hands of a worker that holds it
-	Operation *ID             `json:",omitempty"` // that it is an item of; nil: it is done by hand
+	Action   StepAction
+	Actor    string
+	Reason   string
+	Result   json.RawMessage // of complete_manually
+	Metadata json.RawMessage // of complete_manually
+
+	// ResultExpression gives the result of complete_manually in place of Result, see
+	// docs/operations.md.
+	ResultExpression string `json:",omitempty"`
+
+	Interrupt bool // take the step out of the hands of a worker that holds it
+	Operation *ID  `json:",omitempty"` // that it is an item of; nil: it is done by hand
 
 	// RequestKey is the same when the same request is made again, which then changes
 	// nothing. Empty: each request is a new one.

@@ -22,9 +22,10 @@ type PlanOperation struct {
 
 // OperationAct is what an operation does to each of its items.
 type OperationAct struct {
-	Type     string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,recreate,end_investigation" doc:"recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
-	Result   json.RawMessage `json:"result,omitempty" doc:"Of complete_manually: one result for all."`
-	Metadata json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually: an object about the result."`
+	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,recreate,end_investigation" doc:"recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
+	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually: one result for all."`
+	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually, in place of result: an expression in CEL that gives the result of each item, see docs/operations.md."`
+	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually: an object about the result."`
 }
 
 // OperationSelection selects open investigations; what is absent selects any. It must not
@@ -129,7 +130,7 @@ type OperationItem struct {
 	Wave         *int       `json:"wave" doc:"From 1; null before the release."`
 	ReleasedAt   *time.Time `json:"released_at"`
 	FailedAt     *time.Time `json:"failed_at" doc:"When the step last failed after its release."`
-	FailureText  string     `json:"failure_text"`
+	FailureText  string     `json:"failure_text" doc:"Of that failure, or why the result of the item could not be computed."`
 	MadeTaskUUID *string    `json:"made_task_uuid" doc:"The new task, of recreate; the item waits for it."`
 	EndedAt      *time.Time `json:"ended_at"`
 }
@@ -147,6 +148,7 @@ type OperationDryRun struct {
 	Busy         int                `json:"busy" doc:"Held by somebody else at that moment; they are tried again when the operation runs."`
 	Refused      []OperationRefusal `json:"refused"`
 	Enqueues     map[string]int     `json:"enqueues" doc:"Steps that would become ready, by name."`
+	Results      []OperationResult  `json:"results,omitempty" doc:"Of complete_manually with result_expression: the results of the first items."`
 	CannotSee    []string           `json:"cannot_see" doc:"What no dry run can tell."`
 	Next         *int               `json:"next" doc:"The value of after for the next part; null at the end."`
 }
@@ -156,6 +158,15 @@ type OperationRefusal struct {
 	Outcome string   `json:"outcome"`
 	Items   int      `json:"items"`
 	Sample  []string `json:"sample" doc:"Some of the tasks."`
+	Reason  string   `json:"reason,omitempty" doc:"Of the first of them, where results are computed."`
+}
+
+// OperationResult is the result with which an item would be completed.
+type OperationResult struct {
+	TaskUUID string          `json:"task_uuid"`
+	StepUUID string          `json:"step_uuid"`
+	Result   json.RawMessage `json:"result,omitempty" doc:"Absent when it has more than 2048 bytes."`
+	Bytes    int             `json:"bytes"`
 }
 
 // FromOperation converts an operation.
@@ -172,7 +183,7 @@ func FromOperation(o tasker.Operation) Operation {
 	}
 	var args OperationAct
 	if json.Unmarshal(o.Arguments, &args) == nil {
-		out.Act.Result, out.Act.Metadata = args.Result, args.Metadata
+		out.Act.Result, out.Act.ResultExpression, out.Act.Metadata = args.Result, args.ResultExpression, args.Metadata
 	}
 	for state, n := range o.Counts {
 		out.Counts[string(state)] = n
@@ -222,11 +233,14 @@ func FromDryRun(r tasker.DryRun) OperationDryRun {
 		LookedAt: r.LookedAt, WouldRelease: r.WouldRelease, Busy: r.Busy, Refused: []OperationRefusal{}, Enqueues: r.Enqueues, CannotSee: cannotSee, Next: r.Next,
 	}
 	for _, f := range r.Refused {
-		refusal := OperationRefusal{Outcome: f.Outcome, Items: f.Items, Sample: []string{}}
+		refusal := OperationRefusal{Outcome: f.Outcome, Items: f.Items, Sample: []string{}, Reason: f.Reason}
 		for _, id := range f.Sample {
 			refusal.Sample = append(refusal.Sample, id.String())
 		}
 		out.Refused = append(out.Refused, refusal)
+	}
+	for _, d := range r.Results {
+		out.Results = append(out.Results, OperationResult{TaskUUID: d.TaskUUID.String(), StepUUID: d.StepUUID.String(), Result: d.Result, Bytes: d.Bytes})
 	}
 	return out
 }

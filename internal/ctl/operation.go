@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +55,7 @@ type planning struct {
 	rate     string
 	timeout  time.Duration
 	result   string
+	computed string
 	metadata string
 	key      string
 	skip     bool
@@ -68,7 +68,7 @@ var actFlags = []struct {
 }{
 	{tasker.ActReset, "reset", "give each failed step its attempts back; it runs again"},
 	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
-	{tasker.ActComplete, "complete", "complete each failed step with --result"},
+	{tasker.ActComplete, "complete", "complete each failed step with --result, or with what --result-expression gives for it"},
 	{tasker.ActCancel, "cancel", "cancel each task"},
 	{tasker.ActRecreate, "recreate", "write each task off, and make a new one of the newest version of its template"},
 	{tasker.ActEnd, "end", "end each investigation whose task is complete or cancelled, or went on by itself"},
@@ -81,6 +81,7 @@ func (g *planning) flags(c *cobra.Command) {
 		g.acts[a.act] = f.Bool(a.flag, false, a.usage)
 	}
 	f.StringVar(&g.result, "result", "", "of --complete, one result for all: JSON, @file or @-")
+	f.StringVar(&g.computed, "result-expression", "", "of --complete, an expression in CEL that gives the result of each step, such as '{\"paid\": context.amount}'")
 	f.StringVar(&g.metadata, "metadata", "", "of --complete, about the result: a JSON object, @file or @-")
 	f.StringVar(&g.request.Reason, "reason", "", "why, for the history of each step (needed)")
 	actorFlag(c, &g.request.PlannedBy, "by", "who does it")
@@ -129,7 +130,11 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
 		return err
 	}
-	if *g.acts[tasker.ActComplete] {
+	if g.result != "" && g.computed != "" {
+		return cli.Usagef("give one of --result and --result-expression")
+	}
+	r.Act.ResultExpression = g.computed
+	if *g.acts[tasker.ActComplete] && g.computed == "" {
 		if err := need("result", g.result, "steps that depend on the completed ones receive it"); err != nil {
 			return err
 		}
@@ -248,6 +253,7 @@ Of each open investigation that is selected, the step that has failed becomes an
 Arguments are ids of investigations or tasks to select among; a dash reads them from
 standard input. A plan that is not started within 30 minutes is aborted.`,
 		example: `  tasker-ctl operation plan --case $CASE --reset --reason "gateway is back"
+  tasker-ctl operation plan --case $CASE --complete --result-expression '{"paid": context.amount}' --reason "paid by hand"
   tasker-ctl operation plan --namespace orders --failed-on 1.5.0 --failed-since 2026-01-31T02:10:00Z --reset --reason "1.5.1 is out"
   tasker-ctl dlq queue --text "HTTP 503" --quiet | tasker-ctl operation plan - --resolve --reason "not needed any more"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
@@ -338,7 +344,7 @@ func (p *program) printOperation(o apiv1.Operation) {
 		complete = ", cut at the limit"
 	}
 	fields := []field{
-		{"Act", o.Act.Type}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", or(o.StartedBy, "")},
+		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", or(o.StartedBy, "")},
 		{"Namespaces", strings.Join(o.Namespaces, ", ")}, {"Items", strconv.Itoa(o.Items) + complete},
 	}
 	for _, state := range tasker.ItemStates() {
@@ -444,51 +450,4 @@ func (p *program) operationItemsCommand() *cobra.Command {
 	c.Flags().Var(cli.Number(&q.After, 0, tasker.MaxOperationItems), "after", "begin behind this item")
 	limitFlag(c, &q.Limit, 100)
 	return c
-}
-
-func (p *program) operationDryRunCommand() *cobra.Command {
-	return answer(p, help{
-		use:     "dry-run OPERATION",
-		short:   "Do what an operation would do, and roll it back",
-		example: `  tasker-ctl operation dry-run $OPERATION`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationDryRun, error) {
-		return dryRun(ctx, api, a.id[0])
-	}, p.printDryRun)
-}
-
-// dryRun makes a dry run, part by part.
-func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1.OperationDryRun, error) {
-	all := apiv1.OperationDryRun{Refused: []apiv1.OperationRefusal{}, Enqueues: map[string]int{}}
-	for next := new(int); next != nil; {
-		part, err := api.DryRunOperation(ctx, operation, apiv1.DryRunOperation{After: *next})
-		if err != nil {
-			return all, err
-		}
-		all.LookedAt, all.WouldRelease, all.Busy = all.LookedAt+part.LookedAt, all.WouldRelease+part.WouldRelease, all.Busy+part.Busy
-		for name, n := range part.Enqueues {
-			all.Enqueues[name] += n
-		}
-		for _, f := range part.Refused {
-			i := slices.IndexFunc(all.Refused, func(known apiv1.OperationRefusal) bool { return known.Outcome == f.Outcome })
-			if i < 0 {
-				all.Refused = append(all.Refused, f)
-				continue
-			}
-			all.Refused[i].Items += f.Items
-		}
-		all.CannotSee, next = part.CannotSee, part.Next
-	}
-	return all, nil
-}
-
-func (p *program) printDryRun(r apiv1.OperationDryRun) {
-	p.done("Of %s, %d would be released", plural(r.LookedAt, "item"), r.WouldRelease)
-	fields := []field{{"Busy now, tried again later", strconv.Itoa(r.Busy)}}
-	for _, f := range r.Refused {
-		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(f.Sample, ", "))})
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Enqueues)) {
-		fields = append(fields, field{"Would become ready: " + name, strconv.Itoa(r.Enqueues[name])})
-	}
-	p.fields("  ", append(fields, field{"It cannot tell", strings.Join(r.CannotSee, "; ")})...)
 }

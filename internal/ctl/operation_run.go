@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -200,4 +203,64 @@ func (p *program) endOfRun(o apiv1.Operation) error {
 	default:
 		return nil
 	}
+}
+
+func (p *program) operationDryRunCommand() *cobra.Command {
+	return answer(p, help{
+		use:     "dry-run OPERATION",
+		short:   "Do what an operation would do, and roll it back",
+		example: `  tasker-ctl operation dry-run $OPERATION`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationDryRun, error) {
+		return dryRun(ctx, api, a.id[0])
+	}, p.printDryRun)
+}
+
+// dryRun makes a dry run, part by part.
+func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1.OperationDryRun, error) {
+	all := apiv1.OperationDryRun{Refused: []apiv1.OperationRefusal{}, Enqueues: map[string]int{}}
+	for next := new(int); next != nil; {
+		part, err := api.DryRunOperation(ctx, operation, apiv1.DryRunOperation{After: *next})
+		if err != nil {
+			return all, err
+		}
+		all.LookedAt, all.WouldRelease, all.Busy = all.LookedAt+part.LookedAt, all.WouldRelease+part.WouldRelease, all.Busy+part.Busy
+		for name, n := range part.Enqueues {
+			all.Enqueues[name] += n
+		}
+		for _, f := range part.Refused {
+			i := slices.IndexFunc(all.Refused, func(known apiv1.OperationRefusal) bool { return known.Outcome == f.Outcome })
+			if i < 0 {
+				all.Refused = append(all.Refused, f)
+				continue
+			}
+			all.Refused[i].Items += f.Items
+		}
+		if len(all.Results) == 0 {
+			all.Results = part.Results
+		}
+		all.CannotSee, next = part.CannotSee, part.Next
+	}
+	return all, nil
+}
+
+func (p *program) printDryRun(r apiv1.OperationDryRun) {
+	p.done("Of %s, %d would be released", plural(r.LookedAt, "item"), r.WouldRelease)
+	fields := []field{{"Busy now, tried again later", strconv.Itoa(r.Busy)}}
+	for _, f := range r.Refused {
+		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(f.Sample, ", "))})
+		if f.Reason != "" {
+			fields = append(fields, field{"  such as", f.Reason})
+		}
+	}
+	for _, d := range r.Results {
+		text := string(d.Result)
+		if text == "" {
+			text = fmt.Sprintf("%d bytes", d.Bytes)
+		}
+		fields = append(fields, field{"Result of task " + d.TaskUUID, text})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Enqueues)) {
+		fields = append(fields, field{"Would become ready: " + name, strconv.Itoa(r.Enqueues[name])})
+	}
+	p.fields("  ", append(fields, field{"It cannot tell", strings.Join(r.CannotSee, "; ")})...)
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -253,26 +252,9 @@ func (d *decision) until(ctx context.Context, s postgres.DecidingStep, p *expres
 // values reads what an expression is evaluated on. The error is a [expression.Failure] when
 // that is too large.
 func (d *decision) values(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (expression.Values, error) {
-	names := append(slices.Clone(p.Results()), p.States()...)
-	read, err := d.tx.ConditionValues(ctx, s.TaskUUID, names, conditionBytes)
-	if err != nil {
-		return expression.Values{}, err
-	}
-	if read.ResultBytes > conditionBytes {
-		return expression.Values{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf(
-			"the results of the steps that it names have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)}
-	}
-	v := expression.Values{
-		Context: read.Context, Results: map[string]json.RawMessage{}, States: map[string]tasker.StepState{},
-		Task: expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID},
-	}
-	for name, step := range read.Steps {
-		v.States[name] = step.State
-		if step.HasResult && step.State.Done() {
-			v.Results[name] = step.Result
-		}
-	}
-	return v, nil
+	v, err := valuesOf(ctx, d.tx, s.TaskUUID, p)
+	v.Task = expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID}
+	return v, err
 }
 
 // skip is the move of a step that does not run.

@@ -114,6 +114,9 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 	if _, err := targetOf(target).Next(a.op.Action, a.op.Interrupt); err != nil {
 		return Acted{}, err
 	}
+	if a.computes != nil {
+		return Acted{}, targetOf(target).Refusal("step %s waits for its items: complete these by expression, one by one", target.StepUUID)
+	}
 	reset := a.op.Action == tasker.ResetForRetry
 	refs, err := tx.OpenItems(ctx, target.StepRef, reset)
 	if err != nil {

@@ -25,7 +25,7 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 // action left it; a step that was reset is enqueued right after. The error is a
 // Conflict when the state of the step or of the task does not allow it.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
-	action, err := newAction(op)
+	action, err := e.NewAction(op)
 	if err != nil {
 		return tasker.Step{}, err
 	}
@@ -61,19 +61,22 @@ type Action struct {
 	event lifecycle.StepEvent
 	body  json.RawMessage
 	size  int // of the result in body
+
+	computes *computing // nil: the result is one for all
 }
 
 // NewAction returns the action that an operator asks for. The error is Invalid.
-func (*Engine) NewAction(op tasker.ActionRequest) (Action, error) { return newAction(op) }
-
-func newAction(op tasker.ActionRequest) (Action, error) {
+func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	if err := checkAction(op); err != nil {
 		return Action{}, err
 	}
 	a := Action{op: op}
 	a.event, _ = lifecycle.ActionEvent(op.Action)
 	var err error
-	if op.Action == tasker.CompleteManually {
+	switch {
+	case op.ResultExpression != "":
+		a.computes = &computing{engine: e, text: op.ResultExpression}
+	case op.Action == tasker.CompleteManually:
 		a.body, a.size, err = resultBody(op.Result, op.Metadata)
 	}
 	return a, err
@@ -84,6 +87,8 @@ type ActedStep struct {
 	postgres.Target       // as it stood before
 	Refusal         error // a Conflict: the action is not allowed, and nothing was done
 	Fence           int64 // of the step as the action left it
+
+	Result json.RawMessage // with which it is complete, if that was computed
 }
 
 // Acted is what an [Action] did.
@@ -128,18 +133,29 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	if err != nil {
 		return acted, err
 	}
+	failed, err := a.failed(ctx, tx, targets)
+	if err != nil {
+		return acted, err
+	}
 	for _, t := range targets {
 		step := ActedStep{Target: t, Fence: t.Fence + 1}
 		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
 		if t.OpenItems > 0 && refusal == nil { // many steps at once are those that have failed
 			refusal = targetOf(t).Refusal("step %s waits for its items", t.StepUUID)
 		}
-		body := a.body
+		of := a
+		if refusal == nil && a.computes != nil {
+			if of, refusal, err = a.forStep(ctx, tx, t, failed[t.StepUUID]); err != nil {
+				return acted, err
+			}
+			step.Result = of.op.Result
+		}
+		body := of.body
 		if refusal == nil && t.IsDecision {
-			body, refusal = a.decide(t, decisions[t.StepUUID])
+			body, refusal = of.decide(t, decisions[t.StepUUID])
 		}
 		if step.Refusal = refusal; refusal == nil {
-			list = append(list, a.conclusion(t, to, body))
+			list = append(list, of.conclusion(t, to, body))
 			repairs = append(repairs, a.repair(t))
 		}
 		acted.Steps = append(acted.Steps, step)
@@ -233,8 +249,13 @@ func checkAction(op tasker.ActionRequest) error {
 	if wrong := textFault(op.RequestKey, postgres.MaxRequestKey, false); wrong != "" {
 		faults = append(faults, tasker.Fault{Path: "Idempotency-Key", Message: wrong})
 	}
-	if op.Action == tasker.CompleteManually && len(op.Result) == 0 {
+	switch completes := op.Action == tasker.CompleteManually; {
+	case completes && len(op.Result) == 0 && op.ResultExpression == "":
 		faults = append(faults, tasker.Fault{Path: "completion_data.result", Message: "is missing"})
+	case completes && len(op.Result) > 0 && op.ResultExpression != "":
+		faults = append(faults, tasker.Fault{Path: "completion_data.result_expression", Message: "is given with result: give one of them"})
+	case !completes && op.ResultExpression != "":
+		faults = append(faults, tasker.Fault{Path: "completion_data.result_expression", Message: "is for complete_manually only"})
 	}
 	if len(faults) > 0 {
 		return tasker.Errorf(tasker.Invalid, "the action cannot be done: %s", faults[0]).WithDetails(faults)

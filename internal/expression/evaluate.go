@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"regexp"
 	"strconv"
@@ -30,6 +31,8 @@ type Values struct {
 	Results map[string]json.RawMessage  // of the ancestors that have one, by name
 	States  map[string]tasker.StepState // of ancestors, by name
 	Task    TaskValues
+	Error   json.RawMessage // of the step, which has failed
+	Item    json.RawMessage // what an item of a map step is for
 }
 
 // TaskValues are what an expression may know of its task.
@@ -90,6 +93,54 @@ func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error)
 		return nil, p.failure(err.Error())
 	}
 	return w.out.Bytes(), nil
+}
+
+// JSON evaluates an expression that gives any value of JSON, of so many bytes at most. An
+// expression that only names a value gives it as it is written. The error is as that of Bool.
+func (p *Program) JSON(ctx context.Context, v Values, most int) (json.RawMessage, error) {
+	if p.path != nil {
+		doc, err := p.named(v)
+		if err == nil && len(doc) > most {
+			err = p.failure(errTooLong(most).Error())
+		}
+		return doc, err
+	}
+	out, err := p.evaluate(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	w := writer{left: most, texts: true}
+	if err := w.write(out); err != nil {
+		if errors.Is(err, errTooMany) {
+			err = errTooLong(most)
+		}
+		return nil, p.failure(err.Error())
+	}
+	return w.out.Bytes(), nil
+}
+
+func errTooLong(most int) error { return fmt.Errorf("the value has more than %d bytes", most) }
+
+// named returns the value that the expression only names.
+func (p *Program) named(v Values) (json.RawMessage, error) {
+	doc, rest := v.Context, p.path[1:]
+	switch p.path[0] {
+	case nameItem:
+		doc = v.Item
+	case nameResults:
+		doc, rest = v.Results[p.path[1]], p.path[2:]
+		if doc == nil {
+			return nil, p.failure("there is no " + strconv.Quote(p.path[1]))
+		}
+	}
+	for _, name := range rest {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(doc, &object) != nil || object[name] == nil {
+			return nil, p.failure("there is no " + strconv.Quote(name))
+		}
+		doc = object[name]
+	}
+	return doc, nil
 }
 
 func (p *Program) failure(reason string) error { return &Failure{Text: p.text, Reason: reason} }
@@ -157,12 +208,20 @@ func (v Values) decode() (map[string]any, error) {
 			return nil, errors.New("the result of step " + name + " cannot be read")
 		}
 	}
+	failed, err := decode(v.Error)
+	if err != nil {
+		return nil, errors.New("the error of the step cannot be read")
+	}
+	item, err := decode(v.Item)
+	if err != nil {
+		return nil, errors.New("the item cannot be read")
+	}
 	states := make(map[string]any, len(v.States))
 	for name, s := range v.States {
 		states[name] = map[string]any{"state": string(s)}
 	}
 	return map[string]any{
-		nameContext: input, nameResults: results, nameSteps: states,
+		nameContext: input, nameResults: results, nameSteps: states, nameError: failed, nameItem: item,
 		nameTask: map[string]any{
 			"id": v.Task.ID.String(), "created_at": v.Task.CreatedAt, "priority": float64(v.Task.Priority),
 			"namespace": v.Task.Namespace, "correlation_id": v.Task.CorrelationID,

@@ -32,6 +32,8 @@ const (
 	nameResults = "results"
 	nameSteps   = "steps"
 	nameTask    = "task"
+	nameError   = "error"
+	nameItem    = "item"
 )
 
 // A Scope is what an expression of a step may name.
@@ -39,6 +41,8 @@ type Scope struct {
 	Input     json.RawMessage // JSON Schema of the context; empty: nothing is known of it
 	Ancestors []string        // the steps that come before, near and far
 	Steps     []string        // all steps of the template, to tell what is meant
+	Failed    bool            // the step has failed, and its error is known
+	Item      bool            // it is an item of a map step, and what it is for is known
 }
 
 // A Kind is what an expression must come to.
@@ -50,6 +54,7 @@ const (
 	Timestamp Kind = "timestamp" // an instant
 	Object    Kind = "object"    // an object of JSON
 	List      Kind = "list"      // a list
+	Any       Kind = "any"       // any value of JSON
 )
 
 // The keys of a step under which an expression stands.
@@ -92,18 +97,38 @@ func (p *Program) Results() []string { return p.results }
 // States returns the steps whose states the expression names.
 func (p *Program) States() []string { return p.states }
 
-// language is the CEL environment of all expressions. JSON knows one kind of number, so
-// numbers of differing types are compared by their value.
-var language = sync.OnceValues(newLanguage)
+// The CEL environments of expressions: of templates, of steps that have failed, and of items
+// that have.
+var (
+	language     = sync.OnceValues(func() (*cel.Env, error) { return newLanguage() })
+	failedSteps  = sync.OnceValues(func() (*cel.Env, error) { return newLanguage(errorVariable) })
+	failedItems  = sync.OnceValues(func() (*cel.Env, error) { return newLanguage(errorVariable, itemVariable) })
+	itemVariable = cel.Variable(nameItem, cel.DynType)
 
-func newLanguage() (*cel.Env, error) {
-	return cel.NewEnv(
+	errorVariable = cel.Variable(nameError, cel.MapType(cel.StringType, cel.DynType))
+)
+
+func (s Scope) language() (*cel.Env, error) {
+	switch {
+	case s.Failed && s.Item:
+		return failedItems()
+	case s.Failed:
+		return failedSteps()
+	default:
+		return language()
+	}
+}
+
+// newLanguage makes an environment. JSON knows one kind of number, so numbers of differing
+// types are compared by their value.
+func newLanguage(more ...cel.EnvOption) (*cel.Env, error) {
+	return cel.NewEnv(append(more,
 		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(50), cel.ParserExpressionSizeLimit(MaxBytes),
 		cel.Variable(nameContext, cel.DynType),
 		cel.Variable(nameResults, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(nameSteps, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(nameTask, cel.MapType(cel.StringType, cel.DynType)),
-	)
+	)...)
 }
 
 // Compile compiles an expression. The error is Invalid and says what is wrong, in words
@@ -115,7 +140,7 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	if len(text) > MaxBytes {
 		return nil, invalid("has %d bytes; %d is the limit", len(text), MaxBytes)
 	}
-	env, err := language()
+	env, err := s.language()
 	if err != nil {
 		return nil, fmt.Errorf("prepare the language of expressions: %w", err)
 	}
@@ -185,7 +210,7 @@ func isOf(want Kind, checked *cel.Ast, byScheme string) error {
 		is = out.String()
 	}
 	switch {
-	case is == "", is == string(want), want == Bool && is == "boolean", want == Timestamp && out.IsExactType(cel.TimestampType),
+	case is == "", want == Any, is == string(want), want == Bool && is == "boolean", want == Timestamp && out.IsExactType(cel.TimestampType),
 		want == List && (is == "array" || byScheme == "" && out.Kind() == types.ListKind):
 		return nil
 	case want == Object && out.Kind() == types.MapKind:

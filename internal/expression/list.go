@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"cel.dev/cel-go/common/types"
@@ -58,19 +57,9 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 
 // listAt returns the elements of the list that the expression names.
 func (p *Program) listAt(v Values, l ListLimits) ([]json.RawMessage, error) {
-	doc, rest := v.Context, p.path[1:]
-	if p.path[0] == nameResults {
-		doc, rest = v.Results[p.path[1]], p.path[2:]
-		if doc == nil {
-			return nil, p.failure("there is no " + strconv.Quote(p.path[1]))
-		}
-	}
-	for _, name := range rest {
-		var object map[string]json.RawMessage
-		if json.Unmarshal(doc, &object) != nil || object[name] == nil {
-			return nil, p.failure("there is no " + strconv.Quote(name))
-		}
-		doc = object[name]
+	doc, err := p.named(v)
+	if err != nil {
+		return nil, err
 	}
 	list := []json.RawMessage{}
 	if doc = bytes.TrimSpace(doc); len(doc) == 0 || doc[0] != '[' || json.Unmarshal(doc, &list) != nil {

@@ -118,14 +118,14 @@ func pathOf(e ast.Expr) []string {
 	return nil
 }
 
-// valueAt returns the path of the value in the context or in a result that an expression
-// names and does nothing else; nil otherwise.
+// valueAt returns the path of the value in the context, in a result or in an item that an
+// expression names and does nothing else; nil otherwise.
 func valueAt(e ast.Expr) []string {
 	path := pathOf(e)
 	switch {
 	case len(path) == 0 || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly():
 		return nil
-	case path[0] == nameContext, path[0] == nameResults && len(path) > 1:
+	case path[0] == nameContext, path[0] == nameItem, path[0] == nameResults && len(path) > 1:
 		return path
 	default:
 		return nil
@@ -185,6 +185,9 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 	}
 }
 
+// errorKeys are what an expression may know of the error of a step.
+var errorKeys = []string{"type", "message", "attempt", "context"}
+
 // named checks a path that an expression reads, and notes the step that it names.
 func (w *walk) named(e ast.Expr, path []string) {
 	switch path[0] {
@@ -205,6 +208,10 @@ func (w *walk) named(e ast.Expr, path []string) {
 	case nameTask:
 		if known := []string{"id", "created_at", "priority", "namespace", "correlation_id"}; len(path) > 1 && !slices.Contains(known, path[1]) {
 			w.failAt(e, "a task has no %s here: there are task.%s", path[1], strings.Join(known, ", task."))
+		}
+	case nameError:
+		if w.scope.Failed && len(path) > 1 && !slices.Contains(errorKeys, path[1]) {
+			w.failAt(e, "an error has no %s: there are error.%s", path[1], strings.Join(errorKeys, ", error."))
 		}
 	}
 }

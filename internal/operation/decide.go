@@ -135,6 +135,8 @@ const (
 	outcomeNotRun    = "not_run"    // its template decided after the release that it does not run
 	outcomeFailed    = "failed"     // it has failed for good
 
+	outcomeExpression = "expression_failed" // its result could not be computed
+
 	outcomeNoTemplate = "template_gone"   // its task cannot be recreated: there is no template of the name
 	outcomeCycle      = "template_cycle"  // nor where the steps of the newest version depend on each other
 	outcomeContext    = "context_invalid" // nor where that does not take the context

@@ -8,12 +8,16 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/postgres"
 )
 
 const (
-	dryRunFor    = 20 * time.Second // after which the rest is left to another request
-	dryRunSample = 3                // tasks that are named for each refusal
+	dryRunFor         = 20 * time.Second // after which the rest is left to another request
+	dryRunSample      = 3                // tasks that are named for each refusal, and results that are told
+	dryRunResultBytes = 2 << 10          // of each result that is told
+	maxRefusal        = 2000             // characters of why an item is refused
 )
 
 // errRollback ends the transaction of a dry run.
@@ -57,6 +61,9 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 	for _, outcome := range slices.Sorted(maps.Keys(refused)) {
 		r.Refused = append(r.Refused, *refused[outcome])
 	}
+	if slices.ContainsFunc(o.Namespaces, func(n string) bool { return !access.PayloadsOf(ctx).Has(n) }) {
+		hide(&r)
+	}
 	return r, nil
 }
 
@@ -72,7 +79,7 @@ func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int
 		if err != nil {
 			return err
 		}
-		items, err := tx.PlannedItems(ctx, id, after, min(limit, mostOf(o.Act)))
+		items, err := tx.PlannedItems(ctx, id, after, min(limit, mostOf(o)))
 		if err != nil || len(items) == 0 {
 			return err
 		}
@@ -103,13 +110,14 @@ func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) 
 	r.LookedAt += len(d.moved)
 	r.WouldRelease += d.released
 	r.Busy += d.busy
+	r.Results = append(r.Results, d.results[:min(len(d.results), dryRunSample-len(r.Results))]...)
 	for _, m := range d.moved {
 		if m.State != tasker.ItemSkipped || m.Outcome == outcomeBusy {
 			continue
 		}
 		f := refused[m.Outcome]
 		if f == nil {
-			f = &tasker.DryRunRefusal{Outcome: m.Outcome}
+			f = &tasker.DryRunRefusal{Outcome: m.Outcome, Reason: m.Text}
 			refused[m.Outcome] = f
 		}
 		f.Items++
@@ -117,4 +125,21 @@ func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) 
 			f.Sample = append(f.Sample, d.tasks[m.Ordinal])
 		}
 	}
+}
+
+// hide takes from a dry run what may be payloads.
+func hide(r *tasker.DryRun) {
+	r.Results = nil
+	for i := range r.Refused {
+		r.Refused[i].Reason = ""
+	}
+}
+
+// dryRunResult is the result of a step as a dry run tells it.
+func dryRunResult(a engine.ActedStep) tasker.DryRunResult {
+	r := tasker.DryRunResult{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID, Bytes: len(a.Result)}
+	if r.Bytes <= dryRunResultBytes {
+		r.Result = a.Result
+	}
+	return r
 }

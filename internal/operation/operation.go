@@ -46,6 +46,9 @@ const (
 	maxRate        = 60_000 // a minute: 1000 a second
 	maxWaveTimeout = 24 * time.Hour
 	maxVersion     = 100
+
+	maxCheckedSteps = 100 // by template and name, for which an expression is checked
+	maxFaults       = 10
 )
 
 // Options of a service; the zero value works.
@@ -132,6 +135,9 @@ func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tas
 			return err
 		}
 		if err := freeze(ctx, tx, o); err != nil {
+			return err
+		}
+		if err := s.checkResults(ctx, tx, o); err != nil {
 			return err
 		}
 		planned, err = tx.Operation(ctx, o.UUID)
@@ -258,8 +264,50 @@ func complete(p *tasker.OperationPlan) error {
 	if p.Limit < 1 || p.Limit > tasker.MaxOperationItems {
 		fault("limit", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Limit)
 	}
-	if p.Act != tasker.ActComplete && (len(p.Result) > 0 || len(p.Metadata) > 0) {
+	completeResult(p, fault)
+	if len(faults) > 0 {
+		return tasker.Errorf(tasker.Invalid, "the operation cannot be planned: %s", faults[0]).WithDetails(faults)
+	}
+	return nil
+}
+
+// completeResult is complete for the result with which steps are completed.
+func completeResult(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
+	switch {
+	case p.Act != tasker.ActComplete && (len(p.Result) > 0 || len(p.Metadata) > 0):
 		fault("act.result", "is for complete_manually only")
+	case p.Act != tasker.ActComplete && p.ResultExpression != "":
+		fault("act.result_expression", "is for complete_manually only")
+	case len(p.Result) > 0 && p.ResultExpression != "":
+		fault("act.result_expression", "is given with result: give one of them")
+	case strings.ContainsRune(p.ResultExpression, 0) || !utf8.ValidString(p.ResultExpression):
+		fault("act.result_expression", "has a NUL or is not valid UTF-8, which cannot be stored")
+	}
+}
+
+// checkResults refuses an expression that cannot give the results of all items, as far as that
+// can be told before it is evaluated.
+func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error {
+	if o.ResultExpression == "" {
+		return nil
+	}
+	steps, err := tx.TemplateSteps(ctx, o.UUID, maxCheckedSteps+1)
+	if err != nil {
+		return err
+	}
+	var faults []tasker.Fault
+	if len(steps) > maxCheckedSteps {
+		faults = []tasker.Fault{{Path: "act.result_expression", Message: fmt.Sprintf(
+			"is for steps of more than %d kinds, by template and name: select those of one template", maxCheckedSteps)}}
+		steps = nil
+	}
+	for _, step := range steps {
+		err := s.engine.CheckResult(ctx, step.TemplateUUID, step.Name, o.ResultExpression)
+		if tasker.CodeOf(err) == tasker.Invalid && len(faults) < maxFaults {
+			faults = append(faults, tasker.Fault{Path: "act.result_expression", Message: err.Error()})
+		} else if err != nil && tasker.CodeOf(err) != tasker.Invalid {
+			return err
+		}
 	}
 	if len(faults) > 0 {
 		return tasker.Errorf(tasker.Invalid, "the operation cannot be planned: %s", faults[0]).WithDetails(faults)
@@ -288,20 +336,21 @@ func completeGuards(p *tasker.OperationPlan, fault func(path, format string, arg
 
 // An argumentsDoc is what an act needs beside its kind, as it is stored.
 type argumentsDoc struct {
-	Result   json.RawMessage `json:"result,omitempty"`
-	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Expression string          `json:"result_expression,omitempty"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
 // arguments returns what the act of a plan needs, and refuses what its steps would refuse.
 func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	if action, ok := p.Act.StepAction(); ok {
 		if _, err := s.engine.NewAction(tasker.ActionRequest{
-			Action: action, Actor: p.Actor, Reason: p.Reason, Result: p.Result, Metadata: p.Metadata,
+			Action: action, Actor: p.Actor, Reason: p.Reason, Result: p.Result, ResultExpression: p.ResultExpression, Metadata: p.Metadata,
 		}); err != nil {
 			return nil, err
 		}
 	}
-	return json.Marshal(argumentsDoc{Result: p.Result, Metadata: p.Metadata})
+	return json.Marshal(argumentsDoc{Result: p.Result, Expression: p.ResultExpression, Metadata: p.Metadata})
 }
 
 // digestOf tells two requests under one key apart.

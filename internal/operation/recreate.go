@@ -10,9 +10,10 @@ import (
 )
 
 // mostOf is how many items an act is done to in one transaction: tasks that are made have
-// contexts and steps.
-func mostOf(act tasker.Act) int {
-	if act == tasker.ActRecreate {
+// contexts and steps, and results that are computed are read for.
+func mostOf(o *postgres.RunningOperation) int {
+	args, err := argumentsOf(o)
+	if o.Act == tasker.ActRecreate || err == nil && args.Expression != "" {
 		return tasker.MaxRecreateChunk
 	}
 	return tasker.MaxOperationChunk

@@ -12,8 +12,10 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/expression"
 	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/version"
 )
@@ -137,7 +139,7 @@ func (s *Service) releasePart(ctx context.Context, most int) (did bool, id *task
 			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeRest))
 		}
 		did = true
-		if acted, err = s.releaseItems(ctx, tx, o, min(n.release, most, mostOf(o.Act))); err != nil {
+		if acted, err = s.releaseItems(ctx, tx, o, min(n.release, most, mostOf(o))); err != nil {
 			return err
 		}
 		at := after(o, acted.released)
@@ -201,8 +203,9 @@ type done struct {
 	namespaces     []string // in which steps became ready
 	moved          []postgres.MovedItem
 	ended          []postgres.EndedEntry
-	tasks          map[int]tasker.ID // of the items, by their ordinals
-	made           []tasker.ID       // new ones
+	tasks          map[int]tasker.ID     // of the items, by their ordinals
+	made           []tasker.ID           // new ones
+	results        []tasker.DryRunResult // of the first items, if they are computed
 }
 
 // releaseItems does the act of an operation to its next items. The item and the act are
@@ -262,7 +265,11 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 
 // actOnSteps is act for items whose tasks are locked.
 func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
-	action, err := s.action(o)
+	args, err := argumentsOf(o)
+	if err != nil {
+		return err
+	}
+	action, err := s.action(o, args)
 	if err != nil {
 		return err
 	}
@@ -298,8 +305,11 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	d.namespaces = acted.Namespaces
 	for _, a := range acted.Steps {
 		if a.Refusal != nil {
-			d.skip(ordinals[a.StepRef], outcomeRefused)
+			d.refuse(ordinals[a.StepRef], a.Refusal, args.Expression != "")
 			continue
+		}
+		if a.Result != nil && len(d.results) < dryRunSample {
+			d.results = append(d.results, dryRunResult(a))
 		}
 		d.released++
 		d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinals[a.StepRef], State: tasker.ItemReleased, Fence: a.Fence, Released: true})
@@ -373,18 +383,34 @@ func (d *done) skip(ordinal int, outcome string) {
 	d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcome})
 }
 
+// refuse skips an item that does not allow the act; where results are computed it says why.
+func (d *done) refuse(ordinal int, why error, computed bool) {
+	m := postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcomeRefused}
+	if _, ok := errors.AsType[*expression.Failure](why); ok {
+		m.Outcome = outcomeExpression
+	}
+	if computed {
+		m.Text = payload.CleanText(why.Error(), maxRefusal)
+	}
+	d.moved = append(d.moved, m)
+}
+
+// argumentsOf returns what the act of an operation needs beside its kind.
+func argumentsOf(o *postgres.RunningOperation) (args argumentsDoc, err error) {
+	if err := json.Unmarshal(o.Arguments, &args); err != nil {
+		return args, fmt.Errorf("read the arguments of operation %s: %w", o.UUID, err)
+	}
+	return args, nil
+}
+
 // action returns the step action of an operation.
-func (s *Service) action(o *postgres.RunningOperation) (engine.Action, error) {
+func (s *Service) action(o *postgres.RunningOperation, args argumentsDoc) (engine.Action, error) {
 	kind, ok := o.Act.StepAction()
 	if !ok {
 		return engine.Action{}, fmt.Errorf("operation %s has the act %q, which is not on steps", o.UUID, o.Act)
 	}
-	var args argumentsDoc
-	if err := json.Unmarshal(o.Arguments, &args); err != nil {
-		return engine.Action{}, fmt.Errorf("read the arguments of operation %s: %w", o.UUID, err)
-	}
 	return s.engine.NewAction(tasker.ActionRequest{
-		Action: kind, Actor: actorOf(o), Reason: o.Reason, Result: args.Result, Metadata: args.Metadata, Operation: &o.UUID,
+		Action: kind, Actor: actorOf(o), Reason: o.Reason, Result: args.Result, ResultExpression: args.Expression, Metadata: args.Metadata, Operation: &o.UUID,
 	})
 }
 

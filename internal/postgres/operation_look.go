@@ -206,3 +206,30 @@ func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, 
 	}
 	return list, nil
 }
+
+// templateSteps are the steps of templates that items are of; of an item of a map step and of
+// the map step the name is the same.
+const templateSteps = `
+SELECT DISTINCT t.template_uuid, split_part(s.name, '[', 1) AS name
+FROM tasker.operation_items i
+JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
+JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
+WHERE i.operation_uuid = $1
+ORDER BY 1, 2
+LIMIT $2`
+
+// A TemplateStep is a step of a template.
+type TemplateStep struct {
+	TemplateUUID tasker.ID
+	Name         string
+}
+
+// TemplateSteps returns the steps of templates that the items of an operation are of, up to a
+// limit.
+func (tx *Tx) TemplateSteps(ctx context.Context, operation tasker.ID, limit int) ([]TemplateStep, error) {
+	list, err := collect[TemplateStep](ctx, tx, templateSteps, operation, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read of which templates the items of an operation are: %w", err)
+	}
+	return list, nil
+}

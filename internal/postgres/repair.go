@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -169,4 +170,36 @@ func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target
 		return nil, fmt.Errorf("lock steps: %w", err)
 	}
 	return list, nil
+}
+
+const repairedSteps = `
+SELECT s.step_uuid, t.template_uuid, t.priority, t.correlation_id, t.created_at, s.error, s.item
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+JOIN tasker.tasks t ON t.task_uuid = s.task_uuid`
+
+// A RepairedStep is what an expression may know of a step that has failed, and of its task.
+type RepairedStep struct {
+	StepUUID      tasker.ID
+	TemplateUUID  tasker.ID
+	Priority      int
+	CorrelationID string
+	CreatedAt     time.Time
+	Error         json.RawMessage // of its last failed attempt
+	Item          json.RawMessage // of a map step: what the item is for
+}
+
+// RepairedSteps returns what an expression may know of steps, by their ids. The caller holds the
+// locks of the tasks.
+func (tx *Tx) RepairedSteps(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]RepairedStep, error) {
+	tasks, ids := refArrays(steps)
+	list, err := collect[RepairedStep](ctx, tx, repairedSteps, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read steps that are repaired: %w", err)
+	}
+	found := make(map[tasker.ID]RepairedStep, len(list))
+	for _, s := range list {
+		found[s.StepUUID] = s
+	}
+	return found, nil
 }

@@ -36,6 +36,11 @@ type operationLine struct {
 	Bar  []progressPart
 }
 
+// Computes returns the expression that gives the results of the steps, if one does.
+func (l operationLine) Computes() string {
+	return apiv1.FromOperation(l.Operation).Act.ResultExpression
+}
+
 func lineOf(o tasker.Operation) operationLine {
 	l := operationLine{Operation: o, Path: operationPath(o.UUID), Does: doesOf(o)}
 	var p taskProgress
@@ -188,7 +193,8 @@ var outcomes = map[string]string{
 	"changed": "something has happened to the step since the plan", "refused": "the state of the step does not allow it", "gone": "the step is not there any more",
 	"busy": "others held the task for too long", "not_run": "its template decided that it does not run", "taken_over": "somebody else acted on the step", "cancelled": "the task was cancelled",
 	"template_gone": "there is no template of its name", "template_cycle": "the steps of the newest version of its template depend on each other",
-	"context_invalid": "the newest version of its template does not take its context",
+	"expression_failed": "its result cannot be computed",
+	"context_invalid":   "the newest version of its template does not take its context",
 }
 
 func (s *server) onOperation(req *request) (*view, error) {

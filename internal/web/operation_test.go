@@ -115,6 +115,7 @@ func TestEveryActFromACase(t *testing.T) {
 		{tasker.ActReset, "", "Run 2 steps again", tasker.StepEnqueued},
 		{tasker.ActResolve, "", "Skip 2 steps", tasker.StepResolvedManually},
 		{tasker.ActComplete, `result={"paid": true}`, "Complete 2 steps with a result", tasker.StepComplete},
+		{tasker.ActComplete, `result_expression={"was": error.message}`, "Complete 2 steps with a result", tasker.StepComplete},
 		{tasker.ActCancel, "", "Cancel 2 tasks", tasker.StepCancelled},
 		{tasker.ActRecreate, "", "Recreate 2 tasks", tasker.StepError}, // new ones take their place
 		{tasker.ActEnd, "", "End 2 investigations", tasker.StepError},  // refused where the task has not ended
@@ -133,6 +134,11 @@ func TestEveryActFromACase(t *testing.T) {
 		}
 		r := h.post(path+"/run", fields...)
 		h.shows(r, http.StatusOK, tt.says)
+		if strings.Contains(tt.more, "expression") {
+			h.shows(r, http.StatusOK, `what the expression <code><bdi>{"was": error.message}</bdi></code> gives`, `would be <code><bdi>{"was":"declined"}</bdi></code>`)
+			both := h.post(path+"/run", append(fields, "result=1")...)
+			h.shows(both, http.StatusBadRequest, "give a result or an expression, not both", "error.message}</textarea>")
+		}
 		digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(r.text)[1]
 		h.shows(h.post(r.url, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation is running.")
 		h.operate()

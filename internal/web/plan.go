@@ -33,6 +33,7 @@ type planForm struct {
 	Act                    tasker.Act
 	Acts                   []actChoice
 	Result                 string // of complete_manually, as typed
+	Expression             string // or an expression that gives it, as typed
 	Waves, Rate, StopAfter string // as typed
 	FailedOn, FailedSince  string // as typed: only steps that failed so
 	AtLeast                string // as typed: the oldest version of workers that take the steps
@@ -48,7 +49,7 @@ type actChoice struct {
 var actChoices = []actChoice{
 	{tasker.ActReset, "--reset", "Run again", "Each failed step gets all of its attempts again. An investigation ends by itself when its step has succeeded."},
 	{tasker.ActResolve, "--resolve", "Skip the step", "Each task goes on without the result of its failed step."},
-	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step counts as complete with the result below: one for all."},
+	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step counts as complete with the result below, one for all, or with what the expression gives for it."},
 	{tasker.ActCancel, "--cancel", "Cancel the tasks", "Each task is cancelled, and its investigation ends. It cannot be taken back."},
 	{tasker.ActRecreate, "--recreate", "Recreate the tasks", "Each task is written off, and a new one of the newest version of its template, with the same context, takes its place. It begins at its first step. It cannot be taken back."},
 	{tasker.ActEnd, "--end", "End the investigations", "Only where the task is complete or cancelled, or went on by itself."},
@@ -127,6 +128,7 @@ func (p *planForm) read(req *request) {
 		p.FailedOn, p.FailedSince, p.AtLeast = strings.TrimSpace(req.typed("failed_on")), strings.TrimSpace(req.typed("failed_since")), strings.TrimSpace(req.typed("worker_at_least"))
 		p.IgnoreNew, p.Skip = req.PostFormValue("ignore_new") != "", req.PostFormValue("skip") != ""
 		p.Act, p.Result = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), strings.TrimSpace(req.typed("result"))
+		p.Expression = strings.TrimSpace(req.typed("result_expression"))
 	}
 }
 
@@ -190,6 +192,9 @@ func (p *planForm) do(req *request) (*view, error) {
 	return &view{next: operationPath(last.UUID) + "/" + wordStart}, nil
 }
 
+// computes reports whether an expression gives the results.
+func (p *planForm) computes() bool { return p.Act == tasker.ActComplete && p.Expression != "" }
+
 // placeOfPlan says of what one of several plans is.
 func (p *planForm) placeOfPlan(n int) string {
 	if n < len(p.Cases) {
@@ -201,7 +206,12 @@ func (p *planForm) placeOfPlan(n int) string {
 // plans returns what the form asks for: a plan for each case, and one for what was selected.
 func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	plan := tasker.OperationPlan{Act: p.Act, Actor: p.Actor, Reason: p.Reason, SkipOverlap: p.Skip, Guards: tasker.Guards{IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}}
-	if p.Act == tasker.ActComplete {
+	switch {
+	case p.computes() && p.Result != "":
+		return nil, tasker.Errorf(tasker.Invalid, "invalid result: give a result or an expression, not both")
+	case p.computes():
+		plan.ResultExpression = p.Expression
+	case p.Act == tasker.ActComplete:
 		if plan.Result = json.RawMessage(p.Result); !json.Valid(plan.Result) {
 			return nil, tasker.Errorf(tasker.Invalid, "invalid result: must be JSON, such as {\"ok\": true}")
 		}
@@ -214,7 +224,7 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{string(p.Act), p.Result, p.Actor, p.Reason, p.Waves, p.Rate, p.StopAfter, strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n")}))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.StopAfter, strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n")}))
 	key := "page-" + p.Key + "-" + hex.EncodeToString(sum[:8]) // another text is another request
 	var plans []tasker.OperationPlan
 	add := func(of tasker.OperationSelection, key string) {
@@ -333,7 +343,10 @@ func (p *planForm) command(req *request) command {
 			ctl = append(ctl, a.Flag)
 		}
 	}
-	if p.Act == tasker.ActComplete {
+	switch {
+	case p.computes():
+		ctl, body.Act.ResultExpression = append(ctl, "--result-expression", p.Expression), p.Expression
+	case p.Act == tasker.ActComplete:
 		result := cmp.Or(p.Result, `{"ok":true}`)
 		ctl = append(ctl, "--result", result)
 		if json.Valid([]byte(result)) {

@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A computing completes steps with the results that an expression gives for each. It keeps
+// what it has compiled.
+type computing struct {
+	engine   *Engine
+	text     string
+	programs map[[2]string]compiled // by template and step
+}
+
+// compiled is an expression made ready for one step of one template, or why it is none.
+type compiled struct {
+	program *expression.Program
+	err     error
+}
+
+// CheckResult reports why an expression cannot give the results of a step of a template. The
+// error is Invalid.
+func (e *Engine) CheckResult(ctx context.Context, template tasker.ID, step, text string) error {
+	c := computing{engine: e, text: text}
+	_, err := c.compile(ctx, template, step)
+	return err
+}
+
+// compile makes the expression ready for a step. It sees what comes before the step, and what
+// undoes a step sees that one too.
+func (c *computing) compile(ctx context.Context, template tasker.ID, step string) (*expression.Program, error) {
+	name := tasker.TemplateName(step)
+	key := [2]string{template.String(), name}
+	if known, ok := c.programs[key]; ok {
+		return known.program, known.err
+	}
+	g, err := c.engine.graphByID(ctx, template)
+	if err != nil {
+		return nil, err
+	}
+	s, _, ok := g.step(name)
+	if !ok {
+		return nil, fmt.Errorf("template %s has no step %q", template, name)
+	}
+	undone, isUndo := strings.CutPrefix(name, tasker.UndoPrefix)
+	scope := expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(undone), Failed: true, Item: s.Type == tasker.MapStep}
+	if isUndo {
+		scope.Ancestors = append(scope.Ancestors, undone)
+	}
+	for _, s := range g.stored.Steps {
+		scope.Steps = append(scope.Steps, s.Name)
+	}
+	var made compiled
+	if made.program, made.err = expression.Compile(c.text, scope, expression.Any); made.err != nil {
+		made.err = tasker.Errorf(tasker.CodeOf(made.err), "of step %s of %s/%s %s: %w", name, g.stored.Namespace, g.stored.Name, g.stored.Version, made.err)
+	}
+	if c.programs == nil {
+		c.programs = map[[2]string]compiled{}
+	}
+	c.programs[key] = made
+	return made.program, made.err
+}
+
+// result evaluates the expression for a step. The refusal says why there is no result; it
+// has the [expression.Failure], if it is one.
+func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
+	p, err := c.compile(ctx, s.TemplateUUID, t.Name)
+	if code := tasker.CodeOf(err); code == tasker.Invalid {
+		return nil, targetOf(t).Refusal("the result of step %s cannot be computed: %w", t.Name, err), nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := valuesOf(ctx, tx, t.TaskUUID, p)
+	if err == nil {
+		v.Error, v.Item = s.Error, s.Item
+		v.Task = expression.TaskValues{ID: t.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: t.Namespace, CorrelationID: s.CorrelationID}
+		doc, err = p.JSON(ctx, v, tasker.MaxDocumentBytes)
+	}
+	if failure, ok := errors.AsType[*expression.Failure](err); ok {
+		return nil, targetOf(t).Refusal("the result of step %s cannot be computed: %w", t.Name, failure), nil
+	}
+	return doc, nil, err
+}
+
+// forStep returns the action as it is for one step, whose result it has computed.
+func (a Action) forStep(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (of Action, refusal, err error) {
+	doc, refusal, err := a.computes.result(ctx, tx, t, s)
+	if refusal != nil || err != nil {
+		return a, refusal, err
+	}
+	of = a
+	of.op.Result = doc
+	if of.body, of.size, err = resultBody(doc, a.op.Metadata); err != nil {
+		return a, targetOf(t).Refusal("the result of step %s cannot be stored: %w", t.Name, err), nil
+	}
+	return of, nil, nil
+}
+
+// failed reads what an expression may know of steps, by their ids; nothing where the action
+// computes nothing.
+func (a Action) failed(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.RepairedStep, error) {
+	if a.computes == nil || len(targets) == 0 {
+		return nil, nil //nolint:nilnil // as said
+	}
+	refs := make([]tasker.StepRef, len(targets))
+	for i, t := range targets {
+		refs[i] = t.StepRef
+	}
+	return tx.RepairedSteps(ctx, refs)
+}
+
+// valuesOf reads the context of a task, and of the steps that an expression names where they
+// stand and their results. The error is a [expression.Failure] when these are too large.
+func valuesOf(ctx context.Context, tx *postgres.Tx, task tasker.ID, p *expression.Program) (expression.Values, error) {
+	names := append(slices.Clone(p.Results()), p.States()...)
+	read, err := tx.ConditionValues(ctx, task, names, conditionBytes)
+	if err != nil {
+		return expression.Values{}, err
+	}
+	if read.ResultBytes > conditionBytes {
+		return expression.Values{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf(
+			"the results of the steps that it names have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)}
+	}
+	v := expression.Values{Context: read.Context, Results: map[string]json.RawMessage{}, States: map[string]tasker.StepState{}}
+	for name, step := range read.Steps {
+		v.States[name] = step.State
+		if step.HasResult && step.State.Done() {
+			v.Results[name] = step.Result
+		}
+	}
+	return v, nil
+}
