@@ -5,9 +5,10 @@ package main
 import (
 	"os"
 
+	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/ctl"
 )
 
 func main() {
-	os.Exit(ctl.Main(os.Args, os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	os.Exit(ctl.Main(cli.TakeArgs(), os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 }

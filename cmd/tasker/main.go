@@ -23,7 +23,7 @@ func run() int {
 	// The first signal asks for an orderly stop; from then on the next one ends
 	// the program at once.
 	context.AfterFunc(ctx, stop)
-	c, err := cli.Run(ctx, newCommand(), os.Args[1:])
+	c, err := cli.Run(ctx, newCommand(), cli.TakeArgs()[1:])
 	if err != nil && !errors.As(err, new(cli.Exit)) {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 	}

@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -238,6 +241,13 @@ func TestAServerForOthersAsks(t *testing.T) {
 	database := pgtest.New(t).URL
 	p := start(t, []string{"TASKER_AUTH_MODE=auto"}, program("tasker"), "serve", "--database-url", database, "--listen", "0.0.0.0:0")
 	url := p.url()
+	if list, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.cmd.Process.Pid)); err == nil { // where there is one
+		u, err := neturl.Parse(database)
+		must(t, err)
+		if secret, _ := u.User.Password(); secret == "" || bytes.Contains(list, []byte(secret)) || !bytes.Contains(list, []byte("--listen")) {
+			t.Errorf("the list of processes shows %q", list)
+		}
+	}
 	get := func(path, token string) (status int, header http.Header) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
