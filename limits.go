@@ -139,6 +139,12 @@ const (
 	// selected. Where there are more, no failure counts as one of a new cause.
 	MaxOperationCauses = 1000
 
+	// MaxTreeTasks bounds the tasks of a tree below the one that was asked for.
+	MaxTreeTasks = 200
+
+	// MaxTreeChildren bounds the children of one task in a tree.
+	MaxTreeChildren = 20
+
 	// MaxMapItems bounds the elements of the list of a map step.
 	MaxMapItems = 1000
 

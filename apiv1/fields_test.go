@@ -45,6 +45,7 @@ func TestTheWireForgetsNoField(t *testing.T) {
 	check(t, func(v tasker.Task) any { return apiv1.FromTask(v, []tasker.Step{{}}) })
 	check(t, apiv1.FromStep)
 	check(t, apiv1.FromTransition)
+	check(t, apiv1.FromTaskTree)
 	check(t, apiv1.FromTemplate)
 	check(t, apiv1.FromQueue)
 	check(t, apiv1.FromWorker)

@@ -67,6 +67,34 @@ type Task struct {
 	Steps                []Step          `json:"steps,omitempty" doc:"Left out of lists."`
 }
 
+// TaskTree is a task with those above it and those that its steps started.
+type TaskTree struct {
+	TaskUUID string     `json:"task_uuid" doc:"The task that was asked for."`
+	Tasks    []TreeTask `json:"tasks" doc:"The topmost that is still there first, and each before its children. At most 20 children of one task and 200 tasks below the one that was asked for: those that have not ended first, then the newest."`
+}
+
+// TreeTask is a task of a tree.
+type TreeTask struct {
+	Task         Task    `json:"task" doc:"Without its steps and its context."`
+	Depth        int     `json:"depth" doc:"How many tasks are above it."`
+	StepName     *string `json:"step_name" doc:"The step that started it. Null: no step did, or it has been removed."`
+	Current      bool    `json:"current" doc:"The step names this task: it waits for it, or had its result. False of one that it started before a reset."`
+	WaitedFor    bool    `json:"waited_for" doc:"The step waits for this task."`
+	MoreChildren bool    `json:"more_children" doc:"It has children that are not in the answer: GET /v1/tasks?parent= lists them."`
+}
+
+// FromTaskTree converts a tree of tasks.
+func FromTaskTree(t tasker.TaskTree) TaskTree {
+	out := TaskTree{TaskUUID: t.TaskUUID.String(), Tasks: make([]TreeTask, len(t.Tasks))}
+	for i, n := range t.Tasks {
+		out.Tasks[i] = TreeTask{
+			Task: FromTask(n.Task, nil), Depth: n.Depth, StepName: textOrNull(n.StepName),
+			Current: n.Current, WaitedFor: n.WaitedFor, MoreChildren: n.MoreChildren,
+		}
+	}
+	return out
+}
+
 // Pagination says which part of a list an answer holds.
 type Pagination struct {
 	Limit   int  `json:"limit"`

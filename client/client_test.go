@@ -264,6 +264,7 @@ func TestWire(t *testing.T) {
 		"GET /v1/templates/a/b/1.0.0":                     func() error { _, err := c.Template(ctx, "a", "b", "1.0.0"); return err },
 		"GET /v1/tasks/" + task:                           func() error { _, err := c.Task(ctx, id(1)); return err },
 		"GET /v1/tasks":                                   func() error { _, err := c.Tasks(ctx, TaskQuery{}); return err },
+		"GET /v1/tasks/" + task + "/tree":                 func() error { _, err := c.TaskTree(ctx, id(1)); return err },
 		"GET /v1/tasks/" + task + "/workflow_steps":       func() error { _, err := c.Steps(ctx, id(1)); return err },
 		"GET /v1/tasks/" + task + "/transitions?offset=3": func() error { _, err := c.TaskTransitions(ctx, id(1), Page{Offset: 3}); return err },
 		"GET /v1/tasks/" + task + "/workflow_steps/" + step + "/transitions": func() error {

@@ -106,6 +106,14 @@ func (c *Client) cancel(ctx context.Context, task tasker.ID, reason, actor strin
 	return answer, err
 }
 
+// TaskTree returns a task with those above it, and those that its steps started: the topmost
+// first, and each before its children.
+func (c *Client) TaskTree(ctx context.Context, task tasker.ID) (apiv1.TaskTree, error) {
+	var answer apiv1.TaskTree
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "tree")
+	return answer, err
+}
+
 // TaskTransitions lists the history of a task, oldest first.
 func (c *Client) TaskTransitions(ctx context.Context, task tasker.ID, p Page) ([]apiv1.Transition, error) {
 	var answer []apiv1.Transition

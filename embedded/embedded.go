@@ -219,6 +219,12 @@ func (e *Engine) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, erro
 	return e.db.Steps(ctx, task)
 }
 
+// TaskTree returns a task with those above it, and those that its steps started: the topmost
+// first, and each before its children.
+func (e *Engine) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
+	return e.db.TaskTree(ctx, task)
+}
+
 // CancelTask ends a task and those of its steps that have not ended.
 func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.engine.CancelTask(ctx, task, actor, reason)

@@ -313,6 +313,12 @@ func TestTasksAreFound(t *testing.T) {
 		list, more, err := e.Tasks(t.Context(), tt.filter)
 		if err != nil || more || len(list) != tt.found {
 			t.Errorf("%+v finds %d, %v, want %d", tt.filter, len(list), err, tt.found)
+			continue
+		}
+		for _, task := range list {
+			if tree, err := e.TaskTree(t.Context(), task.UUID); err != nil || len(tree.Tasks) != 1 || tree.Tasks[0].Task.UUID != task.UUID {
+				t.Errorf("the tree of a task that stands alone is %+v (%v)", tree, err)
+			}
 		}
 	}
 }

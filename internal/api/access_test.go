@@ -35,7 +35,7 @@ var who = map[string]string{
 
 	"POST /v1/tasks": "developer admin", "POST /v1/tasks/bulk": "developer admin", "GET /v1/tasks": "viewer operator developer admin",
 	"GET /v1/tasks/{uuid}": "viewer operator developer admin", "DELETE /v1/tasks/{uuid}": "operator developer admin",
-	"GET /v1/tasks/{uuid}/transitions": "viewer operator developer admin",
+	"GET /v1/tasks/{uuid}/transitions": "viewer operator developer admin", "GET /v1/tasks/{uuid}/tree": "viewer operator developer admin",
 
 	"GET /v1/tasks/{uuid}/workflow_steps":                         "viewer operator developer admin",
 	"GET /v1/tasks/{uuid}/workflow_steps/{step_uuid}":             "viewer operator developer admin",

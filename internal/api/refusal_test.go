@@ -117,6 +117,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown step", "GET", task + "/workflow_steps/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},
 		{"a step of another task", "GET", foreign, nil, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
 		{"operate a step of another task", "PATCH", foreign, resolve, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
+		{"tree of an unknown task", "GET", "/v1/tasks/" + nobody + "/tree", nil, nil, 404, "NOT_FOUND", nobody},
 		{"history of a step of another task", "GET", foreign + "/transitions", nil, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
 		{"complete a step of another task", "POST", foreign + "/completion", `{"success":true}`, nil, 404, "NOT_FOUND", stuck.Steps[0].StepUUID},
 		{"an unknown investigation", "GET", "/v1/dlq/entry/" + nobody, nil, nil, 404, "NOT_FOUND", nobody},

@@ -85,6 +85,13 @@ func (s *server) taskRoutes() []*route {
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
 			serve:   s.taskTransitions,
 		},
+		{
+			method: "GET", path: taskPath + "/tree", id: "getTaskTree", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
+			summary: "A task with the tasks above it and those that its steps started",
+			about:   "The topmost task comes first, and each before its children, up to ten levels down. Where a task has more children than are in the answer, more_children says so.",
+			answers: map[int]any{http.StatusOK: apiv1.TaskTree{}},
+			serve:   s.taskTree,
+		},
 	}
 }
 

@@ -173,6 +173,18 @@ func (s *server) cancelTask(x *request) error {
 	return s.answerTask(x, http.StatusOK, id)
 }
 
+func (s *server) taskTree(x *request) error {
+	id, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	tree, err := s.db.TaskTree(x.ctx, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromTaskTree(tree))
+}
+
 func (s *server) taskTransitions(x *request) error {
 	id, err := x.id("uuid")
 	if err != nil {

@@ -56,6 +56,7 @@ var permits = map[string]permit{
 	"task steps":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
 	"task step":        {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "{step}"}},
 	"task transitions": {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "--step", "{step}"}},
+	"task tree":        {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
 	"task watch":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{cancelled}"}},
 	"task submit":      {roles: developers, needs: "tasks:create", names: true, args: []string{"--namespace", "shop", "--name", "idle"}},
 	"task cancel":      {roles: "operator developer admin", needs: "tasks:cancel", names: true, args: []string{"{idle}"}},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 )
@@ -468,4 +469,90 @@ func TestAChildIsCompensated(t *testing.T) {
 	h.accepted(success(undo, `1`))
 	h.wantState(task, tasker.TaskCancelled)
 	h.tick()
+}
+
+// A tree has the tasks above a task and those below it, and says where it leaves some out.
+func TestATreeOfTasks(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("inner", enginetest.Once(enginetest.Step("work")))
+	h.Template("middle", child("inner", "inner"))
+	h.Template("outer", child("middle", "one"), child("middle", "two"))
+	task := h.Create("outer")
+	for range 2 {
+		h.tick()
+	}
+	one, two := h.childOf(task, "one"), h.childOf(task, "two")
+	h.wantTree(task, "0 outer  | 1 middle two waited_for | 2 inner inner waited_for | 1 middle one waited_for | 2 inner inner waited_for")
+	h.wantTree(one, "0 outer  | 1 middle one waited_for | 2 inner inner waited_for")
+	h.wantTree(h.childOf(two, "inner"), "0 outer  | 1 middle two waited_for | 2 inner inner waited_for")
+
+	// A child that a step had before is there, but not the one that counts.
+	h.Must(h.Engine.CancelTask(t.Context(), one, "ann", "not wanted"))
+	h.tick()
+	h.act(task, "one", tasker.ResetForRetry, "")
+	h.tick()
+	h.tick()
+	h.wantTree(task, "0 outer  | 1 middle one waited_for | 2 inner inner waited_for | 1 middle two waited_for | 2 inner inner waited_for | 1 middle one  | 2 inner inner current")
+
+	// The rest of the children of one, and of what is below, is left out.
+	h.Template("many", many(tasker.MaxTreeChildren+5, "middle")...)
+	wide := h.Create("many")
+	h.tick()
+	h.tick()
+	tree, err := h.DB.TaskTree(t.Context(), wide)
+	h.Must(err)
+	if n := len(tree.Tasks); n != 1+2*tasker.MaxTreeChildren || !tree.Tasks[0].MoreChildren || tree.Tasks[1].MoreChildren {
+		t.Errorf("the tree has %d tasks: %+v", n, tree.Tasks[:2])
+	}
+	h.Template("few", many(tasker.MaxTreeChildren+5, "inner")...)
+	h.Template("huge", many(tasker.MaxTreeChildren, "few")...)
+	huge := h.Create("huge")
+	for range 5 {
+		h.tick()
+	}
+	tree, err = h.DB.TaskTree(t.Context(), huge)
+	h.Must(err)
+	left := 0
+	for _, n := range tree.Tasks {
+		if n.Task.Name == "few" && n.MoreChildren {
+			left++
+		}
+	}
+	if n := len(tree.Tasks); n != 1+tasker.MaxTreeTasks || left != tasker.MaxTreeChildren {
+		t.Errorf("the tree has %d tasks, and %d of which children are left out", n, left)
+	}
+	_, err = h.DB.TaskTree(t.Context(), tasker.NewID())
+	h.WantCode(err, tasker.NotFound, "no task")
+	_, err = h.DB.TaskTree(access.WithScope(t.Context(), access.Namespaces("other")), task)
+	h.WantCode(err, tasker.NotFound, "no task")
+}
+
+// many are steps that start tasks of one template.
+func many(n int, template string) []tasker.StepTemplate {
+	list := make([]tasker.StepTemplate, n)
+	for i := range list {
+		list[i] = child(template, fmt.Sprint("s", i))
+	}
+	return list
+}
+
+func (h *harness) wantTree(of tasker.ID, want string) {
+	h.Helper()
+	tree, err := h.DB.TaskTree(h.Context(), of)
+	h.Must(err)
+	list := make([]string, len(tree.Tasks))
+	for i, n := range tree.Tasks {
+		how := ""
+		if n.Current {
+			how = "current"
+		}
+		if n.WaitedFor {
+			how = "waited_for"
+		}
+		list[i] = fmt.Sprintf("%d %s %s %s", n.Depth, n.Task.Name, n.StepName, how)
+	}
+	if got := strings.TrimSpace(strings.Join(list, "| ")); strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
+		h.Errorf("the tree of %s is\n%s, want\n%s", of, got, want)
+	}
 }

@@ -62,11 +62,32 @@ func TestAChildExplainsItsParent(t *testing.T) {
 	if e.Turn != tasker.TurnOperator || !strings.Contains(e.Sentence, "whose step charge failed for good at 20") || !strings.HasPrefix(e.Unblocks, "Repair the cause") {
 		t.Errorf("explained as %+v", e.Why)
 	}
-	e, err = h.service.Explain(t.Context(), middle)
+	h.facts(middle, map[string]string{"child": inner.String() + ": error since 20", "investigation of the child": h.Entry(inner).UUID.String(), "parent": task.String() + ": step start of shop/outer waits for this task"})
+	h.facts(inner, map[string]string{
+		"parent": middle.String() + ": step start of shop/middle waits for this task",
+		"above":  task.String() + ": step start of shop/outer waits for " + middle.String(),
+	})
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
+	h.facts(inner, map[string]string{"above": task.String() + ": step start of shop/outer started " + middle.String() + ", and does not wait for it any more"})
+	h.Exec(`UPDATE tasker.tasks SET parent_task_uuid = tasker.uuid_generate_v7() WHERE task_uuid = $1`, inner)
+	defer h.Exec(`UPDATE tasker.tasks SET parent_task_uuid = $2 WHERE task_uuid = $1`, inner, middle)
+	e, err = h.service.Explain(t.Context(), inner)
 	h.Must(err)
-	for name, value := range map[string]string{"child": inner.String() + ": error since 20", "investigation of the child": h.Entry(inner).UUID.String(), "parent": task.String()} {
+	if !slices.ContainsFunc(e.Facts, func(f tasker.ExplainedFact) bool {
+		return f.Name == "parent" && strings.HasSuffix(f.Value, ": a step of it started this task")
+	}) {
+		t.Errorf("without its parent the facts are %+v", e.Facts)
+	}
+}
+
+// facts checks that the explanation of a task has facts that begin so.
+func (h *harness) facts(task tasker.ID, want map[string]string) {
+	h.Helper()
+	e, err := h.service.Explain(h.Context(), task)
+	h.Must(err)
+	for name, value := range want {
 		if !slices.ContainsFunc(e.Facts, func(f tasker.ExplainedFact) bool { return f.Name == name && strings.HasPrefix(f.Value, value) }) {
-			t.Errorf("the facts %+v do not have %s: %s", e.Facts, name, value)
+			h.Errorf("the facts %+v do not have %s: %s", e.Facts, name, value)
 		}
 	}
 }

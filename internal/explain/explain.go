@@ -168,6 +168,15 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 	if err := s.children(ctx, views, tasker.MaxChildDepth); err != nil {
 		return postgres.ExplainedTask{}, nil, err
 	}
+	if t.ParentUUID != nil {
+		above, err := s.db.TasksAbove(ctx, t.TaskUUID)
+		if err != nil {
+			return postgres.ExplainedTask{}, nil, err
+		}
+		for i := range views {
+			views[i].above = above
+		}
+	}
 	if q.Step != nil {
 		return *t, []found{s.decideStep(ctx, views)}, nil
 	}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -38,9 +39,7 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 			add("case", "%s: %s", t.CaseID, owner)
 		}
 	}
-	if t.ParentUUID != nil {
-		add("parent", "%s: a step of it started this task", t.ParentUUID)
-	}
+	list = append(list, f.parents()...)
 	if s == nil || over(s.StepState) {
 		return list
 	}
@@ -66,6 +65,25 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	}
 	if s.OperationUUID != nil && f.shows.investigations {
 		add("operation", "%s: %s, the step is %s", s.OperationUUID, s.OperationState, strings.ReplaceAll(s.ItemState, "_", " "))
+	}
+	return list
+}
+
+// parents are the tasks above the task, and whether their steps wait for it.
+func (f found) parents() (list []tasker.ExplainedFact) {
+	for i, a := range f.above {
+		name, below := "parent", "this task"
+		if i > 0 {
+			name, below = "above", a.ChildUUID.String()
+		}
+		does := "started " + below + ", and does not wait for it any more"
+		if a.Waits {
+			does = "waits for " + below
+		}
+		list = append(list, tasker.ExplainedFact{Name: name, Value: fmt.Sprintf("%s: step %s of %s/%s %s", a.TaskUUID, cmp.Or(a.Step, "(removed)"), a.Namespace, a.Name, does)})
+	}
+	if f.task.ParentUUID != nil && len(f.above) == 0 {
+		list = append(list, tasker.ExplainedFact{Name: "parent", Value: f.task.ParentUUID.String() + ": a step of it started this task"})
 	}
 	return list
 }

@@ -21,6 +21,7 @@ type view struct {
 	blocker *found                   // of a step whose parents are open: the nearest ancestor that waits for no other
 	others  int                      // as near as that
 	child   *found                   // why the task is where it is that the step waits for; nil: that is not followed
+	above   []postgres.TaskAbove     // the tasks above the one that was asked about, the nearest first
 	shows   shows
 }
 

@@ -155,6 +155,44 @@ func (tx *Tx) ChildStanding(ctx context.Context, child tasker.ID) (state tasker.
 	return found.State, found.GivenUp, nil
 }
 
+const waitingAbove = `
+WITH RECURSIVE above AS (
+    SELECT t.task_uuid AS child_uuid, t.parent_task_uuid, t.parent_step_uuid, 1 AS level
+    FROM tasker.tasks t
+    WHERE t.task_uuid = $1 AND t.parent_task_uuid IS NOT NULL
+    UNION ALL
+    SELECT t.task_uuid, t.parent_task_uuid, t.parent_step_uuid, a.level + 1
+    FROM above a
+    JOIN tasker.tasks t ON t.task_uuid = a.parent_task_uuid AND t.parent_task_uuid IS NOT NULL
+    WHERE a.level < $2
+)
+SELECT t.task_uuid, t.namespace, t.name, t.state, a.child_uuid, coalesce(s.name, '') AS step,
+    coalesce(s.child_task_uuid = a.child_uuid AND s.state = 'pending' AND t.state NOT IN ('complete', 'cancelled'), false) AS waits
+FROM above a
+JOIN tasker.tasks t ON t.task_uuid = a.parent_task_uuid
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = a.parent_task_uuid AND s.step_uuid = a.parent_step_uuid
+ORDER BY a.level`
+
+// A TaskAbove is a task of which a step started another one.
+type TaskAbove struct {
+	TaskUUID        tasker.ID
+	Namespace, Name string
+	State           tasker.TaskState
+	ChildUUID       tasker.ID // the one below it
+	Step            string    // empty when it is gone
+	Waits           bool      // the step waits for that one
+}
+
+// TasksAbove returns the parent of a task, the parent of that, and so on, as far as they are
+// still there.
+func (db *DB) TasksAbove(ctx context.Context, task tasker.ID) ([]TaskAbove, error) {
+	list, err := collect[TaskAbove](ctx, db.pool, waitingAbove, task, tasker.MaxChildDepth)
+	if err != nil {
+		return nil, fmt.Errorf("read the tasks above a task: %w", err)
+	}
+	return list, nil
+}
+
 const startChildren = `
 WITH child AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS d (task_uuid, step_uuid, child_uuid)

@@ -32,7 +32,7 @@ type tasksPage struct {
 type taskFilter struct {
 	State                                                  tasker.TaskState
 	Namespace, Name, DeadLettered                          string
-	Tag, CorrelationID                                     string
+	Tag, CorrelationID, Parent                             string
 	IdempotencyKey, Initiator, SourceSystem, After, Before string
 }
 
@@ -105,6 +105,9 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 		IdempotencyKey: q.text("idempotency_key", maxText), Initiator: q.text("initiator", maxText), SourceSystem: q.text("source_system", maxText),
 		CreatedAfter: q.instant("created_after"), CreatedBefore: q.instant("created_before"), Limit: pageRows, Offset: q.offset(),
 	}
+	if parent := q.id("parent"); parent != nil {
+		f.Parent = *parent
+	}
 	if tag := q.text("tag", maxText); tag != "" {
 		f.Tags = []string{tag}
 	}
@@ -112,7 +115,7 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 		return q.err
 	}
 	page.Filter = taskFilter{
-		State: f.State, Namespace: f.Namespace, Name: f.Name, Tag: q.Get("tag"), CorrelationID: f.CorrelationID, IdempotencyKey: f.IdempotencyKey,
+		State: f.State, Namespace: f.Namespace, Name: f.Name, Tag: q.Get("tag"), CorrelationID: f.CorrelationID, Parent: q.Get("parent"), IdempotencyKey: f.IdempotencyKey,
 		Initiator: f.Initiator, SourceSystem: f.SourceSystem, After: q.Get("created_after"), Before: q.Get("created_before"),
 	}
 	if f.DeadLettered != nil {
@@ -201,6 +204,7 @@ type taskPage struct {
 	OlderMoves  string
 	Replacement string // the page of the task that this one replaces
 	Parent      string // the page of the task whose step started this one
+	Tree        []treeLine
 }
 
 // A taskEntry is the newest investigation of a task.
@@ -259,6 +263,9 @@ func (s *server) task(req *request) (*view, error) {
 	}
 	page.CanOperate = page.Stuck == "" && s.offers(req, access.OperateSteps, t.Namespace)
 	page.Replacement, page.Parent = origins(t)
+	if page.Tree, err = s.tree(req, t, steps); err != nil {
+		return nil, err
+	}
 	bars := page.Axis.bars(steps, history)
 	page.Steps = stepRows(steps, page.CanOperate, nil)
 	for i := range page.Steps {
@@ -281,6 +288,37 @@ func origins(t tasker.Task) (replacement, parent string) {
 		parent = taskPath(*t.ParentTaskUUID) + "#step-" + t.ParentStepUUID.String()
 	}
 	return replacement, parent
+}
+
+// A treeLine is a task of the tree of the task that is shown.
+type treeLine struct {
+	tasker.TreeTask
+	Path     string
+	Here     bool
+	Progress taskProgress
+	Children string // the list of its children, when some are left out
+}
+
+// Indent is how far the line is to the right.
+func (l treeLine) Indent() string { return strings.Repeat("· ", l.Depth) }
+
+// tree returns the tasks above and below a task; none when it stands alone.
+func (s *server) tree(req *request, t tasker.Task, steps []tasker.Step) ([]treeLine, error) {
+	if t.ParentTaskUUID == nil && !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.ChildTaskUUID != nil }) {
+		return nil, nil
+	}
+	tree, err := s.DB.TaskTree(req.Context(), t.UUID)
+	if err != nil {
+		return nil, err
+	}
+	lines := make([]treeLine, len(tree.Tasks))
+	for i, n := range tree.Tasks {
+		lines[i] = treeLine{TreeTask: n, Path: taskPath(n.Task.UUID), Here: n.Task.UUID == t.UUID, Progress: taskProgressOf(n.Task.Counts)}
+		if n.MoreChildren {
+			lines[i].Children = tasksPath + "?parent=" + n.Task.UUID.String()
+		}
+	}
+	return lines, nil
 }
 
 // entryOf is the newest investigation of a task, or nil.

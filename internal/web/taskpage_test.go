@@ -331,6 +331,28 @@ func TestATaskLeadsToItsFamily(t *testing.T) {
 	}
 	h.shows(h.get(pageOf(st.task)), http.StatusOK, `<a href="`+pageOf(*store.ChildTaskUUID)+`">child task</a>`, "It waits for the child task of a step: store.")
 	h.shows(h.get(pageOf(*store.ChildTaskUUID)), http.StatusOK, `href="`+pageOf(st.task)+`#step-`+store.UUID.String()+`">`+st.task.String())
+
+	here, other := `<strong>shop/order</strong> <span class="hint">(this task)</span>`, `<span class="hint">· </span><a href="`+pageOf(*store.ChildTaskUUID)+`">shop/archive</a>`
+	h.shows(h.get(pageOf(st.task)), http.StatusOK, here, other, `store <span class="hint">(waits for it)</span>`)
+	h.shows(h.get(pageOf(*store.ChildTaskUUID)), http.StatusOK, `<a href="`+pageOf(st.task)+`">shop/order</a>`, `<strong>shop/archive</strong>`)
+	alone := h.get(pageOf(h.create("archive", `{}`)))
+	if strings.Contains(alone.text, `id="tree"`) {
+		t.Error("a task without parent and children has a tree")
+	}
+	// Of many children some are shown, and the list has them all.
+	h.Exec(`INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at, parent_task_uuid, parent_step_uuid, depth)
+		SELECT tasker.uuid_generate_v7(), c.template_uuid, c.namespace, c.name, c.version, 'cancelled', now(), NULL, NULL, '{}', '', now(), now(), c.parent_task_uuid, c.parent_step_uuid, 1
+		FROM tasker.tasks c, generate_series(1, 30) WHERE c.task_uuid = $1`, *store.ChildTaskUUID)
+	defer h.Exec(`DELETE FROM tasker.tasks WHERE parent_task_uuid = $1 AND state = 'cancelled'`, st.task)
+	all := web.Root + "/tasks?parent=" + st.task.String()
+	r := h.get(pageOf(st.task))
+	h.shows(r, http.StatusOK, other, `(before a reset)`, `<a class="hint" href="`+all+`">all its children</a>`)
+	if n := strings.Count(r.text, `<tr id="tree-`); n != 1+tasker.MaxTreeChildren {
+		t.Errorf("%d tasks are shown", n)
+	}
+	if n := strings.Count(h.get(all).text, `data-row id="t-`); n != 31 {
+		t.Errorf("the list has %d children", n)
+	}
 }
 
 // A branch that was not taken says why, and its task counts as done.

@@ -1,0 +1,51 @@
+package ctl
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+)
+
+func (p *program) treeCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "tree TASK",
+		short: "Show a task with the tasks above it and those that its steps started",
+		long: `Show a task with the tasks above it and those that its steps started.
+
+The task itself has a star. "waits" says that the step waits for this task, and
+"before" that the step was reset since and has another one.`,
+		example: `  tasker-ctl task tree $TASK
+  tasker-ctl task tree $TASK -o json | jq -r '.tasks[] | select(.waited_for) | .task.task_uuid'`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TaskTree, error) {
+		return api.TaskTree(ctx, a.id[0])
+	}, func(t apiv1.TaskTree) {
+		list(p, t.Tasks, columns{names: []string{"template", "task", "step", "state", "steps", "dead letter"}}, func(n apiv1.TreeTask) []string {
+			name := strings.Repeat(". ", n.Depth) + n.Task.Namespace + "/" + n.Task.Name
+			if n.Task.TaskUUID == t.TaskUUID {
+				name += " *"
+			}
+			return []string{name, n.Task.TaskUUID, startedBy(n), stateText(n.Task), progress(n.Task), deadLetter(n.Task)}
+		})
+		for _, n := range t.Tasks {
+			if n.MoreChildren {
+				p.hint("tasker-ctl task list --parent %s", n.Task.TaskUUID)
+			}
+		}
+	})
+}
+
+// startedBy names the step that started a task, and says how it stands to it.
+func startedBy(n apiv1.TreeTask) string {
+	switch name := or(n.StepName, "-"); {
+	case n.WaitedFor:
+		return name + " (waits)"
+	case n.StepName != nil && !n.Current:
+		return name + " (before)"
+	default:
+		return name
+	}
+}

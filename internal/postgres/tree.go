@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+const tasksAbove = `
+WITH RECURSIVE above AS (
+    SELECT t.task_uuid, t.parent_task_uuid, 0 AS level FROM tasker.tasks t WHERE t.task_uuid = $1
+    UNION ALL
+    SELECT t.task_uuid, t.parent_task_uuid, a.level + 1
+    FROM above a
+    JOIN tasker.tasks t ON t.task_uuid = a.parent_task_uuid
+    WHERE a.level < $2
+)
+SELECT a.task_uuid FROM above a ORDER BY a.level DESC`
+
+// One child more than asked for of each says that there are more.
+const tasksBelow = `
+SELECT c.task_uuid, p.task_uuid AS parent_uuid
+FROM unnest($1::uuid[]) WITH ORDINALITY AS p (task_uuid, place)
+CROSS JOIN LATERAL (
+    SELECT t.task_uuid, t.state IN ('complete', 'cancelled') AS over
+    FROM tasker.tasks t
+    WHERE t.parent_task_uuid = p.task_uuid
+    ORDER BY 2, 1 DESC
+    LIMIT $2
+) c
+ORDER BY p.place, c.over, c.task_uuid DESC`
+
+const treeTasks = `
+SELECT NULL::jsonb AS context, coalesce(t.depth, 0) AS depth, coalesce(s.name, '') AS step_name, coalesce(s.child_task_uuid = t.task_uuid, false) AS current,
+    coalesce(s.child_task_uuid = t.task_uuid AND s.state = 'pending' AND u.state NOT IN ('complete', 'cancelled'), false) AS waited_for,` + taskColumns + `
+FROM unnest($1::uuid[]) WITH ORDINALITY AS l (task_uuid, place)
+JOIN tasker.tasks t ON t.task_uuid = l.task_uuid
+LEFT JOIN tasker.workflow_steps s ON s.task_uuid = t.parent_task_uuid AND s.step_uuid = t.parent_step_uuid
+LEFT JOIN tasker.tasks u ON u.task_uuid = t.parent_task_uuid` + taskSources + `
+ORDER BY l.place`
+
+// TaskTree returns a task with those above it, and those below it as far as [tasker.MaxTreeTasks]
+// and [tasker.MaxTreeChildren] allow, the nearest first. The error is NotFound when there is no
+// such task.
+func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
+	above, err := column[tasker.ID](ctx, db.pool, tasksAbove, task, tasker.MaxChildDepth)
+	if err != nil {
+		return tasker.TaskTree{}, fmt.Errorf("read the tasks above a task: %w", err)
+	}
+	if len(above) == 0 {
+		return tasker.TaskTree{}, noTask(task)
+	}
+	below, err := db.below(ctx, task)
+	if err != nil {
+		return tasker.TaskTree{}, err
+	}
+	ids := above
+	for _, level := range below.levels {
+		ids = append(ids, level...)
+	}
+	return db.readTree(ctx, task, ids, below.more)
+}
+
+// A descent is what is below a task, by level.
+type descent struct {
+	levels [][]tasker.ID
+	more   map[tasker.ID]bool // those of which children are left out
+}
+
+// below takes one statement for each level, so that a level is cut before the next one is read.
+func (db *DB) below(ctx context.Context, task tasker.ID) (descent, error) {
+	type row struct{ TaskUUID, ParentUUID tasker.ID }
+	d := descent{more: map[tasker.ID]bool{}}
+	left := tasker.MaxTreeTasks
+	for parents := []tasker.ID{task}; len(parents) > 0 && len(d.levels) <= tasker.MaxChildDepth; {
+		rows, err := collect[row](ctx, db.pool, tasksBelow, parents, tasker.MaxTreeChildren+1)
+		if err != nil {
+			return descent{}, fmt.Errorf("read the tasks below a task: %w", err)
+		}
+		var level []tasker.ID
+		of := map[tasker.ID]int{}
+		for _, r := range rows {
+			if of[r.ParentUUID]++; of[r.ParentUUID] > tasker.MaxTreeChildren || left == 0 {
+				d.more[r.ParentUUID] = true
+				continue
+			}
+			level, left = append(level, r.TaskUUID), left-1
+		}
+		if len(level) > 0 {
+			d.levels = append(d.levels, level)
+		}
+		parents = level
+	}
+	return d, nil
+}
+
+// readTree reads tasks, each of which comes after its parent, and brings them into the order of
+// a tree.
+func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, more map[tasker.ID]bool) (tasker.TaskTree, error) {
+	type row struct {
+		taskRow
+		Depth              int
+		StepName           string
+		Current, WaitedFor bool
+	}
+	rows, err := collect[row](ctx, db.pool, treeTasks, ids)
+	if err != nil {
+		return tasker.TaskTree{}, fmt.Errorf("read a tree of tasks: %w", err)
+	}
+	scope := access.ScopeOf(ctx)
+	children := map[tasker.ID][]tasker.TreeTask{}
+	known := map[tasker.ID]bool{}
+	var top []tasker.TreeTask
+	for _, r := range rows {
+		if !scope.Has(r.Namespace) {
+			continue
+		}
+		known[r.UUID] = true
+		n := tasker.TreeTask{Task: r.task(), Depth: r.Depth, StepName: r.StepName, Current: r.Current, WaitedFor: r.WaitedFor, MoreChildren: more[r.UUID]}
+		if p := r.ParentTaskUUID; p != nil && known[*p] {
+			children[*p] = append(children[*p], n)
+		} else {
+			top = append(top, n)
+		}
+	}
+	if !known[task] {
+		return tasker.TaskTree{}, noTask(task)
+	}
+	tree := tasker.TaskTree{TaskUUID: task}
+	var add func([]tasker.TreeTask)
+	add = func(list []tasker.TreeTask) {
+		for _, n := range list {
+			tree.Tasks = append(tree.Tasks, n)
+			add(children[n.Task.UUID])
+		}
+	}
+	add(top)
+	return tree, nil
+}
