@@ -259,7 +259,12 @@ type ActionRequest struct {
 	ResultExpression string `json:",omitempty"`
 
 	Interrupt bool // take the step out of the hands of a worker that holds it
-	Operation *ID  `json:",omitempty"` // that it is an item of; nil: it is done by hand
+
+	// NewChild has the reset of a child step start another task, also in place of one that is
+	// complete or can still come to be.
+	NewChild bool `json:",omitempty"`
+
+	Operation *ID `json:",omitempty"` // that it is an item of; nil: it is done by hand
 
 	// RequestKey is the same when the same request is made again, which then changes
 	// nothing. Empty: each request is a new one.

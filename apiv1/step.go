@@ -70,7 +70,11 @@ type StepAction struct {
 	CompletedBy    string          `json:"completed_by,omitempty"`
 	CompletionData *CompletionData `json:"completion_data,omitempty"`
 	Interrupt      bool            `json:"interrupt,omitempty"`
+	Child          string          `json:"child,omitempty"` // new: of reset_for_retry
 }
+
+// NewChild is the value of [StepAction.Child] with which a child step starts another task.
+const NewChild = "new"
 
 // CompletionData is what an operator gives in place of a handler's result.
 type CompletionData struct {

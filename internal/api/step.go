@@ -99,7 +99,8 @@ type (
 		ActionType string `json:"action_type" enum:"reset_for_retry"`
 		Reason     string `json:"reason" minLength:"1" maxLength:"20000"`
 		ResetBy    string `json:"reset_by" minLength:"1" maxLength:"255"`
-		Interrupt  bool   `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it."`
+		Interrupt  bool   `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it, or from its child task."`
+		Child      string `json:"child,omitempty" enum:"new" doc:"new: a child step starts another task, also in place of one that is complete or can still come to be, which is cancelled. Left out: it waits for such a one."`
 	}
 	// ResolveManually passes over a step: those that depend on it get no result of it.
 	ResolveManually struct {
@@ -150,6 +151,7 @@ func (s *server) operateStep(x *request) error {
 		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
 		Actor: x.actor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
 	}
+	op.NewChild = req.Child == apiv1.NewChild
 	if req.CompletionData != nil {
 		op.Result, op.Metadata = req.CompletionData.Result, given(req.CompletionData.Metadata)
 	}

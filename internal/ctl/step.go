@@ -181,12 +181,22 @@ func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepA
 func nothingMore(*apiv1.StepAction) error { return nil }
 
 func (p *program) resetCommand() *cobra.Command {
-	return p.stepActionCommand(stepActions[0], help{
+	var newChild bool
+	c := p.stepActionCommand(stepActions[0], help{
 		use:   "reset-step TASK STEP --reason TEXT",
 		short: "Give a failed step its attempts back; it runs again by itself",
 		example: `  tasker-ctl task reset-step $TASK $STEP \
-    --reason "Database connection pool increased" --reset-by "ops-team@example.com"`,
-	}, nothingMore)
+    --reason "Database connection pool increased" --reset-by "ops-team@example.com"
+
+  tasker-ctl task reset-step $TASK $STEP --new-child --interrupt --reason "version 1.1.0 of its template is repaired"`,
+	}, func(a *apiv1.StepAction) error {
+		if newChild {
+			a.Child = apiv1.NewChild
+		}
+		return nil
+	})
+	c.Flags().BoolVar(&newChild, "new-child", false, "have a child step start another task; one that it waits for is cancelled, with --interrupt")
+	return c
 }
 
 func (p *program) resolveCommand() *cobra.Command {

@@ -128,6 +128,45 @@ func (e *Engine) childTask(ctx context.Context, tx *postgres.Tx, r tasker.NewTas
 	return made, nil
 }
 
+// withNewChild resets a child step, which starts another task then: one that has failed, or one
+// that waits for a task, which it leaves.
+func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted Acted, err error) {
+	t := targetOf(target)
+	if err := t.TaskRefusal(); err != nil {
+		return Acted{}, err
+	}
+	if !target.IsChild {
+		return Acted{}, t.Refusal("step %s starts no task: only the reset of a child step can ask for a new one", target.StepUUID)
+	}
+	if target.Step != tasker.StepPending || target.Child == nil {
+		if acted, err = a.do(ctx, tx, []postgres.Target{target}, target.StepRef); err == nil {
+			err = acted.Steps[0].Refusal
+		}
+		if err != nil || target.Child == nil {
+			return acted, err
+		}
+		acted.left.ChildTaskUUID = nil
+		return acted, tx.LeaveChild(ctx, target.StepRef, *target.Child)
+	}
+	state, givenUp, err := tx.ChildStanding(ctx, *target.Child)
+	if err != nil {
+		return Acted{}, err
+	}
+	if open := state != "" && state != tasker.TaskComplete && state != tasker.TaskCancelled && !givenUp; open && !a.op.Interrupt {
+		return Acted{}, tasker.Errorf(tasker.Conflict, "step %s waits for task %s, which is %s: to cancel that and start another one, say interrupt",
+			target.StepUUID, *target.Child, state).WithDetails(tasker.StepRefusal{
+			TaskState: t.Task, StepState: t.Step, AllowedActions: append(t.Allowed(), tasker.ResetForRetry), NeedsInterrupt: true,
+		})
+	}
+	if err := tx.LeaveChild(ctx, target.StepRef, *target.Child); err != nil {
+		return Acted{}, err
+	}
+	acted.Steps = []ActedStep{{Target: target, Fence: target.Fence}}
+	r := a.repair(target)
+	r.Data["left_child_task_uuid"] = target.Child
+	return a.follow(ctx, tx, acted, following{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+}
+
 // tellParents concludes steps whose child tasks have ended. No child is locked.
 func (e *Engine) tellParents(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {

@@ -556,3 +556,88 @@ func (h *harness) wantTree(of tasker.ID, want string) {
 		h.Errorf("the tree of %s is\n%s, want\n%s", of, got, want)
 	}
 }
+
+// A reset may ask for another child: in place of one that is waited for, which is cancelled, and
+// of one that has ended.
+func TestANewChildOnRequest(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("archive", enginetest.Once(enginetest.Step("pack")))
+	s := child("archive", "archive", "score")
+	s.When = "results.score.ok"
+	h.Template("order", enginetest.Step("score"), s, enginetest.Step("end", "archive"))
+	task := h.Create("order")
+	h.accepted(success(h.claimOne("score"), `{"ok": true}`))
+	step := h.step(task, "archive").UUID
+	reset := tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "its template is repaired", Actor: "ann", NewChild: true}
+	refused := func(of tasker.ID, op tasker.ActionRequest, code tasker.Code, says string) {
+		t.Helper()
+		_, err := h.Engine.OperateStep(t.Context(), task, of, op)
+		h.WantCode(err, code, says)
+	}
+	refused(step, reset, tasker.Conflict, "pending and waits for its dependencies") // it has not been decided
+	h.tick()
+	one := h.childOf(task, "archive")
+
+	// Of a child that goes on it has to be taken.
+	refused(step, reset, tasker.Conflict, "waits for task "+one.String()+", which is steps_in_process")
+	refused(h.step(task, "end").UUID, reset, tasker.Conflict, "starts no task")
+	wrong := reset
+	wrong.Action = tasker.ResolveManually
+	refused(step, wrong, tasker.Invalid, "reset_for_retry only")
+	plain := reset
+	plain.NewChild, plain.Interrupt = false, true
+	refused(step, plain, tasker.Conflict, "pending")
+	reset.Interrupt = true
+	left, err := h.Engine.OperateStep(t.Context(), task, step, reset)
+	h.Must(err)
+	if left.State != tasker.StepPending || left.ChildTaskUUID != nil {
+		t.Errorf("the reset left the step %s with the child %v", left.State, left.ChildTaskUUID)
+	}
+	h.tick()
+	h.tick()
+	two := h.childOf(task, "archive")
+	h.wantState(one, tasker.TaskCancelled)
+	h.wantState(two, tasker.TaskStepsInProcess)
+	if one == two {
+		t.Fatal("the step waits for the same child")
+	}
+
+	// A child that was cancelled, and one that is complete but of which the step has not heard.
+	h.Must(h.Engine.CancelTask(t.Context(), two, "ann", "not wanted"))
+	h.tick()
+	h.wantStep(task, "archive", tasker.StepError, 0)
+	reset.Interrupt = false
+	left, err = h.Engine.OperateStep(t.Context(), task, step, reset)
+	h.Must(err)
+	if left.State != tasker.StepPending || left.ChildTaskUUID != nil {
+		t.Errorf("the reset left the step %s with the child %v", left.State, left.ChildTaskUUID)
+	}
+	h.tick()
+	three := h.childOf(task, "archive")
+	h.accepted(success(h.claimOne("pack"), `1`))
+	h.wantState(three, tasker.TaskComplete)
+	_, err = h.Engine.OperateStep(t.Context(), task, step, reset)
+	h.Must(err)
+	h.tick()
+	four := h.childOf(task, "archive")
+	h.accepted(success(h.claimOne("pack"), `4`))
+	h.tick()
+	h.wantStep(task, "archive", tasker.StepComplete, 0)
+	if got := string(h.step(task, "archive").Results); !strings.Contains(got, four.String()) {
+		t.Errorf("the result is not that of the last child: %s", got)
+	}
+	h.tick() // decides whether the end runs
+	h.accepted(success(h.claimOne("end"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+	refused(step, reset, tasker.Conflict, "is complete: nothing can be done")
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks WHERE parent_task_uuid IS NOT NULL`); n != 4 {
+		t.Errorf("%d children were started, want 4", n)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.child_signals`); n != 0 {
+		t.Errorf("%d signals are left", n)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'step.reset' AND data ->> 'left_child_task_uuid' IS NOT NULL`); n != 2 {
+		t.Errorf("the audit log has %d resets that left a child, want 2", n)
+	}
+}

@@ -112,6 +112,9 @@ func (a Action) alone(ctx context.Context, tx *postgres.Tx, step tasker.StepRef)
 	if target.OpenItems > 0 {
 		return a.onItems(ctx, tx, target)
 	}
+	if a.op.NewChild {
+		return a.withNewChild(ctx, tx, target)
+	}
 	acted, err := a.do(ctx, tx, []postgres.Target{target}, step)
 	if err == nil {
 		err = acted.Steps[0].Refusal
@@ -248,6 +251,9 @@ func checkAction(op tasker.ActionRequest) error {
 	}
 	if wrong := textFault(op.RequestKey, postgres.MaxRequestKey, false); wrong != "" {
 		faults = append(faults, tasker.Fault{Path: "Idempotency-Key", Message: wrong})
+	}
+	if op.NewChild && op.Action != tasker.ResetForRetry {
+		faults = append(faults, tasker.Fault{Path: "child", Message: "is for reset_for_retry only"})
 	}
 	switch completes := op.Action == tasker.CompleteManually; {
 	case completes && len(op.Result) == 0 && op.ResultExpression == "":

@@ -220,6 +220,32 @@ func (tx *Tx) SetChildren(ctx context.Context, steps []tasker.StepRef, children 
 	return nil
 }
 
+const leaveChild = `
+WITH told AS (
+    INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
+    SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
+    FROM tasker.tasks c
+    WHERE c.task_uuid = $3 AND c.parent_step_uuid = $2 AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + givenUp + `
+    ON CONFLICT DO NOTHING
+)
+UPDATE tasker.workflow_steps s
+SET child_task_uuid = NULL, decided_at = NULL, decide_at = coalesce(s.decide_at, clock_timestamp()), wait_until = NULL, remind_at = NULL, updated_at = clock_timestamp()
+WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.child_task_uuid = $3`
+
+// LeaveChild has a pending step decided again, and start another task in place of the one that
+// it started, which is cancelled soon where it has not ended. The caller holds the lock of the
+// task of the step.
+func (tx *Tx) LeaveChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
+	tag, err := tx.Exec(ctx, leaveChild, step.TaskUUID, step.StepUUID, child)
+	if err != nil {
+		return fmt.Errorf("leave the child task of a step: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return fmt.Errorf("step %s, which is locked, does not wait for task %s", step.StepUUID, child)
+	}
+	return nil
+}
+
 const takeChildrenToCancel = `
 WITH taken AS (
     DELETE FROM tasker.child_signals g

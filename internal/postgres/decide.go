@@ -62,7 +62,9 @@ type DecidingTask struct {
 
 const decidingSteps = `
 SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at, clock_timestamp() AS as_of,
-    s.decided_at IS NOT NULL AS again, s.child_task_uuid AS child, coalesce(t.depth, 0) AS depth,
+    s.decided_at IS NOT NULL OR s.step_type = 'child' AND EXISTS (
+        SELECT FROM tasker.tasks c WHERE c.parent_task_uuid = s.task_uuid AND c.parent_step_uuid = s.step_uuid
+    ) AS again, s.child_task_uuid AS child, coalesce(t.depth, 0) AS depth,
     s.step_type, s.items_total, s.parents_open, coalesce((
         SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL, 'decision', p.is_decision IS NOT NULL,
             'names', CASE WHEN p.is_decision THEN p.results -> 'goes_on' ? s.name END) ORDER BY p.step_uuid)

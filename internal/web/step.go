@@ -42,9 +42,14 @@ var stepVerbs = []stepVerb{
 	},
 }
 
-// allowed reports whether a step in this state accepts the action.
-func (v stepVerb) allowed(state tasker.StepState) bool {
-	return slices.Contains(lifecycle.Target{Step: state}.Allowed(), v.Action)
+// allowed reports whether a step accepts the action. One that waits for its child task can be
+// reset, to start another one.
+func (v stepVerb) allowed(s tasker.Step) bool {
+	return slices.Contains(lifecycle.Target{Step: s.State}.Allowed(), v.Action) || v.Action == tasker.ResetForRetry && waitsForChild(s)
+}
+
+func waitsForChild(s tasker.Step) bool {
+	return s.Type == tasker.ChildStep && s.State == tasker.StepPending && s.ChildTaskUUID != nil
 }
 
 func (v stepVerb) path(s tasker.Step) string {
@@ -67,6 +72,7 @@ type stepForm struct {
 	Result    string
 	Metadata  string
 	Interrupt bool
+	NewChild  bool
 }
 
 // A parentResult is what a step before left behind.
@@ -78,6 +84,16 @@ type parentResult struct {
 
 // Completes reports whether the action needs a result.
 func (p *stepForm) Completes() bool { return p.Action == tasker.CompleteManually }
+
+// StartsTask reports whether the action may ask for a new child task.
+func (p *stepForm) StartsTask() bool {
+	return p.Action == tasker.ResetForRetry && p.Step.Type == tasker.ChildStep
+}
+
+// LeavesChild reports whether the action is only possible with a new child task.
+func (p *stepForm) LeavesChild() bool {
+	return p.Action == tasker.ResetForRetry && waitsForChild(p.Step)
+}
 
 func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	task, err := req.id("task")
@@ -105,19 +121,20 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	}
 	p.Step, p.Failure = steps[i], failureOf(steps[i].Error)
 	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
-	p.Next, p.Held, p.Parents = forecastOf(steps, step, v.Action), holder(p.Step), parentsOf(steps, p.Step)
+	p.Next, p.Held, p.Parents = forecastOf(steps, step, v.Action), v.holder(p.Step), parentsOf(steps, p.Step)
 	f := form{page: "stepaction", title: v.Name + " step " + p.Step.Name, nav: "Tasks", Button: v.Name + " step " + p.Step.Name}
 	p.form = req.formOf(f)
 	if err := p.returnsTo(req); err != nil {
 		return nil, err
 	}
 	p.Refused, err = s.unrepairable(req.Context(), p.Task)
-	if err == nil && p.Refused == "" && !v.allowed(p.Step.State) {
+	if err == nil && p.Refused == "" && !v.allowed(p.Step) {
 		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", words(p.Step.State), strings.TrimPrefix(v.Done, "was "))
 	}
 	p.Result, p.Metadata, p.Interrupt = req.typed("result"), req.typed("metadata"), req.PostFormValue("interrupt") != ""
+	p.NewChild = p.StartsTask() && req.PostFormValue("new_child") != ""
 	if req.Method == http.MethodGet {
-		p.Interrupt = p.Held != ""
+		p.Interrupt, p.NewChild = p.Held != "", p.LeavesChild()
 	}
 	p.Command = p.command(req)
 	if req.Method == http.MethodGet {
@@ -167,9 +184,11 @@ func (s *server) unrepairable(ctx context.Context, task tasker.Task) (string, er
 	}
 }
 
-// holder says who has a step now; empty when nobody does.
-func holder(s tasker.Step) string {
+// holder says who has a step now, from whom the action takes it; empty when nobody does.
+func (v stepVerb) holder(s tasker.Step) string {
 	switch {
+	case waitsForChild(s) && v.Action == tasker.ResetForRetry:
+		return "The step waits for its child task " + s.ChildTaskUUID.String() + "."
 	case s.State == tasker.StepEnqueued:
 		return "The step is in the queue: a worker may take it at any moment."
 	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
@@ -212,7 +231,7 @@ func (p *stepForm) do(req *request) (*view, error) {
 
 // operation returns what the form asks of the engine.
 func (p *stepForm) operation() tasker.ActionRequest {
-	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt}
+	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt, NewChild: p.NewChild}
 	if p.Completes() {
 		op.Result, op.Metadata = typedJSON(p.Result), typedJSON(p.Metadata)
 	}
@@ -251,6 +270,9 @@ func (p *stepForm) command(req *request) command {
 	switch p.Action {
 	case tasker.ResetForRetry:
 		body.ResetBy = actor
+		if op.NewChild {
+			body.Child = apiv1.NewChild
+		}
 	case tasker.ResolveManually:
 		body.ResolvedBy, by = actor, "--resolved-by"
 	case tasker.CompleteManually:
@@ -265,6 +287,9 @@ func (p *stepForm) command(req *request) command {
 	ctl = append(append(ctl, "--reason", reason), p.by(by, actor)...)
 	if op.Interrupt {
 		ctl = append(ctl, "--interrupt")
+	}
+	if op.NewChild {
+		ctl = append(ctl, "--new-child")
 	}
 	return commandOf(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
 }
@@ -331,7 +356,7 @@ func stepLinks(st tasker.Step, entry *tasker.ID) []stepLink {
 		query = "?entry=" + entry.String()
 	}
 	for _, v := range stepVerbs {
-		if v.allowed(st.State) {
+		if v.allowed(st) {
 			links = append(links, stepLink{Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + query})
 		}
 	}

@@ -339,18 +339,36 @@ func TestATaskLeadsToItsFamily(t *testing.T) {
 	if strings.Contains(alone.text, `id="tree"`) {
 		t.Error("a task without parent and children has a tree")
 	}
+	// The step is reset to start another child.
+	path := pageOf(st.task) + "/steps/" + store.UUID.String() + "/reset"
+	h.shows(h.get(pageOf(st.task)), http.StatusOK, `href="`+path)
+	h.shows(h.get(path), http.StatusOK, "The step waits for its child task", `name="new_child" value="1" checked`, "Interrupt: the child task is cancelled", "--new-child")
+	h.shows(h.post(path, "reason=x", "actor=bob", "new_child=1"), http.StatusConflict, "say interrupt")
+	if r := h.post(path, "reason=x", "actor=bob", "new_child=1", "interrupt=1"); r.url != pageOf(st.task) {
+		t.Errorf("after the reset the page is %s: %s", r.url, r.text)
+	}
+	_, err = h.Engine.Tick(t.Context())
+	h.Must(err)
+	if again := st.stepOf("store"); *again.ChildTaskUUID == *store.ChildTaskUUID {
+		t.Error("the step waits for the same child")
+	} else {
+		store = again
+	}
+	other = `<span class="hint">· </span><a href="` + pageOf(*store.ChildTaskUUID) + `">shop/archive</a>`
+
 	// Of many children some are shown, and the list has them all.
 	h.Exec(`INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at, parent_task_uuid, parent_step_uuid, depth)
 		SELECT tasker.uuid_generate_v7(), c.template_uuid, c.namespace, c.name, c.version, 'cancelled', now(), NULL, NULL, '{}', '', now(), now(), c.parent_task_uuid, c.parent_step_uuid, 1
 		FROM tasker.tasks c, generate_series(1, 30) WHERE c.task_uuid = $1`, *store.ChildTaskUUID)
-	defer h.Exec(`DELETE FROM tasker.tasks WHERE parent_task_uuid = $1 AND state = 'cancelled'`, st.task)
+	defer h.Exec(`WITH gone AS (DELETE FROM tasker.tasks WHERE parent_task_uuid = $1 AND task_uuid <> $2 RETURNING task_uuid)
+		DELETE FROM tasker.task_attributes a USING gone g WHERE a.task_uuid = g.task_uuid`, st.task, *store.ChildTaskUUID)
 	all := web.Root + "/tasks?parent=" + st.task.String()
 	r := h.get(pageOf(st.task))
 	h.shows(r, http.StatusOK, other, `(before a reset)`, `<a class="hint" href="`+all+`">all its children</a>`)
 	if n := strings.Count(r.text, `<tr id="tree-`); n != 1+tasker.MaxTreeChildren {
 		t.Errorf("%d tasks are shown", n)
 	}
-	if n := strings.Count(h.get(all).text, `data-row id="t-`); n != 31 {
+	if n := strings.Count(h.get(all).text, `data-row id="t-`); n != 32 {
 		t.Errorf("the list has %d children", n)
 	}
 }
