@@ -24,3 +24,15 @@ func (e *Engine) GateCreations(gate func(tasks []tasker.NewTask)) {
 
 // WaitingCreations returns how many creations wait for others to be written.
 func (e *Engine) WaitingCreations() int { return e.creations.Waiting() }
+
+// Pass does once what is due of a kind, as its loop does. It reports false for a kind that
+// concerns the queue.
+func (e *Engine) Pass(ctx context.Context, kind string) (bool, error) {
+	for _, t := range e.timers() {
+		if t.kind == kind {
+			_, err := t.pass(ctx)
+			return true, err
+		}
+	}
+	return false, nil
+}

@@ -82,7 +82,8 @@ CROSS JOIN LATERAL (
     WHERE p.task_uuid = s.task_uuid AND p.state NOT IN ('complete', 'resolved_manually', 'skipped')
       AND CASE WHEN s.items_total IS NULL THEN p.step_uuid = ANY (s.parent_uuids) ELSE p.map_step_uuid = s.step_uuid END
 ) p
-WHERE s.parents_open <> p.open AND (s.join_rule IS DISTINCT FROM 'any' OR s.items_total IS NOT NULL) -- of which some may end in one statement with the step itself
+WHERE s.parents_open <> CASE WHEN s.map_step_uuid IS NULL THEN p.open ELSE 0 END -- an item of a step that does not wait for all may begin before some of its parents
+  AND (s.join_rule IS DISTINCT FROM 'any' OR s.items_total IS NOT NULL) -- of which some may end in one statement with the step itself
 UNION ALL
 SELECT 'edges differ in both directions', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
