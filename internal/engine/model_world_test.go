@@ -348,8 +348,17 @@ func (d *driver) leaves() (list []lateReport) {
 
 func (d *driver) operateOne() {
 	d.Helper()
-	wanted := d.random.IntN(4) > 0 // where there is something to repair
-	s := d.some(func(s *modelStep) bool { return s.state == tasker.StepError || !wanted })
+	kind := d.random.IntN(8)
+	s := d.some(func(s *modelStep) bool {
+		switch kind {
+		case 0: // where it may be refused
+			return true
+		case 1:
+			return s.expanded && s.state == tasker.StepPending
+		default: // where there is something to repair
+			return s.state == tasker.StepError
+		}
+	})
 	if s == nil {
 		return
 	}
