@@ -51,3 +51,31 @@ type CreatedKey struct {
 type RotateKey struct {
 	GraceSeconds int64 `json:"grace_seconds,omitempty" minimum:"0" maximum:"2592000" doc:"How long the secret before stays valid."`
 }
+
+// A Session is a browser that is signed in.
+type Session struct {
+	SessionUUID string    `json:"session_uuid" format:"uuid"`
+	Subject     string    `json:"subject" doc:"Who is recorded as having acted."`
+	KeyUUID     *string   `json:"key_uuid,omitempty" format:"uuid" doc:"The API key with which it signed in; absent means at the identity provider."`
+	Groups      []string  `json:"groups" doc:"What the identity provider named as the groups of the subject."`
+	CreatedAt   time.Time `json:"created_at"`
+	LastUsedAt  time.Time `json:"last_used_at" doc:"To the minute."`
+	EndsAt      time.Time `json:"ends_at" doc:"Unless it is used before; never later than its longest life."`
+}
+
+// SessionList is a page of sessions.
+type SessionList struct {
+	Sessions   []Session  `json:"sessions"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// EndSessions says which sessions end: one, or all of a subject.
+type EndSessions struct {
+	SessionUUID string `json:"session_uuid,omitempty" format:"uuid"`
+	Subject     string `json:"subject,omitempty" maxLength:"255" doc:"All sessions of this subject, such as user:ann."`
+}
+
+// EndedSessions says how many sessions ended.
+type EndedSessions struct {
+	Ended int `json:"ended" doc:"0: none was open."`
+}

@@ -177,3 +177,25 @@ func (c *Client) RevokeKey(ctx context.Context, key tasker.ID) (apiv1.Key, error
 	err := c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "keys", key.String()}, repeatable: true}, &answer)
 	return answer, err
 }
+
+// A SessionQuery selects and pages sessions, the newest first.
+type SessionQuery struct {
+	Subject string // such as user:ann; empty means everybody's
+	Page
+}
+
+// Sessions lists the browsers that are signed in.
+func (c *Client) Sessions(ctx context.Context, q SessionQuery) (apiv1.SessionList, error) {
+	query := q.values()
+	setText(query, "subject", q.Subject)
+	var answer apiv1.SessionList
+	err := c.get(ctx, &answer, query, "v1", "sessions")
+	return answer, err
+}
+
+// EndSessions ends a session, or all of a subject: within five seconds no server takes them any more.
+func (c *Client) EndSessions(ctx context.Context, r apiv1.EndSessions) (apiv1.EndedSessions, error) {
+	var answer apiv1.EndedSessions
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "sessions", "end"}, body: r, repeatable: true}, &answer)
+	return answer, err
+}

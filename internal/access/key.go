@@ -25,6 +25,17 @@ type Key struct {
 	RevokedBy  *string
 }
 
+// A Session is a browser that is signed in.
+type Session struct {
+	UUID      tasker.ID
+	Subject   string
+	KeyUUID   *tasker.ID // with which it signed in; nil means at the identity provider
+	Groups    []string   // that the provider named
+	CreatedAt time.Time
+	SeenAt    time.Time // to the minute
+	EndsAt    time.Time // unless it is used again before
+}
+
 // Subject returns what is recorded as the actor of what is done with a key.
 func Subject(keyName string) string { return "key:" + keyName }
 

@@ -216,6 +216,22 @@ func (s *server) accessRoutes() []*route {
 			answers: map[int]any{http.StatusOK: apiv1.Key{}},
 			serve:   s.revokeKey,
 		},
+		{
+			method: "GET", path: "/v1/sessions", id: "listSessions", class: overload.Reads, needs: access.Administer, tag: tag,
+			summary: "List the sessions of browsers that are signed in, the newest first",
+			params:  []param{textParam("subject", "Only those of this subject, such as user:ann.", 255), limitParam(defaultLimit), offsetParam()},
+			answers: map[int]any{http.StatusOK: apiv1.SessionList{}},
+			serve:   s.listSessions,
+		},
+		{
+			method: "POST", path: "/v1/sessions/end", id: "endSessions", class: overload.Operations, needs: access.Administer, tag: tag,
+			summary: "End a session, or all sessions of a subject",
+			about: "Within five seconds no server takes them any more, and their streams end. It is recorded in the audit log. It keeps nobody from signing in again: " +
+				"that is for the identity provider, or for revoking the key. Safe to repeat.",
+			body:    apiv1.EndSessions{},
+			answers: map[int]any{http.StatusOK: apiv1.EndedSessions{}},
+			serve:   s.endSessions,
+		},
 	}
 }
 
@@ -291,6 +307,51 @@ func (s *server) revokeKey(x *request) error {
 	}
 	s.auth.Look(x.ctx)
 	return x.answer(http.StatusOK, keyOf(k))
+}
+
+func (s *server) listSessions(x *request) error {
+	list, more, err := s.db.OpenSessions(x.ctx, postgres.SessionFilter{
+		Subject: x.text("subject"), Idle: s.auth.Idle(), Limit: x.int("limit"), Offset: x.int("offset"),
+	})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.SessionList{Sessions: convert(list, sessionOf), Pagination: x.pageOf(len(list), more)})
+}
+
+func sessionOf(s access.Session) apiv1.Session {
+	var key *string
+	if s.KeyUUID != nil {
+		text := s.KeyUUID.String()
+		key = &text
+	}
+	return apiv1.Session{
+		SessionUUID: s.UUID.String(), Subject: s.Subject, KeyUUID: key, Groups: append([]string{}, s.Groups...),
+		CreatedAt: s.CreatedAt.UTC(), LastUsedAt: s.SeenAt.UTC(), EndsAt: s.EndsAt.UTC(),
+	}
+}
+
+func (s *server) endSessions(x *request) error {
+	var req apiv1.EndSessions
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	if (req.SessionUUID == "") == (req.Subject == "") {
+		return tasker.Errorf(tasker.Invalid, "give session_uuid, or subject to end all sessions of a subject, and not both")
+	}
+	var id tasker.ID
+	if req.SessionUUID != "" {
+		var err error
+		if id, err = parseID(req.SessionUUID); err != nil {
+			return tasker.Errorf(tasker.Invalid, "session_uuid %v", err)
+		}
+	}
+	n, err := s.db.EndSessions(x.ctx, id, req.Subject, x.actorOrUnknown())
+	if err != nil {
+		return err
+	}
+	s.auth.Look(x.ctx)
+	return x.answer(http.StatusOK, apiv1.EndedSessions{Ended: n})
 }
 
 // actorOrUnknown is who acts, also where nobody signs in.

@@ -79,6 +79,7 @@ var who = map[string]string{
 	"POST /v1/holds/{hold_uuid}/probe": "operator admin", "POST /v1/holds/{hold_uuid}/extend": "operator admin", "POST /v1/holds/{hold_uuid}/release": "operator admin",
 
 	"GET /v1/keys": "admin@*", "POST /v1/keys": "admin@*", "POST /v1/keys/{key_uuid}/rotate": "admin@*", "DELETE /v1/keys/{key_uuid}": "admin@*",
+	"GET /v1/sessions": "admin@*", "POST /v1/sessions/end": "admin@*",
 	"GET /metrics": "viewer@* operator@* developer@* admin@*",
 }
 
@@ -628,6 +629,15 @@ func TestKeysOverTheAPI(t *testing.T) {
 	h.Eventually("the claim waits", func() bool { return len(claimed) == 0 })
 	begun := time.Now()
 	want[apiv1.Key](h, http.StatusOK, "DELETE", "/v1/keys/"+made.Key.KeyUUID, nil, root)
+
+	for body, says := range map[string]map[string]any{
+		"give session_uuid, or subject": {}, "and not both": {"subject": "user:ann", "session_uuid": tasker.NewID().String()}, "must be a UUID": {"session_uuid": "ann"},
+	} {
+		h.wantError(http.StatusBadRequest, "INVALID", body, "POST", "/v1/sessions/end", says, root)
+	}
+	if list := want[apiv1.SessionList](h, http.StatusOK, "GET", "/v1/sessions?subject=user:ann", nil, root); len(list.Sessions) != 0 {
+		t.Errorf("sessions that nobody began: %+v", list)
+	}
 	<-claimed
 	for {
 		if _, ok := f.block(); !ok {

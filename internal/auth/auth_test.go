@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -349,6 +350,62 @@ func TestSessionsThatAreNotUsedEnd(t *testing.T) {
 	b.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp(), ends_at = clock_timestamp() - interval '1 s'`)
 	if _, err := b.auth.Session(t.Context(), secret); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("after its life: %v", err)
+	}
+}
+
+// An administrator ends a session, or all of somebody who has no key here that could be revoked.
+func TestSessionsThatAnAdministratorEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	other := auth.New(auth.Options{DB: b.DB, SessionLife: time.Hour, SessionIdle: 10 * time.Minute}) // another server
+	signIn := func(name string) (secret string) {
+		t.Helper()
+		_, token := b.key(name, "viewer@*")
+		secret, err := b.auth.SignIn(t.Context(), token, "")
+		b.Must(err)
+		return secret
+	}
+	open := func(a *auth.Authenticator, secret string) bool {
+		t.Helper()
+		_, err := a.Session(t.Context(), secret)
+		if err != nil && tasker.CodeOf(err) != tasker.Unauthorized {
+			t.Error(err)
+		}
+		return err == nil
+	}
+	ann, bob := signIn("ann"), signIn("bob")
+	b.Exec(`UPDATE tasker.sessions SET subject = 'user:bob', key_uuid = NULL, groups = '{ops}' WHERE subject = 'key:bob'`)
+	caller, err := other.Session(t.Context(), bob)
+	b.Must(err)
+	var ended atomic.Bool
+	defer caller.WhenEnded(func() { ended.Store(true) })()
+	list, more, err := b.DB.OpenSessions(t.Context(), postgres.SessionFilter{Subject: "user:bob", Idle: other.Idle(), Limit: 10})
+	b.Must(err)
+	if len(list) != 1 || more || list[0].KeyUUID != nil || len(list[0].Groups) != 1 || time.Until(list[0].EndsAt) > 10*time.Minute {
+		t.Errorf("the sessions of one are %+v", list)
+	}
+	n, err := b.DB.EndSessions(t.Context(), tasker.ID{}, "user:bob", "key:admin")
+	b.Must(err)
+	other.Look(t.Context())
+	if n != 1 || open(other, bob) || !open(other, ann) {
+		t.Errorf("%d sessions ended", n)
+	}
+	b.Eventually("what the session had open ends", ended.Load)
+	list, more, err = b.DB.OpenSessions(t.Context(), postgres.SessionFilter{Idle: other.Idle(), Limit: 10})
+	b.Must(err)
+	if len(list) != 1 || more || list[0].Subject != "key:ann" {
+		t.Errorf("the open sessions are %+v", list)
+	}
+	n, err = b.DB.EndSessions(t.Context(), list[0].UUID, "", "key:admin")
+	b.Must(err)
+	again, err := b.DB.EndSessions(t.Context(), list[0].UUID, "", "key:admin")
+	b.Must(err)
+	b.auth.Look(t.Context())
+	if n != 1 || again != 0 || open(b.auth, ann) {
+		t.Errorf("%d sessions ended, and %d the second time", n, again)
+	}
+	if n := b.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'session.ended' AND actor = 'key:admin' AND data ->> 'of' IN ('user:bob', 'key:ann')`); n != 2 {
+		t.Errorf("%d lines in the audit log, want 2", n)
 	}
 }
 

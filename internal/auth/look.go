@@ -103,6 +103,14 @@ func (a *Authenticator) forget(c *Caller) {
 	c.end()
 }
 
+// Idle returns how long a session lasts that is not used.
+func (a *Authenticator) Idle() time.Duration {
+	if a == nil {
+		return 0
+	}
+	return a.SessionIdle
+}
+
 // Look looks for access that was taken away now, and not at the next time: for those who
 // have just taken it away.
 func (a *Authenticator) Look(ctx context.Context) {

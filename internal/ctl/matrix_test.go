@@ -133,9 +133,10 @@ var permits = map[string]permit{
 	"queue list": {roles: viewers, needs: "workers:read"},
 
 	"audit list": {roles: "admin@*", needs: "system:admin"}, "key list": {roles: "admin@*", needs: "system:admin"},
-	"key create": {roles: "admin@*", needs: "system:admin", args: []string{"{new}", "--grant", "viewer@shop"}},
-	"key rotate": {roles: "admin@*", needs: "system:admin", args: []string{"{key}"}},
-	"key revoke": {roles: "admin@*", needs: "system:admin", args: []string{"{key}"}},
+	"key create":   {roles: "admin@*", needs: "system:admin", args: []string{"{new}", "--grant", "viewer@shop"}},
+	"key rotate":   {roles: "admin@*", needs: "system:admin", args: []string{"{key}"}},
+	"key revoke":   {roles: "admin@*", needs: "system:admin", args: []string{"{key}"}},
+	"session list": {roles: "admin@*", needs: "system:admin"}, "session end": {roles: "admin@*", needs: "system:admin", args: []string{"user:nobody"}},
 }
 
 // want returns the exit code of a command, as the help lists them, for a

@@ -1,0 +1,65 @@
+package ctl
+
+import (
+	"context"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
+)
+
+func (p *program) sessionCommand() *cobra.Command {
+	return cli.Group(&cobra.Command{
+		Use:   "session",
+		Short: "List and end the sessions of browsers that are signed in",
+		Example: "  tasker-ctl session list --subject user:ann\n" +
+			"  tasker-ctl session end user:ann",
+	}, p.sessionListCommand(), p.sessionEndCommand())
+}
+
+func (p *program) sessionListCommand() *cobra.Command {
+	var q client.SessionQuery
+	c := answer(p, help{
+		use:   "list",
+		short: "List the browsers that are signed in, the newest first",
+		example: `  tasker-ctl session list
+  tasker-ctl session list --subject user:ann -o json | jq -r '.sessions[].session_uuid'`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.SessionList, error) {
+		return api.Sessions(ctx, q)
+	}, func(l apiv1.SessionList) {
+		header := []string{"subject", "groups", "signed in", "last used", "ends", "session"}
+		list(p, l.Sessions, columns{none: "No sessions.", names: header}, func(s apiv1.Session) []string {
+			return []string{s.Subject, orDash(strings.Join(s.Groups, ",")), at(&s.CreatedAt), at(&s.LastUsedAt), at(&s.EndsAt), s.SessionUUID}
+		})
+		p.more(l.Pagination)
+	})
+	c.Flags().StringVar(&q.Subject, "subject", "", "only the sessions of this subject, such as user:ann")
+	pageFlags(c, &q.Page, 50)
+	return c
+}
+
+func (p *program) sessionEndCommand() *cobra.Command {
+	return answer(p, help{
+		use:   "end SUBJECT|UUID",
+		short: "End a session, or all sessions of a subject",
+		long: `End a session, or all sessions of a subject: within five seconds no server takes them any
+more. It keeps nobody from signing in again: take them out of the identity provider's
+groups first, or revoke their key.`,
+		example: `  tasker-ctl session end user:ann`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.EndedSessions, error) {
+		if id, err := uuid.Parse(a.text[0]); err == nil {
+			return api.EndSessions(ctx, apiv1.EndSessions{SessionUUID: id.String()})
+		}
+		return api.EndSessions(ctx, apiv1.EndSessions{Subject: a.text[0]})
+	}, func(e apiv1.EndedSessions) {
+		if e.Ended == 0 {
+			p.hint("No session was open; they are listed by: tasker-ctl session list")
+			return
+		}
+		p.done("%s ended", plural(e.Ended, "session"))
+	})
+}
