@@ -35,6 +35,9 @@ const (
 	tellTimeout = 30 * time.Second
 	tellRest    = 20
 	routeBatch  = 200
+
+	keepMessages = 90 * 24 * time.Hour
+	pruneBatch   = 1000
 )
 
 // NewTeller returns a teller, which does nothing before its loop runs.
@@ -50,7 +53,23 @@ func NewTeller(o TellerOptions) *Teller {
 
 // Loops returns what the teller does by itself.
 func (t *Teller) Loops() []*loop.Loop {
-	return []*loop.Loop{{Name: "messages", Every: tellEvery, Timeout: tellTimeout, Pass: t.pass, Log: t.Log}}
+	return []*loop.Loop{
+		{Name: "messages", Every: tellEvery, Timeout: tellTimeout, Pass: t.pass, Log: t.Log},
+		{Name: "tidy up messages", Every: time.Minute, Timeout: tellTimeout, Spare: true, Pass: t.Tidy, Log: t.Log},
+	}
+}
+
+// Tidy removes messages that are older than 90 days, sent or not: a message is a pointer to
+// what is kept elsewhere.
+func (t *Teller) Tidy(ctx context.Context) (time.Duration, error) {
+	p, err := t.DB.PruneMessages(ctx, keepMessages, pruneBatch)
+	if p.Unsent > 0 {
+		t.Log.WarnContext(ctx, "messages were removed after 90 days that not all of their sinks had taken", "unsent", p.Unsent)
+	}
+	if err == nil && p.Removed == pruneBatch {
+		return loop.AtOnce, nil
+	}
+	return 0, err
 }
 
 // pass writes messages about cases and routes all messages. What others have written is

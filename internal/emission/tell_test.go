@@ -297,6 +297,44 @@ func TestMessagesOfAnOutageComeInOrder(t *testing.T) {
 	}
 }
 
+// Messages go after 90 days, but for those of an incident that goes on, which say whom to tell of
+// its end.
+func TestOldMessagesAreRemoved(t *testing.T) {
+	t.Parallel()
+	v := newVoice(t)
+	tidy := func(want int) {
+		t.Helper()
+		for _, l := range v.teller.Loops() {
+			if l.Name == "tidy up messages" {
+				_, err := l.Pass(t.Context())
+				v.Must(err)
+			}
+		}
+		if n := v.Count(`SELECT count(*) FROM tasker.messages`); n != want {
+			t.Errorf("%d messages are left, want %d", n, want)
+		}
+	}
+	tasks := v.fail(5, "HTTP 503")
+	v.later(15 * time.Second)
+	v.tell()
+	v.want("case.opened first")
+	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
+	tidy(1) // the incident goes on
+	v.repair(tasks...)
+	v.later(5 * time.Minute)
+	v.tell()
+	v.want("case.opened first, case.resolved first")
+	tidy(1)
+	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '89 days'`)
+	tidy(1)
+	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
+	tidy(0)
+	if n := v.Count(`SELECT count(*) FROM tasker.message_emissions`); n != 0 {
+		t.Errorf("%d emissions of them are left", n)
+	}
+	tidy(0)
+}
+
 // Messages that others have written are routed although nothing can be told of cases.
 func TestMessagesAreRoutedThoughCasesCannotBeToldOf(t *testing.T) {
 	t.Parallel()

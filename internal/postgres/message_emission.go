@@ -184,3 +184,35 @@ func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
 	}
 	return some[0], nil
 }
+
+// Positions are in the order in which messages were written, but for some seconds. Those of
+// an incident that goes on say whom to tell of its end.
+const pruneMessages = `
+WITH old AS MATERIALIZED (
+    SELECT m.position
+    FROM (SELECT position, created_at, incident_id FROM tasker.messages ORDER BY position LIMIT $2) m
+    WHERE m.created_at < clock_timestamp() - $1::interval
+      AND NOT EXISTS (SELECT FROM tasker.incidents i WHERE i.incident_id = m.incident_id AND i.ended_at IS NULL)
+),
+unsent AS (
+    DELETE FROM tasker.message_emissions e USING old o WHERE e.position = o.position RETURNING e.published_at
+),
+gone AS (
+    DELETE FROM tasker.messages m USING old o WHERE m.position = o.position RETURNING m.position
+)
+SELECT (SELECT count(*) FROM gone) AS removed, (SELECT count(*) FROM unsent WHERE published_at IS NULL) AS unsent`
+
+// PrunedMessages is what [DB.PruneMessages] removed.
+type PrunedMessages struct {
+	Removed int
+	Unsent  int // sinks that had not taken one of them
+}
+
+// PruneMessages removes messages that are older than age, of the oldest limit of them.
+func (db *DB) PruneMessages(ctx context.Context, age time.Duration, limit int) (PrunedMessages, error) {
+	rows, err := collect[PrunedMessages](ctx, db.pool, pruneMessages, age, limit)
+	if err != nil {
+		return PrunedMessages{}, fmt.Errorf("remove old messages: %w", err)
+	}
+	return rows[0], nil
+}

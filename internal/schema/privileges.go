@@ -45,8 +45,8 @@ var serverPrivileges = map[string]string{
 	"hold_releases":                  "SELECT INSERT UPDATE",
 	"holds":                          "SELECT INSERT UPDATE DELETE", // DELETE of old ones
 	"lease_key":                      "SELECT UPDATE",
-	"message_emissions":              "SELECT INSERT UPDATE",
-	"messages":                       "SELECT INSERT UPDATE",
+	"message_emissions":              "SELECT INSERT UPDATE DELETE", // DELETE of old ones
+	"messages":                       "SELECT INSERT UPDATE DELETE",
 	"operation_items":                "SELECT INSERT UPDATE DELETE", // DELETE with old operations
 	"operations":                     "SELECT INSERT UPDATE DELETE",
 	"operator_requests":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
