@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 )
 
@@ -140,6 +141,11 @@ func (d *driver) claim() {
 	if len(list) == 0 && (waiting == nil || d.lost) {
 		d.adopt()
 		return
+	}
+	if len(list) == 0 { // a server leaves alone for a while what it could not measure when it lost its connection; another one does not
+		var err error
+		list, err = engine.New(d.servers[0].db, engine.Options{Lease: modelLease}).Claim(d.Context(), worker, limit, 0)
+		d.must(err)
 	}
 	if len(list) == 0 {
 		d.Errorf("no step is claimed; step %s of task %s waits for a worker: %d are ready", waiting.Name, waiting.task.id, d.count(`SELECT count(*) FROM tasker.ready_steps`))
