@@ -98,6 +98,11 @@ func TestAServerRunsItsLoops(t *testing.T) {
 	if n := s.scraped(`tasker_staleness_detection_runs_total{outcome="success"}`); n < 1 {
 		t.Errorf("%g runs of the detection are counted", n)
 	}
+	for _, kind := range []string{"start", "decide", "wait", "remind", "child_ended", "cancel_child"} {
+		if late := s.scraped(`tasker_due_late_seconds{kind="` + kind + `"}`); late < 0 {
+			t.Errorf("how late work of kind %s is, is not told", kind)
+		}
+	}
 	k.until("1", `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tasker' AND query LIKE 'LISTEN %'`)
 }
 

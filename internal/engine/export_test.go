@@ -36,3 +36,11 @@ func (e *Engine) Pass(ctx context.Context, kind string) (bool, error) {
 	}
 	return false, nil
 }
+
+// Kinds lists the kinds of work that is due by the clock.
+func (e *Engine) Kinds() (list []string) {
+	for _, w := range e.works {
+		list = append(list, w.kind)
+	}
+	return list
+}

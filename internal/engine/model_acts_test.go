@@ -335,9 +335,11 @@ func (d *driver) perform(a act) {
 	case !known: // the connection may have been cut by what was before
 		d.did["cut"]++
 		d.catchUp()
-		if !a.ok || d.differs() == "" {
+		diff := d.differs()
+		if !a.ok || diff == "" {
 			return // it was not done
 		}
+		d.say("it was done all the same: %s", diff)
 		a.then()
 	case a.ok != (err == nil):
 		d.Errorf("%s: the model allows it: %t; the engine: %v", a.name, a.ok, err)

@@ -80,6 +80,38 @@ func (m *Metrics) ObserveLoops(
 	return nil
 }
 
+// ObserveDue adds the gauge of how late work is that is due by the clock, by its kind. While that
+// cannot be read the gauge keeps its last value.
+func (m *Metrics) ObserveDue(provider metric.MeterProvider, read func(context.Context) (map[string]float64, error)) error {
+	const name = "tasker.due.late_seconds"
+	meter := provider.Meter(scope)
+	late, err := meter.Float64ObservableGauge(name, metric.WithDescription("For how long the work of a kind is overdue that is due for longest, by the clock; 0 if none is. The same in every server."))
+	if err != nil {
+		return fmt.Errorf("metric %s: %w", name, err)
+	}
+	known := map[string]float64{}
+	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		defer cancel()
+		found, err := read(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err != nil {
+			m.log.WarnContext(ctx, "how late work is could not be read; the metric keeps its last value", "err", err)
+		} else {
+			maps.Copy(known, found)
+		}
+		for kind, seconds := range known {
+			o.ObserveFloat64(late, seconds, metric.WithAttributes(attribute.String("kind", kind)))
+		}
+		return nil
+	}, late)
+	if err != nil {
+		return fmt.Errorf("metric %s: %w", name, err)
+	}
+	return nil
+}
+
 // ObserveTemplates adds the gauge of the template files that this server did not register.
 func (m *Metrics) ObserveTemplates(provider metric.MeterProvider, broken int64) error {
 	meter := provider.Meter(scope)

@@ -209,6 +209,41 @@ func dueAndNext(instant, by, rows string) string {
 		", (SELECT " + instant + " FROM " + rows + " AND " + instant + " > " + by + " ORDER BY " + instant + " LIMIT 1) + (now() - " + by + ")"
 }
 
+// since is the first instant of rows, or null.
+func since(kind, instant, rows string) string {
+	return "('" + kind + "', (SELECT " + instant + " FROM " + rows + " ORDER BY " + instant + " LIMIT 1))"
+}
+
+// Work that has an instant at which it is to be done, and that is done soon after it. Retries
+// are not among it: those of a task in error are left as they are.
+var overdue = `
+SELECT k.kind, greatest(coalesce(extract(epoch FROM now() - k.since), 0), 0)::float8 AS seconds
+FROM (VALUES
+    ` + since(StartTask, "t.start_at", "tasker.tasks t WHERE t.state = 'pending'") + `,
+    ` + since(DecideSteps, "s.decide_at", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `,
+    ` + since(EndWait, "s.wait_until", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `,
+    ` + since(Remind, "s.remind_at", "tasker.workflow_steps s WHERE s.remind_at IS NOT NULL") + `,
+    ` + since(ChildEnded, "g.created_at", "tasker.child_signals g WHERE g.kind = 'ended'") + `,
+    ` + since(CancelChild, "g.created_at", "tasker.child_signals g WHERE g.kind = 'cancel'") + `
+) AS k (kind, since)`
+
+// Overdue returns for how many seconds work of each kind is overdue; 0 where none is.
+func (db *DB) Overdue(ctx context.Context) (map[string]float64, error) {
+	type row struct {
+		Kind    string
+		Seconds float64
+	}
+	rows, err := collect[row](ctx, db.pool, overdue)
+	if err != nil {
+		return nil, fmt.Errorf("look for work that is overdue: %w", err)
+	}
+	late := make(map[string]float64, len(rows))
+	for _, r := range rows {
+		late[r.Kind] = r.Seconds
+	}
+	return late, nil
+}
+
 // A DueKind says when work of a kind is due.
 type DueKind struct {
 	Kind string

@@ -121,6 +121,11 @@ func (s *Service) ObserveRequests(counts func() []metrics.RequestCount, pace fun
 	return s.Metrics.ObserveRequests(s.provider, counts, pace)
 }
 
+// ObserveDue adds how late work is that is due; see [metrics.Metrics.ObserveDue].
+func (s *Service) ObserveDue(read func(context.Context) (map[string]float64, error)) error {
+	return s.Metrics.ObserveDue(s.provider, read)
+}
+
 // ObserveLoops adds what the loops of the server do; see [metrics.Metrics.ObserveLoops].
 func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(context.Context) (map[string]int64, error)) error {
 	return s.Metrics.ObserveLoops(s.provider, loops, deferred)

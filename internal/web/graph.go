@@ -49,6 +49,11 @@ func (n node) Label() string {
 	return label
 }
 
+// nodeKinds name the steps that are not executed as all others are.
+var nodeKinds = map[tasker.StepType]string{
+	tasker.DecisionStep: "decision", tasker.ExternalStep: "external", tasker.WaitStep: "wait", tasker.ChildStep: "child task",
+}
+
 // An edge leads from a step to one that depends on it.
 type edge struct {
 	Path string // of SVG
@@ -91,8 +96,8 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 			if s.Attempts > 1 || s.State == tasker.StepError {
 				n.Line += fmt.Sprintf(" · %d of %d", s.Attempts, s.MaxAttempts)
 			}
-			if s.Type == tasker.DecisionStep {
-				n.Line = "decision · " + n.Line
+			if kind := nodeKinds[s.Type]; kind != "" {
+				n.Line = kind + " · " + n.Line
 			}
 			if s.Items != nil {
 				n.Line = fmt.Sprintf("%d of %s done", s.Items.Total-s.Items.Open(), count(s.Items.Total, "item"))

@@ -56,11 +56,24 @@ func TestStepsStandBehindWhatTheyDependOn(t *testing.T) {
 	}
 }
 
-func TestADecisionSaysThatItIsOne(t *testing.T) {
-	steps := stepsOf("a", "b: a")
-	steps[0].Type = tasker.DecisionStep
-	if g := drawGraph(steps, nil, nil); g.Nodes[0].Line != "decision · pending" || g.Nodes[1].Line != "pending" {
-		t.Errorf("the nodes say %q and %q", g.Nodes[0].Line, g.Nodes[1].Line)
+// Steps of each type say what they are, skipped ones that they are; items are counted and have no
+// nodes, and what undoes a step stands behind it.
+func TestTheGraphSaysWhatAStepIs(t *testing.T) {
+	for kind, want := range map[tasker.StepType]string{
+		tasker.StandardStep: "skipped", tasker.DecisionStep: "decision · skipped", tasker.ExternalStep: "external · skipped",
+		tasker.WaitStep: "wait · skipped", tasker.ChildStep: "child task · skipped", tasker.MapStep: "1 of 3 items done",
+	} {
+		steps := stepsOf("a", "b: a", "a[0]")
+		steps[1].Name = tasker.UndoPrefix + "a"
+		steps[0].Type, steps[0].State = kind, tasker.StepSkipped
+		if kind == tasker.MapStep {
+			steps[0].Items = &tasker.ItemCounts{Total: 3, Completed: 1, Enqueued: 2}
+		}
+		steps[2].Map = &tasker.MapItem{StepUUID: steps[0].UUID}
+		g := drawGraph(steps, nil, nil)
+		if len(g.Nodes) != 2 || g.Nodes[0].Line != want || g.Nodes[1].Name != "undo:a" || g.Nodes[1].X <= g.Nodes[0].X || len(g.Edges) != 1 {
+			t.Errorf("of type %s the graph is %+v", kind, g)
+		}
 	}
 }
 

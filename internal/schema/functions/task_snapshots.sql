@@ -55,7 +55,7 @@ BEGIN
                 s.step_uuid, s.name, CASE WHEN s.is_decision THEN 'decision' ELSE s.step_type END AS type, s.handler, s.state, s.state_since,
                 s.parent_uuids AS dependencies, s.parents_open AS dependencies_open,
                 s.attempts, s.max_attempts, s.retryable, s.worker_uuid, s.lease_expires_at,
-                s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.wait_until, s.skip_reason, s.completed_at,
+                s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.wait_until, s.skip_reason, s.child_task_uuid, s.completed_at,
                 coalesce(_cuts -> ('results ' || s.step_uuid), s.results) AS results,
                 coalesce(_cuts -> ('error ' || s.step_uuid), s.error) AS error,
                 f.failures, f.failures_omitted,
@@ -106,7 +106,7 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT
             coalesce(_cuts -> ('context ' || t.task_uuid), t.context) AS context, t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
-            t.recreated_from, t.created_at, t.start_at, t.ends_at AS max_duration_ends_at
+            t.recreated_from, t.parent_task_uuid, t.parent_step_uuid, t.phase, t.created_at, t.start_at, t.ends_at AS max_duration_ends_at
     ) task
     CROSS JOIN LATERAL (
         SELECT

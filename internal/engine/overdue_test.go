@@ -1,0 +1,140 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// How late the clock's work is, is told for each kind of it, and is 0 once it is done.
+func TestOverdueWorkIsTold(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	late := func() map[string]float64 {
+		t.Helper()
+		found, err := h.DB.Overdue(t.Context())
+		h.Must(err)
+		for kind, seconds := range found {
+			found[kind] = float64(time.Duration(seconds) * time.Second / (100 * time.Second)) // a test takes no 100 seconds
+		}
+		return found
+	}
+	none := map[string]float64{"start": 0, "decide": 0, "wait": 0, "remind": 0, "child_ended": 0, "cancel_child": 0}
+	if diff := cmp.Diff(none, late()); diff != "" {
+		t.Errorf("without any work:\n%s", diff)
+	}
+	asked := enginetest.Step("asked")
+	asked.Type, asked.Handler, asked.TimeoutSeconds, asked.RemindAfterSeconds = tasker.ExternalStep, tasker.Handler{}, 60, []int{30}
+	decided := enginetest.Step("decided")
+	decided.When = "true"
+	h.Template("late", asked, decided)
+	h.family()
+	_, kid := h.started()
+	h.Must(h.Engine.CancelTask(t.Context(), kid, "ann", "r"))
+	parent := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Context: json.RawMessage(`{"customer": 1}`)})
+	h.accepted(success(h.claimOne("charge"), `{"by": "charge"}`))
+	h.Create("late")
+	at := time.Now().Add(time.Hour)
+	h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "late", StartAt: at})
+	if diff := cmp.Diff(none, late()); diff != "" {
+		t.Errorf("before any of it is late:\n%s", diff)
+	}
+	_, err := h.Engine.Pass(t.Context(), "decide")
+	h.Must(err)
+	h.Must(h.Engine.CancelTask(t.Context(), parent, "ann", "r"))
+	h.Create("late")
+	for _, sql := range []string{
+		`UPDATE tasker.tasks SET start_at = now() - interval '3 minutes' WHERE state = 'pending'`,
+		`UPDATE tasker.workflow_steps SET decide_at = now() - interval '5 minutes' WHERE decide_at IS NOT NULL`,
+		`UPDATE tasker.workflow_steps SET wait_until = now() - interval '7 minutes' WHERE step_type = 'external' AND wait_until IS NOT NULL`,
+		`UPDATE tasker.workflow_steps SET remind_at = now() - interval '9 minutes' WHERE remind_at IS NOT NULL`,
+		`UPDATE tasker.child_signals SET created_at = now() - CASE kind WHEN 'ended' THEN interval '11 minutes' ELSE interval '13 minutes' END`,
+	} {
+		h.Exec(sql)
+	}
+	if diff := cmp.Diff(map[string]float64{"start": 1, "decide": 3, "wait": 4, "remind": 5, "child_ended": 6, "cancel_child": 7}, late()); diff != "" {
+		t.Errorf("in hundreds of seconds:\n%s", diff)
+	}
+	for range 5 {
+		h.tick()
+	}
+	if diff := cmp.Diff(none, late()); diff != "" {
+		t.Errorf("once it is done:\n%s", diff)
+	}
+}
+
+// docs/metrics.md names each kind of work that may be set aside, and each that may be late.
+func TestTheDocsNameEachKindOfWork(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	page, err := os.ReadFile("../../docs/metrics.md")
+	h.Must(err)
+	named := func(metric string) []string {
+		row := regexp.MustCompile("(?m)^\\| `" + metric + "` .*$").FindString(string(page))
+		var kinds []string
+		for _, m := range regexp.MustCompile("`([a-z_]+)`[,]? ?").FindAllStringSubmatch(strings.SplitN(row, "`kind`: ", 2)[1], -1) {
+			kinds = append(kinds, m[1])
+		}
+		slices.Sort(kinds)
+		return kinds
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(append(h.Engine.Kinds(), "sweep"))), named("tasker.deferred.rows")); diff != "" {
+		t.Errorf("kinds of work that is set aside (-known +named):\n%s", diff)
+	}
+	late, err := h.DB.Overdue(t.Context())
+	h.Must(err)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(late)), named("tasker.due.late_seconds")); diff != "" {
+		t.Errorf("kinds of work that may be late (-known +named):\n%s", diff)
+	}
+}
+
+// The evidence of an investigation says for which child task a step waits, of which step its task is
+// the child, and whether it is being undone.
+func TestTheEvidenceHasParentsAndChildren(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("kid", undoable(enginetest.Step("did")), enginetest.Once(enginetest.Step("fails", "did")))
+	h.Template("boss", child("kid", "waits"), enginetest.Once(enginetest.Step("fails")))
+	boss := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "boss", Context: json.RawMessage(`{}`)})
+	h.tick()
+	kid := h.childOf(boss, "waits")
+	fail := func() {
+		t.Helper()
+		for range 3 {
+			for _, a := range h.claim() {
+				if a.Name == "did" {
+					h.accepted(success(a, `{}`))
+				} else {
+					h.accepted(failure(a, false))
+				}
+			}
+		}
+	}
+	fail()
+	evidence := func(task tasker.ID, want string) {
+		t.Helper()
+		e, err := h.DB.Entry(t.Context(), h.Entry(task).UUID)
+		h.Must(err)
+		if !strings.Contains(string(e.Snapshot), want) {
+			t.Errorf("the evidence of task %s does not have %s: %s", task, want, e.Snapshot)
+		}
+	}
+	evidence(boss, `"child_task_uuid": "`+kid.String()+`"`)
+	evidence(kid, `"parent_task_uuid": "`+boss.String()+`"`)
+	evidence(kid, `"parent_step_uuid": "`+h.step(boss, "waits").UUID.String()+`"`)
+	evidence(kid, `"phase": null`)
+	task, _ := h.charged()
+	h.compensate(task)
+	h.accepted(failure(h.claimOne("undo:charge"), false))
+	evidence(task, `"phase": "compensating"`)
+}
