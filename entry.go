@@ -115,6 +115,9 @@ type EntryUpdate struct {
 	Actor      string     // who is calling; kept beside ResolvedBy
 	Unchanged  *time.Time // only if it was last updated just then; nil means in any case
 	RequestKey string     // as of an [ActionRequest]
+
+	// Compensate has the task undone with it, of an entry that ends as permanently failed.
+	Compensate bool `json:",omitempty"`
 }
 
 // An EntryFilter selects and pages entries, newest first.

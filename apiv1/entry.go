@@ -63,6 +63,8 @@ type UpdateEntry struct {
 	ResolvedBy       *string         `json:"resolved_by,omitempty" maxLength:"255"`
 	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"A JSON object, merged key by key over what is there."`
 
+	Compensate bool `json:"compensate,omitempty" doc:"With permanently_failed: what the completed steps of the task have done is undone, and its other steps are cancelled, in the same transaction."`
+
 	UpdatedBy         string     `json:"updated_by,omitempty" maxLength:"255" doc:"Who makes this change, for the history; resolved_by when absent."`
 	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"The entry's updated_at as you know it. If somebody has changed the entry since, the answer is 409."`
 }

@@ -104,7 +104,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		db: db, cases: groups, why: explain.New(db, explain.Options{Log: o.Log, Unknown: counts.NotExplained}),
 		engine: e, holds: hold.New(db, e, hold.Options{Log: o.Log}),
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Metrics: counts, Log: o.Log}),
+		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Undo: e.Undo, Metrics: counts, Log: o.Log}),
 	}, nil
 }
 

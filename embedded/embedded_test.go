@@ -388,6 +388,21 @@ func TestCompensation(t *testing.T) {
 	if err != nil || got.Phase != tasker.Compensating {
 		t.Errorf("the task is in phase %q: %v", got.Phase, err)
 	}
+	other, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "shop", Name: "ask"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := e.OpenInvestigation(t.Context(), other, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, notes := tasker.EntryPermanentlyFailed, "no way"
+	if _, _, err := e.UpdateInvestigation(t.Context(), opened.UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, Actor: "ann", Compensate: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.Task(t.Context(), other); err != nil || got.Outcome != tasker.NothingToCompensate {
+		t.Errorf("the outcome is %q: %v", got.Outcome, err)
+	}
 	steps, err := e.Steps(t.Context(), task)
 	if err != nil || len(steps) != 3 || steps[2].UndoOf() != "approve" {
 		t.Errorf("its steps are %+v: %v", steps, err)

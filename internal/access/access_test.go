@@ -177,3 +177,13 @@ func TestHide(t *testing.T) {
 		}
 	}
 }
+
+// Whoever ends an investigation as permanently failed may have its task undone, which cancels it.
+func TestWhoEndsInvestigationsMayCancelTasks(t *testing.T) {
+	t.Parallel()
+	for _, r := range access.Roles() {
+		if p := r.Permissions(); slices.Contains(p, access.UpdateInvestigations) && !slices.Contains(p, access.CancelTasks) {
+			t.Errorf("%s ends investigations and does not cancel tasks: the API and the page have to ask for that where an update compensates", r)
+		}
+	}
+}

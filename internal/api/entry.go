@@ -89,7 +89,7 @@ func (s *server) updateEntry(x *request) error {
 		status := tasker.ResolutionStatus(*req.ResolutionStatus)
 		u.Status = &status
 	}
-	u.RequestKey = x.requestKey()
+	u.RequestKey, u.Compensate = x.requestKey(), req.Compensate
 	e, warnings, err := s.dlq.Update(x.ctx, id, u)
 	if err != nil {
 		return err

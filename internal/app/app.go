@@ -99,7 +99,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Expired:   m.Expired, Events: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
-	d := newDLQ(o, db, m.Metrics)
+	d := newDLQ(o, db, e, m.Metrics)
 	if err := s.prepare(ctx, db, e); err != nil {
 		return err
 	}
@@ -126,13 +126,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	return serve(ctx, o, listener, p)
 }
 
-func newDLQ(o Options, db *postgres.DB, m *metrics.Metrics) *dlq.Service {
+func newDLQ(o Options, db *postgres.DB, e *engine.Engine, m *metrics.Metrics) *dlq.Service {
 	c := o.Config.StalenessDetection
 	every := c.DetectionInterval()
 	if !c.Enabled {
 		every = -1
 	}
-	return dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.BatchSize, DryRun: c.DryRun, Metrics: m, Log: o.Log})
+	return dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.BatchSize, DryRun: c.DryRun, Undo: e.Undo, Metrics: m, Log: o.Log})
 }
 
 func breakerOf(c config.Breaker) hold.Breaker {

@@ -20,6 +20,7 @@ var endings = []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.Ent
 type entryUpdate struct {
 	status                         tasker.ResolutionStatus
 	notes, by, metadata, unchanged string
+	compensate                     bool
 }
 
 func (p *program) entryUpdateCommand() *cobra.Command {
@@ -30,7 +31,8 @@ func (p *program) entryUpdateCommand() *cobra.Command {
 		short: "Add a note to an investigation, or end it; of a task, the open one",
 		long: `Add a note to an investigation, or end it with --status and --notes.
 
-It changes no task. permanently_failed also blocks every further repair of the task.
+It changes no task. permanently_failed also blocks every further repair of the task;
+with --compensate what the task has done is undone, and what is open of it cancelled.
 With --if-unchanged-since, a change by somebody else meanwhile is not overwritten.`,
 		example: `  tasker-ctl dlq update $ENTRY --notes "looking at the pool"
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged" \
@@ -55,6 +57,7 @@ With --if-unchanged-since, a change by somebody else meanwhile is not overwritte
 		return p.show(e, func() { p.printUpdate(e, id != a.id[0]) })
 	})
 	c.Flags().VarP(cli.Choice(&f.status, endings), "status", "s", "end it as manually_resolved, permanently_failed or cancelled")
+	c.Flags().BoolVar(&f.compensate, "compensate", false, "with permanently_failed: undo what the completed steps of the task have done")
 	c.Flags().StringVarP(&f.notes, "notes", "n", "", "what was found and done; needed to end it")
 	c.Flags().StringVarP(&f.by, "resolved-by", "b", "", "who does it (default $TASKER_ACTOR, else your name on this machine)")
 	c.Flags().StringVar(&f.metadata, "metadata", "", "for programs: a JSON object, @file or @-; merged over what is there")
@@ -72,6 +75,9 @@ func (p *program) readUpdate(f entryUpdate) (u apiv1.UpdateEntry, err error) {
 			return u, err
 		}
 		u.ResolutionStatus = new(string(f.status))
+	}
+	if u.Compensate = f.compensate; u.Compensate && f.status != tasker.EntryPermanentlyFailed {
+		return u, cli.Usagef("--compensate is for --status permanently_failed: to undo a task and leave its investigation open, use task cancel --compensate")
 	}
 	if u.UpdatedBy, err = p.actor("resolved-by", f.by); err != nil {
 		return u, err

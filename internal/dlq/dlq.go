@@ -37,8 +37,13 @@ type Options struct {
 	SweepEvery time.Duration // between two sweeps; negative: never
 	BatchSize  int           // tasks in one transaction of the sweep
 	DryRun     bool          // the sweep only says in the log what it would do
-	Metrics    *metrics.Metrics
-	Log        *slog.Logger
+
+	// Undo begins to undo a task, in a transaction of the service's. What it returns is called
+	// once that is committed. Nil: no task is undone.
+	Undo func(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error)
+
+	Metrics *metrics.Metrics
+	Log     *slog.Logger
 }
 
 // Service works on investigations. Its methods may be called concurrently.
@@ -47,6 +52,7 @@ type Service struct {
 	every   time.Duration
 	batch   int
 	dry     bool
+	undo    func(context.Context, *postgres.Tx, tasker.ID, postgres.Operator) (func(), error)
 	metrics *metrics.Metrics
 	log     *slog.Logger
 }
@@ -58,7 +64,7 @@ func New(db *postgres.DB, o Options) *Service {
 	}
 	return &Service{
 		db: db, every: cmp.Or(o.SweepEvery, DefaultSweepEvery), batch: cmp.Or(o.BatchSize, DefaultBatchSize),
-		dry: o.DryRun, metrics: o.Metrics, log: o.Log,
+		dry: o.DryRun, undo: o.Undo, metrics: o.Metrics, log: o.Log,
 	}
 }
 

@@ -26,7 +26,8 @@ const (
 
 // Update changes an investigation: its status, notes, metadata and who resolved
 // it. Ending one needs notes and a person; one that has ended keeps its status (a
-// Conflict), but the very same request again is fine. The warnings say what the
+// Conflict), but the very same request again is fine. One that ends as permanently failed may have its task undone
+// in the same transaction, whatever is on its way. The warnings say what the
 // investigator may have overlooked.
 func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (tasker.Entry, []string, error) {
 	if err := checkUpdate(&u); err != nil {
@@ -35,11 +36,14 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	var done update
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		var err error
-		done, err = change(ctx, tx, id, u)
+		done, err = s.change(ctx, tx, id, u)
 		return err
 	})
 	if err != nil {
 		return tasker.Entry{}, nil, err
+	}
+	if done.committed != nil {
+		done.committed()
 	}
 	if e := done.entry; done.ended && e.ResolvedAt != nil {
 		s.metrics.Resolved(ctx, e.Reason, e.ResolutionStatus, e.ResolvedAt.Sub(e.At))
@@ -52,10 +56,12 @@ type update struct {
 	entry tasker.Entry
 	ended bool       // by this request
 	next  *tasker.ID // the investigation that was opened in its place
+
+	committed func() // nil: nothing is to be done then
 }
 
 // change is Update in its transaction.
-func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
+func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
 	known, err := tx.Once(ctx, postgres.OperatorRequest{Key: u.RequestKey, Action: "entry.update", Said: []any{id, u}})
 	if err != nil {
 		return update{}, err
@@ -72,13 +78,12 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 	if err := mayUpdate(before, u); err != nil {
 		return update{}, err
 	}
-	if repeats(before, u) {
-		return update{entry: shown}, nil
+	committed, err := s.giveUp(ctx, tx, before, state, u)
+	if err != nil {
+		return update{}, err
 	}
-	if u.Status != nil && *u.Status == tasker.EntryPermanentlyFailed {
-		if err := mayWriteOff(ctx, tx, before.TaskUUID, state); err != nil {
-			return update{}, err
-		}
+	if repeats(before, u) {
+		return update{entry: shown, committed: committed}, nil
 	}
 	if u.Status != nil && *u.Status == before.ResolutionStatus {
 		u.Status = nil // pending as it is
@@ -91,7 +96,7 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 		return update{}, err
 	}
 	if !changed {
-		return lostRace(ctx, tx, id, u)
+		return lostRace(ctx, tx, id, u) // nothing is committed unless the same request was made meanwhile
 	}
 	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
 		if err := tx.StopAwaiting(ctx, []tasker.ID{before.TaskUUID}); err != nil {
@@ -103,7 +108,21 @@ func change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUp
 		return update{}, err
 	}
 	entry, err := tx.Entry(ctx, id)
-	return update{entry: entry, ended: u.Status != nil, next: next}, err
+	return update{entry: entry, ended: u.Status != nil, next: next, committed: committed}, err
+}
+
+// giveUp refuses to write off a task that goes on, and begins to undo one that is to be undone,
+// which goes on no more. Its steps are locked before its investigation.
+func (s *Service) giveUp(ctx context.Context, tx *postgres.Tx, e tasker.Entry, state tasker.TaskState, u tasker.EntryUpdate) (committed func(), err error) {
+	switch {
+	case u.Status == nil || *u.Status != tasker.EntryPermanentlyFailed:
+		return nil, nil
+	case !u.Compensate:
+		return nil, mayWriteOff(ctx, tx, e.TaskUUID, state)
+	case s.undo == nil:
+		return nil, tasker.Errorf(tasker.Invalid, "the investigation cannot be updated: nothing is undone here")
+	}
+	return s.undo(ctx, tx, e.TaskUUID, postgres.Operator{Actor: u.Actor, Reason: "investigation " + e.UUID.String() + " ended as permanently_failed"})
 }
 
 // mayGrow refuses notes and metadata for which an investigation has no room left.
@@ -280,6 +299,9 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 	}
 	if u.Status != nil && *u.Status != tasker.EntryPending && u.ResolvedBy == nil && u.Actor != "" {
 		u.ResolvedBy = &u.Actor
+	}
+	if u.Compensate && (u.Status == nil || *u.Status != tasker.EntryPermanentlyFailed) {
+		fault("compensate", "is for an investigation that ends as permanently_failed")
 	}
 	ends := u.Status != nil && *u.Status != tasker.EntryPending
 	for _, f := range []struct {

@@ -197,11 +197,11 @@ func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.Ste
 	}
 	metadata := json.RawMessage(fmt.Sprintf(`{"child_task_uuid": %q}`, s.ChildUUID))
 	outcome := step.OnChild.PermanentlyFailed
-	switch s.ChildState {
-	case tasker.TaskComplete:
+	switch {
+	case s.ChildState == tasker.TaskComplete:
 		v.Body, v.ResultSize, err = e.resultOfChild(ctx, tx, s.ChildUUID, metadata)
 		return v, err
-	case tasker.TaskCancelled:
+	case !s.GivenUp:
 		v.Reason, outcome = "child task "+s.ChildUUID.String()+" was cancelled", step.OnChild.Cancelled
 	default:
 		v.Reason = "child task " + s.ChildUUID.String() + " was given up: its investigation ended as permanently_failed"

@@ -41,6 +41,12 @@ func (e *Engine) Compensates(c Compensation) {
 	}
 }
 
+// Undo is [Engine.CompensateTask] in a transaction of the caller's, who calls committed after it.
+func (e *Engine) Undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error) {
+	c, err := e.Compensate(ctx, tx, task, postgres.Cancellation{Operator: by})
+	return func() { e.Compensates(c) }, err
+}
+
 // Compensate is [Engine.CompensateTask] in a transaction of the caller's, who calls
 // [Engine.Compensates] after it.
 func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Cancellation) (Compensation, error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/enginetest"
 )
 
@@ -439,4 +440,138 @@ func (h *harness) stepsOf(task tasker.ID) []tasker.Step {
 	list, err := h.DB.Steps(h.Context(), task)
 	h.Must(err)
 	return list
+}
+
+// endUndone ends the investigation of a task as permanently failed, with compensation.
+func (h *harness) endUndone(entry tasker.ID) (tasker.Entry, error) {
+	h.Helper()
+	status, notes, by := tasker.EntryPermanentlyFailed, "no way", "ann"
+	e, _, err := h.DLQ.Update(h.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Compensate: true})
+	return e, err
+}
+
+// One request ends an investigation as permanently failed and begins to undo its task, whatever
+// is on its way; made again it changes nothing.
+func TestATaskThatIsWrittenOffIsUndoneAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("two", undoable(enginetest.Step("a")), enginetest.Step("b", "a"), enginetest.Step("c", "a"))
+	task := h.Create("two")
+	h.accepted(success(h.claimOne("a"), `1`))
+	var other tasker.Assignment
+	for _, a := range h.claim() {
+		if other = a; a.Name == "b" {
+			h.accepted(failure(a, false))
+		}
+	}
+	entry := h.Entry(task).UUID
+	status, notes, by := tasker.EntryPermanentlyFailed, "no way", "ann"
+	_, _, err := h.DLQ.Update(t.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by})
+	h.WantCode(err, tasker.Conflict, "steps on their way") // without it a task that goes on is not written off
+	resolved := tasker.EntryManuallyResolved
+	_, _, err = h.DLQ.Update(t.Context(), entry, tasker.EntryUpdate{Status: &resolved, Notes: &notes, ResolvedBy: &by, Compensate: true})
+	h.WantCode(err, tasker.Invalid, "ends as permanently_failed")
+	_, _, err = dlq.New(h.DB, dlq.Options{}).Update(t.Context(), entry, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by, Compensate: true})
+	h.WantCode(err, tasker.Invalid, "nothing is undone here")
+
+	for range 2 {
+		e, err := h.endUndone(entry)
+		h.Must(err)
+		if e.ResolutionStatus != tasker.EntryPermanentlyFailed {
+			t.Errorf("the investigation is %s", e.ResolutionStatus)
+		}
+		h.wantUndone(task, tasker.Compensating, "")
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'cancelled'`); n != 2 {
+		t.Errorf("%d steps are cancelled, want 2", n)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.task_history WHERE event = 'compensate' AND actor = 'ann' AND reason LIKE '%ended as permanently_failed'`); n != 1 {
+		t.Errorf("the compensation began %d times", n)
+	}
+	// What fails to be undone is an investigation of its own, and can be repaired.
+	h.accepted(failure(h.claimOne("undo:a"), false))
+	h.wantState(task, tasker.TaskError)
+	if e := h.Entry(task); e.UUID == entry || e.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("the investigation is %+v", e)
+	}
+	h.act(task, "undo:a", tasker.ResetForRetry, "")
+	h.accepted(success(h.claimOne("undo:a"), `1`))
+	h.wantUndone(task, "", tasker.Compensated)
+	if r := h.report(success(other, `1`)); len(r.Rejected) != 1 {
+		t.Errorf("the report of a step that was given up: %+v", r)
+	}
+}
+
+// A task that was written off before is undone by the same request with compensation; one that is
+// cancelled is not, and then nothing is written.
+func TestWhatIsWrittenOffWithCompensation(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", undoable(enginetest.Step("a")), enginetest.Step("b", "a"))
+	stuck := func() (tasker.ID, tasker.ID) {
+		task := h.Create("one")
+		h.accepted(success(h.claimOne("a"), `1`))
+		h.accepted(failure(h.claimOne("b"), false))
+		return task, h.Entry(task).UUID
+	}
+	task, entry := stuck()
+	h.giveUp(task)
+	h.wantUndone(task, "", "")
+	_, err := h.endUndone(entry)
+	h.Must(err)
+	h.wantUndone(task, tasker.Compensating, "")
+	h.accepted(success(h.claimOne("undo:a"), `1`))
+
+	task, entry = stuck()
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
+	_, err = h.endUndone(entry)
+	h.WantCode(err, tasker.Conflict, "cancelled without compensation")
+	if e := h.Entry(task); e.ResolutionStatus != tasker.EntryPending {
+		t.Errorf("the investigation is %s", e.ResolutionStatus)
+	}
+
+	h.Template("none", enginetest.Once(enginetest.Step("a")))
+	task = h.Create("none")
+	for _, a := range h.claim() {
+		if a.TaskUUID == task {
+			h.accepted(failure(a, true))
+		}
+	}
+	_, err = h.endUndone(h.Entry(task).UUID)
+	h.Must(err)
+	h.wantUndone(task, "", tasker.NothingToCompensate)
+	h.wantState(task, tasker.TaskCancelled)
+}
+
+// A child that is written off and undone counts as given up for its parent step, also when there
+// is nothing to undo and it is cancelled at once.
+func TestAChildThatIsWrittenOffAndUndone(t *testing.T) {
+	t.Parallel()
+	for _, undo := range []bool{true, false} {
+		h := newHarness(t)
+		pack := enginetest.Step("pack")
+		if undo {
+			pack = undoable(pack)
+		}
+		h.Template("archive", pack, enginetest.Once(enginetest.Step("store", "pack")))
+		s := child("archive", "archive")
+		s.OnChild = tasker.OnChild{PermanentlyFailed: tasker.ChildSkips}
+		h.Template("order", s, joined(tasker.JoinNoneFailed, enginetest.Step("end", "archive")))
+		task := h.Create("order")
+		h.tick()
+		kid := h.childOf(task, "archive")
+		h.accepted(success(h.claimOne("pack"), `1`))
+		h.accepted(failure(h.claimOne("store"), true))
+		_, err := h.endUndone(h.Entry(kid).UUID)
+		h.Must(err)
+		h.tick()
+		h.wantStep(task, "archive", tasker.StepSkipped, 0)
+		if undo {
+			h.accepted(success(h.claimOne("undo:pack"), `1`))
+			h.wantUndone(kid, "", tasker.Compensated)
+		}
+		h.tick()
+		h.accepted(success(h.claimOne("end"), `1`))
+		h.wantState(task, tasker.TaskComplete)
+	}
 }

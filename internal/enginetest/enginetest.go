@@ -54,9 +54,10 @@ func NewWith(t *testing.T, o postgres.Options) *Harness {
 func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
 	t.Helper()
 	db := Open(t, databaseURL, o)
+	e := engine.New(db, engine.Options{})
 	return &Harness{
 		T: t, URL: databaseURL, Space: Namespace, DB: db,
-		Engine: engine.New(db, engine.Options{}), DLQ: dlq.New(db, dlq.Options{}), Cases: cases.New(db, cases.Options{}),
+		Engine: e, DLQ: dlq.New(db, dlq.Options{Undo: e.Undo}), Cases: cases.New(db, cases.Options{}),
 	}
 }
 

@@ -69,7 +69,7 @@ WHERE g.kind = 'ended' AND g.parent_step_uuid = d.step_uuid AND g.parent_task_uu
 // The state of the child decides, not what was left of it: it is read after that was removed,
 // so that what comes later is left anew.
 const stepsOfEndedChildren = `
-SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state
+SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state, ` + givenUp + ` AS given_up
 FROM (SELECT DISTINCT u.task_uuid, u.step_uuid FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)) d
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
@@ -91,6 +91,7 @@ type StepOfChild struct {
 	Fence        int64
 	ChildUUID    tasker.ID
 	ChildState   tasker.TaskState
+	GivenUp      bool // its investigation ended as permanently failed; it may be cancelled since
 }
 
 // TakeEndedChildren returns those of the steps of the tasks that still wait for a task which

@@ -79,7 +79,7 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 	for _, step := range steps {
 		if _, ended := lifecycle.Step.Next(step.State, lifecycle.Cancel); ended != nil {
 			f.Stay++
-			if f.canUndo(req.Context(), step) {
+			if s.canUndo(req.Context(), t.Task, step) {
 				f.Undoes++
 			}
 			continue
@@ -109,11 +109,11 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 
 // canUndo reports whether a step has done something that a handler undoes. While the task is
 // being undone, nothing more can be.
-func (f *cancelForm) canUndo(ctx context.Context, step tasker.Step) bool {
-	if step.State != tasker.StepComplete || f.Task.Phase != "" || step.UndoOf() != "" {
+func (s *server) canUndo(ctx context.Context, task tasker.Task, step tasker.Step) bool {
+	if step.State != tasker.StepComplete || task.Phase != "" || task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled || step.UndoOf() != "" {
 		return false
 	}
-	_, _, err := f.Engine.StepTemplate(ctx, f.Task.TemplateUUID, tasker.UndoPrefix+step.Name)
+	_, _, err := s.Engine.StepTemplate(ctx, task.TemplateUUID, tasker.UndoPrefix+step.Name)
 	return err == nil
 }
 

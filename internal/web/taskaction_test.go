@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -95,6 +96,49 @@ func TestCancellingATaskWithCompensation(t *testing.T) {
 	h.sees(r, "The task is being undone. That stops")
 	h.lacks(r, `name="compensate"`)
 	h.sees(h.post(path, "actor=Kim", "reason=no"), "The task is cancelled.", "compensation stopped.")
+}
+
+// The form that ends an investigation as permanently failed has the task undone as well; the undo
+// that fails has an investigation of its own, which the pages repair.
+func TestWritingOffATaskWithCompensation(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	reserve, charge := step("reserve"), step("charge", "reserve")
+	reserve.OnFailure = &tasker.OnFailure{Compensate: "run", Retry: tasker.DefaultUndoRetry()}
+	h.Template("order", reserve, charge)
+	task := h.create("order", `{}`)
+	one := func(o tasker.Outcome) {
+		t.Helper()
+		list, err := h.Engine.Claim(t.Context(), h.worker, 1, 0)
+		h.Must(err)
+		o.Lease = list[0].Lease()
+		_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{o}, 0)
+		h.Must(err)
+	}
+	lost := tasker.Outcome{Failure: &tasker.Failure{Message: "no"}}
+	one(tasker.Outcome{Success: true, Result: []byte(`{}`)})
+	one(lost)
+	path := "/ui/investigations/" + h.Entry(task).UUID.String() + "/update"
+	r := h.get(path)
+	h.sees(r, `name="compensate"`, "1 completed step is undone")
+	seen := "seen=" + regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(r.text)[1]
+	r = h.post(path, "actor=Kim", "notes=gone", "status=manually_resolved", "compensate=1", seen)
+	h.refused(r, http.StatusBadRequest, "undone only when the investigation ends as permanently failed")
+	r = h.post(path, "actor=Kim", "status=permanently_failed", "compensate=1", seen)
+	h.refused(r, http.StatusBadRequest, "Say in the notes")
+	h.sees(r, `name="compensate" value="1" checked`, "--compensate", "compensate&#34;:true")
+	h.sees(h.post(path, "actor=Kim", "notes=gone", "status=permanently_failed", "compensate=1", seen), "What the task has done is being undone")
+	h.sees(h.get(pageOf(task)), "What it has done is being undone.", "undo:reserve")
+
+	one(lost)
+	failed := h.Entry(task)
+	if failed.ResolutionStatus != tasker.EntryPending {
+		t.Fatalf("the investigation of the undo is %+v", failed)
+	}
+	h.lacks(h.get("/ui/investigations/"+failed.UUID.String()+"/update"), `name="compensate"`)
+	h.sees(h.post(pageOf(task)+"/steps/"+failed.StepUUID.String()+"/reset", "actor=Kim", "reason=again", "entry="+failed.UUID.String()), "Step undo:reserve was reset")
+	one(tasker.Outcome{Success: true, Result: []byte(`{}`)})
+	h.sees(h.get(pageOf(task)), "compensated.")
 }
 
 func TestAReadOnlyPageNeitherCancelsNorInvestigates(t *testing.T) {

@@ -54,6 +54,8 @@ type updateForm struct {
 	Status    tasker.ResolutionStatus
 	Endings   []ending
 	Failed    []tasker.Step        // in error, without a retry to come
+	Undoes    int                  // steps that can be undone
+	Undo      bool                 // with permanently failed: undo them
 	Meanwhile []tasker.EntryChange // by others, since the form was opened
 }
 
@@ -91,6 +93,9 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 		if failedForGood(st) {
 			p.Failed = append(p.Failed, st)
 		}
+		if s.canUndo(req.Context(), p.Task, st) {
+			p.Undoes++
+		}
 	}
 	if req.Method == http.MethodPost {
 		p.read(req)
@@ -116,6 +121,7 @@ func (p *updateForm) read(req *request) {
 		p.Assignee = name
 	}
 	p.Status = cmp.Or(tasker.ResolutionStatus(req.PostFormValue("status")), tasker.EntryPending)
+	p.Undo = p.Undoes > 0 && req.PostFormValue("compensate") != ""
 	p.update = p.change()
 	if seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen")); err == nil {
 		p.update.Unchanged = &seen
@@ -139,6 +145,8 @@ func (p *updateForm) do(req *request) (*view, error) {
 		return nil, tasker.Errorf(tasker.Invalid, "say in the notes what was found: an investigation cannot end without notes")
 	case u.Status == nil && u.Notes == nil && len(u.Metadata) == 0:
 		return nil, tasker.Errorf(tasker.Invalid, "nothing would change: write a note, name an assignee, or end the investigation")
+	case p.Undo && !u.Compensate:
+		return nil, tasker.Errorf(tasker.Invalid, "what the task has done is undone only when the investigation ends as permanently failed")
 	case nameFault(p.Assignee) != nil:
 		return nil, tasker.Errorf(tasker.Invalid, "invalid assignee: must have up to %d bytes, on one line", maxName)
 	}
@@ -169,6 +177,7 @@ func (p *updateForm) change() tasker.EntryUpdate {
 		status := p.Status
 		u.Status = &status
 	}
+	u.Compensate = p.Undo && p.Status == tasker.EntryPermanentlyFailed
 	if strings.TrimSpace(p.Notes) != "" {
 		u.Notes = &p.Notes
 	}
@@ -189,6 +198,8 @@ func assignment(name string) json.RawMessage {
 // done says what was changed.
 func (p *updateForm) done(u tasker.EntryUpdate) string {
 	switch {
+	case u.Compensate:
+		return "The investigation has ended: " + words(*u.Status) + ". What the task has done is being undone; then it is cancelled."
 	case u.Status != nil:
 		return "The investigation has ended: " + words(*u.Status) + "."
 	case u.Notes != nil:
@@ -214,6 +225,9 @@ func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 			body.ResolvedBy = &actor
 		}
 		ctl = append(append(ctl, "--status", string(*u.Status)), p.by("--resolved-by", actor)...)
+	}
+	if body.Compensate = u.Compensate; u.Compensate {
+		ctl = append(ctl, "--compensate")
 	}
 	if u.Notes != nil {
 		ctl = append(ctl, "--notes", *u.Notes)
