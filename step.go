@@ -106,6 +106,13 @@ type ItemCounts struct {
 // Open returns how many are not done.
 func (c ItemCounts) Open() int { return c.Total - c.Completed - c.Skipped - c.Cancelled }
 
+// A MapItemFilter selects and pages the items of a map step, in their order.
+type MapItemFilter struct {
+	State StepState // empty means any
+	From  int       // the ordinal of the first
+	Limit int
+}
+
 // ItemName returns the name of an item of a map step.
 func ItemName(step string, ordinal int) string { return step + "[" + strconv.Itoa(ordinal) + "]" }
 

@@ -60,7 +60,13 @@ type ItemCounts struct {
 	Skipped    int `json:"skipped"`
 }
 
-// StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step_uuid}:
+// StepItemList is a page of the items of a step of type map, in their order.
+type StepItemList struct {
+	Items []Step `json:"items"`
+	Next  *int   `json:"next" doc:"The value of from for the next page; null at the end."`
+}
+
+// StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step}:
 // one of the three actions, told apart by action_type.
 type StepAction struct {
 	ActionType     string          `json:"action_type"`

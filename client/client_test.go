@@ -259,14 +259,23 @@ func TestWire(t *testing.T) {
 			_, err := c.UnretireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})
 			return err
 		},
-		"POST /v1/templates application/yaml name: x":     func() error { _, err := c.RegisterTemplate(ctx, []byte("name: x"), YAML); return err },
-		"GET /v1/templates?limit=2&namespace=a":           func() error { _, err := c.Templates(ctx, "a", Page{Limit: 2}); return err },
-		"GET /v1/templates/a/b/1.0.0":                     func() error { _, err := c.Template(ctx, "a", "b", "1.0.0"); return err },
-		"GET /v1/tasks/" + task:                           func() error { _, err := c.Task(ctx, id(1)); return err },
-		"GET /v1/tasks":                                   func() error { _, err := c.Tasks(ctx, TaskQuery{}); return err },
-		"GET /v1/tasks/" + task + "/tree":                 func() error { _, err := c.TaskTree(ctx, id(1)); return err },
-		"GET /v1/tasks/" + task + "/workflow_steps":       func() error { _, err := c.Steps(ctx, id(1)); return err },
-		"GET /v1/tasks/" + task + "/transitions?offset=3": func() error { _, err := c.TaskTransitions(ctx, id(1), Page{Offset: 3}); return err },
+		"POST /v1/templates application/yaml name: x":              func() error { _, err := c.RegisterTemplate(ctx, []byte("name: x"), YAML); return err },
+		"GET /v1/templates?limit=2&namespace=a":                    func() error { _, err := c.Templates(ctx, "a", Page{Limit: 2}); return err },
+		"GET /v1/templates/a/b/1.0.0":                              func() error { _, err := c.Template(ctx, "a", "b", "1.0.0"); return err },
+		"GET /v1/tasks/" + task:                                    func() error { _, err := c.Task(ctx, id(1)); return err },
+		"GET /v1/tasks":                                            func() error { _, err := c.Tasks(ctx, TaskQuery{}); return err },
+		"GET /v1/tasks/" + task + "/tree":                          func() error { _, err := c.TaskTree(ctx, id(1)); return err },
+		"GET /v1/tasks/" + task + "/workflow_steps":                func() error { _, err := c.Steps(ctx, id(1)); return err },
+		"GET /v1/tasks/" + task + "/transitions?offset=3":          func() error { _, err := c.TaskTransitions(ctx, id(1), Page{Offset: 3}); return err },
+		"GET /v1/tasks/" + task + "/workflow_steps/refund%5B17%5D": func() error { _, err := c.StepNamed(ctx, id(1), "refund[17]"); return err },
+		"PATCH /v1/tasks/" + task + `/workflow_steps/refund%5B17%5D application/json {"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`: func() error {
+			_, err := c.ActOnStepNamed(ctx, id(1), "refund[17]", apiv1.StepAction{ActionType: "resolve_manually", Reason: "r", ResolvedBy: "me"})
+			return err
+		},
+		"GET /v1/tasks/" + task + "/workflow_steps/refund/items?from=7&limit=2&state=error": func() error {
+			_, err := c.StepItems(ctx, id(1), "refund", MapItemQuery{State: tasker.StepError, From: 7, Limit: 2})
+			return err
+		},
 		"GET /v1/tasks/" + task + "/workflow_steps/" + step + "/transitions": func() error {
 			_, err := c.StepTransitions(ctx, id(1), id(2), Page{})
 			return err

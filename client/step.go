@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"strconv"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -18,8 +20,35 @@ func (c *Client) Steps(ctx context.Context, task tasker.ID) ([]apiv1.Step, error
 
 // Step returns one step of a task.
 func (c *Client) Step(ctx context.Context, task, step tasker.ID) (apiv1.Step, error) {
+	return c.StepNamed(ctx, task, step.String())
+}
+
+// StepNamed is Step for the step of the task that has a name, such as refund[17] of an item.
+func (c *Client) StepNamed(ctx context.Context, task tasker.ID, name string) (apiv1.Step, error) {
 	var answer apiv1.Step
-	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "workflow_steps", step.String())
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "workflow_steps", name)
+	return answer, err
+}
+
+// A MapItemQuery selects and pages the items of a map step, in their order.
+type MapItemQuery struct {
+	State tasker.StepState // empty means any
+	From  int              // the Next of the page before
+	Limit int              // 0 means the server's default
+}
+
+// StepItems lists the items of a step of type map, which is named by its name or its UUID.
+func (c *Client) StepItems(ctx context.Context, task tasker.ID, step string, q MapItemQuery) (apiv1.StepItemList, error) {
+	query := url.Values{}
+	setText(query, "state", string(q.State))
+	if q.From > 0 {
+		query.Set("from", strconv.Itoa(q.From))
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var answer apiv1.StepItemList
+	err := c.get(ctx, &answer, query, "v1", "tasks", task.String(), "workflow_steps", step, "items")
 	return answer, err
 }
 
@@ -36,9 +65,15 @@ func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 // does not allow the action. Each call has a key of its own, so that a request that
 // reaches the server twice is applied once.
 func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.StepAction) (apiv1.Step, error) {
+	return c.ActOnStepNamed(ctx, task, step.String(), a)
+}
+
+// ActOnStepNamed is ActOnStep for the step of the task that has a name, such as refund[17] of
+// an item.
+func (c *Client) ActOnStepNamed(ctx context.Context, task tasker.ID, name string, a apiv1.StepAction) (apiv1.Step, error) {
 	var answer apiv1.Step
 	err := c.do(ctx, request{
-		method: http.MethodPatch, path: []string{"v1", "tasks", task.String(), "workflow_steps", step.String()}, body: a,
+		method: http.MethodPatch, path: []string{"v1", "tasks", task.String(), "workflow_steps", name}, body: a,
 		key: tasker.NewID().String(), repeatable: true,
 	}, &answer)
 	return answer, err

@@ -225,6 +225,18 @@ func (e *Engine) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree,
 	return e.db.TaskTree(ctx, task)
 }
 
+// Items returns the items of a step of type map in their order, and the ordinal at which the next
+// page begins; 0 when there is none.
+func (e *Engine) Items(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
+	f.Limit = pageLimit(f.Limit)
+	return e.db.MapItems(ctx, task, step, f)
+}
+
+// StepNamed returns the id of the step of a task that has a name, such as refund[17] of an item.
+func (e *Engine) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
+	return e.db.StepNamed(ctx, task, name)
+}
+
 // CancelTask ends a task and those of its steps that have not ended.
 func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.engine.CancelTask(ctx, task, actor, reason)

@@ -37,12 +37,13 @@ var who = map[string]string{
 	"GET /v1/tasks/{uuid}": "viewer operator developer admin", "DELETE /v1/tasks/{uuid}": "operator developer admin",
 	"GET /v1/tasks/{uuid}/transitions": "viewer operator developer admin", "GET /v1/tasks/{uuid}/tree": "viewer operator developer admin",
 
-	"GET /v1/tasks/{uuid}/workflow_steps":                         "viewer operator developer admin",
-	"GET /v1/tasks/{uuid}/workflow_steps/{step_uuid}":             "viewer operator developer admin",
-	"PATCH /v1/tasks/{uuid}/workflow_steps/{step_uuid}":           "operator admin",
-	"GET /v1/tasks/{uuid}/workflow_steps/{step_uuid}/transitions": "viewer operator developer admin",
-	"POST /v1/tasks/{uuid}/workflow_steps/{step}/completion":      "operator worker admin",
-	"GET /v1/tasks/{uuid}/results/{step}":                         "operator developer worker admin",
+	"GET /v1/tasks/{uuid}/workflow_steps":                    "viewer operator developer admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}":             "viewer operator developer admin",
+	"PATCH /v1/tasks/{uuid}/workflow_steps/{step}":           "operator admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}/transitions": "viewer operator developer admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}/items":       "viewer operator developer admin",
+	"POST /v1/tasks/{uuid}/workflow_steps/{step}/completion": "operator worker admin",
+	"GET /v1/tasks/{uuid}/results/{step}":                    "operator developer worker admin",
 
 	"GET /v1/dlq": "viewer operator developer admin", "GET /v1/dlq/task/{task_uuid}": "viewer operator developer admin",
 	"POST /v1/dlq/task/{task_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}": "viewer operator developer admin",
@@ -465,7 +466,7 @@ func TestActorsAreAuthenticated(t *testing.T) {
 	h, _ := guarded(t)
 	shop := h.tenant("shop")
 	key := h.bearer("deploy", "operator@shop", "developer@shop")
-	step := shop.at("/v1/tasks/{uuid}/workflow_steps/{step_uuid}")
+	step := shop.at("/v1/tasks/{uuid}/workflow_steps/{step}")
 	want[any](h, http.StatusOK, "PATCH", step, map[string]any{"action_type": "reset_for_retry", "reason": "again", "reset_by": "root"}, key)
 	want[any](h, http.StatusOK, "PATCH", shop.at("/v1/dlq/entry/{dlq_entry_uuid}"),
 		map[string]any{"resolution_status": "manually_resolved", "resolution_notes": "found", "resolved_by": "root", "updated_by": "key:root"}, key)
@@ -533,7 +534,7 @@ func TestKeysOfRequestsAreOfTheirCaller(t *testing.T) {
 	const key = "Idempotency-Key: again"
 	for namespace, tenant := range map[string]tenant{"shop": shop, "attic": attic} {
 		caller := h.bearer(namespace, "operator@"+namespace)
-		step := tenant.at("/v1/tasks/{uuid}/workflow_steps/{step_uuid}")
+		step := tenant.at("/v1/tasks/{uuid}/workflow_steps/{step}")
 		for range 2 {
 			want[any](h, http.StatusOK, "PATCH", step, map[string]any{"action_type": "reset_for_retry", "reason": "again", "reset_by": "me"}, caller, key)
 		}

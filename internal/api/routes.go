@@ -21,7 +21,7 @@ import (
 // The paths of a task and of a step.
 const (
 	taskPath = "/v1/tasks/{uuid}"
-	stepPath = taskPath + "/workflow_steps/{step_uuid}"
+	stepPath = taskPath + "/workflow_steps/{step}"
 	workPath = "/v1/workers/{worker_uuid}"
 )
 
@@ -112,7 +112,7 @@ func taskFilterParams() []param {
 	}
 }
 
-func (s *server) stepRoutes() []*route {
+func (s *server) stepRoutes() []*route { //nolint:funlen // a table
 	return []*route{
 		{
 			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
@@ -123,13 +123,25 @@ func (s *server) stepRoutes() []*route {
 		{
 			method: "GET", path: stepPath, id: "getStep", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
 			summary: "One step with its readiness",
+			about:   "{step} is the step's UUID or its name, such as refund[17] of an item.",
 			answers: map[int]any{http.StatusOK: apiv1.Step{}},
 			serve:   s.oneStep,
 		},
 		{
+			method: "GET", path: taskPath + "/workflow_steps/{step}/items", id: "listStepItems", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
+			summary: "The items of a step of type map, in their order",
+			about:   "{step} is the step's UUID or its name. A page with large documents ends early, and next says where the next one begins.",
+			params: []param{
+				choiceParam("state", "Only those in this state.", tasker.StepStates()),
+				intParam("from", "Only those from this ordinal on: next of the page before.", 0, maxOffset, 0), limitParam(triageLimit),
+			},
+			answers: map[int]any{http.StatusOK: apiv1.StepItemList{}},
+			serve:   s.stepItems,
+		},
+		{
 			method: "PATCH", path: stepPath, id: "operateStep", class: overload.Operations, needs: access.OperateSteps, tag: "steps",
 			summary: "Reset, resolve or complete a step by hand",
-			about: "For operators. The task goes on in the same transaction; the answer is the step as the action left it. " +
+			about: "For operators. {step} is the step's UUID or its name. The task goes on in the same transaction; the answer is the step as the action left it. " +
 				"When the state of the step or of the task does not allow the action, the answer is a CONFLICT whose details have task_state, step_state, allowed_actions " +
 				"and needs_interrupt. A step that is queued or that a worker holds needs interrupt. " +
 				"Under an Idempotency-Key the same request again applies nothing and answers with the step as it is.",

@@ -14,10 +14,10 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// ids returns the task and the step of the path.
-func (x *request) ids() (task, step tasker.ID, err error) {
+// ids returns the task and the step of a path, which names the step by its UUID or its name.
+func (s *server) ids(x *request) (task, step tasker.ID, err error) {
 	if task, err = x.id("uuid"); err == nil {
-		step, err = x.id("step_uuid")
+		step, err = s.stepOf(x, task)
 	}
 	return task, step, err
 }
@@ -35,7 +35,7 @@ func (s *server) listSteps(x *request) error {
 }
 
 func (s *server) oneStep(x *request) error {
-	task, step, err := x.ids()
+	task, step, err := s.ids(x)
 	if err != nil {
 		return err
 	}
@@ -46,8 +46,25 @@ func (s *server) oneStep(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FromStep(found))
 }
 
+// stepItems lists the items of a map step.
+func (s *server) stepItems(x *request) error {
+	task, step, err := s.ids(x)
+	if err != nil {
+		return err
+	}
+	list, next, err := s.db.MapItems(x.ctx, task, step, tasker.MapItemFilter{State: tasker.StepState(x.text("state")), From: x.int("from"), Limit: x.int("limit")})
+	if err != nil {
+		return err
+	}
+	out := apiv1.StepItemList{Items: convert(list, apiv1.FromStep)}
+	if next > 0 {
+		out.Next = &next
+	}
+	return x.answer(http.StatusOK, out)
+}
+
 func (s *server) stepTransitions(x *request) error {
-	task, step, err := x.ids()
+	task, step, err := s.ids(x)
 	if err != nil {
 		return err
 	}
@@ -139,7 +156,7 @@ func (stepAction) Schema(r huma.Registry) *huma.Schema {
 }
 
 func (s *server) operateStep(x *request) error {
-	task, step, err := x.ids()
+	task, step, err := s.ids(x)
 	if err != nil {
 		return err
 	}
@@ -176,11 +193,7 @@ func (s *server) stepOf(x *request, task tasker.ID) (tasker.ID, error) {
 }
 
 func (s *server) completeStep(x *request) error {
-	task, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
-	step, err := s.stepOf(x, task)
+	task, step, err := s.ids(x)
 	if err != nil {
 		return err
 	}

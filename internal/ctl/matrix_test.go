@@ -55,6 +55,7 @@ var permits = map[string]permit{
 	"task list": {roles: viewers, needs: "tasks:read"}, "task get": {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
 	"task steps":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
 	"task step":        {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "{step}"}},
+	"task items":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "{step}"}},
 	"task transitions": {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "--step", "{step}"}},
 	"task tree":        {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
 	"task watch":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{cancelled}"}},

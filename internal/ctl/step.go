@@ -16,6 +16,9 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
+// stepArgument is the help on the argument STEP.
+const stepArgument = "STEP is the step's UUID or its name, such as refund[17] of an item."
+
 func (p *program) stepsCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "steps TASK",
@@ -80,10 +83,11 @@ func (p *program) stepCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "step TASK STEP",
 		short: "Show one step, with its last result or failure",
+		long:  "Show one step, with its last result or failure. " + stepArgument,
 		example: `  tasker-ctl task step $TASK $STEP
   tasker-ctl task step $TASK $STEP -o json | jq .error`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Step, error) {
-		return api.Step(ctx, a.id[0], a.id[1])
+		return api.StepNamed(ctx, a.id[0], a.text[1])
 	}, p.printStep)
 }
 
@@ -105,6 +109,31 @@ func (p *program) printStep(s apiv1.Step) {
 		field{"Lease expires", at(s.LeaseExpiresAt)},
 		field{"Completed", at(s.CompletedAt)},
 	)
+}
+
+func (p *program) itemsCommand() *cobra.Command {
+	var q client.MapItemQuery
+	c := answer(p, help{
+		use:   "items TASK STEP",
+		short: "List the items of a step of type map, in their order",
+		long:  "List the items of a step of type map, in their order. " + stepArgument,
+		example: `  tasker-ctl task items $TASK refund --state error
+  tasker-ctl task items $TASK refund --limit 1000 -o json | jq -r '.items[].step_uuid'`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.StepItemList, error) {
+		return api.StepItems(ctx, a.id[0], a.text[1], q)
+	}, func(l apiv1.StepItemList) {
+		header := []string{"item", "uuid", "state", "attempts", "element", "next retry", "last failure"}
+		list(p, l.Items, columns{none: "No items.", names: header, spare: "last failure"}, func(s apiv1.Step) []string {
+			return []string{s.Name, s.StepUUID, s.CurrentState, attempts(s), compact(s.Item), orDash(at(s.NextRetryAt)), failureText(s.Error)}
+		})
+		if l.Next != nil {
+			fmt.Fprintf(p.err, "There are more: --from %d\n", *l.Next)
+		}
+	})
+	c.Flags().VarP(cli.Choice(&q.State, tasker.StepStates()), "state", "s", "only items in this state: "+cli.Join(tasker.StepStates()))
+	c.Flags().Var(cli.Number(&q.From, 0, tasker.MaxMapItems), "from", "begin at this item")
+	limitFlag(c, &q.Limit, 100)
+	return c
 }
 
 // failureText returns the last failure of a step as a line.
@@ -164,8 +193,8 @@ func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepA
 		case tasker.CompleteManually:
 			req.CompletedBy = actor
 		}
-		if step, err = api.ActOnStep(ctx, a.id[0], a.id[1], req); err != nil {
-			return step, advise(a.id[0], a.id[1], s.action, err)
+		if step, err = api.ActOnStepNamed(ctx, a.id[0], a.text[1], req); err != nil {
+			return step, advise(a.id[0], a.text[1], s.action, err)
 		}
 		return step, nil
 	}, func(step apiv1.Step) {
@@ -185,6 +214,7 @@ func (p *program) resetCommand() *cobra.Command {
 	c := p.stepActionCommand(stepActions[0], help{
 		use:   "reset-step TASK STEP --reason TEXT",
 		short: "Give a failed step its attempts back; it runs again by itself",
+		long:  "Give a failed step its attempts back; it runs again by itself. " + stepArgument,
 		example: `  tasker-ctl task reset-step $TASK $STEP \
     --reason "Database connection pool increased" --reset-by "ops-team@example.com"
 
@@ -203,6 +233,7 @@ func (p *program) resolveCommand() *cobra.Command {
 	return p.stepActionCommand(stepActions[1], help{
 		use:   "resolve-step TASK STEP --reason TEXT",
 		short: "Skip a step: the task goes on without its result",
+		long:  "Skip a step: the task goes on without its result. " + stepArgument,
 		example: `  tasker-ctl task resolve-step $TASK $STEP \
     --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
 	}, nothingMore)
@@ -213,6 +244,7 @@ func (p *program) completeCommand() *cobra.Command {
 	c := p.stepActionCommand(stepActions[2], help{
 		use:   "complete-step TASK STEP --result JSON --reason TEXT",
 		short: "Complete a step with a result in place of its handler's",
+		long:  "Complete a step with a result in place of its handler's. " + stepArgument,
 		example: `  tasker-ctl task complete-step $TASK $STEP \
     --result '{"validated": true, "score": 95}' --metadata '{"verification_method": "manual_review"}' \
     --reason "Manual verification after infrastructure fix" --completed-by "ops-team@example.com"
@@ -278,7 +310,7 @@ or that waits for nothing any more, is refused: an operator completes it with co
 
 // advise adds to the refusal of an action the commands for the actions that the
 // refusal lists as allowed.
-func advise(task, step tasker.ID, action tasker.StepAction, refusal error) error {
+func advise(task tasker.ID, step string, action tasker.StepAction, refusal error) error {
 	var known *tasker.Error
 	var r tasker.StepRefusal
 	if !errors.As(refusal, &known) || !decode(known.Details, &r) || r.AllowedActions == nil {

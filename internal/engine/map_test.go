@@ -366,3 +366,84 @@ func TestAMapWithoutAList(t *testing.T) {
 	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: "each", Version: "1.0.0", Steps: []tasker.StepTemplate{s}}, "")
 	h.WantCode(err, tasker.Invalid, "steps[0].over: is missing")
 }
+
+// Items are listed page by page, all or those in a state, and an item is found by its name.
+func TestItemsAreListed(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(7)
+	refund := h.step(task, "refund").UUID
+	h.accepted(failure(items[1], false), failure(items[5], true), success(items[2], `2`))
+	read := func(f tasker.MapItemFilter) (names []string, next int) {
+		t.Helper()
+		list, next, err := h.DB.MapItems(t.Context(), task, refund, f)
+		h.Must(err)
+		for _, s := range list {
+			names = append(names, s.Name)
+			if s.Map == nil || string(s.Map.Value) != fmt.Sprintf(`{"line": %d}`, s.Map.Ordinal) || s.Name != tasker.ItemName("refund", s.Map.Ordinal) {
+				t.Errorf("listed %+v", s)
+			}
+		}
+		return names, next
+	}
+	for _, tt := range []struct {
+		f    tasker.MapItemFilter
+		want []string
+		next int
+	}{
+		{tasker.MapItemFilter{Limit: 3}, []string{"refund[0]", "refund[1]", "refund[2]"}, 3},
+		{tasker.MapItemFilter{From: 3, Limit: 4}, []string{"refund[3]", "refund[4]", "refund[5]", "refund[6]"}, 0},
+		{tasker.MapItemFilter{From: 7, Limit: 4}, nil, 0},
+		{tasker.MapItemFilter{State: tasker.StepError, Limit: 1}, []string{"refund[1]"}, 5},
+		{tasker.MapItemFilter{State: tasker.StepError, From: 5, Limit: 1}, []string{"refund[5]"}, 0},
+		{tasker.MapItemFilter{State: tasker.StepComplete, Limit: 9}, []string{"refund[2]"}, 0},
+	} {
+		if got, next := read(tt.f); !slices.Equal(got, tt.want) || next != tt.next {
+			t.Errorf("%+v: %v and then %d, want %v and %d", tt.f, got, next, tt.want, tt.next)
+		}
+	}
+	list, _, err := h.DB.MapItems(t.Context(), task, refund, tasker.MapItemFilter{State: tasker.StepError, Limit: 9})
+	h.Must(err)
+	if len(list) != 2 || len(list[0].Error) == 0 || list[0].NextRetryAt != nil || list[1].NextRetryAt == nil {
+		t.Errorf("those in error are %+v", list)
+	}
+	if id, err := h.DB.StepNamed(t.Context(), task, "refund[5]"); err != nil || id != items[5].StepUUID {
+		t.Errorf("refund[5] is %s: %v", id, err)
+	}
+	if list, next, err := h.DB.MapItems(t.Context(), task, h.step(task, "split").UUID, tasker.MapItemFilter{Limit: 9}); len(list) > 0 || next != 0 || err != nil {
+		t.Errorf("a step that is no map step has %v: %v", list, err)
+	}
+	_, _, err = h.DB.MapItems(t.Context(), task, tasker.NewID(), tasker.MapItemFilter{Limit: 9})
+	h.WantCode(err, tasker.NotFound, "has no step")
+}
+
+// A page of items ends before its documents have too many bytes, and goes on with the next one.
+func TestPagesOfItemsAreBounded(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(12)
+	refund := h.step(task, "refund").UUID
+	large := `"` + strings.Repeat("x", 250_000) + `"`
+	for _, a := range items {
+		h.accepted(success(a, `[`+large+`, `+large+`, `+large+`, `+large+`]`))
+	}
+	var seen []string
+	pages := 0
+	for from, next := 0, 1; next > 0; from = next {
+		var list []tasker.Step
+		var err error
+		list, next, err = h.DB.MapItems(t.Context(), task, refund, tasker.MapItemFilter{From: from, Limit: 100})
+		h.Must(err)
+		bytes := 0
+		for _, s := range list {
+			bytes += len(s.Results)
+			seen = append(seen, s.Name)
+		}
+		if pages++; bytes > tasker.MaxAnswerBytes/2+1000 {
+			t.Errorf("page %d has %d bytes", pages, bytes)
+		}
+	}
+	if pages != 2 || len(seen) != 12 || seen[11] != "refund[11]" {
+		t.Errorf("%d pages with %v", pages, seen)
+	}
+}

@@ -47,3 +47,40 @@ func TestPartsOfOperationsAreFoundByKey(t *testing.T) {
 		}
 	}
 }
+
+// taskWithItems is a task with two map steps of 10,000 items, of which three have failed.
+const taskWithItems = `
+INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '');
+INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
+SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'complete', now(), '{}', '', now(), now() FROM tasker.task_templates;
+INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+    parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, map_step_uuid, item_ordinal, item)
+SELECT t.task_uuid, tasker.uuid_generate_v7(), m.k || '[' || n || ']', 'standard', 'a', 'run', 0, CASE WHEN n % 3000 = 1 THEN 'error' ELSE 'complete' END, now(), '{}', '{}',
+    0, 1, 3, true, 'constant', 1, 1, false, now(), now(), m.id, n, '1'
+FROM tasker.tasks t, (SELECT k, gen_random_uuid() AS id FROM generate_series(1, 2) k) m, generate_series(0, 9999) n;`
+
+// A page of items is read from where it begins, and those in error from an index that has no
+// others, with statistics and without.
+func TestPagesOfItemsAreFoundByKey(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for _, when := range []string{"empty", "filled", "analyzed"} {
+		switch when {
+		case "filled":
+			if _, err := admin(t, db).Exec(t.Context(), taskWithItems, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Fatal(err)
+			}
+		case "analyzed":
+			execute(t, db, `ANALYZE tasker.workflow_steps`)
+		}
+		for index, sql := range map[string]string{"steps_by_map": selectItemsOfMap, "items_in_error": selectItemsInError} {
+			t.Run(when+" "+index, func(t *testing.T) {
+				plan := explain(t, db, sql)
+				_, from, found := strings.Cut(plan, "using "+index)
+				if lines := strings.SplitN(from, "\n", 3); !found || !strings.Contains(lines[1], "(item_ordinal >= $3)") {
+					t.Errorf("has the plan\n%s", plan)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// A page of items ends early when their documents have more than $6 bytes together, but has one
+// item at least. Those in error have an index of their own; any others are sought among all items
+// of their step.
+//
+// $1 task, $2 map step, $3 the first ordinal, $4 how many items and one more, $5 their state, $6
+// how many bytes.
+const (
+	itemsFrom = `
+WITH chosen AS MATERIALIZED (
+    SELECT i.step_uuid, i.item_ordinal, coalesce(i.results_bytes, octet_length(i.results::text), 0)
+        + coalesce(octet_length(i.error::text), 0) + octet_length(i.item::text) AS bytes
+    FROM tasker.workflow_steps i
+    WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.item_ordinal >= $3 AND `
+	itemsUpTo = `
+    ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal
+    LIMIT $4
+),
+added AS MATERIALIZED (
+    SELECT c.step_uuid, c.item_ordinal, c.place < $4 AND (c.place = 1 OR c.bytes <= $6) AS fits
+    FROM (
+        SELECT step_uuid, item_ordinal, sum(bytes) OVER (ORDER BY item_ordinal) AS bytes, row_number() OVER (ORDER BY item_ordinal) AS place
+        FROM chosen
+    ) c
+)` + stepColumns + `s.results, s.error, (SELECT min(a.item_ordinal) FROM added a WHERE NOT a.fits) AS next
+FROM tasker.get_step_readiness_status($1, ARRAY(SELECT a.step_uuid FROM added a WHERE a.fits)) r
+JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
+WHERE s.task_uuid = $1
+ORDER BY s.item_ordinal`
+
+	selectItemsOfMap   = itemsFrom + `($5 = '' OR i.state = $5)` + itemsUpTo
+	selectItemsInError = itemsFrom + `i.state = 'error' AND $5 = 'error'` + itemsUpTo
+)
+
+// MapItems lists the items of a map step in their order, and the ordinal at which the next page
+// begins; 0 when there is none. A step of another type has none. The error is NotFound when there
+// is no such step.
+func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
+	type itemRow struct {
+		stepRow
+		Next *int
+	}
+	var rows []itemRow
+	if f.State == tasker.StepError {
+		rows, err = collect[itemRow](ctx, db.pool, selectItemsInError, task, step, f.From, f.Limit+1, string(f.State), listBudget)
+	} else {
+		rows, err = collect[itemRow](ctx, db.pool, selectItemsOfMap, task, step, f.From, f.Limit+1, string(f.State), listBudget)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("list the items of a step: %w", err)
+	}
+	if len(rows) == 0 {
+		_, err = db.Step(ctx, task, step)
+		return nil, 0, err
+	}
+	list = make([]tasker.Step, len(rows))
+	for i, r := range rows {
+		list[i] = r.step()
+		if r.Next != nil {
+			next = *r.Next
+		}
+	}
+	access.HideSteps(ctx, list...)
+	return list, next, nil
+}
