@@ -31,7 +31,7 @@ var (
 // What the model test makes of templates and time. No two spans are multiples of each other.
 const (
 	modelTemplates = 12
-	modelRoots     = 8 // open tasks that no other started
+	modelRoots     = 6 // open tasks that no other started
 	modelRetry     = 61 * time.Second
 	modelLease     = 601 * time.Second
 	modelWait      = 3607 // seconds
@@ -272,6 +272,8 @@ type act struct {
 	do   func(context.Context, server) error
 	then func() // in the model, unless it was refused
 	ok   bool   // the model allows it
+
+	claims bool // it may take steps for a worker, also when it fails otherwise
 }
 
 // act does one act, at times to a server that dies in the middle.
@@ -335,6 +337,9 @@ func (d *driver) perform(a act) {
 	case !known: // the connection may have been cut by what was before
 		d.did["cut"]++
 		d.catchUp()
+		if a.claims {
+			d.adopt()
+		}
 		diff := d.differs()
 		if !a.ok || diff == "" {
 			return // it was not done
@@ -379,7 +384,11 @@ func (d *driver) catchUp() {
 				s.cut.left.Store(0)
 				d.calm()
 			}
+			one := d.random.IntN(2)
 			for i, s := range d.servers {
+				if i != one && !d.one(3) {
+					continue
+				}
 				both.Go(func() { did[i], failed[i] = s.engine.Pass(d.Context(), k.Kind) })
 			}
 			both.Wait()
@@ -387,7 +396,7 @@ func (d *driver) catchUp() {
 				_, err := d.conn.Exec(d.Context(), `UPDATE tasker.claims SET look_at = test_clock.clock_timestamp() WHERE look_at <= test_clock.clock_timestamp() + interval '1100 milliseconds'`)
 				d.must(err)
 			}
-			due = due || did[0] || d.away(failed[0]) || d.away(failed[1])
+			due = due || did[0] || did[1] || d.away(failed[0]) || d.away(failed[1])
 		}
 		if !due {
 			return

@@ -24,6 +24,8 @@ type modelTask struct {
 	entries int  // investigations that were opened
 	open    bool // one of them is
 	givenUp bool // one ended as permanently failed
+
+	compared bool // it has ended, and the engine had it so
 }
 
 // A modelStep is a step of a task, an item of one, or what undoes one.

@@ -212,7 +212,7 @@ func (d *driver) report() {
 	}
 	var receipt tasker.Receipt
 	d.perform(act{
-		name: "report " + strings.Join(names, ", "), ok: true,
+		name: "report " + strings.Join(names, ", "), ok: true, claims: more > 0,
 		do: func(ctx context.Context, v server) (err error) {
 			receipt, err = v.engine.Report(ctx, worker, outcomes, more)
 			if err == nil && len(receipt.Accepted)+len(receipt.Rejected) != len(outcomes) {
@@ -521,6 +521,12 @@ func (d *driver) drop() {
 		if slices.ContainsFunc(tree, func(x *modelTask) bool { return !x.ended() }) || !d.one(6) {
 			continue
 		}
+		for _, x := range tree {
+			x.compared = false
+		}
+		if diff := d.differs(); diff != "" {
+			d.Errorf("what has ended has changed since:\n%s", diff)
+		}
 		d.tasks = slices.DeleteFunc(d.tasks, func(x *modelTask) bool { return slices.Contains(tree, x) })
 		for s := range d.leases {
 			if slices.Contains(tree, s.task) {
@@ -591,13 +597,16 @@ func (d *driver) differs() string {
 	d.Helper()
 	var ids []tasker.ID
 	for _, t := range d.tasks {
-		if t.id != (tasker.ID{}) {
+		if t.id != (tasker.ID{}) && !t.compared {
 			ids = append(ids, t.id)
 		}
 	}
 	found := d.read(ids)
 	for i := 0; i < len(d.tasks); i++ { // a parent comes before its children
 		t := d.tasks[i]
+		if t.compared {
+			continue
+		}
 		is, known := found[t.id]
 		if !known && t.id != (tasker.ID{}) {
 			is, known = d.read([]tasker.ID{t.id})[t.id], true
@@ -605,6 +614,7 @@ func (d *driver) differs() string {
 		if diff := cmp.Diff(d.wanted(t, is), seenText(is)); diff != "" || !known {
 			return fmt.Sprintf("task %s of %s, flags %v, list %d:\n%s", t.id, t.name, t.flags, t.list, diff)
 		}
+		t.compared = t.ended() && !t.open // and stays so, until it is compared once more at the end
 	}
 	return ""
 }
