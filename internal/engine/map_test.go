@@ -162,6 +162,10 @@ func TestAllFailedItemsAreResetByTheirStep(t *testing.T) {
 	reset := tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "gateway repaired", Actor: "ann"}
 	_, err := h.Engine.OperateStep(t.Context(), task, refund, reset)
 	h.WantCode(err, tasker.Conflict, "waits for 4 of its items, and none of them has failed")
+	other := reset
+	other.NewChild = true
+	_, err = h.Engine.OperateStep(t.Context(), task, refund, other)
+	h.WantCode(err, tasker.Conflict, "starts no task")
 	h.accepted(failure(items[0], false), failure(items[1], false), failure(items[2], false), success(items[3], `3`))
 	h.wantState(task, tasker.TaskError)
 	left, err := h.Engine.OperateStep(t.Context(), task, refund, reset)

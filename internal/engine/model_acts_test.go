@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	modelActs = flag.Int("acts", 1500, "acts of the model test")
+	modelActs = flag.Int("acts", 1000, "acts of the model test")
 	modelSeed = flag.Uint64("seed", 0, "seed of the model test; 0: another one each time")
 )
 
@@ -53,8 +53,9 @@ type driver struct {
 	told    []string
 	acts    int
 	did     map[string]int
-	whole   bool // the next act is not cut
-	lost    bool // a connection was cut during the last act, or its answer was lost
+	pair    *[]act // what is done at once; nil: acts are done one by one
+	whole   bool   // the next act is not cut
+	lost    bool   // a connection was cut during the last act, or its answer was lost
 	all     [][]tasker.StepTemplate
 }
 
@@ -270,8 +271,8 @@ func itemName(step string, i int) string { return fmt.Sprintf("%s[%d]", step, i)
 type act struct {
 	name string
 	do   func(context.Context, server) error
-	then func() // in the model, unless it was refused
-	ok   bool   // the model allows it
+	then func()      // in the model, unless it was refused
+	ok   func() bool // the model allows it
 
 	claims bool // it may take steps for a worker, also when it fails otherwise
 }
@@ -301,12 +302,14 @@ func (d *driver) act() {
 		d.operateOne()
 	case n < 95:
 		d.answer()
-	case n < 97:
+	case n < 96:
 		d.endTask()
-	case n < 99:
+	case n < 97:
 		d.endEntry()
-	default:
+	case n < 98:
 		d.restart()
+	default:
+		d.twoAtOnce()
 	}
 	d.quiet()
 	d.drop()
@@ -316,7 +319,11 @@ func (d *driver) act() {
 // whether it was done: the database says.
 func (d *driver) perform(a act) {
 	d.Helper()
-	s := d.server()
+	if d.pair != nil {
+		*d.pair = append(*d.pair, a)
+		return
+	}
+	s, ok := d.server(), a.ok()
 	cut := d.one(12) && !d.whole
 	if cut {
 		s.cut.after.Store(d.one(2))
@@ -328,7 +335,7 @@ func (d *driver) perform(a act) {
 		d.calm()
 	}
 	d.lost = cut || err != nil
-	d.say("%s: allowed %t, cut %t: %v", a.name, a.ok, cut, err)
+	d.say("%s: allowed %t, cut %t: %v", a.name, ok, cut, err)
 	d.did[strings.Fields(a.name)[0]]++
 	known := err == nil || slices.Contains([]tasker.Code{tasker.Conflict, tasker.NotFound, tasker.Invalid}, tasker.CodeOf(err))
 	switch {
@@ -341,16 +348,113 @@ func (d *driver) perform(a act) {
 			d.adopt()
 		}
 		diff := d.differs()
-		if !a.ok || diff == "" {
+		if !ok || diff == "" {
 			return // it was not done
 		}
 		d.say("it was done all the same: %s", diff)
 		a.then()
-	case a.ok != (err == nil):
-		d.Errorf("%s: the model allows it: %t; the engine: %v", a.name, a.ok, err)
-	case a.ok:
+	case ok != (err == nil):
+		d.Errorf("%s: the model allows it: %t; the engine: %v", a.name, ok, err)
+	case ok:
 		a.then()
 	}
+}
+
+func always() bool { return true }
+
+// A saved is what a model was.
+type saved struct {
+	model model
+	tasks map[*modelTask]modelTask
+	steps map[*modelStep]modelStep
+}
+
+func (m *model) save() saved {
+	s := saved{*m, map[*modelTask]modelTask{}, map[*modelStep]modelStep{}}
+	s.model.tasks = slices.Clone(m.tasks)
+	for _, t := range m.tasks {
+		s.tasks[t] = *t
+		for _, x := range t.all() {
+			s.steps[x] = *x
+		}
+	}
+	return s
+}
+
+func (m *model) restore(s saved) {
+	*m = s.model
+	m.tasks = slices.Clone(s.model.tasks)
+	for t, was := range s.tasks {
+		*t = was
+		t.steps = slices.Clone(was.steps)
+	}
+	for x, was := range s.steps {
+		*x = was
+	}
+}
+
+// twoAtOnce does two acts at once, each with a server of its own. What became of it must be what
+// one after the other comes to, in some order; what follows from the first may have followed before the
+// second.
+func (d *driver) twoAtOnce() {
+	d.Helper()
+	pair := []act{}
+	d.pair = &pair
+	for range 20 {
+		if len(pair) < 2 {
+			[]func(){d.report, d.operateOne, d.operateOne, d.answer, d.endTask}[d.random.IntN(5)]()
+		}
+	}
+	d.pair = nil
+	if len(pair) < 2 {
+		return
+	}
+	var errs [2]error
+	var both sync.WaitGroup
+	for i, s := range d.servers {
+		both.Go(func() {
+			errs[i] = pair[i].do(d.Context(), s)
+			for n := 0; n < 8 && postgres.IsAway(errs[i]); n++ { // of a connection that was cut before: nothing is done yet
+				errs[i] = pair[i].do(d.Context(), s)
+			}
+		})
+	}
+	both.Wait()
+	d.say("at once %s: %v; and %s: %v", pair[0].name, errs[0], pair[1].name, errs[1])
+	d.did["two at once"]++
+	d.catchUp()
+	before := d.save()
+	var diffs []string
+	for _, first := range []int{0, 1} {
+		for _, follows := range []bool{false, true} {
+			diff := d.inOrder(pair, errs, first, follows)
+			if diff == "" {
+				return
+			}
+			diffs = append(diffs, fmt.Sprintf("%s first, followed up %t: %s", pair[first].name, follows, diff))
+			d.restore(before)
+		}
+	}
+	d.Errorf("two acts at once came to what neither order comes to:\n%s", strings.Join(diffs, "\n"))
+}
+
+// inOrder does two acts to the model, one after the other, and says where that differs from the engine.
+func (d *driver) inOrder(pair []act, errs [2]error, first int, follows bool) string {
+	d.Helper()
+	for n, i := range []int{first, 1 - first} {
+		ok := pair[i].ok()
+		if ok != (errs[i] == nil) {
+			return fmt.Sprintf("%s: the model allows it: %t; the engine: %v", pair[i].name, ok, errs[i])
+		}
+		if d.moment++; ok {
+			pair[i].then()
+		}
+		if n == 0 && follows {
+			d.settle()
+		}
+	}
+	d.settle()
+	return d.differs()
 }
 
 // restart has a server die, and another one take its place.

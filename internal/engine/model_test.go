@@ -438,6 +438,31 @@ func (m *model) operate(s *modelStep, a tasker.StepAction, interrupt bool, chose
 	return true
 }
 
+// newChild resets a child step, which then starts another task.
+func (m *model) newChild(s *modelStep, interrupt bool) bool {
+	t, was := s.task, s.child
+	if t.ended() || t.givenUp && t.phase == "" || s.Type != tasker.ChildStep {
+		return false
+	}
+	open := was != nil && !was.ended() && !was.givenUp
+	waits := s.state == tasker.StepPending && was != nil
+	if waits && open && !interrupt {
+		return false
+	}
+	s.child = nil
+	if !waits && !m.operate(s, tasker.ResetForRetry, interrupt, nil) {
+		s.child = was
+		return false
+	}
+	if open {
+		m.cancel(was)
+	}
+	if waits {
+		m.run(s)
+	}
+	return true
+}
+
 // operateItems does what an operator does to a map step that waits for its items.
 func (m *model) operateItems(s *modelStep, a tasker.StepAction, interrupt bool) bool {
 	if a == tasker.ResetForRetry {

@@ -55,7 +55,7 @@ func (d *driver) createOne() {
 	var made tasker.ID
 	request := tasker.NewTask{Namespace: enginetest.Namespace, Name: name, Context: body, IdempotencyKey: key}
 	d.perform(act{
-		name: "create " + name + " " + string(body), ok: true,
+		name: "create " + name + " " + string(body), ok: always,
 		do: func(ctx context.Context, s server) error {
 			created, err := s.engine.CreateTasks(ctx, []tasker.NewTask{request})
 			if err == nil {
@@ -131,7 +131,7 @@ func (d *driver) claim() {
 	}
 	var list []tasker.Assignment
 	d.perform(act{
-		name: "claim", ok: true,
+		name: "claim", ok: always,
 		do: func(ctx context.Context, s server) (err error) {
 			list, err = s.engine.Claim(ctx, worker, limit, 0)
 			return err
@@ -190,18 +190,24 @@ func (d *driver) report() {
 	d.Helper()
 	first := d.some(func(s *modelStep) bool { _, held := d.leases[s]; return held && s.state == tasker.StepInProgress })
 	if first == nil {
-		d.claim()
+		if d.pair == nil {
+			d.claim()
+		}
 		return
 	}
 	worker, most, more := d.leases[first].worker, 1+d.random.IntN(3), d.random.IntN(3)
+	if d.pair != nil {
+		most, more = 1, 0
+	}
 	var outcomes []tasker.Outcome
 	var then []func()
+	var targets []*modelStep
 	var names []string
 	for _, t := range d.tasks {
 		for _, s := range t.all() {
 			if l, held := d.leases[s]; held && l.worker == worker && s.state == tasker.StepInProgress && (s == first || len(outcomes) < most-1) {
 				o, f := d.outcome(s, l)
-				outcomes, then, names = append(outcomes, o), append(then, f), append(names, fmt.Sprintf("%s of %s: %t %s", s.Name, t.id, o.Success, o.Result))
+				outcomes, then, targets, names = append(outcomes, o), append(then, f), append(targets, s), append(names, fmt.Sprintf("%s of %s: %t %s", s.Name, t.id, o.Success, o.Result))
 				d.late = append(d.late, lateReport{worker, o})
 			}
 		}
@@ -212,7 +218,7 @@ func (d *driver) report() {
 	}
 	var receipt tasker.Receipt
 	d.perform(act{
-		name: "report " + strings.Join(names, ", "), ok: true, claims: more > 0,
+		name: "report " + strings.Join(names, ", "), ok: always, claims: more > 0,
 		do: func(ctx context.Context, v server) (err error) {
 			receipt, err = v.engine.Report(ctx, worker, outcomes, more)
 			if err == nil && len(receipt.Accepted)+len(receipt.Rejected) != len(outcomes) {
@@ -226,12 +232,14 @@ func (d *driver) report() {
 			return err
 		},
 		then: func() {
-			for _, f := range then {
-				f()
+			for i, f := range then {
+				if targets[i].state == tasker.StepInProgress {
+					f()
+				}
 			}
 		},
 	})
-	if more > 0 {
+	if more > 0 && d.pair == nil {
 		d.settle()
 		d.receive(worker, receipt.Next)
 		if d.lost {
@@ -290,7 +298,7 @@ func (d *driver) reportLate() {
 		return // it was not taken, and so would be now
 	}
 	d.perform(act{
-		name: "late report of " + r.outcome.StepUUID.String(), ok: true,
+		name: "late report of " + r.outcome.StepUUID.String(), ok: always,
 		do: func(ctx context.Context, v server) error {
 			_, err := v.engine.Report(ctx, r.worker, []tasker.Outcome{r.outcome}, 0)
 			return err
@@ -308,7 +316,7 @@ func (d *driver) giveBack() {
 	l := d.leases[s]
 	d.late = append(d.late, lateReport{l.worker, tasker.Outcome{Lease: l.Lease, Success: true}})
 	d.perform(act{
-		name: "release " + s.Name + " of " + s.task.id.String(), ok: true,
+		name: "release " + s.Name + " of " + s.task.id.String(), ok: always,
 		do: func(ctx context.Context, v server) error {
 			_, _, err := v.engine.Release(ctx, l.worker, []tasker.Lease{l.Lease})
 			return err
@@ -328,7 +336,7 @@ func (d *driver) advance() {
 	for near := true; near; {
 		near = false
 		for _, x := range d.instants() {
-			if x.Sub(at).Abs() < modelMargin && x != next {
+			if x.Sub(at).Abs() < modelMargin {
 				at, near = x.Add(2*modelMargin), true
 			}
 		}
@@ -372,6 +380,9 @@ func (d *driver) operateOne() {
 		Action: []tasker.StepAction{tasker.ResetForRetry, tasker.ResetForRetry, tasker.ResolveManually, tasker.CompleteManually}[d.random.IntN(4)],
 		Actor:  "ann", Reason: "r", Interrupt: d.one(2),
 	}
+	if request.Action == tasker.ResetForRetry && (s.Type == tasker.ChildStep && d.one(2) || d.one(30)) {
+		request.NewChild = true
+	}
 	var chosen []string
 	if request.Action == tasker.CompleteManually {
 		if chosen, request.Result = d.choose(s); s.Type != tasker.DecisionStep {
@@ -382,12 +393,13 @@ func (d *driver) operateOne() {
 		d.late = append(d.late, lateReport{l.worker, tasker.Outcome{Lease: l.Lease, Success: true}})
 	}
 	d.perform(act{
-		name: fmt.Sprintf("%s %s (%s %s) of %s, interrupt %t", request.Action, s.Name, s.Type, s.state, s.task.id, request.Interrupt), ok: d.allows(s, request, chosen),
+		name: fmt.Sprintf("%s %s (%s %s) of %s, interrupt %t, new child %t", request.Action, s.Name, s.Type, s.state, s.task.id, request.Interrupt, request.NewChild),
+		ok:   func() bool { return d.allows(s, request, chosen) },
 		do: func(ctx context.Context, v server) error {
 			_, err := v.engine.OperateStep(ctx, s.task.id, s.id, request)
 			return err
 		},
-		then: func() { d.operate(s, request.Action, request.Interrupt, chosen) },
+		then: func() { d.operateAs(s, request, chosen) },
 	})
 }
 
@@ -417,7 +429,15 @@ func (d *driver) allows(s *modelStep, r tasker.ActionRequest, chosen []string) b
 		t.steps = append(t.steps, c)
 	}
 	m := &model{now: d.now, lease: d.lease, template: d.template}
-	return m.operate(mine, r.Action, r.Interrupt, chosen)
+	return m.operateAs(mine, r, chosen)
+}
+
+// operateAs does what a request says.
+func (m *model) operateAs(s *modelStep, r tasker.ActionRequest, chosen []string) bool {
+	if r.NewChild {
+		return m.newChild(s, r.Interrupt)
+	}
+	return m.operate(s, r.Action, r.Interrupt, chosen)
 }
 
 // answer answers an external step, from outside.
@@ -432,7 +452,9 @@ func (d *driver) answer() {
 		o = tasker.Outcome{Failure: &tasker.Failure{Message: "no: " + tasker.NewID().String(), Type: "Refused", Retryable: true}}
 	}
 	d.perform(act{
-		name: fmt.Sprintf("answer %s of %s: %t", s.Name, s.task.id, o.Success), ok: s.decided && !s.task.ended() && (!s.task.givenUp || s.task.phase != ""),
+		name: fmt.Sprintf("answer %s of %s: %t", s.Name, s.task.id, o.Success), ok: func() bool {
+			return s.state == tasker.StepPending && s.decided && !s.task.ended() && (!s.task.givenUp || s.task.phase != "")
+		},
 		do: func(ctx context.Context, v server) error {
 			_, err := v.engine.CompleteExternal(ctx, s.task.id, s.id, o, "outside")
 			return err
@@ -452,7 +474,7 @@ func (d *driver) endTask() {
 	d.Helper()
 	if t := d.someTask(func(t *modelTask) bool { return true }); t != nil && d.one(2) {
 		d.perform(act{
-			name: "cancel task " + t.id.String(), ok: !t.ended() || t.state == tasker.TaskCancelled,
+			name: "cancel task " + t.id.String(), ok: func() bool { return t.state != tasker.TaskComplete },
 			do:   func(ctx context.Context, v server) error { return v.engine.CancelTask(ctx, t.id, "ann", "r") },
 			then: func() { d.cancel(t) },
 		})
@@ -462,9 +484,10 @@ func (d *driver) endTask() {
 	if t == nil {
 		return
 	}
-	again := t.phase == tasker.Compensating || t.outcome == tasker.Compensated || t.outcome == tasker.NothingToCompensate
 	d.perform(act{
-		name: "compensate task " + t.id.String(), ok: again || !t.ended(),
+		name: "compensate task " + t.id.String(), ok: func() bool {
+			return !t.ended() || t.outcome == tasker.Compensated || t.outcome == tasker.NothingToCompensate
+		},
 		do: func(ctx context.Context, v server) error { return v.engine.CompensateTask(ctx, t.id, "ann", "r") },
 		then: func() {
 			var order []string
@@ -492,12 +515,15 @@ func (d *driver) endEntry() {
 	var entry tasker.ID
 	d.must(d.conn.QueryRow(d.Context(), `SELECT dlq_entry_uuid FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'pending'`, t.id).Scan(&entry))
 	d.perform(act{
-		name: fmt.Sprintf("end the investigation of %s as %s", t.id, status), ok: true,
+		name: fmt.Sprintf("end the investigation of %s as %s", t.id, status), ok: always,
 		do: func(ctx context.Context, v server) error {
 			_, _, err := v.dlq.Update(ctx, entry, tasker.EntryUpdate{Status: &status, Notes: &notes, Actor: "ann"})
 			return err
 		},
 		then: func() {
+			if !t.open {
+				return
+			}
 			t.open = false
 			t.givenUp = status == tasker.EntryPermanentlyFailed
 		},

@@ -109,11 +109,11 @@ func (a Action) alone(ctx context.Context, tx *postgres.Tx, step tasker.StepRef)
 	if err != nil {
 		return Acted{}, err
 	}
-	if target.OpenItems > 0 {
-		return a.onItems(ctx, tx, target)
-	}
-	if a.op.NewChild {
+	switch {
+	case a.op.NewChild: // which a step that starts no task refuses
 		return a.withNewChild(ctx, tx, target)
+	case target.OpenItems > 0:
+		return a.onItems(ctx, tx, target)
 	}
 	acted, err := a.do(ctx, tx, []postgres.Target{target}, step)
 	if err == nil {
