@@ -12,16 +12,19 @@ type Act string
 
 // The acts.
 const (
-	ActReset    Act = "reset_for_retry"
-	ActResolve  Act = "resolve_manually"
-	ActComplete Act = "complete_manually"
-	ActCancel   Act = "cancel"            // the task
-	ActRecreate Act = "recreate"          // the task: it is written off, and a new one takes its place
-	ActEnd      Act = "end_investigation" // of a task that is complete or cancelled, or that went on by itself
+	ActReset      Act = "reset_for_retry"
+	ActResolve    Act = "resolve_manually"
+	ActComplete   Act = "complete_manually"
+	ActCancel     Act = "cancel"            // the task
+	ActCompensate Act = "compensate"        // the task is cancelled, and what it has done is undone
+	ActRecreate   Act = "recreate"          // the task: it is written off, and a new one takes its place
+	ActEnd        Act = "end_investigation" // of a task that is complete or cancelled, or that went on by itself
 )
 
 // Acts lists every act.
-func Acts() []Act { return []Act{ActReset, ActResolve, ActComplete, ActCancel, ActRecreate, ActEnd} }
+func Acts() []Act {
+	return []Act{ActReset, ActResolve, ActComplete, ActCancel, ActCompensate, ActRecreate, ActEnd}
+}
 
 // StepAction returns the step action of an act; false for an act on whole tasks.
 func (a Act) StepAction() (StepAction, bool) {

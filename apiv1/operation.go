@@ -22,7 +22,7 @@ type PlanOperation struct {
 
 // OperationAct is what an operation does to each of its items.
 type OperationAct struct {
-	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,recreate,end_investigation" doc:"recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
+	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,compensate,recreate,end_investigation" doc:"compensate cancels each task and has undone what its completed steps have done. recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
 	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually: one result for all."`
 	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually, in place of result: an expression in CEL that gives the result of each item, see docs/operations.md."`
 	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually: an object about the result."`

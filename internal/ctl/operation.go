@@ -70,6 +70,7 @@ var actFlags = []struct {
 	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
 	{tasker.ActComplete, "complete", "complete each failed step with --result, or with what --result-expression gives for it"},
 	{tasker.ActCancel, "cancel", "cancel each task"},
+	{tasker.ActCompensate, "compensate", "cancel each task, and undo what its completed steps have done"},
 	{tasker.ActRecreate, "recreate", "write each task off, and make a new one of the newest version of its template"},
 	{tasker.ActEnd, "end", "end each investigation whose task is complete or cancelled, or went on by itself"},
 }
@@ -125,7 +126,7 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --cancel, --recreate and --end%s", given(chosen))
+		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --cancel, --compensate, --recreate and --end%s", given(chosen))
 	}
 	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 
 // Compensation says what a task was found to have to undo.
 type Compensation struct {
-	Steps int // that undo others; 0: none, or it had begun before
-
-	namespace string // in which the first of them became ready
+	Steps     int    // that undo others; 0: none, or it had begun before
+	Before    bool   // it had
+	Namespace string // in which the first of the steps became ready
 }
 
 // CompensateTask gives a task up and has undone what its completed steps have done, in the
@@ -37,7 +37,7 @@ func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reas
 // which is committed.
 func (e *Engine) Compensates(c Compensation) {
 	if c.Steps > 0 {
-		e.notify([]string{c.namespace})
+		e.notify([]string{c.Namespace})
 	}
 }
 
@@ -55,7 +55,7 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 		return Compensation{}, err
 	}
 	if t.Phase == tasker.Compensating || t.Outcome == tasker.Compensated || t.Outcome == tasker.NothingToCompensate {
-		return Compensation{}, nil
+		return Compensation{Before: true}, nil
 	}
 	if err := mayCompensate(t); err != nil {
 		return Compensation{}, err
@@ -72,7 +72,7 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 		by.Outcome = tasker.NothingToCompensate
 		return Compensation{}, tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: task, State: t.State}}, by)
 	}
-	return Compensation{Steps: len(steps), namespace: t.Namespace}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
+	return Compensation{Steps: len(steps), Namespace: t.Namespace}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
 }
 
 // mayCompensate says why a task that does not compensate cannot begin to.

@@ -132,6 +132,7 @@ const (
 	outcomeCancelled = "cancelled"  // its task was cancelled after its release
 	outcomeCompleted = "completed"  // an attempt after the release has completed the step
 	outcomeStands    = "stands"     // it stands as the act has set it
+	outcomeUndone    = "undone"     // its task is cancelled, and what could be undone is
 	outcomeNotRun    = "not_run"    // its template decided after the release that it does not run
 	outcomeFailed    = "failed"     // it has failed for good
 
@@ -145,7 +146,7 @@ const (
 // judge says where an item comes to that was released; nil when nothing is new.
 func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	if i.Made {
-		return judgeMade(i)
+		return judgeMade(act, i)
 	}
 	moved := postgres.MovedItem{Ordinal: i.Ordinal, State: i.State}
 	to := func(state tasker.ItemState, outcome string) *postgres.MovedItem {
@@ -182,14 +183,17 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	}
 }
 
-// judgeMade is judge for an item that waits for a task that was made for it.
-func judgeMade(i postgres.LookedItem) *postgres.MovedItem {
+// judgeMade is judge for an item that waits for a task: one that was made for it, or its own that
+// is being undone.
+func judgeMade(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	moved := postgres.MovedItem{Ordinal: i.Ordinal}
 	switch {
 	case i.Task == "":
 		moved.State, moved.Outcome = tasker.ItemSkipped, outcomeGone
 	case i.Task == tasker.TaskComplete:
 		moved.State, moved.Outcome = tasker.ItemVerified, outcomeCompleted
+	case i.Task == tasker.TaskCancelled && act == tasker.ActCompensate && i.TaskOutcome != tasker.CompensationStopped:
+		moved.State, moved.Outcome = tasker.ItemVerified, outcomeUndone
 	case i.Task == tasker.TaskCancelled:
 		moved.State, moved.Outcome = tasker.ItemSkipped, outcomeCancelled
 	case i.StuckFor == "", i.AwaitsWorker:

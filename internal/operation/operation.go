@@ -82,7 +82,7 @@ func New(db *postgres.DB, e *engine.Engine, d *dlq.Service, o Options) *Service 
 
 // alsoNeeds are the permissions of acts that are not on steps, where steps can be operated.
 var alsoNeeds = map[tasker.Act][]access.Permission{
-	tasker.ActCancel: {access.CancelTasks}, tasker.ActEnd: {access.UpdateInvestigations}, tasker.ActRecreate: {access.CreateTasks, access.UpdateInvestigations},
+	tasker.ActCancel: {access.CancelTasks}, tasker.ActCompensate: {access.CancelTasks}, tasker.ActEnd: {access.UpdateInvestigations}, tasker.ActRecreate: {access.CreateTasks, access.UpdateInvestigations},
 }
 
 // MayPlan returns why a caller may not plan an act, in a context that is narrowed to where they may

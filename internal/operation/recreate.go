@@ -10,10 +10,10 @@ import (
 )
 
 // mostOf is how many items an act is done to in one transaction: tasks that are made have
-// contexts and steps, and results that are computed are read for.
+// contexts and steps, those that are undone get steps, and results that are computed are read for.
 func mostOf(o *postgres.RunningOperation) int {
 	args, err := argumentsOf(o)
-	if o.Act == tasker.ActRecreate || err == nil && args.Expression != "" {
+	if o.Act == tasker.ActRecreate || o.Act == tasker.ActCompensate || err == nil && args.Expression != "" {
 		return tasker.MaxRecreateChunk
 	}
 	return tasker.MaxOperationChunk

@@ -257,6 +257,8 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 		err = s.actOnSteps(ctx, tx, o, mine, &d)
 	case o.Act == tasker.ActRecreate:
 		err = s.recreate(ctx, tx, o, mine, &d)
+	case o.Act == tasker.ActCompensate:
+		err = s.compensate(ctx, tx, o, mine, &d)
 	default:
 		err = actOnTasks(ctx, tx, o, mine, &d)
 	}

@@ -395,6 +395,11 @@ WHERE o.act = 'recreate' AND (
     OR EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = i.made_task AND t.recreated_from <> i.task_uuid)
 )
 UNION ALL
+SELECT 'item that is undone waits for another task', i.task_uuid, format('%s: item %s is %s', i.operation_uuid, i.ordinal, i.state)
+FROM tasker.operation_items i
+JOIN tasker.operations o ON o.operation_uuid = i.operation_uuid
+WHERE o.act = 'compensate' AND (i.released_at IS NOT NULL AND i.made_task IS DISTINCT FROM i.task_uuid OR i.released_at IS NULL AND i.made_task IS NOT NULL)
+UNION ALL
 SELECT 'operation has come to its end with open items', NULL, o.operation_uuid::text
 FROM tasker.operations o
 WHERE o.settled_at IS NOT NULL AND EXISTS (

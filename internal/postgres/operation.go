@@ -426,7 +426,7 @@ type ItemFilter struct {
 
 const itemColumns = `
     i.ordinal, i.task_uuid, nullif(i.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, i.entry_uuid, i.namespace, i.state,
-    coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, i.made_task, i.ended_at`
+    coalesce(i.outcome, '') AS outcome, i.wave, i.released_at, i.failed_at, coalesce(i.failure_text, '') AS failure_text, nullif(i.made_task, i.task_uuid) AS made_task, i.ended_at`
 
 const (
 	selectItems = `SELECT ` + itemColumns + ` FROM tasker.operation_items i

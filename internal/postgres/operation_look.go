@@ -21,6 +21,7 @@ type LookedItem struct {
 	ReleasedAt    time.Time
 	FailedAt      *time.Time // of the failure that was seen last
 
+	TaskOutcome   tasker.TaskOutcome
 	Task          tasker.TaskState // now, as all that follows; empty when there is none
 	Step          tasker.StepState // empty for an act on whole tasks, or when the step does not exist
 	StepName      string
@@ -39,7 +40,7 @@ type LookedItem struct {
 	WorkerVersion string
 	EntryStatus   string
 
-	Made     bool       // Task is a new one that was made for the item
+	Made     bool       // Task is what the item waits for: a new one that was made for it, or its own that is being undone
 	StuckFor string     // why the open investigation of that one was opened; empty when it goes on
 	StuckAt  *time.Time // when
 }
@@ -47,7 +48,7 @@ type LookedItem struct {
 // Only what may have changed is returned: a step that waits for a worker says nothing new.
 const lookedItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
-    coalesce(t.state, '') AS task, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, coalesce(s.step_type <> 'standard', false) AS external,
+    coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, coalesce(s.step_type <> 'standard', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
     s.awaits_worker_since IS NOT NULL AS awaits_worker, ` + itemFailure + `,
     CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,

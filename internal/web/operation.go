@@ -55,12 +55,12 @@ func lineOf(o tasker.Operation) operationLine {
 // actNames are the acts in the words of the buttons.
 var actNames = map[tasker.Act]string{
 	tasker.ActReset: "Run %s again", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result", tasker.ActCancel: "Cancel %s",
-	tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
+	tasker.ActCompensate: "Cancel and undo %s", tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
 }
 
 // doesOf says what an operation does.
 func doesOf(o tasker.Operation) string {
-	noun := cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[o.Act], "step")
+	noun := cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActCompensate: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[o.Act], "step")
 	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, noun))
 }
 

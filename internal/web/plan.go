@@ -51,6 +51,7 @@ var actChoices = []actChoice{
 	{tasker.ActResolve, "--resolve", "Skip the step", "Each task goes on without the result of its failed step."},
 	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step counts as complete with the result below, one for all, or with what the expression gives for it."},
 	{tasker.ActCancel, "--cancel", "Cancel the tasks", "Each task is cancelled, and its investigation ends. It cannot be taken back."},
+	{tasker.ActCompensate, "--compensate", "Cancel and undo the tasks", "Each task is cancelled, its investigation ends, and what its completed steps have done is undone where the template says how. It cannot be taken back."},
 	{tasker.ActRecreate, "--recreate", "Recreate the tasks", "Each task is written off, and a new one of the newest version of its template, with the same context, takes its place. It begins at its first step. It cannot be taken back."},
 	{tasker.ActEnd, "--end", "End the investigations", "Only where the task is complete or cancelled, or went on by itself."},
 }

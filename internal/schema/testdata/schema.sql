@@ -622,7 +622,7 @@ COMMENT ON COLUMN tasker.operation_items.outcome IS 'Why the item came to its st
 COMMENT ON COLUMN tasker.operation_items.tries IS 'How often the task was held by others when the item was to be released.';
 COMMENT ON COLUMN tasker.operation_items.released_fence IS 'The fence of the step as the action left it: attempts from then on have a higher one.';
 COMMENT ON COLUMN tasker.operation_items.failed_at IS 'When the step last failed after its release, as far as servers have seen.';
-COMMENT ON COLUMN tasker.operation_items.made_task IS 'The task that was made in the place of task_uuid, of the act recreate. The item waits for it.';
+COMMENT ON COLUMN tasker.operation_items.made_task IS 'The task that the item waits for: of the act recreate that which was made in the place of task_uuid, of the act compensate task_uuid itself.';
 
 CREATE TABLE tasker.operations (
     operation_uuid uuid NOT NULL,
@@ -661,7 +661,7 @@ CREATE TABLE tasker.operations (
     ended_at timestamp with time zone,
     settled_at timestamp with time zone,
     worker_at_least text,
-    CONSTRAINT operation_act_is_known CHECK ((act = ANY (ARRAY['reset_for_retry'::text, 'resolve_manually'::text, 'complete_manually'::text, 'cancel'::text, 'recreate'::text, 'end_investigation'::text]))),
+    CONSTRAINT operation_act_is_known CHECK ((act = ANY (ARRAY['reset_for_retry'::text, 'resolve_manually'::text, 'complete_manually'::text, 'cancel'::text, 'compensate'::text, 'recreate'::text, 'end_investigation'::text]))),
     CONSTRAINT operation_request_key_is_short CHECK (((length(request_key) >= 1) AND (length(request_key) <= 255))),
     CONSTRAINT operation_settles_after_its_end CHECK (((settled_at IS NULL) OR (ended_at IS NOT NULL))),
     CONSTRAINT operation_state_is_known CHECK ((state = ANY (ARRAY['planned'::text, 'running'::text, 'paused'::text, 'done'::text, 'aborted'::text]))),

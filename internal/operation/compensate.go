@@ -1,0 +1,73 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// compensate is act for items whose tasks, which are locked, are cancelled with compensation. The
+// investigation ends when that begins, so that what fails to be undone has one of its own; the
+// item waits until all is undone.
+func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
+	tasks := make([]tasker.ID, len(items))
+	for n, i := range items {
+		tasks[n] = i.TaskUUID
+	}
+	targets, err := tx.TaskTargets(ctx, tasks)
+	if err != nil {
+		return err
+	}
+	stands := make(map[tasker.ID]postgres.TaskTarget, len(targets))
+	for _, t := range targets {
+		stands[t.TaskUUID] = t
+	}
+	by := postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}
+	var endings []postgres.Ending
+	for _, i := range items {
+		t, exists := stands[i.TaskUUID]
+		switch {
+		case !exists:
+			d.skip(i.Ordinal, outcomeGone)
+			continue
+		case string(t.State) != i.ExpectedState:
+			d.skip(i.Ordinal, outcomeChanged)
+			continue
+		}
+		began, err := s.engine.Compensate(ctx, tx, i.TaskUUID, by)
+		if tasker.CodeOf(err) == tasker.Conflict || err == nil && began.Before {
+			d.skip(i.Ordinal, outcomeRefused)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e, err := endingOfUndone(o, i, began.Steps)
+		if err != nil {
+			return err
+		}
+		endings = append(endings, e)
+		if began.Steps > 0 {
+			d.namespaces = append(d.namespaces, began.Namespace)
+		}
+		d.released++
+		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemReleased, Made: i.TaskUUID, Released: true})
+	}
+	d.ended, err = dlq.End(ctx, tx, actorOf(o), endings)
+	return err
+}
+
+// endingOfUndone is how the investigation of a task ends that is being undone.
+func endingOfUndone(o *postgres.RunningOperation, i postgres.PlannedItem, steps int) (postgres.Ending, error) {
+	state, how := tasker.TaskStepsInProcess, fmt.Sprintf("the task is being undone, %d of its steps", steps)
+	if steps == 0 {
+		state, how = tasker.TaskCancelled, "the task is cancelled, and nothing was to be undone"
+	}
+	return proof{OperationUUID: o.UUID, Act: o.Act, TaskState: state}.ending(postgres.Ending{
+		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: state, Status: tasker.EntryManuallyResolved,
+		Notes: fmt.Sprintf("%s, in operation %s: %s", how, o.UUID, o.Reason),
+	})
+}
