@@ -60,7 +60,7 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 	if err := mayCompensate(t); err != nil {
 		return Compensation{}, err
 	}
-	g, err := e.graphByID(ctx, t.TemplateUUID)
+	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 	if err != nil {
 		return Compensation{}, err
 	}

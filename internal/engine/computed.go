@@ -18,7 +18,7 @@ import (
 type computing struct {
 	engine   *Engine
 	text     string
-	programs map[[2]string]compiled // by template and step
+	programs map[postgres.TemplateStep]compiled
 }
 
 // compiled is an expression made ready for one step of one template, or why it is none.
@@ -29,27 +29,27 @@ type compiled struct {
 
 // CheckResult reports why an expression cannot give the results of a step of a template. The
 // error is Invalid.
-func (e *Engine) CheckResult(ctx context.Context, template tasker.ID, step, text string) error {
+func (e *Engine) CheckResult(ctx context.Context, tx *postgres.Tx, text string, of postgres.TemplateStep) error {
 	c := computing{engine: e, text: text}
-	_, err := c.compile(ctx, template, step)
+	_, err := c.compile(ctx, tx, of)
 	return err
 }
 
 // compile makes the expression ready for a step. It sees what comes before the step, and what
 // undoes a step sees that one too.
-func (c *computing) compile(ctx context.Context, template tasker.ID, step string) (*expression.Program, error) {
-	name := tasker.TemplateName(step)
-	key := [2]string{template.String(), name}
-	if known, ok := c.programs[key]; ok {
+func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.TemplateStep) (*expression.Program, error) {
+	of.Name = tasker.TemplateName(of.Name)
+	name := of.Name
+	if known, ok := c.programs[of]; ok {
 		return known.program, known.err
 	}
-	g, err := c.engine.graphByID(ctx, template)
+	g, err := c.engine.graphIn(ctx, tx, of.TemplateUUID)
 	if err != nil {
 		return nil, err
 	}
 	s, _, ok := g.step(name)
 	if !ok {
-		return nil, fmt.Errorf("template %s has no step %q", template, name)
+		return nil, fmt.Errorf("template %s has no step %q", of.TemplateUUID, name)
 	}
 	undone, isUndo := strings.CutPrefix(name, tasker.UndoPrefix)
 	scope := expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(undone), Failed: true, Item: s.Type == tasker.MapStep}
@@ -64,16 +64,16 @@ func (c *computing) compile(ctx context.Context, template tasker.ID, step string
 		made.err = tasker.Errorf(tasker.CodeOf(made.err), "of step %s of %s/%s %s: %w", name, g.stored.Namespace, g.stored.Name, g.stored.Version, made.err)
 	}
 	if c.programs == nil {
-		c.programs = map[[2]string]compiled{}
+		c.programs = map[postgres.TemplateStep]compiled{}
 	}
-	c.programs[key] = made
+	c.programs[of] = made
 	return made.program, made.err
 }
 
 // result evaluates the expression for a step. The refusal says why there is no result; it
 // has the [expression.Failure], if it is one.
 func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
-	p, err := c.compile(ctx, s.TemplateUUID, t.Name)
+	p, err := c.compile(ctx, tx, postgres.TemplateStep{TemplateUUID: s.TemplateUUID, Name: t.Name})
 	if code := tasker.CodeOf(err); code == tasker.Invalid {
 		return nil, targetOf(t).Refusal("the result of step %s cannot be computed: %w", t.Name, err), nil
 	}

@@ -183,7 +183,7 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 	if becomes != lifecycle.VerdictRun {
 		return judgement{becomes: becomes}, nil
 	}
-	g, err := d.engine.graphByID(ctx, s.TemplateUUID)
+	g, err := d.engine.graphIn(ctx, d.tx, s.TemplateUUID)
 	if err != nil {
 		return judgement{}, err
 	}

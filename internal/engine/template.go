@@ -148,6 +148,18 @@ func (e *Engine) graphByID(ctx context.Context, id tasker.ID) (*graph, error) {
 	return e.graphOf(t)
 }
 
+// graphIn is graphByID in a transaction of the caller's: it needs no second connection.
+func (e *Engine) graphIn(ctx context.Context, tx *postgres.Tx, id tasker.ID) (*graph, error) {
+	if g, ok := e.templates.get(id); ok {
+		return g, nil
+	}
+	t, err := tx.TemplateByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return e.graphOf(t)
+}
+
 // RegisterTemplate stores a template with the document it was read from, and says
 // whether it is new. A version that tasks use never changes: another template
 // under it is a Conflict.

@@ -1,16 +1,20 @@
 package operation_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -256,6 +260,26 @@ func TestExpressionsAreForAHundredKindsOfSteps(t *testing.T) {
 	p := computing(`1`)
 	p.Limit = 100
 	h.planned(p)
+}
+
+// One connection is enough to plan and to try an operation, also for a server that does not know
+// the templates yet: servers whose connections are all in such requests would wait for each other.
+func TestResultsAreComputedOnOneConnection(t *testing.T) {
+	t.Parallel()
+	h := with(enginetest.NewWith(t, postgres.Options{MaxConns: 1}))
+	h.orders(`{"amount": 1}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	fresh := func() *operation.Service {
+		return operation.New(h.DB, engine.New(h.DB, engine.Options{}), h.DLQ, operation.Options{})
+	}
+	o, _, err := fresh().Plan(ctx, computing(`context.amount`))
+	h.Must(err)
+	r, err := fresh().DryRun(ctx, o.UUID, 0, 10)
+	h.Must(err)
+	if r.WouldRelease != 1 {
+		t.Errorf("it tells %+v", r)
+	}
 }
 
 // The dry run shows who may not read payloads neither results nor why there are none.

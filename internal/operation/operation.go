@@ -302,7 +302,7 @@ func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.
 		steps = nil
 	}
 	for _, step := range steps {
-		err := s.engine.CheckResult(ctx, step.TemplateUUID, step.Name, o.ResultExpression)
+		err := s.engine.CheckResult(ctx, tx, o.ResultExpression, step)
 		if tasker.CodeOf(err) == tasker.Invalid && len(faults) < maxFaults {
 			faults = append(faults, tasker.Fault{Path: "act.result_expression", Message: err.Error()})
 		} else if err != nil && tasker.CodeOf(err) != tasker.Invalid {

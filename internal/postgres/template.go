@@ -137,7 +137,16 @@ func template(ctx context.Context, q querier, namespace, name, version string) (
 
 // TemplateByID returns the template that id names.
 func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
-	found, err := templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates WHERE template_uuid = $1`, id)
+	return templateByID(ctx, db.pool, id)
+}
+
+// TemplateByID is [DB.TemplateByID] inside a transaction.
+func (tx *Tx) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
+	return templateByID(ctx, tx, id)
+}
+
+func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTemplate, error) {
+	found, err := templates(ctx, q, `SELECT `+templateColumns+` FROM tasker.task_templates WHERE template_uuid = $1`, id)
 	if err != nil {
 		return tasker.StoredTemplate{}, err
 	}
