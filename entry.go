@@ -92,7 +92,7 @@ type FailedStep struct {
 type EntryChange struct {
 	At       time.Time
 	Actor    string
-	Event    string // created, updated, resolved, recovered, stuck_again, step_failed, raised, step_reset, step_resolved, step_completed, task_cancelled
+	Event    string // created, updated, resolved, recovered, stuck_again, step_failed, raised, step_reset, step_resolved, step_completed, task_cancelled, version_changed
 	From     ResolutionStatus
 	To       ResolutionStatus
 	Notes    *string

@@ -107,6 +107,24 @@ func (c *Client) changeTemplate(ctx context.Context, v tasker.TemplateVersion, v
 	return answer, err
 }
 
+// ChangeVersion brings an open task to another version of its template, or only says what that
+// would do. The error is Conflict, with all reasons as details, when it cannot be done.
+func (c *Client) ChangeVersion(ctx context.Context, task tasker.ID, r apiv1.ChangeVersion) (apiv1.VersionChange, error) {
+	var answer apiv1.VersionChange
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "tasks", task.String(), "change_version"}, body: r, repeatable: true}, &answer)
+	return answer, err
+}
+
+// ChangeTasks brings a part of the open tasks of a version to another one, or only counts how
+// many could be. Next of the answer is Before of the next part; nil means that there is none.
+func (c *Client) ChangeTasks(ctx context.Context, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
+	var answer apiv1.ChangedTasks
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "templates", v.Namespace, v.Name, v.Version, "change_tasks"}, body: r, repeatable: true,
+	}, &answer)
+	return answer, err
+}
+
 // Health says that the server answers, and which version it is of.
 func (c *Client) Health(ctx context.Context) (apiv1.Health, error) {
 	var answer apiv1.Health

@@ -199,6 +199,20 @@ func (e *Engine) UnretireTemplate(ctx context.Context, v tasker.TemplateVersion,
 	return err
 }
 
+// ChangeVersion brings an open task to another version of its template, or only says what that
+// would do to its steps. The error is a Conflict when it cannot be done; the answer has the
+// reasons. A task that is of the version stays as it is.
+func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.VersionRequest) (tasker.VersionChange, error) {
+	return e.engine.ChangeVersion(ctx, task, r)
+}
+
+// ChangeVersions brings a part of the open tasks of a version to another one, each in a
+// transaction of its own. Next of the answer is Before of the next part; zero means that there
+// is none.
+func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchRequest) (tasker.VersionBatch, error) {
+	return e.engine.ChangeVersions(ctx, r)
+}
+
 // CreateTask makes a task and returns its id. With an idempotency key the same
 // request leads to the same task.
 func (e *Engine) CreateTask(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {

@@ -456,3 +456,38 @@ func TestTheEngineRunsItsLoops(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An open task is brought to another version, and all of a version are.
+func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
+	t.Parallel()
+	e := open(t)
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		doc := "namespace_name: shop\nname: ask\nversion: " + version + "\nsteps:\n  - {name: approve, type: external}\n"
+		if version == "1.1.0" {
+			doc += "  - {name: tell, type: external, dependencies: [approve]}\n"
+		}
+		if _, err := e.RegisterTemplate(t.Context(), []byte(doc)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tasks []tasker.ID
+	for range 2 {
+		id, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "shop", Name: "ask", Version: "1.0.0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks = append(tasks, id)
+	}
+	r := tasker.VersionRequest{To: "1.1.0", Actor: "ann", Reason: "tell people"}
+	if c, err := e.ChangeVersion(t.Context(), tasks[0], r); err != nil || !c.Changed || len(c.Added) != 1 {
+		t.Errorf("changed %+v, %v", c, err)
+	}
+	v := tasker.TemplateVersion{Namespace: "shop", Name: "ask", Version: "1.0.0"}
+	batch, err := e.ChangeVersions(t.Context(), tasker.VersionBatchRequest{Template: v, To: "1.1.0", Actor: "ann", Reason: "tell people"})
+	if err != nil || batch.Changed != 1 || batch.Refused != 0 {
+		t.Errorf("changed %+v, %v", batch, err)
+	}
+	if steps, err := e.Steps(t.Context(), tasks[1]); err != nil || len(steps) != 2 {
+		t.Errorf("the steps are %+v, %v", steps, err)
+	}
+}

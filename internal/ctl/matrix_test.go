@@ -124,11 +124,13 @@ var permits = map[string]permit{
 	"dlq re-emit":  {roles: operators, needs: "events:resend", names: true, args: []string{"{event}", "--reason", "r"}},
 	"dlq sinks":    {roles: "viewer@* operator@* developer@* admin@*", needs: "system:read"},
 
-	"template list":     {roles: viewers, needs: "templates:read"},
-	"template get":      {roles: viewers, needs: "templates:read", names: true, args: []string{"shop", "order", "1.0.0"}},
-	"template retire":   {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
-	"template unretire": {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
-	"template register": {roles: developers, needs: "templates:write", names: true, args: []string{"-"}, stdin: strings.Replace(oneStep, "orders", "shop", 1)},
+	"template list":         {roles: viewers, needs: "templates:read"},
+	"template get":          {roles: viewers, needs: "templates:read", names: true, args: []string{"shop", "order", "1.0.0"}},
+	"template retire":       {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
+	"template unretire":     {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
+	"template change-tasks": {roles: operators, needs: "steps:operate", names: true, args: []string{"shop", "order", "1.0.0", "--to", "0.9.0", "--dry-run"}},
+	"task change-version":   {roles: operators, needs: "steps:operate", names: true, args: []string{"{task}", "--to", "1.0.0", "--dry-run"}},
+	"template register":     {roles: developers, needs: "templates:write", names: true, args: []string{"-"}, stdin: strings.Replace(oneStep, "orders", "shop", 1)},
 
 	"worker list": {roles: viewers, needs: "workers:read"}, "worker drain": {roles: operators, needs: "workers:drain", names: true, args: []string{"{worker}"}},
 	"queue list": {roles: viewers, needs: "workers:read"},
@@ -216,6 +218,10 @@ func (m *matrix) key(name, grant string) (token string) {
 func (m *matrix) fill(namespace string) map[string]string {
 	m.Helper()
 	m.Space = namespace
+	_, _, err := m.Engine.RegisterTemplate(m.Context(), tasker.Template{
+		Namespace: m.Space, Name: "order", Version: "0.9.0", Steps: []tasker.StepTemplate{enginetest.Once(enginetest.Step("charge"))},
+	}, "")
+	m.Must(err)
 	m.Template("order", enginetest.Once(enginetest.Step("charge")))
 	idle := enginetest.Step("wait")
 	idle.Handler.Callable = "nobody"

@@ -24,7 +24,7 @@ func (p *program) taskCommand() *cobra.Command {
   tasker-ctl task steps $TASK
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
 	},
-		p.tasksCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.watchCommand(), p.transitionsCommand(),
+		p.tasksCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.changeVersionCommand(), p.watchCommand(), p.transitionsCommand(),
 		p.stepsCommand(), p.stepCommand(), p.itemsCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(), p.answerCommand(),
 	)
 }

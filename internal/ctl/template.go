@@ -27,7 +27,7 @@ func (p *program) templateCommand() *cobra.Command {
 		Example: `  tasker-ctl template validate order.yaml
   tasker-ctl template register order.yaml`,
 	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(),
-		p.retireCommand(), p.unretireCommand(), p.validateCommand(), p.schemaCommand())
+		p.retireCommand(), p.unretireCommand(), p.changeTasksCommand(), p.validateCommand(), p.schemaCommand())
 }
 
 func (p *program) registerCommand() *cobra.Command {

@@ -26,13 +26,15 @@ const (
 	Compensate   TaskEvent = "compensate"    // somebody wants undone what it has done
 
 	FinishCompensation TaskEvent = "finish_compensation" // that is undone
+
+	ChangeVersion TaskEvent = "change_version" // somebody brought it to another version of its template
 )
 
 // TaskEvents lists the events of a task.
 func TaskEvents() []TaskEvent {
 	return []TaskEvent{
 		Initialize, EnqueueSteps, Start, Evaluate, AwaitRetry, Await, Finish,
-		Block, GiveUp, Reject, DeclareStale, CancelTask, Compensate, FinishCompensation,
+		Block, GiveUp, Reject, DeclareStale, CancelTask, Compensate, FinishCompensation, ChangeVersion,
 	}
 }
 
@@ -42,6 +44,13 @@ func TaskEvents() []TaskEvent {
 var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskPending, Initialize}: tasker.TaskInitializing,
 	{tasker.TaskPending, CancelTask}: tasker.TaskCancelled,
+
+	// Where the task then comes to rest is another move.
+	{tasker.TaskPending, ChangeVersion}:                tasker.TaskPending,
+	{tasker.TaskStepsInProcess, ChangeVersion}:         tasker.TaskStepsInProcess,
+	{tasker.TaskWaitingForDependencies, ChangeVersion}: tasker.TaskWaitingForDependencies,
+	{tasker.TaskWaitingForRetry, ChangeVersion}:        tasker.TaskWaitingForRetry,
+	{tasker.TaskError, ChangeVersion}:                  tasker.TaskError,
 
 	{tasker.TaskInitializing, EnqueueSteps}: tasker.TaskEnqueuingSteps,
 	{tasker.TaskInitializing, Await}:        tasker.TaskWaitingForDependencies,
@@ -94,7 +103,7 @@ func Resting() []tasker.TaskState {
 // that passes only through states in which no task rests: the rows that one
 // transaction writes into the history when the state of the steps decides.
 // What somebody else decides is a move by itself, so no path takes it: cancelling, rejecting,
-// declaring stale, and the wish to compensate. It returns nil where there is no way.
+// declaring stale, the wish to compensate, and another version. It returns nil where there is no way.
 func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	type way struct {
 		at   tasker.TaskState
@@ -106,7 +115,7 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 		w := queue[0]
 		queue = queue[1:]
 		for _, e := range Task.Edges() {
-			if e.From != w.at || slices.Contains([]TaskEvent{CancelTask, Reject, DeclareStale, Compensate}, e.Event) {
+			if e.From != w.at || slices.Contains([]TaskEvent{CancelTask, Reject, DeclareStale, Compensate, ChangeVersion}, e.Event) {
 				continue
 			}
 			path := append(slices.Clone(w.path), e)

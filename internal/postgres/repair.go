@@ -89,7 +89,7 @@ func ownKey(ctx context.Context, key string) string {
 // and the audit log.
 type Repair struct {
 	TaskUUID tasker.ID
-	Event    string // in the history: step_reset, step_resolved, step_completed or task_cancelled
+	Event    string // in the history: step_reset, step_resolved, step_completed, task_cancelled or version_changed
 	Action   string // in the audit log
 	Subject  tasker.ID
 	Actor    string

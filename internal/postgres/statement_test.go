@@ -26,6 +26,7 @@ import (
 // names of their variables.
 var composed = map[string]string{
 	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "dropHeld": dropHeld, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
+	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"enqueueReady": enqueueReady, "runDecided": runDecided, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"overdue": overdue, "lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertChildren": insertChildren, "insertSteps": insertSteps,
@@ -40,6 +41,16 @@ func inScopes(run func(context.Context, *DB) error) func(context.Context, *DB) e
 	return func(ctx context.Context, db *DB) error {
 		return errors.Join(run(ctx, db), run(access.WithScope(ctx, access.Namespaces("a", "b")), db))
 	}
+}
+
+// prepares runs statements that take a task.
+func prepares(ctx context.Context, tx *Tx, list ...string) error {
+	for _, sql := range list {
+		if _, err := collect[VersionedStep](ctx, tx, sql, tasker.NewID()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // built runs the functions that put a statement together for each call, in all forms
@@ -60,6 +71,16 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	}),
+	"Tx.VersionedTask": func(ctx context.Context, db *DB) error {
+		return db.InTx(ctx, func(tx *Tx) error {
+			for _, lock := range []bool{false, true} {
+				if _, _, err := tx.VersionedTask(ctx, tasker.NewID(), lock); tasker.CodeOf(err) != tasker.NotFound {
+					return fmt.Errorf("lock %v: %w", lock, err)
+				}
+			}
+			return prepares(ctx, tx, versionedSteps, versionedSteps+` FOR NO KEY UPDATE`)
+		})
+	},
 	"DB.Incidents": inScopes(func(ctx context.Context, db *DB) error {
 		for _, f := range []tasker.IncidentFilter{{}, {State: tasker.IncidentOpen}, {State: tasker.IncidentEnded, Namespace: "a"}} {
 			if _, _, err := db.Incidents(ctx, f); err != nil {

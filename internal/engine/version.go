@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
+)
+
+// maxChangedNames bounds the names of steps of one kind in the history of a task.
+const maxChangedNames = 20
+
+// ChangeVersion brings a task to another version of its template, in one transaction, and
+// says what that does to its steps. A task that is of the version stays as it is. The error is
+// a Conflict when the task cannot be brought there, and none of a dry run; the change has the
+// reasons in both cases.
+func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.VersionRequest) (tasker.VersionChange, error) {
+	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
+		return tasker.VersionChange{}, err
+	}
+	t, err := e.db.Task(ctx, task) // which only those see who may
+	if err != nil {
+		return tasker.VersionChange{}, err
+	}
+	g, err := e.targetVersion(ctx, tasker.TemplateVersion{Namespace: t.Namespace, Name: t.Name, Version: r.To})
+	if err != nil {
+		return tasker.VersionChange{}, err
+	}
+	change, err := e.changeVersion(ctx, task, g, r)
+	if err == nil && len(change.Refusals) > 0 && !r.DryRun {
+		err = tasker.Errorf(tasker.Conflict, "task %s cannot be brought from version %s to %s: %s", task, change.From, change.To, change.Refusals[0].Message)
+	}
+	return change, err
+}
+
+func checkVersionRequest(to, actor, reason string, dryRun bool) error {
+	var faults []tasker.Fault
+	for _, f := range []struct {
+		path, text string
+		most       int
+		needed     bool
+	}{{"to_version", to, 64, true}, {"actor", actor, 255, !dryRun}, {"reason", reason, 2000, !dryRun}} {
+		if wrong := textFault(f.text, f.most, f.needed); wrong != "" {
+			faults = append(faults, tasker.Fault{Path: f.path, Message: wrong})
+		}
+	}
+	if len(faults) > 0 {
+		return tasker.Errorf(tasker.Invalid, "the version cannot be changed: %s", faults[0]).WithDetails(faults)
+	}
+	return nil
+}
+
+// targetVersion returns a version to which tasks are brought. The error is a Conflict when it
+// takes no tasks.
+func (e *Engine) targetVersion(ctx context.Context, v tasker.TemplateVersion) (*graph, error) {
+	t, err := e.db.Template(ctx, v.Namespace, v.Name, v.Version)
+	if err != nil {
+		return nil, err
+	}
+	if t.Retired != nil {
+		return nil, retired(t, v.Version)
+	}
+	return e.graphOf(t)
+}
+
+// changeVersion is ChangeVersion for a request that is checked. What is refused is no error.
+func (e *Engine) changeVersion(ctx context.Context, task tasker.ID, to *graph, r tasker.VersionRequest) (change tasker.VersionChange, err error) {
+	var namespaces []string
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		namespaces = nil
+		t, steps, err := tx.VersionedTask(ctx, task, !r.DryRun)
+		if err != nil {
+			return err
+		}
+		from, err := e.graphIn(ctx, tx, t.TemplateUUID)
+		if err != nil {
+			return err
+		}
+		if r.From != "" && from.stored.Version != r.From {
+			return tasker.Errorf(tasker.Conflict, "task %s is of version %s, not %s", task, from.stored.Version, r.From)
+		}
+		m := migration{task: t, steps: steps, from: from, to: to}
+		if change, err = m.compare(ctx); err != nil || r.DryRun || len(change.Refusals) > 0 || change.From == change.To {
+			return err
+		}
+		namespaces, err = m.do(ctx, tx, &change, postgres.Operator{Actor: r.Actor, Reason: r.Reason})
+		return err
+	})
+	if err == nil && change.Changed {
+		e.notify(namespaces)
+		e.decideAtOnce()
+	}
+	return change, err
+}
+
+// A migration is a task on its way from one version of its template to another.
+type migration struct {
+	task     postgres.VersionedTask
+	steps    []postgres.VersionedStep
+	from, to *graph
+}
+
+// compare says what becomes of the steps, or why the task stays as it is.
+func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
+	change := tasker.VersionChange{TaskUUID: m.task.TaskUUID, From: m.from.stored.Version, To: m.to.stored.Version}
+	if m.from.stored.UUID == m.to.stored.UUID {
+		return change, nil
+	}
+	if !slices.Contains(lifecycle.Task.Accepts(m.task.State), lifecycle.ChangeVersion) {
+		change.Refusals = append(change.Refusals, refusal(tasker.RefusedTaskEnded, "the task is %s, which is final", m.task.State))
+		return change, nil
+	}
+	named := make(map[tasker.ID]string, len(m.steps))
+	for _, s := range m.steps {
+		named[s.StepUUID] = s.Name
+	}
+	list := make([]lifecycle.VersionStep, len(m.steps))
+	for i, s := range m.steps {
+		list[i] = lifecycle.VersionStep{Name: s.Name, Type: s.Type, State: s.State, Waits: m.waits(s), HasItems: s.HasItems, HasChild: s.HasChild}
+		for _, p := range s.Parents {
+			list[i].Dependencies = append(list[i].Dependencies, named[p])
+		}
+	}
+	of := lifecycle.ChangeVersionOf(list, m.from.stored.Steps, m.to.stored.Steps)
+	of.TaskUUID, of.From, of.To = change.TaskUUID, change.From, change.To
+	switch {
+	case m.task.Phase != "":
+		of.Refusals = append(of.Refusals, refusal(tasker.RefusedCompensating, "the steps of the task are being undone"))
+	case m.from.cycle != nil:
+		of.Refusals = append(of.Refusals, refusal(tasker.RefusedTaskCycle, "the steps of the task depend on each other in a cycle; recreate it of the other version"))
+	case m.to.cycle != nil:
+		of.Refusals = append(of.Refusals, refusal(tasker.RefusedVersionCycle, "the steps of version %s depend on each other in a cycle", change.To))
+	}
+	return m.checkContext(ctx, of)
+}
+
+func refusal(code tasker.VersionRefusalCode, format string, args ...any) tasker.VersionRefusal {
+	return tasker.VersionRefusal{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// checkContext refuses a context that does not fit the input schema of the new version.
+func (m *migration) checkContext(ctx context.Context, change tasker.VersionChange) (tasker.VersionChange, error) {
+	decoded, _, err := payload.Decode(m.task.Context, payload.Limits{})
+	if err != nil {
+		return change, fmt.Errorf("read the context of task %s: %w", m.task.TaskUUID, err)
+	}
+	err = m.to.input.Check(ctx, templatefile.NewBudget(), decoded)
+	if code := tasker.CodeOf(err); err != nil && code != tasker.Invalid && code != tasker.TooLarge {
+		return change, err
+	}
+	if err != nil {
+		change.Refusals = append(change.Refusals, refusal(tasker.RefusedContext, "context: %s", err))
+	}
+	return change, nil
+}
+
+// waits reports whether a pending step waits for something else than the steps before it.
+func (m *migration) waits(s postgres.VersionedStep) bool {
+	if s.State != tasker.StepPending || m.task.State == tasker.TaskPending {
+		return false
+	}
+	waitsAtOnce := !tasker.StepTemplate{Type: s.Type}.HasHandler() && !s.Decides && s.ParentsOpen == 0
+	return waitsAtOnce || s.Decided || s.HasItems
+}
+
+// do brings the task to the version, and lets it go on.
+func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.VersionChange, by postgres.Operator) ([]string, error) {
+	next, err := m.lay(*change)
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := tx.ChangeVersion(ctx, next, by)
+	if err != nil {
+		return nil, err
+	}
+	err = tx.RecordRepairs(ctx, []postgres.Repair{{
+		TaskUUID: change.TaskUUID, Event: "version_changed", Action: "task.version_changed", Subject: change.TaskUUID, Actor: by.Actor,
+		Notes: fmt.Sprintf("the task was brought from version %s to %s: %s", change.From, change.To, by.Reason),
+		Data:  map[string]any{"task_uuid": change.TaskUUID, "from_version": change.From, "to_version": change.To, "reason": by.Reason},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	change.Changed = true
+	_, err = tx.SettleTasks(ctx, []tasker.ID{change.TaskUUID}, by)
+	return namespaces, err
+}
+
+// lay returns the task as the new version has it.
+func (m *migration) lay(change tasker.VersionChange) (postgres.NewVersion, error) {
+	next := postgres.NewVersion{Task: m.task, Template: m.to.stored}
+	var err error
+	if next.Detail, err = changeDetail(change); err != nil {
+		return next, err
+	}
+	fresh, now := m.to.steps(false), make(map[string]postgres.VersionedStep, len(m.steps))
+	for _, s := range m.steps {
+		now[s.Name] = s
+		if slices.Contains(change.Removed, s.Name) {
+			next.Removed = append(next.Removed, s.StepUUID)
+		}
+	}
+	ids := make(map[tasker.ID]tasker.ID, len(fresh)) // of the steps that the task has, by those of a new task
+	for _, s := range fresh {
+		ids[s.UUID] = s.UUID
+		if is, ok := now[s.Name]; ok {
+			ids[s.UUID] = is.StepUUID
+		}
+	}
+	states := make(map[tasker.ID]tasker.StepState, len(m.steps))
+	for i := range fresh {
+		s := &fresh[i]
+		s.UUID, s.Children = ids[s.UUID], nil
+		for n, p := range s.Parents {
+			s.Parents[n] = ids[p]
+		}
+		is, ok := now[s.Name]
+		if !ok {
+			is.State = tasker.StepPending
+			next.Added = append(next.Added, *s)
+		}
+		states[s.UUID] = is.State
+		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: *s, Lay: m.layOf(is, ok, slices.Contains(change.Redefined, s.Name))})
+	}
+	for _, name := range change.Left { // nothing that the version has depends on them any more
+		is := now[name]
+		states[is.StepUUID] = is.State
+		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: postgres.CreatedStep{UUID: is.StepUUID, Parents: is.Parents}})
+	}
+	m.link(next.Steps, states)
+	return next, nil
+}
+
+// layOf says what of a step is written anew.
+func (m *migration) layOf(s postgres.VersionedStep, exists, redefined bool) postgres.Lay {
+	switch {
+	case !exists, s.State == tasker.StepPending && !m.waits(s):
+		return postgres.LayAll
+	case redefined && (s.State == tasker.StepEnqueued || s.State == tasker.StepError):
+		return postgres.LayAtRest
+	default:
+		return postgres.LayEdges
+	}
+}
+
+// link fills in the edges of steps, and what follows from how the steps before them stand.
+func (m *migration) link(steps []postgres.LaidStep, states map[tasker.ID]tasker.StepState) {
+	place := make(map[tasker.ID]int, len(steps))
+	for i, s := range steps {
+		place[s.UUID] = i
+	}
+	for i := range steps {
+		s := &steps[i]
+		s.Parents = slices.DeleteFunc(slices.Clone(s.Parents), func(p tasker.ID) bool { _, has := states[p]; return !has })
+		for _, p := range s.Parents {
+			parent := &steps[place[p]]
+			parent.Children = append(parent.Children, s.UUID)
+			if !states[p].Done() {
+				s.ParentsOpen++
+			}
+		}
+		if s.Lay != postgres.LayAll {
+			continue
+		}
+		done := s.ParentsOpen == 0
+		s.Due = s.JoinRule != "" && (done || s.JoinRule == tasker.JoinAny && s.ParentsOpen < len(s.Parents))
+		s.Waits = s.JoinRule == "" && done && !s.HasHandler()
+	}
+}
+
+// changeDetail is what the history of a task has about the change.
+func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
+	detail := map[string]any{"from_version": c.From, "to_version": c.To, "kept": len(c.Kept)}
+	for kind, names := range map[string][]string{"redefined": c.Redefined, "added": c.Added, "removed": c.Removed, "left": c.Left} {
+		if len(names) > 0 {
+			detail[kind], detail[kind+"_steps"] = len(names), names[:min(len(names), maxChangedNames)]
+		}
+	}
+	doc, err := json.Marshal(detail)
+	if err != nil {
+		return nil, fmt.Errorf("spell the change of a version: %w", err)
+	}
+	return doc, nil
+}
+
+// ChangeVersions brings a part of the open tasks of a version to another one, each in a
+// transaction of its own, and says where the next part begins. Asking again for the same part
+// is safe: tasks that are of the other version are none of the first.
+func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchRequest) (tasker.VersionBatch, error) {
+	batch := tasker.VersionBatch{Reasons: map[tasker.VersionRefusalCode]int{}}
+	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
+		return batch, err
+	}
+	if r.Limit == 0 {
+		r.Limit = tasker.MaxVersionBatch
+	}
+	switch {
+	case r.Limit < 0 || r.Limit > tasker.MaxVersionBatch:
+		return batch, tasker.Errorf(tasker.Invalid, "limit: must be from 1 to %d, not %d", tasker.MaxVersionBatch, r.Limit)
+	case r.Template.Version == "":
+		return batch, tasker.Errorf(tasker.Invalid, "version: is missing")
+	case r.Template.Version == r.To:
+		return batch, tasker.Errorf(tasker.Invalid, "to_version: is %s, of which the tasks are", r.To)
+	}
+	from, err := e.db.Template(ctx, r.Template.Namespace, r.Template.Name, r.Template.Version)
+	if err != nil {
+		return batch, err
+	}
+	to := r.Template
+	to.Version = r.To
+	g, err := e.targetVersion(ctx, to)
+	if err != nil {
+		return batch, err
+	}
+	part, err := e.db.OpenTasksOf(ctx, from.UUID, r.Before, r.Limit)
+	if err != nil {
+		return batch, err
+	}
+	batch.Looked, batch.Next = part.Looked, part.Next
+	for _, task := range part.Open {
+		change, err := e.changeVersion(ctx, task, g, tasker.VersionRequest{From: r.Template.Version, To: r.To, DryRun: r.DryRun, Actor: r.Actor, Reason: r.Reason})
+		switch code := tasker.CodeOf(err); {
+		case ctx.Err() != nil, code == tasker.Unavailable:
+			return batch, err
+		case code == tasker.NotFound: // removed meanwhile
+			continue
+		case code == tasker.Conflict: // of another version meanwhile, or the version takes no tasks any more
+			if _, gone := e.targetVersion(ctx, to); gone != nil {
+				return batch, gone
+			}
+			continue
+		case err != nil:
+			e.log.ErrorContext(ctx, "the version of a task cannot be changed", "task_uuid", task, "err", err)
+			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "the server failed; its log says why")}
+			change.TaskUUID, change.From, change.To = task, r.Template.Version, r.To
+		}
+		count(&batch, change)
+	}
+	return batch, nil
+}
+
+// count adds what became of one task.
+func count(batch *tasker.VersionBatch, c tasker.VersionChange) {
+	if len(c.Refusals) == 0 {
+		batch.Changed++
+		return
+	}
+	batch.Refused++
+	if len(batch.Sample) < tasker.MaxVersionSample {
+		batch.Sample = append(batch.Sample, c)
+	}
+	var seen []tasker.VersionRefusalCode
+	for _, r := range c.Refusals {
+		if !slices.Contains(seen, r.Code) {
+			seen = append(seen, r.Code)
+			batch.Reasons[r.Code]++
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package lifecycle
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"tasker.example/tasker"
+)
+
+// A VersionStep is a step of a task as it stands, for what becomes of it in another version
+// of its template.
+type VersionStep struct {
+	Name         string
+	Type         tasker.StepType
+	State        tasker.StepState
+	Dependencies []string // names of the steps on which it depends now
+	Waits        bool     // pending, and it waits for an answer, an instant, its child task or its items
+	HasItems     bool     // of a map step
+	HasChild     bool     // it started a task
+}
+
+// begun reports whether something of the step has happened that another version cannot take
+// back.
+func (s VersionStep) begun() bool { return s.State != tasker.StepPending || s.Waits }
+
+// running reports whether a worker has the step, or the engine its report.
+func (s VersionStep) running() bool {
+	return s.State == tasker.StepInProgress || s.State == tasker.StepEnqueuedForOrchestration
+}
+
+// A Graph is the steps of a version of a template.
+type Graph []tasker.StepTemplate
+
+// ChangeVersionOf says what becomes of the steps of a task that is brought from one version of
+// its template to another. It is the only place that decides so. Steps that have ended, or
+// that a worker has, keep what they are; steps at rest take their new definition; what has
+// not begun follows the new version alone. Whatever could not be told from the steps
+// afterwards is refused.
+func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
+	v := version{from: named(from), to: named(to), now: map[string]VersionStep{}, dependents: map[string][]string{}}
+	for _, s := range steps {
+		v.now[s.Name] = s
+		for _, d := range s.Dependencies {
+			v.dependents[d] = append(v.dependents[d], s.Name)
+		}
+	}
+	for _, s := range steps {
+		if n, ok := v.to[s.Name]; ok {
+			v.stays(s, n)
+		} else {
+			v.goes(s)
+		}
+	}
+	for _, s := range to {
+		if _, ok := v.now[s.Name]; !ok {
+			v.Added = append(v.Added, s.Name)
+		}
+	}
+	if n := len(to) + len(v.Left); n > tasker.MaxSteps {
+		v.refuse(tasker.RefusedTooManySteps, "", "the task would have %d steps, with %d that the new version lacks; %d is the limit", n, len(v.Left), tasker.MaxSteps)
+	}
+	return v.VersionChange
+}
+
+// A version is the comparison of a task with a version of its template.
+type version struct {
+	tasker.VersionChange
+	from, to   map[string]tasker.StepTemplate
+	now        map[string]VersionStep
+	dependents map[string][]string // of each step of the task, as they are now
+}
+
+func named(g Graph) map[string]tasker.StepTemplate {
+	all := make(map[string]tasker.StepTemplate, len(g))
+	for _, s := range g {
+		all[s.Name] = s
+	}
+	return all
+}
+
+func (v *version) refuse(code tasker.VersionRefusalCode, step, format string, args ...any) {
+	v.Refusals = append(v.Refusals, tasker.VersionRefusal{Code: code, Step: step, Message: fmt.Sprintf(format, args...)})
+}
+
+// goes is what becomes of a step that the new version lacks.
+func (v *version) goes(s VersionStep) {
+	switch {
+	case !s.begun():
+		v.Removed = append(v.Removed, s.Name)
+	case !s.State.Done():
+		v.refuse(tasker.RefusedStepMissing, s.Name, "the new version has no step %s, which is %s; resolve it, or wait until it has ended", s.Name, s.State)
+	case s.State == tasker.StepComplete && v.from[s.Name].OnFailure != nil:
+		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be undone; the new version has no such step, and could not undo it", s.Name)
+	default:
+		v.Left = append(v.Left, s.Name)
+	}
+}
+
+// stays is what becomes of a step that the new version has.
+func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
+	o, known := v.from[s.Name]
+	changed := !known || !sameStep(o, n)
+	if s.begun() {
+		v.check(s, o, n, changed)
+	}
+	if changed && !s.State.Done() {
+		v.Redefined = append(v.Redefined, s.Name)
+	} else {
+		v.Kept = append(v.Kept, s.Name)
+	}
+}
+
+// check refuses what cannot be changed of a step that has begun.
+func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
+	if s.Type != n.Type {
+		v.refuse(tasker.RefusedStepType, s.Name, "step %s is %s and of type %s; the new version makes it a step of type %s", s.Name, s.State, s.Type, n.Type)
+		return
+	}
+	for _, d := range n.Dependencies {
+		if slices.Contains(s.Dependencies, d) {
+			continue
+		}
+		if p, ok := v.now[d]; !ok || p.State != tasker.StepComplete && p.State != tasker.StepResolvedManually || p.Type == tasker.DecisionStep {
+			v.refuse(tasker.RefusedNewDependency, s.Name, "step %s is %s already, and depends on %s in the new version, which had to come before it", s.Name, s.State, d)
+		}
+	}
+	switch {
+	case s.State.Done():
+		v.checkDone(s, o, n)
+	case !changed:
+	case s.running():
+		v.refuse(tasker.RefusedHeldByWorker, s.Name, "step %s is with a worker, and the new version defines it otherwise; wait until it has ended", s.Name)
+	case s.HasItems:
+		v.refuse(tasker.RefusedItems, s.Name, "step %s has made its items, and the new version defines it otherwise", s.Name)
+	case s.Waits:
+		v.refuse(tasker.RefusedWaiting, s.Name, "step %s waits already, and the new version defines it otherwise; let its wait end, or end it by hand", s.Name)
+	case s.HasChild && o.Child != n.Child:
+		v.refuse(tasker.RefusedChildTemplate, s.Name, "step %s has started a task of template %s; the new version starts one of %s", s.Name, childOf(o), childOf(n))
+	case s.State == tasker.StepEnqueued && (o.When != n.When || o.Join != n.Join):
+		v.refuse(tasker.RefusedCondition, s.Name, "step %s is enqueued, so that it runs is decided; the new version decides it otherwise", s.Name)
+	}
+}
+
+// checkDone refuses what cannot be changed of a step that has ended.
+func (v *version) checkDone(s VersionStep, o, n tasker.StepTemplate) {
+	if s.State == tasker.StepComplete && o.OnFailure != nil && n.OnFailure == nil {
+		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be undone; the new version could not undo it", s.Name)
+	}
+	if s.Type != tasker.DecisionStep || s.State == tasker.StepSkipped {
+		return
+	}
+	var later []string
+	for name, t := range v.to {
+		if slices.Contains(t.Dependencies, s.Name) {
+			later = append(later, name)
+		}
+	}
+	now := slices.Sorted(slices.Values(v.dependents[s.Name]))
+	if slices.Sort(later); !slices.Equal(now, later) {
+		v.refuse(tasker.RefusedDecisionChanged, s.Name, "decision %s was made between %v; in the new version %v depend on it", s.Name, now, later)
+	}
+}
+
+func childOf(s tasker.StepTemplate) string {
+	if s.Child.Version == "" {
+		return s.Child.Name
+	}
+	return s.Child.Name + " " + s.Child.Version
+}
+
+// sameStep reports whether two steps of templates do the same.
+func sameStep(a, b tasker.StepTemplate) bool {
+	a.Description, b.Description = "", ""
+	x, err := json.Marshal(a)
+	y, failed := json.Marshal(b)
+	return err == nil && failed == nil && bytes.Equal(x, y)
+}

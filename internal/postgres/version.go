@@ -1,0 +1,353 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+)
+
+// A VersionedTask is a task as it stands, for what decides whether it can be brought to
+// another version of its template.
+type VersionedTask struct {
+	TaskUUID     tasker.ID
+	TemplateUUID tasker.ID
+	State        tasker.TaskState
+	Phase        tasker.TaskPhase
+	Priority     int
+	StartAt      *time.Time
+	Context      json.RawMessage
+	ContextBytes int
+}
+
+const versionedTask = `
+SELECT t.task_uuid, t.template_uuid, t.state, coalesce(t.phase, '') AS phase, t.priority, t.start_at, t.context,
+    coalesce(t.context_bytes, octet_length(t.context::text)) AS context_bytes
+FROM tasker.tasks t
+WHERE t.task_uuid = $1`
+
+// A VersionedStep is a step of such a task; items of map steps are none.
+type VersionedStep struct {
+	StepUUID    tasker.ID
+	Name        string
+	Type        tasker.StepType
+	State       tasker.StepState
+	Parents     []tasker.ID
+	ParentsOpen int
+	Decides     bool // it has a rule by which it is decided
+	Decided     bool
+	HasItems    bool
+	HasChild    bool
+}
+
+const versionedSteps = `
+SELECT s.step_uuid, s.name, ` + stepType + ` AS type, s.state, s.parent_uuids AS parents, s.parents_open,
+    s.join_rule IS NOT NULL AS decides, s.decided_at IS NOT NULL AS decided, s.items_total IS NOT NULL AS has_items, s.child_task_uuid IS NOT NULL AS has_child
+FROM tasker.workflow_steps s
+WHERE s.task_uuid = $1 AND s.map_step_uuid IS NULL
+ORDER BY s.step_uuid`
+
+// VersionedTask reads a task with its steps; it holds both, and keeps enqueued steps from
+// claims, if lock is true. The error is NotFound when there is no such task.
+func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (VersionedTask, []VersionedStep, error) {
+	taskSQL, stepsSQL := versionedTask, versionedSteps
+	if lock {
+		taskSQL, stepsSQL = versionedTask+` FOR NO KEY UPDATE`, versionedSteps+` FOR NO KEY UPDATE`
+	}
+	t, err := one[VersionedTask](ctx, tx, taskSQL, task)
+	switch {
+	case err != nil:
+		return VersionedTask{}, nil, fmt.Errorf("read a task: %w", err)
+	case t == nil:
+		return VersionedTask{}, nil, noTask(task)
+	}
+	if lock {
+		if err := tx.lockEnqueuedOf(ctx, []tasker.ID{task}); err != nil {
+			return *t, nil, err
+		}
+	}
+	steps, err := collect[VersionedStep](ctx, tx, stepsSQL, task)
+	if err != nil {
+		return *t, nil, fmt.Errorf("read steps: %w", err)
+	}
+	return *t, steps, nil
+}
+
+// A NewVersion is what a locked task becomes.
+type NewVersion struct {
+	Task     VersionedTask
+	Template tasker.StoredTemplate
+	Added    []CreatedStep // with their parents; they are pending
+	Removed  []tasker.ID
+	Steps    []LaidStep // all that the task then has, those that are added among them
+	Detail   json.RawMessage
+}
+
+// A LaidStep is a step of a task as the new version has it.
+type LaidStep struct {
+	CreatedStep
+	ParentsOpen int
+	Lay         Lay
+	Due         bool // it is to be decided now
+	Waits       bool // its wait begins now
+}
+
+// Lay says what of a step is written anew.
+type Lay int32
+
+// The ways. All write the edges.
+const (
+	LayEdges  Lay = iota // nothing else
+	LayAtRest            // how it runs, of a step that is enqueued or has failed
+	LayAll               // all, of a step that has not begun
+)
+
+const removeSteps = `
+DELETE FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'pending'`
+
+const forgetDeferred = `
+DELETE FROM tasker.deferred_work w WHERE w.task_uuid = $1`
+
+// Steps that have not begun are as if they had just been created: a step without edges left to
+// wait for is decided, or begins to wait, when the task starts or now. One that has failed may
+// have no attempt less than it needs to be tried again as it is due. That a step is decided is
+// not taken back, unless the decision has failed.
+//
+// $1 the task, $2 how long a step may wait for a worker; then the steps.
+var laySteps = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
+UPDATE tasker.workflow_steps s
+SET parent_uuids = u.parents::uuid[], child_uuids = u.children::uuid[], updated_at = c.at,
+    parents_open = CASE WHEN s.items_total IS NULL THEN u.open_now ELSE s.parents_open END,
+    inputs_bytes = CASE WHEN s.parent_uuids = u.parents::uuid[] AND u.lay < 2 THEN s.inputs_bytes END,
+    step_type = CASE WHEN u.lay < 2 THEN s.step_type WHEN u.step_type = 'decision' THEN 'standard' ELSE u.step_type END,
+    is_decision = CASE WHEN u.lay < 2 THEN s.is_decision WHEN u.step_type = 'decision' THEN true END,
+    handler = CASE WHEN u.lay < 1 THEN s.handler ELSE u.handler END,
+    max_attempts = CASE WHEN u.lay < 1 THEN s.max_attempts
+        ELSE greatest(u.max_attempts, s.attempts + CASE WHEN num_nonnulls(s.next_retry_at, s.awaits_worker_since) > 0 THEN 1 ELSE 0 END) END,
+    retryable = CASE WHEN u.lay < 1 THEN s.retryable ELSE u.retryable END,
+    backoff = CASE WHEN u.lay < 1 THEN s.backoff ELSE u.backoff END,
+    backoff_base_ms = CASE WHEN u.lay < 1 THEN s.backoff_base_ms ELSE u.base_ms END,
+    max_backoff_ms = CASE WHEN u.lay < 1 THEN s.max_backoff_ms ELSE u.cap_ms END,
+    backoff_jitter = CASE WHEN u.lay < 1 THEN s.backoff_jitter ELSE u.jitter END,
+    timeout_ms = CASE WHEN u.lay < 1 THEN s.timeout_ms ELSE nullif(u.timeout_s, 0)::bigint * 1000 END,
+    queue_ttl_ms = CASE WHEN u.lay < 1 THEN s.queue_ttl_ms ELSE nullif(u.ttl_ms, 0) END,
+    remind_first_s = CASE WHEN u.lay < 1 THEN s.remind_first_s ELSE nullif(u.remind_s, 0) END,
+    join_rule = CASE WHEN u.lay = 2 OR u.lay = 1 AND s.state = 'error' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL THEN nullif(u.join_rule, '') ELSE s.join_rule END,
+    decide_at = CASE WHEN u.lay < 2 THEN s.decide_at WHEN u.due THEN coalesce(u.start_at, c.at) END,
+    wait_until = CASE WHEN u.lay < 2 THEN s.wait_until WHEN u.waits AND u.timeout_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.timeout_s END,
+    remind_at = CASE WHEN u.lay < 2 THEN s.remind_at WHEN u.waits AND u.remind_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.remind_s END,
+    expires_at = CASE WHEN u.lay = 1 AND s.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $2) ELSE s.expires_at END
+FROM ` + laidColumns.unnest("u", 3) + `
+CROSS JOIN clock c
+WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid`
+
+// The items of a map step have its parents.
+const layItems = `
+UPDATE tasker.workflow_steps i
+SET parent_uuids = m.parent_uuids, inputs_bytes = NULL
+FROM tasker.workflow_steps m
+WHERE i.task_uuid = $1 AND i.map_step_uuid IS NOT NULL AND m.task_uuid = i.task_uuid AND m.step_uuid = i.map_step_uuid AND i.parent_uuids <> m.parent_uuids`
+
+// An enqueued step goes to the queue of its handler, also one that a hold kept from claims: if
+// it is still to be held, the next claim does so.
+var requeueSteps = `
+WITH step AS MATERIALIZED (
+    SELECT ` + returnReady + `
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'enqueued'
+),
+` + ready("step") + `,
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM step WHERE $3 ORDER BY step_uuid
+)
+SELECT DISTINCT namespace FROM step`
+
+var unqueueSteps = `
+DELETE FROM tasker.ready_steps r
+USING tasker.workflow_steps s
+WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'enqueued' AND ` + readyKey
+
+// The task is of the new version only if it stands where it stood, and the version takes
+// tasks. It may last as long as the new version says, from when it was created or started.
+const changeVersion = `
+WITH moved AS (
+    UPDATE tasker.tasks t
+    SET template_uuid = tt.template_uuid, version = tt.version, updated_at = clock_timestamp(),
+        ends_at = coalesce(t.start_at, t.created_at) + make_interval(mins => tt.max_duration_minutes)
+    FROM tasker.task_templates tt
+    WHERE t.task_uuid = $1 AND t.template_uuid = $2 AND t.state = $3 AND tt.template_uuid = $4 AND tt.retired_at IS NULL
+    RETURNING t.task_uuid, t.state
+)
+INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, detail, created_at)
+SELECT m.task_uuid, m.state, m.state, $5, nullif($6, ''), nullif($7, ''), $8::text::jsonb, clock_timestamp()
+FROM moved m`
+
+// ChangeVersion brings a task that the caller has locked to another version of its template,
+// and returns the namespaces in which steps are enqueued by it. The caller settles the task
+// afterwards. The error is a Conflict when the version takes no tasks any more.
+func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]string, error) {
+	task, id := &CreatedTask{UUID: v.Task.TaskUUID, Template: v.Template, ContextSize: v.Task.ContextBytes, Request: tasker.NewTask{Priority: v.Task.Priority}}, v.Task.TaskUUID
+	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {
+		task.Request.StartAt = *v.Task.StartAt
+	}
+	tag, err := tx.Exec(ctx, changeVersion, id, v.Task.TemplateUUID, string(v.Task.State), v.Template.UUID, string(lifecycle.ChangeVersion), by.Actor, by.Reason, string(v.Detail))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("change the version of a task: %w", err)
+	case tag.RowsAffected() == 0:
+		return nil, tasker.Errorf(tasker.Conflict, "template %s/%s %s takes no tasks: it was retired, or replaced; look at its versions again", v.Template.Namespace, v.Template.Name, v.Template.Version)
+	}
+	if err := tx.laySteps(ctx, task, v); err != nil {
+		return nil, err
+	}
+	if v.Task.State == tasker.TaskPending {
+		return nil, nil
+	}
+	namespaces, err := tx.requeue(ctx, id, v.Steps)
+	if err != nil {
+		return nil, err
+	}
+	freed, err := tx.EnqueueReady(ctx, []tasker.ID{id})
+	return append(namespaces, freed...), err
+}
+
+// laySteps removes, adds and rewrites the steps of a task.
+func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion) error {
+	var added []taskStep
+	for i := range v.Added {
+		added = append(added, taskStep{task, &v.Added[i]})
+	}
+	laid := make([]laidStep, len(v.Steps))
+	var queued []tasker.ID
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		laid[i] = laidStep{taskStep{task, &s.CreatedStep}, s}
+		if s.Lay == LayAtRest {
+			queued = append(queued, s.UUID)
+		}
+	}
+	if err := tx.dropHeld(ctx, refsOf(task.UUID, queued)); err != nil {
+		return err
+	}
+	var batch pgx.Batch
+	batch.Queue(removeSteps, task.UUID, v.Removed)
+	batch.Queue(forgetDeferred, task.UUID)
+	batch.Queue(unqueueSteps, task.UUID, queued)
+	if len(added) > 0 {
+		batch.Queue(insertSteps, append([]any{tx.queue.ttlMS}, newStepColumns.arrays(added)...)...)
+	}
+	batch.Queue(laySteps, append([]any{task.UUID, tx.queue.ttlMS}, laidColumns.arrays(laid)...)...)
+	batch.Queue(layItems, task.UUID)
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("lay the steps of a task anew: %w", err)
+	}
+	return nil
+}
+
+func refsOf(task tasker.ID, steps []tasker.ID) []tasker.StepRef {
+	refs := make([]tasker.StepRef, len(steps))
+	for i, s := range steps {
+		refs[i] = tasker.StepRef{TaskUUID: task, StepUUID: s}
+	}
+	return refs
+}
+
+// requeue has workers find the enqueued steps that are defined anew.
+func (tx *Tx) requeue(ctx context.Context, task tasker.ID, steps []LaidStep) ([]string, error) {
+	ids := []tasker.ID{}
+	for _, s := range steps {
+		if s.Lay == LayAtRest {
+			ids = append(ids, s.UUID)
+		}
+	}
+	list, err := column[string](ctx, tx, requeueSteps, task, ids, tx.queue.announce)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue steps that are defined anew: %w", err)
+	}
+	return list, nil
+}
+
+// A laidStep is a step of a task as the new version has it, beside the task.
+type laidStep struct {
+	taskStep
+	laid *LaidStep
+}
+
+// laidColumns are a step as laySteps takes it.
+var laidColumns = append(columnsOf(newStepColumns.only(
+	"step_uuid", "step_type", "handler", "parents", "children", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at",
+), func(s laidStep) taskStep { return s.taskStep }),
+	col("open_now int", func(s *laidStep) int32 { return int32(s.laid.ParentsOpen) }),
+	col("lay int", func(s *laidStep) int32 { return int32(s.laid.Lay) }),
+	col("due bool", func(s *laidStep) bool { return s.laid.Due }),
+	col("waits bool", func(s *laidStep) bool { return s.laid.Waits }),
+)
+
+// columnsOf returns columns of a T for rows that have one.
+func columnsOf[T, U any](list columns[T], of func(U) T) columns[U] {
+	out := make(columns[U], len(list))
+	for i, c := range list {
+		out[i] = columnOf[U]{name: c.name, kind: c.kind, array: func(rows []U) any {
+			inner := make([]T, len(rows))
+			for n, r := range rows {
+				inner[n] = of(r)
+			}
+			return c.array(inner)
+		}}
+	}
+	return out
+}
+
+// Tasks of a version are few of many, or all of them ended: so many rows of its index are
+// read for one part, the newest first.
+const openTasksOf = `
+SELECT x.task_uuid, x.state NOT IN ('complete', 'cancelled') AS open
+FROM (
+    SELECT t.task_uuid, t.state
+    FROM tasker.tasks t
+    WHERE t.template_uuid BETWEEN $1 AND $1 AND t.task_uuid < coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+    ORDER BY t.template_uuid, t.task_uuid DESC
+    LIMIT $3::bigint
+) x
+ORDER BY x.task_uuid DESC`
+
+// maxVersionLook bounds the tasks of a version that are looked at for one part.
+const maxVersionLook = 5000
+
+// A VersionPart is a part of the tasks of a version.
+type VersionPart struct {
+	Looked int
+	Open   []tasker.ID // of those, the newest first
+	Next   tasker.ID   // before which the next part begins; zero: there is none
+}
+
+// OpenTasksOf returns the next tasks of a version of a template that have not ended, up to limit.
+func (db *DB) OpenTasksOf(ctx context.Context, template, before tasker.ID, limit int) (p VersionPart, err error) {
+	type row struct {
+		TaskUUID tasker.ID
+		Open     bool
+	}
+	list, err := collect[row](ctx, db.pool, openTasksOf, template, idOrNull(before), maxVersionLook)
+	if err != nil {
+		return p, fmt.Errorf("list the open tasks of a version: %w", err)
+	}
+	for _, r := range list {
+		if p.Looked++; r.Open {
+			p.Open = append(p.Open, r.TaskUUID)
+		}
+		if len(p.Open) == limit {
+			break
+		}
+	}
+	if p.Looked > 0 && (p.Looked < len(list) || len(list) == maxVersionLook) {
+		p.Next = list[p.Looked-1].TaskUUID
+	}
+	return p, nil
+}
