@@ -274,7 +274,8 @@ type act struct {
 	then func()      // in the model, unless it was refused
 	ok   func() bool // the model allows it
 
-	claims bool // it may take steps for a worker, also when it fails otherwise
+	task   *modelTask // of those of which two are done at once
+	claims bool       // it may take steps for a worker, also when it fails otherwise
 }
 
 // act does one act, at times to a server that dies in the middle.
@@ -320,7 +321,10 @@ func (d *driver) act() {
 func (d *driver) perform(a act) {
 	d.Helper()
 	if d.pair != nil {
-		*d.pair = append(*d.pair, a)
+		// What tasks have to tell each other is told some time later.
+		if p := *d.pair; len(p) == 0 || p[0].task == a.task || p[0].task.root() != a.task.root() {
+			*d.pair = append(p, a)
+		}
 		return
 	}
 	s, ok := d.server(), a.ok()
@@ -448,6 +452,11 @@ func (d *driver) inOrder(pair []act, errs [2]error, first int, follows bool) str
 		}
 		if d.moment++; ok {
 			pair[i].then()
+		}
+		for _, t := range d.tasks { // a transaction brings its own task to rest
+			if !t.ended() {
+				d.rest(t)
+			}
 		}
 		if n == 0 && follows {
 			d.settle()

@@ -41,6 +41,7 @@ type modelStep struct {
 	waitEnd  time.Time // zero: it waits without end
 	chosen   []string  // of a decision that is complete
 	child    *modelTask
+	starts   bool // of a child step that was reset: it is to look for its child
 	items    []*modelStep
 	expanded bool
 	parentOf *modelStep // of an item: the map step
@@ -88,6 +89,14 @@ func (t *modelTask) all() []*modelStep {
 	return list
 }
 
+// root returns the task that no other started, and that has started this one in the end.
+func (t *modelTask) root() *modelTask {
+	for t.parent != nil {
+		t = t.parent.task
+	}
+	return t
+}
+
 func (t *modelTask) ended() bool {
 	return t.state == tasker.TaskComplete || t.state == tasker.TaskCancelled
 }
@@ -131,6 +140,9 @@ func (m *model) follow(s *modelStep) bool {
 			return false
 		}
 		return m.complete(s)
+	case s.starts:
+		s.starts = false
+		return m.run(s)
 	case s.decided && s.child != nil:
 		return m.childEnded(s)
 	case s.decided:
@@ -244,7 +256,7 @@ func (m *model) complete(s *modelStep) bool { return m.end(s, tasker.StepComplet
 // end brings a step to a state; a child task for which it waited is not waited for any more.
 func (m *model) end(s *modelStep, to tasker.StepState) bool {
 	was := s.state
-	s.state, s.retryAt, s.leaseEnd, s.waitEnd, s.doneAt = to, time.Time{}, time.Time{}, time.Time{}, m.moment
+	s.state, s.retryAt, s.leaseEnd, s.waitEnd, s.doneAt, s.starts = to, time.Time{}, time.Time{}, time.Time{}, m.moment, false
 	if c := s.child; c != nil && was == tasker.StepPending && !c.ended() && !c.givenUp {
 		m.cancel(c)
 	}
@@ -423,7 +435,8 @@ func (m *model) operate(s *modelStep, a tasker.StepAction, interrupt bool, chose
 			return false
 		}
 		m.end(s, tasker.StepPending)
-		if s.attempts = 0; s.decided {
+		s.attempts = 0
+		if s.starts = s.decided && s.Type == tasker.ChildStep; s.decided && !s.starts {
 			m.run(s)
 		}
 	case tasker.ResolveManually:
@@ -457,9 +470,7 @@ func (m *model) newChild(s *modelStep, interrupt bool) bool {
 	if open {
 		m.cancel(was)
 	}
-	if waits {
-		m.run(s)
-	}
+	s.starts = s.starts || waits
 	return true
 }
 

@@ -218,7 +218,7 @@ func (d *driver) report() {
 	}
 	var receipt tasker.Receipt
 	d.perform(act{
-		name: "report " + strings.Join(names, ", "), ok: always, claims: more > 0,
+		name: "report " + strings.Join(names, ", "), ok: always, claims: more > 0, task: first.task,
 		do: func(ctx context.Context, v server) (err error) {
 			receipt, err = v.engine.Report(ctx, worker, outcomes, more)
 			if err == nil && len(receipt.Accepted)+len(receipt.Rejected) != len(outcomes) {
@@ -394,7 +394,7 @@ func (d *driver) operateOne() {
 	}
 	d.perform(act{
 		name: fmt.Sprintf("%s %s (%s %s) of %s, interrupt %t, new child %t", request.Action, s.Name, s.Type, s.state, s.task.id, request.Interrupt, request.NewChild),
-		ok:   func() bool { return d.allows(s, request, chosen) },
+		ok:   func() bool { return d.allows(s, request, chosen) }, task: s.task,
 		do: func(ctx context.Context, v server) error {
 			_, err := v.engine.OperateStep(ctx, s.task.id, s.id, request)
 			return err
@@ -452,7 +452,7 @@ func (d *driver) answer() {
 		o = tasker.Outcome{Failure: &tasker.Failure{Message: "no: " + tasker.NewID().String(), Type: "Refused", Retryable: true}}
 	}
 	d.perform(act{
-		name: fmt.Sprintf("answer %s of %s: %t", s.Name, s.task.id, o.Success), ok: func() bool {
+		name: fmt.Sprintf("answer %s of %s: %t", s.Name, s.task.id, o.Success), task: s.task, ok: func() bool {
 			return s.state == tasker.StepPending && s.decided && !s.task.ended() && (!s.task.givenUp || s.task.phase != "")
 		},
 		do: func(ctx context.Context, v server) error {
@@ -474,7 +474,7 @@ func (d *driver) endTask() {
 	d.Helper()
 	if t := d.someTask(func(t *modelTask) bool { return true }); t != nil && d.one(2) {
 		d.perform(act{
-			name: "cancel task " + t.id.String(), ok: func() bool { return t.state != tasker.TaskComplete },
+			name: "cancel task " + t.id.String(), task: t, ok: func() bool { return t.state != tasker.TaskComplete },
 			do:   func(ctx context.Context, v server) error { return v.engine.CancelTask(ctx, t.id, "ann", "r") },
 			then: func() { d.cancel(t) },
 		})
@@ -485,7 +485,7 @@ func (d *driver) endTask() {
 		return
 	}
 	d.perform(act{
-		name: "compensate task " + t.id.String(), ok: func() bool {
+		name: "compensate task " + t.id.String(), task: t, ok: func() bool {
 			return !t.ended() || t.outcome == tasker.Compensated || t.outcome == tasker.NothingToCompensate
 		},
 		do: func(ctx context.Context, v server) error { return v.engine.CompensateTask(ctx, t.id, "ann", "r") },

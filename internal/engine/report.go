@@ -118,10 +118,18 @@ func (e *Engine) report(
 			left = append(left, v)
 		}
 	}
-	if left, err = e.reportDecisions(ctx, left, receipt); err != nil {
+	undecided, err := e.reportDecisions(ctx, left, receipt)
+	switch {
+	case err == nil:
+		e.explain(ctx, worker, undecided, receipt)
+	case next == nil || len(next.Steps) == 0:
 		return nil, err
+	default: // what was handed out is committed, and lost if nobody hears of it
+		e.log.WarnContext(ctx, "next work was handed out, and decisions could not be taken", "worker_uuid", worker, "err", err)
+		for _, v := range left {
+			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
+		}
 	}
-	e.explain(ctx, worker, left, receipt)
 	return next, nil
 }
 

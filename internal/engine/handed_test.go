@@ -1,0 +1,55 @@
+package engine_test
+
+import (
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A report whose decision cannot be concluded, because the connection is lost in between, does not
+// lose the work that was handed out with it: the worker is given it, and sends the decision again.
+func TestWorkThatComesWithADecisionIsNotLost(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.CheckAtEnd(t)
+	cut := &modelCut{}
+	h := withWorker(enginetest.At(t, d.URL, postgres.Options{Tracer: cut}))
+	route := enginetest.Step("route")
+	route.Type = tasker.DecisionStep
+	h.Template("routed", route, enginetest.Step("air", "route"))
+	h.Template("plain", enginetest.Step("other"))
+	given, unanswered := 0, 0
+	for n := range 12 {
+		h.Create("routed")
+		decision := h.claimOne("route")
+		other := h.Create("plain")
+		cut.left.Store(int64(n + 1))
+		wrong := success(decision, `{}`) // which says nothing, and so fails the attempt
+		receipt, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{wrong}, 1)
+		cut.left.Store(0)
+		held := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE task_uuid = $1 AND state = 'in_progress'`, other)
+		if held != len(receipt.Next) {
+			t.Errorf("cut at statement %d: %d steps are held and %d are handed out: %v", n+1, held, len(receipt.Next), err)
+		}
+		given += len(receipt.Next)
+		if err != nil || receipt.Rejected[0].Code == tasker.Unavailable { // its worker sends it again
+			unanswered++
+			h.Eventually("the outcome is answered", func() bool {
+				again, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{wrong}, 0)
+				return err == nil && again.Rejected[0].Code != tasker.Unavailable
+			})
+		}
+		for _, a := range receipt.Next {
+			h.accepted(success(a, `1`))
+		}
+		if len(receipt.Next) == 0 {
+			h.accepted(success(h.claimOne("other"), `1`))
+		}
+	}
+	if given == 0 || unanswered == 0 {
+		t.Errorf("work was handed out %d times, and decisions were not taken %d times", given, unanswered)
+	}
+}
