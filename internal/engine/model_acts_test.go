@@ -323,7 +323,7 @@ func (d *driver) perform(a act) {
 	if d.pair != nil {
 		// What tasks have to tell each other is told some time later.
 		if p := *d.pair; len(p) == 0 || p[0].task == a.task || p[0].task.root() != a.task.root() {
-			*d.pair = append(p, a)
+			*d.pair = append(*d.pair, a)
 		}
 		return
 	}
