@@ -277,10 +277,13 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 	return doc.Bytes(), nil
 }
 
-// cancelChildren cancels tasks for which nobody waits any more. One that somebody works on is
+// cancelChildren cancels tasks for which nobody waits any more, with compensation where their
+// parent is undone as well. One that somebody works on is
 // left to a later pass; no parent is locked.
 func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) error {
-	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
+	var begun []Compensation
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		begun = nil
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
 		if err != nil {
 			return err
@@ -290,13 +293,27 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 			return err
 		}
 		for _, c := range left { // a few; each names its own parent
-			by := postgres.Operator{Actor: tasker.SystemActor, Reason: "its parent task " + c.ParentTaskUUID.String() + " does not wait for it any more"}
-			if err := tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: c.TaskUUID, State: c.State}}, postgres.Cancellation{Operator: by}); err != nil {
+			by := postgres.Cancellation{Operator: postgres.Operator{Actor: tasker.SystemActor, Reason: "its parent task " + c.ParentTaskUUID.String() + " does not wait for it any more"}}
+			if c.Undo {
+				began, err := e.Compensate(ctx, tx, c.TaskUUID, by)
+				if err != nil {
+					return err
+				}
+				begun = append(begun, began)
+				continue
+			}
+			if err := tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: c.TaskUUID, State: c.State}}, by); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	if err == nil {
+		for _, c := range begun {
+			e.Compensates(c)
+		}
+	}
+	return err
 }
 
 // refuseCycle refuses a template whose steps would start tasks that at last start one of it

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -469,6 +470,66 @@ func TestAChildIsCompensated(t *testing.T) {
 	h.accepted(success(undo, `1`))
 	h.wantState(task, tasker.TaskCancelled)
 	h.tick()
+}
+
+// A child that is open when its parent is undone is undone as well, and so are its own children; one
+// that is being undone already goes on with that, whatever becomes of its parent.
+func TestAnOpenChildIsUndoneWithItsParent(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("inner", undoable(enginetest.Step("work")), enginetest.Step("rest", "work"))
+	h.Template("middle", undoable(enginetest.Step("first")), child("inner", "inner", "first"))
+	h.Template("outer", child("middle", "middle"))
+	started := func() (outer, middle, inner tasker.ID) {
+		outer = h.Create("outer")
+		h.tick()
+		middle = h.childOf(outer, "middle")
+		h.accepted(success(h.claimOne("first"), `1`))
+		h.tick()
+		inner = h.childOf(middle, "inner")
+		h.accepted(success(h.claimOne("work"), `1`))
+		h.claimOne("rest")
+		return outer, middle, inner
+	}
+	outer, middle, inner := started()
+	h.compensate(outer)
+	h.wantUndone(outer, "", tasker.NothingToCompensate)
+	h.wantUndone(middle, "", "")
+	h.tick()
+	h.wantUndone(middle, tasker.Compensating, "")
+	h.tick()
+	h.wantUndone(inner, tasker.Compensating, "")
+	for range 2 {
+		for _, a := range h.claim() {
+			h.accepted(success(a, `1`))
+		}
+	}
+	h.wantUndone(middle, "", tasker.Compensated)
+	h.wantUndone(inner, "", tasker.Compensated)
+	list, _, err := h.DB.TaskTransitions(t.Context(), inner, 20, 0)
+	h.Must(err)
+	if !slices.ContainsFunc(list, func(m tasker.Transition) bool {
+		return m.Event == "compensate" && m.Actor == tasker.SystemActor && strings.Contains(m.Reason, middle.String())
+	}) {
+		t.Errorf("the history says %+v", list)
+	}
+	h.tick()
+
+	// Its parent is cancelled without compensation while it is being undone.
+	outer, middle, inner = started()
+	h.compensate(inner)
+	h.Must(h.Engine.CancelTask(t.Context(), outer, "ann", "not wanted"))
+	h.tick()
+	h.tick()
+	h.wantState(middle, tasker.TaskCancelled)
+	h.wantUndone(middle, "", "")
+	h.wantUndone(inner, tasker.Compensating, "")
+	h.accepted(success(h.claimOne("undo:work"), `1`))
+	h.wantUndone(inner, "", tasker.Compensated)
+	h.tick()
+	if n := h.Count(`SELECT count(*) FROM tasker.child_signals`); n != 0 {
+		t.Errorf("%d signals are left", n)
+	}
 }
 
 // A tree has the tasks above a task and those below it, and says where it leaves some out.

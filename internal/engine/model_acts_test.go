@@ -145,6 +145,7 @@ func newDriver(t *testing.T, seed uint64) *driver {
 		T: t, random: rand.New(rand.NewPCG(seed, 0)), clock: clock, conn: conn, leases: map[*modelStep]lease{}, did: map[string]int{},
 		model: &model{lease: modelLease},
 	}
+	d.undoOrder = d.orderOfSteps
 	d.template = func(name string) []tasker.StepTemplate {
 		var i int
 		_, err := fmt.Sscanf(name, "t%d", &i)

@@ -25,6 +25,9 @@ type modelTask struct {
 	open    bool // one of them is
 	givenUp bool // one ended as permanently failed
 
+	undone bool       // somebody asked for that
+	leftBy *modelTask // its parent, which is undone and does not wait for it any more
+
 	compared bool // it has ended, and the engine had it so
 }
 
@@ -59,6 +62,8 @@ type model struct {
 	made   int // tasks so far
 	// template returns the steps of a template.
 	template func(name string) []tasker.StepTemplate
+	// undoOrder returns the names of the steps of a task in the order of the engine.
+	undoOrder func(task tasker.ID) []string
 }
 
 func (m *model) create(name string, flags map[string]bool, list int) *modelTask {
@@ -113,6 +118,10 @@ func (m *model) settle() {
 		changed = false
 		m.moment++
 		for _, t := range slices.Clone(m.tasks) {
+			if t.leftBy != nil {
+				m.undoLeft(t)
+				changed = true
+			}
 			for _, s := range t.all() {
 				if s.state == tasker.StepPending && !t.ended() && m.follow(s) {
 					changed = true
@@ -236,9 +245,10 @@ func (m *model) childEnded(s *modelStep) bool {
 	switch c := s.child; {
 	case c.state == tasker.TaskComplete:
 		return m.complete(s)
+	case c.givenUp:
 	case c.state == tasker.TaskCancelled:
 		outcome = s.OnChild.Cancelled
-	case !c.givenUp:
+	default:
 		return false
 	}
 	switch outcome {
@@ -258,9 +268,34 @@ func (m *model) end(s *modelStep, to tasker.StepState) bool {
 	was := s.state
 	s.state, s.retryAt, s.leaseEnd, s.waitEnd, s.doneAt, s.starts = to, time.Time{}, time.Time{}, time.Time{}, m.moment, false
 	if c := s.child; c != nil && was == tasker.StepPending && !c.ended() && !c.givenUp {
-		m.cancel(c)
+		m.leave(c, s.task)
 	}
 	return true
+}
+
+// leave ends a task for which nobody waits any more, unless it is being undone. Where its parent is
+// undone it is as well, when the engine has done that: in which order is the engine's.
+func (m *model) leave(c, parent *modelTask) {
+	switch {
+	case c.phase != "":
+	case parent.undone:
+		c.leftBy = parent
+	default:
+		m.cancel(c)
+	}
+}
+
+// undoLeft begins to undo a task that was left by one that is undone, unless that was stopped.
+func (m *model) undoLeft(c *modelTask) {
+	parent := c.leftBy
+	c.leftBy = nil
+	switch {
+	case c.ended() || c.phase != "" || c.givenUp:
+	case parent.phase != "" || parent.outcome == tasker.Compensated || parent.outcome == tasker.NothingToCompensate:
+		m.compensate(c, m.undoOrder(c.id))
+	default:
+		m.cancel(c)
+	}
 }
 
 // fail has a step fail for good, which is an investigation of its task.
@@ -341,6 +376,7 @@ func (m *model) compensate(t *modelTask, order []string) bool {
 	case t.ended():
 		return false
 	}
+	t.undone = true
 	m.giveUp(t)
 	var done []*modelStep
 	for _, s := range t.steps {
@@ -468,7 +504,7 @@ func (m *model) newChild(s *modelStep, interrupt bool) bool {
 		return false
 	}
 	if open {
-		m.cancel(was)
+		m.leave(was, t)
 	}
 	s.starts = s.starts || waits
 	return true

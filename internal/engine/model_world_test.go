@@ -428,7 +428,7 @@ func (d *driver) allows(s *modelStep, r tasker.ActionRequest, chosen []string) b
 		}
 		t.steps = append(t.steps, c)
 	}
-	m := &model{now: d.now, lease: d.lease, template: d.template}
+	m := &model{now: d.now, lease: d.lease, template: d.template, undoOrder: d.orderOfSteps}
 	return m.operateAs(mine, r, chosen)
 }
 
@@ -488,15 +488,20 @@ func (d *driver) endTask() {
 		name: "compensate task " + t.id.String(), task: t, ok: func() bool {
 			return !t.ended() || t.outcome == tasker.Compensated || t.outcome == tasker.NothingToCompensate
 		},
-		do: func(ctx context.Context, v server) error { return v.engine.CompensateTask(ctx, t.id, "ann", "r") },
-		then: func() {
-			var order []string
-			for _, s := range d.read([]tasker.ID{t.id})[t.id].Steps {
-				order = append(order, s.Name)
-			}
-			d.compensate(t, order)
-		},
+		do:   func(ctx context.Context, v server) error { return v.engine.CompensateTask(ctx, t.id, "ann", "r") },
+		then: func() { d.compensate(t, d.orderOfSteps(t.id)) },
 	})
+}
+
+func (d *driver) orderOfSteps(task tasker.ID) (order []string) {
+	d.Helper()
+	if task == (tasker.ID{}) {
+		return nil // it was started and left before anything of it was done
+	}
+	for _, s := range d.read([]tasker.ID{task})[task].Steps {
+		order = append(order, s.Name)
+	}
+	return order
 }
 
 // endEntry ends an investigation.

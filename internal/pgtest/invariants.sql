@@ -179,7 +179,7 @@ UNION ALL
 SELECT 'child task goes on and nobody waits for it', c.task_uuid, format('%s of %s is %s', s.step_uuid, s.task_uuid, s.state)
 FROM tasker.tasks c
 JOIN tasker.workflow_steps s ON s.task_uuid = c.parent_task_uuid AND s.step_uuid = c.parent_step_uuid
-WHERE c.state NOT IN ('complete', 'cancelled') AND (s.state <> 'pending' OR s.child_task_uuid <> c.task_uuid)
+WHERE c.state NOT IN ('complete', 'cancelled') AND c.phase IS NULL AND (s.state <> 'pending' OR s.child_task_uuid <> c.task_uuid)
   AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
   AND NOT EXISTS (SELECT FROM tasker.child_signals g WHERE g.kind = 'cancel' AND g.child_uuid = c.task_uuid)
 UNION ALL

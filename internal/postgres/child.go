@@ -254,10 +254,14 @@ WITH taken AS (
       AND (g.child_uuid = ANY ($2) OR NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = g.child_uuid))
     RETURNING g.child_uuid, g.parent_task_uuid
 )
-SELECT c.task_uuid, c.state, k.parent_task_uuid
+SELECT c.task_uuid, c.state, k.parent_task_uuid,
+    EXISTS (
+        SELECT FROM tasker.tasks p
+        WHERE p.task_uuid = k.parent_task_uuid AND (p.phase IS NOT NULL OR p.outcome IN ('compensated', 'nothing_to_compensate'))
+    ) AS undo
 FROM taken k
 JOIN tasker.tasks c ON c.task_uuid = k.child_uuid
-WHERE c.state NOT IN ('complete', 'cancelled') AND NOT ` + givenUp + `
+WHERE c.state NOT IN ('complete', 'cancelled') AND c.phase IS NULL AND NOT ` + givenUp + `
 ORDER BY c.task_uuid`
 
 // A LeftChild is a task for which nobody waits any more.
@@ -265,10 +269,11 @@ type LeftChild struct {
 	TaskUUID       tasker.ID
 	State          tasker.TaskState
 	ParentTaskUUID tasker.ID
+	Undo           bool // the parent is being undone, or was
 }
 
-// TakeChildrenToCancel returns those of the tasks that are to be cancelled and have not
-// ended, and forgets that they were to be, or that they are gone. The caller holds some of
+// TakeChildrenToCancel returns those of the tasks that are to be cancelled, have not
+// ended and are not being undone, and forgets that they were to be, or that they are gone. The caller holds some of
 // them.
 func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]LeftChild, error) {
 	list, err := collect[LeftChild](ctx, tx, takeChildrenToCancel, tasks, held)
