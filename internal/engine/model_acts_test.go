@@ -451,7 +451,7 @@ func (d *driver) inOrder(pair []act, errs [2]error, first int, follows bool) str
 		if ok != (errs[i] == nil) {
 			return fmt.Sprintf("%s: the model allows it: %t; the engine: %v", pair[i].name, ok, errs[i])
 		}
-		if d.moment++; ok {
+		if ok {
 			pair[i].then()
 		}
 		for _, t := range d.tasks { // a transaction brings its own task to rest

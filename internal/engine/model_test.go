@@ -56,7 +56,7 @@ type modelStep struct {
 // A model is all tasks that are open.
 type model struct {
 	now    time.Time
-	moment int // goes up with each transaction that may complete a step
+	moment int // goes up with each act: what an act and what follows from it complete has no order here
 	lease  time.Duration
 	tasks  []*modelTask
 	made   int // tasks so far
@@ -116,7 +116,6 @@ func (s *modelStep) failed() bool { return s.state == tasker.StepError && s.retr
 func (m *model) settle() {
 	for changed := true; changed; {
 		changed = false
-		m.moment++
 		for _, t := range slices.Clone(m.tasks) {
 			if t.leftBy != nil {
 				m.undoLeft(t)
@@ -406,7 +405,6 @@ func (m *model) compensate(t *modelTask, order []string) bool {
 
 // pass has the clock do what is due.
 func (m *model) pass() {
-	m.moment++
 	due := func(at time.Time) bool { return !at.IsZero() && !at.After(m.now) }
 	for _, t := range m.tasks {
 		for _, s := range t.all() {
@@ -458,7 +456,7 @@ func (m *model) operate(s *modelStep, a tasker.StepAction, interrupt bool, chose
 	if t.ended() || t.givenUp && t.phase == "" {
 		return false
 	}
-	if s.expanded && s.state == tasker.StepPending {
+	if s.expanded && s.state == tasker.StepPending && slices.ContainsFunc(s.items, func(i *modelStep) bool { return !i.done() }) {
 		return m.operateItems(s, a, interrupt)
 	}
 	held := s.state == tasker.StepEnqueued || s.state == tasker.StepInProgress
