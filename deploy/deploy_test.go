@@ -151,6 +151,9 @@ func scrape(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := s.ObserveTemplates(0); err != nil {
+		t.Fatal(err)
+	}
 	s.Swept(t.Context(), time.Second, nil, nil)
 	s.Resolved(t.Context(), tasker.ManualDLQ, tasker.EntryCancelled, time.Hour)
 	s.DeadLetter(t.Context(), dispatch.LetterExpired, time.Second)

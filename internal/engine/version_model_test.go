@@ -1,0 +1,184 @@
+package engine_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/lifecycle"
+)
+
+// vary makes another version of a template: steps go, come, and change.
+func vary(r *rand.Rand, steps []tasker.StepTemplate) []tasker.StepTemplate {
+	var list []tasker.StepTemplate
+	var names []string
+	for _, s := range steps {
+		if r.IntN(5) > 0 {
+			list = append(list, s)
+		}
+		if r.IntN(5) == 0 {
+			list = append(list, attempts(2, enginetest.Step(fmt.Sprintf("n%d", r.Uint32()))))
+		}
+	}
+	if len(list) == 0 {
+		list = append(list, enginetest.Step("n0"))
+	}
+	for i := range list {
+		s := &list[i]
+		s.Dependencies = slices.DeleteFunc(slices.Clone(s.Dependencies), func(d string) bool { return !slices.Contains(names, d) })
+		switch r.IntN(12) {
+		case 0:
+			s.Retry.MaxAttempts = 1 + r.IntN(4)
+		case 1:
+			s.When = "false"
+		case 2:
+			s.When = "true"
+		case 3:
+			s.Join = tasker.JoinNoneFailed
+		case 4:
+			if len(s.Dependencies) > 1 {
+				s.Join = tasker.JoinAny
+			}
+		case 5, 6:
+			if i > 0 && !slices.Contains(s.Dependencies, names[i-1]) {
+				s.Dependencies = append(s.Dependencies, names[i-1])
+			}
+		case 7:
+			s.Description = "another one"
+		}
+		names = append(names, s.Name)
+	}
+	return list
+}
+
+// A random task, wherever it stands, is refused another version or goes on by it: what had not
+// begun comes to what it would come to in a task of that version, and nothing is left behind.
+// That the database is sound is checked when the test has ended.
+func TestARandomTaskInAnotherVersion(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	seed := uint64(rand.Int64())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	const tasks = 60
+	changed := 0
+	for n := range tasks {
+		first := randomSteps(r)
+		first = vary(r, first)
+		second := vary(r, first)
+		if h.randomVersions(r, fmt.Sprint("random", n), first, second) {
+			changed++
+		}
+		if t.Failed() {
+			t.Fatalf("task %d: from %+v\nto %+v", n, first, second)
+		}
+	}
+	if t.Logf("%d of %d tasks were changed", changed, tasks); changed < tasks/6 || changed == tasks {
+		t.Errorf("%d of %d tasks were changed: the test says little", changed, tasks)
+	}
+}
+
+// randomVersions brings a task of one version, somewhere on its way, to the other, and to its
+// end. It reports false when that was refused.
+func (h *harness) randomVersions(r *rand.Rand, name string, first, second []tasker.StepTemplate) bool {
+	h.Helper()
+	for v, steps := range map[string][]tasker.StepTemplate{"1.0.0": first, "1.1.0": second} {
+		_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: h.Space, Name: name, Version: v, Steps: steps}, "")
+		h.Must(err)
+	}
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: name, Version: "1.0.0"})
+	var held []tasker.Assignment
+	for range r.IntN(5) {
+		h.tick()
+		for _, a := range h.claim() {
+			switch r.IntN(6) {
+			case 0:
+				h.accepted(failure(a, false))
+			case 1:
+				h.accepted(failure(a, true))
+			case 2:
+				held = append(held, a)
+			default:
+				h.accepted(success(a, `1`))
+			}
+		}
+	}
+	before, err := h.DB.Steps(h.Context(), task)
+	h.Must(err)
+	plan := h.plan(task, "1.1.0")
+	if len(plan.Refusals) > 0 {
+		h.finish(task, held)
+		return false
+	}
+	h.change(task, "1.1.0")
+	h.finish(task, held)
+	after, err := h.DB.Steps(h.Context(), task)
+	h.Must(err)
+	want := map[string]tasker.StepState{}
+	for _, s := range before {
+		if s.State != tasker.StepPending {
+			want[s.Name] = tasker.StepComplete
+			if s.State == tasker.StepSkipped {
+				want[s.Name] = tasker.StepSkipped
+			}
+		}
+	}
+	for _, s := range second {
+		if _, begun := want[s.Name]; begun {
+			continue
+		}
+		var standings []lifecycle.Standing
+		for _, d := range s.Dependencies {
+			standings = append(standings, lifecycle.StandingOf(want[d], false))
+		}
+		join := s.Join
+		if join == "" {
+			join = tasker.JoinAll
+		}
+		if want[s.Name] = tasker.StepComplete; lifecycle.Decide(join, standings) == lifecycle.VerdictSkip || s.When == "false" {
+			want[s.Name] = tasker.StepSkipped
+		}
+	}
+	if len(after) != len(want) {
+		h.Errorf("the task has %d steps, want %d", len(after), len(want))
+	}
+	for _, s := range after {
+		if s.State != want[s.Name] {
+			h.Errorf("step %s is %s, want %q", s.Name, s.State, want[s.Name])
+		}
+	}
+	return true
+}
+
+// finish brings a task to its end: every report succeeds, and what has failed is reset.
+func (h *harness) finish(task tasker.ID, held []tasker.Assignment) {
+	h.Helper()
+	for _, a := range held {
+		h.accepted(success(a, `1`))
+	}
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
+		h.tick()
+		for _, a := range h.claim() {
+			h.accepted(success(a, `1`))
+		}
+		steps, err := h.DB.Steps(h.Context(), task)
+		h.Must(err)
+		open := false
+		for _, s := range steps {
+			open = open || !s.State.Done()
+			if s.State == tasker.StepError && s.NextRetryAt == nil {
+				_, err := h.Engine.OperateStep(h.Context(), task, s.UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "x", Actor: "ann"})
+				h.Must(err)
+			}
+		}
+		if !open {
+			h.wantState(task, tasker.TaskComplete)
+			return
+		}
+	}
+	h.Fatalf("the task %s does not end", task)
+}
