@@ -223,8 +223,9 @@ const (
 	BreakerOpenedTopic    = "breaker.opened" // attempts of a handler kept failing, and its steps are held
 	BreakerEndingTopic    = "breaker.ending"
 	BreakerClosedTopic    = "breaker.closed"
-	StepReminderTopic     = "step.reminder" // a step waits for an answer from outside
-	TestTopic             = "message.test"  // somebody tries the routes
+	StepReminderTopic     = "step.reminder"    // a step waits for an answer from outside
+	TaskCompensatedTopic  = "task.compensated" // the compensation of a task has ended
+	TestTopic             = "message.test"     // somebody tries the routes
 )
 
 // MessageTopics lists the topics of messages.
@@ -232,7 +233,7 @@ func MessageTopics() []string {
 	return []string{
 		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
 		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
-		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, TestTopic,
+		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, TaskCompensatedTopic, TestTopic,
 	}
 }
 
@@ -243,6 +244,7 @@ const (
 	OperationSubject = "operation"
 	HoldSubject      = "hold"
 	StepSubject      = "step"
+	TaskSubject      = "task"
 	TestSubject      = "test"
 )
 
@@ -259,8 +261,8 @@ type MessageData struct {
 	Case         *ID             `json:"case,omitempty"` // the lead
 	Operation    *ID             `json:"operation,omitempty"`
 	Hold         *ID             `json:"hold,omitempty"`
-	Task         *ID             `json:"task,omitempty"`  // whose step waits for an answer
-	State        string          `json:"state,omitempty"` // of the lead, the operation or the hold
+	Task         *ID             `json:"task,omitempty"`  // that was undone, or whose step waits for an answer
+	State        string          `json:"state,omitempty"` // of the lead, the operation or the hold; of a task that was undone its outcome
 	Entries      int64           `json:"entries"`         // open investigations
 	Waiting      int64           `json:"waiting"`
 	Proving      int64           `json:"proving"`

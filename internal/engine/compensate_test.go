@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/enginetest"
@@ -573,5 +575,65 @@ func TestAChildThatIsWrittenOffAndUndone(t *testing.T) {
 		h.tick()
 		h.accepted(success(h.claimOne("end"), `1`))
 		h.wantState(task, tasker.TaskComplete)
+	}
+}
+
+// People are told once how a compensation has ended, and nothing of a task that nobody wanted undone.
+func TestTheEndOfACompensationIsTold(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	told := func(task tasker.ID) (list []tasker.MessageData) {
+		t.Helper()
+		rows, err := h.Admin().Query(t.Context(), `SELECT data FROM tasker.messages WHERE topic = $1 AND subject_kind = $2 AND subject_id = $3 AND namespaces = ARRAY[$4]`,
+			tasker.TaskCompensatedTopic, tasker.TaskSubject, task, h.Space)
+		h.Must(err)
+		docs, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		h.Must(err)
+		for _, doc := range docs {
+			var data tasker.MessageData
+			h.Must(json.Unmarshal(doc, &data))
+			list = append(list, data)
+		}
+		return list
+	}
+	want := func(task tasker.ID, outcome tasker.TaskOutcome, severity tasker.Severity) {
+		t.Helper()
+		h.wantUndone(task, "", outcome)
+		list := told(task)
+		if len(list) != 1 || list[0].State != string(outcome) || list[0].Severity != severity || list[0].Task == nil || *list[0].Task != task ||
+			list[0].Template != "one" || list[0].BeganAt.IsZero() || list[0].Path != "/ui/tasks/"+task.String() || !strings.Contains(list[0].Summary, "of one has ended") {
+			t.Errorf("told %+v, want that it is %s", list, outcome)
+		}
+	}
+	h.Template("one", undoable(enginetest.Step("a")), enginetest.Step("b", "a"))
+	done := func() tasker.ID {
+		task := h.Create("one")
+		h.accepted(success(h.claimOne("a"), `1`))
+		h.claimOne("b")
+		return task
+	}
+	task := done()
+	h.compensate(task)
+	if list := told(task); len(list) != 0 {
+		t.Errorf("told %+v before it has ended", list)
+	}
+	h.accepted(success(h.claimOne("undo:a"), `1`))
+	want(task, tasker.Compensated, tasker.Low)
+	h.compensate(task)
+	want(task, tasker.Compensated, tasker.Low)
+
+	task = done()
+	h.compensate(task)
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "leave it"))
+	want(task, tasker.CompensationStopped, tasker.Medium)
+
+	task = h.Create("one")
+	h.compensate(task)
+	want(task, tasker.NothingToCompensate, tasker.Low)
+
+	task = h.Create("one")
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
+	if list := told(task); len(list) != 0 {
+		t.Errorf("told %+v of a task that nobody wanted undone", list)
 	}
 }

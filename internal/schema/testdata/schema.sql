@@ -985,6 +985,7 @@ CREATE INDEX tasks_of_template ON tasker.tasks USING btree (template_uuid, task_
 CREATE INDEX tasks_to_start ON tasker.tasks USING btree (start_at) WHERE (state = 'pending'::text);
 CREATE INDEX tasks_unattended ON tasker.tasks USING btree (attend_by) WHERE (attend_by IS NOT NULL);
 CREATE TRIGGER child_task_is_followed AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state) AND ((new.state = 'cancelled'::text) OR (new.parent_step_uuid IS NOT NULL)))) EXECUTE FUNCTION tasker.follow_child_task();
+CREATE TRIGGER compensation_is_told AFTER UPDATE OF outcome ON tasker.tasks FOR EACH ROW WHEN (((old.outcome IS NULL) AND (new.outcome IS NOT NULL))) EXECUTE FUNCTION tasker.tell_of_compensation();
 CREATE TRIGGER task_in_error_is_watched BEFORE UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((old.state <> new.state) AND (('error'::text = old.state) OR ('error'::text = new.state)))) EXECUTE FUNCTION tasker.watch_task_in_error();
 CREATE TRIGGER task_made_in_error_is_watched BEFORE INSERT ON tasker.tasks FOR EACH ROW WHEN ((new.state = 'error'::text)) EXECUTE FUNCTION tasker.watch_task_in_error();
 COMMENT ON TABLE tasker.tasks IS 'One row a task: a run of a template.';
@@ -1701,6 +1702,23 @@ CREATE FUNCTION tasker.task_snapshot_cuts(p_task uuid, p_most integer DEFAULT ta
 
 -- functions/task_snapshots.sql
 CREATE FUNCTION tasker.task_snapshots(p_tasks uuid[], p_original_states text[], p_since timestamp with time zone[], p_detected_by text, p_at timestamp with time zone, p_cuts jsonb DEFAULT NULL::jsonb) RETURNS TABLE(task_uuid uuid, snapshot jsonb, plain boolean) STABLE;
+
+CREATE OR REPLACE FUNCTION tasker.tell_of_compensation()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO tasker.messages (topic, subject_kind, subject_id, namespaces, data)
+    VALUES ('task.compensated', 'task', NEW.task_uuid, ARRAY[NEW.namespace], jsonb_build_object(
+        'summary', format('%s: the compensation of a task of %s has ended: %s', NEW.namespace, NEW.name, replace(NEW.outcome, '_', ' ')),
+        'severity', CASE NEW.outcome WHEN 'compensation_stopped' THEN 'medium' ELSE 'low' END,
+        'namespace', NEW.namespace, 'template', NEW.name, 'task', NEW.task_uuid, 'state', NEW.outcome,
+        'began_at', NEW.state_since, 'path', '/ui/tasks/' || NEW.task_uuid,
+        'entries', 0, 'waiting', 0, 'proving', 0, 'failed_again', 0, 'recovered', 0, 'cases', 0, 'cases_open', 0));
+    RETURN NULL;
+END
+$function$
+;
 
 CREATE OR REPLACE FUNCTION tasker.tell_of_investigation()
  RETURNS trigger
