@@ -178,6 +178,20 @@ func templates(ctx context.Context, q querier, sql string, args ...any) ([]taske
 	return out, nil
 }
 
+const otherVersions = `
+SELECT version FROM tasker.task_templates
+WHERE namespace = $1 AND name = $2 AND version <> $3 AND retired_at IS NULL
+ORDER BY created_at DESC, template_uuid DESC LIMIT 20`
+
+// OtherVersions returns the newest versions of a template that take tasks, without one.
+func (db *DB) OtherVersions(ctx context.Context, v tasker.TemplateVersion) ([]string, error) {
+	list, err := column[string](ctx, db.pool, otherVersions, v.Namespace, v.Name, v.Version)
+	if err != nil {
+		return nil, fmt.Errorf("list the versions of a template: %w", err)
+	}
+	return list, nil
+}
+
 // A TemplateName is a template without its versions.
 type TemplateName struct {
 	Namespace string

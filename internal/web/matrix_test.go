@@ -44,7 +44,7 @@ var permissions = map[string]access.Permission{
 	"/tasks": access.ReadTasks, "/tasks/{task}": access.ReadTasks, "/staleness": access.ReadTasks, "/workers": access.ReadWorkers, "/queues/{namespace}/{handler}": access.ReadWorkers,
 	"/events": access.ReadEvents, "/emissions": access.ReadEvents, "/emissions/{event}": access.ReadEvents, "/audit": access.Administer,
 	"/tasks/{task}/steps/{step}/reset": access.OperateSteps, "/tasks/{task}/steps/{step}/resolve": access.OperateSteps, "/tasks/{task}/steps/{step}/complete": access.OperateSteps,
-	"/tasks/{task}/cancel": access.CancelTasks, "/tasks/{task}/investigate": access.UpdateInvestigations,
+	"/tasks/{task}/version": access.OperateSteps, "/tasks/{task}/cancel": access.CancelTasks, "/tasks/{task}/investigate": access.UpdateInvestigations,
 	"/investigations/{investigation}/update": access.UpdateInvestigations, "/investigations/{investigation}/own": access.UpdateInvestigations,
 	"/workers/{worker}/drain": access.DrainWorkers, "/emissions/{event}/re-emit": access.ResendEvents,
 }
@@ -149,6 +149,11 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 	st.FindCases()
 	planned := st.planned("order")
 	held := st.hold(tasker.HoldScope{Namespace: "shop", Handler: "away"})
+	_, _, err = st.Engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: "shop", Name: "order", Version: "1.1.0",
+		Steps: []tasker.StepTemplate{step("reserve"), step("charge", "reserve"), step("ship", "charge"), step("receipt", "charge"), step("announce", "ship", "receipt")},
+	}, "")
+	st.Must(err)
 	fill := func(path string, exists bool) string {
 		id := func(id tasker.ID) string {
 			if !exists {

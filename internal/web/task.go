@@ -192,6 +192,7 @@ type taskPage struct {
 	WhyStep     *stepWhy // of the step that ?why= names
 	Entry       *taskEntry
 	CanCancel   bool
+	CanChange   bool   // its version
 	CanOpen     bool   // an investigation
 	CanOperate  bool   // on steps
 	Stuck       string // why not
@@ -252,6 +253,13 @@ func (s *server) task(req *request) (*view, error) {
 		failed = failedStep(entry.Entry)
 	}
 	page.Graph = drawGraph(steps, failed, hrefOfStep)
+	if page.CanCancel && t.Phase == "" {
+		versions, err := s.DB.OtherVersions(req.Context(), versionOf(t))
+		if err != nil {
+			return nil, err
+		}
+		page.CanChange = len(versions) > 0
+	}
 	if page.Stuck, err = s.unrepairable(req.Context(), t); err != nil {
 		return nil, err
 	}

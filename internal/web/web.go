@@ -469,6 +469,7 @@ func (s *server) routes() []route {
 		actionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.updateForm),
 		actionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.ownForm),
 		actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),
+		actionRoutes(s, "/tasks/{task}/version", access.OperateSteps, s.versionForm),
 		actionRoutes(s, "/tasks/{task}/investigate", access.UpdateInvestigations, s.investigateForm),
 		actionRoutes(s, "/workers/{worker}/drain", access.DrainWorkers, s.drainForm),
 		actionRoutes(s, "/emissions/{event}/re-emit", access.ResendEvents, s.reEmitForm),
