@@ -195,7 +195,8 @@ SELECT
     coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces,
     (SELECT json_agg(json_build_object('TaskUUID', task_uuid, 'StepUUID', step_uuid)) FROM freed WHERE due) AS to_decide,
     CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
-FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM freed WHERE enqueued), true)`
+FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM freed WHERE enqueued), true) AS freed_tasks,
+    set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of`
 )
 
 // A Queue is where a step waited for a worker.

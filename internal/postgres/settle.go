@@ -51,15 +51,39 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // function's, which is called only where there are such tasks.
 var settleTasks = settle("true")
 
-// settleReported is settleTasks without the tasks that stay in process, because the
-// conclusions of this transaction made a step of theirs ready, and that made progress a
-// moment ago: their steps need not be counted.
+// settleReported is settleTasks without the tasks that stay in process and made progress a
+// moment ago: the conclusions of this transaction made a step of theirs ready, or ended an item
+// of a map step and left one of the last of its items with a worker or in the queue. Their steps
+// need not be counted.
+//
+// Items are handed out in their order, so the last ones are the last to end. Once they have
+// ended, the steps are counted.
 var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
-        AND t.task_uuid = ANY ((SELECT string_to_array(coalesce(current_setting('` + freedTasks + `', true), ''), ',')::uuid[])::uuid[]))`)
+        AND (t.task_uuid = ANY ((SELECT ` + settingIDs(freedTasks) + `)::uuid[]) OR EXISTS (
+            SELECT FROM unnest(` + settingIDs(endedItemsOf) + `) AS m (step_uuid)
+            CROSS JOIN LATERAL (
+                SELECT i.state FROM tasker.workflow_steps i
+                WHERE i.task_uuid = t.task_uuid AND i.map_step_uuid = m.step_uuid
+                ORDER BY i.item_ordinal DESC
+                LIMIT ` + lastItems + `
+            ) i
+            WHERE i.state IN ('enqueued', 'in_progress')
+        )))`)
 
-// freedTasks is the setting in which concludeSteps leaves, for its transaction, the
-// tasks of the steps that it made ready.
-const freedTasks = "tasker.freed_tasks"
+// lastItems is how many items a report looks at to find one that is under way.
+const lastItems = "8"
+
+// What concludeSteps leaves in settings for its transaction: the tasks of the steps that it
+// made ready, and the map steps of which items ended.
+const (
+	freedTasks   = "tasker.freed_tasks"
+	endedItemsOf = "tasker.ended_items_of"
+)
+
+// settingIDs spells the list of ids that a setting has; none when it is not set.
+func settingIDs(name string) string {
+	return `string_to_array(coalesce(current_setting('` + name + `', true), ''), ',')::uuid[]`
+}
 
 // settle returns the statement for those of the tasks t for which a condition is true.
 func settle(condition string) string {

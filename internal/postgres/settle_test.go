@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -39,6 +40,16 @@ func chain(t *testing.T, db *DB, steps int) Conclusion {
 	}
 }
 
+// stepsRead is how many rows of steps a transaction has read.
+func stepsRead(t *testing.T, tx pgx.Tx) (n int) {
+	t.Helper()
+	if err := tx.QueryRow(t.Context(), `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables
+		WHERE relid = 'tasker.workflow_steps'::regclass`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // What a report costs does not grow with the steps of its task, as long as it makes
 // another step ready.
 func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
@@ -50,27 +61,100 @@ func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(t.Context())
-	read := func() (n int) {
-		t.Helper()
-		if err := tx.QueryRow(t.Context(), `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables
-			WHERE relid = 'tasker.workflow_steps'::regclass`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	rows, err := collect[Concluded](t.Context(), tx, concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)...)
 	if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) != 1 {
 		t.Fatalf("concluded %+v, %v", rows, err)
 	}
-	before := read()
+	before := stepsRead(t, tx)
 	for sql, most := range map[string]int{settleReported: 5, settleTasks: 310} {
 		if _, err := collect[Settled](t.Context(), tx, sql, []tasker.ID{c.TaskUUID}, false, "", ""); err != nil {
 			t.Fatal(err)
 		}
-		if n := read() - before; n > most {
+		if n := stepsRead(t, tx) - before; n > most {
 			t.Errorf("%d rows of steps were read to settle their task, want at most %d", n, most)
 		}
-		before = read()
+		before = stepsRead(t, tx)
+	}
+}
+
+// mapOf makes one task of a map step with so many items, of which the first is claimed
+// and the others are enqueued, and returns the conclusion of its success.
+func mapOf(t *testing.T, db *DB, n int) Conclusion {
+	t.Helper()
+	c := chain(t, db, n+1)
+	execute(t, db, `
+		UPDATE tasker.workflow_steps
+		SET step_type = 'map', join_rule = 'all', decided_at = now(), items_total = $1, parents_open = $1, parent_uuids = '{}'
+		WHERE name = 's' || $1::int + 1`, n)
+	execute(t, db, `
+		UPDATE tasker.workflow_steps s
+		SET name = 'm[' || p.place - 1 || ']', map_step_uuid = m.step_uuid, item_ordinal = p.place - 1, item = '1',
+			parent_uuids = '{}', child_uuids = ARRAY[m.step_uuid], parents_open = 0, state = p.state,
+			expires_at = CASE p.state WHEN 'enqueued' THEN now() + interval '1 hour' END
+		FROM tasker.workflow_steps m, (
+			SELECT x.step_uuid, substr(x.name, 2)::int AS place, CASE x.name WHEN 's1' THEN x.state ELSE 'enqueued' END AS state
+			FROM tasker.workflow_steps x
+		) p
+		WHERE m.step_type = 'map' AND s.step_type <> 'map' AND p.step_uuid = s.step_uuid`)
+	execute(t, db, `ANALYZE tasker.workflow_steps`)
+	return c
+}
+
+// What a report of an item costs does not grow with the items of its map step, as long as one
+// of the last of them is under way.
+func TestAReportDoesNotCountTheItemsOfItsMap(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{100, 1000} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			db := openNew(t, Options{})
+			c := mapOf(t, db, n)
+			execute(t, db, `UPDATE tasker.tasks SET state_since = now() + interval '1 minute'`) // a moment ago, however slow the test is
+			tx, err := db.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(t.Context())
+			before := stepsRead(t, tx)
+			rows, err := collect[Concluded](t.Context(), tx, concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)...)
+			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) != 0 {
+				t.Fatalf("concluded %+v, %v", rows, err)
+			}
+			if _, err := collect[Settled](t.Context(), tx, settleReported, []tasker.ID{c.TaskUUID}, false, "", ""); err != nil {
+				t.Fatal(err)
+			}
+			if read := stepsRead(t, tx) - before; read > 20 {
+				t.Errorf("%d rows of steps were read for a report of one of %d items, want at most 20", read, n)
+			}
+		})
+	}
+}
+
+// A report of an item leads its task to where it rests when none of the other items is under way.
+func TestAReportOfTheLastItemSettlesItsTask(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		last tasker.StepState
+		set  string
+		want tasker.TaskState
+	}{
+		"enqueued":    {tasker.StepEnqueued, `updated_at = now()`, tasker.TaskStepsInProcess},
+		"in progress": {tasker.StepInProgress, `expires_at = NULL, lease_expires_at = now() + interval '1 hour'`, tasker.TaskStepsInProcess},
+		"failed":      {tasker.StepError, `expires_at = NULL, error = '{"message": "x"}', last_failure_at = now()`, tasker.TaskError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openNew(t, Options{})
+			c := mapOf(t, db, 2)
+			execute(t, db, `UPDATE tasker.workflow_steps SET state = $1, `+tt.set+` WHERE item_ordinal = 1`, string(tt.last))
+			if got, _, err := db.Report(t.Context(), []Conclusion{c}, nil); err != nil || len(got.Moved) != 1 {
+				t.Fatalf("concluded %+v, %v", got, err)
+			}
+			state, err := column[tasker.TaskState](t.Context(), db.pool, `SELECT state FROM tasker.tasks`)
+			if err != nil || state[0] != tt.want {
+				t.Errorf("the task is %v, want %s, %v", state, tt.want, err)
+			}
+		})
 	}
 }
 
