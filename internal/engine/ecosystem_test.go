@@ -37,6 +37,9 @@ func TestTemplatesOfTheEcosystemRun(t *testing.T) {
 		{"one_attempt", `{}`, nil, "once"},
 		{"not_retryable", `{}`, nil, "never"},
 		{"exported", `{}`, nil, "one two"},
+		{"enrolment", `{"person": {"email": "a@b.example", "plan": "free"}}`, nil, "activate open_account set_up_billing set_up_profile welcome"},
+		{"feeds", `{"range": {"from": "2025-01-01", "to": "2025-02-01"}}`, nil, "clean_customers clean_sales clean_stock merge publish read_customers read_sales read_stock"},
+		{"checkout", `{"items": [{"product": 1, "quantity": 2}], "customer": {"email": "a@b.example"}, "payment": {"amount": 9.5}}`, nil, "check_cart confirm reserve store_order take_payment"},
 		{"aliases", `{}`, map[string]string{"second": takes("third")}, "first fourth second third"},
 	} {
 		t.Run(c.shape, func(t *testing.T) {
