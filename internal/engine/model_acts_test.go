@@ -43,6 +43,7 @@ const (
 type driver struct {
 	*testing.T
 	*model
+	seed    uint64
 	random  *rand.Rand
 	clock   *pgtest.Clock
 	conn    *pgx.Conn // that compares
@@ -142,7 +143,7 @@ func newDriver(t *testing.T, seed uint64) *driver {
 	}
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	d := &driver{
-		T: t, random: rand.New(rand.NewPCG(seed, 0)), clock: clock, conn: conn, leases: map[*modelStep]lease{}, did: map[string]int{},
+		T: t, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), clock: clock, conn: conn, leases: map[*modelStep]lease{}, did: map[string]int{},
 		model: &model{lease: modelLease},
 	}
 	d.undoOrder = d.orderOfSteps
@@ -478,7 +479,9 @@ func (d *driver) restart() {
 // catchUp has both servers do what is due, until nothing is.
 func (d *driver) catchUp() {
 	d.Helper()
+	var last []string // what was due in the last round
 	for range 200 {
+		last = nil
 		look, err := d.servers[0].db.LookForDue(d.Context(), 0, time.Hour)
 		due := d.away(err)
 		for _, k := range look.Kinds {
@@ -507,16 +510,22 @@ func (d *driver) catchUp() {
 			}
 			both.Wait()
 			if k.Kind == postgres.ReclaimLease { // a lease that was found and not taken back is found again after a second
-				_, err := d.conn.Exec(d.Context(), `UPDATE tasker.claims SET look_at = test_clock.clock_timestamp() WHERE look_at <= test_clock.clock_timestamp() + interval '1100 milliseconds'`)
+				_, err := d.conn.Exec(d.Context(), `UPDATE tasker.claims c SET look_at = test_clock.clock_timestamp()
+					WHERE c.look_at <= test_clock.clock_timestamp() + interval '1100 milliseconds' AND EXISTS (
+						SELECT FROM tasker.workflow_steps s
+						WHERE s.step_uuid = ANY (c.steps) AND s.task_uuid = ANY (c.tasks) AND s.state = 'in_progress' AND s.lease_expires_at <= test_clock.clock_timestamp()
+					)`)
 				d.must(err)
 			}
-			due = due || did[0] || did[1] || d.away(failed[0]) || d.away(failed[1])
+			if did[0] || did[1] || d.away(failed[0]) || d.away(failed[1]) {
+				due, last = true, append(last, k.Kind)
+			}
 		}
 		if !due {
 			return
 		}
 	}
-	d.Fatalf("the engine does not come to rest; the last acts:\n%s", strings.Join(d.told[max(0, len(d.told)-10):], "\n"))
+	d.Fatalf("seed %d, act %d: the engine does not come to rest, it goes on with %v; the last acts:\n%s", d.seed, d.acts, last, strings.Join(d.told[max(0, len(d.told)-10):], "\n"))
 }
 
 // calm waits until no statement runs any more of a connection that was cut.

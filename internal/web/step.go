@@ -327,6 +327,14 @@ type stepAnchor struct {
 // A stepLink leads to an action on a step.
 type stepLink struct{ Name, Href, Key, Does string }
 
+// withBars gives each row what its step did when.
+func withBars(rows []stepRow, bars map[tasker.ID]stepBar) []stepRow {
+	for i := range rows {
+		rows[i].Bar = bars[rows[i].UUID]
+	}
+	return rows
+}
+
 // stepRows returns the rows of a task's steps; entry is the investigation to return
 // to after an action, if any.
 func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {

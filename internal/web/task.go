@@ -253,12 +253,8 @@ func (s *server) task(req *request) (*view, error) {
 		failed = failedStep(entry.Entry)
 	}
 	page.Graph = drawGraph(steps, failed, hrefOfStep)
-	if page.CanCancel && t.Phase == "" {
-		versions, err := s.DB.OtherVersions(req.Context(), versionOf(t))
-		if err != nil {
-			return nil, err
-		}
-		page.CanChange = len(versions) > 0
+	if page.CanChange, err = s.canChange(req, t); err != nil {
+		return nil, err
 	}
 	if page.Stuck, err = s.unrepairable(req.Context(), t); err != nil {
 		return nil, err
@@ -274,16 +270,21 @@ func (s *server) task(req *request) (*view, error) {
 	if page.Tree, err = s.tree(req, t, steps); err != nil {
 		return nil, err
 	}
-	bars := page.Axis.bars(steps, history)
-	page.Steps = stepRows(steps, page.CanOperate, nil)
-	for i := range page.Steps {
-		page.Steps[i].Bar = bars[page.Steps[i].UUID]
-	}
+	page.Steps = withBars(stepRows(steps, page.CanOperate, nil), page.Axis.bars(steps, history))
 	page.History, page.Pager = onPage(req, historyLines(history, steps), offset)
 	if more && page.Pager.After == "" {
 		page.OlderMoves = apiOfTask(t) + "/transitions"
 	}
 	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil
+}
+
+// canChange reports whether there is another version to which the task could be brought.
+func (s *server) canChange(req *request, t tasker.Task) (bool, error) {
+	if !cancellable(t) || t.Phase != "" {
+		return false, nil
+	}
+	versions, err := s.DB.OtherVersions(req.Context(), versionOf(t))
+	return len(versions) > 0, err
 }
 
 // origins are the pages of the task in whose place a task was made, and of the step that started
