@@ -467,7 +467,7 @@ func TestActorsAreAuthenticated(t *testing.T) {
 	h, _ := guarded(t)
 	shop := h.tenant("shop")
 	key := h.bearer("deploy", "operator@shop", "developer@shop")
-	step := shop.at("/v1/tasks/{uuid}/workflow_steps/{step}")
+	step := shop.at("/v1/tasks/{uuid}/workflow_steps/{step_uuid}")
 	want[any](h, http.StatusOK, "PATCH", step, map[string]any{"action_type": "reset_for_retry", "reason": "again", "reset_by": "root"}, key)
 	want[any](h, http.StatusOK, "PATCH", shop.at("/v1/dlq/entry/{dlq_entry_uuid}"),
 		map[string]any{"resolution_status": "manually_resolved", "resolution_notes": "found", "resolved_by": "root", "updated_by": "key:root"}, key)
@@ -535,7 +535,7 @@ func TestKeysOfRequestsAreOfTheirCaller(t *testing.T) {
 	const key = "Idempotency-Key: again"
 	for namespace, tenant := range map[string]tenant{"shop": shop, "attic": attic} {
 		caller := h.bearer(namespace, "operator@"+namespace)
-		step := tenant.at("/v1/tasks/{uuid}/workflow_steps/{step}")
+		step := tenant.at("/v1/tasks/{uuid}/workflow_steps/{step_uuid}")
 		for range 2 {
 			want[any](h, http.StatusOK, "PATCH", step, map[string]any{"action_type": "reset_for_retry", "reason": "again", "reset_by": "me"}, caller, key)
 		}
