@@ -37,8 +37,7 @@ JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.item_ordinal`
 
-	selectItemsOfMap   = itemsFrom + `($5 = '' OR i.state = $5)` + itemsUpTo
-	selectItemsInError = itemsFrom + `i.state = 'error' AND $5 = 'error'` + itemsUpTo
+	selectItemsOfMap = itemsFrom + `($5 = '' OR i.state = $5)` + itemsUpTo
 )
 
 // MapItems lists the items of a map step in their order, and the ordinal at which the next page
@@ -49,12 +48,7 @@ func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapIt
 		stepRow
 		Next *int
 	}
-	var rows []itemRow
-	if f.State == tasker.StepError {
-		rows, err = collect[itemRow](ctx, db.pool, selectItemsInError, task, step, f.From, f.Limit+1, string(f.State), listBudget)
-	} else {
-		rows, err = collect[itemRow](ctx, db.pool, selectItemsOfMap, task, step, f.From, f.Limit+1, string(f.State), listBudget)
-	}
+	rows, err := collect[itemRow](ctx, db.pool, selectItemsOfMap, task, step, f.From, f.Limit+1, string(f.State), listBudget)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list the items of a step: %w", err)
 	}

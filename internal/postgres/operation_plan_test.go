@@ -59,8 +59,7 @@ SELECT t.task_uuid, tasker.uuid_generate_v7(), m.k || '[' || n || ']', 'standard
     0, 1, 3, true, 'constant', 1, 1, false, now(), now(), m.id, n, '1'
 FROM tasker.tasks t, (SELECT k, gen_random_uuid() AS id FROM generate_series(1, 2) k) m, generate_series(0, 9999) n;`
 
-// A page of items is read from where it begins, and those in error from an index that has no
-// others, with statistics and without.
+// A page of items is read from where it begins, with statistics and without.
 func TestPagesOfItemsAreFoundByKey(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -73,7 +72,7 @@ func TestPagesOfItemsAreFoundByKey(t *testing.T) {
 		case "analyzed":
 			execute(t, db, `ANALYZE tasker.workflow_steps`)
 		}
-		for index, sql := range map[string]string{"steps_by_map": selectItemsOfMap, "items_in_error": selectItemsInError} {
+		for index, sql := range map[string]string{"steps_by_map": selectItemsOfMap} {
 			t.Run(when+" "+index, func(t *testing.T) {
 				plan := explain(t, db, sql)
 				_, from, found := strings.Cut(plan, "using "+index)

@@ -1174,7 +1174,6 @@ CREATE TABLE tasker.workflow_steps (
     CONSTRAINT step_has_all_of_its_type CHECK (((step_type = ANY ('{standard,external,wait,child,map}'::text[])) AND (backoff = ANY ('{exponential,linear,constant}'::text[])) AND (queue_ttl_ms > 0) AND ((child_task_uuid IS NOT NULL) OR (decided_at IS NULL) OR (step_type <> 'child'::text)) AND (parents_open >= 0) AND ((parents_open <= cardinality(parent_uuids)) OR ((items_total IS NOT NULL) AND (parents_open <= items_total)) OR ((map_step_uuid IS NOT NULL) AND (parents_open <= 1))) AND ((map_step_uuid IS NULL) = (item IS NULL)) AND ((map_step_uuid IS NULL) = (item_ordinal IS NULL)) AND (item_ordinal >= 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=40);
-CREATE INDEX items_in_error ON tasker.workflow_steps USING btree (task_uuid, map_step_uuid, item_ordinal) WHERE ((map_step_uuid IS NOT NULL) AND (state = 'error'::text));
 CREATE INDEX steps_awaiting_worker ON tasker.workflow_steps USING btree (namespace, handler, awaits_worker_since) WHERE (awaits_worker_since IS NOT NULL);
 CREATE INDEX steps_by_map ON tasker.workflow_steps USING btree (task_uuid, map_step_uuid, item_ordinal) WHERE (map_step_uuid IS NOT NULL);
 CREATE INDEX steps_by_reminder ON tasker.workflow_steps USING btree (remind_at, task_uuid, step_uuid) WHERE (remind_at IS NOT NULL);
