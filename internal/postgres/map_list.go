@@ -9,19 +9,17 @@ import (
 )
 
 // A page of items ends early when their documents have more than $6 bytes together, but has one
-// item at least. Those in error have an index of their own; any others are sought among all items
-// of their step.
+// item at least. Those in a state are sought among all items of their step: an index with the state
+// in its condition would take each update of a step out of its place.
 //
 // $1 task, $2 map step, $3 the first ordinal, $4 how many items and one more, $5 their state, $6
 // how many bytes.
-const (
-	itemsFrom = `
+const selectItemsOfMap = `
 WITH chosen AS MATERIALIZED (
     SELECT i.step_uuid, i.item_ordinal, coalesce(i.results_bytes, octet_length(i.results::text), 0)
         + coalesce(octet_length(i.error::text), 0) + octet_length(i.item::text) AS bytes
     FROM tasker.workflow_steps i
-    WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.item_ordinal >= $3 AND `
-	itemsUpTo = `
+    WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.item_ordinal >= $3 AND ($5 = '' OR i.state = $5)
     ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal
     LIMIT $4
 ),
@@ -36,9 +34,6 @@ FROM tasker.get_step_readiness_status($1, ARRAY(SELECT a.step_uuid FROM added a 
 JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.item_ordinal`
-
-	selectItemsOfMap = itemsFrom + `($5 = '' OR i.state = $5)` + itemsUpTo
-)
 
 // MapItems lists the items of a map step in their order, and the ordinal at which the next page
 // begins; 0 when there is none. A step of another type has none. The error is NotFound when there

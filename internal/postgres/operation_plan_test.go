@@ -72,14 +72,12 @@ func TestPagesOfItemsAreFoundByKey(t *testing.T) {
 		case "analyzed":
 			execute(t, db, `ANALYZE tasker.workflow_steps`)
 		}
-		for index, sql := range map[string]string{"steps_by_map": selectItemsOfMap} {
-			t.Run(when+" "+index, func(t *testing.T) {
-				plan := explain(t, db, sql)
-				_, from, found := strings.Cut(plan, "using "+index)
-				if lines := strings.SplitN(from, "\n", 3); !found || !strings.Contains(lines[1], "(item_ordinal >= $3)") {
-					t.Errorf("has the plan\n%s", plan)
-				}
-			})
-		}
+		t.Run(when, func(t *testing.T) {
+			plan := explain(t, db, selectItemsOfMap)
+			_, from, found := strings.Cut(plan, "using steps_by_map")
+			if lines := strings.SplitN(from, "\n", 3); !found || !strings.Contains(lines[1], "(item_ordinal >= $3)") {
+				t.Errorf("has the plan\n%s", plan)
+			}
+		})
 	}
 }
