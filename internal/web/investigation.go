@@ -174,7 +174,7 @@ func failedStep(e tasker.Entry) *tasker.ID {
 // addSteps adds the steps as they are now, and the actions that are possible.
 func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Step) error {
 	var err error
-	if p.Stuck, err = s.unrepairable(req.Context(), p.Task); err != nil {
+	if p.Stuck, err = s.unrepairable(req, p.Task); err != nil {
 		return err
 	}
 	about := cmp.Or(failedStep(p.Entry), p.Entry.StepUUID)

@@ -127,7 +127,7 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	if err := p.returnsTo(req); err != nil {
 		return nil, err
 	}
-	p.Refused, err = s.unrepairable(req.Context(), p.Task)
+	p.Refused, err = s.unrepairable(req, p.Task)
 	if err == nil && p.Refused == "" && !v.allowed(p.Step) {
 		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", words(p.Step.State), strings.TrimPrefix(v.Done, "was "))
 	}
@@ -166,21 +166,23 @@ func (p *stepForm) returnsTo(req *request) error {
 }
 
 // unrepairable says why no step of a task accepts an action; empty when some do.
-func (s *server) unrepairable(ctx context.Context, task tasker.Task) (string, error) {
-	e, err := s.DB.EntryOfTask(ctx, task.UUID)
-	if err != nil && tasker.CodeOf(err) != tasker.NotFound {
-		return "", err
-	}
-	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: e.ResolutionStatus == tasker.EntryPermanentlyFailed}
+func (s *server) unrepairable(req *request, task tasker.Task) (string, error) {
+	newest, err := s.entryOf(req, task.UUID)
+	return whyUnrepairable(task, newest), err
+}
+
+// whyUnrepairable is unrepairable for a task whose newest investigation is known; nil: it has none.
+func whyUnrepairable(task tasker.Task, newest *taskEntry) string {
+	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil && newest.WrittenOff}
 	switch {
 	case target.TaskRefusal() == nil:
-		return "", nil
+		return ""
 	case task.State == tasker.TaskPending:
-		return "The task has not started yet: wait for its start time, or cancel it.", nil
+		return "The task has not started yet: wait for its start time, or cancel it."
 	case task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled:
-		return fmt.Sprintf("The task is %s: nothing can be done to its steps any more.", words(task.State)), nil
+		return fmt.Sprintf("The task is %s: nothing can be done to its steps any more.", words(task.State))
 	default:
-		return "The task was written off as permanently failed: nothing can be done to its steps any more.", nil
+		return "The task was written off as permanently failed: nothing can be done to its steps any more."
 	}
 }
 

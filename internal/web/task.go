@@ -256,9 +256,7 @@ func (s *server) task(req *request) (*view, error) {
 	if page.CanChange, err = s.canChange(req, t); err != nil {
 		return nil, err
 	}
-	if page.Stuck, err = s.unrepairable(req.Context(), t); err != nil {
-		return nil, err
-	}
+	page.Stuck = whyUnrepairable(t, entry)
 	if page.Why, err = s.why(req, id); err != nil {
 		return nil, err
 	}

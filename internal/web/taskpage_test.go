@@ -535,7 +535,7 @@ func TestATaskOfAHundredSteps(t *testing.T) {
 	h.work(fail("line_3_stage_4", "line_5_stage_7"))
 	before := h.DB.Pool().Stat().AcquireCount()
 	r := h.get(pageOf(task))
-	if n := h.DB.Pool().Stat().AcquireCount() - before; n > 11 { // one of them for the versions to which it could be brought
+	if n := h.DB.Pool().Stat().AcquireCount() - before; n > 10 {
 		t.Errorf("%d queries", n)
 	}
 	h.shows(r, http.StatusOK, "It cannot progress: ", "of 100 steps", "collect_the_resul…")
