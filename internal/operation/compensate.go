@@ -13,30 +13,13 @@ import (
 // investigation ends when that begins, so that what fails to be undone has one of its own; the
 // item waits until all is undone.
 func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
-	tasks := make([]tasker.ID, len(items))
-	for n, i := range items {
-		tasks[n] = i.TaskUUID
-	}
-	targets, err := tx.TaskTargets(ctx, tasks)
+	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {
 		return err
 	}
-	stands := make(map[tasker.ID]postgres.TaskTarget, len(targets))
-	for _, t := range targets {
-		stands[t.TaskUUID] = t
-	}
 	by := postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}
 	var endings []postgres.Ending
-	for _, i := range items {
-		t, exists := stands[i.TaskUUID]
-		switch {
-		case !exists:
-			d.skip(i.Ordinal, outcomeGone)
-			continue
-		case string(t.State) != i.ExpectedState:
-			d.skip(i.Ordinal, outcomeChanged)
-			continue
-		}
+	for _, i := range unchanged {
 		began, err := s.engine.Compensate(ctx, tx, i.TaskUUID, by)
 		if tasker.CodeOf(err) == tasker.Conflict || err == nil && began.Before {
 			d.skip(i.Ordinal, outcomeRefused)
@@ -45,7 +28,7 @@ func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.R
 		if err != nil {
 			return err
 		}
-		e, err := endingOfUndone(o, i, began.Steps)
+		e, err := endingOfUndone(o, i.PlannedItem, began.Steps)
 		if err != nil {
 			return err
 		}

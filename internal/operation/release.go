@@ -319,32 +319,54 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	return nil
 }
 
-// actOnTasks is act for items that are whole tasks, which are locked. What it does stands at
-// once, so that such an item is verified when it is released.
-func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
+// A taskItem is an item that is a whole task, with how that stands.
+type taskItem struct {
+	postgres.PlannedItem
+	task postgres.TaskTarget
+}
+
+// unchangedTasks returns the items whose tasks, which are locked, stand as they did when they were
+// planned, and skips the others.
+func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.PlannedItem, d *done) ([]taskItem, error) {
 	tasks := make([]tasker.ID, len(items))
 	for n, i := range items {
 		tasks[n] = i.TaskUUID
 	}
 	targets, err := tx.TaskTargets(ctx, tasks)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	stands := make(map[tasker.ID]postgres.TaskTarget, len(targets))
 	for _, t := range targets {
 		stands[t.TaskUUID] = t
 	}
-	var cancel []postgres.TaskTarget
-	var endings []postgres.Ending
+	var unchanged []taskItem
 	for _, i := range items {
 		t, exists := stands[i.TaskUUID]
 		switch {
 		case !exists:
 			d.skip(i.Ordinal, outcomeGone)
-			continue
 		case string(t.State) != i.ExpectedState:
 			d.skip(i.Ordinal, outcomeChanged)
-			continue
+		default:
+			unchanged = append(unchanged, taskItem{i, t})
+		}
+	}
+	return unchanged, nil
+}
+
+// actOnTasks is act for items that are whole tasks, which are locked. What it does stands at
+// once, so that such an item is verified when it is released.
+func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
+	unchanged, err := unchangedTasks(ctx, tx, items, d)
+	if err != nil {
+		return err
+	}
+	var cancel []postgres.TaskTarget
+	var endings []postgres.Ending
+	for _, i := range unchanged {
+		t := i.task
+		switch {
 		case !allows(o.Act, t):
 			d.skip(i.Ordinal, outcomeRefused)
 			continue
@@ -352,7 +374,7 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 			cancel = append(cancel, t)
 			t.State = tasker.TaskCancelled
 		}
-		e, err := endingOfTask(o, i, t)
+		e, err := endingOfTask(o, i.PlannedItem, t)
 		if err != nil {
 			return err
 		}
