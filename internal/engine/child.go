@@ -60,7 +60,7 @@ func (d *decision) child(ctx context.Context, s postgres.DecidingStep, g *graph,
 	until := s.AsOf.Add(tasker.MaxWait)
 	if s.Child != nil {
 		state, givenUp, err := d.tx.ChildStanding(ctx, *s.Child)
-		if err != nil || state == tasker.TaskComplete || state != "" && state != tasker.TaskCancelled && !givenUp {
+		if err != nil || state == tasker.TaskComplete || canComplete(state, givenUp) {
 			return judgement{becomes: lifecycle.VerdictRun, until: &until, waits: s.Child}, err
 		}
 	}
@@ -81,6 +81,11 @@ func (d *decision) child(ctx context.Context, s postgres.DecidingStep, g *graph,
 	}
 	made.Parent = &postgres.ParentStep{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Depth: s.Depth + 1}
 	return judgement{becomes: lifecycle.VerdictRun, until: &until, child: made}, nil
+}
+
+// canComplete reports whether a child task that stands so may still come to be complete.
+func canComplete(state tasker.TaskState, givenUp bool) bool {
+	return state != "" && state != tasker.TaskComplete && state != tasker.TaskCancelled && !givenUp
 }
 
 // request is what a step asks for: a task with the result of its input as context, or else
@@ -152,7 +157,7 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 	if err != nil {
 		return Acted{}, err
 	}
-	if open := state != "" && state != tasker.TaskComplete && state != tasker.TaskCancelled && !givenUp; open && !a.op.Interrupt {
+	if canComplete(state, givenUp) && !a.op.Interrupt {
 		return Acted{}, tasker.Errorf(tasker.Conflict, "step %s waits for task %s, which is %s: to cancel that and start another one, say interrupt",
 			target.StepUUID, *target.Child, state).WithDetails(tasker.StepRefusal{
 			TaskState: t.Task, StepState: t.Step, AllowedActions: append(t.Allowed(), tasker.ResetForRetry), NeedsInterrupt: true,

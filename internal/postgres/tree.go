@@ -3,21 +3,11 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
-
-const tasksAbove = `
-WITH RECURSIVE above AS (
-    SELECT t.task_uuid, t.parent_task_uuid, 0 AS level FROM tasker.tasks t WHERE t.task_uuid = $1
-    UNION ALL
-    SELECT t.task_uuid, t.parent_task_uuid, a.level + 1
-    FROM above a
-    JOIN tasker.tasks t ON t.task_uuid = a.parent_task_uuid
-    WHERE a.level < $2
-)
-SELECT a.task_uuid FROM above a ORDER BY a.level DESC`
 
 // One child more than asked for of each says that there are more.
 const tasksBelow = `
@@ -45,18 +35,19 @@ ORDER BY l.place`
 // and [tasker.MaxTreeChildren] allow, the nearest first. The error is NotFound when there is no
 // such task.
 func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
-	above, err := column[tasker.ID](ctx, db.pool, tasksAbove, task, tasker.MaxChildDepth)
+	above, err := db.TasksAbove(ctx, task)
 	if err != nil {
-		return tasker.TaskTree{}, fmt.Errorf("read the tasks above a task: %w", err)
-	}
-	if len(above) == 0 {
-		return tasker.TaskTree{}, noTask(task)
+		return tasker.TaskTree{}, err
 	}
 	below, err := db.below(ctx, task)
 	if err != nil {
 		return tasker.TaskTree{}, err
 	}
-	ids := above
+	var ids []tasker.ID
+	for _, a := range slices.Backward(above) {
+		ids = append(ids, a.TaskUUID)
+	}
+	ids = append(ids, task)
 	for _, level := range below.levels {
 		ids = append(ids, level...)
 	}

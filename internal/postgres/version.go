@@ -204,42 +204,45 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	case tag.RowsAffected() == 0:
 		return nil, tasker.Errorf(tasker.Conflict, "template %s/%s %s takes no tasks: it was retired, or replaced; look at its versions again", v.Template.Namespace, v.Template.Name, v.Template.Version)
 	}
-	if err := tx.laySteps(ctx, task, v); err != nil {
+	atRest := []tasker.ID{}
+	for _, s := range v.Steps {
+		if s.Lay == LayAtRest {
+			atRest = append(atRest, s.UUID)
+		}
+	}
+	if err := tx.laySteps(ctx, task, v, atRest); err != nil {
 		return nil, err
 	}
 	if v.Task.State == tasker.TaskPending {
 		return nil, nil
 	}
-	namespaces, err := tx.requeue(ctx, id, v.Steps)
+	namespaces, err := column[string](ctx, tx, requeueSteps, id, atRest, tx.queue.announce)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue steps that are defined anew: %w", err)
 	}
 	freed, err := tx.EnqueueReady(ctx, []tasker.ID{id})
 	return append(namespaces, freed...), err
 }
 
-// laySteps removes, adds and rewrites the steps of a task.
-func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion) error {
+// laySteps removes, adds and rewrites the steps of a task, and takes those that are defined anew
+// at rest out of the queue.
+func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atRest []tasker.ID) error {
 	var added []taskStep
 	for i := range v.Added {
 		added = append(added, taskStep{task, &v.Added[i]})
 	}
 	laid := make([]laidStep, len(v.Steps))
-	var queued []tasker.ID
 	for i := range v.Steps {
 		s := &v.Steps[i]
 		laid[i] = laidStep{taskStep{task, &s.CreatedStep}, s}
-		if s.Lay == LayAtRest {
-			queued = append(queued, s.UUID)
-		}
 	}
-	if err := tx.dropHeld(ctx, refsOf(task.UUID, queued)); err != nil {
+	if err := tx.dropHeld(ctx, refsOf(task.UUID, atRest)); err != nil {
 		return err
 	}
 	var batch pgx.Batch
 	batch.Queue(removeSteps, task.UUID, v.Removed)
 	batch.Queue(forgetDeferred, task.UUID)
-	batch.Queue(unqueueSteps, task.UUID, queued)
+	batch.Queue(unqueueSteps, task.UUID, atRest)
 	if len(added) > 0 {
 		batch.Queue(insertSteps, append([]any{tx.queue.ttlMS}, newStepColumns.arrays(added)...)...)
 	}
@@ -257,21 +260,6 @@ func refsOf(task tasker.ID, steps []tasker.ID) []tasker.StepRef {
 		refs[i] = tasker.StepRef{TaskUUID: task, StepUUID: s}
 	}
 	return refs
-}
-
-// requeue has workers find the enqueued steps that are defined anew.
-func (tx *Tx) requeue(ctx context.Context, task tasker.ID, steps []LaidStep) ([]string, error) {
-	ids := []tasker.ID{}
-	for _, s := range steps {
-		if s.Lay == LayAtRest {
-			ids = append(ids, s.UUID)
-		}
-	}
-	list, err := column[string](ctx, tx, requeueSteps, task, ids, tx.queue.announce)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue steps that are defined anew: %w", err)
-	}
-	return list, nil
 }
 
 // A laidStep is a step of a task as the new version has it, beside the task.
