@@ -4,7 +4,10 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/schema"
 )
 
 // What a step may cost at most. These are counted and not timed, so they are the
@@ -20,8 +23,10 @@ var budget = map[string]float64{
 
 // Four steps in a row, a hundred times. Not parallel: WAL is counted by the server.
 func TestAStepKeepsWithinItsBudget(t *testing.T) {
+	db := pgtest.New(t)
+	makeRoom(t, db.AdminURL)
 	report, err := Run(t.Context(), Options{
-		DatabaseURL: pgtest.New(t).AdminURL, Runs: 1, Workflows: 100, Only: regexp.MustCompile("^cost$"), Out: t.Output(),
+		DatabaseURL: db.AdminURL, Runs: 1, Workflows: 100, Only: regexp.MustCompile("^cost$"), Out: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,5 +45,24 @@ func TestAStepKeepsWithinItsBudget(t *testing.T) {
 		if !ok || cost <= 0 || cost > most {
 			t.Errorf("%s per step: %g, want at most %g", name, cost, most)
 		}
+	}
+}
+
+// makeRoom leaves room in each page for all versions of its rows. An update is in
+// place when no index has to change and its page has room. The test counts the
+// first. The second depends on time: a page is pruned only of versions that no
+// open transaction sees, and on a busy machine some transaction is open for long.
+func makeRoom(t *testing.T, adminURL string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), adminURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := schema.Up(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), `ALTER TABLE tasker.workflow_steps SET (fillfactor = 15)`); err != nil {
+		t.Fatal(err)
 	}
 }
