@@ -113,7 +113,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	ops := operation.New(db, e, d, operation.Options{Metrics: m.Metrics, Log: o.Log})
 	holds = hold.New(db, e, hold.Options{Breaker: breakerOf(c.Breaker), Log: o.Log})
 	why := explain.New(db, explain.Options{Log: o.Log, Unknown: m.NotExplained})
-	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), templates: templatefile.Faulty(c.Server.Templates, s.templateFaults),
+	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), templates: templatefile.Faulty(c.Server.Templates, s.templateFaults), faults: s.faults(),
 		loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), holds.Loops(), groups.Loops(), teller.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
@@ -158,7 +158,8 @@ type parts struct {
 	gate       *overload.Gate
 	metrics    http.Handler
 	loops      []*loop.Loop
-	templates  error // what is wrong with template files, if anything is
+	templates  error    // what is wrong with template files, if anything is
+	faults     []string // the same, one by one
 }
 
 // statuses says how the loops are.
@@ -270,6 +271,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 		}
 		pages := web.New(ctx, web.Options{
 			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Operations: p.operations, Holds: p.holds, Explain: p.explain, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+			TemplateFaults: p.faults,
 		})
 		mounted[web.Root] = pages
 		handler = greet(handler, pages)

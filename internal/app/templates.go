@@ -64,6 +64,15 @@ func (s *starter) registerTemplate(ctx context.Context, e *engine.Engine, f temp
 	return err
 }
 
+// faults are the faults of the template files that were not registered, as a person reads them.
+func (s *starter) faults() []string {
+	list := make([]string, len(s.templateFaults))
+	for i, f := range s.templateFaults {
+		list[i] = f.String()
+	}
+	return list
+}
+
 // brokenFiles is how many template files were not registered.
 func (s *starter) brokenFiles() int64 {
 	files := map[string]bool{}

@@ -42,6 +42,9 @@ func TestABrokenTemplateFileStopsNoServer(t *testing.T) {
 		}
 	}
 	s.await("tasker_templates_broken", 2)
+	if _, page, err := s.get("/ui/templates"); err != nil || !strings.Contains(page, "broken.yaml: line 6") {
+		t.Errorf("the page of templates does not show the faults: %v, %s", err, page)
+	}
 }
 
 // Without a broken file nothing is said of templates.

@@ -164,6 +164,12 @@ func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int
 		ORDER BY namespace, name, created_at DESC, template_uuid DESC LIMIT $2 OFFSET $3`, namespace, limit, offset, access.ScopeOf(ctx).List())
 }
 
+// TemplateVersions lists the newest versions of a template, retired ones among them.
+func (db *DB) TemplateVersions(ctx context.Context, namespace, name string, limit int) ([]tasker.StoredTemplate, error) {
+	return templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates
+		WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC, template_uuid DESC LIMIT $3`, namespace, name, limit)
+}
+
 func templates(ctx context.Context, q querier, sql string, args ...any) ([]tasker.StoredTemplate, error) {
 	rows, err := collect[templateRow](ctx, q, sql, args...)
 	if err != nil {

@@ -105,6 +105,7 @@ func (s *server) navigation(req *request, here string) []link {
 		{Name: "Staleness", Path: Root + "/staleness", Key: "g s"},
 		{Name: "Dashboard", Path: Root + "/dashboard", Key: "g d"},
 		{Name: "Workers", Path: Root + "/workers", Key: "g w"},
+		{Name: navTemplates, Path: templatesPath, Key: "g l"},
 		{Name: "Emissions", Path: Root + "/emissions", Key: "g e"},
 	}
 	for i := range list {

@@ -63,7 +63,10 @@ type Options struct {
 	Feed *feed.Feed          // of events, for pages that are open; nil: they ask every ten seconds
 	Auth *auth.Authenticator // nil: nobody is asked who they are, and everybody may do everything
 
-	Version  string
+	Version string
+	// TemplateFaults are the faults of template files that this server did not register.
+	TemplateFaults []string
+
 	Sinks    []string // those to which this server sends events
 	ReadOnly bool     // shows everything and changes nothing
 	Timeout  time.Duration
@@ -463,6 +466,7 @@ func (s *server) routes() []route {
 			func(req *request) (*holdForm, error) { return s.holdForm(req, v) })...)
 	}
 	return slices.Concat(list,
+		s.templateRoutes(),
 		actionRoutes(s, beginPath, access.OperateSteps, s.beginForm),
 		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
 		actionRoutes(s, "/plan", access.OperateSteps, s.selectionForm),
