@@ -36,8 +36,8 @@ type Created struct {
 // CreateTasks makes tasks, all or none. When there are several, an error names
 // the one it is about.
 func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
-	if len(requests) == 0 || len(requests) > MaxBulk {
-		return nil, tasker.Errorf(tasker.Invalid, "%d tasks; 1 to %d can be created at once", len(requests), MaxBulk)
+	if err := checkCount(requests); err != nil {
+		return nil, err
 	}
 	ctx = postgres.Use(ctx, postgres.Creates)
 	const tries = 5 // each lost to another who created the same key, or replaced the template
@@ -51,11 +51,18 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	}
 }
 
+func checkCount(requests []tasker.NewTask) error {
+	if len(requests) == 0 || len(requests) > MaxBulk {
+		return tasker.Errorf(tasker.Invalid, "%d tasks; 1 to %d can be created at once", len(requests), MaxBulk)
+	}
+	return nil
+}
+
 // createTasks is one try. A fresh one reads every template; else one that is remembered
 // will do, and storing the task fails if it is not the newest any more.
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
 	c := creation{
-		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: e.db.Template,
+		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: e.db.Template, held: e.db.TaskByKey,
 		checks: templatefile.NewBudget(),
 	}
 	out := make([]Created, len(requests))
@@ -120,7 +127,8 @@ type creation struct {
 	byKey     map[[2]string]*postgres.CreatedTask // in this call, by namespace and key
 	templates map[[3]string]*graph
 	read      func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
-	checks    *templatefile.Budget // of all contexts together
+	held      func(ctx context.Context, namespace, key string) (tasker.ID, []byte, error) // who has a key
+	checks    *templatefile.Budget                                                        // of all contexts together
 
 	// What the last try to store them found.
 	unknown bool // they may be stored
@@ -187,7 +195,7 @@ func (c *creation) holder(ctx context.Context, key [2]string) (tasker.ID, []byte
 	if t, ok := c.byKey[key]; ok {
 		return t.UUID, t.Digest, nil
 	}
-	return c.engine.db.TaskByKey(ctx, key[0], key[1])
+	return c.held(ctx, key[0], key[1])
 }
 
 func sameRequest(r tasker.NewTask, decoded any, holder tasker.ID, held []byte) (Created, error) {

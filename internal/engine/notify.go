@@ -207,7 +207,11 @@ func (e *Engine) receive(ctx context.Context) error {
 			e.toldOfDue(message)
 			return
 		}
-		if words := strings.Fields(message); len(words) > 1 && words[0] != e.instance.String() {
+		switch words := strings.Fields(message); {
+		case len(words) == 0:
+		case words[0] == joinedSender:
+			e.joined(words[1:])
+		case words[0] != e.instance.String():
 			e.notifier.wake(words[1:])
 		}
 	})

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -289,37 +288,14 @@ func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgr
 // CompleteExternal ends an external step with an outcome from outside, and lets
 // the task go on. The same outcome again changes nothing; another is a Conflict.
 func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o tasker.Outcome, source string) (tasker.Step, error) {
-	if wrong := textFault(source, 255, false); wrong != "" {
-		return tasker.Step{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
-	}
-	if o.Failure != nil {
-		f := *o.Failure
-		f.Retryable = false // nothing here can try it again
-		o.Failure = &f
-	}
-	o.Lease = tasker.Lease{TaskUUID: task, StepUUID: step}
-	v, err := judge(tasker.ID{}, o)
+	v, err := judgeExternal(tasker.StepRef{TaskUUID: task, StepUUID: step}, o, source)
 	if err != nil {
 		return tasker.Step{}, err
 	}
-	v.Event, v.Actor, v.Worker = lifecycle.CompleteExternal, source, nil
-	if !o.Success {
-		v.Event, v.Detail = lifecycle.FailExternal, tasker.ExternalFailure
-		if v.Body, err = failureBody(*o.Failure, ""); err != nil {
-			return tasker.Step{}, err
-		}
-	}
-	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
-	v.Digest = sum[:]
 	var left tasker.Step
 	var concluded postgres.Concluded
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		concluded = postgres.Concluded{}
-		done, err := e.mayComplete(ctx, tx, &v)
-		if err == nil && !done {
-			concluded, err = e.concludeIn(ctx, tx, []verdict{v}, postgres.Operator{})
-		}
-		if err != nil {
+		if concluded, err = e.completeExternalIn(ctx, tx, v); err != nil {
 			return err
 		}
 		left, err = tx.Step(ctx, task, step)

@@ -341,12 +341,10 @@ func whyStale(m postgres.Mark, v verdict, worker tasker.ID) string {
 	switch {
 	case v.Fence == tasker.NoFence:
 		return "the lease_token is not one that this worker was given for this step"
-	case m.ReportedFence != nil && *m.ReportedFence == v.Fence:
-		return fmt.Sprintf("another outcome of this attempt was accepted before; the step is %s", m.State)
 	case m.Fence == v.Fence && m.State == string(tasker.StepInProgress) && (m.WorkerUUID == nil || *m.WorkerUUID != worker):
 		return "the step is held by another worker"
 	default:
-		return fmt.Sprintf("the lease is lost: the step is %s and this attempt no longer counts", m.State)
+		return whyLost(m, v)
 	}
 }
 

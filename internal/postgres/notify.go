@@ -12,7 +12,16 @@ import (
 
 // Notify sends notifications to whoever listens to the channel.
 func (db *DB) Notify(ctx context.Context, channel string, messages []string) error {
-	if _, err := db.pool.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages); err != nil {
+	return notify(ctx, db.pool, channel, messages)
+}
+
+// Notify is [DB.Notify] once the transaction has committed.
+func (tx *Tx) Notify(ctx context.Context, channel string, messages []string) error {
+	return notify(ctx, tx, channel, messages)
+}
+
+func notify(ctx context.Context, q querier, channel string, messages []string) error {
+	if _, err := q.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages); err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
 	return nil

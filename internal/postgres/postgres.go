@@ -35,6 +35,7 @@ import (
 type DB struct {
 	pool   *pools
 	queue  queue
+	joined map[string]string // settings of transactions of others
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 
 	commits  atomic.Pointer[[]func()]
@@ -60,6 +61,10 @@ type Options struct {
 // DefaultQueueTTL bounds the wait of a step in the queue unless the configuration or a
 // template says otherwise.
 const DefaultQueueTTL = 5 * time.Minute
+
+// keepsReadySteps is the setting of connections whose statements keep the table of ready steps
+// themselves.
+const keepsReadySteps = "tasker.keeps_ready_steps"
 
 // lockTimeout is how long a statement waits for a row that another transaction holds.
 const lockTimeout = 5 * time.Second
@@ -98,12 +103,16 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if o.ClockSchema != "" {
 		params["search_path"] = o.ClockSchema + ", pg_catalog, tasker"
 	}
-	params["tasker.keeps_ready_steps"] = "on" // see the trigger follow_updated_step
+	params[keepsReadySteps] = "on" // see the trigger follow_updated_step
 	params["timezone"] = "UTC"
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
 	params["idle_in_transaction_session_timeout"] = "15000"
 	maps.Copy(params, planning)
+	joined := maps.Clone(planning) // of transactions of others
+	for _, name := range []string{"search_path", "timezone", "lock_timeout", keepsReadySteps} {
+		joined[name] = params[name]
+	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		// A statement whose caller has gone ends, and lets go of its rows. Some platforms
 		// cannot tell that a caller has gone.
@@ -127,7 +136,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
 	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), announce: o.Announce, report: o.ReportQueues}
-	return &DB{pool: pool, queue: q, opened: func(context.Context, tasker.Reason, string) {}}, nil
+	return &DB{pool: pool, queue: q, joined: joined, opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 
 // OnOpened has f called for each investigation that is opened here, when its
@@ -205,6 +214,7 @@ func (db *DB) Pool() *pgxpool.Pool { return db.pool.of[General] }
 type Tx struct {
 	pgx.Tx
 	queue  queue
+	joined bool // behind a savepoint of a transaction of others
 	opened []opened
 }
 

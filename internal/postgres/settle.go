@@ -49,7 +49,14 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // does not fall back to waiting for a retry by itself (design.md, section 5). What
 // that means for the investigations of tasks that were in error, or are now, is a
 // function's, which is called only where there are such tasks.
-var settleTasks = settle("true")
+var settleTasks = settle("true", touchedHere)
+
+// settleJoined is settleTasks behind a savepoint, where rows are not written by the transaction
+// itself. The caller has moved a step of each task.
+var settleJoined = settle("true", "true")
+
+// touchedHere is true of a task when this transaction has written one of its steps s.
+const touchedHere = `bool_or(s.xmin = c.this)`
 
 // settleReported is settleTasks without the tasks that stay in process and made progress a
 // moment ago: the conclusions of this transaction made a step of theirs ready, or ended an item
@@ -59,16 +66,16 @@ var settleTasks = settle("true")
 // Items are handed out in their order, so the last ones are the last to end. Once they have
 // ended, the steps are counted.
 var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
-        AND (t.task_uuid = ANY ((SELECT ` + settingIDs(freedTasks) + `)::uuid[]) OR EXISTS (
-            SELECT FROM unnest(` + settingIDs(endedItemsOf) + `) AS m (step_uuid)
+        AND (t.task_uuid = ANY ((SELECT `+settingIDs(freedTasks)+`)::uuid[]) OR EXISTS (
+            SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS m (step_uuid)
             CROSS JOIN LATERAL (
                 SELECT i.state FROM tasker.workflow_steps i
                 WHERE i.task_uuid = t.task_uuid AND i.map_step_uuid = m.step_uuid
                 ORDER BY i.item_ordinal DESC
-                LIMIT ` + lastItems + `
+                LIMIT `+lastItems+`
             ) i
             WHERE i.state IN ('enqueued', 'in_progress')
-        )))`)
+        )))`, touchedHere)
 
 // lastItems is how many items a report looks at to find one that is under way.
 const lastItems = "8"
@@ -85,8 +92,9 @@ func settingIDs(name string) string {
 	return `string_to_array(coalesce(current_setting('` + name + `', true), ''), ',')::uuid[]`
 }
 
-// settle returns the statement for those of the tasks t for which a condition is true.
-func settle(condition string) string {
+// settle returns the statement for those of the tasks t for which a condition is true; touched
+// says whether a step of one was moved.
+func settle(condition, touched string) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
 counted AS MATERIALIZED (
@@ -109,7 +117,7 @@ counted AS MATERIALIZED (
             count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
             min(s.next_retry_at) AS retry_at,
             min(s.wait_until) AS wait_until,
-            bool_or(s.xmin = c.this) AS touched
+            ` + touched + ` AS touched
         FROM tasker.workflow_steps s
         WHERE s.task_uuid = t.task_uuid
     ) n
@@ -169,7 +177,13 @@ type Operator struct {
 // SettleTasks brings tasks to rest after their steps have changed. The caller
 // holds their locks. Tasks that are finished, or that have not started, stay.
 func (tx *Tx) SettleTasks(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
-	settled, err := collect[Settled](ctx, tx, settleTasks, tasks, by.Actor != "", by.Actor, by.Reason)
+	var settled []Settled
+	var err error
+	if tx.joined {
+		settled, err = collect[Settled](ctx, tx, settleJoined, tasks, by.Actor != "", by.Actor, by.Reason)
+	} else {
+		settled, err = collect[Settled](ctx, tx, settleTasks, tasks, by.Actor != "", by.Actor, by.Reason)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("settle tasks: %w", err)
 	}

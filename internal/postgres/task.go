@@ -194,11 +194,20 @@ func page[T any](rows []T, limit int) (cut []T, more bool) {
 // TaskByKey returns the task that holds an idempotency key in a namespace, with
 // the digest of the request that made it; a zero id when there is none.
 func (db *DB) TaskByKey(ctx context.Context, namespace, key string) (id tasker.ID, digest []byte, err error) {
+	return taskByKey(ctx, db.pool, namespace, key)
+}
+
+// TaskByKey is [DB.TaskByKey] inside a transaction.
+func (tx *Tx) TaskByKey(ctx context.Context, namespace, key string) (id tasker.ID, digest []byte, err error) {
+	return taskByKey(ctx, tx, namespace, key)
+}
+
+func taskByKey(ctx context.Context, q querier, namespace, key string) (id tasker.ID, digest []byte, err error) {
 	type row struct {
 		TaskUUID      tasker.ID
 		RequestDigest []byte
 	}
-	found, err := one[row](ctx, db.pool,
+	found, err := one[row](ctx, q,
 		`SELECT task_uuid, request_digest FROM tasker.tasks WHERE namespace = $1 AND idempotency_key = $2`, namespace, key)
 	if err != nil {
 		return id, nil, fmt.Errorf("look for idempotency key: %w", err)

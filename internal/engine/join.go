@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
+)
+
+// joinedSender stands for the process in the notifications of transactions that are not
+// those of an engine: nobody knows when they commit but who listens.
+const joinedSender = "transaction"
+
+// join does something in a transaction of the caller's, and has every process told, once it
+// has committed, of the namespaces in which there may be work.
+func (e *Engine) join(ctx context.Context, outer pgx.Tx, do func(*postgres.Tx) (namespaces []string, err error)) error {
+	return e.db.Join(ctx, outer, func(tx *postgres.Tx) error {
+		namespaces, err := do(tx)
+		if err != nil {
+			return err
+		}
+		return tx.Notify(ctx, channel, messages(joinedSender, namespaces))
+	})
+}
+
+// joined is called when a transaction of others has committed.
+func (e *Engine) joined(namespaces []string) {
+	e.notifier.wake(namespaces)
+	e.dueMayHaveChanged()
+	e.decideAtOnce()
+	e.enqueued()
+	e.db.Committed()
+}
+
+// CreateTasksTx is [Engine.CreateTasks] in a transaction of the caller's: the tasks are there
+// when it commits, and nothing is when it does not. After an error it can go on.
+func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tasker.NewTask) ([]Created, error) {
+	if err := checkCount(requests); err != nil {
+		return nil, err
+	}
+	const tries = 3 // each lost to another who created the same key, or replaced the template
+	for n := 1; ; n++ {
+		var created []Created
+		err := e.join(ctx, outer, func(tx *postgres.Tx) (namespaces []string, err error) {
+			created, namespaces, err = e.createIn(ctx, tx, requests)
+			return namespaces, err
+		})
+		switch {
+		case err == nil:
+			return created, nil
+		case !errors.Is(err, postgres.ErrKeyTaken) && !errors.Is(err, postgres.ErrTemplateGone):
+			return nil, err
+		case n == tries: // the transaction does not see what others have committed since it began
+			return nil, tasker.Errorf(tasker.Conflict, "another transaction has created a task with the same idempotency_key, or replaced the template, and this one does not see it: begin it again")
+		}
+	}
+}
+
+func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []tasker.NewTask) (out []Created, namespaces []string, err error) {
+	c := creation{
+		engine: e, fresh: true, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: tx.Template, held: tx.TaskByKey,
+		checks: templatefile.NewBudget(),
+	}
+	for i, r := range requests {
+		made, err := c.add(ctx, r)
+		if err != nil {
+			return nil, nil, atIndex(err, i, len(requests))
+		}
+		out = append(out, made)
+	}
+	if len(c.tasks) == 0 {
+		return out, nil, nil
+	}
+	return out, c.namespaces(), c.reject(ctx, tx)
+}
+
+// CompleteStepTx completes the step of a lease in a transaction of the caller's: the step is
+// complete when that commits, and what the caller did counts with it. The same result again,
+// such as the report of the worker after the commit, changes nothing. The error is a Conflict
+// when the lease is lost.
+func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outcome) error {
+	v, err := judge(tasker.ID{}, o)
+	if err != nil {
+		return err
+	}
+	if !o.Success {
+		return tasker.Errorf(tasker.Invalid, "the outcome of step %s is a failure: roll the transaction back, and report the failure", o.StepUUID)
+	}
+	v.Worker = nil // the fence says whose lease it is
+	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
+		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {
+			return nil, err
+		}
+		done, err := tx.ConcludeSteps(ctx, conclusions([]verdict{v}))
+		if err != nil {
+			return nil, err
+		}
+		if len(done.Moved) == 0 {
+			return nil, whyNotCompleted(ctx, tx, v)
+		}
+		_, err = tx.SettleTasks(ctx, []tasker.ID{v.TaskUUID}, postgres.Operator{})
+		return done.Namespaces, err
+	})
+}
+
+// whyNotCompleted says why the step of a lease is not completed; nil when it was before, with
+// the same result.
+func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v verdict) error {
+	before, err := tx.Mark(ctx, v.TaskUUID, v.StepUUID)
+	switch {
+	case err != nil:
+		return err
+	case before.State == string(tasker.StepInProgress) && before.Fence == v.Fence:
+		return tasker.Errorf(tasker.Invalid, "step %s is a decision, whose result is checked when it is reported: return it from the handler", v.StepUUID)
+	case before.ReportedFence != nil && *before.ReportedFence == v.Fence && string(before.ReportDigest) == string(v.Digest):
+		return nil
+	default:
+		return tasker.Errorf(tasker.Conflict, "%s", whyLost(before, v))
+	}
+}
+
+func whyLost(m postgres.Mark, v verdict) string {
+	if m.ReportedFence != nil && *m.ReportedFence == v.Fence {
+		return fmt.Sprintf("another outcome of this attempt was accepted before; the step is %s", m.State)
+	}
+	return fmt.Sprintf("the lease is lost: the step is %s and this attempt no longer counts", m.State)
+}
+
+// CompleteExternalTx is [Engine.CompleteExternal] in a transaction of the caller's.
+func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step tasker.StepRef, o tasker.Outcome, source string) error {
+	v, err := judgeExternal(step, o, source)
+	if err != nil {
+		return err
+	}
+	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
+		concluded, err := e.completeExternalIn(ctx, tx, v)
+		return concluded.Namespaces, err
+	})
+}
+
+// judgeExternal turns an outcome from outside into a verdict.
+func judgeExternal(step tasker.StepRef, o tasker.Outcome, source string) (verdict, error) {
+	if wrong := textFault(source, 255, false); wrong != "" {
+		return verdict{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
+	}
+	if o.Failure != nil {
+		f := *o.Failure
+		f.Retryable = false // nothing here can try it again
+		o.Failure = &f
+	}
+	o.Lease = tasker.Lease{TaskUUID: step.TaskUUID, StepUUID: step.StepUUID}
+	v, err := judge(tasker.ID{}, o)
+	if err != nil {
+		return v, err
+	}
+	v.Event, v.Actor, v.Worker = lifecycle.CompleteExternal, source, nil
+	if !o.Success {
+		v.Event, v.Detail = lifecycle.FailExternal, tasker.ExternalFailure
+		if v.Body, err = failureBody(*o.Failure, ""); err != nil {
+			return v, err
+		}
+	}
+	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
+	v.Digest = sum[:]
+	return v, nil
+}
+
+// completeExternalIn concludes an external step, unless the same outcome has done so before.
+func (e *Engine) completeExternalIn(ctx context.Context, tx *postgres.Tx, v verdict) (postgres.Concluded, error) {
+	done, err := e.mayComplete(ctx, tx, &v)
+	if err != nil || done {
+		return postgres.Concluded{}, err
+	}
+	return e.concludeIn(ctx, tx, []verdict{v}, postgres.Operator{})
+}

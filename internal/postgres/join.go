@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"tasker.example/tasker"
+)
+
+// Settings are read before they are changed, and hold until the transaction ends or they are
+// given back.
+const (
+	readSettings = `SELECT coalesce(current_setting(name, true), '') FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) ORDER BY place`
+	useSettings  = `SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)`
+)
+
+// Join runs f in a transaction of the caller's, behind a savepoint: when f fails, what it did
+// is undone and the transaction can go on. What f did counts when the caller commits, and
+// nobody of this process hears of that.
+//
+// The statements of f run with the settings of connections of [Open], which the caller gets
+// back. The role stays that of the caller, and needs what a server needs.
+func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
+	err := pgx.BeginFunc(ctx, outer, func(inner pgx.Tx) error {
+		names := slices.Sorted(maps.Keys(db.joined))
+		values := make([]string, len(names))
+		for i, name := range names {
+			values[i] = db.joined[name]
+		}
+		rows, err := inner.Query(ctx, readSettings, names)
+		if err != nil {
+			return err
+		}
+		before, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return fmt.Errorf("read the settings of a transaction: %w", err)
+		}
+		if _, err := inner.Exec(ctx, useSettings, names, values); err != nil {
+			return fmt.Errorf("set up a transaction: %w", err)
+		}
+		if err := f(&Tx{Tx: inner, queue: db.queue, joined: true}); err != nil {
+			return err
+		}
+		if _, err := inner.Exec(ctx, useSettings, names, before); err != nil {
+			return fmt.Errorf("give back the settings of a transaction: %w", err)
+		}
+		return nil
+	})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pg.Code {
+		case "42501":
+			return &tasker.Error{Code: tasker.Forbidden, Err: err, Message: "the role of the transaction may not do this: " + pg.Message + "; grant it the role of a server (docs/database-roles.md)"}
+		case "42P01", "42703", "3F000":
+			return &tasker.Error{Code: tasker.Invalid, Err: err, Message: "the transaction is of a database without this version of Tasker: " + pg.Message}
+		}
+	}
+	return translate(err)
+}
+
+// Committed is called when another transaction than those of [DB.InTx] has committed what they do.
+func (db *DB) Committed() { db.committed() }
