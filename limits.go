@@ -36,6 +36,9 @@ const (
 	// MaxSearchTags bounds the tags that one list of tasks asks for.
 	MaxSearchTags = 10
 
+	// MaxSearchConditions bounds the attributes that one list of tasks asks for.
+	MaxSearchConditions = 10
+
 	// MaxInlineInputBytes bounds the dependency results that one claimed step
 	// carries inline. A step with more gets the rest by reference.
 	MaxInlineInputBytes = 4 << 20

@@ -195,11 +195,33 @@ type TaskFilter struct {
 	IdempotencyKey string
 	Initiator      string
 	SourceSystem   string
-	CreatedAfter   time.Time // at this instant or later
-	CreatedBefore  time.Time // before this instant
-	Parent         ID        // a step of it started the task
+	Attributes     []AttributeFilter // of those that templates declare; a task fits all of them
+	CreatedAfter   time.Time         // at this instant or later
+	CreatedBefore  time.Time         // before this instant
+	Parent         ID                // a step of it started the task
 	Limit          int
 	Offset         int
+}
+
+// An AttributeFilter is a condition on a search attribute. The value of a number or a time may
+// begin with >, >=, < or <=.
+type AttributeFilter struct{ Name, Value string }
+
+// ParseAttributeFilter reads a condition such as customer:4711 or risk:>0.5.
+func ParseAttributeFilter(text string) (AttributeFilter, error) {
+	name, value, found := strings.Cut(text, ":")
+	if !found || name == "" || value == "" {
+		return AttributeFilter{}, Errorf(Invalid, "an attribute is asked for as NAME:VALUE, such as customer:4711 or risk:>0.5, not %q", text)
+	}
+	return AttributeFilter{name, value}, nil
+}
+
+// An Attribute is what tasks of a namespace are found by, as templates declare it.
+type Attribute struct {
+	Namespace string
+	Name      string
+	Type      AttributeType
+	Templates []string // that declare it in any version
 }
 
 // A Transition is one row of the history of a task or a step.

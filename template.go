@@ -10,26 +10,28 @@ import (
 
 // Limits of a template. They bound what one task can cost.
 const (
-	MaxTemplateBytes = 256 << 10 // size of a template document
-	MaxSteps         = 1000      // steps of one template
-	MaxEdges         = 10_000    // dependencies of one template, all steps together
-	MaxTriageKeys    = 10        // keys of the context that its triage names
+	MaxTemplateBytes    = 256 << 10 // size of a template document
+	MaxSteps            = 1000      // steps of one template
+	MaxEdges            = 10_000    // dependencies of one template, all steps together
+	MaxTriageKeys       = 10        // keys of the context that its triage names
+	MaxSearchAttributes = 10        // what its tasks are found by
 )
 
 // A Template is the graph of steps that a task is made from, under a namespace,
 // a name and a version. It never changes once a task uses it: a change is a new
 // version.
 type Template struct {
-	Namespace    string              `json:"namespace_name"`
-	Name         string              `json:"name"`
-	Version      string              `json:"version"` // semantic version, such as 1.2.0
-	Description  string              `json:"description,omitempty"`
-	InputSchema  json.RawMessage     `json:"input_schema,omitempty"` // JSON Schema of a task's context
-	Lifecycle    Lifecycle           `json:"lifecycle,omitzero"`
-	Triage       Triage              `json:"triage,omitzero"`
-	Steps        []StepTemplate      `json:"steps"`
-	Environments map[string]Override `json:"environments,omitempty"` // by name of the environment
-	Metadata     json.RawMessage     `json:"metadata,omitempty"`     // an object of the author's; it has no effect and is not part of the checksum
+	Namespace    string                     `json:"namespace_name"`
+	Name         string                     `json:"name"`
+	Version      string                     `json:"version"` // semantic version, such as 1.2.0
+	Description  string                     `json:"description,omitempty"`
+	InputSchema  json.RawMessage            `json:"input_schema,omitempty"` // JSON Schema of a task's context
+	Lifecycle    Lifecycle                  `json:"lifecycle,omitzero"`
+	Triage       Triage                     `json:"triage,omitzero"`
+	Search       map[string]SearchAttribute `json:"search,omitempty"` // by name: what tasks are found by
+	Steps        []StepTemplate             `json:"steps"`
+	Environments map[string]Override        `json:"environments,omitempty"` // by name of the environment
+	Metadata     json.RawMessage            `json:"metadata,omitempty"`     // an object of the author's; it has no effect and is not part of the checksum
 }
 
 // Lifecycle overrides the server's staleness thresholds for one template, in
@@ -62,6 +64,26 @@ func (t Triage) Paths() [][]string {
 	}
 	return paths
 }
+
+// A SearchAttribute is a value by which the tasks of a template are found.
+type SearchAttribute struct {
+	Type AttributeType `json:"type"`
+	From string        `json:"from"` // an expression over the context
+}
+
+// AttributeType is the type of a search attribute. A name has one type within a namespace.
+type AttributeType string
+
+// The types of attributes.
+const (
+	AttributeText   AttributeType = "text"
+	AttributeNumber AttributeType = "number"
+	AttributeTime   AttributeType = "time"
+	AttributeBool   AttributeType = "bool"
+)
+
+// MaxAttributeBytes bounds the text of an attribute; a longer one is not kept.
+const MaxAttributeBytes = 256
 
 // StepType says who moves a step.
 type StepType string

@@ -27,6 +27,7 @@ var hidden = map[string]string{
 	"Triage.Keys":              "only with the whole template",
 	"Template.Metadata":        "only with the whole template",
 	"Template.Environments":    "only with the whole template",
+	"Template.Search":          "only with the whole template, and GET /v1/attributes has it",
 	"DeadLetter.Status":        "dead_letter_mark says it",
 	"Assignment.Fence":         "the lease token contains it",
 }

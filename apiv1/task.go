@@ -170,3 +170,21 @@ func FromTransition(t tasker.Transition) Transition {
 		Actor: t.Actor, Reason: t.Reason, Detail: t.Detail, CreatedAt: t.CreatedAt.UTC(), OperationUUID: idOrNull(t.OperationUUID),
 	}
 }
+
+// An Attribute is what tasks of a namespace are found by, as templates declare it.
+type Attribute struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Type      string   `json:"type" enum:"text,number,time,bool"`
+	Templates []string `json:"templates" doc:"The templates that declare it, in any version."`
+}
+
+// FromAttribute spells an attribute.
+func FromAttribute(a tasker.Attribute) Attribute {
+	return Attribute{Namespace: a.Namespace, Name: a.Name, Type: string(a.Type), Templates: orEmpty(a.Templates)}
+}
+
+// AttributeList is the attributes that a caller may see, up to 1000.
+type AttributeList struct {
+	Attributes []Attribute `json:"attributes"`
+}

@@ -284,15 +284,16 @@ func TestWire(t *testing.T) {
 			_, err := c.Tasks(ctx, TaskQuery{Status: tasker.TaskError, Phase: tasker.Compensating, Namespace: "a", Name: "b", DeadLettered: &yes, Page: Page{1, 2}})
 			return err
 		},
-		"GET /v1/tasks?correlation_id=c&created_after=2026-01-31T12%3A00%3A00Z&created_before=2026-01-31T12%3A00%3A00.5Z&idempotency_key=k&initiator=i&source_system=s&tag=a&tag=b": func() error {
+		"GET /v1/tasks?attribute=risk%3A%3E0.5&correlation_id=c&created_after=2026-01-31T12%3A00%3A00Z&created_before=2026-01-31T12%3A00%3A00.5Z&idempotency_key=k&initiator=i&source_system=s&tag=a&tag=b": func() error {
 			noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 			_, err := c.Tasks(ctx, TaskQuery{
-				Tags: []string{"a", "b"}, CorrelationID: "c", IdempotencyKey: "k", Initiator: "i", SourceSystem: "s",
+				Tags: []string{"a", "b"}, CorrelationID: "c", IdempotencyKey: "k", Initiator: "i", SourceSystem: "s", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}},
 				CreatedAfter: noon, CreatedBefore: noon.Add(500 * time.Millisecond),
 			})
 			return err
 		},
 		"GET /v1/tasks?parent=" + task:                                                 func() error { _, err := c.Tasks(ctx, TaskQuery{Parent: id(1)}); return err },
+		"GET /v1/attributes?namespace=a":                                               func() error { _, err := c.Attributes(ctx, "a"); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not":                 func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&compensate=true&reason=why+not": func() error { _, err := c.CompensateTask(ctx, id(1), "why not", "me"); return err },
 		"POST /v1/tasks/bulk application/json []":                                      func() error { _, err := c.CreateTasks(ctx, []apiv1.CreateTask{}); return err },

@@ -24,7 +24,8 @@ type TaskQuery struct {
 	IdempotencyKey string
 	Initiator      string
 	SourceSystem   string
-	CreatedAfter   time.Time // at this instant or later
+	Attributes     []tasker.AttributeFilter // of those that templates declare
+	CreatedAfter   time.Time                // at this instant or later
 	CreatedBefore  time.Time
 	Parent         tasker.ID // only tasks that its steps started; zero means any
 	Page
@@ -75,10 +76,23 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 	setText(query, "idempotency_key", q.IdempotencyKey)
 	setText(query, "initiator", q.Initiator)
 	setText(query, "source_system", q.SourceSystem)
+	for _, a := range q.Attributes {
+		query.Add("attribute", a.Name+":"+a.Value)
+	}
 	setTime(query, "created_after", q.CreatedAfter)
 	setTime(query, "created_before", q.CreatedBefore)
 	var answer apiv1.TaskList
 	err := c.get(ctx, &answer, query, "v1", "tasks")
+	return answer, err
+}
+
+// Attributes lists what tasks are found by as templates declare it; of a namespace, or of all
+// when it is empty.
+func (c *Client) Attributes(ctx context.Context, namespace string) (apiv1.AttributeList, error) {
+	query := url.Values{}
+	setText(query, "namespace", namespace)
+	var answer apiv1.AttributeList
+	err := c.get(ctx, &answer, query, "v1", "attributes")
 	return answer, err
 }
 

@@ -289,6 +289,12 @@ func (e *Engine) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.
 	return e.db.Tasks(ctx, f)
 }
 
+// Attributes lists what tasks are found by as templates declare it; of a namespace, or of all
+// when it is empty.
+func (e *Engine) Attributes(ctx context.Context, namespace string) ([]tasker.Attribute, error) {
+	return e.db.Attributes(ctx, namespace)
+}
+
 // Limits of a list: of one without a limit, and of any.
 const (
 	defaultLimit = 100

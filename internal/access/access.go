@@ -194,6 +194,17 @@ func (s Scope) Covers(other Scope) bool {
 	return s.all || !other.all && !slices.ContainsFunc(other.namespaces, func(n string) bool { return !s.Has(n) })
 }
 
+// And returns the scope of the namespaces that both have.
+func (s Scope) And(other Scope) Scope {
+	switch {
+	case s.all:
+		return other
+	case other.all:
+		return s
+	}
+	return Scope{namespaces: slices.DeleteFunc(slices.Clone(s.namespaces), func(n string) bool { return !other.Has(n) })}
+}
+
 // List returns the namespaces for a query: nil when the scope has all of them, and
 // not nil when it is empty.
 func (s Scope) List() []string {

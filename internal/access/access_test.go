@@ -7,6 +7,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
@@ -184,6 +186,19 @@ func TestWhoEndsInvestigationsMayCancelTasks(t *testing.T) {
 	for _, r := range access.Roles() {
 		if p := r.Permissions(); slices.Contains(p, access.UpdateInvestigations) && !slices.Contains(p, access.CancelTasks) {
 			t.Errorf("%s ends investigations and does not cancel tasks: the API and the page have to ask for that where an update compensates", r)
+		}
+	}
+}
+
+func TestScopesTogether(t *testing.T) {
+	t.Parallel()
+	ab, bc, all := access.Namespaces("a", "b"), access.Namespaces("b", "c"), access.Everywhere()
+	for _, tt := range []struct {
+		scope access.Scope
+		want  []string
+	}{{ab.And(bc), []string{"b"}}, {ab.And(all), []string{"a", "b"}}, {all.And(bc), []string{"b", "c"}}, {all.And(all), nil}, {ab.And(access.Namespaces()), []string{}}} {
+		if diff := cmp.Diff(tt.want, tt.scope.List()); diff != "" {
+			t.Error(diff)
 		}
 	}
 }

@@ -31,7 +31,7 @@ const maxLeasesBytes = 512 << 10
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
-	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.versionRoutes(), s.stepRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.holdRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.versionRoutes(), s.stepRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.holdRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
 }
 
 func (s *server) taskRoutes() []*route {
@@ -52,13 +52,6 @@ func (s *server) taskRoutes() []*route {
 			body:    []apiv1.CreateTask{},
 			answers: map[int]any{http.StatusCreated: apiv1.CreatedTasks{}, http.StatusOK: apiv1.CreatedTasks{}},
 			serve:   s.createTasks,
-		},
-		{
-			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
-			summary: "List tasks, newest first",
-			params:  taskFilterParams(),
-			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
-			serve:   s.listTasks,
 		},
 		{
 			method: "GET", path: taskPath, id: "getTask", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",

@@ -8,7 +8,9 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/overload"
 )
 
 func (s *server) createTask(x *request) error {
@@ -126,10 +128,19 @@ func (s *server) answerTask(x *request, status int, id tasker.ID) error {
 }
 
 func (s *server) listTasks(x *request) error {
+	var attributes []tasker.AttributeFilter
+	for _, text := range nonEmpty(x.texts("attribute")) {
+		a, err := tasker.ParseAttributeFilter(text)
+		if err != nil {
+			return err
+		}
+		attributes = append(attributes, a)
+	}
 	f := tasker.TaskFilter{
 		State: tasker.TaskState(x.text("status")), Phase: tasker.TaskPhase(x.text("phase")), Namespace: x.text("namespace"), Name: x.text("name"),
 		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
 		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
+		Attributes:   attributes,
 		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Limit: x.int("limit"), Offset: x.int("offset"),
 	}
 	if parent := x.uuid("parent"); parent != nil {
@@ -141,6 +152,39 @@ func (s *server) listTasks(x *request) error {
 	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
 	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: x.pageOf(len(list), more)})
+}
+
+func attributeParam() param {
+	return textParam("attribute", "Only those with this search attribute, as NAME:VALUE, such as customer:4711; of a number or time the value may begin with >, >=, < or <=. "+
+		"With such a range and nothing else that has one value, the largest value is first.", 400).upTo(tasker.MaxSearchConditions)
+}
+
+// taskListRoutes are what tasks are found by.
+func (s *server) taskListRoutes() []*route {
+	return []*route{
+		{
+			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
+			summary: "List tasks, newest first",
+			params:  append(taskFilterParams(), attributeParam()),
+			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
+			serve:   s.listTasks,
+		},
+		{
+			method: "GET", path: "/v1/attributes", id: "listAttributes", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
+			summary: "The attributes that tasks are found by, as templates declare them, by namespace and name",
+			params:  []param{textParam("namespace", "Only those of this namespace.", 128)},
+			answers: map[int]any{http.StatusOK: apiv1.AttributeList{}},
+			serve:   s.listAttributes,
+		},
+	}
+}
+
+func (s *server) listAttributes(x *request) error {
+	list, err := s.db.Attributes(x.ctx, x.text("namespace"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute)})
 }
 
 func nonEmpty(texts []string) []string {

@@ -375,3 +375,47 @@ func TestTasksAreFound(t *testing.T) {
 }
 
 func letters(n int) string { return strings.Repeat("x", n) }
+
+// What a template declares is searched for by those who may read payloads, and listed.
+func TestTasksAreFoundByAttributes(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	const searched = `{"namespace":"shop","name":"sale","version":"1.0.0","search":{"customer":{"type":"text","from":"context.customer"},"risk":{"type":"number","from":"context.risk"}},
+		"steps":[{"name":"a","handler":{"callable":"run"}}]}`
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", searched)
+	create := func(customer string, risk float64) string {
+		return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+			"namespace": "shop", "name": "sale", "context": map[string]any{"customer": customer, "risk": risk},
+		}).TaskUUID
+	}
+	ann, bob := create("ann: a", 0.25), create("bob", 0.75)
+	for query, found := range map[string][]string{
+		"attribute=customer:ann:+a": {ann}, "attribute=customer:bob&attribute=risk:%3E0.5": {bob}, "attribute=risk:%3C%3D0.75": {bob, ann}, "attribute=risk:%3E0.75": nil,
+		"attribute=customer:bob&namespace=shop&name=sale&status=steps_in_process": {bob}, "attribute=customer:bob&status=complete": nil,
+	} {
+		var ids []string
+		for _, task := range want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?"+query, nil).Tasks {
+			ids = append(ids, task.TaskUUID)
+		}
+		if diff := cmp.Diff(found, ids); diff != "" {
+			t.Errorf("%s finds others (-want +got):\n%s", query, diff)
+		}
+	}
+	for query, wrong := range map[string]string{
+		"attribute=customer":                 "NAME:VALUE",
+		"attribute=client:x":                 "there are customer, risk",
+		"attribute=risk:high":                "attribute risk is a number",
+		"attribute=customer:b&namespace=x":   "no template declares one",
+		strings.Repeat("&attribute=a:b", 11): "attribute: is given 11 times; 10 is the limit",
+	} {
+		h.wantError(http.StatusBadRequest, "INVALID", wrong, "GET", "/v1/tasks?"+query, nil)
+	}
+	list := want[apiv1.AttributeList](h, http.StatusOK, "GET", "/v1/attributes?namespace=shop", nil)
+	if diff := cmp.Diff([]apiv1.Attribute{
+		{Namespace: "shop", Name: "customer", Type: "text", Templates: []string{"sale"}}, {Namespace: "shop", Name: "risk", Type: "number", Templates: []string{"sale"}},
+	}, list.Attributes); diff != "" {
+		t.Error(diff)
+	}
+	other := strings.NewReplacer(`"sale"`, `"other"`, `"text"`, `"bool"`).Replace(searched)
+	h.wantError(http.StatusConflict, "CONFLICT", "one type within a namespace", "POST", "/v1/templates", other)
+}

@@ -38,7 +38,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
-		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxSearchTags": tasker.MaxSearchTags,
+		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
 		"MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
 	}

@@ -52,7 +52,7 @@ var permits = map[string]permit{
 	"case fingerprint": {roles: "everybody", args: []string{"-"}, stdin: `{"message": "disk full"}`},
 	"template schema":  {roles: "everybody"}, "template validate": {roles: "everybody", args: []string{"-"}, stdin: oneStep},
 
-	"task list": {roles: viewers, needs: "tasks:read"}, "task get": {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
+	"task list": {roles: viewers, needs: "tasks:read"}, "task attributes": {roles: viewers, needs: "tasks:read"}, "task get": {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
 	"task steps":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}"}},
 	"task step":        {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "{step}"}},
 	"task items":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{task}", "{step}"}},

@@ -24,7 +24,7 @@ func (p *program) taskCommand() *cobra.Command {
   tasker-ctl task steps $TASK
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
 	},
-		p.tasksCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.changeVersionCommand(), p.watchCommand(), p.transitionsCommand(),
+		p.tasksCommand(), p.attributesCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.changeVersionCommand(), p.watchCommand(), p.transitionsCommand(),
 		p.stepsCommand(), p.stepCommand(), p.itemsCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(), p.answerCommand(),
 	)
 }
@@ -33,6 +33,7 @@ func (p *program) tasksCommand() *cobra.Command {
 	var q client.TaskQuery
 	var quiet bool
 	var after, before, parent string
+	var attributes []string
 	c := answer(p, help{
 		use:   "list",
 		short: "List tasks, newest first",
@@ -43,6 +44,9 @@ func (p *program) tasksCommand() *cobra.Command {
   tasker-ctl task list --parent $TASK
   tasker-ctl task list --status error --quiet | xargs -n1 tasker-ctl task steps`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (l apiv1.TaskList, err error) {
+		if q.Attributes, err = attributeFilters(attributes); err != nil {
+			return l, err
+		}
 		if q.CreatedAfter, err = instant("created-after", after); err != nil {
 			return l, err
 		}
@@ -76,10 +80,39 @@ func (p *program) tasksCommand() *cobra.Command {
 	c.Flags().StringVar(&q.IdempotencyKey, "idempotency-key", "", "only the task with this key")
 	c.Flags().StringVar(&q.Initiator, "initiator", "", "only tasks with this initiator")
 	c.Flags().StringVar(&q.SourceSystem, "source-system", "", "only tasks of this system")
+	c.Flags().StringArrayVar(&attributes, "attribute", nil, "only tasks with this attribute: customer:4711, or of a number or time 'risk:>0.5'; may be repeated")
 	c.Flags().StringVar(&after, "created-after", "", "only tasks created at this instant or later, such as 2026-01-31T02:10:00Z")
 	c.Flags().StringVar(&before, "created-before", "", "only tasks created before this instant")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	pageFlags(c, &q.Page, 20)
+	return c
+}
+
+// attributeFilters reads conditions on attributes.
+func attributeFilters(texts []string) (list []tasker.AttributeFilter, err error) {
+	for _, text := range texts {
+		a, err := tasker.ParseAttributeFilter(text)
+		if err != nil {
+			return nil, cli.Usagef("--attribute: %v", err)
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+func (p *program) attributesCommand() *cobra.Command {
+	var namespace string
+	c := answer(p, help{
+		use: "attributes", short: "List what tasks are found by, as templates declare it",
+		example: `  tasker-ctl task attributes --namespace orders`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AttributeList, error) {
+		return api.Attributes(ctx, namespace)
+	}, func(l apiv1.AttributeList) {
+		list(p, l.Attributes, columns{none: "No attributes.", names: []string{"attribute", "type", "namespace", "templates"}}, func(a apiv1.Attribute) []string {
+			return []string{a.Name, a.Type, a.Namespace, strings.Join(a.Templates, ", ")}
+		})
+	})
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
 	return c
 }
 

@@ -231,6 +231,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	if t.Correlation == "" {
 		t.Correlation = t.UUID.String() // by which the task is found without an index of its own
 	}
+	t.Attributes = c.engine.attributes(ctx, g, t)
 	switch {
 	case g.cycle != nil:
 		t.State, t.Rejected = tasker.TaskError, true

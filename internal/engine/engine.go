@@ -90,6 +90,7 @@ type Engine struct {
 	alive       alive
 	aside       aside
 	log         *slog.Logger
+	warned      sync.Map // attributes of templates that were left out once
 	now         func() time.Time
 
 	notifier  *notifier

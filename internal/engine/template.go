@@ -22,6 +22,7 @@ type graph struct {
 	parents [][]int       // of each step, by index
 	rules   []tasker.Join // by which each step is decided; empty: it runs as soon as its parents are done
 	exprs   []programs    // of each step
+	search  search
 }
 
 // programs are the expressions of a step by their keys; it has no others.
@@ -43,6 +44,9 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 			parents[i] = g.byName[d]
 		}
 		g.parents = append(g.parents, parents)
+	}
+	if g.search, err = newSearch(t.Template); err != nil {
+		return nil, err
 	}
 	if g.cycle == nil {
 		if err := g.condition(); err != nil {

@@ -143,6 +143,44 @@ func (p *Program) named(v Values) (json.RawMessage, error) {
 	return doc, nil
 }
 
+// All evaluates expressions on the same values, each to what its kind says: a bool, a
+// string, a float64 or a time.Time, and to nil when it gives null. What cannot be evaluated has
+// an error in its place.
+func All(ctx context.Context, programs []*Program, v Values) (found []any, failed []error) {
+	found, failed = make([]any, len(programs)), make([]error, len(programs))
+	input, err := v.decode()
+	for i, p := range programs {
+		if failed[i] = err; err != nil {
+			continue
+		}
+		out, wrong := p.run(ctx, input)
+		if wrong != nil {
+			failed[i] = wrong
+			continue
+		}
+		found[i], failed[i] = p.native(out)
+	}
+	return found, failed
+}
+
+// native returns a value as Go has it.
+func (p *Program) native(out ref.Val) (any, error) {
+	switch x := out.(type) {
+	case types.Null:
+		return nil, nil //nolint:nilnil // null
+	case types.Bool:
+		return bool(x), nil
+	case types.String:
+		return string(x), nil
+	case types.Double:
+		return float64(x), nil
+	case types.Timestamp:
+		return x.Time, nil
+	default:
+		return nil, p.failure("it is " + article(out.Type().TypeName()))
+	}
+}
+
 func (p *Program) failure(reason string) error { return &Failure{Text: p.text, Reason: reason} }
 
 func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
@@ -150,6 +188,10 @@ func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
 	if err != nil {
 		return nil, p.failure(err.Error())
 	}
+	return p.run(ctx, input)
+}
+
+func (p *Program) run(ctx context.Context, input map[string]any) (ref.Val, error) {
 	limited, cancel := context.WithTimeout(ctx, evaluationTime)
 	defer cancel()
 	out, _, err := p.program.ContextEval(limited, input)

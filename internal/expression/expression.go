@@ -43,6 +43,8 @@ type Scope struct {
 	Steps     []string        // all steps of the template, to tell what is meant
 	Failed    bool            // the step has failed, and its error is known
 	Item      bool            // it is an item of a map step, and what it is for is known
+
+	OnlyContext bool // it may name the context and the task, and no step
 }
 
 // A Kind is what an expression must come to.
@@ -55,6 +57,8 @@ const (
 	Object    Kind = "object"    // an object of JSON
 	List      Kind = "list"      // a list
 	Any       Kind = "any"       // any value of JSON
+	Text      Kind = "string"
+	Number    Kind = "number"
 )
 
 // The keys of a step under which an expression stands.
@@ -219,6 +223,10 @@ func isOf(want Kind, checked *cel.Ast, byScheme string) error {
 		return invalid("must be an object; this is %s", article(is))
 	case want == List:
 		return invalid("must be a list; this is %s", article(is))
+	case want == Number && article(is) == "a number":
+		return nil
+	case want == Text, want == Number:
+		return invalid("must be %s; this is %s", article(string(want)), article(is))
 	case want == Timestamp && is == "string":
 		return invalid("must be an instant; this is a text: write timestamp(…)")
 	case want == Timestamp:

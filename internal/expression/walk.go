@@ -206,7 +206,11 @@ func (w *walk) named(e ast.Expr, path []string) {
 		}
 		w.states = append(w.states, path[1])
 	case nameTask:
-		if known := []string{"id", "created_at", "priority", "namespace", "correlation_id"}; len(path) > 1 && !slices.Contains(known, path[1]) {
+		known := []string{"id", "created_at", "priority", "namespace", "correlation_id"}
+		if w.scope.OnlyContext { // when it is not created yet
+			known = slices.Delete(known, 1, 2)
+		}
+		if len(path) > 1 && !slices.Contains(known, path[1]) {
 			w.failAt(e, "a task has no %s here: there are task.%s", path[1], strings.Join(known, ", task."))
 		}
 	case nameError:
@@ -220,6 +224,8 @@ func (w *walk) named(e ast.Expr, path []string) {
 // evaluated.
 func (w *walk) step(e ast.Expr, path []string) bool {
 	switch {
+	case w.scope.OnlyContext:
+		w.failAt(e, "there are no %s here: no step has begun when this is evaluated", path[0])
 	case len(path) < 2:
 		w.failAt(e, "name the step: %s.<step>, or %s[\"<step>\"]", path[0], path[0])
 	case slices.Contains(w.scope.Ancestors, path[1]):
@@ -260,7 +266,7 @@ func (w *walk) inContext(e ast.Expr, path []string) {
 			slices.Sort(names)
 			w.failAt(e, "%s is not in input_schema%s", here, suggest.Ending(name, names))
 			return
-		case !slices.Contains(s.Required, name) && !w.guarded[here]:
+		case !slices.Contains(s.Required, name) && !w.guarded[here] && !w.scope.OnlyContext:
 			w.failAt(e, "%s may be absent: input_schema does not require it; write has(%s) && …, or %s.?%s.orValue(…)",
 				here, here, strings.Join(path[:i+1], "."), name)
 			return

@@ -29,9 +29,10 @@ type CreatedTask struct {
 	ContextSize  int    // as it is read back
 	Steps        []CreatedStep
 	Correlation  string
-	Remembered   bool // the template was read before: it must not be retired meanwhile
-	Newest       bool // and it must be the newest of its name still
-	Rejected     bool // its graph has a cycle, so it goes to error at once
+	Attributes   []Attribute // by which its template has it found
+	Remembered   bool        // the template was read before: it must not be retired meanwhile
+	Newest       bool        // and it must be the newest of its name still
+	Rejected     bool        // its graph has a cycle, so it goes to error at once
 	RejectReason string
 	Parent       *ParentStep // that starts it; nil: none does
 
@@ -206,7 +207,7 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	var batch pgx.Batch
 	var steps, enqueued []taskStep
 	var moves []taskMove
-	var found []attribute
+	var found []taskAttribute
 	for _, t := range tasks {
 		found = append(found, attributesOf(t)...)
 		for n := range t.Steps {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,26 +28,36 @@ func (p *parameters) add(value any) string {
 
 // A seek is the condition of a filter whose index a page is read from.
 type seek struct {
-	name string // of an attribute, or that of the column idempotency_key
-	text string
+	comparison
+	rest []comparison // other conditions on attributes
 }
 
 const idempotencyKey = "idempotency_key"
 
 // seekOf returns the condition that most likely fits the fewest tasks; nil when none of
 // the conditions has an index of its own.
-func seekOf(f tasker.TaskFilter) *seek {
+func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
+	at := slices.IndexFunc(attributes, func(c comparison) bool { return !c.ranged() })
+	tag := ""
+	if len(f.Tags) > 0 {
+		tag = f.Tags[0]
+	}
+	by := func(name, text string) *seek { return &seek{comparison{name, "text_value", "=", text}, attributes} }
 	switch {
 	case f.IdempotencyKey != "":
-		return &seek{idempotencyKey, f.IdempotencyKey}
+		return by(idempotencyKey, f.IdempotencyKey)
 	case f.CorrelationID != "":
-		return &seek{correlationAttribute, f.CorrelationID}
-	case len(f.Tags) > 0:
-		return &seek{tagAttribute, f.Tags[0]}
+		return by(correlationAttribute, f.CorrelationID)
+	case at >= 0:
+		return &seek{attributes[at], slices.Delete(slices.Clone(attributes), at, at+1)}
+	case tag != "":
+		return by(tagAttribute, tag)
 	case f.SourceSystem != "":
-		return &seek{sourceAttribute, f.SourceSystem}
+		return by(sourceAttribute, f.SourceSystem)
 	case f.Initiator != "":
-		return &seek{initiatorAttribute, f.Initiator}
+		return by(initiatorAttribute, f.Initiator)
+	case len(attributes) > 0:
+		return &seek{attributes[0], attributes[1:]}
 	}
 	return nil
 }
@@ -92,6 +103,7 @@ func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, a
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
 	where := p.conditions(f, by)
+	where = append(where, p.compared(by.rest)...)
 	if f.State != "" {
 		where = append(where, "t.state = "+p.add(string(f.State)))
 	}
@@ -99,16 +111,26 @@ func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, a
 		where = append(where, "t.name = "+p.add(f.Name))
 	}
 	sql = fmt.Sprintf(`
-		SELECT t.*
+		SELECT t.*, c.found_by
 		FROM (
-			SELECT l.task_uuid
+			SELECT l.task_uuid, l.found_by
 			FROM %s m
 			CROSS JOIN LATERAL (%s) l
-			ORDER BY l.task_uuid DESC LIMIT %s OFFSET %s
+			ORDER BY l.found_by DESC NULLS LAST, l.task_uuid DESC LIMIT %s OFFSET %s
 		) c
 		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`,
 		p.namespaces(f, scope), p.foundIn(f, by, where, limit+"::bigint + "+offset+"::bigint"), limit, offset)
 	return sql, *p
+}
+
+// compared returns conditions on the attributes of a task, t.
+func (p *parameters) compared(attributes []comparison) (list []string) {
+	for _, c := range attributes {
+		list = append(list, fmt.Sprintf(`EXISTS (
+			SELECT FROM tasker.task_attributes b
+			WHERE b.task_uuid = t.task_uuid AND b.namespace = t.namespace AND b.name = %s AND b.%s %s %s OFFSET 0)`, p.add(c.name), c.column, c.operator, p.add(c.value)))
+	}
+	return list
 }
 
 // namespaces returns, for a FROM clause, the namespaces that a filter looks into.
@@ -143,26 +165,29 @@ func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 // foundIn selects the newest tasks of a namespace, m, that a seek finds. Their order is that of the
 // index of the values and, by its NULLS LAST, of no other.
 func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limit string) string {
-	value := p.add(by.text)
 	byID := func(condition string) string {
-		return "SELECT t.task_uuid FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
+		return "SELECT t.task_uuid, NULL AS found_by FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
 	}
 	if by.name == idempotencyKey {
-		return byID("t.idempotency_key = " + value)
+		return byID("t.idempotency_key = " + p.add(by.value))
 	}
 	joined := ""
 	if len(where) > 0 {
 		joined = "CROSS JOIN LATERAL (SELECT FROM tasker.tasks t WHERE t.task_uuid = a.task_uuid AND " + strings.Join(where, " AND ") + " OFFSET 0) t"
 	}
 	first, end := ids(f)
+	value, rank := p.add(by.value), "NULL"
+	if by.ranged() {
+		rank = "a." + by.column // by which a range is in order
+	}
 	found := fmt.Sprintf(`
-		SELECT a.task_uuid
+		SELECT a.task_uuid, %s AS found_by
 		FROM tasker.task_attributes a
 		%s
-		WHERE a.namespace = m.namespace AND a.name = '%s' AND a.text_value = %s AND a.task_uuid >= %s AND a.task_uuid < %s
-		ORDER BY a.text_value DESC, a.task_uuid DESC NULLS LAST
-		LIMIT %s`, joined, by.name, value, p.add(first), p.add(end), limit)
-	if id, err := uuid.Parse(by.text); err == nil && by.name == correlationAttribute {
+		WHERE a.namespace = m.namespace AND a.name = %s AND a.%[4]s %s %s AND a.task_uuid >= %s AND a.task_uuid < %s
+		ORDER BY a.%[4]s DESC, a.task_uuid DESC NULLS LAST
+		LIMIT %[9]s`, rank, joined, p.add(by.name), by.column, by.operator, value, p.add(first), p.add(end), limit)
+	if id, err := uuid.Parse(fmt.Sprint(by.value)); err == nil && by.name == correlationAttribute {
 		// A task that was given no correlation id has its own id as one, and no attribute.
 		return "(" + found + ") UNION ALL " + byID("t.task_uuid = "+p.add(id)+" AND t.correlation_id = "+value)
 	}

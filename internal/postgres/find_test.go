@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -32,8 +33,12 @@ SELECT t.task_uuid, t.namespace, w.name, w.value
 FROM tasker.tasks t
 CROSS JOIN LATERAL (
     SELECT 'tag', g.tag FROM unnest(t.tags) AS g (tag)
-    UNION ALL VALUES ('correlation_id', t.correlation_id), ('initiator', t.initiator), ('source_system', t.source_system)
+    UNION ALL VALUES ('customer', 'customer ' || substr(t.correlation_id, 3)::int % 3), ('correlation_id', t.correlation_id), ('initiator', t.initiator), ('source_system', t.source_system)
 ) w (name, value);
+INSERT INTO tasker.task_attributes (task_uuid, namespace, name, number_value)
+SELECT t.task_uuid, t.namespace, 'risk', substr(t.correlation_id, 3)::numeric / 100 FROM tasker.tasks t;
+INSERT INTO tasker.task_attributes (task_uuid, namespace, name, time_value)
+SELECT t.task_uuid, t.namespace, 'due', timestamptz '2026-01-01 00:00:00Z' + make_interval(secs => substr(t.correlation_id, 3)::int) FROM tasker.tasks t;
 ANALYZE;
 VACUUM tasker.task_attributes;`
 
@@ -51,28 +56,51 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 	}
 	defer conn.Release()
 	now := time.Now()
+	attributes := func(texts ...string) (list []comparison) {
+		for _, text := range texts {
+			a, err := tasker.ParseAttributeFilter(text)
+			if err == nil {
+				var c comparison
+				c, err = comparisonOf(a, []tasker.Attribute{{Name: "customer", Type: "text"}, {Name: "risk", Type: "number"}, {Name: "due", Type: "time"}})
+				list = append(list, c)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return list
+	}
 	for name, tt := range map[string]struct {
-		filter tasker.TaskFilter
-		index  string
-		found  int // with a page of 50
-		pages  int // read at most
+		filter     tasker.TaskFilter
+		index      string
+		found      int // with a page of 50
+		pages      int // read at most
+		attributes []comparison
 	}{
-		"a tag":                 {tasker.TaskFilter{Tags: []string{"common"}}, "task_attributes_by_text", 51, 500},
-		"… in a namespace":      {tasker.TaskFilter{Tags: []string{"common"}, Namespace: "b"}, "task_attributes_by_text", 20, 150},
-		"… far behind":          {tasker.TaskFilter{Tags: []string{"common"}, Offset: 15_000}, "task_attributes_by_text", 51, 1500},
-		"… and another":         {tasker.TaskFilter{Tags: []string{"seldom", "common"}}, "task_attributes_by_text", 40, 500},
-		"… and a state":         {tasker.TaskFilter{Tags: []string{"common"}, State: tasker.TaskComplete}, "task_attributes_by_text", 51, 1000},
-		"… and a time":          {tasker.TaskFilter{Tags: []string{"common"}, CreatedAfter: now.Add(2 * time.Minute)}, "task_attributes_by_text", 0, 20},
-		"a correlation id":      {tasker.TaskFilter{CorrelationID: "c-7"}, "task_attributes_by_text", 2, 50},
-		"an initiator":          {tasker.TaskFilter{Initiator: "i-3"}, "task_attributes_by_text", 51, 500},
-		"a system":              {tasker.TaskFilter{SourceSystem: "s-3"}, "task_attributes_by_text", 51, 500},
-		"an idempotency key":    {tasker.TaskFilter{IdempotencyKey: "k-7"}, "task_idempotency_key_is_unique", 2, 50},
-		"a time":                {tasker.TaskFilter{CreatedAfter: now.Add(2 * time.Minute)}, "tasks_pkey", 0, 10},
-		"a time of a namespace": {tasker.TaskFilter{Namespace: "a", CreatedBefore: now.Add(-time.Hour)}, "tasks_of_template", 0, 20},
+		"an attribute":                {tasker.TaskFilter{}, "task_attributes_by_text", 51, 500, attributes("customer:customer 1")},
+		"… that nobody has":           {tasker.TaskFilter{}, "task_attributes_by_text", 0, 20, attributes("customer:nobody")},
+		"… and another":               {tasker.TaskFilter{}, "task_attributes_by_text", 51, 2000, attributes("customer:customer 1", "risk:>100")},
+		"… and a tag":                 {tasker.TaskFilter{Tags: []string{"common"}}, "task_attributes_by_text", 51, 1000, attributes("customer:customer 1")},
+		"an attribute that is seldom": {tasker.TaskFilter{}, "task_attributes_by_number", 2, 50, attributes("risk:0.07")},
+		"a range":                     {tasker.TaskFilter{}, "task_attributes_by_number", 51, 500, attributes("risk:>100")},
+		"a small range":               {tasker.TaskFilter{}, "task_attributes_by_number", 14, 100, attributes("risk:<=0.07")},
+		"a range of times":            {tasker.TaskFilter{}, "task_attributes_by_time", 51, 500, attributes("due:>=2026-01-01T01:00:00Z")},
+		"a tag":                       {tasker.TaskFilter{Tags: []string{"common"}}, "task_attributes_by_text", 51, 500, nil},
+		"… in a namespace":            {tasker.TaskFilter{Tags: []string{"common"}, Namespace: "b"}, "task_attributes_by_text", 20, 150, nil},
+		"… far behind":                {tasker.TaskFilter{Tags: []string{"common"}, Offset: 15_000}, "task_attributes_by_text", 51, 1500, nil},
+		"two tags":                    {tasker.TaskFilter{Tags: []string{"seldom", "common"}}, "task_attributes_by_text", 40, 500, nil},
+		"… and a state":               {tasker.TaskFilter{Tags: []string{"common"}, State: tasker.TaskComplete}, "task_attributes_by_text", 51, 1000, nil},
+		"… and a time":                {tasker.TaskFilter{Tags: []string{"common"}, CreatedAfter: now.Add(2 * time.Minute)}, "task_attributes_by_text", 0, 20, nil},
+		"a correlation id":            {tasker.TaskFilter{CorrelationID: "c-7"}, "task_attributes_by_text", 2, 50, nil},
+		"an initiator":                {tasker.TaskFilter{Initiator: "i-3"}, "task_attributes_by_text", 51, 500, nil},
+		"a system":                    {tasker.TaskFilter{SourceSystem: "s-3"}, "task_attributes_by_text", 51, 500, nil},
+		"an idempotency key":          {tasker.TaskFilter{IdempotencyKey: "k-7"}, "task_idempotency_key_is_unique", 2, 50, nil},
+		"a time":                      {tasker.TaskFilter{CreatedAfter: now.Add(2 * time.Minute)}, "tasks_pkey", 0, 10, nil},
+		"a time of a namespace":       {tasker.TaskFilter{Namespace: "a", CreatedBefore: now.Add(-time.Hour)}, "tasks_of_template", 0, 20, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.filter.Limit = 50
-			sql, args := tasksPage(tt.filter, access.Everywhere())
+			sql, args, _ := choosePage(tt.filter, access.Everywhere(), tt.attributes)
 			if rows := count(t.Context(), t, conn.Conn(), sql, args); rows != tt.found {
 				t.Errorf("%d are found, want %d", rows, tt.found)
 			}
@@ -106,6 +134,12 @@ func pagesOfAnyValues(t *testing.T, conn *pgx.Conn, sql string, args []any) (n i
 			values[i] = v.Format(time.RFC3339Nano)
 		case []string:
 			values[i] = textArray(v)
+		case pgtype.Numeric:
+			text, err := v.Value()
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[i] = fmt.Sprint(text)
 		default:
 			values[i] = fmt.Sprint(v)
 		}
@@ -163,7 +197,7 @@ func TestEarlierTasksAreFound(t *testing.T) {
 	}
 	dump := func() (list []string) {
 		rows, err := column[string](t.Context(), db.pool, `
-			SELECT concat_ws(' ', task_uuid, namespace, name, text_value) COLLATE "C" FROM tasker.task_attributes ORDER BY 1`)
+			SELECT concat_ws(' ', task_uuid, namespace, name, text_value) COLLATE "C" FROM tasker.task_attributes WHERE name NOT IN ('customer', 'risk', 'due') ORDER BY 1`)
 		if err != nil {
 			t.Fatal(err)
 		}

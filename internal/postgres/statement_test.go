@@ -57,9 +57,16 @@ func prepares(ctx context.Context, tx *Tx, list ...string) error {
 // that it can have.
 var built = map[string]func(ctx context.Context, db *DB) error{
 	"DB.Tasks": inScopes(func(ctx context.Context, db *DB) error {
+		_, err := db.pool.Exec(ctx, `INSERT INTO tasker.attribute_names (namespace, name, type)
+			VALUES ('a', 'customer', 'text'), ('a', 'risk', 'number'), ('a', 'due', 'time'), ('a', 'gift', 'bool') ON CONFLICT DO NOTHING`)
+		if err != nil {
+			return err
+		}
 		for _, f := range []tasker.TaskFilter{
 			{}, {State: tasker.TaskError}, {Namespace: "a"}, {Name: "b"}, {State: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: new(true)},
 			{Namespace: "a", Name: "b", DeadLettered: new(false)}, {CreatedAfter: time.Now(), CreatedBefore: time.Now(), Namespace: "a"},
+			{Attributes: []tasker.AttributeFilter{{Name: "customer", Value: "x"}}}, {Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">=0.5"}, {Name: "risk", Value: "<1"}}},
+			{Attributes: []tasker.AttributeFilter{{Name: "due", Value: "<=2026-01-31T00:00:00Z"}, {Name: "gift", Value: "true"}}, Namespace: "a", Tags: []string{"a"}},
 			{Tags: []string{"a"}}, {Tags: []string{"a", "b"}, Initiator: "a", SourceSystem: "a"}, {CorrelationID: "a", IdempotencyKey: "b"},
 			{CorrelationID: tasker.NewID().String(), Tags: []string{"a"}, Namespace: "c"}, {Initiator: "a", CreatedAfter: time.Now()},
 			{Phase: tasker.Compensating}, {Parent: tasker.NewID()}, {Parent: tasker.NewID(), State: tasker.TaskError, Namespace: "a", Name: "b", Tags: []string{"a"}},

@@ -75,13 +75,25 @@ func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task
 // Tasks lists tasks, newest first, without their contexts, and says whether
 // there are more after these.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
-	chosen, args := tasksPage(f, access.ScopeOf(ctx))
+	attributes, err := db.compare(ctx, f)
+	if err != nil {
+		return nil, false, err
+	}
+	scope := access.ScopeOf(ctx)
+	if len(attributes) > 0 {
+		scope = scope.And(access.PayloadsOf(ctx)) // they are parts of payloads
+	}
+	order := "t.task_uuid DESC"
+	chosen, args, ranked := choosePage(f, scope, attributes)
+	if ranked {
+		order = "t.found_by DESC NULLS LAST, " + order
+	}
 	// The page is chosen first, so only its tasks are counted.
 	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
 		SELECT NULL::jsonb AS context, %s
 		FROM (%s) t
 		%s
-		ORDER BY t.task_uuid DESC`, taskColumns, chosen, taskSources), args...)
+		ORDER BY %s`, taskColumns, chosen, taskSources, order), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list tasks: %w", err)
 	}
@@ -93,6 +105,22 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	return list, more, nil
 }
 
+// choosePage selects the tasks of a page, and one more, by the index that serves the filter.
+// When it is that of an attribute, the rows are ranked by found_by.
+func choosePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any, ranked bool) {
+	by := seekOf(f, attributes)
+	switch {
+	case f.Parent != (tasker.ID{}):
+		sql, args = childrenPage(f, scope, attributes)
+	case by != nil:
+		sql, args = foundPage(f, scope, by)
+		ranked = true
+	default:
+		sql, args = tasksPage(f, scope)
+	}
+	return sql, args, ranked
+}
+
 // tasksPage selects the tasks of a page, and one more. A state is asked for as a
 // range and put first into the order, which is that of its index: asked for as one
 // value, the planner would rather go through all tasks, newest first, and the few
@@ -101,12 +129,6 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 // the newest; so are those in a final state, because of the others of that state there may
 // be very many. A phase is asked for in the same way.
 func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
-	if f.Parent != (tasker.ID{}) {
-		return childrenPage(f, scope)
-	}
-	if by := seekOf(f); by != nil {
-		return foundPage(f, scope, by)
-	}
 	p := parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
 	where := append([]string{"true"}, p.conditions(f, nil)...)
@@ -161,10 +183,11 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 
 // childrenPage is tasksPage for the tasks that the steps of one started: they are few, and
 // have an index.
-func childrenPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
-	p := parameters{}
+func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
+	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
 	where := append([]string{"t.parent_task_uuid = " + p.add(f.Parent)}, p.conditions(f, nil)...)
+	where = append(where, p.compared(attributes)...)
 	if f.State != "" {
 		where = append(where, "t.state = "+p.add(string(f.State)))
 	}
@@ -177,7 +200,7 @@ func childrenPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []a
 	if !scope.All() {
 		where = append(where, "t.namespace = ANY ("+p.add(scope.List())+")")
 	}
-	return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`, strings.Join(where, " AND "), limit, offset), p
+	return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`, strings.Join(where, " AND "), limit, offset), *p
 }
 
 // finalStates are those in which tasks gather: as history, and not as work.

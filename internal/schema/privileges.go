@@ -22,6 +22,7 @@ var serverPrivileges = map[string]string{
 	"api_key_secrets":                "SELECT INSERT UPDATE",
 	"api_keys":                       "SELECT INSERT UPDATE",
 	"audit_events":                   "SELECT INSERT",
+	"attribute_names":                "SELECT INSERT UPDATE",
 	"breaker_counts":                 "SELECT INSERT UPDATE DELETE",
 	"case_fingerprints":              "SELECT INSERT UPDATE",
 	"case_history":                   "SELECT INSERT",

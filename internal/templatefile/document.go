@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
 	"tasker.example/tasker/internal/suggest"
 )
 
@@ -247,7 +248,11 @@ func (v value) unknownKey(name string, s *jsonschema.Schema) {
 	}
 	key := value{node: v.node.Content[i-1], path: v.path, faults: v.faults}
 	if len(s.PatternProperties) > 0 {
-		key.fault("must be %s, not %s", schemaParts[documentSchema.Location+"/$defs/name"].Title, quote(name))
+		is := schemaParts[documentSchema.Location+"/$defs/name"].Title
+		if s == documentSchema.Properties["search"] {
+			is = "1 to 64 lower-case letters, digits and underscores, beginning with a letter"
+		}
+		key.fault("must be %s, not %s", is, quote(name))
 		return
 	}
 	known := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Properties)), func(k string) bool {
@@ -370,3 +375,28 @@ func childDefaults(s *tasker.StepTemplate) {
 
 // newestVersion says in a document that no version of a template is chosen beforehand.
 const newestVersion = "newest"
+
+// reserved are the names under which every task is found.
+var reserved = []string{"tag", "correlation_id", "initiator", "source_system", "idempotency_key"}
+
+// kinds are what the expressions of search attributes come to.
+var kinds = map[tasker.AttributeType]expression.Kind{
+	tasker.AttributeText: expression.Text, tasker.AttributeNumber: expression.Number, tasker.AttributeTime: expression.Timestamp, tasker.AttributeBool: expression.Bool,
+}
+
+// checkSearch compiles the expressions by which tasks are found.
+func (v value) checkSearch(t *tasker.Template) {
+	if len(t.Search) > tasker.MaxSearchAttributes {
+		v.fault("%d attributes; %d is the limit", len(t.Search), tasker.MaxSearchAttributes)
+		return
+	}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		key := v.node.Content[i]
+		place, a := v.member(key, v.node.Content[i+1]), t.Search[key.Value]
+		if slices.Contains(reserved, key.Value) {
+			place.fault("every task is found by %s; choose another name", key.Value)
+			continue
+		}
+		place.checkExpression(expression.Source{Key: "from", Text: a.From, Kind: kinds[a.Type]}, expression.Scope{Input: t.InputSchema, OnlyContext: true})
+	}
+}

@@ -84,6 +84,9 @@ func TestTheSchemaHasTheLimitsOfATemplate(t *testing.T) {
 	if most := *documentSchema.Properties["triage"].Properties["keys"].MaxItems; most != tasker.MaxTriageKeys {
 		t.Errorf("%d keys of triage, want %d", most, tasker.MaxTriageKeys)
 	}
+	if most := tasker.MaxSearchAttributes; !strings.Contains(documentSchema.Properties["search"].Description, fmt.Sprintf("up to %d attributes", most)) {
+		t.Errorf("the description of search does not say %d", most)
+	}
 	parsed := mustParse(t, "namespace_name: n\nname: t\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]\n")
 	var b strings.Builder
 	b.WriteString("namespace_name: n\nname: t\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}, type: ")

@@ -284,6 +284,9 @@ func (v value) checkConditions(t *tasker.Template) {
 	for i, s := range t.Steps {
 		names[i] = s.Name
 	}
+	if search, ok := v.get("search"); ok {
+		search.checkSearch(t)
+	}
 	for i, place := range steps.items() {
 		s := t.Steps[i]
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}

@@ -32,7 +32,7 @@ type tasksPage struct {
 type taskFilter struct {
 	State                                                  tasker.TaskState
 	Namespace, Name, DeadLettered                          string
-	Tag, CorrelationID, Parent                             string
+	Tag, CorrelationID, Parent, Attribute                  string
 	IdempotencyKey, Initiator, SourceSystem, After, Before string
 }
 
@@ -111,11 +111,19 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	if tag := q.text("tag", maxText); tag != "" {
 		f.Tags = []string{tag}
 	}
+	if text := q.text("attribute", maxText); text != "" {
+		a, err := tasker.ParseAttributeFilter(text)
+		if err != nil {
+			return err
+		}
+		f.Attributes = []tasker.AttributeFilter{a}
+	}
 	if q.err != nil {
 		return q.err
 	}
 	page.Filter = taskFilter{
-		State: f.State, Namespace: f.Namespace, Name: f.Name, Tag: q.Get("tag"), CorrelationID: f.CorrelationID, Parent: q.Get("parent"), IdempotencyKey: f.IdempotencyKey,
+		Attribute: q.Get("attribute"),
+		State:     f.State, Namespace: f.Namespace, Name: f.Name, Tag: q.Get("tag"), CorrelationID: f.CorrelationID, Parent: q.Get("parent"), IdempotencyKey: f.IdempotencyKey,
 		Initiator: f.Initiator, SourceSystem: f.SourceSystem, After: q.Get("created_after"), Before: q.Get("created_before"),
 	}
 	if f.DeadLettered != nil {

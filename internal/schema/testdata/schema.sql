@@ -50,6 +50,15 @@ COMMENT ON TABLE tasker.api_keys IS 'Keys with which programs sign in. What is r
 COMMENT ON COLUMN tasker.api_keys.grants IS 'What the key may do: role@namespace, with * for all namespaces.';
 COMMENT ON COLUMN tasker.api_keys.last_used_at IS 'Written at most once a minute.';
 
+CREATE TABLE tasker.attribute_names (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    type text NOT NULL,
+    CONSTRAINT attribute_type_is_known CHECK ((type = ANY (ARRAY['text'::text, 'number'::text, 'time'::text, 'bool'::text]))),
+    CONSTRAINT attribute_names_pkey PRIMARY KEY (namespace, name)
+);
+COMMENT ON TABLE tasker.attribute_names IS 'The search attributes that templates declare, with the type that each has in the whole namespace.';
+
 CREATE TABLE tasker.audit_events (
     audit_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     actor text NOT NULL,
