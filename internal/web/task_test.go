@@ -143,7 +143,7 @@ func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
 		"created_after=today":   "must be a time such as",
 		"created_before=1":      "must be a time such as",
 		"attribute=x":           "NAME:VALUE",
-		"attribute=x:y":         "there is no attribute",
+		"attribute=x:y":         "There is no attribute",
 	} {
 		if r := h.get("/ui/tasks?" + query); r.status != http.StatusBadRequest || !strings.Contains(r.text, want) {
 			t.Errorf("%s: %d, want %q", query, r.status, want)
