@@ -39,6 +39,10 @@ const (
 	// MaxSearchConditions bounds the attributes that one list of tasks asks for.
 	MaxSearchConditions = 10
 
+	// MaxSearchCost bounds the work of the expressions by which the tasks of one request
+	// are found, in units of CEL; one expression may take 100,000.
+	MaxSearchCost = 10_000_000
+
 	// MaxInlineInputBytes bounds the dependency results that one claimed step
 	// carries inline. A step with more gets the rest by reference.
 	MaxInlineInputBytes = 4 << 20

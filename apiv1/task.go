@@ -184,7 +184,8 @@ func FromAttribute(a tasker.Attribute) Attribute {
 	return Attribute{Namespace: a.Namespace, Name: a.Name, Type: string(a.Type), Templates: orEmpty(a.Templates)}
 }
 
-// AttributeList is the attributes that a caller may see, up to 1000.
+// AttributeList is a part of the attributes that a caller may see.
 type AttributeList struct {
 	Attributes []Attribute `json:"attributes"`
+	Pagination Pagination  `json:"pagination"`
 }

@@ -293,7 +293,7 @@ func TestWire(t *testing.T) {
 			return err
 		},
 		"GET /v1/tasks?parent=" + task:                                                 func() error { _, err := c.Tasks(ctx, TaskQuery{Parent: id(1)}); return err },
-		"GET /v1/attributes?namespace=a":                                               func() error { _, err := c.Attributes(ctx, "a"); return err },
+		"GET /v1/attributes?limit=5&namespace=a":                                       func() error { _, err := c.Attributes(ctx, "a", Page{Limit: 5}); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not":                 func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&compensate=true&reason=why+not": func() error { _, err := c.CompensateTask(ctx, id(1), "why not", "me"); return err },
 		"POST /v1/tasks/bulk application/json []":                                      func() error { _, err := c.CreateTasks(ctx, []apiv1.CreateTask{}); return err },

@@ -88,8 +88,8 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 
 // Attributes lists what tasks are found by as templates declare it; of a namespace, or of all
 // when it is empty.
-func (c *Client) Attributes(ctx context.Context, namespace string) (apiv1.AttributeList, error) {
-	query := url.Values{}
+func (c *Client) Attributes(ctx context.Context, namespace string, page Page) (apiv1.AttributeList, error) {
+	query := page.values()
 	setText(query, "namespace", namespace)
 	var answer apiv1.AttributeList
 	err := c.get(ctx, &answer, query, "v1", "attributes")

@@ -97,7 +97,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, engine.Options{
-		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, Log: o.Log,
+		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, LeftOut: counts.AttributeLeftOut, Log: o.Log,
 		NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter, Events: groups.Wake,
 	})
 	return &Engine{
@@ -290,9 +290,9 @@ func (e *Engine) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.
 }
 
 // Attributes lists what tasks are found by as templates declare it; of a namespace, or of all
-// when it is empty.
-func (e *Engine) Attributes(ctx context.Context, namespace string) ([]tasker.Attribute, error) {
-	return e.db.Attributes(ctx, namespace)
+// when it is empty. Without a limit it has 100; more says whether there are others behind these.
+func (e *Engine) Attributes(ctx context.Context, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
+	return e.db.Attributes(ctx, namespace, pageLimit(limit), max(offset, 0))
 }
 
 // Limits of a list: of one without a limit, and of any.

@@ -172,7 +172,7 @@ func (s *server) taskListRoutes() []*route {
 		{
 			method: "GET", path: "/v1/attributes", id: "listAttributes", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "The attributes that tasks are found by, as templates declare them, by namespace and name",
-			params:  []param{textParam("namespace", "Only those of this namespace.", 128)},
+			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: apiv1.AttributeList{}},
 			serve:   s.listAttributes,
 		},
@@ -180,11 +180,11 @@ func (s *server) taskListRoutes() []*route {
 }
 
 func (s *server) listAttributes(x *request) error {
-	list, err := s.db.Attributes(x.ctx, x.text("namespace"))
+	list, more, err := s.db.Attributes(x.ctx, x.text("namespace"), x.int("limit"), x.int("offset"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute)})
+	return x.answer(http.StatusOK, apiv1.AttributeList{Attributes: convert(list, apiv1.FromAttribute), Pagination: x.pageOf(len(list), more)})
 }
 
 func nonEmpty(texts []string) []string {

@@ -30,7 +30,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxDocumentDepth": tasker.MaxDocumentDepth, "MaxStringBytes": tasker.MaxStringBytes, "MaxNumberDigits": tasker.MaxNumberDigits,
 		"MaxFailureBytes": tasker.MaxFailureBytes, "MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxInputBytes": tasker.MaxInputBytes,
 		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
-		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps, "MaxTriageKeys": tasker.MaxTriageKeys,
+		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps, "MaxTriageKeys": tasker.MaxTriageKeys, "MaxSearchAttributes": tasker.MaxSearchAttributes, "MaxAttributeBytes": tasker.MaxAttributeBytes,
 		"MaxEvidenceAttempts": tasker.MaxEvidenceAttempts, "MaxReportEntries": tasker.MaxReportEntries, "MaxReportCases": tasker.MaxReportCases,
 		"MaxReportMembers": tasker.MaxReportMembers, "MaxReportEvents": tasker.MaxReportEvents,
 		"MaxWorkers": tasker.MaxWorkers, "MaxWorkerRows": tasker.MaxWorkerRows, "MaxWorkerBytes": tasker.MaxWorkerBytes, "MaxKeys": tasker.MaxKeys,
@@ -38,7 +38,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
-		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions,
+		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
 		"MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
 	}

@@ -102,16 +102,19 @@ func attributeFilters(texts []string) (list []tasker.AttributeFilter, err error)
 
 func (p *program) attributesCommand() *cobra.Command {
 	var namespace string
+	var page client.Page
 	c := answer(p, help{
 		use: "attributes", short: "List what tasks are found by, as templates declare it",
 		example: `  tasker-ctl task attributes --namespace orders`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AttributeList, error) {
-		return api.Attributes(ctx, namespace)
+		return api.Attributes(ctx, namespace, page)
 	}, func(l apiv1.AttributeList) {
 		list(p, l.Attributes, columns{none: "No attributes.", names: []string{"attribute", "type", "namespace", "templates"}}, func(a apiv1.Attribute) []string {
 			return []string{a.Name, a.Type, a.Namespace, strings.Join(a.Templates, ", ")}
 		})
+		p.more(l.Pagination)
 	})
+	pageFlags(c, &page, 100)
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
 	return c
 }

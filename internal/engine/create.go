@@ -130,6 +130,8 @@ type creation struct {
 	held      func(ctx context.Context, namespace, key string) (tasker.ID, []byte, error) // who has a key
 	checks    *templatefile.Budget                                                        // of all contexts together
 
+	searchCost int // of the attributes of all of them
+
 	// What the last try to store them found.
 	unknown bool // they may be stored
 	refused bool // another try would fail with the same error
@@ -231,7 +233,9 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	if t.Correlation == "" {
 		t.Correlation = t.UUID.String() // by which the task is found without an index of its own
 	}
-	t.Attributes = c.engine.attributes(ctx, g, t)
+	if err := c.find(ctx, g, t); err != nil {
+		return nil, err
+	}
 	switch {
 	case g.cycle != nil:
 		t.State, t.Rejected = tasker.TaskError, true
@@ -244,6 +248,16 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 		t.State = tasker.TaskWaitingForDependencies
 	}
 	return t, nil
+}
+
+// find evaluates what a task is found by.
+func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) (err error) {
+	var cost int
+	t.Attributes, cost, err = c.engine.attributes(ctx, g, t)
+	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
+		return tasker.Errorf(tasker.TooLarge, "the search attributes of the tasks up to this one take too much work together; create fewer at once")
+	}
+	return err
 }
 
 // errOldTemplate says that a request does not fit a template that is remembered; there may

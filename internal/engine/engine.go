@@ -58,6 +58,7 @@ type Options struct {
 	Events            func()                        // is called when events of investigations may have come; must not wait
 	Concluded         func([]Attempt)               // is told of the attempts that ended; must not wait. Nil means nobody; needs postgres.Options.ReportQueues
 	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
+	LeftOut           func(context.Context)         // is called for each attribute of a task that could not be evaluated; nil means nobody
 	Bounds            tasker.Bounds                 // of what callers can make; zero means the defaults
 	DueRest           time.Duration                 // most rest between two looks for what is due; 0 means 5 s
 	PaceCreates       bool                          // storing tasks is slowed while it makes heartbeats and reports slow
@@ -85,12 +86,12 @@ type Engine struct {
 	events      func()
 	concluded   func([]Attempt)
 	expired     Expired
+	leftOut     func(context.Context)
 	grace       grace
 	leaseGrace  leaseGrace
 	alive       alive
 	aside       aside
 	log         *slog.Logger
-	warned      sync.Map // attributes of templates that were left out once
 	now         func() time.Time
 
 	notifier  *notifier
@@ -130,6 +131,9 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.Events == nil {
 		o.Events = func() {}
 	}
+	if o.LeftOut == nil {
+		o.LeftOut = func(context.Context) {}
+	}
 	if o.Expired == nil {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
@@ -137,7 +141,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		now: o.Now,
 		db:  db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
-		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, expired: o.Expired,
+		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, expired: o.Expired, leftOut: o.LeftOut,
 		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
 		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"tasker.example/tasker"
@@ -25,49 +27,53 @@ type search struct {
 	names    []string
 	types    []tasker.AttributeType
 	programs []*expression.Program
+	warned   atomic.Bool // that one was left out
 }
 
-func newSearch(t tasker.Template) (s search, err error) {
+func newSearch(t tasker.Template) (*search, error) {
+	s := &search{}
 	for _, name := range slices.Sorted(maps.Keys(t.Search)) {
 		a := t.Search[name]
 		p, err := expression.Compile(a.From, expression.Scope{Input: t.InputSchema, OnlyContext: true}, kinds[a.Type])
 		if err != nil {
-			return s, within("search."+name+".from", err)
+			return nil, within("search."+name+".from", err)
 		}
 		s.names, s.types, s.programs = append(s.names, name), append(s.types, a.Type), append(s.programs, p)
 	}
 	return s, nil
 }
 
-// attributes returns what a new task is found by as its template says. What cannot be
-// evaluated is left out: it never keeps a task from being created.
-func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.Attribute) {
+// attributes returns what a new task is found by as its template says, and what it cost to
+// evaluate that. What cannot be evaluated is left out: it never keeps a task from being created.
+// The error is that of the context.
+func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.Attribute, cost int, err error) {
 	if len(g.search.programs) == 0 {
-		return nil
+		return nil, 0, nil
 	}
-	found, failed := expression.All(ctx, g.search.programs, expression.Values{
+	found, cost := expression.All(ctx, g.search.programs, expression.Values{
 		Context: t.Request.Context,
 		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: g.stored.Namespace, CorrelationID: t.Correlation},
 	})
-	for i, value := range found {
-		a, err := attribute(g.search.names[i], g.search.types[i], value)
-		if failed[i] != nil {
-			err = failed[i]
-		}
-		switch {
-		case err != nil:
-			e.warnOfAttribute(ctx, g, g.search.names[i], err)
-		case value != nil:
+	if err := ctx.Err(); err != nil { // which says nothing about the attributes
+		return nil, cost, err
+	}
+	for i, o := range found {
+		a, err := attribute(g.search.names[i], g.search.types[i], o.Value)
+		if err = cmp.Or(o.Err, err); err != nil {
+			e.leaveOut(ctx, g, g.search.names[i], err)
+		} else if o.Value != nil {
 			list = append(list, a)
 		}
 	}
-	return list
+	return list, cost, nil
 }
 
-// warnOfAttribute logs once for each attribute of a template why it is left out.
-func (e *Engine) warnOfAttribute(ctx context.Context, g *graph, name string, err error) {
-	if _, said := e.warned.LoadOrStore(g.stored.UUID.String()+name, true); !said {
-		e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of the template are not logged",
+// leaveOut counts an attribute that a task does not get, and says once for each version of a
+// template why.
+func (e *Engine) leaveOut(ctx context.Context, g *graph, name string, err error) {
+	e.leftOut(ctx)
+	if !g.search.warned.Swap(true) {
+		e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of this version of the template are counted only",
 			"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "attribute", name, "err", err)
 	}
 }

@@ -118,7 +118,7 @@ func TestAnAttributeHasOneType(t *testing.T) {
 		h.Must(register(func(o *tasker.Template) { o.Version, o.Search = version, nil }))
 	}
 	h.Must(register(func(o *tasker.Template) { o.Name, o.Search = "second", number }))
-	list, err := h.DB.Attributes(t.Context(), enginetest.Namespace)
+	list, _, err := h.DB.Attributes(t.Context(), enginetest.Namespace, 100, 0)
 	h.Must(err)
 	for _, a := range list {
 		if a.Name == "customer" && (a.Type != tasker.AttributeNumber || !cmp.Equal(a.Templates, []string{"second"})) {

@@ -27,6 +27,7 @@ const (
 const (
 	sharedWriters  = 2
 	stepBytes      = 1 << 10                // what a step counts
+	attributeBytes = 512                    // what an attribute that a template declares counts
 	sharedLockWait = 250 * time.Millisecond // for another transaction
 	sharedTimeout  = 5 * time.Second
 )
@@ -52,7 +53,7 @@ func (e *Engine) PaceOfCreates() float64 { return e.pacer.Share() }
 func (c *creation) size() int {
 	n := c.steps * stepBytes
 	for _, t := range c.tasks {
-		n += len(t.Request.Context)
+		n += len(t.Request.Context) + len(t.Attributes)*attributeBytes
 	}
 	return n
 }

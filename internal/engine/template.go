@@ -22,7 +22,7 @@ type graph struct {
 	parents [][]int       // of each step, by index
 	rules   []tasker.Join // by which each step is decided; empty: it runs as soon as its parents are done
 	exprs   []programs    // of each step
-	search  search
+	search  *search
 }
 
 // programs are the expressions of a step by their keys; it has no others.

@@ -143,24 +143,29 @@ func (p *Program) named(v Values) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// All evaluates expressions on the same values, each to what its kind says: a bool, a
-// string, a float64 or a time.Time, and to nil when it gives null. What cannot be evaluated has
-// an error in its place.
-func All(ctx context.Context, programs []*Program, v Values) (found []any, failed []error) {
-	found, failed = make([]any, len(programs)), make([]error, len(programs))
+// An Outcome is what an evaluation came to: a bool, a string, a float64 or a time.Time as the
+// kind of the expression says, nil when it gave null, or why it came to nothing.
+type Outcome struct {
+	Value any
+	Err   error // a [Failure], or that of the context
+}
+
+// All evaluates expressions on the same values, and says what that cost.
+func All(ctx context.Context, programs []*Program, v Values) (list []Outcome, cost int) {
+	list = make([]Outcome, len(programs))
 	input, err := v.decode()
 	for i, p := range programs {
-		if failed[i] = err; err != nil {
+		if err != nil {
+			list[i].Err = p.failure(err.Error())
 			continue
 		}
-		out, wrong := p.run(ctx, input)
-		if wrong != nil {
-			failed[i] = wrong
-			continue
+		out, of, err := p.run(ctx, input)
+		cost += of
+		if list[i].Err = err; err == nil {
+			list[i].Value, list[i].Err = p.native(out)
 		}
-		found[i], failed[i] = p.native(out)
 	}
-	return found, failed
+	return list, cost
 }
 
 // native returns a value as Go has it.
@@ -188,22 +193,27 @@ func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
 	if err != nil {
 		return nil, p.failure(err.Error())
 	}
-	return p.run(ctx, input)
+	out, _, err := p.run(ctx, input)
+	return out, err
 }
 
-func (p *Program) run(ctx context.Context, input map[string]any) (ref.Val, error) {
+// run evaluates the expression, and says what that cost.
+func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, cost int, err error) {
 	limited, cancel := context.WithTimeout(ctx, evaluationTime)
 	defer cancel()
-	out, _, err := p.program.ContextEval(limited, input)
+	out, details, err := p.program.ContextEval(limited, input)
+	if cost = maxCost; details != nil && details.ActualCost() != nil {
+		cost = int(min(*details.ActualCost(), maxCost))
+	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, cost, ctx.Err()
 	case limited.Err() != nil && err != nil:
-		return nil, p.failure("it takes longer than " + evaluationTime.String())
+		return nil, cost, p.failure("it takes longer than " + evaluationTime.String())
 	case err != nil:
-		return nil, p.failure(p.reason(err))
+		return nil, cost, p.failure(p.reason(err))
 	default:
-		return out, nil
+		return out, cost, nil
 	}
 }
 

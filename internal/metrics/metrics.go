@@ -44,6 +44,7 @@ type Metrics struct {
 	failed       metric.Int64Counter
 	runs         metric.Int64Counter
 	unexplained  metric.Int64Counter
+	leftOut      metric.Int64Counter
 	duration     metric.Float64Histogram
 	inQueue      metric.Float64Histogram
 	open         metric.Int64ObservableGauge
@@ -78,6 +79,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 		{&m.failed, "tasker.staleness.tasks_failed.total", "Stale tasks for which this server's sweep could not open an investigation, by the SQLSTATE of what failed."},
 		{&m.runs, "tasker.staleness.detection_runs.total", "Runs of this server's sweep, by outcome."},
 		{&m.unexplained, "tasker.explain.unknown.total", "Tasks and steps that this server could not explain: defects."},
+		{&m.leftOut, "tasker.attributes.left_out.total", "Search attributes of tasks that this server could not evaluate, and left out."},
 		{&m.dispatch.expired, "tasker.dispatch.expired.total", "Steps that this server failed because no worker took them in time."},
 	})
 	if err != nil {
@@ -109,6 +111,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 		return nil, fmt.Errorf("metrics of investigations: %w", err)
 	}
 	m.unexplained.Add(context.Background(), 0)
+	m.leftOut.Add(context.Background(), 0)
 	for _, outcome := range []string{"success", "failure"} {
 		m.runs.Add(context.Background(), 0, metric.WithAttributes(attribute.String("outcome", outcome)))
 	}
@@ -246,6 +249,13 @@ func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, 
 func (m *Metrics) NotExplained(ctx context.Context) {
 	if m != nil {
 		m.unexplained.Add(ctx, 1)
+	}
+}
+
+// AttributeLeftOut counts an attribute that a task did not get because it could not be evaluated.
+func (m *Metrics) AttributeLeftOut(ctx context.Context) {
+	if m != nil {
+		m.leftOut.Add(ctx, 1)
 	}
 }
 

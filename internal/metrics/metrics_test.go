@@ -137,6 +137,7 @@ func TestNames(t *testing.T) {
 		"tasker.database.up":                                 "gauge",
 		"tasker.dispatch.expired.total":                      "counter true",
 		"tasker.explain.unknown.total":                       "counter true",
+		"tasker.attributes.left_out.total":                   "counter true",
 	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
@@ -174,8 +175,13 @@ func TestWhatIsNotExplainedIsCounted(t *testing.T) {
 	p := newPlace(t)
 	p.NotExplained(t.Context())
 	(*metrics.Metrics)(nil).NotExplained(t.Context())
-	if got, _ := p.collect(); got["tasker.explain.unknown.total"] != "1" {
-		t.Errorf("%q", got["tasker.explain.unknown.total"])
+	p.AttributeLeftOut(t.Context())
+	(*metrics.Metrics)(nil).AttributeLeftOut(t.Context())
+	got, _ := p.collect()
+	for _, name := range []string{"tasker.explain.unknown.total", "tasker.attributes.left_out.total"} {
+		if got[name] != "1" {
+			t.Errorf("%s is %q", name, got[name])
+		}
 	}
 }
 
@@ -192,6 +198,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 		"tasker.staleness.tasks_detected.total staleness_timeout default steps_in_process": "0",
 		"tasker.staleness.detection_runs.total success":                                    "0",
 		"tasker.explain.unknown.total":                                                     "0",
+		"tasker.attributes.left_out.total":                                                 "0",
 	} {
 		if got[name] != value {
 			t.Errorf("%s is %q", name, got[name])

@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,14 +16,16 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
+// The rows are locked, also those that are there already: of two templates that are registered at
+// the same time the second sees the first.
 const nameAttributes = `
-INSERT INTO tasker.attribute_names (namespace, name, type)
+INSERT INTO tasker.attribute_names AS n (namespace, name, type)
 SELECT $1, u.name, u.type FROM unnest($2::text[], $3::text[]) AS u (name, type)
 ORDER BY u.name
-ON CONFLICT DO NOTHING`
+ON CONFLICT (namespace, name) DO UPDATE SET type = n.type`
 
-// otherTypes finds the templates that declare an attribute with another type. One that is no
-// longer there has left its name only.
+// otherTypes has the attributes with another type, and a template that declares each so. One that
+// is no longer there has left its name only.
 const otherTypes = `
 SELECT n.name, n.type, coalesce(o.template, '') AS template
 FROM unnest($2::text[], $3::text[]) AS u (name, type)
@@ -29,14 +33,14 @@ JOIN tasker.attribute_names n ON n.namespace = $1 AND n.name = u.name AND n.type
 LEFT JOIN LATERAL (
     SELECT m.name || ' ' || m.version AS template
     FROM tasker.task_templates m
-    WHERE m.namespace = $1 AND m.configuration -> 'search' -> u.name ->> 'type' = n.type
+    WHERE m.namespace = $1 AND u.name = ANY (m.attributes) AND m.template_uuid <> $4
     ORDER BY m.created_at DESC LIMIT 1
 ) o ON true
 ORDER BY n.name`
 
 // nameAttributes notes the attributes of a template. The error is a Conflict when one has another type in
 // another template of the namespace.
-func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template) error {
+func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.ID) error {
 	if len(t.Search) == 0 {
 		return nil
 	}
@@ -49,7 +53,7 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template) error {
 		return fmt.Errorf("name the attributes of a template: %w", err)
 	}
 	type row struct{ Name, Type, Template string }
-	others, err := collect[row](ctx, tx, otherTypes, t.Namespace, names, types)
+	others, err := collect[row](ctx, tx, otherTypes, t.Namespace, names, types, id)
 	if err != nil {
 		return fmt.Errorf("compare the attributes of a template: %w", err)
 	}
@@ -66,28 +70,42 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template) error {
 	return nil
 }
 
-// maxAttributes bounds a list of attributes.
-const maxAttributes = 1000
-
+// Names that no template has any more are left out.
 const selectAttributes = `
-SELECT n.namespace, n.name, n.type, coalesce(o.templates, '{}') AS templates
+SELECT n.namespace, n.name, n.type, o.templates
 FROM tasker.attribute_names n
 CROSS JOIN LATERAL (
     SELECT array_agg(DISTINCT m.name ORDER BY m.name) AS templates
     FROM tasker.task_templates m
-    WHERE m.namespace = n.namespace AND m.configuration -> 'search' ? n.name
+    WHERE m.namespace = n.namespace AND n.name = ANY (m.attributes)
 ) o
-WHERE ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NULL OR n.namespace = ANY ($2))
-ORDER BY n.namespace, n.name LIMIT $3`
+WHERE ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NULL OR n.namespace = ANY ($2)) AND o.templates IS NOT NULL
+ORDER BY n.namespace, n.name LIMIT $3 OFFSET $4`
 
-// Attributes lists what tasks are found by as templates declare it, by namespace and name, up to
-// 1000; of a namespace, or of all when it is empty.
-func (db *DB) Attributes(ctx context.Context, namespace string) ([]tasker.Attribute, error) {
-	list, err := collect[tasker.Attribute](ctx, db.pool, selectAttributes, namespace, access.ScopeOf(ctx).List(), maxAttributes)
+// Attributes lists what tasks are found by as templates declare it, by namespace and name; of a
+// namespace, or of all when it is empty. It says whether there are more.
+func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
+	list, err = collect[tasker.Attribute](ctx, db.pool, selectAttributes, namespace, access.ScopeOf(ctx).List(), limit+1, offset)
 	if err != nil {
-		return nil, fmt.Errorf("list attributes: %w", err)
+		return nil, false, fmt.Errorf("list attributes: %w", err)
 	}
-	return list, nil
+	if more = len(list) > limit; more {
+		list = list[:limit]
+	}
+	return list, more, nil
+}
+
+const typesOfAttributes = `
+SELECT n.name, n.type
+FROM tasker.attribute_names n
+WHERE n.name = ANY ($3) AND ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NULL OR n.namespace = ANY ($2))
+GROUP BY n.name, n.type
+ORDER BY n.name, n.type`
+
+// A typedName is an attribute with a type that it has.
+type typedName struct {
+	Name string
+	Type tasker.AttributeType
 }
 
 // operators are what the value of a number or a time may begin with.
@@ -108,37 +126,64 @@ func (db *DB) compare(ctx context.Context, f tasker.TaskFilter) ([]comparison, e
 	if len(f.Attributes) == 0 {
 		return nil, nil
 	}
-	known, err := db.Attributes(ctx, f.Namespace)
+	if len(f.Attributes) > tasker.MaxSearchConditions {
+		return nil, tasker.Errorf(tasker.Invalid, "%d attributes are asked for; %d is the limit", len(f.Attributes), tasker.MaxSearchConditions)
+	}
+	names := make([]string, len(f.Attributes))
+	for i, a := range f.Attributes {
+		names[i] = a.Name
+	}
+	known, err := collect[typedName](ctx, db.pool, typesOfAttributes, f.Namespace, access.ScopeOf(ctx).List(), names)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the types of attributes: %w", err)
 	}
 	list := make([]comparison, len(f.Attributes))
 	for i, a := range f.Attributes {
-		if list[i], err = comparisonOf(a, known); err != nil {
+		var types []tasker.AttributeType
+		for _, k := range known {
+			if k.Name == a.Name {
+				types = append(types, k.Type)
+			}
+		}
+		switch len(types) {
+		case 0:
+			return nil, db.unknownAttribute(ctx, f.Namespace, a.Name)
+		case 1:
+		default:
+			return nil, tasker.Errorf(tasker.Invalid, "attribute %q is %s in one namespace and %s in another; name a namespace", a.Name, types[0], types[1])
+		}
+		if list[i], err = comparisonOf(a, types[0]); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
+// unknownAttribute is the refusal of an attribute that no template declares. It names some that
+// there are.
+func (db *DB) unknownAttribute(ctx context.Context, namespace, name string) error {
+	const most = 20
+	list, more, err := db.Attributes(ctx, namespace, most, 0)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return tasker.Errorf(tasker.Invalid, "there is no attribute %q: no template declares one in search", name)
+	}
+	names := make([]string, len(list))
+	for i, a := range list {
+		names[i] = a.Name
+	}
+	slices.Sort(names)
+	ending := ""
+	if more {
+		ending = " and others"
+	}
+	return tasker.Errorf(tasker.Invalid, "there is no attribute %q; there are %s%s", name, strings.Join(slices.Compact(names), ", "), ending)
+}
+
 // comparisonOf reads a condition on an attribute.
-func comparisonOf(a tasker.AttributeFilter, known []tasker.Attribute) (comparison, error) {
-	var is tasker.AttributeType
-	var names []string
-	for _, k := range known {
-		names = append(names, k.Name)
-		switch {
-		case k.Name != a.Name || k.Type == is:
-		case is != "":
-			return comparison{}, tasker.Errorf(tasker.Invalid, "attribute %q is %s in one namespace and %s in another; name a namespace", a.Name, is, k.Type)
-		default:
-			is = k.Type
-		}
-	}
-	if is == "" {
-		slices.Sort(names)
-		return comparison{}, unknownAttribute(a.Name, slices.Compact(names))
-	}
+func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison, error) {
 	c := comparison{name: a.Name, operator: "=", value: a.Value, column: "text_value"}
 	text := a.Value
 	if is == tasker.AttributeNumber || is == tasker.AttributeTime {
@@ -157,8 +202,8 @@ func comparisonOf(a tasker.AttributeFilter, known []tasker.Attribute) (compariso
 		}
 	case tasker.AttributeNumber:
 		c.column = "number_value"
-		var n pgtype.Numeric
-		if c.value = text; n.Scan(text) != nil || n.NaN || n.InfinityModifier != pgtype.Finite {
+		n, ok := number(text)
+		if !ok {
 			return c, tasker.Errorf(tasker.Invalid, "attribute %s is a number, such as 0.5 or >0.5, not %q", a.Name, text)
 		}
 		c.value = n
@@ -172,9 +217,11 @@ func comparisonOf(a tasker.AttributeFilter, known []tasker.Attribute) (compariso
 	return c, nil
 }
 
-func unknownAttribute(name string, known []string) error {
-	if len(known) == 0 {
-		return tasker.Errorf(tasker.Invalid, "there is no attribute %q: no template declares one in search", name)
+// number reads a number as JSON spells them. Those of tasks are 64-bit floats, and so is it.
+func number(text string) (n pgtype.Numeric, ok bool) {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || !json.Valid([]byte(text)) || strings.TrimSpace(text) != text {
+		return n, false
 	}
-	return tasker.Errorf(tasker.Invalid, "there is no attribute %q; there are %s", name, strings.Join(known, ", "))
+	return n, n.Scan(strconv.FormatFloat(value, 'f', -1, 64)) == nil
 }

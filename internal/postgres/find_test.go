@@ -61,7 +61,7 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 			a, err := tasker.ParseAttributeFilter(text)
 			if err == nil {
 				var c comparison
-				c, err = comparisonOf(a, []tasker.Attribute{{Name: "customer", Type: "text"}, {Name: "risk", Type: "number"}, {Name: "due", Type: "time"}})
+				c, err = comparisonOf(a, map[string]tasker.AttributeType{"customer": "text", "risk": "number", "due": "time"}[a.Name])
 				list = append(list, c)
 			}
 			if err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,9 +26,9 @@ WHERE t.namespace = $1 AND t.name = $2 AND t.version = $3 AND t.checksum <> $4
 const insertTemplate = `
 INSERT INTO tasker.task_templates (
     namespace, name, version, description, configuration, source, checksum,
-    max_waiting_for_dependencies_minutes, max_waiting_for_retry_minutes, max_steps_in_process_minutes, max_duration_minutes
+    max_waiting_for_dependencies_minutes, max_waiting_for_retry_minutes, max_steps_in_process_minutes, max_duration_minutes, attributes
 )
-VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, 0), nullif($10, 0), nullif($11, 0))
+VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, 0), nullif($10, 0), nullif($11, 0), nullif($12::text[], '{}'))
 ON CONFLICT (namespace, name, version) DO NOTHING
 RETURNING template_uuid`
 
@@ -52,7 +54,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 		var id tasker.ID
 		err = tx.QueryRow(ctx, insertTemplate, t.Namespace, t.Name, t.Version, t.Description, doc, source, checksum,
 			t.Lifecycle.MaxWaitingForDependenciesMinutes, t.Lifecycle.MaxWaitingForRetryMinutes,
-			t.Lifecycle.MaxStepsInProcessMinutes, t.Lifecycle.MaxDurationMinutes).Scan(&id)
+			t.Lifecycle.MaxStepsInProcessMinutes, t.Lifecycle.MaxDurationMinutes, slices.Sorted(maps.Keys(t.Search))).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -60,7 +62,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 			err = tx.checkBounds(ctx, t, id, most)
 		}
 		if err == nil {
-			err = tx.nameAttributes(ctx, t)
+			err = tx.nameAttributes(ctx, t, id)
 		}
 		created = err == nil
 		if actor := access.IdentityOf(ctx).Subject; created && actor != "" {

@@ -57,6 +57,7 @@ CREATE TABLE tasker.attribute_names (
     CONSTRAINT attribute_type_is_known CHECK ((type = ANY (ARRAY['text'::text, 'number'::text, 'time'::text, 'bool'::text]))),
     CONSTRAINT attribute_names_pkey PRIMARY KEY (namespace, name)
 );
+CREATE INDEX attribute_names_by_name ON tasker.attribute_names USING btree (name);
 COMMENT ON TABLE tasker.attribute_names IS 'The search attributes that templates declare, with the type that each has in the whole namespace.';
 
 CREATE TABLE tasker.audit_events (
@@ -935,6 +936,7 @@ CREATE TABLE tasker.task_templates (
     retired_at timestamp with time zone,
     retired_by text,
     retired_reason text,
+    attributes text[],
     CONSTRAINT task_templates_pkey PRIMARY KEY (template_uuid),
     CONSTRAINT task_template_version_is_unique UNIQUE (namespace, name, version)
 );
@@ -944,6 +946,7 @@ COMMENT ON COLUMN tasker.task_templates.source IS 'The document as it was regist
 COMMENT ON COLUMN tasker.task_templates.retired_at IS 'Since when no new tasks are made of this version. Null: they are.';
 COMMENT ON COLUMN tasker.task_templates.retired_by IS 'Who retired it.';
 COMMENT ON COLUMN tasker.task_templates.retired_reason IS 'Why.';
+COMMENT ON COLUMN tasker.task_templates.attributes IS 'The names of the search attributes that it declares. Null: none.';
 
 CREATE TABLE tasker.tasks (
     task_uuid uuid NOT NULL,
