@@ -45,7 +45,7 @@ Run it for real:   tasker migrate up --database-url postgres://…
 Look into it:      tasker-ctl --help`,
 		Version: cli.Version(),
 	}
-	cli.Group(root, newDev(), newDrill(), newServe(), newMigrate(), newKey(), newConfig(), newVersion())
+	cli.Group(root, newDev(), newDrill(), newServe(), newMigrate(), newDoctor(), newKey(), newConfig(), newVersion())
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	cli.Root(root)
 	return root

@@ -2,59 +2,33 @@ package pgtest
 
 import (
 	"context"
-	_ "embed"
-	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
-	"tasker.example/tasker"
-	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/invariants"
 )
 
-//go:embed invariants.sql
-var invariants string
+// shownViolations is how many violations of one database are shown.
+const shownViolations = 1000
 
-// Violations returns what is wrong in a database of Tasker: moves that are
-// illegal or missing in the history, tasks without a way forward, counts that
-// are off. It is empty for a sound one.
+// Violations returns what is wrong in a database of Tasker, by [invariants.Find]. It is empty
+// for a sound one.
 func Violations(ctx context.Context, url string) ([]string, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	args := slices.Concat(columns(lifecycle.Task.Edges()), columns(lifecycle.Step.Edges()), causes())
-	rows, err := conn.Query(ctx, invariants, args...)
+	found, _, err := invariants.Find(ctx, conn, shownViolations)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-		var violation, detail string
-		var task *[16]byte // none, if it is about all
-		err := row.Scan(&violation, &task, &detail)
-		if task == nil {
-			return violation + ": " + detail, err
-		}
-		return fmt.Sprintf("%s: task %x: %s", violation, *task, detail), err
-	})
-}
-
-func columns[S, E ~string](edges []lifecycle.Edge[S, E]) []any {
-	var from, event, to []string
-	for _, e := range edges {
-		from, event, to = append(from, string(e.From)), append(event, string(e.Event)), append(to, string(e.To))
+	var list []string
+	for _, v := range found {
+		list = append(list, v.String())
 	}
-	return []any{from, event, to}
-}
-
-func causes() []any {
-	var reasons, codes []string
-	for _, c := range tasker.Causes() {
-		reasons, codes = append(reasons, string(c.Reason)), append(codes, c.Code)
-	}
-	return []any{reasons, codes}
+	return list, nil
 }
 
 // CheckAtEnd fails the test when its database is not sound once the test has

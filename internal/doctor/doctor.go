@@ -1,0 +1,165 @@
+// Package doctor checks that a database is sound, and changes nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"tasker.example/tasker/internal/invariants"
+	"tasker.example/tasker/internal/schema"
+)
+
+// Bounds of what is shown.
+const (
+	shownViolations = 50
+	shownDeferred   = 10
+)
+
+// Options of an examination.
+type Options struct {
+	Timeout time.Duration         // of each check
+	Begins  func(what string)     // called before what may take long
+	Tell    func(f Finding) error // called with what each check has found
+}
+
+// A Finding is what one check has found.
+type Finding struct {
+	Check  string   // schema, objects, invariants or work
+	Faults []string // what is not as it must be, a line each
+	Sound  string   // what is said when there is none
+}
+
+// Examine runs all checks and reports whether there is no fault. A schema of another version
+// ends it: the other checks are of this one.
+func Examine(ctx context.Context, conn *pgx.Conn, o Options) (sound bool, err error) {
+	d := doctor{Options: o}
+	err = d.examine(ctx, conn)
+	return !d.faulty && err == nil, err
+}
+
+// A doctor examines one database.
+type doctor struct {
+	Options
+	faulty bool
+}
+
+func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
+	status, err := schema.Status(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if wrong := status.Err(); wrong != nil {
+		return d.say("schema", []string{wrong.Error()}, "")
+	}
+	if err := d.say("schema", status.Ungranted, fmt.Sprintf("that of this program, %04d", status.Database)); err != nil {
+		return err
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	// Each check goes through whole tables, also where the statistics say that they are small.
+	// To compile the query of the invariants takes longer than to run it.
+	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true)`, fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
+		return fmt.Errorf("bound the checks: %w", err)
+	}
+	for _, check := range []func(context.Context, pgx.Tx) error{d.objects, d.invariants, d.work} {
+		if err := check(ctx, tx); err != nil {
+			return d.slow(err)
+		}
+	}
+	return nil
+}
+
+// slow says of a check that took too long what can be done.
+func (d *doctor) slow(err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "57014" { // query_canceled
+		return fmt.Errorf("a check took longer than %s: give it more time, or run it on a standby: %w", d.Timeout, err)
+	}
+	return err
+}
+
+// say tells of a check: its faults, or what is as it must be.
+func (d *doctor) say(check string, faults []string, sound string) error {
+	f := Finding{Check: check, Sound: sound}
+	for _, fault := range faults {
+		f.Faults = append(f.Faults, strings.ReplaceAll(fault, "\n", " "))
+	}
+	d.faulty = d.faulty || len(faults) > 0
+	return d.Tell(f)
+}
+
+const faultyObjects = `
+SELECT format('index tasker.%I is invalid: drop it and create it again: %s', c.relname, pg_get_indexdef(c.oid))
+FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = 'tasker'::regnamespace AND NOT i.indisvalid
+UNION ALL
+SELECT format('constraint %s of tasker.%s was never checked for old rows: ALTER TABLE tasker.%2$I VALIDATE CONSTRAINT %1$I', c.conname, r.relname)
+FROM pg_constraint c
+JOIN pg_class r ON r.oid = c.conrelid
+WHERE c.connamespace = 'tasker'::regnamespace AND NOT c.convalidated
+ORDER BY 1`
+
+func (d *doctor) objects(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, faultyObjects)
+	if err != nil {
+		return fmt.Errorf("look for invalid objects: %w", err)
+	}
+	faults, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look for invalid objects: %w", err)
+	}
+	return d.say("objects", faults, "all indexes and constraints are valid")
+}
+
+func (d *doctor) invariants(ctx context.Context, tx pgx.Tx) error {
+	d.Begins("checking the invariants, which reads the whole database …")
+	begun := time.Now()
+	found, all, err := invariants.Find(ctx, tx, shownViolations)
+	if err != nil {
+		return err
+	}
+	faults := make([]string, len(found))
+	for i, v := range found {
+		faults[i] = v.String()
+	}
+	if all > len(found) {
+		faults = append(faults, fmt.Sprintf("and %d more", all-len(found)))
+	}
+	return d.say("invariants", faults, fmt.Sprintf("none is violated; checked in %s", time.Since(begun).Round(100*time.Millisecond)))
+}
+
+const deferredWork = `
+SELECT format('%s of task %s failed %s times since %s, last with: %s', kind, task_uuid, failures, to_char(first_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), last_error),
+    count(*) OVER ()
+FROM tasker.deferred_work
+ORDER BY failures DESC, kind, task_uuid, step_uuid
+LIMIT $1`
+
+func (d *doctor) work(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, deferredWork, shownDeferred)
+	if err != nil {
+		return fmt.Errorf("look for work that is set aside: %w", err)
+	}
+	var faults []string
+	var fault string
+	var all int
+	if _, err := pgx.ForEachRow(rows, []any{&fault, &all}, func() error {
+		faults = append(faults, fault)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("look for work that is set aside: %w", err)
+	}
+	if all > len(faults) {
+		faults = append(faults, fmt.Sprintf("and %d more", all-len(faults)))
+	}
+	return d.say("work", faults, "nothing is set aside")
+}
