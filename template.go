@@ -68,7 +68,7 @@ func (t Triage) Paths() [][]string {
 // A SearchAttribute is a value by which the tasks of a template are found.
 type SearchAttribute struct {
 	Type AttributeType `json:"type"`
-	From string        `json:"from"` // an expression over the context
+	From string        `json:"from"` // an expression over the context and the results of steps
 }
 
 // AttributeType is the type of a search attribute. A name has one type within a namespace.

@@ -98,7 +98,7 @@ func TestAServerRunsItsLoops(t *testing.T) {
 	if n := s.scraped(`tasker_staleness_detection_runs_total{outcome="success"}`); n < 1 {
 		t.Errorf("%g runs of the detection are counted", n)
 	}
-	for _, kind := range []string{"start", "decide", "wait", "remind", "child_ended", "cancel_child"} {
+	for _, kind := range []string{"start", "decide", "wait", "remind", "attributes", "child_ended", "cancel_child"} {
 		if late := s.scraped(`tasker_due_late_seconds{kind="` + kind + `"}`); late < 0 {
 			t.Errorf("how late work of kind %s is, is not told", kind)
 		}

@@ -29,7 +29,7 @@ func TestOverdueWorkIsTold(t *testing.T) {
 		}
 		return found
 	}
-	none := map[string]float64{"start": 0, "decide": 0, "wait": 0, "remind": 0, "child_ended": 0, "cancel_child": 0}
+	none := map[string]float64{"start": 0, "decide": 0, "wait": 0, "remind": 0, "attributes": 0, "child_ended": 0, "cancel_child": 0}
 	if diff := cmp.Diff(none, late()); diff != "" {
 		t.Errorf("without any work:\n%s", diff)
 	}
@@ -58,11 +58,12 @@ func TestOverdueWorkIsTold(t *testing.T) {
 		`UPDATE tasker.workflow_steps SET decide_at = now() - interval '5 minutes' WHERE decide_at IS NOT NULL`,
 		`UPDATE tasker.workflow_steps SET wait_until = now() - interval '7 minutes' WHERE step_type = 'external' AND wait_until IS NOT NULL`,
 		`UPDATE tasker.workflow_steps SET remind_at = now() - interval '9 minutes' WHERE remind_at IS NOT NULL`,
+		`UPDATE tasker.workflow_steps SET attributes_at = now() - interval '16 minutes' WHERE name = 'decided'`,
 		`UPDATE tasker.child_signals SET created_at = now() - CASE kind WHEN 'ended' THEN interval '11 minutes' ELSE interval '13 minutes' END`,
 	} {
 		h.Exec(sql)
 	}
-	if diff := cmp.Diff(map[string]float64{"start": 1, "decide": 3, "wait": 4, "remind": 5, "child_ended": 6, "cancel_child": 7}, late()); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"start": 1, "decide": 3, "wait": 4, "remind": 5, "child_ended": 6, "cancel_child": 7, "attributes": 9}, late()); diff != "" {
 		t.Errorf("in hundreds of seconds:\n%s", diff)
 	}
 	for range 5 {

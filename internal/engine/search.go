@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,20 +28,42 @@ type search struct {
 	names    []string
 	types    []tasker.AttributeType
 	programs []*expression.Program
-	warned   atomic.Bool // that one was left out
+	steps    map[string]bool // whose results are named
+	warned   atomic.Bool     // that one was left out
 }
 
+// findChunk bounds the steps in one transaction whose results are part of attributes.
+const findChunk = 20
+
 func newSearch(t tasker.Template) (*search, error) {
-	s := &search{}
+	s := &search{steps: map[string]bool{}}
+	names := make([]string, len(t.Steps))
+	for i, step := range t.Steps {
+		names[i] = step.Name
+	}
 	for _, name := range slices.Sorted(maps.Keys(t.Search)) {
 		a := t.Search[name]
-		p, err := expression.Compile(a.From, expression.Scope{Input: t.InputSchema, OnlyContext: true}, kinds[a.Type])
+		p, err := expression.Compile(a.From, expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true}, kinds[a.Type])
 		if err != nil {
 			return nil, within("search."+name+".from", err)
 		}
 		s.names, s.types, s.programs = append(s.names, name), append(s.types, a.Type), append(s.programs, p)
+		for _, step := range p.Results() {
+			s.steps[step] = true
+		}
 	}
 	return s, nil
+}
+
+// of returns the part of a search whose attributes can be evaluated.
+func (s *search) of(can func(*expression.Program) bool) *search {
+	part := &search{}
+	for i, p := range s.programs {
+		if can(p) {
+			part.names, part.types, part.programs = append(part.names, s.names[i]), append(part.types, s.types[i]), append(part.programs, p)
+		}
+	}
+	return part
 }
 
 // attributes returns what a new task is found by as its template says, and what it cost to
@@ -50,31 +73,120 @@ func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTa
 	if len(g.search.programs) == 0 {
 		return nil, 0, nil
 	}
-	found, cost := expression.All(ctx, g.search.programs, expression.Values{
+	now := g.search.of(func(p *expression.Program) bool { return len(p.Results()) == 0 })
+	found, failed, cost := now.evaluate(ctx, expression.Values{
 		Context: t.Request.Context,
 		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: g.stored.Namespace, CorrelationID: t.Correlation},
 	})
 	if err := ctx.Err(); err != nil { // which says nothing about the attributes
 		return nil, cost, err
 	}
-	for i, o := range found {
-		a, err := attribute(g.search.names[i], g.search.types[i], o.Value)
-		if err = cmp.Or(o.Err, err); err != nil {
-			e.leaveOut(ctx, g, g.search.names[i], err)
-		} else if o.Value != nil {
-			list = append(list, a)
-		}
-	}
-	return list, cost, nil
+	e.leaveOut(ctx, g, failed)
+	return found, cost, nil
 }
 
-// leaveOut counts an attribute that a task does not get, and says once for each version of a
+// An unevaluated attribute is one that came to nothing.
+type unevaluated struct {
+	name string
+	err  error
+}
+
+// evaluate returns the attributes that have a value, and those that came to nothing.
+func (s *search) evaluate(ctx context.Context, v expression.Values) (found []postgres.Attribute, failed []unevaluated, cost int) {
+	list, cost := expression.All(ctx, s.programs, v)
+	for i, o := range list {
+		a, err := attribute(s.names[i], s.types[i], o.Value)
+		if err = cmp.Or(o.Err, err); err != nil {
+			failed = append(failed, unevaluated{s.names[i], err})
+		} else if o.Value != nil {
+			found = append(found, a)
+		}
+	}
+	return found, failed, cost
+}
+
+// find evaluates anew what tasks are found by, of which a step has come to a result that is part
+// of it, or whose version was changed. It takes a transaction of its own, after that of the
+// report. A task that somebody works on is left to a later pass.
+func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
+	type leftOut struct {
+		of     *graph
+		failed []unevaluated
+	}
+	var left []leftOut
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		left = nil
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		tasks, err := tx.TasksToFind(ctx, free)
+		if err != nil {
+			return err
+		}
+		var found postgres.FoundTasks
+		for _, t := range tasks {
+			g, err := e.graphIn(ctx, tx, t.TemplateUUID)
+			if err != nil {
+				return err
+			}
+			list, failed, err := g.search.now(ctx, tx, t)
+			if err != nil {
+				return err
+			}
+			found.Add(t.TaskUUID, t.Namespace, list)
+			left = append(left, leftOut{g, failed})
+			for _, name := range slices.Sorted(maps.Keys(g.search.steps)) {
+				found.Names = append(found.Names, postgres.TemplateStep{TemplateUUID: t.TemplateUUID, Name: name})
+			}
+		}
+		return tx.ReplaceAttributes(ctx, stepsOf(free, rows), found)
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		e.leaveOut(ctx, l.of, l.failed)
+	}
+	return nil
+}
+
+// now evaluates the attributes of a task as it stands. One that names a step which has not come
+// to its end is none yet.
+func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind) (found []postgres.Attribute, failed []unevaluated, err error) {
+	read, err := tx.ConditionValues(ctx, t.TaskUUID, slices.Sorted(maps.Keys(s.steps)), conditionBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	v := expression.Values{
+		Context: read.Context, Results: map[string]json.RawMessage{},
+		Task: expression.TaskValues{ID: t.TaskUUID, Priority: t.Priority, Namespace: t.Namespace, CorrelationID: t.CorrelationID},
+	}
+	for name, step := range read.Steps {
+		if step.HasResult && step.State.Done() {
+			v.Results[name] = step.Result
+		}
+	}
+	tooLarge := read.ResultBytes > conditionBytes
+	can := s.of(func(p *expression.Program) bool {
+		return !slices.ContainsFunc(p.Results(), func(name string) bool { return tooLarge || !read.Steps[name].State.Done() })
+	})
+	found, failed, _ = can.evaluate(ctx, v)
+	if tooLarge {
+		failed = append(failed, unevaluated{"results", fmt.Errorf("the results that the attributes name have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)})
+	}
+	return found, failed, ctx.Err()
+}
+
+// leaveOut counts attributes that a task does not get, and says once for each version of a
 // template why.
-func (e *Engine) leaveOut(ctx context.Context, g *graph, name string, err error) {
-	e.leftOut(ctx)
-	if !g.search.warned.Swap(true) {
-		e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of this version of the template are counted only",
-			"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "attribute", name, "err", err)
+func (e *Engine) leaveOut(ctx context.Context, g *graph, list []unevaluated) {
+	for _, a := range list {
+		e.leftOut(ctx)
+		if !g.search.warned.Swap(true) {
+			e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of this version of the template are counted only",
+				"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "attribute", a.name, "err", a.err)
+		}
 	}
 }
 

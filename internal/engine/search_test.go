@@ -262,25 +262,188 @@ func TestTheWorkOfAttributesIsBounded(t *testing.T) {
 	h.wantFound("n:2000", made[1].TaskUUID, made[0].TaskUUID)
 }
 
+// scored registers a template whose tasks are found by results.
+func (h *harness) scored(version string, change ...func(*tasker.Template)) {
+	h.Helper()
+	of := tasker.Template{
+		Namespace: h.Space, Name: "scored", Version: version,
+		Steps: []tasker.StepTemplate{enginetest.Step("score"), enginetest.Once(enginetest.Step("review")), enginetest.Step("end", "score", "review")},
+		Search: map[string]tasker.SearchAttribute{
+			"customer": {Type: tasker.AttributeText, From: "context.of"},
+			"risk":     {Type: tasker.AttributeNumber, From: "results.score.value"},
+			"both":     {Type: tasker.AttributeText, From: "results.score.by + ' ' + results.review.by"},
+		},
+	}
+	for _, c := range change {
+		c(&of)
+	}
+	_, _, err := h.Engine.RegisterTemplate(h.Context(), of, "x")
+	h.Must(err)
+}
+
+func (h *harness) scoredTask(customer string) tasker.ID {
+	h.Helper()
+	return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "scored", Context: json.RawMessage(`{"of": "` + customer + `"}`)})
+}
+
+// claimNamed claims what there is, of which there is a step of this name for each task.
+func (h *harness) claimNamed(name string) (list []tasker.Assignment) {
+	h.Helper()
+	for _, a := range h.claim() {
+		if a.Name == name {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// A task is found by a result once its step is complete, in whatever way; the report only notes
+// that it is to be evaluated, and any server does so.
+func TestTasksAreFoundByResults(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.scored("1.0.0")
+	task := h.scoredTask("ann")
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at = 'infinity'`); n != 2 {
+		t.Errorf("%d of 3 steps are named by attributes, want 2", n)
+	}
+	h.wantFound("customer:ann", task)
+	work := map[string]tasker.Assignment{}
+	for _, a := range h.claim() {
+		work[a.Name] = a
+	}
+	h.accepted(success(work["score"], `{"value": 0.25, "by": "model"}`))
+	h.wantFound("risk:0.25") // not within the report
+	other := engine.New(h.DB, engine.Options{})
+	if _, err := other.Tick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.wantFound("risk:0.25", task)
+	h.wantFound("both:model ann") // the other step is not done
+	h.accepted(failure(work["review"], false))
+	h.tick()
+	h.wantFound("risk:>0", task)
+	h.act(task, "review", tasker.CompleteManually, `{"by": "ann"}`)
+	h.tick()
+	h.wantFound("both:model ann", task)
+	h.wantFound("risk:0.25", task)
+	h.wantFound("customer:ann", task)
+	h.accepted(success(h.claimOne("end"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at < 'infinity'`); n != 0 {
+		t.Errorf("%d steps are due", n)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.task_attributes WHERE name IN ('customer', 'risk', 'both')`); n != 3 {
+		t.Errorf("there are %d attributes", n)
+	}
+}
+
+// A step that is reset and comes to a result gives the attribute its value; a result that does
+// not fit is left out, counted, and stops nothing.
+func TestAResultThatIsNoAttribute(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	leftOut := 0
+	h.Engine = engine.New(h.DB, engine.Options{LeftOut: func(context.Context) { leftOut++ }})
+	h.scored("1.0.0", func(o *tasker.Template) { o.Steps[0] = enginetest.Once(o.Steps[0]) })
+	again, odd := h.scoredTask("again"), h.scoredTask("odd")
+	for _, a := range h.claimNamed("score") {
+		if a.TaskUUID == odd {
+			h.accepted(success(a, `{"value": "high"}`))
+		} else {
+			h.accepted(failure(a, false))
+		}
+	}
+	h.tick()
+	h.wantFound("risk:>-1")
+	if leftOut != 1 {
+		t.Errorf("%d are counted as left out", leftOut)
+	}
+	h.wantStep(odd, "score", tasker.StepComplete, 1)
+	h.act(again, "score", tasker.ResetForRetry, "")
+	h.accepted(success(h.claimOne("score"), `{"value": 7}`))
+	h.tick()
+	h.wantFound("risk:7", again)
+	// The results that attributes name may be too large together.
+	large := h.scoredTask("large")
+	for _, a := range h.claim() {
+		h.accepted(success(a, `{"value": 8, "by": "`+strings.Repeat("x", 200)+`"}`))
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET results_bytes = 3 << 20 WHERE task_uuid = $1 AND name IN ('score', 'review')`, large)
+	leftOut = 0
+	h.tick()
+	h.wantFound("risk:8")
+	h.wantFound("customer:large", large)
+	if leftOut != 1 {
+		t.Errorf("%d are counted as left out", leftOut)
+	}
+}
+
+// Attributes are evaluated by one server of several; a task of which that fails is set aside and
+// delays no other.
+func TestAttributesThatFailAreSetAside(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.scored("1.0.0")
+	var all []tasker.ID
+	for range 30 {
+		all = append(all, h.scoredTask("ann"))
+	}
+	h.poison("INSERT ON tasker.task_attributes", fmt.Sprintf("NEW.task_uuid = '%s' AND NEW.name = 'risk'", all[7]))
+	for n := 0; n < 60; {
+		list := h.claim()
+		for _, a := range list {
+			h.accepted(success(a, `{"value": 1, "by": "x"}`))
+		}
+		n += len(list)
+	}
+	h.servers("all others are found, and that one is set aside", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.task_attributes WHERE name = 'risk'`) == 29 && h.Count(`SELECT count(*) FROM tasker.deferred_work WHERE kind = 'attributes'`) > 0 &&
+			h.Count(`SELECT count(DISTINCT task_uuid) FROM tasker.workflow_steps WHERE attributes_at < 'infinity'`) == 1
+	})
+	h.heal()
+	h.Eventually("that one is found as well", func() bool { // a server that was stopped may hold it for a moment
+		h.retryDeferred()
+		h.tick()
+		return h.Count(`SELECT count(*) FROM tasker.task_attributes WHERE name = 'risk'`) == 30
+	})
+}
+
 // A child task is found by its own template, and a task that is brought to another version by
-// what it was created with.
+// what that declares.
 func TestAttributesOfOtherTasks(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	register := func(version, customer string) {
-		of := searched()
-		of.Version, of.Search = version, map[string]tasker.SearchAttribute{"customer": {Type: tasker.AttributeText, From: customer}}
-		_, _, err := h.Engine.RegisterTemplate(t.Context(), of, "x")
-		h.Must(err)
-	}
-	register("1.0.0", "context.of")
-	h.Template("parent", given(`{"of": context.name}`, child("searched", "start")))
+	h.scored("1.0.0")
+	h.Template("parent", given(`{"of": context.name}`, child("scored", "start")))
 	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "parent", Context: json.RawMessage(`{"name": "ann"}`)})
 	h.tick()
 	kid := h.childOf(task, "start")
 	h.wantFound("customer:ann", kid)
-	register("2.0.0", "'new ' + context.of")
+	h.accepted(success(h.claimNamed("score")[0], `{"value": 5, "by": "x"}`))
+	h.tick()
+	h.wantFound("risk:5", kid)
+	h.scored("2.0.0", func(o *tasker.Template) {
+		o.Search = map[string]tasker.SearchAttribute{
+			"customer": {Type: tasker.AttributeText, From: "'new ' + context.of"}, "score": {Type: tasker.AttributeNumber, From: "results.score.value + 1"},
+			"end": {Type: tasker.AttributeBool, From: "results.end"},
+		}
+	})
 	h.change(kid, "2.0.0")
-	h.wantFound("customer:ann", kid)
+	h.tick()
+	h.wantFound("customer:ann")
+	h.wantFound("customer:new ann", kid)
+	h.wantFound("score:6", kid)
+	h.wantFound("risk:5")
+	if got := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE task_uuid = $1 AND attributes_at = 'infinity'`, kid); got != 2 {
+		t.Errorf("%d steps are named by the new version, want 2", got)
+	}
+	// A version that declares nothing leaves nothing.
+	h.scored("3.0.0", func(o *tasker.Template) { o.Search = nil })
+	h.change(kid, "3.0.0")
+	h.tick()
 	h.wantFound("customer:new ann")
+	if got := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE attributes_at IS NOT NULL`); got != 0 {
+		t.Errorf("%d steps are named by attributes that there are not", got)
+	}
 }

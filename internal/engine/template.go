@@ -181,7 +181,7 @@ func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source
 func (g *graph) steps(started bool) []postgres.CreatedStep {
 	list := make([]postgres.CreatedStep, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
-		list[i] = postgres.CreatedStep{StepTemplate: s, UUID: tasker.NewID(), State: tasker.StepPending}
+		list[i] = postgres.CreatedStep{StepTemplate: s, UUID: tasker.NewID(), State: tasker.StepPending, Finds: g.search.steps[s.Name]}
 		if g.cycle == nil {
 			list[i].JoinRule = g.rules[i]
 		}

@@ -194,7 +194,7 @@ func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.Vers
 
 // lay returns the task as the new version has it.
 func (m *migration) lay(change tasker.VersionChange) (postgres.NewVersion, error) {
-	next := postgres.NewVersion{Task: m.task, Template: m.to.stored}
+	next := postgres.NewVersion{Task: m.task, Template: m.to.stored, Finds: len(m.from.search.names)+len(m.to.search.names) > 0}
 	var err error
 	if next.Detail, err = changeDetail(change); err != nil {
 		return next, err

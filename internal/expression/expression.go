@@ -44,7 +44,7 @@ type Scope struct {
 	Failed    bool            // the step has failed, and its error is known
 	Item      bool            // it is an item of a map step, and what it is for is known
 
-	OnlyContext bool // it may name the context and the task, and no step
+	Search bool // it gives a search attribute: it may name any result, and the task is perhaps not there yet
 }
 
 // A Kind is what an expression must come to.

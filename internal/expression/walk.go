@@ -207,7 +207,7 @@ func (w *walk) named(e ast.Expr, path []string) {
 		w.states = append(w.states, path[1])
 	case nameTask:
 		known := []string{"id", "created_at", "priority", "namespace", "correlation_id"}
-		if w.scope.OnlyContext { // when it is not created yet
+		if w.scope.Search { // when it is not created yet
 			known = slices.Delete(known, 1, 2)
 		}
 		if len(path) > 1 && !slices.Contains(known, path[1]) {
@@ -224,8 +224,8 @@ func (w *walk) named(e ast.Expr, path []string) {
 // evaluated.
 func (w *walk) step(e ast.Expr, path []string) bool {
 	switch {
-	case w.scope.OnlyContext:
-		w.failAt(e, "there are no %s here: no step has begun when this is evaluated", path[0])
+	case w.scope.Search && path[0] == nameSteps:
+		w.failAt(e, "there are no steps here: name the result of a step, results.<step>")
 	case len(path) < 2:
 		w.failAt(e, "name the step: %s.<step>, or %s[\"<step>\"]", path[0], path[0])
 	case slices.Contains(w.scope.Ancestors, path[1]):
@@ -266,7 +266,7 @@ func (w *walk) inContext(e ast.Expr, path []string) {
 			slices.Sort(names)
 			w.failAt(e, "%s is not in input_schema%s", here, suggest.Ending(name, names))
 			return
-		case !slices.Contains(s.Required, name) && !w.guarded[here] && !w.scope.OnlyContext:
+		case !slices.Contains(s.Required, name) && !w.guarded[here] && !w.scope.Search:
 			w.failAt(e, "%s may be absent: input_schema does not require it; write has(%s) && …, or %s.?%s.orValue(…)",
 				here, here, strings.Join(path[:i+1], "."), name)
 			return

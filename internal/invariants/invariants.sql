@@ -431,3 +431,10 @@ UNION ALL
 SELECT 'attribute of a task that does not exist', a.task_uuid, a.name
 FROM tasker.task_attributes a
 WHERE NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = a.task_uuid AND t.namespace = a.namespace)
+UNION ALL
+SELECT 'attribute that the template of its task does not declare', a.task_uuid, a.name
+FROM tasker.task_attributes a
+JOIN tasker.tasks t ON t.task_uuid = a.task_uuid
+JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
+WHERE a.name NOT IN ('tag', 'correlation_id', 'initiator', 'source_system') AND NOT a.name = ANY (coalesce(tt.attributes, '{}'))
+  AND NOT EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = a.task_uuid AND s.attributes_at < 'infinity')

@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -69,4 +71,114 @@ func attributesOf(t *CreatedTask) (list []taskAttribute) {
 		list = append(list, taskAttribute{t, a})
 	}
 	return list
+}
+
+// FindTasks is the kind of work of steps whose results are part of what their tasks are found by,
+// or whose tasks were brought to another version.
+const FindTasks = "attributes"
+
+// attributes_at of a step is null when its result is part of no attribute, infinity when it is of
+// one, and an instant when the attributes of its task are to be evaluated.
+const stepsToFind = `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.attributes_at < 'infinity' AND s.attributes_at <= now()
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + FindTasks + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
+ORDER BY s.attributes_at, s.task_uuid, s.step_uuid
+LIMIT $1`
+
+// StepsToFind returns steps for which the attributes of their tasks are to be evaluated, those
+// that are due for longest first.
+func (db *DB) StepsToFind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, stepsToFind, limit)
+}
+
+// A TaskToFind is a task whose attributes are to be evaluated.
+type TaskToFind struct {
+	TaskUUID      tasker.ID
+	TemplateUUID  tasker.ID
+	Namespace     string
+	Priority      int
+	CorrelationID string
+}
+
+const tasksToFind = `
+SELECT t.task_uuid, t.template_uuid, t.namespace, t.priority, t.correlation_id
+FROM unnest($1::uuid[]) AS u (task_uuid)
+JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
+ORDER BY t.task_uuid`
+
+// TasksToFind reads tasks. The caller holds their locks.
+func (tx *Tx) TasksToFind(ctx context.Context, tasks []tasker.ID) ([]TaskToFind, error) {
+	list, err := collect[TaskToFind](ctx, tx, tasksToFind, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("read tasks to find: %w", err)
+	}
+	return list, nil
+}
+
+// FoundTasks are tasks with all attributes that their templates declare and that have a value.
+type FoundTasks struct {
+	Names []TemplateStep // the steps whose results are part of attributes
+
+	tasks []tasker.ID
+	list  []taskAttribute
+}
+
+// Add adds a task.
+func (f *FoundTasks) Add(task tasker.ID, namespace string, list []Attribute) {
+	f.tasks = append(f.tasks, task)
+	t := &CreatedTask{UUID: task}
+	t.Template.Namespace = namespace
+	for _, a := range list {
+		f.list = append(f.list, taskAttribute{t, a})
+	}
+}
+
+// Rows that stay as they are, are not written. $1 tasks, $2 the names under which every task is
+// found; then the attributes.
+var replaceAttributes = `
+WITH found AS MATERIALIZED (
+    SELECT u.task_uuid, u.namespace, u.name, u.text_value, u.number_value::numeric AS number_value, u.time_value
+    FROM ` + attributeColumns.unnest("u", 3) + `
+),
+gone AS (
+    DELETE FROM tasker.task_attributes a
+    USING unnest($1::uuid[]) AS t (task_uuid)
+    WHERE a.task_uuid = t.task_uuid AND a.name <> ALL ($2) AND NOT EXISTS (SELECT FROM found f WHERE ` + sameAttribute + `)
+)
+INSERT INTO tasker.task_attributes (task_uuid, namespace, name, text_value, number_value, time_value)
+SELECT f.task_uuid, f.namespace, f.name, f.text_value, f.number_value, f.time_value
+FROM found f
+WHERE NOT EXISTS (SELECT FROM tasker.task_attributes a WHERE ` + sameAttribute + `)`
+
+const sameAttribute = `a.task_uuid = f.task_uuid AND a.name = f.name
+    AND (a.text_value, a.number_value, a.time_value) IS NOT DISTINCT FROM (f.text_value, f.number_value, f.time_value)`
+
+const attributesAreFound = `
+UPDATE tasker.workflow_steps s
+SET attributes_at = CASE WHEN EXISTS (
+    SELECT FROM tasker.tasks t
+    JOIN unnest($3::uuid[], $4::text[]) AS n (template_uuid, name) ON n.template_uuid = t.template_uuid AND n.name = s.name
+    WHERE t.task_uuid = s.task_uuid
+) THEN timestamptz 'infinity' END
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.attributes_at < 'infinity'`
+
+// ReplaceAttributes stores the attributes of tasks in place of those that they had, and notes that
+// of the steps. The caller holds the locks of the tasks.
+func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, found FoundTasks) error {
+	reserved := []string{tagAttribute, correlationAttribute, initiatorAttribute, sourceAttribute}
+	if _, err := tx.Exec(ctx, replaceAttributes, append([]any{found.tasks, reserved}, attributeColumns.arrays(found.list)...)...); err != nil {
+		return fmt.Errorf("store what tasks are found by: %w", err)
+	}
+	tasks, ids := refArrays(steps)
+	templates, names := make([]tasker.ID, len(found.Names)), make([]string, len(found.Names))
+	for i, n := range found.Names {
+		templates[i], names[i] = n.TemplateUUID, n.Name
+	}
+	if _, err := tx.Exec(ctx, attributesAreFound, tasks, ids, templates, names); err != nil {
+		return fmt.Errorf("note that tasks are found: %w", err)
+	}
+	return nil
 }

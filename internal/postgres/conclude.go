@@ -113,6 +113,7 @@ moved AS (
         reminders = CASE WHEN u.to_state = 'pending' THEN 0 ELSE s.reminders END,
         inputs_bytes = CASE WHEN s.join_rule = 'any' THEN NULL ELSE s.inputs_bytes END,
         skip_reason = CASE WHEN u.to_state = 'skipped' THEN u.reason END,
+        attributes_at = CASE WHEN s.attributes_at IS NOT NULL AND u.to_state IN ('complete', 'resolved_manually', 'skipped') THEN c.at ELSE s.attributes_at END,
         next_retry_at = CASE
             WHEN u.to_state = 'error' AND u.retryable AND s.retryable AND (s.attempts < s.max_attempts OR u.given_back) THEN greatest(
                 tasker.step_retry_at(c.at, s.attempts, s.backoff, s.backoff_base_ms, s.max_backoff_ms,

@@ -52,6 +52,7 @@ type CreatedStep struct {
 	Parents  []tasker.ID
 	Children []tasker.ID
 	JoinRule tasker.Join // of a step that is decided; empty: it is enqueued when its parents are done
+	Finds    bool        // its result is part of what the task is found by
 
 	// Of a step that undoes another, which is among its parents.
 	ParentsDone int
@@ -126,7 +127,7 @@ INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
     parent_uuids, child_uuids, parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms,
     max_backoff_ms, backoff_jitter, timeout_ms, queue_ttl_ms, expires_at, created_at, updated_at, inputs_bytes, unwritten, moves_id, join_rule, decide_at, wait_until,
-    remind_first_s, remind_at, is_decision
+    remind_first_s, remind_at, is_decision, attributes_at
 )
 SELECT
     u.task_uuid, u.step_uuid, u.name, CASE u.step_type WHEN 'decision' THEN 'standard' ELSE u.step_type END, u.namespace, u.handler, u.priority, u.state, now(),
@@ -139,7 +140,7 @@ SELECT
         THEN coalesce(u.start_at, now()) + interval '1 second' * u.timeout_s END,
     nullif(u.remind_s, 0), CASE WHEN u.join_rule = '' AND u.parents_open = 0 AND u.remind_s > 0
         THEN coalesce(u.start_at, now()) + interval '1 second' * u.remind_s END,
-    CASE u.step_type WHEN 'decision' THEN true END
+    CASE u.step_type WHEN 'decision' THEN true END, CASE WHEN u.finds THEN timestamptz 'infinity' END
 FROM ` + newStepColumns.unnest("u", 2)
 
 var insertTaskMoves = `
@@ -374,6 +375,7 @@ var newStepColumns = columns[taskStep]{
 	col("timeout_s int", func(s *taskStep) int32 { return int32(s.LimitSeconds()) }),
 	col("remind_s int", func(s *taskStep) int32 { return int32(s.firstReminder()) }),
 	col("join_rule text", func(s *taskStep) string { return string(s.JoinRule) }),
+	col("finds bool", func(s *taskStep) bool { return s.Finds }),
 	col("ttl_ms bigint", func(s *taskStep) int64 {
 		return cmp.Or(s.WorkerQueueTTLMS, s.task.Template.Lifecycle.WorkerQueueTTLMS)
 	}),

@@ -186,6 +186,7 @@ FROM (VALUES
     ('` + DecideSteps + `', ` + dueAndNext("s.decide_at", "now()", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `),
     ('` + EndWait + `', ` + dueAndNext("s.wait_until", "now()", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `),
     ('` + Remind + `', ` + dueAndNext("s.remind_at", "now()", "tasker.workflow_steps s WHERE s.remind_at IS NOT NULL") + `),
+    ('` + FindTasks + `', ` + dueAndNext("s.attributes_at", "now()", "tasker.workflow_steps s WHERE s.attributes_at < 'infinity'") + `),
     ('` + ChildEnded + `', ` + dueAndNext("g.created_at", "now()", "tasker.child_signals g WHERE g.kind = 'ended'") + `),
     ('` + CancelChild + `', ` + dueAndNext("g.created_at", "now()", "tasker.child_signals g WHERE g.kind = 'cancel'") + `),
     ('` + ReclaimLease + `', ` + dueAndNext("c.look_at", "now()", "tasker.claims c WHERE true") + `),
@@ -223,6 +224,7 @@ FROM (VALUES
     ` + since(DecideSteps, "s.decide_at", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `,
     ` + since(EndWait, "s.wait_until", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `,
     ` + since(Remind, "s.remind_at", "tasker.workflow_steps s WHERE s.remind_at IS NOT NULL") + `,
+    ` + since(FindTasks, "s.attributes_at", "tasker.workflow_steps s WHERE s.attributes_at < 'infinity'") + `,
     ` + since(ChildEnded, "g.created_at", "tasker.child_signals g WHERE g.kind = 'ended'") + `,
     ` + since(CancelChild, "g.created_at", "tasker.child_signals g WHERE g.kind = 'cancel'") + `
 ) AS k (kind, since)`

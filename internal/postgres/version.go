@@ -86,6 +86,7 @@ type NewVersion struct {
 	Removed  []tasker.ID
 	Steps    []LaidStep // all that the task then has, those that are added among them
 	Detail   json.RawMessage
+	Finds    bool // what the task is found by is to be evaluated anew
 }
 
 // A LaidStep is a step of a task as the new version has it.
@@ -142,6 +143,7 @@ SET parent_uuids = u.parents::uuid[], child_uuids = u.children::uuid[], updated_
     decide_at = CASE WHEN u.lay < 2 THEN s.decide_at WHEN u.due THEN coalesce(u.start_at, c.at) END,
     wait_until = CASE WHEN u.lay < 2 THEN s.wait_until WHEN u.waits AND u.timeout_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.timeout_s END,
     remind_at = CASE WHEN u.lay < 2 THEN s.remind_at WHEN u.waits AND u.remind_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.remind_s END,
+    attributes_at = CASE WHEN u.finds THEN timestamptz 'infinity' END,
     expires_at = CASE WHEN u.lay = 1 AND s.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $2) ELSE s.expires_at END
 FROM ` + laidColumns.unnest("u", 3) + `
 CROSS JOIN clock c
@@ -248,6 +250,9 @@ func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atR
 	}
 	batch.Queue(laySteps, append([]any{task.UUID, tx.queue.ttlMS}, laidColumns.arrays(laid)...)...)
 	batch.Queue(layItems, task.UUID)
+	if v.Finds {
+		batch.Queue(findAnew, task.UUID)
+	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("lay the steps of a task anew: %w", err)
 	}
@@ -270,7 +275,7 @@ type laidStep struct {
 
 // laidColumns are a step as laySteps takes it.
 var laidColumns = append(columnsOf(newStepColumns.only(
-	"step_uuid", "step_type", "handler", "parents", "children", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at",
+	"step_uuid", "step_type", "handler", "parents", "children", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at", "finds",
 ), func(s laidStep) taskStep { return s.taskStep }),
 	col("open_now int", func(s *laidStep) int32 { return int32(s.laid.ParentsOpen) }),
 	col("lay int", func(s *laidStep) int32 { return int32(s.laid.Lay) }),
@@ -292,6 +297,14 @@ func columnsOf[T, U any](list columns[T], of func(U) T) columns[U] {
 	}
 	return out
 }
+
+// One step stands for the task, whichever it is.
+const findAnew = `
+UPDATE tasker.workflow_steps s
+SET attributes_at = clock_timestamp()
+WHERE s.task_uuid = $1 AND s.step_uuid = (
+    SELECT x.step_uuid FROM tasker.workflow_steps x WHERE x.task_uuid = $1 AND x.map_step_uuid IS NULL ORDER BY x.step_uuid LIMIT 1
+)`
 
 // Tasks of a version are few of many, or all of them ended: so many rows of its index are
 // read for one part, the newest first.

@@ -390,6 +390,10 @@ func (v value) checkSearch(t *tasker.Template) {
 		v.fault("%d attributes; %d is the limit", len(t.Search), tasker.MaxSearchAttributes)
 		return
 	}
+	names := make([]string, len(t.Steps))
+	for i, s := range t.Steps {
+		names[i] = s.Name
+	}
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key := v.node.Content[i]
 		place, a := v.member(key, v.node.Content[i+1]), t.Search[key.Value]
@@ -397,6 +401,6 @@ func (v value) checkSearch(t *tasker.Template) {
 			place.fault("every task is found by %s; choose another name", key.Value)
 			continue
 		}
-		place.checkExpression(expression.Source{Key: "from", Text: a.From, Kind: kinds[a.Type]}, expression.Scope{Input: t.InputSchema, OnlyContext: true})
+		place.checkExpression(expression.Source{Key: "from", Text: a.From, Kind: kinds[a.Type]}, expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true})
 	}
 }

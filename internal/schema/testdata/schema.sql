@@ -1182,6 +1182,7 @@ CREATE TABLE tasker.workflow_steps (
     item_ordinal integer,
     item jsonb,
     items_total integer,
+    attributes_at timestamp with time zone,
     CONSTRAINT step_has_all_of_its_state CHECK (((state = ANY ('{pending,enqueued,in_progress,enqueued_for_orchestration,complete,error,resolved_manually,skipped,cancelled}'::text[])) AND ((expires_at IS NOT NULL) = (state = 'enqueued'::text)) AND ((lease_expires_at IS NOT NULL) = (state = 'in_progress'::text)) AND ((kept_report IS NOT NULL) = (state = 'enqueued_for_orchestration'::text)) AND ((state = 'error'::text) OR ((next_retry_at IS NULL) AND (awaits_worker_since IS NULL))) AND ((next_retry_at IS NULL) OR (awaits_worker_since IS NULL)) AND ((expires_at IS NULL) OR (join_rule IS NULL) OR (decided_at IS NOT NULL)) AND ((skip_reason IS NOT NULL) OR (state <> 'skipped'::text)))),
     CONSTRAINT step_has_all_of_its_type CHECK (((step_type = ANY ('{standard,external,wait,child,map}'::text[])) AND (backoff = ANY ('{exponential,linear,constant}'::text[])) AND (queue_ttl_ms > 0) AND ((child_task_uuid IS NOT NULL) OR (decided_at IS NULL) OR (step_type <> 'child'::text)) AND (parents_open >= 0) AND ((parents_open <= cardinality(parent_uuids)) OR ((items_total IS NOT NULL) AND (parents_open <= items_total)) OR ((map_step_uuid IS NOT NULL) AND (parents_open <= 1))) AND ((map_step_uuid IS NULL) = (item IS NULL)) AND ((map_step_uuid IS NULL) = (item_ordinal IS NULL)) AND (item_ordinal >= 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
@@ -1192,6 +1193,7 @@ CREATE INDEX steps_by_reminder ON tasker.workflow_steps USING btree (remind_at, 
 CREATE INDEX steps_by_wait ON tasker.workflow_steps USING btree (wait_until, task_uuid, step_uuid) WHERE (wait_until IS NOT NULL);
 CREATE INDEX steps_to_decide ON tasker.workflow_steps USING btree (decide_at, task_uuid, step_uuid) WHERE (decide_at IS NOT NULL);
 CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at, task_uuid, step_uuid) WHERE (next_retry_at IS NOT NULL);
+CREATE INDEX steps_with_attributes_due ON tasker.workflow_steps USING btree (attributes_at, task_uuid, step_uuid) WHERE (attributes_at < 'infinity'::timestamp with time zone);
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
 CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.child_task_uuid IS NOT NULL) AND (old.state = 'pending'::text) AND (new.state <> 'pending'::text))) EXECUTE FUNCTION tasker.leave_child_task();
 CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EACH ROW WHEN (((new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text])) AND (current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION tasker.follow_step();
@@ -1226,6 +1228,7 @@ COMMENT ON COLUMN tasker.workflow_steps.map_step_uuid IS 'Of an item: the step o
 COMMENT ON COLUMN tasker.workflow_steps.item_ordinal IS 'Of an item: its place among the items of its step, from 0.';
 COMMENT ON COLUMN tasker.workflow_steps.item IS 'Of an item: what its handler is given, an element of the list or several.';
 COMMENT ON COLUMN tasker.workflow_steps.items_total IS 'Of a step of type map: how many items it has. Null: it has none yet.';
+COMMENT ON COLUMN tasker.workflow_steps.attributes_at IS 'Instant from which the attributes of the task are to be evaluated because of this step. Infinity: its result is part of them, and they are evaluated. Null: it is part of none.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (
