@@ -158,6 +158,10 @@ const (
 	// MaxMapBytes bounds the list of a map step, and MaxDocumentBytes each element of it.
 	MaxMapBytes = 4 << 20
 
+	// MaxCheckpointBytes bounds the checkpoint of a step, so that a claim of a thousand steps can
+	// have them all in memory.
+	MaxCheckpointBytes = 16 << 10
+
 	// MaxFailureBytes bounds what is kept of the context of a failure.
 	MaxFailureBytes = 64 << 10
 )

@@ -71,6 +71,7 @@ type Step struct {
 	ChildTaskUUID         *ID             // the task that a child step started last
 	Map                   *MapItem        `db:"-"` // of an item of a map step: whose it is
 	Items                 *ItemCounts     `db:"-"` // of a map step that has its items
+	Checkpoint            *Checkpoint     `db:"-"` // the last that its workers saved; nil: none, or the step is done
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }
@@ -88,6 +89,15 @@ type MapItem struct {
 	StepUUID ID              // the map step
 	Ordinal  int             // its place among the items, from 0
 	Value    json.RawMessage // what its handler is given
+}
+
+// A Checkpoint is what a worker has saved of how far a step has come. The attempts that follow
+// are given it.
+type Checkpoint struct {
+	Attempt int             `json:"attempt"` // that saved it
+	Bytes   int             `json:"bytes"`
+	SavedAt time.Time       `json:"saved_at"`
+	Value   json.RawMessage `json:"value,omitempty"` // nil in lists
 }
 
 // ItemCounts are the items of a map step by their states.
@@ -184,6 +194,7 @@ type Assignment struct {
 	Initialization    json.RawMessage            `db:"-"`
 	Item              json.RawMessage            // of an item of a map step: the element, or elements, that it is for
 	Index             *int                       // of such an item: its place in the list, from 0
+	Checkpoint        json.RawMessage            // the last that was saved of the step; nil when there is none
 }
 
 // A ResultRef names a result that an assignment does not carry; it is read where it
@@ -270,6 +281,10 @@ type ActionRequest struct {
 	// NewChild has the reset of a child step start another task, also in place of one that is
 	// complete or can still come to be.
 	NewChild bool `json:",omitempty"`
+
+	// DiscardCheckpoint has a reset remove what workers have saved of the step, which then begins
+	// anew; of a map step, of its items that are not done.
+	DiscardCheckpoint bool `json:",omitempty"`
 
 	Operation *ID `json:",omitempty"` // that it is an item of; nil: it is done by hand
 

@@ -42,9 +42,18 @@ type Step struct {
 	Ordinal               *int            `json:"ordinal,omitempty" doc:"The place of an item among the items of its step, from 0."`
 	Item                  json.RawMessage `json:"item,omitempty" doc:"What the handler of an item is given: an element of the list."`
 	Items                 *ItemCounts     `json:"items,omitempty" doc:"The items of a step of type map, by their states. Missing: it has none yet, or is of another type."`
+	Checkpoint            *Checkpoint     `json:"checkpoint,omitempty" doc:"What workers last saved of how far the step has come. Missing: nothing, or the step is done."`
 	SkipReason            *string         `json:"skip_reason" doc:"Why the step is skipped. Null unless it is."`
 	Results               json.RawMessage `json:"results" doc:"Object of the last result {success, result, metadata}, or null."`
 	Error                 json.RawMessage `json:"error" doc:"Object of the last failure {message, type, retryable, …}, or null."`
+}
+
+// Checkpoint is what a worker has saved of how far a step has come.
+type Checkpoint struct {
+	Attempt int             `json:"attempt" doc:"The attempt that saved it."`
+	Bytes   int             `json:"bytes"`
+	SavedAt time.Time       `json:"saved_at"`
+	Value   json.RawMessage `json:"value,omitempty" doc:"Missing in lists."`
 }
 
 // ItemCounts are the items of a step of type map by their states.
@@ -77,6 +86,8 @@ type StepAction struct {
 	CompletionData *CompletionData `json:"completion_data,omitempty"`
 	Interrupt      bool            `json:"interrupt,omitempty"`
 	Child          string          `json:"child,omitempty"` // new: of reset_for_retry
+
+	DiscardCheckpoint bool `json:"discard_checkpoint,omitempty"` // of reset_for_retry
 }
 
 // NewChild is the value of [StepAction.Child] with which a child step starts another task.
@@ -114,6 +125,9 @@ func FromStep(s tasker.Step) Step {
 	if s.Map != nil {
 		id := s.Map.StepUUID.String()
 		out.MapStepUUID, out.Ordinal, out.Item = &id, &s.Map.Ordinal, s.Map.Value
+	}
+	if c := s.Checkpoint; c != nil {
+		out.Checkpoint = &Checkpoint{Attempt: c.Attempt, Bytes: c.Bytes, SavedAt: c.SavedAt.UTC(), Value: c.Value}
 	}
 	if s.Items != nil {
 		items := ItemCounts(*s.Items)

@@ -137,6 +137,8 @@ type ClaimedStep struct {
 	Item  json.RawMessage `json:"item,omitempty" doc:"Of a step that is one of several for a list: the element that it is for. Missing: it is none."`
 	Index *int            `json:"index,omitempty" doc:"The place of the element in the list, from 0. Missing as item is."`
 
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty" doc:"The last value that an attempt before this one saved, to go on from there. Missing: none did."`
+
 	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"The results that dependency_results has no room for, by name of the step: GET href where they are needed. Missing: there are none."`
 }
 
@@ -148,7 +150,7 @@ func FromAssignment(a tasker.Assignment) ClaimedStep {
 		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
 		LeaseToken: a.LeaseToken, LeaseExpiresAt: a.LeaseExpiresAt.UTC(), Deadline: utc(a.Deadline), CorrelationID: a.CorrelationID,
 		Context: orObject(a.Context), DependencyResults: make(map[string]json.RawMessage, len(a.DependencyResults)),
-		Initialization: orObject(a.Initialization), Item: a.Item, Index: a.Index,
+		Initialization: orObject(a.Initialization), Item: a.Item, Index: a.Index, Checkpoint: a.Checkpoint,
 	}
 	for name, result := range a.DependencyResults {
 		out.DependencyResults[name] = orNull(result)
@@ -180,6 +182,12 @@ type Lease struct {
 // Leases is the body of heartbeat and release.
 type Leases struct {
 	Leases []Lease `json:"leases" maxItems:"1000"`
+}
+
+// SaveCheckpoint is the body of POST /v1/workers/{worker_uuid}/checkpoint.
+type SaveCheckpoint struct {
+	Lease
+	Checkpoint json.RawMessage `json:"checkpoint" doc:"Any JSON of at most 16 KiB."`
 }
 
 // HeartbeatAnswer says which leases were extended and which are lost. Stop the

@@ -133,6 +133,12 @@ func (b *Backend) Release(ctx context.Context, worker tasker.ID, leases []tasker
 	return released, lost, err
 }
 
+// SaveCheckpoint keeps a value for the attempts of a step that follow.
+func (b *Backend) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error {
+	lease := apiv1.Lease{StepUUID: l.StepUUID.String(), LeaseToken: l.Token}
+	return workerError(b.client.SaveCheckpoint(ctx, worker, apiv1.SaveCheckpoint{Lease: lease, Checkpoint: value}))
+}
+
 // StepResult returns the result of a step as later steps receive it.
 func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
 	return b.client.StepResult(ctx, task, step)
@@ -194,7 +200,7 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 			StepUUID: step, TaskUUID: task, Namespace: s.Namespace, TaskName: s.TaskName, TaskVersion: s.TaskVersion,
 			Name: s.Name, Handler: s.Handler, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, LeaseToken: s.LeaseToken,
 			LeaseExpiresAt: s.LeaseExpiresAt, Deadline: s.Deadline, CorrelationID: s.CorrelationID,
-			Context: s.Context, DependencyResults: s.DependencyResults, DependencyRefs: refs, Initialization: s.Initialization, Item: s.Item, Index: s.Index,
+			Context: s.Context, DependencyResults: s.DependencyResults, DependencyRefs: refs, Initialization: s.Initialization, Item: s.Item, Index: s.Index, Checkpoint: s.Checkpoint,
 		})
 	}
 	return list, nil

@@ -292,6 +292,9 @@ func TestWire(t *testing.T) {
 			})
 			return err
 		},
+		"POST /v1/workers/" + task + `/checkpoint application/json {"step_uuid":"` + step + `","lease_token":"l","checkpoint":{"row":1}}`: func() error {
+			return c.SaveCheckpoint(ctx, id(1), apiv1.SaveCheckpoint{Lease: apiv1.Lease{StepUUID: step, LeaseToken: "l"}, Checkpoint: json.RawMessage(`{"row":1}`)})
+		},
 		"GET /v1/tasks?parent=" + task:                                                 func() error { _, err := c.Tasks(ctx, TaskQuery{Parent: id(1)}); return err },
 		"GET /v1/attributes?limit=5&namespace=a":                                       func() error { _, err := c.Attributes(ctx, "a", Page{Limit: 5}); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not":                 func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },

@@ -65,6 +65,11 @@ func (c *Client) Release(ctx context.Context, worker tasker.ID, l apiv1.Leases) 
 	return answer, err
 }
 
+// SaveCheckpoint keeps a value for the attempts of a step that follow, in place of the one before.
+func (c *Client) SaveCheckpoint(ctx context.Context, worker tasker.ID, s apiv1.SaveCheckpoint) error {
+	return c.post(ctx, worker, "checkpoint", request{body: s, repeatable: true}, nil)
+}
+
 // DrainWorker has a worker get no new work: it finishes what it holds and leaves.
 func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (apiv1.Worker, error) {
 	var answer apiv1.Worker

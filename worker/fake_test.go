@@ -31,6 +31,7 @@ type fake struct {
 	beats    [][]tasker.Lease
 	left     int
 	results  map[tasker.ID]json.RawMessage // of steps
+	saved    map[tasker.ID]json.RawMessage // checkpoints of steps
 	drained  map[tasker.ID]bool            // workers
 	hangs    bool                          // when told of a drain
 	counts   bool                          // a claim is a heartbeat
@@ -93,6 +94,19 @@ func (f *fake) worker(id tasker.ID) error {
 	if !f.known[id] {
 		return tasker.Errorf(tasker.NotFound, "worker %s is not registered", id)
 	}
+	return nil
+}
+
+func (f *fake) SaveCheckpoint(_ context.Context, _ tasker.ID, l tasker.Lease, value json.RawMessage) error {
+	if err := f.begin("checkpoint"); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.saved == nil {
+		f.saved = map[tasker.ID]json.RawMessage{}
+	}
+	f.saved[l.StepUUID] = value
 	return nil
 }
 

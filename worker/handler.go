@@ -60,9 +60,12 @@ func (w *Worker) HandleRaw(name string, h RawHandler) {
 // what would be reported. The error is the handler's own, nil for a success.
 // Tests reach it through package workertest.
 func (w *Worker) Execute(ctx context.Context, a tasker.Assignment) (tasker.Outcome, error) {
-	c := newCall(ctx, w, a)
+	return w.execute(ctx, newCall(ctx, w, a))
+}
+
+func (w *Worker) execute(ctx context.Context, c *Call) (tasker.Outcome, error) {
 	result, err := w.call(ctx, c)
-	o := tasker.Outcome{Lease: a.Lease(), Metadata: c.metadata()}
+	o := tasker.Outcome{Lease: c.Lease(), Metadata: c.metadata()}
 	if err != nil {
 		o.Failure = failureOf(ctx, err)
 		return o, err

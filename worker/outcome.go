@@ -15,12 +15,13 @@ import (
 // The types of failures that this package gives. A handler names its own with
 // [Error].
 const (
-	Panic            = "panic"              // the handler panicked; the stack is in the failure's context
-	InvalidInput     = "invalid_input"      // the task's context or a dependency's result cannot be decoded
-	InputUnavailable = "input_unavailable"  // a dependency's result could not be fetched
-	InvalidResult    = tasker.InvalidResult // what the handler returned cannot be stored
-	UnknownHandler   = "unknown_handler"    // this worker has no handler of that name
-	HandlerError     = "error"              // any error that has no type
+	Panic             = "panic"              // the handler panicked; the stack is in the failure's context
+	InvalidInput      = "invalid_input"      // the task's context or a dependency's result cannot be decoded
+	InputUnavailable  = "input_unavailable"  // a dependency's result could not be fetched
+	InvalidResult     = tasker.InvalidResult // what the handler returned cannot be stored
+	InvalidCheckpoint = "invalid_checkpoint" // what the handler saved cannot be stored
+	UnknownHandler    = "unknown_handler"    // this worker has no handler of that name
+	HandlerError      = "error"              // any error that has no type
 )
 
 // The causes for which the context of a handler ends, see [context.Cause].

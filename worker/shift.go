@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -230,7 +231,12 @@ func timeLeft(a tasker.Assignment, lease time.Duration) time.Duration {
 func (s *shift) handle(at *attempt) {
 	outcome := ended(at.Assignment)
 	defer func() { s.finish(at, outcome) }() // also when the handler ends its goroutine
-	outcome, _ = s.Execute(at.ctx, at.Assignment)
+	c := newCall(at.ctx, s.Worker, at.Assignment)
+	c.save = func(ctx context.Context, value json.RawMessage) error {
+		id, _ := s.held()
+		return s.backend.SaveCheckpoint(ctx, id, at.Lease(), value)
+	}
+	outcome, _ = s.execute(at.ctx, c)
 }
 
 // finish accepts the outcome of a handler. If the lease is lost, the outcome is dropped; if

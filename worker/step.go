@@ -35,6 +35,8 @@ type Call struct {
 	ctx     context.Context //nolint:containedctx // the handler's, for Dependency
 	backend Backend
 	fetched fetched
+	saved   saved
+	save    func(ctx context.Context, value json.RawMessage) error // nil: there is no backend
 }
 
 func newCall(ctx context.Context, w *Worker, a tasker.Assignment) *Call {

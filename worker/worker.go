@@ -41,6 +41,7 @@ type Backend interface {
 	Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error)
 	Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error)
 	Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error)
+	SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error
 	StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error)
 	DrainWorker(ctx context.Context, worker tasker.ID) error
 	LeaveWorker(ctx context.Context, worker tasker.ID) error

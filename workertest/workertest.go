@@ -28,6 +28,19 @@ type Step struct {
 	MaxAttempts       int           // 3 by default
 	Timeout           time.Duration // none by default
 	Name              string        // of the step; the handler's by default
+	Item              any           // the element that an item of a map step is for; nil: it is no item
+	Index             int           // its place in the list
+
+	Checkpoint   any                         // what an attempt before saved last; nil: nothing
+	OnCheckpoint func(value json.RawMessage) // is told what the handler saves
+}
+
+// context returns the context of the handler.
+func (s Step) context(ctx context.Context) context.Context {
+	if s.OnCheckpoint == nil {
+		return ctx
+	}
+	return worker.WithCheckpoints(ctx, s.OnCheckpoint)
 }
 
 // Run calls the handler of that name and returns the result as later steps would
@@ -41,7 +54,7 @@ func Run(t testing.TB, w *worker.Worker, handler string, s Step) (json.RawMessag
 		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 	}
-	return execute(ctx, w, s.assignment(t, handler))
+	return execute(s.context(ctx), w, s.assignment(t, handler))
 }
 
 func execute(ctx context.Context, w *worker.Worker, a tasker.Assignment) (json.RawMessage, error) {
@@ -74,6 +87,9 @@ func (s Step) assignment(t testing.TB, handler string) tasker.Assignment {
 		CorrelationID: "test", Context: document(t, "Context", s.Context),
 		Initialization:    document(t, "Initialization", s.Initialization),
 		DependencyResults: make(map[string]json.RawMessage, len(s.DependencyResults)),
+	}
+	if a.Checkpoint = document(t, "Checkpoint", s.Checkpoint); s.Item != nil {
+		a.Item, a.Index = document(t, "Item", s.Item), &s.Index
 	}
 	if a.Name == "" {
 		a.Name = handler

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/worker"
 	"tasker.example/tasker/workertest"
 )
@@ -93,6 +94,49 @@ func TestRun(t *testing.T) {
 		_, err := workertest.Run(t, w, "nobody", workertest.Step{})
 		workertest.Type(t, err, worker.UnknownHandler)
 	})
+}
+
+// A handler is given an element of a list and what an attempt before saved, and what it saves is told.
+func TestItemsAndCheckpoints(t *testing.T) {
+	w := worker.New(nil, worker.Options{})
+	worker.Handle(w, "import", func(ctx context.Context, s *worker.Step[any]) (string, error) {
+		var file string
+		var row int
+		found, err := s.LastCheckpoint(&row)
+		if err = errors.Join(err, s.Element(&file)); err != nil {
+			return "", err
+		}
+		began := fmt.Sprintf("%s %d %d %v", file, *s.Index, row, found)
+		for range 2 {
+			row += 10
+			if err := s.SaveCheckpoint(ctx, row); err != nil {
+				return began, err
+			}
+		}
+		if found, err := s.LastCheckpoint(&row); !found || err != nil {
+			return began, fmt.Errorf("found %v: %w", found, err)
+		}
+		return began, s.SaveCheckpoint(ctx, row)
+	})
+	var saved []string
+	note := func(value json.RawMessage) { saved = append(saved, string(value)) }
+	step := workertest.Step{Item: `"b.csv"`, Index: 1, Checkpoint: 20, OnCheckpoint: note}
+	if got := workertest.Result[string](t, w, "import", step); got != "b.csv 1 20 true" || strings.Join(saved, " ") != "30 40 40" {
+		t.Errorf("got %q, saved %v", got, saved)
+	}
+	step = workertest.Step{Item: `"a.csv"`}
+	if got := workertest.Result[string](t, w, "import", step); got != "a.csv 0 0 false" {
+		t.Errorf("got %q", got)
+	}
+	_, err := workertest.Run(t, w, "import", workertest.Step{Item: `"a.csv"`, Checkpoint: `"row"`})
+	workertest.Permanent(t, err)
+	workertest.Type(t, err, worker.InvalidInput)
+	worker.Handle(w, "large", func(ctx context.Context, s *worker.Step[any]) (any, error) {
+		return nil, s.SaveCheckpoint(ctx, strings.Repeat("x", tasker.MaxCheckpointBytes))
+	})
+	_, err = workertest.Run(t, w, "large", workertest.Step{OnCheckpoint: note})
+	workertest.Permanent(t, err)
+	workertest.Type(t, err, worker.InvalidCheckpoint)
 }
 
 // spy is a test that notes its complaints instead of failing.

@@ -50,6 +50,9 @@ func HideSteps(ctx context.Context, steps ...tasker.Step) {
 		if len(s.Results) > 0 {
 			s.Results = hiddenResult
 		}
+		if s.Checkpoint != nil && len(s.Checkpoint.Value) > 0 {
+			s.Checkpoint.Value = hiddenValue
+		}
 		if s.Map != nil {
 			item := *s.Map
 			item.Value = hiddenValue

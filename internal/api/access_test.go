@@ -67,7 +67,7 @@ var who = map[string]string{
 
 	"GET /v1/workers": "viewer operator developer admin", "POST /v1/workers": "worker admin", "DELETE /v1/workers/{worker_uuid}": "worker admin",
 	"POST /v1/workers/{worker_uuid}/claims": "worker admin", "POST /v1/workers/{worker_uuid}/take": "worker admin",
-	"POST /v1/workers/{worker_uuid}/heartbeat": "worker admin", "POST /v1/workers/{worker_uuid}/results": "worker admin",
+	"POST /v1/workers/{worker_uuid}/heartbeat": "worker admin", "POST /v1/workers/{worker_uuid}/checkpoint": "worker admin", "POST /v1/workers/{worker_uuid}/results": "worker admin",
 	"POST /v1/workers/{worker_uuid}/release": "worker admin", "POST /v1/workers/{worker_uuid}/drain": "operator admin",
 	"GET /v1/queues": "viewer operator developer admin",
 

@@ -325,6 +325,15 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			serve:   s.reportResults,
 		},
 		{
+			method: "POST", path: workPath + "/checkpoint", id: "saveCheckpoint", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
+			summary: "Save how far a step has come, for the attempts that follow",
+			about: "The value takes the place of the one before, and a claim of the step hands it out. It extends no lease. Safe to repeat. " +
+				"Under a lease that is lost nothing is saved: STALE_LEASE.",
+			body:    apiv1.SaveCheckpoint{},
+			answers: map[int]any{http.StatusNoContent: nil},
+			serve:   s.saveCheckpoint,
+		},
+		{
 			method: "POST", path: workPath + "/release", id: "releaseSteps", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
 			summary: "Give steps back that were not begun, without using an attempt",
 			body:    apiv1.Leases{},

@@ -118,6 +118,8 @@ type (
 		ResetBy    string `json:"reset_by" minLength:"1" maxLength:"255"`
 		Interrupt  bool   `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it, or from its child task."`
 		Child      string `json:"child,omitempty" enum:"new" doc:"new: a child step starts another task, also in place of one that is complete or can still come to be, which is cancelled. Left out: it waits for such a one."`
+
+		DiscardCheckpoint bool `json:"discard_checkpoint,omitempty" doc:"Remove what workers have saved of the step, so that it begins anew; of a map step, of its items that are not done."`
 	}
 	// ResolveManually passes over a step: those that depend on it get no result of it.
 	ResolveManually struct {
@@ -168,7 +170,7 @@ func (s *server) operateStep(x *request) error {
 		Action: tasker.StepAction(req.ActionType), Reason: req.Reason, Interrupt: req.Interrupt,
 		Actor: x.actor(cmp.Or(req.ResetBy, req.ResolvedBy, req.CompletedBy)),
 	}
-	op.NewChild = req.Child == apiv1.NewChild
+	op.NewChild, op.DiscardCheckpoint = req.Child == apiv1.NewChild, req.DiscardCheckpoint
 	if req.CompletionData != nil {
 		op.Result, op.Metadata = req.CompletionData.Result, given(req.CompletionData.Metadata)
 	}

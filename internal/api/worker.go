@@ -181,6 +181,38 @@ func (s *server) releaseSteps(x *request) error {
 	return x.answer(http.StatusOK, apiv1.Released{Released: convert(released, tasker.ID.String), Lost: convert(lost, tasker.ID.String)})
 }
 
+func (s *server) saveCheckpoint(x *request) error {
+	worker, err := x.id("worker_uuid")
+	if err != nil {
+		return err
+	}
+	var req apiv1.SaveCheckpoint
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	key, err := s.leases.key(x.ctx)
+	if err != nil {
+		return err
+	}
+	step, err := parseID(req.StepUUID)
+	if err != nil {
+		return err
+	}
+	held, err := key.parseLease(worker, step, req.LeaseToken)
+	if err != nil {
+		return err
+	}
+	leases, err := s.leases.verified(x.ctx, []heldLease{held})
+	if err != nil {
+		return err
+	}
+	if err := s.engine.SaveCheckpoint(x.ctx, worker, leases[0], req.Checkpoint); err != nil {
+		return err
+	}
+	x.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // readLeases returns the worker of the path and the leases of the body.
 func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
 	worker, err := x.id("worker_uuid")

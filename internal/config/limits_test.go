@@ -34,7 +34,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxEvidenceAttempts": tasker.MaxEvidenceAttempts, "MaxReportEntries": tasker.MaxReportEntries, "MaxReportCases": tasker.MaxReportCases,
 		"MaxReportMembers": tasker.MaxReportMembers, "MaxReportEvents": tasker.MaxReportEvents,
 		"MaxWorkers": tasker.MaxWorkers, "MaxWorkerRows": tasker.MaxWorkerRows, "MaxWorkerBytes": tasker.MaxWorkerBytes, "MaxKeys": tasker.MaxKeys,
-		"MaxSessions": tasker.MaxSessions, "MaxSignIns": tasker.MaxSignIns, "MaxEntryChanges": tasker.MaxEntryChanges, "MaxCaseNotes": tasker.MaxCaseNotes, "MaxMapItems": tasker.MaxMapItems, "MaxTreeTasks": tasker.MaxTreeTasks, "MaxTreeChildren": tasker.MaxTreeChildren, "MaxMapBytes": tasker.MaxMapBytes, "MaxEntriesByHand": tasker.MaxEntriesByHand,
+		"MaxSessions": tasker.MaxSessions, "MaxSignIns": tasker.MaxSignIns, "MaxEntryChanges": tasker.MaxEntryChanges, "MaxCaseNotes": tasker.MaxCaseNotes, "MaxMapItems": tasker.MaxMapItems, "MaxTreeTasks": tasker.MaxTreeTasks, "MaxTreeChildren": tasker.MaxTreeChildren, "MaxMapBytes": tasker.MaxMapBytes, "MaxCheckpointBytes": tasker.MaxCheckpointBytes, "MaxEntriesByHand": tasker.MaxEntriesByHand,
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,

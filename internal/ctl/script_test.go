@@ -94,7 +94,7 @@ func TestScriptsWithServer(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Files: []string{file},
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "sink": h.sink, "operate": h.operate, "go-on": h.goOn, "idle": h.idle, "tick": h.tick,
+					"exits": exits, "save": save, "succeed": h.succeed, "fail": h.fail, "fail-saved": h.failSaved, "sink": h.sink, "operate": h.operate, "go-on": h.goOn, "idle": h.idle, "tick": h.tick,
 				},
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("WORKER", h.worker.String())
@@ -236,6 +236,14 @@ func (h *harness) idle(ts *testscript.TestScript, _ bool, _ []string) {
 		_, err = hold.New(h.DB, h.Engine, hold.Options{}).PutAside(context.Background())
 		ts.Check(err)
 	}
+}
+
+// failSaved is fail-saved HANDLER CHECKPOINT: an attempt saves it and fails.
+func (h *harness) failSaved(ts *testscript.TestScript, _ bool, args []string) {
+	h.report(ts, args[0], func(o *tasker.Outcome, a tasker.Assignment) {
+		ts.Check(h.Engine.SaveCheckpoint(context.Background(), h.worker, a.Lease(), json.RawMessage(args[1])))
+		o.Failure = &tasker.Failure{Message: "gateway down", Type: "gateway"}
+	})
 }
 
 // fail is fail HANDLER MESSAGE [retryable]; \e in the message stands for escape.

@@ -103,6 +103,7 @@ func (p *program) printStep(s apiv1.Step) {
 		field{"Attempts", attempts(s) + queued(s)},
 		field{"Last failure", at(s.LastFailureAt)},
 		field{"Next retry", at(s.NextRetryAt)},
+		field{"Checkpoint", checkpointText(s.Checkpoint)},
 		field{"Error", failureText(s.Error)},
 		field{"Results", compact(s.Results)},
 		field{"Worker", or(s.WorkerUUID, "")},
@@ -134,6 +135,14 @@ func (p *program) itemsCommand() *cobra.Command {
 	c.Flags().Var(cli.Number(&q.From, 0, tasker.MaxMapItems), "from", "begin at this item")
 	limitFlag(c, &q.Limit, 100)
 	return c
+}
+
+// checkpointText says what was saved of a step, and when.
+func checkpointText(c *apiv1.Checkpoint) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, by attempt %d, %d bytes: %s", at(&c.SavedAt), c.Attempt, c.Bytes, compact(c.Value))
 }
 
 // failureText returns the last failure of a step as a line.
@@ -210,7 +219,7 @@ func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepA
 func nothingMore(*apiv1.StepAction) error { return nil }
 
 func (p *program) resetCommand() *cobra.Command {
-	var newChild bool
+	var newChild, discard bool
 	c := p.stepActionCommand(stepActions[0], help{
 		use:   "reset-step TASK STEP --reason TEXT",
 		short: "Give a failed step its attempts back; it runs again by itself",
@@ -220,11 +229,13 @@ func (p *program) resetCommand() *cobra.Command {
 
   tasker-ctl task reset-step $TASK $STEP --new-child --interrupt --reason "version 1.1.0 of its template is repaired"`,
 	}, func(a *apiv1.StepAction) error {
+		a.DiscardCheckpoint = discard
 		if newChild {
 			a.Child = apiv1.NewChild
 		}
 		return nil
 	})
+	c.Flags().BoolVar(&discard, "discard-checkpoint", false, "remove what workers have saved of the step: it begins anew")
 	c.Flags().BoolVar(&newChild, "new-child", false, "have a child step start another task; one that it waits for is cancelled, with --interrupt")
 	return c
 }

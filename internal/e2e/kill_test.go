@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/pgtest"
 )
 
@@ -44,6 +47,36 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	await(t, "all workflows to end", func() bool { return count(t, pool, "state = 'complete'") == workflows })
 	if n := count(t, pool, "state <> 'complete'"); n != 0 {
 		t.Errorf("%d workflows did not complete", n)
+	}
+}
+
+// A worker is killed in the middle of a step; another one goes on from what the first had saved.
+func TestAKilledWorkerLeavesItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	server := serve(t, database.URL, "TASKER_WORKERS_LEASE_SECONDS=3", "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=1")
+	first := startWorker(t, server.url(), "")
+	c := newClient(t, server.url())
+	_, err := c.RegisterTemplate(t.Context(), []byte("namespace: order_processing\nname: import\nversion: 1.0.0\nsteps:\n  - name: rows\n    handler: {callable: import}\n    retry: {backoff_base_ms: 20}\n"), client.YAML)
+	must(t, err)
+	task, err := c.CreateTask(t.Context(), apiv1.CreateTask{Namespace: "order_processing", Name: "import"})
+	must(t, err)
+	id := readID(t, task.TaskUUID)
+	await(t, "the checkpoint", func() bool {
+		step, err := c.StepNamed(t.Context(), id, "rows")
+		must(t, err)
+		return step.Checkpoint != nil && string(step.Checkpoint.Value) == "30"
+	})
+	first.kill()
+	startWorker(t, server.url(), "")
+	await(t, "the task to end", func() bool { return count(t, database.Pool(t), "state = 'complete'") == 1 })
+	step, err := c.StepNamed(t.Context(), id, "rows")
+	must(t, err)
+	var result tasker.StepResult
+	must(t, json.Unmarshal(step.Results, &result))
+	if step.Attempts != 2 || string(result.Result) != "[30,100]" {
+		t.Errorf("attempt %d went from and to %s, want [30,100]", step.Attempts, result.Result)
 	}
 }
 

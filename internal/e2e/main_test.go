@@ -110,6 +110,24 @@ func work(url string) error {
 		}
 		return map[string]any{"validation_status": "checked", "score": 7}, nil
 	})
+	worker.Handle(w, "import", func(ctx context.Context, s *worker.Step[map[string]any]) ([2]int, error) {
+		var row int
+		if _, err := s.LastCheckpoint(&row); err != nil {
+			return [2]int{}, err
+		}
+		from := row
+		for row < 100 {
+			row += 10
+			if err := s.SaveCheckpoint(ctx, row); err != nil {
+				return [2]int{}, err
+			}
+			if row == 30 && s.Attempt == 1 { // until the process is killed
+				<-ctx.Done()
+				return [2]int{}, context.Cause(ctx)
+			}
+		}
+		return [2]int{from, row}, nil
+	})
 	worker.Handle(w, "broken", func(_ context.Context, _ *worker.Step[map[string]any]) (map[string]any, error) {
 		return nil, &worker.Error{Type: "bad_order", Permanent: true, Err: errors.New("the order has no address")}
 	})

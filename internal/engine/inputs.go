@@ -139,7 +139,7 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 		a := c.Assignment
 		step, _, _ := g.step(c.Name)
 		a.Initialization = step.Handler.Initialization
-		if budget -= len(a.Initialization); budget < 0 && len(out) > 0 {
+		if budget -= len(a.Initialization) + len(a.Checkpoint); budget < 0 && len(out) > 0 {
 			back = append(back, c)
 			continue
 		}

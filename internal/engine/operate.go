@@ -37,8 +37,15 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 			return err
 		}
 		if !repeated {
-			if acted, err = action.alone(ctx, tx, tasker.StepRef{TaskUUID: task, StepUUID: step}); err != nil {
+			ref := tasker.StepRef{TaskUUID: task, StepUUID: step}
+			if acted, err = action.alone(ctx, tx, ref); err != nil {
 				return err
+			}
+			if op.DiscardCheckpoint {
+				acted.left.Checkpoint = nil
+				if err := tx.DiscardCheckpoints(ctx, ref); err != nil {
+					return err
+				}
 			}
 			left = acted.left
 			return nil
@@ -253,6 +260,9 @@ func checkAction(op tasker.ActionRequest) error {
 	}
 	if op.NewChild && op.Action != tasker.ResetForRetry {
 		faults = append(faults, tasker.Fault{Path: "child", Message: "is for reset_for_retry only"})
+	}
+	if op.DiscardCheckpoint && op.Action != tasker.ResetForRetry {
+		faults = append(faults, tasker.Fault{Path: "discard_checkpoint", Message: "is for reset_for_retry only"})
 	}
 	switch completes := op.Action == tasker.CompleteManually; {
 	case completes && len(op.Result) == 0 && op.ResultExpression == "":

@@ -25,7 +25,9 @@ func TestRetention(t *testing.T) {
 	}
 	finish := func() tasker.ID {
 		task := create()
-		h.accepted(success(h.claimOne("one"), `1`))
+		a := h.claimOne("one")
+		h.Must(h.save(a, `{"row": 1}`))
+		h.accepted(success(a, `1`))
 		return task
 	}
 	old, young := finish(), finish()
@@ -35,6 +37,7 @@ func TestRetention(t *testing.T) {
 	h.accepted(failure(h.claimOne("one"), false))
 	running := create()
 	a := h.claimOne("one")
+	h.Must(h.save(a, `{"row": 2}`))
 	fixed := create()
 	h.accepted(failure(h.claimOne("one"), false))
 	_, err := h.Engine.OperateStep(t.Context(), fixed, h.step(fixed, "one").UUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r"})
@@ -67,6 +70,9 @@ func TestRetention(t *testing.T) {
 		if left != 3 {
 			t.Errorf("%s is about %d tasks, want 3", table, left)
 		}
+	}
+	if left := h.count("step_checkpoints"); left != 1 { // of the task that runs
+		t.Errorf("%d checkpoints are left, want 1", left)
 	}
 	h.accepted(success(a, `1`))
 }

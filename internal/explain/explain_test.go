@@ -573,6 +573,23 @@ func TestCases(t *testing.T) {
 	h.is(h.explain(id), want{tasker.FactEnded, tasker.TurnNobody, []string{"The case was merged into case " + id.String()}, "", "", ""})
 }
 
+// What a worker has saved is a fact of its step while that is open.
+func TestACheckpointIsAFact(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.employ()
+	task := h.Create("twice")
+	a := h.claim(1)[0]
+	h.Must(h.Engine.SaveCheckpoint(t.Context(), h.worker, a.Lease(), json.RawMessage(`{"row": 10}`)))
+	if fact := factNamed(h.explain(task), "checkpoint"); !strings.HasPrefix(fact, "saved at 20") || !strings.HasSuffix(fact, "by attempt 1, 11 bytes") {
+		t.Errorf("the fact is %q", fact)
+	}
+	h.report(a, nil)
+	if fact := factNamed(h.explain(a.StepUUID), "checkpoint"); fact != "" {
+		t.Errorf("of a complete step it is %q", fact)
+	}
+}
+
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -54,6 +54,9 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 			add(instant.name, "%s", at(*instant.at))
 		}
 	}
+	if c := s.Checkpoint; c != nil {
+		add("checkpoint", "saved at %s by attempt %d, %d bytes", at(c.SavedAt), c.Attempt, c.Bytes)
+	}
 	if c := f.child; c != nil {
 		add("child", "%s: %s since %s", c.task.TaskUUID, c.task.TaskState, at(c.task.TaskSince))
 		if c.task.EntryUUID != nil && c.shows.investigations {

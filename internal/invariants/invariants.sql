@@ -406,6 +406,15 @@ WHERE o.settled_at IS NOT NULL AND EXISTS (
     SELECT FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid AND i.state IN ('planned', 'released', 'running')
 )
 UNION ALL
+SELECT 'checkpoint of a step that does not know of it', c.task_uuid, c.step_uuid::text
+FROM tasker.step_checkpoints c
+LEFT JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
+WHERE s.checkpointed IS NOT TRUE
+UNION ALL
+SELECT 'step has lost its checkpoint', s.task_uuid, s.step_uuid::text
+FROM tasker.workflow_steps s
+WHERE s.checkpointed AND NOT EXISTS (SELECT FROM tasker.step_checkpoints c WHERE (c.task_uuid, c.step_uuid) = (s.task_uuid, s.step_uuid))
+UNION ALL
 SELECT 'people are reminded of a step that waits for no answer', s.task_uuid, format('%s is %s', s.name, s.state)
 FROM tasker.workflow_steps s
 WHERE s.remind_at IS NOT NULL AND NOT (s.state = 'pending' AND s.step_type = 'external')

@@ -63,7 +63,7 @@ claimed AS (
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
-        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.item, s.item_ordinal, p.bytes
+        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.item, s.item_ordinal, s.checkpointed, p.bytes
 ),
 watched AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
@@ -85,7 +85,8 @@ SELECT
             CROSS JOIN LATERAL (SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes) b
             WHERE p.task_uuid = h.task_uuid AND p.step_uuid = ANY (h.parent_uuids)
         ) i
-    ) END AS dependencies
+    ) END AS dependencies,
+    CASE WHEN h.checkpointed THEN (SELECT k.value FROM tasker.step_checkpoints k WHERE k.task_uuid = h.task_uuid AND k.step_uuid = h.step_uuid) END AS checkpoint
 FROM (
     SELECT s.*, t.name AS task_name, t.version AS task_version, t.template_uuid, t.correlation_id, t.context,
         CASE WHEN s.parent_uuids <> '{}' AND s.inputs_bytes <= ` + maxInlineBytes + ` THEN (
@@ -105,7 +106,7 @@ FROM (
 func busy(condition string) string {
 	return `
 UNION ALL
-SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL
+SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL
 FROM clock
 WHERE held OR ` + condition
 }
@@ -116,7 +117,7 @@ func inTheWay(of string) string {
 	return `
 UNION ALL
 SELECT CASE WHEN c.inputs_bytes IS NULL THEN 'unmeasured' ELSE 'too_large' END,
-    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL
+    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL
 FROM ` + of + ` c
 CROSS JOIN clock
 WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes

@@ -24,7 +24,8 @@ SELECT
     s.state = 'pending' AND s.decide_at IS NOT NULL AS decision_due, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason,
     CASE WHEN s.step_type <> 'child' THEN s.wait_until END AS wait_until, s.reminders, s.remind_at, s.child_task_uuid,
     s.map_step_uuid, coalesce(s.item_ordinal, 0) AS ordinal, s.item,
-    CASE WHEN s.items_total IS NOT NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS counted, `
+    CASE WHEN s.items_total IS NOT NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS counted,
+    ` + checkpointOfStep + ` AS saved, `
 
 const selectStep = stepColumns + `s.results, s.error
 FROM tasker.get_step_readiness_status($1, $2) r
@@ -111,7 +112,7 @@ func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 		return tasker.Step{}, err
 	}
 	if len(list) > 0 {
-		return list[0], nil
+		return list[0], addCheckpoint(ctx, db.pool, &list[0])
 	}
 	if _, err := db.Task(ctx, task); err != nil {
 		return tasker.Step{}, err
@@ -163,10 +164,11 @@ type stepRow struct {
 	Ordinal     int
 	Item        json.RawMessage
 	Counted     *tasker.ItemCounts
+	Saved       *tasker.Checkpoint
 }
 
 func (r stepRow) step() tasker.Step {
-	r.Items = r.Counted
+	r.Items, r.Checkpoint = r.Counted, r.Saved
 	if r.MapStepUUID != nil {
 		r.Map = &tasker.MapItem{StepUUID: *r.MapStepUUID, Ordinal: r.Ordinal, Value: r.Item}
 	}

@@ -73,6 +73,7 @@ type stepForm struct {
 	Metadata  string
 	Interrupt bool
 	NewChild  bool
+	Discard   bool // what workers have saved
 }
 
 // A parentResult is what a step before left behind.
@@ -84,6 +85,11 @@ type parentResult struct {
 
 // Completes reports whether the action needs a result.
 func (p *stepForm) Completes() bool { return p.Action == tasker.CompleteManually }
+
+// HasSaved reports whether the action may discard what workers have saved.
+func (p *stepForm) HasSaved() bool {
+	return p.Action == tasker.ResetForRetry && (p.Step.Checkpoint != nil || p.Step.Items != nil)
+}
 
 // StartsTask reports whether the action may ask for a new child task.
 func (p *stepForm) StartsTask() bool {
@@ -133,6 +139,7 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	}
 	p.Result, p.Metadata, p.Interrupt = req.typed("result"), req.typed("metadata"), req.PostFormValue("interrupt") != ""
 	p.NewChild = p.StartsTask() && req.PostFormValue("new_child") != ""
+	p.Discard = p.HasSaved() && req.PostFormValue("discard_checkpoint") != ""
 	if req.Method == http.MethodGet {
 		p.Interrupt, p.NewChild = p.Held != "", p.LeavesChild()
 	}
@@ -233,7 +240,7 @@ func (p *stepForm) do(req *request) (*view, error) {
 
 // operation returns what the form asks of the engine.
 func (p *stepForm) operation() tasker.ActionRequest {
-	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt, NewChild: p.NewChild}
+	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt, NewChild: p.NewChild, DiscardCheckpoint: p.Discard}
 	if p.Completes() {
 		op.Result, op.Metadata = typedJSON(p.Result), typedJSON(p.Metadata)
 	}
@@ -271,7 +278,7 @@ func (p *stepForm) command(req *request) command {
 	by := "--reset-by"
 	switch p.Action {
 	case tasker.ResetForRetry:
-		body.ResetBy = actor
+		body.ResetBy, body.DiscardCheckpoint = actor, op.DiscardCheckpoint
 		if op.NewChild {
 			body.Child = apiv1.NewChild
 		}
@@ -292,6 +299,9 @@ func (p *stepForm) command(req *request) command {
 	}
 	if op.NewChild {
 		ctl = append(ctl, "--new-child")
+	}
+	if op.DiscardCheckpoint {
+		ctl = append(ctl, "--discard-checkpoint")
 	}
 	return commandOf(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
 }

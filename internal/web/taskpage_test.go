@@ -692,3 +692,27 @@ func TestATaskShowsItems(t *testing.T) {
 	h.shows(h.get("/ui/tasks/"+task.String()+"/steps/"+list[0].StepUUID.String()+"/reset"), http.StatusOK, list[0].Name)
 	h.shows(h.get("/ui/investigations/"+h.Entry(task).UUID.String()), http.StatusOK, list[0].Name, "no such card")
 }
+
+// The page of a task says what workers have saved of a step, and the form of a reset discards it.
+func TestACheckpointIsShownAndDiscarded(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("import", step("rows"))
+	task := h.create("import", `{}`)
+	a := h.next()[0]
+	h.Must(h.Engine.SaveCheckpoint(t.Context(), h.worker, a.Lease(), json.RawMessage(`{"row": 10}`)))
+	_, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: a.Lease(), Failure: &tasker.Failure{Message: "no", Type: "test"}}}, 0)
+	h.Must(err)
+	if row := h.rowOf(h.get(pageOf(task)), a.StepUUID); !strings.Contains(row, "checkpoint <time") || !strings.Contains(row, "11 bytes") {
+		t.Errorf("the row does not tell of the checkpoint: %s", row)
+	}
+	path := pageOf(task) + "/steps/" + a.StepUUID.String() + "/reset"
+	h.shows(h.get(path), http.StatusOK, "Attempt 1 saved 11 bytes of how far it came", `name="discard_checkpoint" value="1"> Discard the checkpoint`)
+	h.shows(h.post(path, "reason=", "actor=bob", "discard_checkpoint=1"), http.StatusBadRequest, `value="1" checked> Discard the checkpoint`, "--discard-checkpoint")
+	if r := h.post(path, "reason=another file", "actor=bob", "discard_checkpoint=1"); r.url != pageOf(task) {
+		t.Errorf("after the reset the page is %s: %s", r.url, r.text)
+	}
+	if saved := h.Count(`SELECT count(*) FROM tasker.step_checkpoints WHERE task_uuid = $1`, task); saved != 0 {
+		t.Errorf("%d checkpoints are left", saved)
+	}
+}

@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
+)
+
+// saved is the last checkpoint of a step.
+type saved struct {
+	mu    sync.Mutex
+	value json.RawMessage // nil: that of the assignment
+}
+
+// LastCheckpoint decodes the value that this attempt or one before it saved last, and reports
+// whether there is one. Without one it leaves into as it is. Its errors are permanent.
+func (c *Call) LastCheckpoint(into any) (bool, error) {
+	c.saved.mu.Lock()
+	value := c.saved.value
+	c.saved.mu.Unlock()
+	if value == nil {
+		value = c.Checkpoint
+	}
+	if len(value) == 0 {
+		return false, nil
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		return false, invalidInput("checkpoint of step %s: %w", c.Name, err)
+	}
+	return true, nil
+}
+
+// SaveCheckpoint keeps a value, as JSON of at most [tasker.MaxCheckpointBytes], for the attempts of
+// the step that follow, in place of the one before: after a failure, or when this worker is lost,
+// the next one goes on from there. When it returns nil the value is stored. Each call is a request:
+// save after a batch, not after each row.
+//
+// An error of type [InvalidCheckpoint] is permanent: the value cannot be stored. Any other says
+// that the attempt has lost its lease, or that the backend could not be reached; a handler may go on
+// or return it.
+func (c *Call) SaveCheckpoint(ctx context.Context, v any) error {
+	value, err := encode(v)
+	if err != nil {
+		return &Error{Type: InvalidCheckpoint, Permanent: true, Err: fmt.Errorf("checkpoint of step %s: %w", c.Name, err)}
+	}
+	if size, err := payload.Measure(value, payload.Limits{}); err != nil || size > tasker.MaxCheckpointBytes {
+		err = cmp.Or(err, fmt.Errorf("it has %d bytes; %d is the limit", size, tasker.MaxCheckpointBytes))
+		return &Error{Type: InvalidCheckpoint, Permanent: true, Err: fmt.Errorf("checkpoint of step %s: %w", c.Name, err)}
+	}
+	if err := c.store(ctx, value); err != nil {
+		return err
+	}
+	c.saved.mu.Lock()
+	defer c.saved.mu.Unlock()
+	c.saved.value = value
+	return nil
+}
+
+// store sends a checkpoint, again while the backend cannot be reached.
+func (c *Call) store(ctx context.Context, value json.RawMessage) error {
+	if save, ok := ctx.Value(checkpointsKey{}).(func(json.RawMessage)); ok && c.save == nil {
+		save(value)
+	}
+	if c.save == nil {
+		return nil
+	}
+	var b backoff
+	for try := 1; ; try++ {
+		err := c.save(ctx, value)
+		switch code := tasker.CodeOf(err); {
+		case err == nil:
+			return nil
+		case code == tasker.Invalid || code == tasker.TooLarge:
+			return &Error{Type: InvalidCheckpoint, Permanent: true, Err: fmt.Errorf("checkpoint of step %s: %w", c.Name, err)}
+		case ctx.Err() != nil || code == tasker.StaleLease || try == fetchTries || !b.rest(ctx, err):
+			return fmt.Errorf("save a checkpoint of step %s: %w", c.Name, err)
+		}
+		c.Log.WarnContext(ctx, "cannot save a checkpoint, trying again", "err", err)
+	}
+}
+
+type checkpointsKey struct{}
+
+// WithCheckpoints has what a handler saves in a worker without a backend told to a test. Tests
+// reach it through package workertest.
+func WithCheckpoints(ctx context.Context, save func(value json.RawMessage)) context.Context {
+	return context.WithValue(ctx, checkpointsKey{}, save)
+}
