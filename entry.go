@@ -229,6 +229,16 @@ type InvestigationFilter struct {
 	Recovered *bool
 	Limit     int
 	Offset    int
+
+	// What the task is found by; of the queue and of operations only.
+	Tags          []string          `json:",omitempty"` // it has all of them
+	CorrelationID string            `json:",omitempty"`
+	Attributes    []AttributeFilter `json:",omitempty"` // of those that templates declare; it fits all of them
+}
+
+// FindsTasks reports whether the filter has something that tasks are found by.
+func (f InvestigationFilter) FindsTasks() bool {
+	return len(f.Tags) > 0 || f.CorrelationID != "" || len(f.Attributes) > 0
 }
 
 // RelatedEntries counts the other investigations of the same case.

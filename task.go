@@ -216,6 +216,21 @@ func ParseAttributeFilter(text string) (AttributeFilter, error) {
 	return AttributeFilter{name, value}, nil
 }
 
+// String spells the condition as ParseAttributeFilter reads it.
+func (a AttributeFilter) String() string { return a.Name + ":" + a.Value }
+
+// ParseAttributeFilters reads conditions.
+func ParseAttributeFilters(texts []string) (list []AttributeFilter, err error) {
+	for _, text := range texts {
+		a, err := ParseAttributeFilter(text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
 // An Attribute is what tasks of a namespace are found by, as templates declare it.
 type Attribute struct {
 	Namespace string

@@ -39,6 +39,9 @@ type OperationSelection struct {
 	MinAgeMinutes int        `json:"min_age_minutes,omitempty" minimum:"0" maximum:"5256000"`
 	Text          string     `json:"text,omitempty" maxLength:"200" doc:"In namespace, template, step, error pattern or assignee, or six or more digits of an id."`
 	Recovered     *bool      `json:"recovered,omitempty" doc:"Only those whose task went on by itself, or only the others."`
+	Tags          []string   `json:"tags,omitempty" maxItems:"10" doc:"Only those whose task has all of these tags."`
+	CorrelationID string     `json:"correlation_id,omitempty" maxLength:"128" doc:"Only those whose task has this correlation id."`
+	Attributes    []string   `json:"attributes,omitempty" maxItems:"10" doc:"Only those whose task has all of these search attributes, as NAME:VALUE, such as customer:4711 or risk:>0.5."`
 	WorkerVersion string     `json:"worker_version,omitempty" maxLength:"255" doc:"Only where the failed attempt was of a worker of this version."`
 	FailedSince   *time.Time `json:"failed_since,omitempty" doc:"Only where the step failed at this instant or later."`
 	IDs           []string   `json:"ids,omitempty" maxItems:"100000" doc:"Only these: ids of investigations or tasks."`
@@ -200,6 +203,10 @@ func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 	out := OperationSelection{
 		DLQReason: string(f.Reason), Namespace: f.Namespace, Name: f.Name, CurrentState: string(f.State), MinAgeMinutes: int(f.Age / time.Minute), Text: f.Text,
 		Recovered: f.Recovered, WorkerVersion: s.WorkerVersion, FailedSince: utc(s.FailedSince), IDCount: ids,
+		Tags: f.Tags, CorrelationID: f.CorrelationID,
+	}
+	for _, a := range f.Attributes {
+		out.Attributes = append(out.Attributes, a.String())
 	}
 	if f.Case != nil {
 		out.CaseID = f.Case.String()

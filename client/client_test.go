@@ -333,6 +333,12 @@ func TestWire(t *testing.T) {
 			})
 			return err
 		},
+		"GET /v1/dlq/investigation-queue?attribute=risk%3A%3E0.5&correlation_id=c&limit=9&tag=a&tag=b": func() error {
+			_, err := c.InvestigationQueue(ctx, InvestigationQuery{
+				Tags: []string{"a", "b"}, CorrelationID: "c", Attributes: []tasker.AttributeFilter{{Name: "risk", Value: ">0.5"}}, Page: Page{Limit: 9},
+			})
+			return err
+		},
 		"GET /v1/dlq/investigation-queue?limit=9": func() error {
 			_, err := c.InvestigationQueue(ctx, InvestigationQuery{Page: Page{Limit: 9}})
 			return err

@@ -97,6 +97,11 @@ type InvestigationQuery struct {
 	CaseKey   string           // deprecated: a case_key
 	MinAge    time.Duration    // opened at least so long ago; whole minutes count
 	Text      string           // in namespace, template, step, error pattern or assignee, or a part of an id
+
+	// What the task is found by; of the queue only.
+	Tags          []string // it has all of them
+	CorrelationID string
+	Attributes    []tasker.AttributeFilter
 	Page
 }
 
@@ -121,6 +126,13 @@ func (q InvestigationQuery) query() url.Values {
 	setText(query, "case", q.Case)
 	setText(query, "case_key", q.CaseKey)
 	setMinutes(query, "min_age_minutes", q.MinAge)
+	for _, tag := range q.Tags {
+		query.Add("tag", tag)
+	}
+	setText(query, "correlation_id", q.CorrelationID)
+	for _, a := range q.Attributes {
+		query.Add("attribute", a.String())
+	}
 	return query
 }
 

@@ -77,7 +77,7 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 	setText(query, "initiator", q.Initiator)
 	setText(query, "source_system", q.SourceSystem)
 	for _, a := range q.Attributes {
-		query.Add("attribute", a.Name+":"+a.Value)
+		query.Add("attribute", a.String())
 	}
 	setTime(query, "created_after", q.CreatedAfter)
 	setTime(query, "created_before", q.CreatedBefore)

@@ -147,6 +147,15 @@ func investigationParams() []param {
 	}
 }
 
+// foundParams select the investigations of the tasks that are found by them.
+func foundParams() []param {
+	return []param{
+		textParam("tag", "Only those whose task has this tag.", 128).upTo(tasker.MaxSearchTags), textParam("correlation_id", "Only those whose task has this correlation id.", 128),
+		textParam("attribute", "Only those whose task has this search attribute, as NAME:VALUE, such as customer:4711; of a number or time the value may begin with >, >=, < or <=.", 400).
+			upTo(tasker.MaxSearchConditions),
+	}
+}
+
 const maxAgeMinutes = 10 * 365 * 24 * 60
 
 // queueFilter reads the parameters of investigationParams.
@@ -159,7 +168,13 @@ func (x *request) investigationFilter() tasker.InvestigationFilter {
 }
 
 func (s *server) queue(x *request) error {
-	list, _, err := s.db.InvestigationQueue(x.ctx, x.investigationFilter())
+	f := x.investigationFilter()
+	f.Tags, f.CorrelationID = nonEmpty(x.texts("tag")), x.text("correlation_id")
+	var err error
+	if f.Attributes, err = tasker.ParseAttributeFilters(nonEmpty(x.texts("attribute"))); err != nil {
+		return err
+	}
+	list, _, err := s.db.InvestigationQueue(x.ctx, f)
 	if err != nil {
 		return err
 	}

@@ -148,10 +148,15 @@ func selectionOf(s apiv1.OperationSelection) (tasker.OperationSelection, error) 
 		Filter: tasker.InvestigationFilter{
 			Reason: tasker.Reason(s.DLQReason), Namespace: s.Namespace, Name: s.Name, State: tasker.TaskState(s.CurrentState),
 			Age: time.Duration(s.MinAgeMinutes) * time.Minute, Text: s.Text, Recovered: s.Recovered,
+			Tags: s.Tags, CorrelationID: s.CorrelationID,
 		},
 		WorkerVersion: s.WorkerVersion, FailedSince: s.FailedSince,
 	}
 	var faults []tasker.Fault
+	var err error
+	if out.Filter.Attributes, err = tasker.ParseAttributeFilters(s.Attributes); err != nil {
+		faults = append(faults, tasker.Fault{Path: "select.attributes", Message: err.Error()})
+	}
 	if s.CaseID != "" {
 		id, err := parseID(s.CaseID)
 		if err != nil {

@@ -225,7 +225,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/dlq/investigation-queue", id: "getQueue", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Open investigations, the most urgent first",
-			params:  investigationParams(),
+			params:  append(investigationParams(), foundParams()...),
 			answers: map[int]any{http.StatusOK: []apiv1.InvestigationQueueEntry{}},
 			serve:   s.queue,
 		},

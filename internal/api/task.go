@@ -128,13 +128,9 @@ func (s *server) answerTask(x *request, status int, id tasker.ID) error {
 }
 
 func (s *server) listTasks(x *request) error {
-	var attributes []tasker.AttributeFilter
-	for _, text := range nonEmpty(x.texts("attribute")) {
-		a, err := tasker.ParseAttributeFilter(text)
-		if err != nil {
-			return err
-		}
-		attributes = append(attributes, a)
+	attributes, err := tasker.ParseAttributeFilters(nonEmpty(x.texts("attribute")))
+	if err != nil {
+		return err
 	}
 	f := tasker.TaskFilter{
 		State: tasker.TaskState(x.text("status")), Phase: tasker.TaskPhase(x.text("phase")), Namespace: x.text("namespace"), Name: x.text("name"),

@@ -410,6 +410,20 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", wrong, "GET", "/v1/tasks?"+query, nil)
 	}
+	// Investigations and operations are selected by the same.
+	for query, n := range map[string]int{"tag=none": 0, "correlation_id=" + ann: 0, "attribute=customer:bob": 0} {
+		if got := want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?"+query, nil); len(got) != n {
+			t.Errorf("%s: %d investigations", query, len(got))
+		}
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "there are customer, risk", "GET", "/v1/dlq/investigation-queue?attribute=client:x", nil)
+	for selects, wrong := range map[string]string{
+		`{"attributes": ["customer"]}`: "select.attributes: an attribute is asked for as NAME:VALUE", `{"attributes": ["risk:high"]}`: "attribute risk is a number",
+	} {
+		h.wantError(http.StatusBadRequest, "INVALID", wrong, "POST", "/v1/operations", json.RawMessage(`{"act": {"type": "reset_for_retry"}, "reason": "r", "planned_by": "ann", "select": `+selects+`}`))
+	}
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "no open investigation", "POST", "/v1/operations",
+		json.RawMessage(`{"act": {"type": "reset_for_retry"}, "reason": "r", "planned_by": "ann", "select": {"tags": ["a"], "correlation_id": "b", "attributes": ["risk:>0"]}}`))
 	list := want[apiv1.AttributeList](h, http.StatusOK, "GET", "/v1/attributes?namespace=shop", nil)
 	if diff := cmp.Diff([]apiv1.Attribute{
 		{Namespace: "shop", Name: "customer", Type: "text", Templates: []string{"sale"}}, {Namespace: "shop", Name: "risk", Type: "number", Templates: []string{"sale"}},

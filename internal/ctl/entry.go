@@ -69,6 +69,7 @@ func (p *program) entriesCommand() *cobra.Command {
 func (p *program) queueCommand() *cobra.Command {
 	var q client.InvestigationQuery
 	var quiet bool
+	var attributes []string
 	var c *cobra.Command
 	c = answer(p, help{
 		use:   "queue",
@@ -76,7 +77,10 @@ func (p *program) queueCommand() *cobra.Command {
 		example: `  tasker-ctl dlq queue --limit 10
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.InvestigationQueueEntry, error) {
+	}, func(ctx context.Context, api *client.Client, _ arguments) (_ []apiv1.InvestigationQueueEntry, err error) {
+		if q.Attributes, err = attributeFilters(attributes); err != nil {
+			return nil, err
+		}
 		return api.InvestigationQueue(ctx, q)
 	}, func(l []apiv1.InvestigationQueueEntry) {
 		if quiet {
@@ -89,6 +93,9 @@ func (p *program) queueCommand() *cobra.Command {
 		}
 	})
 	investigationFlags(c, &q)
+	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "only investigations whose task has this tag; may be repeated")
+	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only investigations whose task has this correlation id")
+	c.Flags().StringArrayVar(&attributes, "attribute", nil, "only investigations whose task has this attribute: customer:4711, or 'risk:>0.5'; may be repeated")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	return c
 }

@@ -234,6 +234,9 @@ func complete(p *tasker.OperationPlan) error {
 	if p.Selection.IDs != nil && (len(p.Selection.IDs) == 0 || len(p.Selection.IDs) > tasker.MaxOperationItems) {
 		fault("select.ids", "has %d ids; it must be 1 to %d", len(p.Selection.IDs), tasker.MaxOperationItems)
 	}
+	if n := len(p.Selection.Filter.Tags); n > tasker.MaxSearchTags {
+		fault("select.tags", "has %d tags; %d is the limit", n, tasker.MaxSearchTags)
+	}
 	for _, f := range []struct {
 		path, text string
 		most       int

@@ -85,7 +85,11 @@ ORDER BY n.namespace, n.name LIMIT $3 OFFSET $4`
 // Attributes lists what tasks are found by as templates declare it, by namespace and name; of a
 // namespace, or of all when it is empty. It says whether there are more.
 func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
-	list, err = collect[tasker.Attribute](ctx, db.pool, selectAttributes, namespace, access.ScopeOf(ctx).List(), limit+1, offset)
+	return attributes(ctx, db.pool, namespace, limit, offset)
+}
+
+func attributes(ctx context.Context, q querier, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
+	list, err = collect[tasker.Attribute](ctx, q, selectAttributes, namespace, access.ScopeOf(ctx).List(), limit+1, offset)
 	if err != nil {
 		return nil, false, fmt.Errorf("list attributes: %w", err)
 	}
@@ -122,23 +126,23 @@ func (c comparison) ranged() bool { return c.operator != "=" }
 
 // compare reads the conditions on attributes of a filter. What the caller may not read is not
 // searched either. The error is Invalid when an attribute is not known, or a value not of its type.
-func (db *DB) compare(ctx context.Context, f tasker.TaskFilter) ([]comparison, error) {
-	if len(f.Attributes) == 0 {
+func compare(ctx context.Context, q querier, namespace string, filters []tasker.AttributeFilter) ([]comparison, error) {
+	if len(filters) == 0 {
 		return nil, nil
 	}
-	if len(f.Attributes) > tasker.MaxSearchConditions {
-		return nil, tasker.Errorf(tasker.Invalid, "%d attributes are asked for; %d is the limit", len(f.Attributes), tasker.MaxSearchConditions)
+	if len(filters) > tasker.MaxSearchConditions {
+		return nil, tasker.Errorf(tasker.Invalid, "%d attributes are asked for; %d is the limit", len(filters), tasker.MaxSearchConditions)
 	}
-	names := make([]string, len(f.Attributes))
-	for i, a := range f.Attributes {
+	names := make([]string, len(filters))
+	for i, a := range filters {
 		names[i] = a.Name
 	}
-	known, err := collect[typedName](ctx, db.pool, typesOfAttributes, f.Namespace, access.ScopeOf(ctx).List(), names)
+	known, err := collect[typedName](ctx, q, typesOfAttributes, namespace, access.ScopeOf(ctx).List(), names)
 	if err != nil {
 		return nil, fmt.Errorf("read the types of attributes: %w", err)
 	}
-	list := make([]comparison, len(f.Attributes))
-	for i, a := range f.Attributes {
+	list := make([]comparison, len(filters))
+	for i, a := range filters {
 		var types []tasker.AttributeType
 		for _, k := range known {
 			if k.Name == a.Name {
@@ -147,7 +151,7 @@ func (db *DB) compare(ctx context.Context, f tasker.TaskFilter) ([]comparison, e
 		}
 		switch len(types) {
 		case 0:
-			return nil, db.unknownAttribute(ctx, f.Namespace, a.Name)
+			return nil, unknownAttribute(ctx, q, namespace, a.Name)
 		case 1:
 		default:
 			return nil, tasker.Errorf(tasker.Invalid, "attribute %q is %s in one namespace and %s in another; name a namespace", a.Name, types[0], types[1])
@@ -161,9 +165,9 @@ func (db *DB) compare(ctx context.Context, f tasker.TaskFilter) ([]comparison, e
 
 // unknownAttribute is the refusal of an attribute that no template declares. It names some that
 // there are.
-func (db *DB) unknownAttribute(ctx context.Context, namespace, name string) error {
+func unknownAttribute(ctx context.Context, q querier, namespace, name string) error {
 	const most = 20
-	list, more, err := db.Attributes(ctx, namespace, most, 0)
+	list, more, err := attributes(ctx, q, namespace, most, 0)
 	if err != nil {
 		return err
 	}

@@ -34,12 +34,12 @@ ORDER BY (recovered_at IS NOT NULL), priority_at, dlq_entry_uuid
 LIMIT $1 OFFSET $2`
 
 // queueQuery selects a page of the investigation queue, and one more.
-func queueQuery(ctx context.Context, f tasker.InvestigationFilter) (sql string, args []any) {
+func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (sql string, args []any) {
 	sql, args = selectInvestigationQueue, []any{f.Limit + 1, f.Offset}
 	if scope := access.ScopeOf(ctx); !scope.All() {
 		sql, args = selectInvestigationQueueOf, append(args, scope.List())
 	}
-	where, args := investigationConditions(ctx, f, args)
+	where, args := investigationConditions(ctx, f, attributes, args)
 	return fmt.Sprintf(sql, where), args
 }
 
@@ -47,7 +47,11 @@ func queueQuery(ctx context.Context, f tasker.InvestigationFilter) (sql string, 
 // first, and reports whether there are more. The index of the queue is read in its
 // order until the page is full.
 func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
-	sql, args := queueQuery(ctx, f)
+	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
+	if err != nil {
+		return nil, false, err
+	}
+	sql, args := queueQuery(ctx, f, attributes)
 	list, err = collect[tasker.InvestigationQueueEntry](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the investigation queue: %w", err)
@@ -71,7 +75,7 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 // investigationConditions returns the conditions of a filter in the column names of the view of
 // the investigation queue, and appends their arguments to args. What an error looks like
 // is searched only for those who may read it wherever they look.
-func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, args []any) (where string, all []any) {
+func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
 		args = append(args, arg)
@@ -120,7 +124,34 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 		}
 		add(condition, likeText(f.Text))
 	}
-	return strings.Join(conditions, " AND "), args
+	p := parameters(args)
+	conditions = append(conditions, p.tasksFound(ctx, f, attributes)...)
+	return strings.Join(conditions, " AND "), p
+}
+
+// tasksFound returns conditions on what the task of an investigation is found by. Attributes are
+// parts of payloads.
+func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (list []string) {
+	if len(f.Tags) > 0 || f.CorrelationID != "" {
+		of := "true"
+		if len(f.Tags) > 0 {
+			of += " AND k.tags @> " + p.add(f.Tags) + "::text[]"
+		}
+		if f.CorrelationID != "" {
+			of += " AND k.correlation_id = " + p.add(f.CorrelationID)
+		}
+		list = append(list, "EXISTS (SELECT FROM (SELECT task_uuid AS id) o JOIN tasker.tasks k ON k.task_uuid = o.id WHERE "+of+" OFFSET 0)")
+	}
+	for _, c := range attributes {
+		list = append(list, fmt.Sprintf(`EXISTS (
+			SELECT FROM (SELECT task_uuid AS id, namespace_name AS namespace) o
+			JOIN tasker.task_attributes b ON b.task_uuid = o.id AND b.namespace = o.namespace
+			WHERE b.name = %s AND b.%s %s %s OFFSET 0)`, p.add(c.name), c.column, c.operator, p.add(c.value)))
+	}
+	if payloads := access.PayloadsOf(ctx); len(attributes) > 0 && !payloads.All() {
+		list = append(list, "namespace_name = ANY ("+p.add(payloads.List())+")")
+	}
+	return list
 }
 
 // isPartOfID reports whether a text may be looked for in ids. Fewer than six digits

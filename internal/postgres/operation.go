@@ -41,13 +41,13 @@ type selected struct {
 	args          []any
 }
 
-func selectedEntries(ctx context.Context, s tasker.OperationSelection, limit int, args []any) selected {
+func selectedEntries(ctx context.Context, s tasker.OperationSelection, attributes []comparison, limit int, args []any) selected {
 	from := "(" + selectable + ") q"
 	if s.IDs != nil {
 		args = append(args, s.IDs)
 		from = "(" + fmt.Sprintf(ofIDs, len(args)) + ") c (id) CROSS JOIN LATERAL (" + selectable + " AND d.dlq_entry_uuid = c.id) q"
 	}
-	where, args := investigationConditions(ctx, s.Filter, args)
+	where, args := investigationConditions(ctx, s.Filter, attributes, args)
 	step := "s.state = 'error' AND s.next_retry_at IS NULL"
 	if s.WorkerVersion != "" {
 		args = append(args, s.WorkerVersion)
@@ -134,7 +134,11 @@ func (tx *Tx) LockPlans(ctx context.Context) error {
 
 // Freeze makes the items of an operation. The caller holds the lock of the plans.
 func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks bool, s tasker.OperationSelection, limit int) (Frozen, error) {
-	chosen := selectedEntries(ctx, s, limit+1, []any{operation, onTasks, limit})
+	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
+	if err != nil {
+		return Frozen{}, err
+	}
+	chosen := selectedEntries(ctx, s, attributes, limit+1, []any{operation, onTasks, limit})
 	rows, err := collect[Frozen](ctx, tx, fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
 	if err != nil {
 		return Frozen{}, fmt.Errorf("freeze the selection of an operation: %w", err)
@@ -145,7 +149,11 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks bool, s t
 // CountArrivals counts the investigations that a selection selects and that were opened
 // after an instant, up to a limit.
 func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
-	where, args := investigationConditions(ctx, s.Filter, []any{after, limit})
+	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
+	if err != nil {
+		return 0, err
+	}
+	where, args := investigationConditions(ctx, s.Filter, attributes, []any{after, limit})
 	n, err := column[int](ctx, db.pool, `
 		SELECT count(*) FROM (SELECT FROM (`+selectable+`) q WHERE q.dlq_timestamp > $1 AND `+where+` LIMIT $2) x`, args...)
 	if err != nil {

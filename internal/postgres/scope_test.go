@@ -99,7 +99,7 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 		sql, args := tasksPage(tasker.TaskFilter{State: state, Limit: 100}, scope)
 		queries["tasks "+string(state)] = query{sql, args}
 	}
-	sql, args := queueQuery(ctx, tasker.InvestigationFilter{Limit: 100})
+	sql, args := queueQuery(ctx, tasker.InvestigationFilter{Limit: 100}, nil)
 	queries["investigation queue"] = query{sql, args}
 	sql, args = casesQuery(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 100}})
 	queries["cases"] = query{sql, args}

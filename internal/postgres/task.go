@@ -75,7 +75,7 @@ func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task
 // Tasks lists tasks, newest first, without their contexts, and says whether
 // there are more after these.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
-	attributes, err := db.compare(ctx, f)
+	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
 		return nil, false, err
 	}

@@ -268,6 +268,21 @@ func (q *query) text(name string, most int) string {
 	return text
 }
 
+// texts reads a text that may be given several times, up to most; the empty ones are none.
+func (q *query) texts(name string, most int) (list []string) {
+	for _, text := range q.Values[name] {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		if len(text) > maxText || storable(text) != nil || len(list) == most {
+			q.refuse(name, "valid UTF-8 without NUL, up to "+strconv.Itoa(maxText)+" bytes, and given "+strconv.Itoa(most)+" times at most")
+			return nil
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
 func (q *query) id(name string) *tasker.ID {
 	if q.Get(name) == "" {
 		return nil

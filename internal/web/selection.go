@@ -184,6 +184,15 @@ func filterWords(f tasker.InvestigationFilter) (list []string) {
 	default:
 		list = append(list, "not recovered")
 	}
+	for _, tag := range f.Tags {
+		list = append(list, "tag "+tag)
+	}
+	if f.CorrelationID != "" {
+		list = append(list, "correlation id "+f.CorrelationID)
+	}
+	for _, a := range f.Attributes {
+		list = append(list, "attribute "+a.String())
+	}
 	if f.Case != nil {
 		list = append(list, "of one case")
 	}
@@ -195,11 +204,17 @@ func filterFlags(s tasker.OperationSelection) (flags []string) {
 	f := s.Filter
 	for _, p := range []struct{ flag, value string }{
 		{"--case", text(f.Case)}, {"--namespace", f.Namespace}, {"--name", f.Name}, {"--dlq-reason", string(f.Reason)}, {"--state", string(f.State)}, {"--text", f.Text},
-		{"--failed-on", s.WorkerVersion},
+		{"--failed-on", s.WorkerVersion}, {"--correlation-id", f.CorrelationID},
 	} {
 		if p.value != "" {
 			flags = append(flags, p.flag, p.value)
 		}
+	}
+	for _, tag := range f.Tags {
+		flags = append(flags, "--tag", tag)
+	}
+	for _, a := range f.Attributes {
+		flags = append(flags, "--attribute", a.String())
 	}
 	if f.Age > 0 {
 		flags = append(flags, "--min-age", shortDuration(f.Age))

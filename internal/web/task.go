@@ -19,7 +19,9 @@ const tasksPath = Root + "/tasks"
 // A tasksPage is the list of tasks, newest first.
 type tasksPage struct {
 	Filter     taskFilter
-	Clear      string // this list without a filter
+	Tags       []string // those that are asked for, and an empty one to add another
+	Attributes []string // the same
+	Clear      string   // this list without a filter
 	States     []tasker.TaskState
 	Namespaces []string
 	Tasks      []taskLine
@@ -32,7 +34,7 @@ type tasksPage struct {
 type taskFilter struct {
 	State                                                  tasker.TaskState
 	Namespace, Name, DeadLettered                          string
-	Tag, CorrelationID, Parent, Attribute                  string
+	Tags, CorrelationID, Parent, Attributes                string
 	IdempotencyKey, Initiator, SourceSystem, After, Before string
 }
 
@@ -108,27 +110,24 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	if parent := q.id("parent"); parent != nil {
 		f.Parent = *parent
 	}
-	if tag := q.text("tag", maxText); tag != "" {
-		f.Tags = []string{tag}
-	}
-	if text := q.text("attribute", maxText); text != "" {
-		a, err := tasker.ParseAttributeFilter(text)
-		if err != nil {
-			return err
-		}
-		f.Attributes = []tasker.AttributeFilter{a}
+	f.Tags = q.texts("tag", tasker.MaxSearchTags)
+	attributes := q.texts("attribute", tasker.MaxSearchConditions)
+	var err error
+	if f.Attributes, err = tasker.ParseAttributeFilters(attributes); err != nil {
+		return err
 	}
 	if q.err != nil {
 		return q.err
 	}
 	page.Filter = taskFilter{
-		Attribute: q.Get("attribute"),
-		State:     f.State, Namespace: f.Namespace, Name: f.Name, Tag: q.Get("tag"), CorrelationID: f.CorrelationID, Parent: q.Get("parent"), IdempotencyKey: f.IdempotencyKey,
+		Tags: strings.Join(f.Tags, " "), Attributes: strings.Join(attributes, " "),
+		State: f.State, Namespace: f.Namespace, Name: f.Name, CorrelationID: f.CorrelationID, Parent: q.Get("parent"), IdempotencyKey: f.IdempotencyKey,
 		Initiator: f.Initiator, SourceSystem: f.SourceSystem, After: q.Get("created_after"), Before: q.Get("created_before"),
 	}
 	if f.DeadLettered != nil {
 		page.Filter.DeadLettered = strconv.FormatBool(*f.DeadLettered)
 	}
+	page.Tags, page.Attributes = append(slices.Clone(f.Tags), ""), append(slices.Clone(attributes), "")
 	list, more, err := s.DB.Tasks(req.Context(), f)
 	if err != nil {
 		return err

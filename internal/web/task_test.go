@@ -175,6 +175,8 @@ func TestTasksAreFilteredByWhatTheyAreFoundBy(t *testing.T) {
 	}
 	h.shows(h.get(pageOf(found)), http.StatusOK, `href="/ui/tasks?tag=vip+%26+co"`)
 	h.shows(h.get("/ui/tasks?tag=none"), http.StatusOK, "No task matches", `value="none"`)
+	h.shows(h.get("/ui/tasks?tag=vip+%26+co&tag=none&tag="), http.StatusOK, "No task matches", `value="none"`, `value="vip & co"`)
+	h.shows(h.get("/ui/tasks?"+strings.Repeat("&tag=a", 11)), http.StatusBadRequest, "given 10 times at most")
 }
 
 func TestATaskIsOpenedByItsID(t *testing.T) {
