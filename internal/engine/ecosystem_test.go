@@ -1,12 +1,14 @@
 package engine_test
 
 import (
+	"encoding/json"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/templatefile"
 )
 
@@ -15,6 +17,8 @@ import (
 func TestTemplatesOfTheEcosystemRun(t *testing.T) {
 	t.Parallel()
 	const none = `{"decision_point_outcome": {"type": "no_branches"}}`
+	const cursors = `{"batch_processing_outcome": {"type": "create_batches", "worker_template_name": "work", "worker_count": 2, "total_items": 5, "cursor_configs": [
+		{"batch_id": "001", "start_cursor": 0, "end_cursor": 3, "batch_size": 3}, {"batch_id": "002", "start_cursor": 3, "end_cursor": 5, "batch_size": 2}]}}`
 	takes := func(names string) string {
 		return `{"decision_point_outcome": {"type": "create_steps", "step_names": ["` + strings.ReplaceAll(names, " ", `", "`) + `"]}}`
 	}
@@ -40,6 +44,10 @@ func TestTemplatesOfTheEcosystemRun(t *testing.T) {
 		{"enrolment", `{"person": {"email": "a@b.example", "plan": "free"}}`, nil, "activate open_account set_up_billing set_up_profile welcome"},
 		{"feeds", `{"range": {"from": "2025-01-01", "to": "2025-02-01"}}`, nil, "clean_customers clean_sales clean_stock merge publish read_customers read_sales read_stock"},
 		{"checkout", `{"items": [{"product": 1, "quantity": 2}], "customer": {"email": "a@b.example"}, "payment": {"amount": 9.5}}`, nil, "check_cart confirm reserve store_order take_payment"},
+		{"batches", `{}`, map[string]string{"analyze": cursors}, "analyze gather work[0] work[1]"},
+		{"batches", `{}`, map[string]string{"analyze": `{"batch_processing_outcome": {"type": "no_batches"}}`}, "analyze gather"},
+		{"diamond_batches", `{}`, map[string]string{"choose": takes("analyze"), "analyze": cursors}, "analyze choose gather start work[0] work[1]"},
+		{"diamond_batches", `{}`, map[string]string{"choose": none}, "choose start"},
 		{"aliases", `{}`, map[string]string{"second": takes("third")}, "first fourth second third"},
 	} {
 		t.Run(c.shape, func(t *testing.T) {
@@ -76,5 +84,63 @@ func TestTemplatesOfTheEcosystemRun(t *testing.T) {
 			}
 			h.wantState(task, tasker.TaskComplete)
 		})
+	}
+}
+
+// The handler of a batch is given its cursor and batch_config, and the step behind all of them their
+// results. A result that does not say whether there are batches is an investigation, and no task that
+// has run none of them.
+func TestBatchesOfTheEcosystem(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	doc, err := os.ReadFile("../templatefile/testdata/ecosystem/batches.yaml")
+	h.Must(err)
+	parsed, _, err := templatefile.Parse(doc)
+	h.Must(err)
+	parsed.Namespace = enginetest.Namespace
+	_, _, err = h.Engine.RegisterTemplate(t.Context(), parsed, string(doc))
+	h.Must(err)
+	h.worker = h.RegisterWorker("Shapes::AnalyzeHandler", "Shapes::WorkHandler", "Shapes::GatherHandler")
+	run := func(outcome string) tasker.ID {
+		t.Helper()
+		task := h.Create("batches")
+		h.accepted(success(h.claimOne("analyze"), outcome))
+		h.tick()
+		return task
+	}
+	run(`{"batch_processing_outcome": {"type": "create_batches", "cursor_configs": [{"batch_id": "001", "start_cursor": 0, "end_cursor": 3}, {"batch_id": "002", "start_cursor": "b7", "end_cursor": null}]}}`)
+	items := h.claimItems()
+	if len(items) != 2 || string(items[0].Item) != `{"batch_id": "001", "end_cursor": 3, "start_cursor": 0}` || string(items[1].Item) != `{"batch_id": "002", "end_cursor": null, "start_cursor": "b7"}` {
+		t.Fatalf("claimed %+v", items)
+	}
+	var given struct {
+		BatchConfig map[string]any `json:"batch_config"`
+	}
+	h.Must(json.Unmarshal(items[1].Initialization, &given))
+	if given.BatchConfig["cursor_field"] != "id" || given.BatchConfig["failure_strategy"] != "continue_on_failure" {
+		t.Errorf("the handler is given %s", items[1].Initialization)
+	}
+	h.Must(h.save(items[1], `{"processed": 1}`))
+	h.accepted(success(items[0], `3`), failure(items[1], true))
+	h.due()
+	h.pass()
+	again := h.claimOne("work[1]")
+	if string(again.Checkpoint) != `{"processed": 1}` {
+		t.Errorf("the next attempt is given %s", again.Checkpoint)
+	}
+	h.accepted(success(again, `2`))
+	h.tick()
+	gather := h.claimOne("gather")
+	if got := string(gather.DependencyResults["work"]); got != `{"items": 2, "results": [3, 2]}` {
+		t.Errorf("gather is given %s", got)
+	}
+	h.accepted(success(gather, `5`))
+
+	for _, outcome := range []string{`{}`, `{"batch_processing_outcome": "no_batches"}`, `{"batch_processing_outcome": {"type": "create_batches"}}`} {
+		task := run(outcome)
+		if e := h.Entry(task); e.DetailCode != tasker.ExpressionFailed {
+			t.Errorf("%s: the investigation is %s", outcome, e.DetailCode)
+		}
+		h.wantStep(task, "gather", tasker.StepPending, 0)
 	}
 }

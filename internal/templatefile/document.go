@@ -211,8 +211,6 @@ func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 		v.fault("must be text, not %s %s; write it in quotes", v.kind(), v.node.Value)
 	case isType && mistyped.Want[0] == "string":
 		v.wrong("text")
-	case s.Enum != nil && refusedTypes[v.node.Value] != "":
-		v.fault("%s", refusedTypes[v.node.Value])
 	case s.Comment != "" && s.Enum == nil:
 		v.fault("%s", s.Comment)
 	case s.MinItems != nil:
@@ -224,12 +222,6 @@ func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	default:
 		v.wrong(expectation(s))
 	}
-}
-
-// refusedTypes are types of steps in the Tasker ecosystem that are refused, and why.
-var refusedTypes = map[string]string{
-	"batchable":    "not supported: there are no batches",
-	"batch_worker": "not supported: there are no batches",
 }
 
 func (v value) missing(name string) {
@@ -296,6 +288,7 @@ type document struct {
 	Steps []struct {
 		tasker.StepTemplate
 		Retry     json.RawMessage `json:"retry"` // over the default
+		Batches   json.RawMessage `json:"batch_config"`
 		OnFailure *struct {
 			tasker.OnFailure
 			Retry json.RawMessage `json:"retry"` // likewise
@@ -332,6 +325,7 @@ func (v value) template(raw []byte) tasker.Template {
 		}
 		childDefaults(&t.Steps[i])
 		t.Steps[i].Retry = tasker.DefaultRetry()
+		withBatches(&t.Steps[i], s.Batches)
 		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // as above, and nothing is the default
 		if s.OnFailure != nil {
 			undo := s.OnFailure.OnFailure
@@ -356,10 +350,6 @@ func (v value) template(raw []byte) tasker.Template {
 	v.checkMeaning(&t)
 	return t
 }
-
-// convergence is the type that a step has in the Tasker ecosystem in which branches come
-// together; here it is a standard one.
-const convergence tasker.StepType = "deferred_convergence"
 
 // childDefaults leaves out what is the default of a child step, however it is said.
 func childDefaults(s *tasker.StepTemplate) {

@@ -14,7 +14,7 @@ import (
 
 // refusedShapes are the files of testdata/ecosystem that are refused; all others register.
 var refusedShapes = map[string]bool{
-	"no_attempts": true, "retry_limit": true, "methods": true, "resolvers": true, "events": true, "batches": true, "diamond_batches": true,
+	"no_attempts": true, "retry_limit": true, "methods": true, "resolvers": true, "events": true,
 	"fibonacci": true, "without_backoff": true,
 }
 
@@ -35,7 +35,7 @@ func TestTemplatesOfTheEcosystem(t *testing.T) {
 				t.Errorf("%s: %v", shape, err)
 			}
 			for _, s := range parsed.Steps {
-				if s.Type != tasker.StandardStep && s.Type != tasker.DecisionStep {
+				if s.Type != tasker.StandardStep && s.Type != tasker.DecisionStep && s.Type != tasker.MapStep {
 					t.Errorf("%s: step %s is of type %s", shape, s.Name, s.Type)
 				}
 			}

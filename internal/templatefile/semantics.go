@@ -97,6 +97,8 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 	}
 	for i, s := range steps {
 		steps[i].Type = items[i].checkConvergence(s)
+		steps[i].Join = items[i].joinOf(s, g)
+		items[i].checkBatches(&steps[i], s.Type, g, steps)
 		items[i].checkJoin(s)
 		items[i].checkDecision(s, g, steps)
 		items[i].checkExternal(s)
@@ -132,23 +134,6 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 	case s.Join == tasker.JoinAny && len(s.Dependencies) == 1:
 		join.fault("any of one dependency means the same as all; remove it")
 	}
-}
-
-// checkConvergence returns the type that a step has here. A step of another type it leaves
-// alone.
-func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
-	if s.Type != convergence {
-		return s.Type
-	}
-	kind, ok := v.get("type")
-	switch {
-	case !ok:
-	case s.Join != tasker.JoinNoneFailed:
-		kind.fault("means join: none_failed, and the step has another join; remove it, or write type: standard")
-	case len(s.Dependencies) == 0:
-		kind.fault("the step has no dependencies to join")
-	}
-	return tasker.StandardStep
 }
 
 // checkDecision notes a decision that decides nothing, and a step that does not wait for one
