@@ -30,7 +30,9 @@ const (
 	ReadPayloads         Permission = "payloads:read" // contexts, results and the texts of errors
 	ReadTemplates        Permission = "templates:read"
 	WriteTemplates       Permission = "templates:write"
-	ReadWorkers          Permission = "workers:read" // and the queues
+	WriteSchedules       Permission = "schedules:write"
+	OperateSchedules     Permission = "schedules:operate" // pause, resume, trigger, backfill
+	ReadWorkers          Permission = "workers:read"      // and the queues
 	DrainWorkers         Permission = "workers:drain"
 	ActAsWorker          Permission = "workers:act"
 	ReadEvents           Permission = "events:read"
@@ -45,7 +47,7 @@ const (
 func Permissions() []Permission {
 	return []Permission{
 		ReadTasks, CreateTasks, CancelTasks, OperateSteps, CompleteSteps, ReadInvestigations, UpdateInvestigations, ReadPayloads,
-		ReadTemplates, WriteTemplates, ReadWorkers, DrainWorkers, ActAsWorker, ReadEvents, ResendEvents, ReadMetrics, ReadSystem, Administer,
+		ReadTemplates, WriteTemplates, WriteSchedules, OperateSchedules, ReadWorkers, DrainWorkers, ActAsWorker, ReadEvents, ResendEvents, ReadMetrics, ReadSystem, Administer,
 	}
 }
 
@@ -77,9 +79,9 @@ func (r Role) Permissions() []Permission {
 	case Viewer:
 		return viewing
 	case Operator:
-		return slices.Concat(viewing, []Permission{ReadPayloads, CancelTasks, OperateSteps, CompleteSteps, UpdateInvestigations, DrainWorkers, ResendEvents})
+		return slices.Concat(viewing, []Permission{ReadPayloads, CancelTasks, OperateSteps, CompleteSteps, UpdateInvestigations, OperateSchedules, DrainWorkers, ResendEvents})
 	case Developer:
-		return slices.Concat(viewing, []Permission{ReadPayloads, CreateTasks, CancelTasks, WriteTemplates})
+		return slices.Concat(viewing, []Permission{ReadPayloads, CreateTasks, CancelTasks, WriteTemplates, WriteSchedules, OperateSchedules})
 	case Worker:
 		return []Permission{ActAsWorker, CompleteSteps, ReadPayloads}
 	case Admin:
@@ -329,6 +331,7 @@ const (
 	EventKind         Kind = "event"
 	OperationKind     Kind = "operation"
 	HoldKind          Kind = "hold"
+	ScheduleKind      Kind = "schedule"
 	// ExplainedKind is whatever of these may be explained, or a step.
 	ExplainedKind Kind = "task, step, investigation, case, operation or hold"
 )

@@ -30,6 +30,8 @@ var meanings = map[access.Permission]string{
 	access.ReadPayloads:         "see contexts, results and the texts of errors",
 	access.ReadTemplates:        "see templates",
 	access.WriteTemplates:       "register and retire templates",
+	access.WriteSchedules:       "create, change and delete schedules",
+	access.OperateSchedules:     "pause, resume, trigger and backfill schedules",
 	access.ReadWorkers:          "see workers and queues",
 	access.DrainWorkers:         "drain workers",
 	access.ActAsWorker:          "register as a worker, claim, report",

@@ -187,6 +187,26 @@ func HideHold(ctx context.Context, h *tasker.Hold) {
 	h.Cause, h.Reason = Hidden, Hidden
 }
 
+// HideSchedule hides the context that a schedule gives its tasks.
+func HideSchedule(ctx context.Context, s *tasker.Schedule) {
+	if len(s.Context) > 0 && !PayloadsOf(ctx).Has(s.Namespace) {
+		s.Context = hiddenContext
+	}
+}
+
+// HideFirings hides why tasks of a schedule of a namespace could not be made, which may quote
+// their context.
+func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {
+	if PayloadsOf(ctx).Has(namespace) {
+		return
+	}
+	for i := range list {
+		if list[i].Outcome == tasker.FiringRefused {
+			list[i].Reason = Hidden
+		}
+	}
+}
+
 // HideHoldHistory hides what the history of a hold tells of errors: what its probes failed
 // with, and the reasons of what nobody did.
 func HideHoldHistory(ctx context.Context, d *tasker.HoldDetail) {

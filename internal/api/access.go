@@ -22,8 +22,8 @@ var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
 		"case_id": access.CaseKind, "incident_id": access.IncidentKind, "worker_uuid": access.WorkerKind, "event_uuid": access.EventKind, "operation_uuid": access.OperationKind,
-		"hold_uuid": access.HoldKind,
-		"id":        access.ExplainedKind,
+		"hold_uuid": access.HoldKind, "schedule_uuid": access.ScheduleKind,
+		"id": access.ExplainedKind,
 	},
 	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid", "handler"},
 }

@@ -18,6 +18,7 @@ import (
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 	ops "tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/postgres"
@@ -76,6 +77,12 @@ var who = map[string]string{
 	"POST /v1/operations/{operation_uuid}/dry-run": "operator admin", "POST /v1/operations/{operation_uuid}/start": "operator admin",
 	"POST /v1/operations/{operation_uuid}/pause": "operator admin", "POST /v1/operations/{operation_uuid}/resume": "operator admin",
 	"POST /v1/operations/{operation_uuid}/abort": "operator admin",
+
+	"POST /v1/schedules": "developer admin", "GET /v1/schedules": "viewer operator developer admin", "GET /v1/schedules/{schedule_uuid}": "viewer operator developer admin",
+	"PUT /v1/schedules/{schedule_uuid}": "developer admin", "DELETE /v1/schedules/{schedule_uuid}": "developer admin",
+	"GET /v1/schedules/{schedule_uuid}/firings": "viewer operator developer admin", "POST /v1/schedules/{schedule_uuid}/pause": "operator developer admin",
+	"POST /v1/schedules/{schedule_uuid}/resume": "operator developer admin", "POST /v1/schedules/{schedule_uuid}/trigger": "operator developer admin",
+	"POST /v1/schedules/{schedule_uuid}/backfill": "operator developer admin",
 
 	"POST /v1/holds": "operator admin", "GET /v1/holds": "viewer operator developer admin", "GET /v1/holds/{hold_uuid}": "viewer operator developer admin",
 	"POST /v1/holds/{hold_uuid}/probe": "operator admin", "POST /v1/holds/{hold_uuid}/extend": "operator admin", "POST /v1/holds/{hold_uuid}/release": "operator admin",
@@ -152,6 +159,15 @@ func (h *harness) tenant(namespace string) tenant {
 	h.Exec(`INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at, outcome, failure) VALUES ($1, $2, $3, 0, 1, now(), 'failed', $4)`,
 		held.UUID, task, entry.StepUUID, "error-"+namespace)
 	t.ids["hold_uuid"] = held.UUID.String()
+	every := tasker.ScheduleSpec{
+		Namespace: namespace, Name: "schedule-of-" + namespace, Template: "order-" + namespace, Context: json.RawMessage(`{"text":"context-` + namespace + `"}`),
+		ScheduleRule: tasker.ScheduleRule{Every: time.Hour},
+	}
+	scheduled, err := h.Engine.CreateSchedule(h.Context(), every, engine.ScheduleChange{Actor: "test"})
+	h.Must(err)
+	h.Exec(`INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, reason, actor) VALUES ($1, $2, $2, 'clock', 'refused', $3, 'system')`,
+		scheduled.UUID, time.Now().Add(-time.Hour), "context-"+namespace)
+	t.ids["schedule_uuid"] = scheduled.UUID.String()
 	return t
 }
 
@@ -313,7 +329,7 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	}
 	shop := h.tenant("shop")
 	everything := h.bearer("everything", "admin@*")
-	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["case_id"], shop.ids["incident_id"], shop.ids["worker_uuid"], shop.ids["event_uuid"], shop.ids["operation_uuid"], shop.ids["hold_uuid"])
+	others := append([]string{"shop", "-shop"}, shop.ids["uuid"], shop.ids["step_uuid"], shop.ids["dlq_entry_uuid"], shop.ids["case_id"], shop.ids["incident_id"], shop.ids["worker_uuid"], shop.ids["event_uuid"], shop.ids["operation_uuid"], shop.ids["hold_uuid"], shop.ids["schedule_uuid"])
 	tells := 0
 	for path, before := range alone {
 		got := h.send("GET", attic.at(path), nil, reader)

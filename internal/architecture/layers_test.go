@@ -20,7 +20,7 @@ var layers = [][]string{
 	0: {".", "internal/suggest"},
 	1: {
 		"apiv1", "internal/access", "internal/batch", "internal/idp", "internal/oidctest", "internal/childproc", "internal/fingerprint", "internal/version", "internal/notice", "internal/hostguard", "internal/architecture", "internal/lifecycle",
-		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schema",
+		"internal/loop", "internal/metrics", "internal/overload", "internal/payload", "internal/redact", "internal/schedule", "internal/schema",
 		"internal/expression", "internal/testtool",
 	},
 	2: {"client", "internal/invariants", "internal/cli", "internal/browsertest", "internal/config", "internal/devpg", "internal/mqtest", "internal/postgres", "internal/amqp", "internal/telemetry", "internal/templatefile", "worker"},

@@ -41,6 +41,7 @@ var parses = map[string]string{
 	"internal/engine said json.Unmarshal":                            "a result that is reported again in other words",
 	"internal/engine (*decision).items payload.Measure":              "an element of a list that an expression gives",
 	"internal/engine (*Engine).SaveCheckpoint payload.Measure":       "the checkpoint of a step",
+	"internal/engine (*attendance).task json.Unmarshal":              "the context of a schedule that gets its instant",
 	"internal/engine (*Engine).followUp json.Unmarshal":              "a result that was kept for later",
 	"internal/engine (*migration).checkContext payload.Decode":       "the context that is stored, against the schema of another version",
 	"internal/engine (*verdict).decided json.Unmarshal":              "the result of a decision only: which steps it names",

@@ -34,7 +34,7 @@ type arguments struct {
 }
 
 // idArguments are the names of the arguments that are ids.
-var idArguments = []string{"TASK", "ENTRY|TASK", "EVENT", "WORKER", "OPERATION", "HOLD", "CASE", "INCIDENT", "ID"}
+var idArguments = []string{"TASK", "ENTRY|TASK", "EVENT", "WORKER", "OPERATION", "HOLD", "SCHEDULE", "CASE", "INCIDENT", "ID"}
 
 // command returns a command that reads its arguments and runs.
 func (p *program) command(h help, run func(context.Context, arguments) error) *cobra.Command {

@@ -23,6 +23,7 @@ import (
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/operation"
@@ -35,6 +36,7 @@ type permit struct {
 	needs  string   // the permission that a refusal names
 	also   string   // another one, that viewers lack
 	person bool     // somebody has to do something until it ends: only who may not is tested here
+	reads  bool     // it reads what it names first, as those may who cannot do it
 	alone  bool     // its exit codes are its own: 1 for what is not there
 	names  bool     // it names something of the namespace shop, which does not exist for others
 	args   []string // with parameters in braces, each of which makes or is something of the shop
@@ -97,6 +99,16 @@ var permits = map[string]permit{
 	"hold probe":        {roles: operators, needs: "steps:operate", names: true, args: []string{"{held}"}},
 	"hold extend":       {roles: operators, needs: "steps:operate", names: true, args: []string{"{held}", "--for", "1h", "--reason", "r"}},
 	"hold release":      {roles: operators, needs: "steps:operate", names: true, args: []string{"{held}", "--reason", "r"}},
+	"schedule add":      {roles: developers, needs: "schedules:write", names: true, args: []string{"--namespace", "shop", "--name", "{new}", "--template", "order", "--every", "1h"}},
+	"schedule change":   {roles: developers, needs: "tasks:read", also: "schedules:write", reads: true, names: true, args: []string{"{scheduled}", "--cron", "@daily"}},
+	"schedule delete":   {roles: developers, needs: "schedules:write", names: true, args: []string{"{scheduled}"}},
+	"schedule list":     {roles: viewers, needs: "tasks:read"},
+	"schedule show":     {roles: viewers, needs: "tasks:read", names: true, args: []string{"{schedule}"}},
+	"schedule firings":  {roles: viewers, needs: "tasks:read", names: true, args: []string{"{schedule}"}},
+	"schedule pause":    {roles: "operator developer admin", needs: "schedules:operate", names: true, args: []string{"{scheduled}", "--reason", "r"}},
+	"schedule resume":   {roles: "operator developer admin", needs: "schedules:operate", names: true, args: []string{"{paused}"}},
+	"schedule trigger":  {roles: "operator developer admin", needs: "schedules:operate", names: true, args: []string{"{scheduled}"}},
+	"schedule backfill": {roles: "operator developer admin", needs: "schedules:operate", names: true, args: []string{"{scheduled}", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T05:00:00Z"}},
 	"case list":         {roles: viewers, needs: "investigations:read"},
 	"case show":         {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}}, "case why": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}},
 	"case changes": {roles: viewers, needs: "investigations:read", names: true, args: []string{"{case}"}},
@@ -154,6 +166,8 @@ func (m permit) want(caller string) int {
 		return cli.ExitError
 	case m.roles == "known" || strings.Contains(m.roles, "@") && slices.Contains(list, caller):
 		return cli.ExitOK
+	case m.reads && namespace == "attic" && slices.Contains(strings.Fields(viewers), role):
+		return exitNotFound
 	case !slices.Contains(list, role):
 		return cli.ExitError
 	case m.names && namespace == "attic" && m.alone:
@@ -237,7 +251,7 @@ func (m *matrix) fill(namespace string) map[string]string {
 	var event string
 	m.Must(m.Admin().QueryRow(m.Context(), `SELECT event_uuid::text FROM tasker.outbox WHERE task_uuid = $1 ORDER BY position LIMIT 1`, task).Scan(&event))
 	return map[string]string{
-		"hold": m.held(), "task": task.String(), "step": step.String(), "entry": entry.UUID.String(), "event": event, "worker": m.worker[namespace].String(), "cancelled": cancelled, "case": c,
+		"schedule": m.scheduled(namespace, false), "hold": m.held(), "task": task.String(), "step": step.String(), "entry": entry.UUID.String(), "event": event, "worker": m.worker[namespace].String(), "cancelled": cancelled, "case": c,
 		"incident": m.query(`INSERT INTO tasker.incidents (namespace, lead_case_id, dedup_key, severity) VALUES ($1, $2::uuid, 'key', 'high') RETURNING incident_id::text`, namespace, c),
 	}
 }
@@ -329,6 +343,22 @@ func (m *matrix) held() string {
 	return h.UUID.String()
 }
 
+// scheduled makes a schedule.
+func (m *matrix) scheduled(namespace string, paused bool) string {
+	m.Helper()
+	m.keys++
+	by := engine.ScheduleChange{Actor: "test"}
+	s, err := m.Engine.CreateSchedule(m.Context(), tasker.ScheduleSpec{
+		Namespace: namespace, Name: fmt.Sprintf("scheduled-%d", m.keys), Template: "order", ScheduleRule: tasker.ScheduleRule{Every: time.Hour},
+	}, by)
+	m.Must(err)
+	if paused {
+		_, err = m.Engine.PauseSchedule(m.Context(), s.UUID, nil, by)
+		m.Must(err)
+	}
+	return s.UUID.String()
+}
+
 // line returns a command line, for which it makes what it names.
 func (m *matrix) line(command string, p permit) []string {
 	m.Helper()
@@ -347,6 +377,8 @@ func (m *matrix) line(command string, p permit) []string {
 			args = append(args, o.UUID.String())
 		case a == "{held}":
 			args = append(args, m.held())
+		case a == "{scheduled}", a == "{paused}":
+			args = append(args, m.scheduled(m.Space, a == "{paused}"))
 		case a == "{digest}":
 			args = append(args, o.PlanDigest)
 		case a == "{other}" || a == "{merged}":
@@ -439,7 +471,7 @@ func (m *matrix) refused(p permit, caller, stdout, stderr string) error {
 		want = []string{"Error: the API key is not valid: it is unknown, revoked or expired", "look at TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file"}
 	case code == exitNotFound || p.alone && namespace == "attic" && slices.Contains(strings.Fields(p.roles), role):
 		want = []string{"no ", "what you may see and do: tasker-ctl whoami"}
-	case p.also != "" && role == "viewer":
+	case p.also != "" && (role == "viewer" || p.reads && slices.Contains(strings.Fields(viewers), role)):
 		want = []string{"Error: key:" + caller + " may not do this: it needs the permission " + p.also}
 	default:
 		want = []string{"Error: key:" + caller + " may not do this: it needs the permission " + p.needs, "what you may do: tasker-ctl whoami"}

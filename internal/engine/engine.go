@@ -57,6 +57,7 @@ type Options struct {
 	Enqueued          func()                        // is called after steps were enqueued; must not wait
 	Events            func()                        // is called when events of investigations may have come; must not wait
 	Concluded         func([]Attempt)               // is told of the attempts that ended; must not wait. Nil means nobody; needs postgres.Options.ReportQueues
+	Fired             func([]tasker.Firing)         // is told of the tasks that schedules have made or could not make; must not wait
 	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
 	LeftOut           func(context.Context)         // is called for each attribute of a task that could not be evaluated; nil means nobody
 	Bounds            tasker.Bounds                 // of what callers can make; zero means the defaults
@@ -85,6 +86,7 @@ type Engine struct {
 	enqueued    func()
 	events      func()
 	concluded   func([]Attempt)
+	fired       func([]tasker.Firing)
 	expired     Expired
 	leftOut     func(context.Context)
 	grace       grace
@@ -134,6 +136,9 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.LeftOut == nil {
 		o.LeftOut = func(context.Context) {}
 	}
+	if o.Fired == nil {
+		o.Fired = func([]tasker.Firing) {}
+	}
 	if o.Expired == nil {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
@@ -141,8 +146,9 @@ func New(db *postgres.DB, o Options) *Engine {
 		now: o.Now,
 		db:  db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
-		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, expired: o.Expired, leftOut: o.LeftOut,
-		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
+		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, fired: o.Fired, expired: o.Expired,
+		leftOut: o.LeftOut,
+		lease:   cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
 		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
 		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},

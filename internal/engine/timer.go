@@ -28,7 +28,7 @@ const (
 )
 
 // Loops returns what an engine does by itself: start tasks whose time has come,
-// retry failed steps, take steps from workers that fell silent, fail steps that no
+// retry failed steps, make tasks of schedules, take steps from workers that fell silent, fail steps that no
 // worker took in time and put them back when one is there, fail those whose inputs no
 // worker can be given, try kept reports again, and what was set aside; forget workers, remove what is kept no longer. Each has its
 // own loop, so that one that is slow or fails delays no other, and is safe to run in
@@ -57,6 +57,7 @@ func (e *Engine) Loops() []*loop.Loop {
 		looks, living,
 		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
+		spare(e.loop("retention of firings", 10*time.Minute, e.pruneFirings)),
 	)
 }
 
@@ -88,6 +89,8 @@ func (e *Engine) timers() []timer {
 		{name: "find tasks", kind: postgres.FindTasks},
 		{name: "ended children", kind: postgres.ChildEnded},
 		{name: "cancel children", kind: postgres.CancelChild},
+		{name: "fire schedules", kind: postgres.FireSchedules},
+		{name: "ended tasks of schedules", kind: postgres.ScheduledEnded},
 		{name: "reclaim leases", kind: postgres.ReclaimLease},
 		{name: "kept reports", kind: postgres.FollowUpReport},
 		{name: "reject inputs", kind: postgres.RejectInputs},
@@ -133,6 +136,8 @@ func (e *Engine) newWorks() []work {
 		{kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsToFind, do: e.find},
 		{kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.tellParents},
 		{kind: postgres.CancelChild, chunk: childChunk, find: ofTasks(e.db.ChildrenToCancel), do: e.cancelChildren},
+		{kind: postgres.FireSchedules, chunk: scheduleChunk, find: ofTasks(e.db.SchedulesToFire), do: e.fireSchedules},
+		{kind: postgres.ScheduledEnded, chunk: scheduleChunk, find: e.db.ScheduledTasksEnded, do: e.tellSchedules},
 		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
 			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.followUp,

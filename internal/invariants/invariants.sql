@@ -447,3 +447,43 @@ JOIN tasker.tasks t ON t.task_uuid = a.task_uuid
 JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
 WHERE a.name NOT IN ('tag', 'correlation_id', 'initiator', 'source_system') AND NOT a.name = ANY (coalesce(tt.attributes, '{}'))
   AND NOT EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = a.task_uuid AND s.attributes_at < 'infinity')
+UNION ALL
+SELECT 'instant of a schedule is in two firings', NULL, format('%s: until %s and from %s', g.schedule_uuid, g.last_until, g.nominal_at)
+FROM (
+    SELECT x.schedule_uuid, x.nominal_at, lag(x.nominal_until) OVER (PARTITION BY x.schedule_uuid ORDER BY x.nominal_at) AS last_until
+    FROM tasker.schedule_firings x
+    WHERE x.kind = 'clock'
+) g
+WHERE g.nominal_at <= g.last_until
+UNION ALL
+SELECT 'schedule has a firing that is still to come', NULL, format('%s: %s, next is %s', g.schedule_uuid, g.nominal_until, h.next_at)
+FROM tasker.schedule_firings g
+JOIN tasker.schedules h ON h.schedule_uuid = g.schedule_uuid
+WHERE g.kind = 'clock' AND g.nominal_until >= h.next_at
+UNION ALL
+SELECT 'instant that was made up for has two tasks', NULL, format('%s: %s', g.schedule_uuid, g.nominal_at)
+FROM tasker.schedule_firings g
+JOIN tasker.schedule_firings b ON b.schedule_uuid = g.schedule_uuid AND b.kind = 'backfill' AND b.nominal_at BETWEEN g.nominal_at AND g.nominal_until
+WHERE g.kind = 'clock' AND g.outcome = 'started'
+UNION ALL
+SELECT 'task and firing of a schedule differ', coalesce(t.task_uuid, g.task_uuid), format('%s and %s', t.schedule_uuid, g.schedule_uuid)
+FROM tasker.schedule_firings g
+FULL JOIN (SELECT * FROM tasker.tasks WHERE schedule_uuid IS NOT NULL) t ON t.task_uuid = g.task_uuid
+WHERE g.task_uuid IS NOT NULL AND g.task_open AND t.schedule_uuid IS DISTINCT FROM g.schedule_uuid
+   OR t.task_uuid IS NOT NULL AND g.task_uuid IS NULL AND EXISTS (SELECT FROM tasker.schedules h WHERE h.schedule_uuid = t.schedule_uuid AND t.created_at > now() - interval '30 days')
+UNION ALL
+SELECT 'schedule is not told that its task has ended', t.task_uuid, g.schedule_uuid::text
+FROM tasker.schedule_firings g
+JOIN tasker.tasks t ON t.task_uuid = g.task_uuid
+WHERE g.task_open AND t.state IN ('complete', 'cancelled') AND NOT EXISTS (SELECT FROM tasker.schedule_signals s WHERE s.task_uuid = t.task_uuid)
+UNION ALL
+SELECT 'schedule has no way forward', h.awaits_task, h.schedule_uuid::text
+FROM tasker.schedules h
+WHERE h.deleted_at IS NULL AND h.paused_at IS NULL AND h.fire_at IS NULL
+  AND (h.awaits_task IS NOT NULL AND NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.task_uuid = h.awaits_task AND g.task_open) OR h.next_at IS NOT NULL)
+UNION ALL
+SELECT 'instant waits for no task', NULL, g.schedule_uuid::text
+FROM tasker.schedule_firings g
+JOIN tasker.schedules h ON h.schedule_uuid = g.schedule_uuid
+WHERE g.outcome = 'queued' AND (h.deleted_at IS NOT NULL OR h.paused_at IS NULL AND h.fire_at IS DISTINCT FROM least(h.fire_at, now())
+  AND NOT EXISTS (SELECT FROM tasker.schedule_firings o WHERE o.schedule_uuid = g.schedule_uuid AND o.task_open))

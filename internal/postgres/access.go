@@ -405,10 +405,12 @@ FROM (
     SELECT namespaces FROM tasker.operations WHERE $1 = 'operation' AND operation_uuid = $2
     UNION ALL
     SELECT ARRAY[namespace] FROM tasker.holds WHERE $1 = 'hold' AND hold_uuid = $2
+    UNION ALL
+    SELECT ARRAY[namespace] FROM tasker.schedules WHERE $1 = 'schedule' AND schedule_uuid = $2
 ) n`
 
 // NamespacesOf returns the namespaces of a resource, which is a task, an investigation, a case, an
-// incident, a worker, an event, an operation, a hold, or of any of them that may be explained; nil when there is none with that id.
+// incident, a worker, an event, an operation, a hold, a schedule, or of any of them that may be explained; nil when there is none with that id.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind == access.ExplainedKind {
 		of, err := db.FindExplained(ctx, id)

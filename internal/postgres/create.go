@@ -35,6 +35,7 @@ type CreatedTask struct {
 	Rejected     bool        // its graph has a cycle, so it goes to error at once
 	RejectReason string
 	Parent       *ParentStep // that starts it; nil: none does
+	Schedule     *tasker.ID  // that makes it; nil: none does
 
 	// What storing it fills in.
 	CreatedAt     time.Time
@@ -92,6 +93,8 @@ func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) 
 var (
 	insertTasks    = insertionOf(newTaskColumns, "", "")
 	insertChildren = insertionOf(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth") // of one parent each
+
+	insertScheduled = insertionOf(scheduledColumns, ", schedule_uuid", ", u.schedule_uuid")
 )
 
 func insertionOf(task columns[*CreatedTask], more, values string) string {
@@ -166,6 +169,7 @@ type Insertion struct {
 	Contexts    bool          // return the contexts as they are read back
 	Repeat      bool          // store again after a lost race
 	Children    bool          // each of them has a parent
+	Scheduled   bool          // each of them is made by a schedule
 }
 
 // StoreTasks stores tasks with their steps in a transaction of one round trip and fills in
@@ -221,9 +225,12 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 		moves = append(moves, movesOf(t)...)
 	}
 	wait := fmt.Sprint(cmp.Or(how.LockTimeout, lockTimeout).Milliseconds())
-	if how.Children {
+	switch {
+	case how.Children:
 		batch.Queue(insertChildren, append([]any{wait, how.Contexts}, childColumns.arrays(tasks)...)...)
-	} else {
+	case how.Scheduled:
+		batch.Queue(insertScheduled, append([]any{wait, how.Contexts}, scheduledColumns.arrays(tasks)...)...)
+	default:
 		batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
 	}
 	batch.Queue(insertSteps, append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)

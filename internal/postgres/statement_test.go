@@ -29,7 +29,7 @@ var composed = map[string]string{
 	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"enqueueReady": enqueueReady, "runDecided": runDecided, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
-	"overdue": overdue, "lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertChildren": insertChildren, "insertSteps": insertSteps,
+	"overdue": overdue, "lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "replaceAttributes": replaceAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
 	"settleTasks": settleTasks, "settleReported": settleReported, "settleJoined": settleJoined, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,

@@ -189,6 +189,8 @@ FROM (VALUES
     ('` + FindTasks + `', ` + dueAndNext("s.attributes_at", "now()", "tasker.workflow_steps s WHERE s.attributes_at < 'infinity'") + `),
     ('` + ChildEnded + `', ` + dueAndNext("g.created_at", "now()", "tasker.child_signals g WHERE g.kind = 'ended'") + `),
     ('` + CancelChild + `', ` + dueAndNext("g.created_at", "now()", "tasker.child_signals g WHERE g.kind = 'cancel'") + `),
+    ('` + FireSchedules + `', ` + dueAndNext("h.fire_at", "now()", "tasker.schedules h WHERE h.fire_at IS NOT NULL") + `),
+    ('` + ScheduledEnded + `', ` + dueAndNext("g.created_at", "now()", "tasker.schedule_signals g WHERE true") + `),
     ('` + ReclaimLease + `', ` + dueAndNext("c.look_at", "now()", "tasker.claims c WHERE true") + `),
     ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", someKept+" s WHERE true") + `),
     ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.ready_steps s WHERE true") + `),
@@ -226,7 +228,9 @@ FROM (VALUES
     ` + since(Remind, "s.remind_at", "tasker.workflow_steps s WHERE s.remind_at IS NOT NULL") + `,
     ` + since(FindTasks, "s.attributes_at", "tasker.workflow_steps s WHERE s.attributes_at < 'infinity'") + `,
     ` + since(ChildEnded, "g.created_at", "tasker.child_signals g WHERE g.kind = 'ended'") + `,
-    ` + since(CancelChild, "g.created_at", "tasker.child_signals g WHERE g.kind = 'cancel'") + `
+    ` + since(CancelChild, "g.created_at", "tasker.child_signals g WHERE g.kind = 'cancel'") + `,
+    ` + since(FireSchedules, "h.fire_at", "tasker.schedules h WHERE h.fire_at IS NOT NULL") + `,
+    ` + since(ScheduledEnded, "g.created_at", "tasker.schedule_signals g WHERE true") + `
 ) AS k (kind, since)`
 
 // Overdue returns for how many seconds work of each kind is overdue; 0 where none is.

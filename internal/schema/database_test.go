@@ -282,6 +282,9 @@ const anItem = enqueuedStep + anOperation + `SELECT tasker.create_dlq_entry(task
 	SELECT '00000000-0000-7000-8000-000000000001', 1, s.task_uuid, s.step_uuid, d.dlq_entry_uuid, 'a', 'error', 0
 	FROM tasker.workflow_steps s JOIN tasker.tasks_dlq d ON d.task_uuid = s.task_uuid; `
 
+const aSchedule = `INSERT INTO tasker.schedules (schedule_uuid, namespace, name, template_name, every_s, overlap, catch_up, start_within_s, anchor, next_at, fire_at, created_by)
+	VALUES ('00000000-0000-7000-8000-000000000003', 'a', 'a', 'a', 60, 'skip', 'last', 60, now(), now() + interval '1 hour', now() + interval '1 hour', 'ann'); `
+
 // The check that runs after every test finds what it is for.
 func TestViolationsAreFound(t *testing.T) {
 	t.Parallel()
@@ -322,6 +325,20 @@ func TestViolationsAreFound(t *testing.T) {
 			INSERT INTO tasker.case_fingerprints (fingerprint, case_id, home_case_id, version, error_type, error_pattern, first_seen_at)
 			SELECT case_id, case_id, case_id, 1, '', '', now() FROM tasker.cases;
 			UPDATE tasker.case_members SET fingerprint = (SELECT case_id FROM tasker.cases)`,
+		"instant of a schedule is in two firings": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, instants, kind, outcome, reason, actor)
+			SELECT schedule_uuid, now() - i * interval '1 hour', now() - interval '1 hour' + (2 - i) * interval '1 second', 1 + i, 'clock', 'skipped', 'x', 'system'
+			FROM tasker.schedules, generate_series(2, 3) i; UPDATE tasker.schedule_firings SET instants = 2`,
+		"schedule has a firing that is still to come": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, reason, actor)
+			SELECT schedule_uuid, next_at, next_at, 'clock', 'skipped', 'x', 'system' FROM tasker.schedules`,
+		"instant that was made up for has two tasks": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, task_uuid, actor)
+			SELECT schedule_uuid, now(), now(), kind, 'started', gen_random_uuid(), 'system' FROM tasker.schedules, unnest('{clock,backfill}'::text[]) kind`,
+		"task and firing of a schedule differ": aSchedule + `UPDATE tasker.tasks SET schedule_uuid = (SELECT schedule_uuid FROM tasker.schedules)`,
+		"schedule is not told that its task has ended": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, task_uuid, task_open, actor)
+			SELECT h.schedule_uuid, now(), now(), 'clock', 'started', t.task_uuid, true, 'system' FROM tasker.schedules h, tasker.tasks t;
+			UPDATE tasker.tasks SET schedule_uuid = (SELECT schedule_uuid FROM tasker.schedules), state = 'complete'; DELETE FROM tasker.schedule_signals`,
+		"schedule has no way forward": aSchedule + `UPDATE tasker.schedules SET awaits_task = gen_random_uuid(), next_at = NULL, fire_at = NULL`,
+		"instant waits for no task": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, reason, actor)
+			SELECT schedule_uuid, now(), now(), 'clock', 'queued', 'x', 'system' FROM tasker.schedules`,
 		"items of an operation do not add up": anOperation,
 		"step was moved twice by one operation": enqueuedStep + `INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at, operation_uuid)
 			SELECT task_uuid, step_uuid, 'error', 'pending', 'reset_for_retry', 1, now(), task_uuid FROM tasker.workflow_steps, generate_series(1, 2)`,

@@ -56,6 +56,10 @@ var serverPrivileges = map[string]string{
 	"ready_steps":                    "SELECT INSERT UPDATE DELETE", // as claims
 	"redaction":                      "SELECT UPDATE",
 	"rejected_reports":               "SELECT INSERT DELETE",
+	"schedule_firings":               "SELECT INSERT UPDATE DELETE", // DELETE of old ones
+	"schedule_history":               "SELECT INSERT",
+	"schedule_signals":               "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"schedules":                      "SELECT INSERT UPDATE DELETE", // DELETE of those that were deleted long ago
 	"schema_migrations":              "SELECT",
 	"sessions":                       "SELECT INSERT UPDATE DELETE",
 	"sign_ins":                       "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
@@ -85,6 +89,7 @@ var hiddenFromReader = []string{
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "message_emissions.last_error", "rejected_reports.message",
 	"task_attributes.number_value", "task_attributes.text_value", "task_attributes.time_value", "task_templates.source", "task_templates.retired_reason", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
+	"schedule_firings.reason", "schedule_history.reason", "schedules.paused_reason",
 	"operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
 	"breaker_counts.cause", "breaker_counts.cause_key", "holds.reason", "holds.cause", "holds.cause_key", "hold_history.reason", "hold_releases.failure",
 }

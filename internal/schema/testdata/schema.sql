@@ -789,6 +789,118 @@ CREATE TABLE tasker.rejected_reports (
 CREATE INDEX rejected_reports_by_step ON tasker.rejected_reports USING btree (task_uuid, step_uuid);
 COMMENT ON TABLE tasker.rejected_reports IS 'Reports that came from an attempt which no longer held the lease. They changed nothing.';
 
+CREATE TABLE tasker.schedule_firings (
+    schedule_uuid uuid NOT NULL,
+    nominal_at timestamp with time zone NOT NULL,
+    kind text NOT NULL,
+    nominal_until timestamp with time zone NOT NULL,
+    instants bigint DEFAULT 1 NOT NULL,
+    outcome text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    task_uuid uuid,
+    task_open boolean DEFAULT false NOT NULL,
+    actor text NOT NULL,
+    decided_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    late_ms bigint DEFAULT 0 NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT firing_has_its_instants CHECK (((instants > 0) AND (nominal_until >= nominal_at) AND ((instants > 1) = (nominal_until > nominal_at)))),
+    CONSTRAINT firing_kind_is_known CHECK ((kind = ANY (ARRAY['clock'::text, 'manual'::text, 'backfill'::text]))),
+    CONSTRAINT firing_outcome_is_known CHECK ((outcome = ANY (ARRAY['started'::text, 'queued'::text, 'skipped'::text, 'merged'::text, 'missed'::text, 'refused'::text]))),
+    CONSTRAINT firing_that_started_has_its_task CHECK (((outcome = 'started'::text) = (task_uuid IS NOT NULL))),
+    CONSTRAINT firing_with_an_open_task_has_one CHECK (((NOT task_open) OR ((task_uuid IS NOT NULL) AND (ended_at IS NULL)))),
+    CONSTRAINT firing_without_a_task_says_why CHECK (((outcome = 'started'::text) OR (reason <> ''::text))),
+    CONSTRAINT schedule_firings_pkey PRIMARY KEY (schedule_uuid, nominal_at, kind),
+    CONSTRAINT schedule_firings_schedule_uuid_fkey FOREIGN KEY (schedule_uuid) REFERENCES tasker.schedules(schedule_uuid) ON DELETE CASCADE
+);
+CREATE UNIQUE INDEX firing_of_task ON tasker.schedule_firings USING btree (task_uuid) WHERE (task_uuid IS NOT NULL);
+CREATE INDEX firings_by_age ON tasker.schedule_firings USING btree (decided_at);
+CREATE INDEX firings_with_open_task ON tasker.schedule_firings USING btree (schedule_uuid, nominal_at) WHERE task_open;
+CREATE UNIQUE INDEX one_firing_waits ON tasker.schedule_firings USING btree (schedule_uuid) WHERE (outcome = 'queued'::text);
+COMMENT ON TABLE tasker.schedule_firings IS 'What became of each instant of a schedule. Instants in a row that made no task for the same reason share one row.';
+COMMENT ON COLUMN tasker.schedule_firings.nominal_at IS 'The instant by the rule, without jitter.';
+COMMENT ON COLUMN tasker.schedule_firings.kind IS 'clock: the instant came. manual: somebody asked for a task. backfill: somebody asked for the task of an instant in the past.';
+COMMENT ON COLUMN tasker.schedule_firings.task_open IS 'The task has not ended, as far as the schedule was told.';
+COMMENT ON COLUMN tasker.schedule_firings.late_ms IS 'How long after the instant, with its jitter, a server attended to it.';
+
+CREATE TABLE tasker.schedule_history (
+    change_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    schedule_uuid uuid NOT NULL,
+    event text NOT NULL,
+    actor text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT schedule_history_pkey PRIMARY KEY (change_id),
+    CONSTRAINT schedule_history_schedule_uuid_fkey FOREIGN KEY (schedule_uuid) REFERENCES tasker.schedules(schedule_uuid) ON DELETE CASCADE
+);
+CREATE INDEX schedule_history_by_schedule ON tasker.schedule_history USING btree (schedule_uuid, change_id);
+COMMENT ON TABLE tasker.schedule_history IS 'What people changed of each schedule.';
+
+CREATE TABLE tasker.schedule_signals (
+    task_uuid uuid NOT NULL,
+    schedule_uuid uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT schedule_signals_pkey PRIMARY KEY (task_uuid)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
+CREATE INDEX schedule_signals_by_time ON tasker.schedule_signals USING btree (created_at);
+COMMENT ON TABLE tasker.schedule_signals IS 'Tasks that have ended and whose schedules are to be told of it: left by the transaction that ends them.';
+
+CREATE TABLE tasker.schedules (
+    schedule_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    template_name text NOT NULL,
+    template_version text DEFAULT ''::text NOT NULL,
+    context jsonb DEFAULT '{}'::jsonb NOT NULL,
+    nominal_key text DEFAULT ''::text NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    tags text[] DEFAULT '{}'::text[] NOT NULL,
+    cron text DEFAULT ''::text NOT NULL,
+    day_match text DEFAULT ''::text NOT NULL,
+    zone text DEFAULT ''::text NOT NULL,
+    every_s bigint DEFAULT 0 NOT NULL,
+    after_end_s bigint DEFAULT 0 NOT NULL,
+    except_days text[] DEFAULT '{}'::text[] NOT NULL,
+    jitter_s bigint DEFAULT 0 NOT NULL,
+    start_at timestamp with time zone,
+    end_at timestamp with time zone,
+    overlap text NOT NULL,
+    catch_up text NOT NULL,
+    catch_up_max integer DEFAULT 0 NOT NULL,
+    start_within_s bigint NOT NULL,
+    anchor timestamp with time zone NOT NULL,
+    next_at timestamp with time zone,
+    fire_at timestamp with time zone,
+    awaits_task uuid,
+    paused_at timestamp with time zone,
+    paused_until timestamp with time zone,
+    paused_by text DEFAULT ''::text NOT NULL,
+    paused_reason text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    revision integer DEFAULT 1 NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT schedule_catch_up_is_known CHECK ((catch_up = ANY (ARRAY['none'::text, 'last'::text, 'all'::text]))),
+    CONSTRAINT schedule_has_one_rule CHECK ((num_nonnulls(NULLIF(cron, ''::text), NULLIF(every_s, 0), NULLIF(after_end_s, 0)) = 1)),
+    CONSTRAINT schedule_overlap_is_known CHECK ((overlap = ANY (ARRAY['skip'::text, 'queue'::text, 'cancel'::text, 'allow'::text]))),
+    CONSTRAINT schedule_that_awaits_a_task_has_no_instant CHECK (((awaits_task IS NULL) OR (next_at IS NULL))),
+    CONSTRAINT schedule_that_is_deleted_never_fires CHECK (((deleted_at IS NULL) OR (fire_at IS NULL))),
+    CONSTRAINT schedule_with_an_instant_fires CHECK (((next_at IS NULL) OR (fire_at IS NOT NULL) OR (paused_at IS NOT NULL) OR (deleted_at IS NOT NULL))),
+    CONSTRAINT schedules_pkey PRIMARY KEY (schedule_uuid)
+);
+CREATE UNIQUE INDEX schedule_name_is_unique ON tasker.schedules USING btree (namespace, name) WHERE (deleted_at IS NULL);
+CREATE INDEX schedules_that_are_deleted ON tasker.schedules USING btree (deleted_at) WHERE (deleted_at IS NOT NULL);
+CREATE INDEX schedules_to_fire ON tasker.schedules USING btree (fire_at) WHERE (fire_at IS NOT NULL);
+COMMENT ON TABLE tasker.schedules IS 'Of which template tasks are made, and at which instants.';
+COMMENT ON COLUMN tasker.schedules.template_version IS 'Empty: the newest at each instant.';
+COMMENT ON COLUMN tasker.schedules.nominal_key IS 'The key of the context that gets the instant; empty: none does.';
+COMMENT ON COLUMN tasker.schedules.anchor IS 'What a fixed rate is counted from.';
+COMMENT ON COLUMN tasker.schedules.next_at IS 'The first instant by the rule that is in no firing yet. Null: none is known.';
+COMMENT ON COLUMN tasker.schedules.fire_at IS 'When a server attends to it next. Null: when somebody changes it, or a task of it ends.';
+COMMENT ON COLUMN tasker.schedules.awaits_task IS 'Of a fixed delay: the task whose end its next instant follows.';
+COMMENT ON COLUMN tasker.schedules.revision IS 'Goes up with each change of what people say of it.';
+
 CREATE TABLE tasker.schema_migrations (
     version integer NOT NULL,
     name text NOT NULL,
@@ -994,6 +1106,7 @@ CREATE TABLE tasker.tasks (
     parent_task_uuid uuid,
     parent_step_uuid uuid,
     depth smallint,
+    schedule_uuid uuid,
     CONSTRAINT task_context_is_an_object CHECK ((jsonb_typeof(context) = 'object'::text)),
     CONSTRAINT task_rests_only_where_it_may CHECK ((state = ANY (ARRAY['pending'::text, 'steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text, 'complete'::text, 'error'::text, 'cancelled'::text]))),
     CONSTRAINT task_watched_has_deadlines CHECK (((state = ANY (ARRAY['steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text])) = ((stale_at IS NOT NULL) AND (warn_at IS NOT NULL)))),
@@ -1011,6 +1124,7 @@ CREATE INDEX tasks_to_start ON tasker.tasks USING btree (start_at) WHERE (state 
 CREATE INDEX tasks_unattended ON tasker.tasks USING btree (attend_by) WHERE (attend_by IS NOT NULL);
 CREATE TRIGGER child_task_is_followed AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state) AND ((new.state = 'cancelled'::text) OR (new.parent_step_uuid IS NOT NULL)))) EXECUTE FUNCTION tasker.follow_child_task();
 CREATE TRIGGER compensation_is_told AFTER UPDATE OF outcome ON tasker.tasks FOR EACH ROW WHEN (((old.outcome IS NULL) AND (new.outcome IS NOT NULL))) EXECUTE FUNCTION tasker.tell_of_compensation();
+CREATE TRIGGER scheduled_task_is_followed AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.schedule_uuid IS NOT NULL) AND (new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state))) EXECUTE FUNCTION tasker.follow_scheduled_task();
 CREATE TRIGGER task_in_error_is_watched BEFORE UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((old.state <> new.state) AND (('error'::text = old.state) OR ('error'::text = new.state)))) EXECUTE FUNCTION tasker.watch_task_in_error();
 CREATE TRIGGER task_made_in_error_is_watched BEFORE INSERT ON tasker.tasks FOR EACH ROW WHEN ((new.state = 'error'::text)) EXECUTE FUNCTION tasker.watch_task_in_error();
 COMMENT ON TABLE tasker.tasks IS 'One row a task: a run of a template.';
@@ -1025,6 +1139,7 @@ COMMENT ON COLUMN tasker.tasks.outcome IS 'Of a cancelled task that was to undo 
 COMMENT ON COLUMN tasker.tasks.parent_task_uuid IS 'The task whose step started this one. It may have been removed since. Null: no task did.';
 COMMENT ON COLUMN tasker.tasks.parent_step_uuid IS 'The step of that task.';
 COMMENT ON COLUMN tasker.tasks.depth IS 'How many tasks are above it. Null: none.';
+COMMENT ON COLUMN tasker.tasks.schedule_uuid IS 'The schedule that made it. It may have been removed since. Null: none did.';
 
 CREATE TABLE tasker.tasks_dlq (
     dlq_entry_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
@@ -1076,6 +1191,7 @@ CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH R
 CREATE TRIGGER entry_ended_task_is_watched AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status = 'manually_resolved'::tasker.dlq_resolution_status) OR ((new.resolution_status = 'cancelled'::tasker.dlq_resolution_status) AND (new.dlq_reason = 'manual_dlq'::tasker.dlq_reason))))) EXECUTE FUNCTION tasker.watch_task_again();
 CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at) OR ((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR ((((((((((old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code)) OR (old.step_uuid IS DISTINCT FROM new.step_uuid)) OR (old.priority_at IS DISTINCT FROM new.priority_at)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key)) OR (old.original_reason IS DISTINCT FROM new.original_reason)) OR (old.original_detail_code IS DISTINCT FROM new.original_detail_code)) AND ((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.dlq_reason = old.dlq_reason) OR (new.priority_at >= old.priority_at) OR (new.original_reason IS DISTINCT FROM COALESCE(old.original_reason, old.dlq_reason)) OR (new.original_detail_code IS DISTINCT FROM COALESCE(old.original_detail_code, old.detail_code)))))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
 CREATE TRIGGER entry_gave_up_child AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.follow_given_up_child();
+CREATE TRIGGER entry_gave_up_scheduled_task AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.follow_scheduled_task();
 CREATE TRIGGER entry_has_its_member AFTER UPDATE OF resolution_status, recovered_at ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolved_at IS DISTINCT FROM new.resolved_at) OR (old.recovered_at IS DISTINCT FROM new.recovered_at))) EXECUTE FUNCTION tasker.follow_entry();
 CREATE TRIGGER entry_is_never_removed BEFORE DELETE ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_made_ended_is_added_up AFTER INSERT ON tasker.tasks_dlq FOR EACH ROW WHEN ((new.resolution_status <> 'pending'::tasker.dlq_resolution_status)) EXECUTE FUNCTION tasker.add_to_dlq_totals();
@@ -1504,6 +1620,21 @@ BEGIN
     ELSE
         DELETE FROM tasker.claim_conditions WHERE condition_uuid = NEW.hold_uuid;
     END IF;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.follow_scheduled_task()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO tasker.schedule_signals (task_uuid, schedule_uuid)
+    SELECT t.task_uuid, t.schedule_uuid
+    FROM tasker.tasks t
+    WHERE t.task_uuid = NEW.task_uuid AND t.schedule_uuid IS NOT NULL
+    ON CONFLICT DO NOTHING;
     RETURN NULL;
 END
 $function$

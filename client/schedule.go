@@ -1,0 +1,127 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+)
+
+// CreateSchedule has tasks made of a template at the instants of a rule. It is a Conflict when
+// the namespace has a schedule of this name.
+func (c *Client) CreateSchedule(ctx context.Context, s apiv1.CreateSchedule) (apiv1.Schedule, error) {
+	var answer apiv1.Schedule
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "schedules"}, body: s}, &answer)
+	return answer, err
+}
+
+// A ScheduleQuery selects and pages schedules, by namespace and name.
+type ScheduleQuery struct {
+	Namespace string // empty means any
+	Name      string // empty means any
+	Paused    bool   // only those that are paused
+	After     string // the NextAfter of the page before
+	Limit     int    // 0 means the server's default
+}
+
+// Schedules lists schedules.
+func (c *Client) Schedules(ctx context.Context, q ScheduleQuery) (apiv1.ScheduleList, error) {
+	query := url.Values{}
+	setText(query, "namespace", q.Namespace)
+	setText(query, "name", q.Name)
+	setText(query, "after", q.After)
+	if q.Paused {
+		query.Set("paused", "true")
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var answer apiv1.ScheduleList
+	err := c.get(ctx, &answer, query, "v1", "schedules")
+	return answer, err
+}
+
+// Schedule returns a schedule with so many of its next instants.
+func (c *Client) Schedule(ctx context.Context, schedule tasker.ID, next int) (apiv1.ScheduleDetail, error) {
+	var answer apiv1.ScheduleDetail
+	err := c.get(ctx, &answer, url.Values{"next": {strconv.Itoa(next)}}, "v1", "schedules", schedule.String())
+	return answer, err
+}
+
+// A FiringQuery selects and pages the firings of a schedule, newest first.
+type FiringQuery struct {
+	Outcome    string     // empty means any
+	Before     *time.Time // the NextBefore of the page before, with
+	BeforeKind string     // its NextKind
+	Limit      int        // 0 means the server's default
+}
+
+// Firings lists what became of the instants of a schedule.
+func (c *Client) Firings(ctx context.Context, schedule tasker.ID, q FiringQuery) (apiv1.FiringList, error) {
+	query := url.Values{}
+	setText(query, "outcome", q.Outcome)
+	setText(query, "before_kind", q.BeforeKind)
+	if q.Before != nil {
+		query.Set("before", q.Before.UTC().Format(time.RFC3339Nano))
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var answer apiv1.FiringList
+	err := c.get(ctx, &answer, query, "v1", "schedules", schedule.String(), "firings")
+	return answer, err
+}
+
+// UpdateSchedule gives a schedule another spec. It is a Conflict when the revision is not 0 and
+// not that of the schedule.
+func (c *Client) UpdateSchedule(ctx context.Context, schedule tasker.ID, u apiv1.UpdateSchedule) (apiv1.Schedule, error) {
+	var answer apiv1.Schedule
+	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "schedules", schedule.String()}, body: u}, &answer)
+	return answer, err
+}
+
+// DeleteSchedule removes a schedule. Its tasks go on.
+func (c *Client) DeleteSchedule(ctx context.Context, schedule tasker.ID, d apiv1.ChangeSchedule) (apiv1.Schedule, error) {
+	query := url.Values{}
+	setText(query, "reason", d.Reason)
+	setText(query, "by", d.By)
+	var answer apiv1.Schedule
+	err := c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "schedules", schedule.String()}, query: query}, &answer)
+	return answer, err
+}
+
+// PauseSchedule has a schedule make no tasks by itself, until an instant or until it is resumed.
+func (c *Client) PauseSchedule(ctx context.Context, schedule tasker.ID, p apiv1.PauseSchedule) (apiv1.Schedule, error) {
+	var answer apiv1.Schedule
+	err := c.changeSchedule(ctx, schedule, "pause", p, &answer)
+	return answer, err
+}
+
+// ResumeSchedule ends the pause of a schedule.
+func (c *Client) ResumeSchedule(ctx context.Context, schedule tasker.ID, r apiv1.ChangeSchedule) (apiv1.Schedule, error) {
+	var answer apiv1.Schedule
+	err := c.changeSchedule(ctx, schedule, "resume", r, &answer)
+	return answer, err
+}
+
+// TriggerSchedule makes a task of a schedule at once. Each call makes one.
+func (c *Client) TriggerSchedule(ctx context.Context, schedule tasker.ID, t apiv1.ChangeSchedule) (apiv1.Firing, error) {
+	var answer apiv1.Firing
+	err := c.changeSchedule(ctx, schedule, "trigger", t, &answer)
+	return answer, err
+}
+
+// BackfillSchedule makes the tasks of instants in the past that have none.
+func (c *Client) BackfillSchedule(ctx context.Context, schedule tasker.ID, b apiv1.BackfillSchedule) (apiv1.Backfill, error) {
+	var answer apiv1.Backfill
+	err := c.changeSchedule(ctx, schedule, "backfill", b, &answer)
+	return answer, err
+}
+
+func (c *Client) changeSchedule(ctx context.Context, schedule tasker.ID, verb string, body, answer any) error {
+	return c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "schedules", schedule.String(), verb}, body: body}, answer)
+}

@@ -1,0 +1,393 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/schedule"
+	"tasker.example/tasker/internal/templatefile"
+)
+
+// A ScheduleChange says who changes a schedule, and why.
+type ScheduleChange struct {
+	Actor  string
+	Reason string
+}
+
+func (c ScheduleChange) check() error {
+	return cmp.Or(textError("by", c.Actor, 255, true), textError("reason", c.Reason, 2000, false))
+}
+
+// textError is a fault of a short text as an error; nil when there is none.
+func textError(path, text string, most int, needed bool) error {
+	if wrong := textFault(text, most, needed); wrong != "" {
+		return tasker.Errorf(tasker.Invalid, "invalid %s: %s", path, wrong).WithDetails([]tasker.Fault{{Path: path, Message: wrong}})
+	}
+	return nil
+}
+
+// CreateSchedule stores a schedule, which fires from the next instant of its rule on. The error
+// is Invalid, also when no task could be made of its template and context now, or a Conflict
+// when the namespace has a schedule of this name.
+func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, by ScheduleChange) (s tasker.Schedule, err error) {
+	if err := by.check(); err != nil {
+		return s, err
+	}
+	if err := completeSchedule(&spec); err != nil {
+		return s, err
+	}
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		s = tasker.Schedule{UUID: tasker.NewID(), ScheduleSpec: spec, CreatedAt: now, UpdatedAt: now, CreatedBy: by.Actor, Revision: 1}
+		if err := e.begin(ctx, tx, &s, now); err != nil {
+			return err
+		}
+		if err := tx.InsertSchedule(ctx, s); err != nil {
+			return err
+		}
+		return tx.RecordSchedule(ctx, s.UUID, postgres.ScheduleLine{Event: "created", Actor: by.Actor, Reason: by.Reason, Data: ruleFacts(s)})
+	})
+	return s, err
+}
+
+// begin has a schedule begin, or begin anew, at a time: its rule is read, and a task is laid out
+// to see whether it can be made.
+func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now time.Time) error {
+	s.Anchor = now
+	if s.StartAt != nil {
+		s.Anchor = *s.StartAt
+	}
+	rule, faults := schedule.Compile(s.ScheduleRule, s.Anchor)
+	if len(faults) > 0 {
+		return invalidSchedule(faults)
+	}
+	s.NextAt, s.FireAt = nil, nil
+	if s.AwaitsTask == nil {
+		if next, ok := rule.First(now); ok {
+			fire := rule.Attend(s.UUID, next)
+			s.NextAt, s.FireAt = &next, &fire
+		}
+		if s.NextAt == nil {
+			return invalidSchedule([]tasker.Fault{{Path: "end_at", Message: "no instant is to come"}})
+		}
+	}
+	if s.PausedAt != nil {
+		s.FireAt = s.PausedUntil
+	}
+	a := e.attendance(tx, now)
+	nominal := now
+	if s.NextAt != nil {
+		nominal = *s.NextAt
+	}
+	if _, err := a.task(ctx, *s, nominal, templatefile.NewBudget()); err != nil {
+		code := tasker.CodeOf(err)
+		if code == tasker.NotFound || code == tasker.Conflict {
+			return tasker.Errorf(tasker.Invalid, "template: %s", err)
+		}
+		return err
+	}
+	return nil
+}
+
+func invalidSchedule(faults []tasker.Fault) error {
+	return tasker.Errorf(tasker.Invalid, "the schedule is not valid: %s", faults[0]).WithDetails(faults)
+}
+
+// completeSchedule checks what a spec says beside its rule, and fills in what it leaves open.
+func completeSchedule(s *tasker.ScheduleSpec) error {
+	if len(s.Context) == 0 {
+		s.Context = json.RawMessage("{}")
+	}
+	var faults []tasker.Fault
+	fault := func(path, format string, args ...any) {
+		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	for path, text := range map[string]string{"namespace": s.Namespace, "name": s.Name, "template": s.Template} {
+		if wrong := textFault(text, 128, true); wrong != "" {
+			fault(path, "%s", wrong)
+		}
+	}
+	if wrong := textFault(s.NominalKey, 128, false); wrong != "" {
+		fault("nominal_key", "%s", wrong)
+	}
+	if s.AfterEnd != 0 && (s.Overlap != "" || s.CatchUp != "") {
+		fault("overlap", "a schedule with after_end_seconds has neither overlap nor catch_up: its instants follow its tasks")
+	}
+	s.Overlap, s.CatchUp = cmp.Or(s.Overlap, tasker.OverlapSkip), cmp.Or(s.CatchUp, tasker.CatchUpLast)
+	if !slices.Contains(tasker.Overlaps(), s.Overlap) {
+		fault("overlap", "must be skip, queue, cancel or allow, not %q", s.Overlap)
+	}
+	if !slices.Contains(tasker.CatchUps(), s.CatchUp) {
+		fault("catch_up", "must be none, last or all, not %q", s.CatchUp)
+	}
+	if s.CatchUp == tasker.CatchUpAll && (s.CatchUpMax < 1 || s.CatchUpMax > tasker.MaxCatchUp) {
+		fault("catch_up_max", "must be from 1 to %d where catch_up is all", tasker.MaxCatchUp)
+	}
+	if s.CatchUp != tasker.CatchUpAll && s.CatchUpMax != 0 {
+		fault("catch_up_max", "is about catch_up: all")
+	}
+	s.StartWithin = cmp.Or(s.StartWithin, tasker.DefaultStartWithin)
+	if s.StartWithin < time.Second || s.StartWithin > tasker.MaxStartWithin || s.StartWithin%time.Second != 0 {
+		fault("start_within_seconds", "must be from 1 to %d", int64(tasker.MaxStartWithin/time.Second))
+	}
+	if len(faults) > 0 {
+		return invalidSchedule(faults)
+	}
+	return nil
+}
+
+// ruleFacts is what the history keeps of a schedule.
+func ruleFacts(s tasker.Schedule) map[string]any {
+	facts := map[string]any{"template": s.Template, "revision": s.Revision, "overlap": s.Overlap, "catch_up": s.CatchUp}
+	for name, text := range map[string]string{"cron": s.Cron, "zone": s.Zone, "version": s.Version, "except": strings.Join(s.Except, ", ")} {
+		if text != "" {
+			facts[name] = text
+		}
+	}
+	for name, d := range map[string]time.Duration{"every_seconds": s.Every, "after_end_seconds": s.AfterEnd, "jitter_seconds": s.Jitter} {
+		if d != 0 {
+			facts[name] = int64(d / time.Second)
+		}
+	}
+	return facts
+}
+
+// changeSchedule changes a schedule by f, after the instants that are due were attended to by
+// the rule as it was.
+func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange, f func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (postgres.ScheduleLine, error)) (s tasker.Schedule, err error) {
+	if err := by.check(); err != nil {
+		return s, err
+	}
+	var a attendance
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		var now time.Time
+		if s, a, now, err = e.lockAttended(ctx, tx, id); err != nil {
+			return err
+		}
+		line, err := f(tx, &s, now)
+		if err != nil {
+			return err
+		}
+		if err := tx.UpdateSchedule(ctx, s); err != nil {
+			return err
+		}
+		line.Actor, line.Reason = by.Actor, by.Reason
+		return tx.RecordSchedule(ctx, id, line)
+	})
+	if err == nil {
+		a.done(ctx)
+	}
+	access.HideSchedule(ctx, &s)
+	return s, err
+}
+
+// lockAttended locks a schedule, and attends to what is due of it. The error is a Conflict when
+// that takes more than one pass.
+func (e *Engine) lockAttended(ctx context.Context, tx *postgres.Tx, id tasker.ID) (s tasker.Schedule, a attendance, now time.Time, err error) {
+	if s, err = tx.LockSchedule(ctx, id); err != nil {
+		return s, a, now, err
+	}
+	if now, err = tx.Now(ctx); err != nil || s.FireAt == nil || s.FireAt.After(now) {
+		return s, a, now, err
+	}
+	a = e.attendance(tx, now)
+	if err = a.attend(ctx, []tasker.Schedule{s}); err != nil {
+		return s, a, now, err
+	}
+	if s, err = tx.LockSchedule(ctx, id); err == nil && s.FireAt != nil && !s.FireAt.After(now) {
+		err = tasker.Errorf(tasker.Conflict, "many instants of schedule %s are due and are being attended to; try again in a moment", id)
+	}
+	return s, a, now, err
+}
+
+// UpdateSchedule gives a schedule another spec; its namespace stays. Instants until now are those
+// of the rule before. The error is a Conflict when the revision is not 0 and not that of the
+// schedule.
+func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.ScheduleSpec, revision int, by ScheduleChange) (tasker.Schedule, error) {
+	return e.changeSchedule(ctx, id, by, func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
+		if revision != 0 && revision != s.Revision {
+			return line, tasker.Errorf(tasker.Conflict, "schedule %s has revision %d, not %d: somebody has changed it", id, s.Revision, revision)
+		}
+		spec.Namespace = s.Namespace
+		if err := completeSchedule(&spec); err != nil {
+			return line, err
+		}
+		if spec.AfterEnd == 0 {
+			s.AwaitsTask = nil
+		}
+		s.ScheduleSpec = spec
+		s.Revision++
+		line = postgres.ScheduleLine{Event: "updated", Data: ruleFacts(*s)}
+		return line, e.begin(ctx, tx, s, now)
+	})
+}
+
+// PauseSchedule has a schedule make no tasks by itself, until an instant or until it is resumed.
+// A schedule that is paused already gets the new end.
+func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Time, by ScheduleChange) (tasker.Schedule, error) {
+	return e.changeSchedule(ctx, id, by, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
+		if until != nil && !until.After(now) {
+			return line, tasker.Errorf(tasker.Invalid, "invalid until %s: must be in the future", until.UTC().Format(time.RFC3339))
+		}
+		if s.PausedAt == nil {
+			s.PausedAt = &now
+		}
+		s.PausedUntil, s.FireAt, s.PausedBy, s.PausedReason = until, until, by.Actor, by.Reason
+		line = postgres.ScheduleLine{Event: "paused", Data: map[string]any{}}
+		if until != nil {
+			line.Data["until"] = until.UTC()
+		}
+		return line, nil
+	})
+}
+
+// ResumeSchedule ends the pause of a schedule. The instants within it have made no tasks.
+func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (tasker.Schedule, error) {
+	s, err := e.changeSchedule(ctx, id, by, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
+		if s.PausedAt == nil {
+			return line, tasker.Errorf(tasker.Conflict, "schedule %s is not paused", id)
+		}
+		s.PausedUntil, s.FireAt = &now, &now // the next attendance ends the pause
+		return postgres.ScheduleLine{Event: "resumed"}, nil
+	})
+	if err != nil {
+		return s, err
+	}
+	if err := e.fireSchedules(ctx, []tasker.StepRef{{TaskUUID: id}}); err != nil {
+		return s, err
+	}
+	return e.db.Schedule(ctx, id)
+}
+
+// DeleteSchedule removes a schedule. Its tasks go on, and its firings can be read for a while.
+func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) error {
+	if err := by.check(); err != nil {
+		return err
+	}
+	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		s, err := tx.LockSchedule(ctx, id)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		waiting, err := tx.QueuedFiring(ctx, id)
+		if err != nil {
+			return err
+		}
+		if waiting != nil {
+			f := tasker.Firing{ScheduleUUID: id, Outcome: tasker.FiringSkipped, Reason: "the schedule was deleted"}
+			if err := tx.EndQueued(ctx, f); err != nil {
+				return err
+			}
+		}
+		s.DeletedAt, s.FireAt, s.AwaitsTask = &now, nil, nil
+		if err := tx.UpdateSchedule(ctx, s); err != nil {
+			return err
+		}
+		return tx.RecordSchedule(ctx, id, postgres.ScheduleLine{Event: "deleted", Actor: by.Actor, Reason: by.Reason})
+	})
+}
+
+// TriggerSchedule makes a task of a schedule at once, beside those of its instants, also when it
+// is paused or a task of it has not ended. The error is that of the task when it cannot be made.
+func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (f tasker.Firing, err error) {
+	if err := by.check(); err != nil {
+		return f, err
+	}
+	var a attendance
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		s, err := tx.LockSchedule(ctx, id)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		a = e.attendance(tx, now)
+		t, err := a.task(ctx, s, now, templatefile.NewBudget())
+		if err != nil {
+			return err
+		}
+		f = tasker.Firing{
+			ScheduleUUID: id, Kind: tasker.ManualFiring, NominalAt: now, NominalUntil: now, Instants: 1, Outcome: tasker.FiringStarted, Reason: by.Reason,
+			TaskUUID: &t.UUID, Actor: by.Actor, DecidedAt: now, TaskState: t.State,
+		}
+		a.made, a.firings = append(a.made, t), append(a.firings, f)
+		if err := a.store(ctx); err != nil {
+			return err
+		}
+		return tx.RecordSchedule(ctx, id, postgres.ScheduleLine{
+			Event: "triggered", Actor: by.Actor, Reason: by.Reason, Data: map[string]any{"task_uuid": t.UUID},
+		})
+	})
+	if err == nil {
+		a.done(ctx)
+	}
+	return f, err
+}
+
+// Schedules returns a page of schedules, by namespace and name, and reports whether there are
+// more.
+func (e *Engine) Schedules(ctx context.Context, f tasker.ScheduleFilter) ([]tasker.ScheduleHealth, bool, error) {
+	return e.db.Schedules(ctx, f)
+}
+
+// Schedule returns a schedule with its next instants, its last firings and its history. The
+// error is NotFound when there is none.
+func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker.ScheduleDetail, err error) {
+	if d.Schedule, err = e.db.Schedule(ctx, id); err != nil {
+		return d, err
+	}
+	d.Next = []time.Time{}
+	if at := d.NextAt; at != nil && d.DeletedAt == nil {
+		rule, err := ruleOf(d.Schedule)
+		if err != nil {
+			return d, err
+		}
+		d.Next = upcoming(rule, d.Schedule, *at, min(next, tasker.MaxScheduleNext))
+	}
+	if d.Firings, _, err = e.Firings(ctx, tasker.FiringFilter{Schedule: id, Limit: tasker.MaxScheduleFirings}); err != nil {
+		return d, err
+	}
+	d.History, err = e.db.ScheduleHistory(ctx, id, tasker.MaxScheduleHistory)
+	return d, err
+}
+
+// upcoming lists the instants of a schedule from one on, without those of its pause.
+func upcoming(rule *schedule.Rule, s tasker.Schedule, from time.Time, most int) []time.Time {
+	ok := s.PausedAt == nil || s.PausedUntil != nil
+	if until := s.PausedUntil; until != nil && until.After(from) && !rule.FollowsTasks() {
+		from, ok = rule.Next(until.Add(-time.Nanosecond))
+	}
+	if !ok {
+		return []time.Time{}
+	}
+	return rule.Upcoming(from, most)
+}
+
+// Firings returns a page of the firings of a schedule, newest first, and reports whether there
+// are more. The error is NotFound when there is no such schedule.
+func (e *Engine) Firings(ctx context.Context, f tasker.FiringFilter) ([]tasker.Firing, bool, error) {
+	s, err := e.db.Schedule(ctx, f.Schedule)
+	if err != nil {
+		return nil, false, err
+	}
+	list, more, err := e.db.Firings(ctx, f)
+	access.HideFirings(ctx, s.Namespace, list)
+	return list, more, err
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/templatefile"
+)
+
+// A Backfill asks for the tasks of instants in the past.
+type Backfill struct {
+	From, To time.Time // both included
+	DryRun   bool
+}
+
+// BackfillSchedule makes the tasks of instants in the past that have none, all or none, and
+// returns what it does for each instant; a dry run only returns it.
+func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill, by ScheduleChange) (list []tasker.BackfillInstant, err error) {
+	if err := by.check(); err != nil {
+		return nil, err
+	}
+	if b.To.Before(b.From) {
+		return nil, tasker.Errorf(tasker.Invalid, "invalid to: lies before from")
+	}
+	var a attendance
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		s, err := tx.LockSchedule(ctx, id)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		a = e.attendance(tx, now)
+		if list, err = a.backfill(ctx, s, b, by); err != nil || b.DryRun || len(a.made) == 0 {
+			return err
+		}
+		if err := a.store(ctx); err != nil {
+			return err
+		}
+		return tx.RecordSchedule(ctx, id, postgres.ScheduleLine{
+			Event: "backfilled", Actor: by.Actor, Reason: by.Reason, Data: map[string]any{"from": b.From.UTC(), "to": b.To.UTC(), "tasks": len(a.made)},
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !b.DryRun {
+		a.done(ctx)
+	}
+	return list, nil
+}
+
+// backfill says what becomes of the instants, and lays out the tasks.
+func (a *attendance) backfill(ctx context.Context, s tasker.Schedule, b Backfill, by ScheduleChange) ([]tasker.BackfillInstant, error) {
+	rule, err := ruleOf(s)
+	if err != nil {
+		return nil, err
+	}
+	if rule.FollowsTasks() {
+		return nil, tasker.Errorf(tasker.Invalid, "schedule %s follows the end of its tasks: it has no instants in the past", s.UUID)
+	}
+	instants, more := rule.Between(b.From, b.To, tasker.MaxBackfill)
+	if more {
+		return nil, tasker.Errorf(tasker.Invalid, "there are more than %d instants from %s to %s; ask for fewer at once", tasker.MaxBackfill, b.From.UTC().Format(time.RFC3339), b.To.UTC().Format(time.RFC3339))
+	}
+	made, err := a.tx.TasksBetween(ctx, s.UUID, b.From, b.To)
+	if err != nil {
+		return nil, err
+	}
+	has := map[int64]postgres.MadeTask{}
+	for _, m := range made {
+		has[m.NominalAt.Unix()] = m
+	}
+	list, checks, steps := make([]tasker.BackfillInstant, len(instants)), templatefile.NewBudget(), 0
+	for i, at := range instants {
+		x := tasker.BackfillInstant{NominalAt: at}
+		m, there := has[at.Unix()]
+		switch except := rule.Excepted(at); {
+		case there:
+			x.TaskUUID, x.Reason = m.TaskUUID, "it has its task"
+		case except != "":
+			x.Reason = "except " + except
+		case at.After(a.now) || s.NextAt != nil && s.PausedAt == nil && !at.Before(*s.NextAt):
+			x.Reason = "the schedule attends to it"
+		default:
+			t, err := a.task(ctx, s, at, checks)
+			if err != nil {
+				return nil, within(at.UTC().Format(time.RFC3339), err)
+			}
+			if steps += len(t.Steps); steps > MaxBulkSteps {
+				return nil, tasker.Errorf(tasker.TooLarge, "the tasks up to %s have more than %d steps together; ask for fewer at once", at.UTC().Format(time.RFC3339), MaxBulkSteps)
+			}
+			x.Starts = true
+			if !b.DryRun {
+				x.TaskUUID = &t.UUID
+			}
+			a.made = append(a.made, t)
+			a.firings = append(a.firings, tasker.Firing{
+				ScheduleUUID: s.UUID, Kind: tasker.BackfillFiring, NominalAt: at, NominalUntil: at, Instants: 1, Outcome: tasker.FiringStarted,
+				Reason: by.Reason, TaskUUID: &t.UUID, Actor: by.Actor,
+			})
+		}
+		list[i] = x
+	}
+	return list, nil
+}

@@ -1,0 +1,359 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/schedule"
+	"tasker.example/tasker/internal/templatefile"
+)
+
+const (
+	scheduleChunk = 25 // schedules that are attended to in one transaction
+	firingReason  = 1000
+	firingsFor    = 30 * 24 * time.Hour // how long firings are kept
+	firingsPruned = 2000                // at once
+)
+
+// fireSchedules attends to schedules that are due: the instants that have come are passed, and
+// what became of each is stored with the tasks that are made, in one transaction. A schedule
+// that somebody works on is left to a later pass.
+func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
+	var a attendance
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		list, now, err := tx.LockDueSchedules(ctx, tasksOfSteps(rows))
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		a = e.attendance(tx, now)
+		return a.attend(ctx, list)
+	})
+	if err == nil {
+		a.done(ctx)
+	}
+	return err
+}
+
+// An attendance is to schedules that are locked, in one transaction.
+type attendance struct {
+	engine    *Engine
+	tx        *postgres.Tx
+	now       time.Time
+	templates map[[3]string]*graph
+
+	made    []*postgres.CreatedTask
+	firings []tasker.Firing
+	extends []tasker.Firing
+	moves   []postgres.ScheduleMove
+	told    []tasker.Firing // that started or were refused
+}
+
+func (e *Engine) attendance(tx *postgres.Tx, now time.Time) attendance {
+	return attendance{engine: e, tx: tx, now: now, templates: map[[3]string]*graph{}}
+}
+
+// attend passes the instants of the schedules that are due.
+func (a *attendance) attend(ctx context.Context, list []tasker.Schedule) error {
+	ids := make([]tasker.ID, len(list))
+	for i, s := range list {
+		ids[i] = s.UUID
+	}
+	standings, err := a.tx.ScheduleStandings(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		if err := a.attendOne(ctx, s, standings[s.UUID]); err != nil {
+			return err
+		}
+	}
+	return a.store(ctx)
+}
+
+func (a *attendance) attendOne(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) error {
+	rule, err := ruleOf(s)
+	if err != nil {
+		return err
+	}
+	p := schedule.Decide(rule, schedule.Situation{Schedule: s, Now: a.now, Open: at.Open, Queued: at.Queued})
+	if p.CancelOpen {
+		free, err := a.cancel(ctx, s, at)
+		if err != nil || !free {
+			return err // somebody works on one of them: the schedule stays due
+		}
+	}
+	if p.StartQueued {
+		if err := a.startQueued(ctx, s); err != nil {
+			return err
+		}
+	}
+	m := postgres.ScheduleMove{ScheduleUUID: s.UUID, NextAt: p.NextAt, FireAt: p.FireAt, AwaitsTask: s.AwaitsTask, Unpause: p.Unpause}
+	for i, row := range p.Rows {
+		f := tasker.Firing{
+			ScheduleUUID: s.UUID, Kind: tasker.ClockFiring, NominalAt: row.From, NominalUntil: row.Until, Instants: row.Instants,
+			Outcome: row.Outcome, Reason: row.Reason, Actor: tasker.SystemActor, LateMS: row.Late.Milliseconds(),
+		}
+		if i == 0 && at.LastAt != nil && schedule.Joins(f.Outcome) && at.LastOutcome == f.Outcome && at.LastReason == f.Reason {
+			f.NominalAt = *at.LastAt
+			a.extends = append(a.extends, f)
+			continue
+		}
+		if f.Outcome == tasker.FiringStarted {
+			if err := a.start(ctx, s, &f); err != nil {
+				return err
+			}
+			a.afterStart(rule, f, &m)
+		}
+		a.firings = append(a.firings, f)
+	}
+	a.moves = append(a.moves, m)
+	return nil
+}
+
+// afterStart has a fixed delay wait for its task, or go on at once when it has none.
+func (a *attendance) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgres.ScheduleMove) {
+	switch {
+	case !rule.FollowsTasks():
+	case f.TaskUUID != nil:
+		m.AwaitsTask = f.TaskUUID
+	default:
+		m.NextAt, m.FireAt = followingEnd(rule, f.ScheduleUUID, a.now)
+	}
+}
+
+// followingEnd is the instant of a fixed delay after the end of a task, and when a server
+// attends to it.
+func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fire *time.Time) {
+	at, ok := rule.AfterEnd(ended)
+	if !ok {
+		return nil, nil
+	}
+	attend := rule.Attend(id, at)
+	return &at, &attend
+}
+
+// start makes the task of a firing, or notes why it cannot be made.
+func (a *attendance) start(ctx context.Context, s tasker.Schedule, f *tasker.Firing) error {
+	t, err := a.task(ctx, s, f.NominalAt, templatefile.NewBudget())
+	switch tasker.CodeOf(err) {
+	case "":
+		a.made = append(a.made, t)
+		f.TaskUUID = &t.UUID
+	case tasker.NotFound, tasker.Invalid, tasker.TooLarge, tasker.Conflict:
+		f.Outcome, f.Reason = tasker.FiringRefused, payload.CleanText(err.Error(), firingReason)
+	default:
+		return err
+	}
+	told := *f
+	told.LateMS = a.now.Sub(f.NominalAt.Add(schedule.Jitter(s.UUID, f.NominalAt, s.Jitter))).Milliseconds()
+	a.told = append(a.told, told)
+	return nil
+}
+
+// task lays out the task of an instant.
+func (a *attendance) task(ctx context.Context, s tasker.Schedule, nominal time.Time, checks *templatefile.Budget) (*postgres.CreatedTask, error) {
+	r := tasker.NewTask{
+		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, Priority: s.Priority, Tags: s.Tags,
+		Initiator: "schedule:" + s.Name, Reason: "schedule " + s.Name + " at " + nominal.UTC().Format(time.RFC3339),
+	}
+	if s.NominalKey != "" {
+		var doc map[string]json.RawMessage
+		if err := json.Unmarshal(s.Context, &doc); err != nil {
+			return nil, tasker.Errorf(tasker.Invalid, "context: must be a JSON object")
+		}
+		doc[s.NominalKey] = json.RawMessage(`"` + nominal.UTC().Format(time.RFC3339) + `"`)
+		whole, err := json.Marshal(doc)
+		if err != nil {
+			return nil, fmt.Errorf("spell the context: %w", err)
+		}
+		r.Context = whole
+	}
+	decoded, size, err := check(r)
+	if err != nil {
+		return nil, err
+	}
+	c := creation{engine: a.engine, fresh: true, templates: a.templates, read: a.tx.Template, checks: checks}
+	t, err := c.lay(ctx, r, decoded)
+	if err != nil {
+		return nil, err
+	}
+	if t.Rejected {
+		return nil, tasker.Errorf(tasker.Conflict, "%s", t.RejectReason)
+	}
+	t.ContextSize, t.Schedule = size, &s.UUID
+	return t, nil
+}
+
+// startQueued makes the task of the instant that waited.
+func (a *attendance) startQueued(ctx context.Context, s tasker.Schedule) error {
+	at, err := a.tx.QueuedFiring(ctx, s.UUID)
+	if err != nil || at == nil {
+		return err
+	}
+	f := tasker.Firing{
+		ScheduleUUID: s.UUID, Kind: tasker.ClockFiring, NominalAt: *at, NominalUntil: *at, Instants: 1, Outcome: tasker.FiringStarted, Actor: tasker.SystemActor,
+		Reason: "it waited for the task before", LateMS: a.now.Sub(at.Add(schedule.Jitter(s.UUID, *at, s.Jitter))).Milliseconds(),
+	}
+	if err := a.start(ctx, s, &f); err != nil {
+		return err
+	}
+	a.told = a.told[:len(a.told)-1] // it was late because it had to wait
+	return a.tx.EndQueued(ctx, f)
+}
+
+// cancel cancels the tasks of a schedule that have not ended. It is false when somebody works
+// on one of them. One that is being undone is left to that.
+func (a *attendance) cancel(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) (free bool, err error) {
+	var ids []tasker.ID
+	for i, id := range at.Open {
+		if at.States[i] != postgres.Compensating {
+			ids = append(ids, id)
+		}
+	}
+	locked, err := a.tx.LockFreeTasks(ctx, ids)
+	if err != nil || len(locked) < len(ids) {
+		return false, err
+	}
+	targets, err := a.tx.TaskTargets(ctx, locked)
+	if err != nil {
+		return false, err
+	}
+	open := targets[:0]
+	for _, t := range targets {
+		if t.State != tasker.TaskComplete && t.State != tasker.TaskCancelled {
+			open = append(open, t)
+		}
+	}
+	if len(open) == 0 {
+		return true, nil
+	}
+	by := postgres.Operator{Actor: tasker.SystemActor, Reason: "the next instant of schedule " + s.Name + " has come, and its overlap is cancel"}
+	return true, a.tx.CancelTasks(ctx, open, postgres.Cancellation{Operator: by})
+}
+
+// store writes what was decided.
+func (a *attendance) store(ctx context.Context) error {
+	if len(a.made) > 0 {
+		if err := a.tx.InsertTasks(ctx, a.made, postgres.Insertion{Scheduled: true}); err != nil {
+			return err
+		}
+	}
+	if err := a.tx.InsertFirings(ctx, a.firings); err != nil {
+		return err
+	}
+	if err := a.tx.ExtendFirings(ctx, a.extends); err != nil {
+		return err
+	}
+	return a.tx.MoveSchedules(ctx, a.moves)
+}
+
+// done tells others of what was stored, after the commit.
+func (a *attendance) done(ctx context.Context) {
+	if a.engine == nil {
+		return
+	}
+	c := creation{tasks: a.made}
+	a.engine.notify(c.namespaces())
+	for _, t := range a.made {
+		if t.Decides() {
+			a.engine.decideAtOnce()
+			break
+		}
+	}
+	for _, f := range a.told {
+		if f.Outcome == tasker.FiringRefused {
+			a.engine.log.WarnContext(ctx, "the task of a schedule could not be made", "schedule", f.ScheduleUUID, "instant", f.NominalAt.UTC(), "why", f.Reason)
+		}
+	}
+	if len(a.told) > 0 {
+		a.engine.fired(a.told)
+	}
+}
+
+// tellSchedules tells schedules that tasks of them have ended: a fixed delay goes on, and the
+// instant that waited is attended to.
+func (e *Engine) tellSchedules(ctx context.Context, rows []tasker.StepRef) error {
+	tasks, schedules := tasksOfSteps(rows), make([]tasker.ID, len(rows))
+	for i, r := range rows {
+		schedules[i] = r.StepUUID
+	}
+	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		held, ended, err := tx.TakeEndedScheduled(ctx, tasks, schedules)
+		if err != nil || len(held) == 0 {
+			return err
+		}
+		ids := make([]tasker.ID, len(held))
+		for i, s := range held {
+			ids[i] = s.UUID
+		}
+		standings, err := tx.ScheduleStandings(ctx, ids)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		var moves []postgres.ScheduleMove
+		for _, s := range held {
+			m, moved, err := afterEnds(s, ended, standings[s.UUID].Queued, now)
+			if err != nil {
+				return err
+			}
+			if moved {
+				moves = append(moves, m)
+			}
+		}
+		return tx.MoveSchedules(ctx, moves)
+	})
+}
+
+// afterEnds is how a schedule goes on after tasks of it have ended.
+func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, queued bool, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
+	m = postgres.ScheduleMove{ScheduleUUID: s.UUID, NextAt: s.NextAt, FireAt: s.FireAt, AwaitsTask: s.AwaitsTask}
+	if s.DeletedAt != nil {
+		return m, false, nil
+	}
+	for _, x := range ended {
+		if x.ScheduleUUID != s.UUID || s.AwaitsTask == nil || x.TaskUUID != *s.AwaitsTask {
+			continue
+		}
+		rule, err := ruleOf(s)
+		if err != nil {
+			return m, false, err
+		}
+		m.AwaitsTask, moved = nil, true
+		m.NextAt, m.FireAt = followingEnd(rule, s.UUID, x.EndedAt)
+	}
+	if queued {
+		m.FireAt, moved = &now, true
+	}
+	if s.PausedAt != nil {
+		m.FireAt = s.PausedUntil
+	}
+	return m, moved, nil
+}
+
+// ruleOf reads the rule of a schedule that is stored.
+func ruleOf(s tasker.Schedule) (*schedule.Rule, error) {
+	rule, faults := schedule.Compile(s.ScheduleRule, s.Anchor)
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("this server cannot read the rule of schedule %s/%s: %s", s.Namespace, s.Name, faults[0]) // such as a zone that only others know
+	}
+	return rule, nil
+}
+
+// pruneFirings removes old firings.
+func (e *Engine) pruneFirings(ctx context.Context) (time.Duration, error) {
+	more, err := e.db.PruneFirings(ctx, firingsFor, firingsPruned)
+	if more && err == nil {
+		return loop.AtOnce, nil
+	}
+	return 0, err
+}

@@ -1,0 +1,276 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// The kinds of work on schedules that the clock starts. A row of it is a schedule, in the place
+// of a task; of the second it is a task with its schedule in the place of a step.
+const (
+	FireSchedules  = "schedule"       // instants are due
+	ScheduledEnded = "schedule_ended" // a schedule is to be told that a task of it has ended
+)
+
+const scheduleColumns = `
+    h.schedule_uuid AS uuid, h.namespace, h.name, h.template_name AS template, h.template_version AS version, h.context, h.nominal_key, h.priority, h.tags,
+    h.cron, h.day_match, h.zone, make_interval(secs => h.every_s) AS "every", make_interval(secs => h.after_end_s) AS after_end, h.except_days AS "except",
+    make_interval(secs => h.jitter_s) AS jitter, h.start_at, h.end_at, h.overlap, h.catch_up, h.catch_up_max,
+    make_interval(secs => h.start_within_s) AS start_within, h.anchor, h.next_at, h.fire_at, h.awaits_task, h.paused_at, h.paused_until, h.paused_by,
+    h.paused_reason, h.created_at, h.created_by, h.updated_at, h.revision, h.deleted_at`
+
+const insertSchedule = `
+INSERT INTO tasker.schedules (
+    schedule_uuid, namespace, name, template_name, template_version, context, nominal_key, priority, tags, cron, day_match, zone, every_s, after_end_s,
+    except_days, jitter_s, start_at, end_at, overlap, catch_up, catch_up_max, start_within_s, anchor, next_at, fire_at, created_by, created_at, updated_at
+)
+VALUES ($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $27)`
+
+// InsertSchedule stores a new schedule. The error is a Conflict when the namespace has one of
+// this name, or the database has as many as it may.
+func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
+	count, err := column[int](ctx, tx, `SELECT count(*) FROM (SELECT FROM tasker.schedules WHERE deleted_at IS NULL LIMIT $1) n`, tasker.MaxSchedules)
+	if err != nil {
+		return fmt.Errorf("count the schedules: %w", err)
+	}
+	if count[0] >= tasker.MaxSchedules {
+		return tasker.Errorf(tasker.Conflict, "there are %d schedules, which is the limit; delete those that are not needed", count[0])
+	}
+	_, err = tx.Exec(ctx, insertSchedule, append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, s.CreatedBy, s.CreatedAt)...)
+	if err != nil {
+		return scheduleError(err, s)
+	}
+	return nil
+}
+
+// scheduleArguments are what people say of a schedule, as its statements take it.
+func scheduleArguments(s tasker.Schedule) []any {
+	seconds := func(d time.Duration) int64 { return int64(d / time.Second) }
+	return []any{
+		s.UUID, s.Namespace, s.Name, s.Template, s.Version, string(s.Context), s.NominalKey, s.Priority, noNil(s.Tags), s.Cron, s.DayMatch, s.Zone,
+		seconds(s.Every), seconds(s.AfterEnd), noNil(s.Except), seconds(s.Jitter), s.StartAt, s.EndAt, s.Overlap, s.CatchUp, s.CatchUpMax, seconds(s.StartWithin),
+	}
+}
+
+func scheduleError(err error, s tasker.Schedule) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.ConstraintName == "schedule_name_is_unique" {
+		return tasker.Errorf(tasker.Conflict, "namespace %s has a schedule %s already", s.Namespace, s.Name)
+	}
+	return fmt.Errorf("store schedule %s/%s: %w", s.Namespace, s.Name, err)
+}
+
+const updateSchedule = `
+UPDATE tasker.schedules
+SET namespace = $2, name = $3, template_name = $4, template_version = $5, context = $6::text::jsonb, nominal_key = $7, priority = $8, tags = $9, cron = $10,
+    day_match = $11, zone = $12, every_s = $13, after_end_s = $14, except_days = $15, jitter_s = $16, start_at = $17, end_at = $18, overlap = $19,
+    catch_up = $20, catch_up_max = $21, start_within_s = $22, anchor = $23, next_at = $24, fire_at = $25, awaits_task = $26, paused_at = $27,
+    paused_until = $28, paused_by = $29, paused_reason = $30, deleted_at = $31, revision = $32, updated_at = clock_timestamp()
+WHERE schedule_uuid = $1`
+
+// UpdateSchedule writes a schedule that the caller has locked and changed.
+func (tx *Tx) UpdateSchedule(ctx context.Context, s tasker.Schedule) error {
+	_, err := tx.Exec(ctx, updateSchedule, append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, nullable(s.AwaitsTask), s.PausedAt, s.PausedUntil,
+		s.PausedBy, s.PausedReason, s.DeletedAt, s.Revision)...)
+	if err != nil {
+		return scheduleError(err, s)
+	}
+	return nil
+}
+
+// A ScheduleLine is a line of the history of a schedule.
+type ScheduleLine struct {
+	Event  string
+	Actor  string
+	Reason string
+	Data   map[string]any
+}
+
+// RecordSchedule writes a line of the history of a schedule. What people do is in the audit
+// log too.
+func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) error {
+	if l.Data == nil {
+		l.Data = map[string]any{}
+	}
+	doc, err := json.Marshal(l.Data)
+	if err != nil {
+		return fmt.Errorf("record a change of a schedule: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `
+		INSERT INTO tasker.schedule_history (schedule_uuid, event, actor, reason, metadata) VALUES ($1, $2, $3, $4, $5::text::jsonb)`,
+		id, l.Event, l.Actor, l.Reason, string(doc)); err != nil {
+		return fmt.Errorf("record a change of a schedule: %w", err)
+	}
+	if l.Actor == tasker.SystemActor {
+		return nil
+	}
+	return tx.auditData(ctx, l.Actor, "schedule."+l.Event, id, doc)
+}
+
+const oneSchedule = `
+SELECT ` + scheduleColumns + `
+FROM tasker.schedules h
+WHERE h.schedule_uuid = $1 AND ($2::text[] IS NULL OR h.namespace = ANY ($2))`
+
+func scheduleOf(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, error) {
+	s, err := one[tasker.Schedule](ctx, q, oneSchedule, id, access.ScopeOf(ctx).List())
+	if err != nil {
+		return tasker.Schedule{}, fmt.Errorf("read schedule %s: %w", id, err)
+	}
+	if s == nil {
+		return tasker.Schedule{}, tasker.Errorf(tasker.NotFound, "no schedule %s", id)
+	}
+	return *s, nil
+}
+
+// LockSchedule locks a schedule that the caller may see and that is not deleted. The error is
+// NotFound when there is none.
+func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
+	if _, err := tx.Exec(ctx, `SELECT FROM tasker.schedules WHERE schedule_uuid = $1 FOR NO KEY UPDATE`, id); err != nil {
+		return tasker.Schedule{}, fmt.Errorf("lock schedule %s: %w", id, err)
+	}
+	s, err := scheduleOf(ctx, tx, id)
+	if err == nil && s.DeletedAt != nil {
+		err = tasker.Errorf(tasker.NotFound, "schedule %s was deleted", id)
+	}
+	return s, err
+}
+
+// Schedule returns a schedule that the caller may see. The error is NotFound when there is none.
+func (db *DB) Schedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
+	s, err := scheduleOf(ctx, db.pool, id)
+	access.HideSchedule(ctx, &s)
+	return s, err
+}
+
+// ScheduleHistory returns the newest lines of the history of a schedule.
+func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]tasker.ScheduleChange, error) {
+	list, err := collect[tasker.ScheduleChange](ctx, db.pool, `
+		SELECT changed_at AS at, event, actor, reason, metadata
+		FROM tasker.schedule_history WHERE schedule_uuid = $1 ORDER BY change_id DESC LIMIT $2`, id, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the history of schedule %s: %w", id, err)
+	}
+	return list, nil
+}
+
+// How the last tasks went that have ended or are in error: those that did not succeed are counted
+// from the newest on until one did. What was refused counts as such a task.
+const selectSchedules = `
+SELECT ` + scheduleColumns + `, f.failing, f.refused
+FROM tasker.schedules h
+CROSS JOIN LATERAL (
+    SELECT coalesce(min(n.place) FILTER (WHERE NOT n.bad) - 1, count(*))::int AS failing, coalesce(bool_or(n.refused) FILTER (WHERE n.place = 1), false) AS refused
+    FROM (
+        SELECT row_number() OVER (ORDER BY x.nominal_at DESC) AS place, x.outcome = 'refused' AS refused,
+            x.outcome = 'refused' OR coalesce(t.state IN ('error', 'cancelled'), false) AS bad
+        FROM (
+            SELECT g.nominal_at, g.outcome, g.task_uuid
+            FROM tasker.schedule_firings g
+            WHERE g.schedule_uuid = h.schedule_uuid AND g.outcome IN ('started', 'refused')
+            ORDER BY g.nominal_at DESC
+            LIMIT $6
+        ) x
+        LEFT JOIN tasker.tasks t ON t.task_uuid = x.task_uuid
+        WHERE t.state IS NULL OR t.state IN ('complete', 'error', 'cancelled')
+    ) n
+) f
+WHERE h.deleted_at IS NULL AND ($1 = '' OR h.namespace = $1) AND ($2 = '' OR h.name = $2) AND ($3::text[] IS NULL OR h.namespace = ANY ($3))
+  AND ($4::uuid IS NULL OR (h.namespace, h.name) > (SELECT b.namespace, b.name FROM tasker.schedules b WHERE b.schedule_uuid = $4))
+  AND (NOT $7 OR h.paused_at IS NOT NULL)
+ORDER BY h.namespace, h.name
+LIMIT $5`
+
+// Schedules returns a page of the schedules that the caller may see, by namespace and name, and
+// reports whether there are more.
+func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
+	list, err = collect[tasker.ScheduleHealth](ctx, db.pool, selectSchedules, f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1,
+		tasker.ScheduleFailingMost, f.Paused)
+	if err != nil {
+		return nil, false, fmt.Errorf("list the schedules: %w", err)
+	}
+	list, more = page(list, f.Limit)
+	for i := range list {
+		access.HideSchedule(ctx, &list[i].Schedule)
+	}
+	return list, more, nil
+}
+
+const firingColumns = `
+    g.schedule_uuid, g.kind, g.nominal_at, g.nominal_until, g.instants, g.outcome, g.reason, g.task_uuid, g.actor, g.decided_at, g.late_ms, g.ended_at,
+    coalesce(t.state, '') AS task_state`
+
+const selectFirings = `
+SELECT ` + firingColumns + `
+FROM tasker.schedule_firings g
+LEFT JOIN tasker.tasks t ON t.task_uuid = g.task_uuid
+WHERE g.schedule_uuid = $1 AND ($2 = '' OR g.outcome = $2) AND ($3::timestamptz IS NULL OR (g.nominal_at, g.kind) < ($3, $4))
+ORDER BY g.nominal_at DESC, g.kind DESC
+LIMIT $5`
+
+// Firings returns a page of the firings of a schedule, newest first, and reports whether there
+// are more. Whether the caller may see the schedule was asked before.
+func (db *DB) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
+	list, err = collect[tasker.Firing](ctx, db.pool, selectFirings, f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
+	if err != nil {
+		return nil, false, fmt.Errorf("list the firings of schedule %s: %w", f.Schedule, err)
+	}
+	list, more = page(list, f.Limit)
+	return list, more, nil
+}
+
+// FiringOfTask returns the firing that made a task; nil when none did, or it was removed.
+func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing, error) {
+	f, err := one[tasker.Firing](ctx, db.pool, `
+		SELECT `+firingColumns+`
+		FROM tasker.schedule_firings g
+		LEFT JOIN tasker.tasks t ON t.task_uuid = g.task_uuid
+		WHERE g.task_uuid = $1`, task)
+	if err != nil {
+		return nil, fmt.Errorf("read the firing of task %s: %w", task, err)
+	}
+	return f, nil
+}
+
+// How many rows a batch of the retention reads.
+const pruneFirings = `
+DELETE FROM tasker.schedule_firings WHERE (schedule_uuid, nominal_at, kind) IN (
+    SELECT g.schedule_uuid, g.nominal_at, g.kind
+    FROM tasker.schedule_firings g
+    WHERE g.decided_at < clock_timestamp() - $1::interval AND NOT g.task_open AND g.outcome <> 'queued'
+    ORDER BY g.decided_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+)`
+
+const pruneSchedules = `
+DELETE FROM tasker.schedules WHERE schedule_uuid IN (
+    SELECT h.schedule_uuid
+    FROM tasker.schedules h
+    WHERE h.deleted_at < clock_timestamp() - $1::interval
+      AND NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.schedule_uuid = h.schedule_uuid)
+    ORDER BY h.deleted_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+)`
+
+// PruneFirings removes firings that were decided longer ago than age, up to limit, and schedules
+// that were deleted and have none left. It reports whether there may be more.
+func (db *DB) PruneFirings(ctx context.Context, age time.Duration, limit int) (more bool, err error) {
+	tag, err := db.pool.Exec(ctx, pruneFirings, age, limit)
+	if err != nil {
+		return false, fmt.Errorf("remove old firings: %w", err)
+	}
+	if _, err := db.pool.Exec(ctx, pruneSchedules, age, limit); err != nil {
+		return false, fmt.Errorf("remove old schedules: %w", err)
+	}
+	return tag.RowsAffected() == int64(limit), nil
+}

@@ -1,0 +1,215 @@
+package schedule
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A cron is a cron expression, as sets of the values that each field has.
+type cron struct {
+	seconds, minutes, hours, days, months, weekdays uint64
+	everyDay, everyWeekday                          bool // the field says nothing of the day
+	both                                            bool // a day must be in both fields, not in either
+}
+
+// A field of a cron expression.
+type field struct {
+	name        string
+	least, most int
+	names       []string // of the values, from least on
+}
+
+var fields = [...]field{
+	{name: "second", most: 59},
+	{name: "minute", most: 59},
+	{name: "hour", most: 23},
+	{name: "day of month", least: 1, most: 31},
+	{name: "month", least: 1, most: 12, names: []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
+	{name: "day of week", most: 7, names: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}},
+}
+
+// macros are names of expressions.
+var macros = map[string]string{
+	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *",
+}
+
+// maxCron bounds an expression, in bytes.
+const maxCron = 256
+
+// parseCron reads five fields, or six with the second first. dayMatch says what it means that
+// both day fields are restricted: any or all; empty refuses it.
+func parseCron(text, dayMatch string) (*cron, error) {
+	if len(text) > maxCron {
+		return nil, fmt.Errorf("has %d bytes; %d is the limit", len(text), maxCron)
+	}
+	known := text
+	if strings.HasPrefix(text, "@") {
+		var found bool
+		if known, found = macros[text]; !found {
+			return nil, fmt.Errorf("%q is not known; there are @hourly, @daily, @weekly, @monthly and @yearly", text)
+		}
+	}
+	parts := strings.Fields(known)
+	if len(parts) == 5 {
+		parts = append([]string{"0"}, parts...)
+	}
+	if len(parts) != len(fields) {
+		return nil, fmt.Errorf("has %d fields; there must be 5 (minute, hour, day of month, month, day of week), or 6 with the second first", len(parts))
+	}
+	var sets [len(fields)]uint64
+	for i, f := range fields {
+		var err error
+		if sets[i], err = f.parse(parts[i]); err != nil {
+			return nil, err
+		}
+	}
+	c := &cron{seconds: sets[0], minutes: sets[1], hours: sets[2], days: sets[3], months: sets[4], weekdays: sets[5]}
+	if c.weekdays&(1<<7) != 0 {
+		c.weekdays = c.weekdays&^(1<<7) | 1 // Sunday is 0 and 7
+	}
+	c.everyDay, c.everyWeekday = bits.OnesCount64(c.days) == 31, bits.OnesCount64(c.weekdays) == 7
+	switch restricted := !c.everyDay && !c.everyWeekday; {
+	case restricted && dayMatch == "":
+		return nil, fmt.Errorf("restricts both day of month and day of week; say day_match: any or day_match: all")
+	case !restricted && dayMatch != "":
+		return nil, fmt.Errorf("does not restrict both day of month and day of week; leave out day_match")
+	default:
+		c.both = dayMatch == "all"
+	}
+	if _, ok := c.wallAt(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); !ok {
+		return nil, fmt.Errorf("%q never occurs", text)
+	}
+	return c, nil
+}
+
+// parse reads a list of *, values and ranges, each of which may have a step.
+func (f field) parse(text string) (set uint64, err error) {
+	for item := range strings.SplitSeq(text, ",") {
+		span, stepText, stepped := strings.Cut(item, "/")
+		step := 1
+		if stepped {
+			if step, err = strconv.Atoi(stepText); err != nil || step < 1 || step > f.most {
+				return 0, fmt.Errorf("%s %q: the step must be a number from 1 to %d", f.name, item, f.most)
+			}
+		}
+		from, to, err := f.span(span, stepped)
+		if err != nil {
+			return 0, err
+		}
+		for v := from; v <= to; v += step {
+			set |= 1 << v
+		}
+	}
+	return set, nil
+}
+
+// span reads one item without its step.
+func (f field) span(text string, stepped bool) (from, to int, err error) {
+	if text == "*" {
+		most := f.most
+		if f.most == 7 {
+			most = 6 // Sunday once
+		}
+		return f.least, most, nil
+	}
+	first, last, isRange := strings.Cut(text, "-")
+	if from, err = f.value(first); err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case isRange:
+		if to, err = f.value(last); err != nil {
+			return 0, 0, err
+		}
+	case stepped:
+		to = f.most
+	default:
+		to = from
+	}
+	if to < from {
+		return 0, 0, fmt.Errorf("%s %q: the range ends before it begins", f.name, text)
+	}
+	return from, to, nil
+}
+
+func (f field) value(text string) (int, error) {
+	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
+		return f.least + i, nil
+	}
+	v, err := strconv.Atoi(text)
+	if err != nil || v < f.least || v > f.most {
+		return 0, fmt.Errorf("%s %q: must be *, or a value from %d to %d", f.name, text, f.least, f.most)
+	}
+	return v, nil
+}
+
+// farYears is how far apart two days of one expression may lie: 29 February on a certain
+// weekday comes after 40 years where a century has no leap day.
+const farYears = 41
+
+// wallAt returns the first time of a clock on a wall from one on that the expression has.
+// The wall has no zone: both are spelled in UTC. It is false when there is none.
+func (c *cron) wallAt(from time.Time) (time.Time, bool) {
+	day := time.Date(from.Year(), from.Month(), from.Day(), 0, 0, 0, 0, time.UTC)
+	if at, ok := c.inDay(day, from.Hour(), from.Minute(), from.Second()); ok {
+		return at, true
+	}
+	for last := from.Year() + farYears; day.Year() <= last; {
+		day = day.AddDate(0, 0, 1)
+		if c.months&(1<<day.Month()) == 0 {
+			day = time.Date(day.Year(), day.Month()+1, 0, 0, 0, 0, 0, time.UTC) // the last day of this month
+			continue
+		}
+		if at, ok := c.inDay(day, 0, 0, 0); ok {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// inDay returns the first time of a day from one on.
+func (c *cron) inDay(day time.Time, hour, minute, second int) (time.Time, bool) {
+	if !c.hasDay(day) {
+		return time.Time{}, false
+	}
+	for h := next(c.hours, hour); h >= 0; h = next(c.hours, h+1) {
+		if h > hour {
+			minute, second = 0, 0
+		}
+		for m := next(c.minutes, minute); m >= 0; m = next(c.minutes, m+1) {
+			if h > hour || m > minute {
+				second = 0
+			}
+			if s := next(c.seconds, second); s >= 0 {
+				return day.Add(time.Duration(h)*time.Hour + time.Duration(m)*time.Minute + time.Duration(s)*time.Second), true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+func (c *cron) hasDay(day time.Time) bool {
+	if c.months&(1<<day.Month()) == 0 {
+		return false
+	}
+	ofMonth, ofWeek := c.days&(1<<day.Day()) != 0, c.weekdays&(1<<day.Weekday()) != 0
+	if c.everyDay || c.everyWeekday || c.both {
+		return ofMonth && ofWeek
+	}
+	return ofMonth || ofWeek
+}
+
+// everyHour reports whether the expression has every hour of the day.
+func (c *cron) everyHour() bool { return bits.OnesCount64(c.hours) == 24 }
+
+// next returns the least member of a set from a value on; -1 when there is none.
+func next(set uint64, from int) int {
+	if set >>= from; set == 0 {
+		return -1
+	}
+	return from + bits.TrailingZeros64(set)
+}

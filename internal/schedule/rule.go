@@ -1,0 +1,249 @@
+// Package schedule says at which instants a schedule makes tasks, and what becomes of the
+// instants that are due.
+//
+// It is pure: callers bring the clock, the tasks that run and the schedule. Each instant that a
+// schedule has passed is in one row of a [Plan], with the reason where no task is made.
+package schedule
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// A Rule is when a schedule makes tasks.
+type Rule struct {
+	spec   tasker.ScheduleRule
+	cron   *cron
+	zone   *time.Location
+	anchor time.Time
+	except []exception
+}
+
+// An exception is days on which no task is made.
+type exception struct {
+	text     string
+	from, to string // dates, such as 2026-12-25
+	weekday  time.Weekday
+	weekly   bool
+}
+
+// Compile reads a rule. anchor is what a fixed rate is counted from. The faults name the
+// fields as the API does.
+func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault) {
+	r := &Rule{spec: spec, anchor: anchor.UTC().Truncate(time.Second), zone: time.UTC}
+	var faults []tasker.Fault
+	fault := func(path, format string, args ...any) {
+		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	kinds := 0
+	for _, has := range []bool{spec.Cron != "", spec.Every != 0, spec.AfterEnd != 0} {
+		if has {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		fault("cron", "give one of cron, every_seconds and after_end_seconds")
+	}
+	if spec.Cron != "" {
+		var err error
+		if r.cron, err = parseCron(spec.Cron, spec.DayMatch); err != nil {
+			fault("cron", "%s", err)
+		}
+	}
+	if spec.Zone != "" {
+		zone, err := time.LoadLocation(spec.Zone)
+		if err != nil || spec.Zone == "Local" {
+			fault("zone", "invalid time zone %q: must be one such as Europe/Berlin, or UTC", spec.Zone)
+		} else {
+			r.zone = zone
+		}
+	}
+	r.checkFields(fault)
+	if len(spec.Except) > tasker.MaxScheduleExcept {
+		fault("except", "%d exceptions; %d is the limit", len(spec.Except), tasker.MaxScheduleExcept)
+		return r, faults
+	}
+	for i, text := range spec.Except {
+		x, ok := readException(text)
+		if !ok {
+			fault(fmt.Sprintf("except[%d]", i), "%q is not understood; write a date such as 2026-12-25, days such as 2026-12-24..2027-01-01, or a weekday such as sat", text)
+		}
+		r.except = append(r.except, x)
+	}
+	return r, faults
+}
+
+// checkFields checks what does not go together.
+func (r *Rule) checkFields(fault func(path, format string, args ...any)) {
+	spec := r.spec
+	span := func(path string, d, most time.Duration) {
+		if d < 0 || d > most || d%time.Second != 0 {
+			fault(path, "must be whole seconds, at most %d", int64(most/time.Second))
+		}
+	}
+	span("every_seconds", spec.Every, tasker.MaxScheduleInterval)
+	span("after_end_seconds", spec.AfterEnd, tasker.MaxScheduleInterval)
+	span("jitter_seconds", spec.Jitter, tasker.MaxScheduleJitter)
+	if spec.DayMatch != "" && spec.DayMatch != "any" && spec.DayMatch != "all" {
+		fault("day_match", "must be any or all, not %q", spec.DayMatch)
+	}
+	if spec.DayMatch != "" && spec.Cron == "" {
+		fault("day_match", "is about cron, which this schedule does not have")
+	}
+	if spec.AfterEnd != 0 && len(spec.Except) > 0 {
+		fault("except", "a schedule with after_end_seconds has no except: its instants follow its tasks")
+	}
+	if spec.Zone != "" && spec.Cron == "" && len(spec.Except) == 0 {
+		fault("zone", "is about cron and except, and this schedule has neither")
+	}
+	for path, at := range map[string]*time.Time{"start_at": spec.StartAt, "end_at": spec.EndAt} {
+		if at != nil && (at.Year() < 2000 || at.Year() > 2200) {
+			fault(path, "must lie between the years 2000 and 2200")
+		}
+	}
+	if spec.StartAt != nil && spec.EndAt != nil && spec.EndAt.Before(*spec.StartAt) {
+		fault("end_at", "lies before start_at")
+	}
+}
+
+const dateLayout = "2006-01-02"
+
+func readException(text string) (exception, bool) {
+	if i := slices.Index(fields[5].names, strings.ToLower(text)); i >= 0 {
+		return exception{text: text, weekday: time.Weekday(i), weekly: true}, true
+	}
+	from, to, isRange := strings.Cut(text, "..")
+	if !isRange {
+		to = from
+	}
+	for _, date := range []string{from, to} {
+		if _, err := time.Parse(dateLayout, date); err != nil {
+			return exception{}, false
+		}
+	}
+	return exception{text: text, from: from, to: to}, from <= to
+}
+
+// Excepted returns the exception that an instant falls under; empty when none does.
+func (r *Rule) Excepted(at time.Time) string {
+	if len(r.except) == 0 {
+		return ""
+	}
+	local := at.In(r.zone)
+	date := local.Format(dateLayout)
+	for _, x := range r.except {
+		if x.weekly && local.Weekday() == x.weekday || !x.weekly && x.from <= date && date <= x.to {
+			return x.text
+		}
+	}
+	return ""
+}
+
+// Next returns the first instant after another one, without regard to exceptions. It is false
+// when there is none. A fixed delay has none: its instants follow its tasks.
+func (r *Rule) Next(after time.Time) (at time.Time, ok bool) {
+	if start := r.spec.StartAt; start != nil && after.Before(*start) {
+		after = start.Add(-time.Nanosecond)
+	}
+	switch {
+	case r.cron != nil:
+		at, ok = r.cron.after(after, r.zone)
+	case r.spec.Every > 0:
+		at, ok = r.anchor, true
+		if passed := after.Sub(r.anchor); passed >= 0 {
+			at = r.anchor.Add(passed - passed%r.spec.Every + r.spec.Every)
+		}
+	}
+	if end := r.spec.EndAt; ok && end != nil && at.After(*end) {
+		return time.Time{}, false
+	}
+	return at, ok
+}
+
+// First returns the first instant of a schedule that begins, or begins anew, at a time.
+func (r *Rule) First(from time.Time) (time.Time, bool) {
+	if r.spec.AfterEnd > 0 {
+		return r.AfterEnd(from)
+	}
+	return r.Next(from)
+}
+
+// AfterEnd returns the instant of a fixed delay that follows the end of a task.
+func (r *Rule) AfterEnd(ended time.Time) (time.Time, bool) {
+	at := ended.UTC().Add(r.spec.AfterEnd).Truncate(time.Second)
+	if start := r.spec.StartAt; start != nil && at.Before(*start) {
+		at = start.UTC()
+	}
+	if end := r.spec.EndAt; end != nil && at.After(*end) {
+		return time.Time{}, false
+	}
+	return at, true
+}
+
+// maxLook bounds how many instants are passed over to find those without exceptions.
+const maxLook = 10_000
+
+// Upcoming returns the next instants from one on at which a task is made.
+func (r *Rule) Upcoming(from time.Time, most int) []time.Time {
+	list := []time.Time{}
+	at, ok := from, true
+	for range maxLook {
+		if !ok || len(list) == most {
+			break
+		}
+		if r.Excepted(at) == "" {
+			list = append(list, at)
+		}
+		at, ok = r.Next(at)
+	}
+	return list
+}
+
+// Between returns the instants from one to another, both included, and whether there are more
+// than most.
+func (r *Rule) Between(from, to time.Time, most int) (list []time.Time, more bool) {
+	for at, ok := r.Next(from.Add(-time.Nanosecond)); ok && !at.After(to); at, ok = r.Next(at) {
+		if len(list) == most {
+			return list, true
+		}
+		list = append(list, at)
+	}
+	return list, false
+}
+
+// Jitter is how much later than an instant a schedule attends to it: every server knows the
+// same time, and each instant has its own.
+func Jitter(schedule tasker.ID, nominal time.Time, most time.Duration) time.Duration {
+	if most <= 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write(schedule[:])
+	var text [8]byte
+	binary.BigEndian.PutUint64(text[:], uint64(nominal.Unix()))
+	h.Write(text[:])
+	ms := uint64(most/time.Millisecond) + 1
+	return time.Duration(mixed(h.Sum64())%ms) * time.Millisecond
+}
+
+// mixed spreads a hash of which the last bits alone have changed.
+func mixed(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return x
+}
+
+// FollowsTasks reports whether the rule is a fixed delay.
+func (r *Rule) FollowsTasks() bool { return r.spec.AfterEnd > 0 }
+
+// Attend is when a server attends to an instant of a schedule.
+func (r *Rule) Attend(id tasker.ID, nominal time.Time) time.Time {
+	return nominal.Add(Jitter(id, nominal, r.spec.Jitter))
+}
