@@ -86,11 +86,20 @@ func TestWhatIsMissingFailsTheTest(t *testing.T) {
 			wf.Start(nil)
 			wf.Advance(time.Hour)
 		}, []string{"attempt 2", "the script of reserve is over after 1 outcomes"}},
-		"a script for nothing":        {func(t testing.TB) { shop(t).Script("confirm", taskertest.Fail("one")) }, []string{`the name "confirm"`}},
-		"a constant for nothing":      {func(t testing.TB) { shop(t).Always("nothing", taskertest.Fail("one")) }, []string{`the name "nothing"`}},
-		"another state":               {func(t testing.TB) { shop(t).Start(nil).AssertComplete() }, []string{"the task is steps_in_process, want complete", "reserve", "enqueued", "queue: "}},
-		"another state of a step":     {func(t testing.TB) { shop(t).Start(nil).Step("ship").AssertState(tasker.StepComplete) }, []string{"step ship is pending, want complete"}},
-		"no such step":                {func(t testing.TB) { shop(t).Start(nil).Step("x") }, []string{`no step "x"`, "reserve, confirm, ship"}},
+		"a script for nothing":    {func(t testing.TB) { shop(t).Script("confirm", taskertest.Fail("one")) }, []string{`the name "confirm"`}},
+		"a constant for nothing":  {func(t testing.TB) { shop(t).Always("nothing", taskertest.Fail("one")) }, []string{`the name "nothing"`}},
+		"another state":           {func(t testing.TB) { shop(t).Start(nil).AssertComplete() }, []string{"the task is steps_in_process, want complete", "reserve", "enqueued", "queue: "}},
+		"another state of a step": {func(t testing.TB) { shop(t).Start(nil).Step("ship").AssertState(tasker.StepComplete) }, []string{"step ship is pending, want complete"}},
+		"no such step":            {func(t testing.TB) { shop(t).Start(nil).Step("x") }, []string{`no step "x"`, "reserve, confirm, ship"}},
+		"no such item":            {func(t testing.TB) { files(t, nil).Start(nil).Step("read[3]") }, []string{"no item read[3]", "step read, which is pending, has no items"}},
+		"a script for no item":    {func(t testing.TB) { files(t, nil).Script("list[0]", taskertest.Fail("one")) }, []string{`the name "list[0]"`}},
+		"another checkpoint":      {func(t testing.TB) { files(t, nil).Start(nil).Step("list").AssertCheckpoint(`1`) }, []string{"the checkpoint of step list is missing, want 1"}},
+		"a checkpoint that is not JSON": {func(t testing.TB) {
+			wf := files(t, nil)
+			wf.Script("read[0]", taskertest.Fail("one").Saving("row 1"))
+			wf.Start(nil)
+			wf.RunUntilIdle()
+		}, []string{"a checkpoint of step read[0]", "is not JSON"}},
 		"no result":                   {func(t testing.TB) { shop(t).Start(nil).Step("ship").AssertResult(`1`) }, []string{"result of step ship, which is pending"}},
 		"no child":                    {func(t testing.TB) { shop(t).Start(nil).Step("ship").Child() }, []string{"step ship, which is pending, has started no task"}},
 		"no failure":                  {func(t testing.TB) { shop(t).Start(nil).Step("ship").Failure() }, []string{"step ship, which is pending, has no failure"}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tasker.example/tasker"
@@ -18,6 +19,7 @@ type Outcome struct {
 	err    error
 	ends   ending
 	call   func(*worker.Call) (any, error)
+	saves  []any
 }
 
 type ending int
@@ -54,6 +56,13 @@ func Hang() Outcome { return Outcome{ends: hangs} }
 // Crash has the worker fall silent in the attempt: its lease runs out.
 func Crash() Outcome { return Outcome{ends: crashes} }
 
+// Saving has the attempt save a checkpoint before it ends: JSON as text, or any value to encode. Of
+// several the attempts that follow are given the last.
+func (o Outcome) Saving(checkpoints ...any) Outcome {
+	o.saves = slices.Concat(o.saves, checkpoints)
+	return o
+}
+
 // A script is what happens to the attempts of a step, in this order.
 type script struct {
 	left   []Outcome
@@ -61,7 +70,8 @@ type script struct {
 	played int
 }
 
-// Script says how attempts end of a step with this name, or of all steps with this handler: the first
+// Script says how attempts end of a step with this name, or of all steps with this handler, or of one item
+// of a map step, such as refund[17], before the script of its step: the first
 // attempt as the first outcome says, and so on, in the order in which attempts of all tasks come. A further
 // script is appended. After it the handler of the worker is called, if there is one, or else the test fails.
 func (w *Workflow) Script(stepOrHandler string, outcomes ...Outcome) {
@@ -78,7 +88,14 @@ func (w *Workflow) Always(stepOrHandler string, o Outcome) {
 
 func (w *Workflow) script(name string) *script {
 	w.t.Helper()
+	of := name
+	if step, isItem := stepOfItem(name); isItem {
+		of = step
+	}
 	called := func(s tasker.StepTemplate) bool {
+		if of != name {
+			return s.Name == of && s.Type == tasker.MapStep
+		}
 		undo, undone := s.Undo()
 		return s.HasHandler() && (s.Name == name || s.Handler.Callable == name) || undone && (undo.Name == name || undo.Handler.Callable == name)
 	}
@@ -91,9 +108,23 @@ func (w *Workflow) script(name string) *script {
 	return w.scripts[name]
 }
 
+// stepOfItem returns the name of the map step whose item has a name.
+func stepOfItem(name string) (step string, isItem bool) {
+	step, _, isItem = strings.Cut(name, "[")
+	return step, isItem
+}
+
+// scriptsOf returns the names under which an attempt may have a script.
+func scriptsOf(a tasker.Assignment) []string {
+	if step, isItem := stepOfItem(a.Name); isItem {
+		return []string{a.Name, step, a.Handler}
+	}
+	return []string{a.Name, a.Handler}
+}
+
 // next returns the outcome that a script has for an attempt.
 func (w *Workflow) next(a tasker.Assignment) (o Outcome, ok bool) {
-	for _, name := range []string{a.Name, a.Handler} {
+	for _, name := range scriptsOf(a) {
 		s := w.scripts[name]
 		switch {
 		case s == nil:
@@ -113,6 +144,9 @@ func (w *Workflow) execute(a tasker.Assignment) {
 	w.t.Helper()
 	o, scripted := w.next(a)
 	run := w.run
+	for _, checkpoint := range o.saves {
+		w.must(w.engine.SaveCheckpoint(w.t.Context(), w.worker, a.Lease(), w.document("a checkpoint of step "+a.Name, checkpoint)))
+	}
 	switch {
 	case o.ends == hangs:
 		w.held = append(w.held, a.Lease())
@@ -125,7 +159,9 @@ func (w *Workflow) execute(a tasker.Assignment) {
 	case run == nil || !slices.Contains(run.Handlers(), a.Handler):
 		w.t.Fatalf("attempt %d of step %s of task %s: %s\n%s", a.Attempt, a.Name, a.TaskUUID, w.missing(a), w.describe(a.TaskUUID))
 	}
-	ctx := w.t.Context()
+	ctx := worker.WithCheckpoints(w.t.Context(), func(value json.RawMessage) error {
+		return w.engine.SaveCheckpoint(w.t.Context(), w.worker, a.Lease(), value)
+	})
 	w.fetch(&a)
 	if a.Deadline != nil { // the handler goes by the real clock
 		end := time.Now().Add(a.Deadline.Sub(w.Now()))
@@ -154,7 +190,7 @@ func (w *Workflow) fetch(a *tasker.Assignment) {
 }
 
 func (w *Workflow) missing(a tasker.Assignment) string {
-	for _, name := range []string{a.Name, a.Handler} {
+	for _, name := range scriptsOf(a) {
 		if s := w.scripts[name]; s != nil {
 			return fmt.Sprintf("the script of %s is over after %d outcomes, and no worker has the handler %s", name, s.played, a.Handler)
 		}

@@ -25,9 +25,12 @@ func (t *Task) Get() tasker.Task {
 	return got
 }
 
-// Step returns a step as it is now, by its name.
+// Step returns a step as it is now, by its name; refund[17] is an item of the map step refund.
 func (t *Task) Step(name string) Step {
 	t.w.t.Helper()
+	if of, isItem := stepOfItem(name); isItem {
+		return t.item(t.Step(of), name)
+	}
 	var names []string
 	for _, s := range t.steps() {
 		if s.Name == name {
@@ -37,6 +40,22 @@ func (t *Task) Step(name string) Step {
 	}
 	t.w.t.Fatalf("the task has no step %q; it has %s", name, strings.Join(names, ", "))
 	return Step{}
+}
+
+func (t *Task) item(of Step, name string) Step {
+	t.w.t.Helper()
+	ctx := t.w.t.Context()
+	id, err := t.w.db.StepNamed(ctx, t.UUID, name)
+	if err != nil {
+		items := "no items"
+		if of.Items != nil {
+			items = fmt.Sprintf("%d items", of.Items.Total)
+		}
+		t.w.t.Fatalf("the task has no item %s: step %s, which is %s, has %s\n%s", name, of.Name, of.State, items, t)
+	}
+	s, err := t.w.db.Step(ctx, t.UUID, id)
+	t.w.must(err)
+	return Step{Step: s, task: t}
 }
 
 // Steps returns all steps as they are now, in the order of the template.
@@ -108,6 +127,12 @@ func (t *Task) Compensate() {
 func (t *Task) Reset(step string) {
 	t.w.t.Helper()
 	t.operate(step, tasker.ActionRequest{Action: tasker.ResetForRetry})
+}
+
+// ResetAnew is Reset, and removes what was saved of the step: the next attempt begins anew.
+func (t *Task) ResetAnew(step string) {
+	t.w.t.Helper()
+	t.operate(step, tasker.ActionRequest{Action: tasker.ResetForRetry, DiscardCheckpoint: true})
 }
 
 // Resolve settles a step by hand, without a result, as an operator does.
@@ -265,6 +290,24 @@ func (s Step) AssertResult(want string) {
 	}
 }
 
+// AssertCheckpoint fails the test unless the last checkpoint of the step, which is not done, is this JSON; an
+// empty text means that there is none.
+func (s Step) AssertCheckpoint(want string) {
+	s.task.w.t.Helper()
+	full, err := s.task.w.db.Step(s.task.w.t.Context(), s.TaskUUID, s.UUID)
+	s.task.w.must(err)
+	got := ""
+	if full.Checkpoint != nil {
+		got = canonicalText(full.Checkpoint.Value)
+	}
+	if want != "" && !json.Valid([]byte(want)) {
+		s.task.w.t.Fatalf("the wanted checkpoint is not JSON: %s", want)
+	}
+	if want = canonicalText([]byte(want)); got != want {
+		s.task.w.t.Fatalf("the checkpoint of step %s is %s, want %s", s.Name, cmp.Or(got, "missing"), cmp.Or(want, "none"))
+	}
+}
+
 // Failure returns the last failure of the step. The test fails if it has none.
 func (s Step) Failure() tasker.StepFailure {
 	s.task.w.t.Helper()
@@ -273,6 +316,15 @@ func (s Step) Failure() tasker.StepFailure {
 		s.task.w.t.Fatalf("step %s, which is %s, has no failure: %v\n%s", s.Name, s.State, err, s.task)
 	}
 	return f
+}
+
+// canonicalText spells a document in one way; nothing stays nothing.
+func canonicalText(doc []byte) string {
+	var v any
+	if json.Unmarshal(doc, &v) != nil {
+		return ""
+	}
+	return canonical(v)
 }
 
 func canonical(v any) string {

@@ -63,10 +63,10 @@ func (c *Call) SaveCheckpoint(ctx context.Context, v any) error {
 
 // store sends a checkpoint, again while the backend cannot be reached.
 func (c *Call) store(ctx context.Context, value json.RawMessage) error {
-	if save, ok := ctx.Value(checkpointsKey{}).(func(json.RawMessage)); ok && c.save == nil {
-		save(value)
-	}
 	if c.save == nil {
+		if save, ok := ctx.Value(checkpointsKey{}).(func(json.RawMessage) error); ok {
+			return save(value)
+		}
 		return nil
 	}
 	var b backoff
@@ -86,8 +86,8 @@ func (c *Call) store(ctx context.Context, value json.RawMessage) error {
 
 type checkpointsKey struct{}
 
-// WithCheckpoints has what a handler saves in a worker without a backend told to a test. Tests
-// reach it through package workertest.
-func WithCheckpoints(ctx context.Context, save func(value json.RawMessage)) context.Context {
+// WithCheckpoints has what a handler saves that [Worker.Execute] calls kept by a test. Tests reach it
+// through the packages workertest and taskertest.
+func WithCheckpoints(ctx context.Context, save func(value json.RawMessage) error) context.Context {
 	return context.WithValue(ctx, checkpointsKey{}, save)
 }

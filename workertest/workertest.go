@@ -40,7 +40,10 @@ func (s Step) context(ctx context.Context) context.Context {
 	if s.OnCheckpoint == nil {
 		return ctx
 	}
-	return worker.WithCheckpoints(ctx, s.OnCheckpoint)
+	return worker.WithCheckpoints(ctx, func(value json.RawMessage) error {
+		s.OnCheckpoint(value)
+		return nil
+	})
 }
 
 // Run calls the handler of that name and returns the result as later steps would
