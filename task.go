@@ -199,6 +199,7 @@ type TaskFilter struct {
 	CreatedAfter   time.Time         // at this instant or later
 	CreatedBefore  time.Time         // before this instant
 	Parent         ID                // a step of it started the task
+	NotUndone      bool              // it is in no phase
 	Limit          int
 	Offset         int
 }

@@ -189,3 +189,29 @@ type AttributeList struct {
 	Attributes []Attribute `json:"attributes"`
 	Pagination Pagination  `json:"pagination"`
 }
+
+// CancelTasks is the body of POST /v1/tasks/cancel.
+type CancelTasks struct {
+	Compensate bool   `json:"compensate,omitempty" doc:"Undo what their completed steps have done before they are cancelled."`
+	DryRun     bool   `json:"dry_run,omitempty" doc:"Only say which tasks are next."`
+	Limit      int    `json:"limit,omitempty" minimum:"1" maximum:"100" doc:"Tasks of one part; 100 when absent."`
+	Reason     string `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history; needed unless dry_run is set."`
+	By         string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+}
+
+// CancelledTasks is the answer to it: what became of a part of the tasks of a filter.
+type CancelledTasks struct {
+	Cancelled int    `json:"cancelled" doc:"Tasks that are cancelled, or are being undone; or would be."`
+	Failed    int    `json:"failed" doc:"Tasks for which the server failed; its log says why."`
+	More      bool   `json:"more" doc:"There are others: ask again."`
+	Sample    []Task `json:"sample" doc:"The first tasks of the part, as they were before."`
+}
+
+// FromCancelBatch converts what became of a part.
+func FromCancelBatch(b tasker.CancelBatch) CancelledTasks {
+	out := CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.More, Sample: []Task{}}
+	for _, t := range b.Sample {
+		out.Sample = append(out.Sample, FromTask(t, nil))
+	}
+	return out
+}

@@ -60,7 +60,21 @@ func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
 
 // Tasks lists tasks without their steps, newest first.
 func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error) {
-	query := q.values()
+	var answer apiv1.TaskList
+	err := c.get(ctx, &answer, q.filter(q.values()), "v1", "tasks")
+	return answer, err
+}
+
+// CancelTasks cancels a part of the open tasks that fit a filter, or only says which are next.
+// While More of the answer is true there are others: ask again.
+func (c *Client) CancelTasks(ctx context.Context, q TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
+	var answer apiv1.CancelledTasks
+	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "tasks", "cancel"}, query: q.filter(url.Values{}), body: r, repeatable: true}, &answer)
+	return answer, err
+}
+
+// filter adds what tasks are found by.
+func (q TaskQuery) filter(query url.Values) url.Values {
 	setText(query, "status", string(q.Status))
 	setText(query, "phase", string(q.Phase))
 	setText(query, "namespace", q.Namespace)
@@ -81,9 +95,7 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 	}
 	setTime(query, "created_after", q.CreatedAfter)
 	setTime(query, "created_before", q.CreatedBefore)
-	var answer apiv1.TaskList
-	err := c.get(ctx, &answer, query, "v1", "tasks")
-	return answer, err
+	return query
 }
 
 // Attributes lists what tasks are found by as templates declare it; of a namespace, or of all

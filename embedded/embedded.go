@@ -263,6 +263,12 @@ func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reas
 	return e.engine.CompensateTask(ctx, task, actor, reason)
 }
 
+// CancelTasks cancels a part of the open tasks that fit a filter, each in a transaction of its own.
+// While More of the answer is true there are others: ask again.
+func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {
+	return e.engine.CancelTasks(ctx, r)
+}
+
 // OperateStep repairs a step: tries it again, settles it, or gives it a result.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	return e.engine.OperateStep(ctx, task, step, op)

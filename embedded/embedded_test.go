@@ -321,6 +321,10 @@ func TestTasksAreFound(t *testing.T) {
 			}
 		}
 	}
+	b, err := e.CancelTasks(t.Context(), tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Tags: []string{"vip"}}, Actor: "ann", Reason: "off"})
+	if list, _, failed := e.Tasks(t.Context(), tasker.TaskFilter{State: tasker.TaskCancelled}); err != nil || failed != nil || b.Cancelled != 2 || b.More || len(list) != 2 {
+		t.Errorf("cancelled %+v, %v; %d are cancelled, %v", b, err, len(list), failed)
+	}
 }
 
 // A version that is retired gets no new tasks, until that is taken back.

@@ -101,7 +101,6 @@ func taskFilterParams() []param {
 		textParam("initiator", "Only those with this initiator.", 255), textParam("source_system", "Only those of this source system.", 255),
 		timeParam("created_after", "Only those created at this instant or later."), timeParam("created_before", "Only those created before this instant."),
 		idParam("parent", "Only those that steps of this task started."),
-		limitParam(defaultLimit), offsetParam(),
 	}
 }
 

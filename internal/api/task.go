@@ -128,26 +128,36 @@ func (s *server) answerTask(x *request, status int, id tasker.ID) error {
 }
 
 func (s *server) listTasks(x *request) error {
-	attributes, err := tasker.ParseAttributeFilters(nonEmpty(x.texts("attribute")))
+	f, err := x.taskFilter()
 	if err != nil {
 		return err
 	}
-	f := tasker.TaskFilter{
-		State: tasker.TaskState(x.text("status")), Phase: tasker.TaskPhase(x.text("phase")), Namespace: x.text("namespace"), Name: x.text("name"),
-		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
-		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
-		Attributes:   attributes,
-		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Limit: x.int("limit"), Offset: x.int("offset"),
-	}
-	if parent := x.uuid("parent"); parent != nil {
-		f.Parent = *parent
-	}
+	f.Limit, f.Offset = x.int("limit"), x.int("offset")
 	list, more, err := s.db.Tasks(x.ctx, f)
 	if err != nil {
 		return err
 	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
 	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: x.pageOf(len(list), more)})
+}
+
+// taskFilter reads what tasks are found by.
+func (x *request) taskFilter() (tasker.TaskFilter, error) {
+	attributes, err := tasker.ParseAttributeFilters(nonEmpty(x.texts("attribute")))
+	if err != nil {
+		return tasker.TaskFilter{}, err
+	}
+	f := tasker.TaskFilter{
+		State: tasker.TaskState(x.text("status")), Phase: tasker.TaskPhase(x.text("phase")), Namespace: x.text("namespace"), Name: x.text("name"),
+		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
+		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
+		Attributes:   attributes,
+		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"),
+	}
+	if parent := x.uuid("parent"); parent != nil {
+		f.Parent = *parent
+	}
+	return f, nil
 }
 
 func attributeParam() param {
@@ -161,9 +171,19 @@ func (s *server) taskListRoutes() []*route {
 		{
 			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "List tasks, newest first",
-			params:  append(taskFilterParams(), attributeParam()),
+			params:  append(taskFilterParams(), attributeParam(), limitParam(defaultLimit), offsetParam()),
 			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
 			serve:   s.listTasks,
+		},
+		{
+			method: "POST", path: "/v1/tasks/cancel", id: "cancelTasks", class: overload.Operations, needs: access.CancelTasks, tag: "tasks",
+			summary: "Cancel a part of the open tasks that fit a filter",
+			about: "Up to 100 tasks, each in a transaction of its own. What is cancelled does not fit any more: ask again while the answer says more. Tasks that undo what they have done stay as they are. " +
+				"The filter must name more than a status and a time. With compensate what their completed steps have done is undone, where their template says how. Safe to repeat.",
+			params:  append(taskFilterParams(), attributeParam()),
+			body:    apiv1.CancelTasks{},
+			answers: map[int]any{http.StatusOK: apiv1.CancelledTasks{}},
+			serve:   s.cancelTasks,
 		},
 		{
 			method: "GET", path: "/v1/attributes", id: "listAttributes", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
@@ -211,6 +231,24 @@ func (s *server) cancelTask(x *request) error {
 		return err
 	}
 	return s.answerTask(x, http.StatusOK, id)
+}
+
+func (s *server) cancelTasks(x *request) error {
+	f, err := x.taskFilter()
+	if err != nil {
+		return err
+	}
+	var req apiv1.CancelTasks
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	batch, err := s.engine.CancelTasks(x.ctx, tasker.CancelBatchRequest{
+		Filter: f, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason,
+	})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromCancelBatch(batch))
 }
 
 func (s *server) taskTree(x *request) error {

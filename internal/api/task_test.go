@@ -377,6 +377,44 @@ func TestTasksAreFound(t *testing.T) {
 func letters(n int) string { return strings.Repeat("x", n) }
 
 // What a template declares is searched for by those who may read payloads, and listed.
+// The open tasks of a filter are cancelled part by part by one route.
+func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: text/yaml")
+	var ids []string
+	for range 3 {
+		ids = append(ids, want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+			"namespace": "shop", "name": "order", "context": map[string]any{"order": 1}, "tags": []string{"a", "b"},
+		}).TaskUUID)
+	}
+	const path = "/v1/tasks/cancel"
+	cancelled := func(query string, body map[string]any, cancelled int, more bool) apiv1.CancelledTasks {
+		t.Helper()
+		got := want[apiv1.CancelledTasks](h, http.StatusOK, "POST", path+query, body)
+		if got.Cancelled != cancelled || got.More != more || got.Failed != 0 {
+			t.Errorf("%s %v: %+v", query, body, got)
+		}
+		return got
+	}
+	if got := cancelled("?tag=a&tag=b", map[string]any{"dry_run": true}, 3, false); got.Sample[0].TaskUUID != ids[2] || got.Sample[0].Status != "steps_in_process" {
+		t.Errorf("the first is %+v", got.Sample[0])
+	}
+	cancelled("?tag=a&tag=c", map[string]any{"dry_run": true}, 0, false)
+	cancelled("?namespace=shop", map[string]any{"limit": 2, "reason": "off", "by": "kim"}, 2, true)
+	cancelled("?namespace=shop&status=steps_in_process", map[string]any{"reason": "off", "by": "kim", "compensate": true}, 1, false)
+	for _, id := range ids {
+		if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+id, nil); got.Status != "cancelled" {
+			t.Errorf("the task is %s", got.Status)
+		}
+	}
+	for query, body := range map[string]map[string]any{
+		"": {"dry_run": true}, "?namespace=shop": {}, "?namespace=shop&limit=3": {"dry_run": true}, "?tag=a": {"limit": 101, "dry_run": true}, "?status=odd&tag=a": {"dry_run": true}, "?attribute=x": {"dry_run": true},
+	} {
+		want[apiv1.Error](h, http.StatusBadRequest, "POST", path+query, body)
+	}
+}
+
 func TestTasksAreFoundByAttributes(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -46,6 +46,75 @@ Cancelling it again without --compensate stops that.`,
 	return c
 }
 
+func (p *program) cancelAllCommand() *cobra.Command {
+	var q taskQuery
+	var r apiv1.CancelTasks
+	c := answer(p, help{
+		use:   "cancel-all --namespace NAMESPACE --reason TEXT",
+		short: "Cancel the open tasks that fit a filter",
+		long: `Cancel the open tasks that fit a filter, part by part, each in a transaction of its own. The
+filter must name more than a status and a time. Tasks that undo what they have done stay as
+they are. With --dry-run nothing changes, and the first tasks are shown. It may be
+interrupted, and repeated.
+
+With --compensate what their completed steps have done is undone before they are cancelled.`,
+		example: `  tasker-ctl task cancel-all --namespace orders --name fulfil --tag campaign-7 --dry-run
+  tasker-ctl task cancel-all --namespace orders --attribute customer:4711 --reason "the customer has left"`,
+	}, func(ctx context.Context, api *client.Client, _ arguments) (all apiv1.CancelledTasks, err error) {
+		if err := q.read(); err != nil {
+			return all, err
+		}
+		if !r.DryRun {
+			if err := p.said(&r.By, &r.Reason); err != nil {
+				return all, err
+			}
+		}
+		return p.cancelAll(ctx, api, q.TaskQuery, r)
+	}, func(all apiv1.CancelledTasks) {
+		switch {
+		case r.DryRun && all.More:
+			p.done("%s and more would be cancelled", plural(all.Cancelled, "task"))
+		case r.DryRun:
+			p.done("%s would be cancelled", plural(all.Cancelled, "task"))
+		default:
+			p.done("%s cancelled!", plural(all.Cancelled, "task"))
+		}
+		if all.Failed > 0 {
+			p.warn("%s could not be cancelled: the log of the server says why", plural(all.Failed, "task"))
+		}
+		if r.DryRun {
+			list(p, all.Sample, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "created"}}, func(t apiv1.Task) []string {
+				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), at(&t.CreatedAt)}
+			})
+		}
+	})
+	q.flags(c)
+	c.Flags().BoolVar(&r.Compensate, "compensate", false, "undo what their completed steps have done")
+	c.Flags().BoolVar(&r.DryRun, "dry-run", false, "change nothing, and show which tasks are the first")
+	c.Flags().StringVar(&r.Reason, "reason", "", "why, for the history (needed)")
+	actorFlag(c, &r.By, "by", "who cancels them")
+	return c
+}
+
+// cancelAll asks for part after part. A part of which no task could be cancelled is the last.
+func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
+	var all apiv1.CancelledTasks
+	for {
+		part, err := api.CancelTasks(ctx, q, r)
+		if err != nil {
+			return all, err
+		}
+		all.Cancelled, all.Failed, all.More = all.Cancelled+part.Cancelled, part.Failed, part.More
+		if all.Sample == nil {
+			all.Sample = part.Sample
+		}
+		if r.DryRun || !part.More || part.Cancelled == 0 {
+			return all, nil
+		}
+		p.hint("%d cancelled; there are more", all.Cancelled)
+	}
+}
+
 // undoText says what becomes, or became, of what a task had done; nothing for one that nobody
 // wants undone.
 func undoText(t apiv1.Task) string {

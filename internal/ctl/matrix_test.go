@@ -140,6 +140,7 @@ var permits = map[string]permit{
 	"template get":          {roles: viewers, needs: "templates:read", names: true, args: []string{"shop", "order", "1.0.0"}},
 	"template retire":       {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
 	"template unretire":     {roles: developers, needs: "templates:write", names: true, args: []string{"shop", "order", "1.0.0", "--reason", "x"}},
+	"task cancel-all":       {roles: "operator developer admin", needs: "tasks:cancel", args: []string{"--namespace", "shop", "--dry-run"}},
 	"template change-tasks": {roles: operators, needs: "steps:operate", names: true, args: []string{"shop", "order", "1.0.0", "--to", "0.9.0", "--dry-run"}},
 	"task change-version":   {roles: operators, needs: "steps:operate", names: true, args: []string{"{task}", "--to", "1.0.0", "--dry-run"}},
 	"template register":     {roles: developers, needs: "templates:write", names: true, args: []string{"-"}, stdin: strings.Replace(oneStep, "orders", "shop", 1)},

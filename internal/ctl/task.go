@@ -24,16 +24,14 @@ func (p *program) taskCommand() *cobra.Command {
   tasker-ctl task steps $TASK
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
 	},
-		p.tasksCommand(), p.attributesCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.changeVersionCommand(), p.watchCommand(), p.transitionsCommand(),
+		p.tasksCommand(), p.attributesCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.cancelAllCommand(), p.changeVersionCommand(), p.watchCommand(), p.transitionsCommand(),
 		p.stepsCommand(), p.stepCommand(), p.itemsCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(), p.answerCommand(),
 	)
 }
 
 func (p *program) tasksCommand() *cobra.Command {
-	var q client.TaskQuery
+	var q taskQuery
 	var quiet bool
-	var after, before, parent string
-	var attributes []string
 	c := answer(p, help{
 		use:   "list",
 		short: "List tasks, newest first",
@@ -44,21 +42,10 @@ func (p *program) tasksCommand() *cobra.Command {
   tasker-ctl task list --parent $TASK
   tasker-ctl task list --status error --quiet | xargs -n1 tasker-ctl task steps`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (l apiv1.TaskList, err error) {
-		if q.Attributes, err = attributeFilters(attributes); err != nil {
+		if err := q.read(); err != nil {
 			return l, err
 		}
-		if q.CreatedAfter, err = instant("created-after", after); err != nil {
-			return l, err
-		}
-		if q.CreatedBefore, err = instant("created-before", before); err != nil {
-			return l, err
-		}
-		if parent != "" {
-			if q.Parent, err = readID("--parent", parent); err != nil {
-				return l, err
-			}
-		}
-		return api.Tasks(ctx, q)
+		return api.Tasks(ctx, q.TaskQuery)
 	}, func(l apiv1.TaskList) {
 		if quiet {
 			ids(p, l.Tasks, func(t apiv1.Task) string { return t.TaskUUID })
@@ -69,35 +56,10 @@ func (p *program) tasksCommand() *cobra.Command {
 		}
 		p.more(l.Pagination)
 	})
-	c.Flags().VarP(cli.Choice(&q.Status, tasker.TaskStates()), "status", "s", "only tasks in this state: "+cli.Join(tasker.TaskStates()))
-	c.Flags().Var(cli.Choice(&q.Phase, []tasker.TaskPhase{tasker.Compensating}), "phase", "only tasks in this phase: compensating")
-	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
-	c.Flags().StringVar(&parent, "parent", "", "only tasks that steps of this task started")
-	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
-	c.Flags().StringSliceVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")
-	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only tasks with this correlation id")
-	c.Flags().StringVar(&q.IdempotencyKey, "idempotency-key", "", "only the task with this key")
-	c.Flags().StringVar(&q.Initiator, "initiator", "", "only tasks with this initiator")
-	c.Flags().StringVar(&q.SourceSystem, "source-system", "", "only tasks of this system")
-	c.Flags().StringArrayVar(&attributes, "attribute", nil, "only tasks with this attribute: customer:4711, or of a number or time 'risk:>0.5'; may be repeated")
-	c.Flags().StringVar(&after, "created-after", "", "only tasks created at this instant or later, such as 2026-01-31T02:10:00Z")
-	c.Flags().StringVar(&before, "created-before", "", "only tasks created before this instant")
+	q.flags(c)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	pageFlags(c, &q.Page, 20)
 	return c
-}
-
-// attributeFilters reads conditions on attributes.
-func attributeFilters(texts []string) (list []tasker.AttributeFilter, err error) {
-	for _, text := range texts {
-		a, err := tasker.ParseAttributeFilter(text)
-		if err != nil {
-			return nil, cli.Usagef("--attribute: %v", err)
-		}
-		list = append(list, a)
-	}
-	return list, nil
 }
 
 func (p *program) attributesCommand() *cobra.Command {

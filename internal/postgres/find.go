@@ -89,6 +89,9 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	if len(tags) > 0 {
 		list = append(list, "t.tags @> "+p.add(tags)+"::text[]")
 	}
+	if f.NotUndone {
+		list = append(list, "t.phase IS NULL")
+	}
 	is("phase", "phase", string(f.Phase))
 	is(idempotencyKey, "idempotency_key", f.IdempotencyKey)
 	is(correlationAttribute, "correlation_id", f.CorrelationID)

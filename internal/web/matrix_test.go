@@ -43,7 +43,7 @@ var permissions = map[string]access.Permission{
 	"/operations/{operation}/resume": access.OperateSteps, "/operations/{operation}/abort": access.OperateSteps,
 	"/holds": access.ReadTasks, "/holds/{hold}": access.ReadTasks, "/begin-hold": access.OperateSteps,
 	"/holds/{hold}/probe": access.OperateSteps, "/holds/{hold}/extend": access.OperateSteps, "/holds/{hold}/release": access.OperateSteps,
-	"/templates": access.ReadTemplates, "/templates/{namespace}/{template}/{version}": access.ReadTemplates,
+	"/cancel-tasks": access.CancelTasks, "/templates": access.ReadTemplates, "/templates/{namespace}/{template}/{version}": access.ReadTemplates,
 	"/templates/{namespace}/{template}/{version}/retire": access.WriteTemplates, "/templates/{namespace}/{template}/{version}/unretire": access.WriteTemplates,
 	"/templates/{namespace}/{template}/{version}/change-tasks": access.OperateSteps,
 	"/tasks": access.ReadTasks, "/tasks/{task}": access.ReadTasks, "/staleness": access.ReadTasks, "/workers": access.ReadWorkers, "/queues/{namespace}/{handler}": access.ReadWorkers,
@@ -69,6 +69,7 @@ var (
 // admitted is how a route answers to a caller who may use it: 200, and 400 to a form in
 // which nothing was typed, but for these.
 var admitted = map[string]int{
+	"GET /cancel-tasks": 409, "POST /cancel-tasks": 409, // there is no filter
 	"GET /plan":             400,                               // nothing is selected
 	"GET /sign-in/provider": 404, "GET /sign-in/callback": 404, // there is no identity provider
 	"POST /name": 303, "POST /sign-out": 303, "GET /sign-in": 303, "POST /sign-in": 303,

@@ -26,6 +26,7 @@ type tasksPage struct {
 	Namespaces []string
 	Tasks      []taskLine
 	Pager      pager
+	CancelAll  string // where all that fit the filter are cancelled; empty without one
 
 	Wanted, Problem string // the id that was asked for, and why it leads nowhere
 }
@@ -101,21 +102,12 @@ func (s *server) find(req *request, wanted string) (string, error) {
 
 func (s *server) listTasks(req *request, page *tasksPage) error {
 	q := req.query()
-	f := tasker.TaskFilter{
-		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
-		DeadLettered: q.flag("dead_lettered"), CorrelationID: q.text("correlation_id", maxText),
-		IdempotencyKey: q.text("idempotency_key", maxText), Initiator: q.text("initiator", maxText), SourceSystem: q.text("source_system", maxText),
-		CreatedAfter: q.instant("created_after"), CreatedBefore: q.instant("created_before"), Limit: pageRows, Offset: q.offset(),
-	}
-	if parent := q.id("parent"); parent != nil {
-		f.Parent = *parent
-	}
-	f.Tags = q.texts("tag", tasker.MaxSearchTags)
-	attributes := q.texts("attribute", tasker.MaxSearchConditions)
-	var err error
-	if f.Attributes, err = tasker.ParseAttributeFilters(attributes); err != nil {
+	f, err := filterOf(q)
+	if err != nil {
 		return err
 	}
+	attributes := q.texts("attribute", tasker.MaxSearchConditions)
+	f.Limit, f.Offset = pageRows, q.offset()
 	if q.err != nil {
 		return q.err
 	}
@@ -136,6 +128,7 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 		page.Tasks = append(page.Tasks, taskLine{t, taskPath(t.UUID), taskProgressOf(t.Counts)})
 	}
 	page.Pager = req.pager(f.Offset, pageRows, len(list), more)
+	page.CancelAll = s.cancelAllLink(req, page.Filter.Any())
 	// Only states in which a task can be found are offered; a link may name any.
 	page.States = lifecycle.Resting()
 	if page.Filter.State != "" && !slices.Contains(page.States, page.Filter.State) {
@@ -143,6 +136,25 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	}
 	page.Namespaces, err = s.DB.Namespaces(req.within(access.ReadInvestigations).Context())
 	return err
+}
+
+// filterOf reads what the list is narrowed to.
+func filterOf(q *query) (tasker.TaskFilter, error) {
+	f := tasker.TaskFilter{
+		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
+		DeadLettered: q.flag("dead_lettered"), CorrelationID: q.text("correlation_id", maxText),
+		IdempotencyKey: q.text("idempotency_key", maxText), Initiator: q.text("initiator", maxText), SourceSystem: q.text("source_system", maxText),
+		CreatedAfter: q.instant("created_after"), CreatedBefore: q.instant("created_before"),
+	}
+	if parent := q.id("parent"); parent != nil {
+		f.Parent = *parent
+	}
+	f.Tags = q.texts("tag", tasker.MaxSearchTags)
+	var err error
+	if f.Attributes, err = tasker.ParseAttributeFilters(q.texts("attribute", tasker.MaxSearchConditions)); err != nil {
+		return f, err
+	}
+	return f, q.err
 }
 
 // A taskProgress says how far the steps of a task have come.

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
+)
+
+// CancelTasks cancels a part of the open tasks that fit a filter, each in a transaction of its
+// own, as [Engine.CancelTask] and [Engine.CompensateTask] do. What is cancelled does not fit any
+// more, so asking again goes on. Tasks that are being undone stay so.
+func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {
+	var batch tasker.CancelBatch
+	if err := checkCancelBatch(&r); err != nil {
+		return batch, err
+	}
+	part, more, err := e.openTasks(ctx, r.Filter, r.Limit)
+	if err != nil {
+		return batch, err
+	}
+	batch.More, batch.Sample = more, part[:min(len(part), tasker.MaxCancelSample)]
+	if r.DryRun {
+		batch.Cancelled = len(part)
+		return batch, nil
+	}
+	cancel := e.CancelTask
+	if r.Compensate {
+		cancel = e.CompensateTask
+	}
+	for _, t := range part {
+		err := cancel(ctx, t.UUID, r.Actor, r.Reason)
+		switch code := tasker.CodeOf(err); {
+		case err == nil:
+			batch.Cancelled++
+		case ctx.Err() != nil, code == tasker.Unavailable:
+			return batch, err
+		case code == tasker.NotFound, code == tasker.Conflict: // it has ended meanwhile
+		default:
+			e.log.ErrorContext(ctx, "a task of a filter cannot be cancelled", "task_uuid", t.UUID, "err", err)
+			batch.Failed++
+		}
+	}
+	return batch, nil
+}
+
+// openTasks returns the first open tasks of a filter that nobody undoes: state by state, because
+// what is open is found by its state, however many tasks have ended.
+func (e *Engine) openTasks(ctx context.Context, f tasker.TaskFilter, limit int) (part []tasker.Task, more bool, err error) {
+	states := slices.DeleteFunc(lifecycle.Resting(), hasEnded)
+	if f.State != "" {
+		states = []tasker.TaskState{f.State}
+	}
+	f.NotUndone = true
+	for _, f.State = range states {
+		if f.Limit = limit - len(part); f.Limit == 0 {
+			f.Limit = 1 // is there one more?
+		}
+		list, beyond, err := e.db.Tasks(ctx, f)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(part) == limit {
+			more = more || len(list) > 0
+			continue
+		}
+		part, more = append(part, list...), more || beyond
+	}
+	return part, more, nil
+}
+
+func hasEnded(s tasker.TaskState) bool {
+	return s == tasker.TaskComplete || s == tasker.TaskCancelled || s == tasker.TaskResolvedManually
+}
+
+func checkCancelBatch(r *tasker.CancelBatchRequest) error {
+	if r.Limit == 0 {
+		r.Limit = tasker.MaxCancelBatch
+	}
+	f := r.Filter
+	f.Limit, f.Offset = 0, 0
+	r.Filter = f
+	switch {
+	case r.Limit < 0 || r.Limit > tasker.MaxCancelBatch:
+		return tasker.Errorf(tasker.Invalid, "limit: must be from 1 to %d, not %d", tasker.MaxCancelBatch, r.Limit)
+	case f.Phase != "":
+		return tasker.Errorf(tasker.Invalid, "phase: tasks that undo what they have done are cancelled one by one")
+	case hasEnded(f.State):
+		return tasker.Errorf(tasker.Invalid, "status: tasks that are %s have ended", f.State)
+	case f.Namespace+f.Name+f.CorrelationID+f.IdempotencyKey+f.Initiator+f.SourceSystem == "" && len(f.Tags)+len(f.Attributes) == 0 && f.Parent == tasker.ID{}:
+		return tasker.Errorf(tasker.Invalid, "the filter would take the tasks of all: name at least a namespace, a template, a tag or the like")
+	}
+	for _, text := range []struct{ path, text string }{{"actor", r.Actor}, {"reason", r.Reason}} {
+		most := map[string]int{"actor": 255, "reason": 2000}[text.path]
+		if wrong := textFault(text.text, most, !r.DryRun); wrong != "" {
+			return tasker.Errorf(tasker.Invalid, "%s: %s", text.path, wrong)
+		}
+	}
+	return nil
+}

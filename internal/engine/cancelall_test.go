@@ -1,0 +1,130 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// The open tasks of a filter are cancelled part by part, wherever they stand; others, those
+// that have ended and those that are being undone stay as they are.
+func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.order()
+	h.Template("short", enginetest.Step("only"))
+	tagged := func(name string) tasker.ID {
+		return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: name, Tags: []string{"spring"}})
+	}
+	ended := tagged("short")
+	h.accepted(success(h.claimOne("only"), `1`))
+	failed := tagged("short")
+	h.accepted(failure(h.claimOne("only"), false))
+	undone, _ := h.charged()
+	h.Exec(`UPDATE tasker.tasks SET tags = '{spring}' WHERE task_uuid = $1`, undone)
+	h.Exec(`INSERT INTO tasker.task_attributes (namespace, name, text_value, task_uuid) VALUES ($1, 'tag', 'spring', $2)`, h.Space, undone)
+	h.compensate(undone)
+	var open []tasker.ID
+	for range 5 {
+		open = append(open, tagged("short"))
+	}
+	other := h.Create("short")
+	r := tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Tags: []string{"spring"}}, Limit: 4, DryRun: true}
+	cancel := func(wantCancelled int, wantMore bool) tasker.CancelBatch {
+		t.Helper()
+		b, err := h.Engine.CancelTasks(t.Context(), r)
+		h.Must(err)
+		if b.Cancelled != wantCancelled || b.More != wantMore || b.Failed != 0 {
+			t.Fatalf("%d cancelled, %d failed, more %v; want %d and %v", b.Cancelled, b.Failed, b.More, wantCancelled, wantMore)
+		}
+		return b
+	}
+	if b := cancel(4, true); len(b.Sample) != 4 || b.Sample[0].UUID != open[4] {
+		t.Errorf("the first are %v", b.Sample)
+	}
+	h.wantState(open[4], tasker.TaskStepsInProcess)
+	r.DryRun, r.Actor, r.Reason = false, "kim", "the campaign is off"
+	cancel(4, true)
+	h.wantState(open[4], tasker.TaskCancelled)
+	h.wantState(open[0], tasker.TaskStepsInProcess)
+	cancel(2, false) // the last of those, and the one that has failed
+	cancel(0, false)
+	for _, task := range append(open, failed) {
+		h.wantState(task, tasker.TaskCancelled)
+	}
+	h.wantState(ended, tasker.TaskComplete)
+	h.wantState(other, tasker.TaskStepsInProcess)
+	if got, err := h.DB.Task(t.Context(), undone); err != nil || got.Phase != tasker.Compensating {
+		t.Errorf("the undoing stopped: %+v, %v", got.Phase, err)
+	}
+	moves, _, err := h.DB.TaskTransitions(t.Context(), open[0], 100, 0)
+	h.Must(err)
+	if last := moves[len(moves)-1]; last.Actor != "kim" || last.Reason != "the campaign is off" {
+		t.Errorf("the history says %+v", last)
+	}
+}
+
+// What completed steps of the tasks have done is undone on request.
+func TestTheTasksOfAFilterAreUndone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.order()
+	task, _ := h.charged()
+	b, err := h.Engine.CancelTasks(t.Context(), tasker.CancelBatchRequest{
+		Filter: tasker.TaskFilter{Namespace: h.Space}, Compensate: true, Actor: "kim", Reason: "off",
+	})
+	h.Must(err)
+	if got, err := h.DB.Task(t.Context(), task); err != nil || b.Cancelled != 1 || got.Phase != tasker.Compensating {
+		t.Errorf("%d cancelled; the task is in phase %q, %v", b.Cancelled, got.Phase, err)
+	}
+}
+
+// One task that cannot be cancelled keeps none of the others.
+func TestATaskThatCannotBeCancelledKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("short", enginetest.Step("only"))
+	first, second, third := h.Create("short"), h.Create("short"), h.Create("short")
+	h.fails(`UPDATE ON tasker.tasks FOR EACH ROW WHEN (NEW.state = 'cancelled' AND NEW.task_uuid = '` + second.String() + `')`)
+	r := tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, State: tasker.TaskStepsInProcess}, Actor: "kim", Reason: "off"}
+	for _, want := range []int{2, 0} {
+		if b, err := h.Engine.CancelTasks(t.Context(), r); err != nil || b.Cancelled != want || b.Failed != 1 || b.More {
+			t.Errorf("%+v, %v; want %d cancelled", b, err, want)
+		}
+	}
+	h.wantState(first, tasker.TaskCancelled)
+	h.wantState(second, tasker.TaskStepsInProcess)
+	h.wantState(third, tasker.TaskCancelled)
+}
+
+func TestAFilterThatCancelsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("short", enginetest.Step("only"))
+	task := h.Create("short")
+	of := func(f tasker.TaskFilter) tasker.CancelBatchRequest {
+		return tasker.CancelBatchRequest{Filter: f, Actor: "kim", Reason: "off"}
+	}
+	shop := of(tasker.TaskFilter{Namespace: h.Space})
+	for words, change := range map[string]func(*tasker.CancelBatchRequest){
+		"would take the tasks of all": func(r *tasker.CancelBatchRequest) { r.Filter = tasker.TaskFilter{State: tasker.TaskError} },
+		"have ended":                  func(r *tasker.CancelBatchRequest) { r.Filter.State = tasker.TaskComplete },
+		"phase":                       func(r *tasker.CancelBatchRequest) { r.Filter.Phase = tasker.Compensating },
+		"limit: must be from 1":       func(r *tasker.CancelBatchRequest) { r.Limit = 101 },
+		"actor: ":                     func(r *tasker.CancelBatchRequest) { r.Actor = "" },
+		"reason: ":                    func(r *tasker.CancelBatchRequest) { r.Reason = strings.Repeat("x", 2001) },
+	} {
+		r := shop
+		change(&r)
+		_, err := h.Engine.CancelTasks(t.Context(), r)
+		h.WantCode(err, tasker.Invalid, words)
+	}
+	elsewhere := access.WithScope(t.Context(), access.Namespaces("bank"))
+	if b, err := h.Engine.CancelTasks(elsewhere, of(tasker.TaskFilter{Name: "short"})); err != nil || b.Cancelled != 0 {
+		t.Errorf("of another namespace: %+v, %v", b, err)
+	}
+	h.wantState(task, tasker.TaskStepsInProcess)
+}

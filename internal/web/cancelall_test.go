@@ -1,0 +1,68 @@
+package web_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// The list of tasks, narrowed to some, leads to a form that says which they are and cancels them.
+func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("reserve"))
+	const path = "/ui/cancel-tasks"
+	create := func(tags ...string) tasker.ID {
+		return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Tags: tags})
+	}
+	other := create()
+	var tagged []tasker.ID
+	for range tasker.MaxCancelBatch + 1 {
+		tagged = append(tagged, create("spring"))
+	}
+	h.lacks(h.get("/ui/tasks"), path)
+	h.sees(h.get("/ui/tasks?tag=spring"), `href="`+path+`?tag=spring"`)
+	h.refused(h.get(path), http.StatusConflict, "would take the tasks of all")
+	h.refused(h.get(path+"?tag=summer"), http.StatusConflict, "No open task fits the filter")
+	h.refused(h.get(path+"?state=odd"), http.StatusBadRequest, "state")
+	r := h.get(path + "?tag=spring&state=steps_in_process")
+	h.sees(r, "100 open tasks that fit the filter are cancelled", "There are more", "/ui/tasks/"+tagged[tasker.MaxCancelBatch].String(),
+		"task cancel-all --status steps_in_process", "--tag spring", "/v1/tasks/cancel?status=steps_in_process", "tag=spring")
+	h.refused(h.post(path+"?tag=spring", "actor=Kim"), http.StatusBadRequest, "Give a reason")
+	r = h.post(path+"?tag=spring", "actor=Kim", "reason=the campaign is off")
+	h.sees(r, "100 tasks cancelled. These are the next.", "1 open task that fits the filter is cancelled")
+	if !strings.HasPrefix(r.url, path) {
+		t.Errorf("it leads to %s", r.url)
+	}
+	r = h.post(path+"?tag=spring", "actor=Kim", "reason=the campaign is off")
+	h.sees(r, "1 task cancelled.")
+	if r.url != "/ui/tasks?tag=spring" {
+		t.Errorf("it leads to %s", r.url)
+	}
+	for _, task := range tagged {
+		if s := h.State(task); s != tasker.TaskCancelled {
+			t.Fatalf("task %s is %s", task, s)
+		}
+	}
+	if s := h.State(other); s != tasker.TaskStepsInProcess {
+		t.Errorf("the other task is %s", s)
+	}
+}
+
+// A task that the server cannot cancel is said, and the page does not begin anew for ever.
+func TestATaskOfAFilterThatIsNotCancelled(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("reserve"))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "order"})
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(`CREATE TRIGGER broken BEFORE UPDATE ON tasker.tasks FOR EACH ROW WHEN (NEW.state = 'cancelled') EXECUTE FUNCTION public.refuse()`)
+	r := h.post("/ui/cancel-tasks?name=order", "actor=Kim", "reason=off")
+	h.sees(r, "0 tasks cancelled.", "1 task could not be cancelled")
+	if s := h.State(task); s != tasker.TaskStepsInProcess || r.url != "/ui/tasks?name=order" {
+		t.Errorf("the task is %s; it leads to %s", s, r.url)
+	}
+}
