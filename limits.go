@@ -153,7 +153,7 @@ const (
 	MaxTreeChildren = 20
 
 	// MaxMapItems bounds the elements of the list of a map step.
-	MaxMapItems = 1000
+	MaxMapItems = 10_000
 
 	// MaxMapBytes bounds the list of a map step, and MaxDocumentBytes each element of it.
 	MaxMapBytes = 4 << 20

@@ -123,6 +123,16 @@ type MapItemFilter struct {
 	Limit int
 }
 
+// ItemResults are results of the items of a map step in their order, one after the other.
+type ItemResults struct {
+	Results []json.RawMessage // null of an item without a result
+	Next    int               // the ordinal of the first of the page after it; 0 when there is none
+}
+
+// ItemResultsPath returns the path of the API at which the results of the items of a map step are
+// read.
+func ItemResultsPath(task ID, step string) string { return ResultPath(task, step) + "/items" }
+
 // ItemName returns the name of an item of a map step.
 func ItemName(step string, ordinal int) string { return step + "[" + strconv.Itoa(ordinal) + "]" }
 

@@ -75,6 +75,12 @@ type StepItemList struct {
 	Next  *int   `json:"next" doc:"The value of from for the next page; null at the end."`
 }
 
+// ItemResults are results of the items of a step of type map, in their order.
+type ItemResults struct {
+	Results []json.RawMessage `json:"results" doc:"One after the other; null of an item without a result."`
+	Next    *int              `json:"next" doc:"The value of from for the next page; null at the end."`
+}
+
 // StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step}:
 // one of the three actions, told apart by action_type.
 type StepAction struct {

@@ -144,6 +144,19 @@ func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.Ra
 	return b.client.StepResult(ctx, task, step)
 }
 
+// ItemResults returns results of the items of a map step as later steps receive them.
+func (b *Backend) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
+	answer, err := b.client.ItemResults(ctx, task, step, from)
+	if err != nil {
+		return tasker.ItemResults{}, err
+	}
+	page := tasker.ItemResults{Results: answer.Results}
+	if answer.Next != nil {
+		page.Next = *answer.Next
+	}
+	return page, nil
+}
+
 // DrainWorker has a worker get no new work. The error is NotFound when the server
 // does not know the worker, or is too old to know what draining is.
 func (b *Backend) DrainWorker(ctx context.Context, worker tasker.ID) error {

@@ -52,6 +52,18 @@ func (c *Client) StepItems(ctx context.Context, task tasker.ID, step string, q M
 	return answer, err
 }
 
+// ItemResults returns results of the items of a step of type map, which is named by its name or its
+// UUID: those from an ordinal on that fit into an answer. The error is NotFound when it has no items.
+func (c *Client) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (apiv1.ItemResults, error) {
+	query := url.Values{}
+	if from > 0 {
+		query.Set("from", strconv.Itoa(from))
+	}
+	var answer apiv1.ItemResults
+	err := c.get(ctx, &answer, query, "v1", "tasks", task.String(), "results", step, "items")
+	return answer, err
+}
+
 // StepResult returns the result of a step as later steps receive it. The error is
 // NotFound when the step has none.
 func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {

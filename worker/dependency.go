@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -81,6 +82,57 @@ func (c *Call) DependencyRaw(ctx context.Context, name string) (json.RawMessage,
 	return doc, nil
 }
 
+// An itemReader is a [Backend] that has the results of items of map steps.
+type itemReader interface {
+	ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error)
+}
+
+// ItemResults gives the results of the items of a step of type map that this one depends on, by that
+// step's name, in the order of its list: null of an item that has none. Results that have too many
+// bytes to be the result of their step are fetched, page by page. The errors are those of
+// [Call.Dependency]; the first one is the last that is given.
+func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		var of struct {
+			Results   []json.RawMessage `json:"results"`
+			Truncated bool              `json:"results_truncated"`
+		}
+		err := c.Dependency(name, &of)
+		page := tasker.ItemResults{Results: of.Results}
+		if err == nil && of.Truncated {
+			page, err = c.itemResults(name, 0)
+		}
+		for {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, doc := range page.Results {
+				if !yield(doc, nil) {
+					return
+				}
+			}
+			if page.Next == 0 {
+				return
+			}
+			page, err = c.itemResults(name, page.Next)
+		}
+	}
+}
+
+// itemResults fetches a page of results of items. The error is as that of fetch.
+func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err error) {
+	backend, ok := c.backend.(itemReader)
+	if !ok {
+		return page, invalidInput("the results of the items of step %s are a reference, and this worker has no backend to read them from", name)
+	}
+	err = c.try(c.ctx, fmt.Sprintf("results of the items of step %s from %d", name, from), func(ctx context.Context) error {
+		page, err = backend.ItemResults(ctx, c.TaskUUID, name, from)
+		return err
+	})
+	return page, err
+}
+
 // fetched are results that were fetched. Those that exceed what a claim may carry are
 // fetched again when they are asked for again: a handler that goes through a thousand
 // of them does not hold them all.
@@ -122,20 +174,33 @@ func (c *Call) fetch(ctx context.Context, name string, ref tasker.ResultRef) (js
 	if c.backend == nil {
 		return nil, invalidInput("result of step %s is a reference, and this worker has no backend to read it from", name)
 	}
+	var doc json.RawMessage
+	err := c.try(ctx, fmt.Sprintf("result of step %s (%d bytes)", name, ref.Bytes), func(ctx context.Context) (err error) {
+		doc, err = c.backend.StepResult(ctx, c.TaskUUID, ref.StepUUID)
+		return err
+	})
+	if err == nil {
+		c.fetched.put(name, doc)
+	}
+	return doc, err
+}
+
+// try fetches what a handler asks for, again while the backend cannot be reached. The error is that
+// of fetch.
+func (c *Call) try(ctx context.Context, what string, fetch func(context.Context) error) error {
 	var b backoff
 	for try := 1; ; try++ {
-		doc, err := c.backend.StepResult(ctx, c.TaskUUID, ref.StepUUID)
+		err := fetch(ctx)
 		switch {
 		case err == nil:
-			c.fetched.put(name, doc)
-			return doc, nil
+			return nil
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("fetch the result of step %s: %w", name, context.Cause(ctx))
+			return fmt.Errorf("fetch the %s: %w", what, context.Cause(ctx))
 		case refused(err) || forgotten(err, c.TaskUUID):
-			return nil, invalidInput("result of step %s (%d bytes) cannot be fetched: %w", name, ref.Bytes, err)
+			return invalidInput("%s cannot be fetched: %w", what, err)
 		case try == fetchTries || !b.rest(ctx, err):
-			return nil, &Error{Type: InputUnavailable, Err: fmt.Errorf("result of step %s (%d bytes) cannot be fetched: %w", name, ref.Bytes, err)}
+			return &Error{Type: InputUnavailable, Err: fmt.Errorf("%s cannot be fetched: %w", what, err)}
 		}
-		c.Log.WarnContext(ctx, "cannot fetch a result, trying again", "of", name, "err", err)
+		c.Log.WarnContext(ctx, "cannot fetch what a step depends on, trying again", "of", what, "err", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -81,6 +82,83 @@ func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface wor
 	}
 	if inline.Load() != 5 || fetched.Load() != 3 || raw.Load() < parents*800<<10 {
 		t.Errorf("%d results came along, %d were fetched, %d bytes were read raw", inline.Load(), fetched.Load(), raw.Load())
+	}
+}
+
+// The results of the items of a map step reach the step after it, whether they fit into its result or
+// not.
+func TestResultsOfItemsReachTheStepAfterThem(t *testing.T) { eachWay(t, runsMaps) }
+
+func runsMaps(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
+	each := tasker.StepTemplate{Name: "each", Type: tasker.MapStep, Over: "context.list", Handler: tasker.Handler{Callable: "item"}, Retry: tasker.DefaultRetry()}
+	sum := tasker.StepTemplate{Name: "sum", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "sum"}, Dependencies: []string{"each"}, Retry: tasker.DefaultRetry()}
+	if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "map", Version: "1.0.0", Steps: []tasker.StepTemplate{each, sum}}, ""); err != nil {
+		t.Fatal(err)
+	}
+	w := worker.New(surface, worker.Options{Namespaces: []string{"shop"}})
+	piece := strings.Repeat("x", 250_000)
+	worker.Handle(w, "item", func(_ context.Context, s *worker.Step[struct{}]) (any, error) {
+		var large bool
+		if err := s.Element(&large); err != nil || !large {
+			return []any{s.Index}, err
+		}
+		return []any{s.Index, piece, piece, piece, piece}, nil
+	})
+	var seen [2][]int
+	worker.Handle(w, "sum", func(_ context.Context, s *worker.Step[struct{ List []bool }]) (int, error) {
+		var at []int
+		for doc, err := range s.ItemResults("each") {
+			var got []json.RawMessage
+			if err == nil {
+				err = json.Unmarshal(doc, &got)
+			}
+			if err != nil {
+				return 0, err
+			}
+			i, _ := strconv.Atoi(string(got[0]))
+			at = append(at, i)
+		}
+		seen[len(s.Input.List)/10] = at
+		return len(at), nil
+	})
+	r := start(t, w)
+	for _, list := range []string{`[false, false, false]`, `[true` + strings.Repeat(", true", 11) + `]`} {
+		created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "map", Context: json.RawMessage(`{"list": ` + list + `}`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, db, created[0].TaskUUID, tasker.TaskComplete)
+	}
+	if err := r.stopped(); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(seen[0], []int{0, 1, 2}) || !slices.Equal(seen[1], []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}) {
+		t.Errorf("saw the results of %v", seen)
+	}
+}
+
+// A worker without a way to read results of items says so, and what is no result of a map is an error.
+func TestResultsOfItemsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	a := step("sum")
+	a.DependencyResults = map[string]json.RawMessage{"each": json.RawMessage(`{"items": 2, "results_truncated": true}`), "other": json.RawMessage(`[1]`)}
+	for name, want := range map[string]string{
+		"each": "this worker has no backend to read them from", "other": "result of step other", "none": `does not depend on "none"`,
+	} {
+		w := worker.New(f, worker.Options{})
+		worker.Handle(w, "sum", func(_ context.Context, s *worker.Step[struct{}]) (int, error) {
+			for _, err := range s.ItemResults(name) {
+				if err != nil {
+					return 0, err
+				}
+			}
+			return 1, nil
+		})
+		o, _ := w.Execute(t.Context(), a)
+		if o.Failure == nil || o.Failure.Retryable || !strings.Contains(o.Failure.Message, want) {
+			t.Errorf("%s: %+v", name, o.Failure)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -31,7 +30,7 @@ const maxLeasesBytes = 512 << 10
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
-	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.versionRoutes(), s.stepRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.holdRoutes(), s.scheduleRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.versionRoutes(), s.stepRoutes(), s.resultRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.holdRoutes(), s.scheduleRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.accessRoutes(), s.serverRoutes())
 }
 
 func (s *server) taskRoutes() []*route {
@@ -148,14 +147,6 @@ func (s *server) stepRoutes() []*route { //nolint:funlen // a table
 			params:  []param{limitParam(maxLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
 			serve:   s.stepTransitions,
-		},
-		{
-			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
-			summary: "The result of a step, as it is",
-			about: "For workers whose claim names results in dependency_result_refs, and for operators. {step} is the step's UUID or its name. " +
-				"The answer is the bare document. A step without a result is NOT_FOUND. A result never changes: the ETag is good for ever.",
-			answers: map[int]any{http.StatusOK: json.RawMessage{}},
-			serve:   s.stepResult,
 		},
 		{
 			method: "POST", path: taskPath + "/workflow_steps/{step}/completion", id: "completeExternalStep", class: overload.Reports, needs: access.CompleteSteps, tag: "steps",

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -12,7 +13,32 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/overload"
 )
+
+// resultRoutes are those that read results as later steps receive them.
+func (s *server) resultRoutes() []*route {
+	return []*route{
+		{
+			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
+			summary: "The result of a step, as it is",
+			about: "For workers whose claim names results in dependency_result_refs, and for operators. {step} is the step's UUID or its name. " +
+				"The answer is the bare document. A step without a result is NOT_FOUND. A result never changes: the ETag is good for ever.",
+			answers: map[int]any{http.StatusOK: json.RawMessage{}},
+			serve:   s.stepResult,
+		},
+		{
+			method: "GET", path: taskPath + "/results/{step}/items", id: "getItemResults", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
+			summary: "The results of the items of a step of type map, in their order",
+			about: "For workers whose dependency is a map step of which the result says results_truncated, and for operators. {step} is the step's UUID or its name. " +
+				"A page ends before its results have too many bytes, and next says where the next one begins.",
+			params:  []param{intParam("from", "Only those from this ordinal on: next of the page before.", 0, maxOffset, 0)},
+			answers: map[int]any{http.StatusOK: apiv1.ItemResults{}},
+			serve:   s.itemResults,
+		},
+	}
+}
 
 // ids returns the task and the step of a path, which names the step by its UUID or its name.
 func (s *server) ids(x *request) (task, step tasker.ID, err error) {
@@ -59,6 +85,31 @@ func (s *server) stepItems(x *request) error {
 	out := apiv1.StepItemList{Items: convert(list, apiv1.FromStep)}
 	if next > 0 {
 		out.Next = &next
+	}
+	return x.answer(http.StatusOK, out)
+}
+
+// itemResults answers with results of the items of a map step.
+func (s *server) itemResults(x *request) error {
+	task, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	name, err := x.word("step")
+	if err != nil {
+		return err
+	}
+	var step *tasker.ID
+	if id, err := parseID(name); err == nil {
+		step = &id
+	}
+	page, err := s.db.ItemResultsFrom(x.ctx, task, step, name, x.int("from"))
+	if err != nil {
+		return err
+	}
+	out := apiv1.ItemResults{Results: page.Results}
+	if page.Next > 0 {
+		out.Next = &page.Next
 	}
 	return x.answer(http.StatusOK, out)
 }

@@ -179,7 +179,11 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 	if err != nil {
 		return concluded, err
 	}
-	settled, err := tx.SettleTasks(ctx, tasksOf(list), by)
+	settle := tx.SettleTasks
+	if len(concluded.FailedForGood) == 0 {
+		settle = tx.SettleReported // no investigation asks where the tasks are
+	}
+	settled, err := settle(ctx, tasksOf(list), by)
 	if err != nil {
 		return concluded, err
 	}

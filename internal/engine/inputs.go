@@ -23,6 +23,12 @@ const (
 	rejectChunk = 10                     // in one transaction: each opens an investigation
 )
 
+// ItemResults returns results of the items of a map step as another step receives them, from an
+// ordinal on. The error is NotFound when there is no such step, or it has no items.
+func (e *Engine) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
+	return e.db.ItemResultsFrom(ctx, task, nil, step, from)
+}
+
 // StepResult returns the result of a step as another step, which depends on it,
 // receives it. The error is NotFound when there is none, and TooLarge when it has
 // more than [tasker.MaxAnswerBytes].

@@ -89,7 +89,7 @@ func (d *decision) joined(s postgres.DecidingStep, r postgres.ItemResults) (judg
 	body, size, err := mapBody(result)
 	if r.Results == nil || err != nil { // they may also have too many values, or be nested too deep
 		result.Results, result.Truncated = nil, true
-		result.ReadAt = tasker.ResultPath(s.TaskUUID, s.Name+"[0]") // of the first; the others by their names
+		result.ReadAt = tasker.ItemResultsPath(s.TaskUUID, s.Name)
 		if body, size, err = mapBody(result); err != nil {
 			return judgement{}, err
 		}

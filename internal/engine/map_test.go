@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/enginetest"
@@ -220,7 +221,7 @@ func TestAListThatIsNone(t *testing.T) {
 		"no list":     {`{"lines": {"a": 1}}`, "it is no list"},
 		"nothing":     {`{}`, `there is no \"lines\"`},
 		"null":        {`{"lines": null}`, "it is no list"},
-		"too long":    {`{"lines": [0` + strings.Repeat(",1", tasker.MaxMapItems) + `]}`, "1001 elements; 1000 is the limit"},
+		"too long":    {`{"lines": [0` + strings.Repeat(",1", tasker.MaxMapItems) + `]}`, "10001 elements; 10000 is the limit"},
 		"no elements": {`{"lines": "abc"}`, "it is no list"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +264,7 @@ func TestResultsOfItemsThatDoNotFit(t *testing.T) {
 	h.accepted(success(items[0], large), success(items[1], many), success(items[2], many))
 	h.tick()
 	s := h.step(task, "refund")
-	want := fmt.Sprintf(`{"items": 3, "read_at": "/v1/tasks/%s/results/%s[0]", "results_truncated": true}`, task, s.Name)
+	want := fmt.Sprintf(`{"items": 3, "read_at": "/v1/tasks/%s/results/%s/items", "results_truncated": true}`, task, s.Name)
 	if got := h.resultOf(task, "refund"); got != want {
 		t.Errorf("the result is %.200s, want %s", got, want)
 	}
@@ -450,4 +451,143 @@ func TestPagesOfItemsAreBounded(t *testing.T) {
 	if pages != 2 || len(seen) != 12 || seen[11] != "refund[11]" {
 		t.Errorf("%d pages with %v", pages, seen)
 	}
+	var results []int
+	for from, next := 0, 1; next > 0; from = next {
+		page, err := h.Engine.ItemResults(t.Context(), task, "refund", from)
+		h.Must(err)
+		results, next = append(results, len(page.Results)), page.Next
+		for _, doc := range page.Results {
+			if !strings.HasPrefix(string(doc), `["xxx`) || len(doc) < 1_000_000 {
+				t.Errorf("the result is %.20s of %d bytes", doc, len(doc))
+			}
+		}
+	}
+	if len(results) != 2 || results[0]+results[1] != 12 {
+		t.Errorf("pages have %v results", results)
+	}
+}
+
+// The results of items are read by the name or the id of their step, and those that are missing are
+// null.
+func TestResultsOfItems(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.expanded(3)
+	h.accepted(success(items[0], `"a"`), success(items[2], `null`))
+	refund := h.step(task, "refund").UUID
+	for _, id := range []*tasker.ID{nil, &refund} {
+		page, err := h.DB.ItemResultsFrom(t.Context(), task, id, "refund", 0)
+		h.Must(err)
+		if got, _ := json.Marshal(page.Results); string(got) != `["a",null,null]` || page.Next != 0 {
+			t.Errorf("read %s and then %d", got, page.Next)
+		}
+	}
+	page, err := h.DB.ItemResultsFrom(t.Context(), task, nil, "refund", 3)
+	h.Must(err)
+	if len(page.Results) != 0 || page.Next != 0 {
+		t.Errorf("after the last one are %+v", page)
+	}
+	_, err = h.Engine.ItemResults(t.Context(), task, "split", 0)
+	h.WantCode(err, tasker.NotFound, "step split of task", "has no items")
+	_, err = h.Engine.ItemResults(t.Context(), task, "none", 0)
+	h.WantCode(err, tasker.NotFound, `has no step "none"`)
+	_, err = h.DB.ItemResultsFrom(t.Context(), task, &task, "", 0)
+	h.WantCode(err, tasker.NotFound, "has no step")
+}
+
+// A list of the largest length is expanded, repaired, read and joined, and what is kept of a failure
+// of some of its items is small.
+func TestTheLongestList(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("long", attempts(1, mapOver("context.list", enginetest.Step("each"))))
+	task := h.create("long", `{"list": [0`+strings.Repeat(",1", tasker.MaxMapItems-1)+`]}`)
+	timed := func(what string, do func()) {
+		t.Helper()
+		begun := time.Now()
+		do()
+		t.Logf("%s: %s", what, time.Since(begun).Round(time.Millisecond))
+	}
+	timed("expand", h.tick)
+	var failures []tasker.Outcome
+	timed("claim and report all", func() {
+		for n := 0; n < tasker.MaxMapItems; {
+			list := h.claim()
+			var outcomes []tasker.Outcome
+			for _, a := range list {
+				if n++; *a.Index%4000 == 1000 {
+					failures = append(failures, failure(a, false))
+				} else {
+					outcomes = append(outcomes, success(a, `"done"`))
+				}
+			}
+			if len(list) == 0 {
+				t.Fatalf("only %d items were handed out", n)
+			}
+			h.accepted(outcomes...)
+		}
+	})
+	timed("report three that failed", func() { h.accepted(failures...) })
+	each := h.step(task, "each").UUID
+	h.wantState(task, tasker.TaskError)
+	h.wantItems(task, "each", tasker.ItemCounts{Total: 10_000, Completed: 9997, Failed: 3})
+	var snapshot struct {
+		Steps []struct {
+			Name     string            `json:"name"`
+			Error    json.RawMessage   `json:"error"`
+			Failures []json.RawMessage `json:"failures"`
+		} `json:"steps"`
+	}
+	doc := h.Entry(task).Snapshot
+	h.Must(json.Unmarshal(doc, &snapshot))
+	var whole []string
+	for _, s := range snapshot.Steps {
+		if strings.Contains(string(s.Error), `"message": "`) && len(s.Failures) == 1 && !strings.Contains(string(s.Error), "omitted") {
+			whole = append(whole, s.Name)
+		}
+	}
+	slices.Sort(whole)
+	if len(doc) > 1<<20 || !slices.Equal(whole, []string{"each[1000]", "each[5000]", "each[9000]"}) {
+		t.Errorf("a snapshot of %d bytes has %v", len(doc), whole)
+	}
+	timed("the snapshot", func() { h.Count(`SELECT octet_length(tasker.task_snapshot_cuts($1)::text)`, task) })
+	timed("reset all that failed", func() {
+		_, err := h.Engine.OperateStep(t.Context(), task, each, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "repaired", Actor: "ann"})
+		h.Must(err)
+	})
+	for _, a := range h.claimItems() {
+		h.accepted(success(a, `["`+strings.Repeat("x", 200<<10)+`", "`+strings.Repeat("y", 200<<10)+`"]`))
+	}
+	timed("join", h.tick)
+	h.wantState(task, tasker.TaskComplete)
+	want := fmt.Sprintf(`{"items": 10000, "read_at": "/v1/tasks/%s/results/each/items", "results_truncated": true}`, task)
+	if got := h.resultOf(task, "each"); got != want {
+		t.Errorf("the result is %.200s, want %s", got, want)
+	}
+	timed("read all results", func() {
+		n := 0
+		for from, next := 0, 1; next > 0; from = next {
+			page, err := h.Engine.ItemResults(t.Context(), task, "each", from)
+			h.Must(err)
+			n, next = n+len(page.Results), page.Next
+		}
+		if n != tasker.MaxMapItems {
+			t.Errorf("read %d results", n)
+		}
+	})
+	h.Exec(`ANALYZE`) // or the look for violations takes minutes
+}
+
+// All items of the longest list are cancelled with their task.
+func TestTheLongestListIsCancelled(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("long", mapOver("context.list", enginetest.Step("each")))
+	task := h.create("long", `{"list": [0`+strings.Repeat(",1", tasker.MaxMapItems-1)+`]}`)
+	h.tick()
+	begun := time.Now()
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
+	t.Logf("cancelled in %s", time.Since(begun))
+	h.wantItems(task, "each", tasker.ItemCounts{Total: 10_000, Cancelled: 10_000})
+	h.Exec(`ANALYZE`)
 }

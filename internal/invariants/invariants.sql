@@ -79,18 +79,27 @@ FROM tasker.workflow_steps s
 CROSS JOIN LATERAL (
     SELECT count(*) AS open
     FROM tasker.workflow_steps p
-    WHERE p.task_uuid = s.task_uuid AND p.state NOT IN ('complete', 'resolved_manually', 'skipped')
-      AND CASE WHEN s.items_total IS NULL THEN p.step_uuid = ANY (s.parent_uuids) ELSE p.map_step_uuid = s.step_uuid END
+    WHERE s.items_total IS NULL AND p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids) AND p.state NOT IN ('complete', 'resolved_manually', 'skipped')
+    UNION ALL
+    SELECT count(*)
+    FROM tasker.workflow_steps i
+    WHERE s.items_total IS NOT NULL AND i.task_uuid = s.task_uuid AND i.map_step_uuid = s.step_uuid AND i.state NOT IN ('complete', 'resolved_manually', 'skipped')
+    ORDER BY open DESC
+    LIMIT 1
 ) p
-WHERE s.parents_open <> CASE WHEN s.map_step_uuid IS NULL THEN p.open ELSE 0 END -- an item of a step that does not wait for all may begin before some of its parents
+WHERE s.map_step_uuid IS NULL AND s.parents_open <> p.open
   AND (s.join_rule IS DISTINCT FROM 'any' OR s.items_total IS NOT NULL) -- of which some may end in one statement with the step itself
+UNION ALL
+-- An item of a step that does not wait for all may begin before some of its parents.
+SELECT 'item waits for parents', i.task_uuid, i.step_uuid::text
+FROM tasker.workflow_steps i
+WHERE i.map_step_uuid IS NOT NULL AND i.parents_open <> 0
 UNION ALL
 SELECT 'edges differ in both directions', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
-WHERE EXISTS (
+WHERE s.map_step_uuid IS NULL AND EXISTS (
     SELECT FROM tasker.workflow_steps c
-    WHERE c.task_uuid = s.task_uuid AND (c.step_uuid = ANY (s.child_uuids)) <> (s.step_uuid = ANY (c.parent_uuids))
-      AND num_nonnulls(s.map_step_uuid, c.map_step_uuid) = 0
+    WHERE c.task_uuid = s.task_uuid AND c.map_step_uuid IS NULL AND (c.step_uuid = ANY (s.child_uuids)) <> (s.step_uuid = ANY (c.parent_uuids))
 )
 UNION ALL
 SELECT 'item has other edges than its step', i.task_uuid, i.step_uuid::text
@@ -106,7 +115,7 @@ CROSS JOIN LATERAL (
     FROM tasker.workflow_steps i
     WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid
 ) n
-WHERE (n.items, n.first, n.last) <> (coalesce(m.items_total, 0), 0, coalesce(m.items_total, 0) - 1)
+WHERE m.map_step_uuid IS NULL AND (n.items, n.first, n.last) <> (coalesce(m.items_total, 0), 0, coalesce(m.items_total, 0) - 1)
 UNION ALL
 SELECT 'step has ended before its items', m.task_uuid, m.step_uuid::text
 FROM tasker.workflow_steps m

@@ -62,6 +62,23 @@ const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.pa
 const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
     ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
 
+// underWay is the ordinal of an item under way of a map step s, sought among a hundred items from the
+// one that was under way before downwards, without those that are concluded. If there is none, the
+// next report seeks in the next hundred, and after the first item from the last one again. So an
+// item that has ended is passed once, whatever the length of the list.
+const underWay = `coalesce((
+            SELECT i.item_ordinal
+            FROM (
+                SELECT x.item_ordinal, x.state, x.step_uuid
+                FROM tasker.workflow_steps x
+                WHERE x.task_uuid = s.task_uuid AND x.map_step_uuid = s.step_uuid AND x.item_ordinal <= coalesce(s.item_under_way, s.items_total)
+                ORDER BY x.task_uuid, x.map_step_uuid, x.item_ordinal DESC
+                LIMIT 100
+            ) i
+            WHERE i.state IN ('enqueued', 'in_progress') AND i.step_uuid NOT IN (SELECT u.step_uuid FROM conclusion u)
+            LIMIT 1
+        ), nullif(greatest(coalesce(s.item_under_way, s.items_total) - 100, -1), -1))`
+
 // A step that is reset begins its attempts anew; its history has the one that ended. A failed step rests until step_retry_at or as long as its handler asked for,
 // whichever is later; when no attempt is left it has no such instant and stays.
 // A step whose last dependency is settled is enqueued at once, which uses an
@@ -176,6 +193,7 @@ freed AS (
         wait_until = CASE WHEN ` + beginsToWait + ` THEN ` + waitOf("c.at") + ` ELSE s.wait_until END,
         remind_at = CASE WHEN ` + beginsToWait + ` THEN ` + remindOf("c.at") + ` ELSE s.remind_at END,
         decide_at = CASE WHEN ` + becomesDue + ` THEN c.at ELSE s.decide_at END,
+        item_under_way = CASE WHEN s.items_total IS NOT NULL THEN ` + underWay + ` END,
         updated_at = c.at
     FROM child k
     CROSS JOIN clock c

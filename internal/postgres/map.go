@@ -18,7 +18,8 @@ var expandMap = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS (
     UPDATE tasker.workflow_steps s
-    SET decide_at = NULL, decided_at = c.at, state_since = c.at, updated_at = c.at, items_total = cardinality($5::uuid[]), parents_open = cardinality($5::uuid[])
+    SET decide_at = NULL, decided_at = c.at, state_since = c.at, updated_at = c.at, items_total = cardinality($5::uuid[]), parents_open = cardinality($5::uuid[]),
+        item_under_way = cardinality($5::uuid[]) - 1
     FROM clock c
     WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.decide_at IS NOT NULL AND s.items_total IS NULL
     RETURNING s.*
@@ -115,3 +116,63 @@ func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) (
 	}
 	return list, nil
 }
+
+// A page of results ends early when they have more than $5 bytes together, but has one at least.
+//
+// $1 task, $2 step by its id or $3 by its name, $4 the first ordinal, $5 how many bytes, $6 how many
+// results.
+const itemResultsFrom = `
+SELECT m.name, m.items_total AS total, coalesce(p.next, $4::int) AS next, coalesce(p.results, '[]') AS results
+FROM (
+    SELECT s.task_uuid, s.step_uuid, s.name, s.items_total
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = $1 AND (s.step_uuid = $2 OR s.name = $3)
+    ORDER BY (s.step_uuid = $2) DESC
+    LIMIT 1
+) m
+CROSS JOIN LATERAL (
+    SELECT max(c.item_ordinal) + 1 AS next, json_agg(i.results -> 'result' ORDER BY i.item_ordinal) AS results
+    FROM (
+        SELECT x.step_uuid, x.item_ordinal, sum(x.bytes) OVER (ORDER BY x.item_ordinal) AS bytes, row_number() OVER (ORDER BY x.item_ordinal) AS place
+        FROM (
+            SELECT i.step_uuid, i.item_ordinal, coalesce(i.results_bytes, octet_length((i.results -> 'result')::text), 4) AS bytes
+            FROM tasker.workflow_steps i
+            WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid AND i.item_ordinal >= $4::int
+            ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal
+            LIMIT $6
+        ) x
+    ) c
+    JOIN tasker.workflow_steps i ON i.task_uuid = m.task_uuid AND i.step_uuid = c.step_uuid
+    WHERE c.place = 1 OR c.bytes <= $5
+) p`
+
+// ItemResultsFrom returns results of the items of a map step, which is named by its id or by its
+// name: those from an ordinal on that an answer may have, null of an item without one. The id is
+// nil when it is a name. The error is NotFound when there is no such step, or it has no items.
+func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.ID, name string, from int) (tasker.ItemResults, error) {
+	type row struct {
+		Name    string
+		Total   *int
+		Next    int
+		Results []json.RawMessage
+	}
+	r, err := one[row](ctx, db.pool, itemResultsFrom, task, step, name, from, listBudget, maxItemResults)
+	switch {
+	case err != nil:
+		return tasker.ItemResults{}, fmt.Errorf("read results of items: %w", err)
+	case r == nil && step != nil:
+		return tasker.ItemResults{}, NoStep(task, *step)
+	case r == nil:
+		return tasker.ItemResults{}, tasker.Errorf(tasker.NotFound, "task %s has no step %q", task, name)
+	case r.Total == nil:
+		return tasker.ItemResults{}, tasker.Errorf(tasker.NotFound, "step %s of task %s has no items", r.Name, task)
+	}
+	page := tasker.ItemResults{Results: r.Results}
+	if r.Next < *r.Total {
+		page.Next = r.Next
+	}
+	return page, nil
+}
+
+// maxItemResults is how many results of items an answer has at most.
+const maxItemResults = 1000

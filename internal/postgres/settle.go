@@ -60,25 +60,27 @@ const touchedHere = `bool_or(s.xmin = c.this)`
 
 // settleReported is settleTasks without the tasks that stay in process and made progress a
 // moment ago: the conclusions of this transaction made a step of theirs ready, or ended an item
-// of a map step and left one of the last of its items with a worker or in the queue. Their steps
-// need not be counted.
+// of a map step and left another one with a worker or in the queue. Their steps need not be
+// counted.
 //
-// Items are handed out in their order, so the last ones are the last to end. Once they have
-// ended, the steps are counted.
+// The row of the map step says which item was under way last, and is right or close to it: items
+// are handed out in their order, and it begins with the last one. If neither that item nor the few
+// before it are under way, the steps are counted.
 var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
         AND (t.task_uuid = ANY ((SELECT `+settingIDs(freedTasks)+`)::uuid[]) OR EXISTS (
-            SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS m (step_uuid)
+            SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS e (step_uuid)
+            JOIN tasker.workflow_steps m ON m.task_uuid = t.task_uuid AND m.step_uuid = e.step_uuid
             CROSS JOIN LATERAL (
                 SELECT i.state FROM tasker.workflow_steps i
-                WHERE i.task_uuid = t.task_uuid AND i.map_step_uuid = m.step_uuid
-                ORDER BY i.item_ordinal DESC
-                LIMIT `+lastItems+`
+                WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid AND i.item_ordinal <= coalesce(m.item_under_way, m.items_total)
+                ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal DESC
+                LIMIT `+probedItems+`
             ) i
             WHERE i.state IN ('enqueued', 'in_progress')
         )))`, touchedHere)
 
-// lastItems is how many items a report looks at to find one that is under way.
-const lastItems = "8"
+// probedItems is how many items a report looks at to find one that is under way.
+const probedItems = "8"
 
 // What concludeSteps leaves in settings for its transaction: the tasks of the steps that it
 // made ready, and the map steps of which items ended.
@@ -174,15 +176,25 @@ type Operator struct {
 	Reason string
 }
 
+// SettleReported is [Tx.SettleTasks] after [Tx.ConcludeSteps] in the same transaction. It leaves out
+// tasks that stay in process, as those of a report.
+func (tx *Tx) SettleReported(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
+	return tx.settle(ctx, settleReported, tasks, by)
+}
+
 // SettleTasks brings tasks to rest after their steps have changed. The caller
 // holds their locks. Tasks that are finished, or that have not started, stay.
 func (tx *Tx) SettleTasks(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
+	return tx.settle(ctx, settleTasks, tasks, by)
+}
+
+func (tx *Tx) settle(ctx context.Context, sql string, tasks []tasker.ID, by Operator) ([]Settled, error) {
 	var settled []Settled
 	var err error
 	if tx.joined {
 		settled, err = collect[Settled](ctx, tx, settleJoined, tasks, by.Actor != "", by.Actor, by.Reason)
 	} else {
-		settled, err = collect[Settled](ctx, tx, settleTasks, tasks, by.Actor != "", by.Actor, by.Reason)
+		settled, err = collect[Settled](ctx, tx, sql, tasks, by.Actor != "", by.Actor, by.Reason)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("settle tasks: %w", err)

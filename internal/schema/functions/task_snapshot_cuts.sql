@@ -45,7 +45,7 @@ BEGIN
         SELECT sum(800 + CASE WHEN s.map_step_uuid IS NULL AND s.items_total IS NULL THEN 0 ELSE 4400 END + octet_length(s.name) + octet_length(s.handler) + 140 * cardinality(s.parent_uuids)
             + _marker * num_nonnulls(s.results, s.error)) AS facts
         FROM tasker.workflow_steps s
-        WHERE s.task_uuid = t.task_uuid
+        WHERE s.task_uuid = t.task_uuid AND (s.map_step_uuid IS NULL OR s.step_uuid = ANY (_items))
     ) s
     WHERE t.task_uuid = p_task;
 
