@@ -46,7 +46,7 @@ var permissions = map[string]access.Permission{
 	"/cancel-tasks": access.CancelTasks, "/templates": access.ReadTemplates, "/templates/{namespace}/{template}/{version}": access.ReadTemplates,
 	"/templates/{namespace}/{template}/{version}/retire": access.WriteTemplates, "/templates/{namespace}/{template}/{version}/unretire": access.WriteTemplates,
 	"/templates/{namespace}/{template}/{version}/change-tasks": access.OperateSteps,
-	"/tasks": access.ReadTasks, "/tasks/{task}": access.ReadTasks, "/staleness": access.ReadTasks, "/workers": access.ReadWorkers, "/queues/{namespace}/{handler}": access.ReadWorkers,
+	"/tasks": access.ReadTasks, "/tasks/{task}": access.ReadTasks, "/tasks/{task}/steps/{step}/items": access.ReadTasks, "/staleness": access.ReadTasks, "/workers": access.ReadWorkers, "/queues/{namespace}/{handler}": access.ReadWorkers,
 	"/events": access.ReadEvents, "/emissions": access.ReadEvents, "/emissions/{event}": access.ReadEvents, "/audit": access.Administer,
 	"/tasks/{task}/steps/{step}/reset": access.OperateSteps, "/tasks/{task}/steps/{step}/resolve": access.OperateSteps, "/tasks/{task}/steps/{step}/complete": access.OperateSteps,
 	"/tasks/{task}/version": access.OperateSteps, "/tasks/{task}/cancel": access.CancelTasks, "/tasks/{task}/investigate": access.UpdateInvestigations,
@@ -255,7 +255,7 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	st.FindCases()
 	aCase, planned := st.caseOf("order"), st.planned("order")
 	for path, id := range map[string]tasker.ID{
-		"/ui/tasks/ID": st.task, "/ui/tasks/ID/cancel": st.task, "/ui/tasks/ID/steps/" + st.step.String() + "/reset": st.task,
+		"/ui/tasks/ID": st.task, "/ui/tasks/ID/cancel": st.task, "/ui/tasks/ID/steps/" + st.step.String() + "/items": st.task, "/ui/tasks/ID/steps/" + st.step.String() + "/reset": st.task,
 		"/ui/investigations/ID": st.entry, "/ui/investigations/ID/update": st.entry, "/ui/workers/ID/drain": st.worker, "/ui/emissions/ID": event,
 		"/ui/tasks?id=ID": st.task, "/ui/tasks?id=ID&state=error": st.entry, "/ui/?case=ID": aCase, "/ui/cases/ID": aCase, "/ui/cases/ID?why=1": aCase, "/ui/cases/ID/own": aCase, "/ui/cases/ID/merge": aCase, "/ui/cases/ID/run": aCase,
 		"/ui/operations/ID": planned, "/ui/operations/ID/start": planned, "/ui/operations/ID?state=planned": planned, "/ui/?text=ID&view=entries": st.task,

@@ -157,6 +157,9 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 // the task.
 func (p *stepForm) returnsTo(req *request) error {
 	p.Back = taskPath(p.Task.UUID)
+	if p.Step.Map != nil {
+		p.Back = itemsPath(p.Task.UUID, p.Step.Map.StepUUID)
+	}
 	q := query{Values: req.Form}
 	if req.Form == nil {
 		q.Values = req.URL.Query()

@@ -433,6 +433,7 @@ func (s *server) routes() []route {
 		{method: get, path: "/holds/{hold}", rule: needs(access.ReadTasks), serve: s.onHold},
 		{method: get, path: "/tasks", rule: needs(access.ReadTasks), serve: s.tasks},
 		{method: get, path: "/tasks/{task}", rule: needs(access.ReadTasks), serve: s.task},
+		{method: get, path: "/tasks/{task}/steps/{step}/items", rule: needs(access.ReadTasks), serve: s.items},
 		{method: get, path: "/staleness", rule: needs(access.ReadTasks), serve: s.staleness},
 		{method: get, path: "/dashboard", rule: needs(access.ReadInvestigations), serve: s.dashboard},
 		{method: get, path: "/workers", rule: needs(access.ReadWorkers), serve: s.workers},
