@@ -200,7 +200,7 @@ type ScheduleHealth struct {
 // Failing schedules are told of from so many tasks on.
 const (
 	ScheduleFailingFrom = 3
-	ScheduleFailingMost = 5
+	ScheduleFailingMost = 5 // as the statement that counts them says
 )
 
 // A FiringFilter selects and pages the firings of a schedule, newest first.

@@ -59,6 +59,11 @@ func (m measured) observe(c config.Config, p parts) error {
 	}); err != nil {
 		return err
 	}
+	if err := m.ObserveSchedules(func(ctx context.Context) (int64, error) {
+		return p.db.FailingSchedules(postgres.Use(ctx, postgres.Timers))
+	}); err != nil {
+		return err
+	}
 	if err := m.ObserveDue(func(ctx context.Context) (map[string]float64, error) {
 		return p.db.Overdue(postgres.Use(ctx, postgres.Timers))
 	}); err != nil {

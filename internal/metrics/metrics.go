@@ -60,6 +60,7 @@ type Metrics struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
+	late    metric.Float64Histogram // of schedules; nil until it is observed
 	pending int64
 	known   bool            // pending was read once
 	begun   map[string]bool // namespaces whose counters exist

@@ -164,9 +164,7 @@ func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]t
 
 // How the last tasks went that have ended or are in error: those that did not succeed are counted
 // from the newest on until one did. What was refused counts as such a task.
-const selectSchedules = `
-SELECT ` + scheduleColumns + `, f.failing, f.refused
-FROM tasker.schedules h
+const scheduleHealth = `
 CROSS JOIN LATERAL (
     SELECT coalesce(min(n.place) FILTER (WHERE NOT n.bad) - 1, count(*))::int AS failing, coalesce(bool_or(n.refused) FILTER (WHERE n.place = 1), false) AS refused
     FROM (
@@ -177,23 +175,26 @@ CROSS JOIN LATERAL (
             FROM tasker.schedule_firings g
             WHERE g.schedule_uuid = h.schedule_uuid AND g.outcome IN ('started', 'refused')
             ORDER BY g.nominal_at DESC
-            LIMIT $6
+            LIMIT 5
         ) x
         LEFT JOIN tasker.tasks t ON t.task_uuid = x.task_uuid
         WHERE t.state IS NULL OR t.state IN ('complete', 'error', 'cancelled')
     ) n
-) f
+) f`
+
+const selectSchedules = `
+SELECT ` + scheduleColumns + `, f.failing, f.refused
+FROM tasker.schedules h` + scheduleHealth + `
 WHERE h.deleted_at IS NULL AND ($1 = '' OR h.namespace = $1) AND ($2 = '' OR h.name = $2) AND ($3::text[] IS NULL OR h.namespace = ANY ($3))
   AND ($4::uuid IS NULL OR (h.namespace, h.name) > (SELECT b.namespace, b.name FROM tasker.schedules b WHERE b.schedule_uuid = $4))
-  AND (NOT $7 OR h.paused_at IS NOT NULL)
+  AND (NOT $6 OR h.paused_at IS NOT NULL)
 ORDER BY h.namespace, h.name
 LIMIT $5`
 
 // Schedules returns a page of the schedules that the caller may see, by namespace and name, and
 // reports whether there are more.
 func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
-	list, err = collect[tasker.ScheduleHealth](ctx, db.pool, selectSchedules, f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1,
-		tasker.ScheduleFailingMost, f.Paused)
+	list, err = collect[tasker.ScheduleHealth](ctx, db.pool, selectSchedules, f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1, f.Paused)
 	if err != nil {
 		return nil, false, fmt.Errorf("list the schedules: %w", err)
 	}
@@ -202,6 +203,20 @@ func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []ta
 		access.HideSchedule(ctx, &list[i].Schedule)
 	}
 	return list, more, nil
+}
+
+const countFailing = `
+SELECT count(*)
+FROM tasker.schedules h` + scheduleHealth + `
+WHERE h.deleted_at IS NULL AND (f.refused OR f.failing >= $1)`
+
+// FailingSchedules counts the schedules whose last tasks did not succeed, or could not be made.
+func (db *DB) FailingSchedules(ctx context.Context) (int64, error) {
+	list, err := column[int64](ctx, db.pool, countFailing, tasker.ScheduleFailingFrom)
+	if err != nil {
+		return 0, fmt.Errorf("count the schedules whose tasks fail: %w", err)
+	}
+	return list[0], nil
 }
 
 const firingColumns = `

@@ -121,6 +121,11 @@ func (s *Service) ObserveRequests(counts func() []metrics.RequestCount, pace fun
 	return s.Metrics.ObserveRequests(s.provider, counts, pace)
 }
 
+// ObserveSchedules adds how schedules do; see [metrics.Metrics.ObserveSchedules].
+func (s *Service) ObserveSchedules(failing func(context.Context) (int64, error)) error {
+	return s.Metrics.ObserveSchedules(s.provider, failing)
+}
+
 // ObserveDue adds how late work is that is due; see [metrics.Metrics.ObserveDue].
 func (s *Service) ObserveDue(read func(context.Context) (map[string]float64, error)) error {
 	return s.Metrics.ObserveDue(s.provider, read)

@@ -30,7 +30,7 @@ var (
 // serves a namespace of a path asks [access.Identity.MayUse].
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
-		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "hold": access.HoldKind, "worker": access.WorkerKind, "event": access.EventKind,
+		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "hold": access.HoldKind, "schedule": access.ScheduleKind, "worker": access.WorkerKind, "event": access.EventKind,
 	},
 	Within: []string{"step", "name", "namespace", "handler", "template", "version"},
 }

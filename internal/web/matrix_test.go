@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/web"
 )
 
@@ -22,6 +24,7 @@ var rolesWith = map[access.Permission][]string{
 	access.ReadEvents:           {"viewer", "operator", "developer", "admin"},
 	access.ReadTemplates:        {"viewer", "operator", "developer", "admin"},
 	access.WriteTemplates:       {"developer", "admin"},
+	access.OperateSchedules:     {"operator", "developer", "admin"},
 	access.OperateSteps:         {"operator", "admin"},
 	access.UpdateInvestigations: {"operator", "admin"},
 	access.CancelTasks:          {"operator", "developer", "admin"},
@@ -44,6 +47,8 @@ var permissions = map[string]access.Permission{
 	"/holds": access.ReadTasks, "/holds/{hold}": access.ReadTasks, "/begin-hold": access.OperateSteps,
 	"/holds/{hold}/probe": access.OperateSteps, "/holds/{hold}/extend": access.OperateSteps, "/holds/{hold}/release": access.OperateSteps,
 	"/cancel-tasks": access.CancelTasks, "/templates": access.ReadTemplates, "/templates/{namespace}/{template}/{version}": access.ReadTemplates,
+	"/schedules": access.ReadTasks, "/schedules/{schedule}": access.ReadTasks, "/schedules/{schedule}/pause": access.OperateSchedules,
+	"/schedules/{schedule}/resume": access.OperateSchedules, "/schedules/{schedule}/trigger": access.OperateSchedules,
 	"/templates/{namespace}/{template}/{version}/retire": access.WriteTemplates, "/templates/{namespace}/{template}/{version}/unretire": access.WriteTemplates,
 	"/templates/{namespace}/{template}/{version}/change-tasks": access.OperateSteps,
 	"/tasks": access.ReadTasks, "/tasks/{task}": access.ReadTasks, "/tasks/{task}/steps/{step}/items": access.ReadTasks, "/staleness": access.ReadTasks, "/workers": access.ReadWorkers, "/queues/{namespace}/{handler}": access.ReadWorkers,
@@ -77,6 +82,7 @@ var admitted = map[string]int{
 	"GET /cases/{case}/release": 409, "POST /cases/{case}/release": 409, "GET /cases/{case}/wake": 409, "POST /cases/{case}/wake": 409, // nobody has it, it does not rest
 	"GET /cases/{case}/unmerge": 409, "POST /cases/{case}/unmerge": 409, "GET /operations/{operation}/pause": 409, "POST /operations/{operation}/pause": 409,
 	"GET /operations/{operation}/resume": 409, "POST /operations/{operation}/resume": 409, // it is planned
+	"GET /schedules/{schedule}/resume": 409, "POST /schedules/{schedule}/resume": 409, // it is not paused
 	"POST /holds/{hold}/probe":                                 409,                                                                   // it holds no step
 	"GET /templates/{namespace}/{template}/{version}/unretire": 409, "POST /templates/{namespace}/{template}/{version}/unretire": 409, // it is not retired
 	"GET /tasks/{task}/investigate": 409, "POST /tasks/{task}/investigate": 409, // an investigation is open
@@ -158,6 +164,10 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 	st.FindCases()
 	planned := st.planned("order")
 	held := st.hold(tasker.HoldScope{Namespace: "shop", Handler: "away"})
+	nightly, err := st.Engine.CreateSchedule(t.Context(), tasker.ScheduleSpec{
+		Namespace: "shop", Name: "nightly", Template: "order", ScheduleRule: tasker.ScheduleRule{Every: time.Hour},
+	}, engine.ScheduleChange{Actor: "ann"})
+	st.Must(err)
 	_, _, err = st.Engine.RegisterTemplate(t.Context(), tasker.Template{
 		Namespace: "shop", Name: "order", Version: "1.1.0",
 		Steps: []tasker.StepTemplate{step("reserve"), step("charge", "reserve"), step("ship", "charge"), step("receipt", "charge"), step("announce", "ship", "receipt")},
@@ -175,7 +185,7 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 			namespace = "nowhere"
 		}
 		return web.Root + strings.NewReplacer("{namespace}", namespace, "{template}", "order", "{version}", "1.0.0", "{handler}", "run", "{$}", "", "{name}", "ui.css", "{task}", id(st.task), "{step}", st.step.String(),
-			"{investigation}", id(st.entry), "{case}", id(st.caseOf("order")), "{operation}", id(planned), "{hold}", id(held.UUID), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
+			"{investigation}", id(st.entry), "{case}", id(st.caseOf("order")), "{operation}", id(planned), "{hold}", id(held.UUID), "{schedule}", id(nightly.UUID), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
 	}
 	callers := []matrixCaller{
 		{name: "nobody", harness: st.browser()}, {name: "revoked", harness: st.signedIn("revoked", "admin@*")}, {name: "expired", harness: st.signedIn("expired", "admin@*")},

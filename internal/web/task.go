@@ -224,6 +224,7 @@ type taskPage struct {
 	OlderMoves  string
 	Replacement string // the page of the task that this one replaces
 	Parent      string // the page of the task whose step started this one
+	Schedule    string // the page of the schedule that made it
 	Tree        []treeLine
 }
 
@@ -272,6 +273,9 @@ func (s *server) task(req *request) (*view, error) {
 		failed = failedStep(entry.Entry)
 	}
 	page.Graph = drawGraph(steps, failed, hrefOfStep)
+	if page.Schedule, err = s.scheduleOf(req, t); err != nil {
+		return nil, err
+	}
 	if page.CanChange, err = s.canChange(req, t); err != nil {
 		return nil, err
 	}

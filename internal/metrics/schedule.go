@@ -1,0 +1,69 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"tasker.example/tasker"
+)
+
+// lateBuckets are for how late schedules are attended to, in seconds.
+var lateBuckets = []float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200}
+
+// ObserveSchedules adds how late schedules are attended to, and the gauge of those whose tasks
+// fail, which keeps its last value while the database cannot be read.
+func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(context.Context) (int64, error)) error {
+	meter := provider.Meter(scope)
+	const name = "tasker.schedule.late_seconds"
+	late, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(lateBuckets...),
+		metric.WithDescription("How long after its instant, with its jitter, this server made a task of a schedule, or could not."))
+	if err != nil {
+		return fmt.Errorf("metric %s: %w", name, err)
+	}
+	var schedules metric.Int64ObservableGauge
+	observed, err := makeGauges(meter, []gauge{
+		{&schedules, "tasker.schedules.failing", "Schedules whose last three tasks or more did not succeed, or whose last task could not be made; the same in every server."},
+	})
+	if err != nil {
+		return err
+	}
+	var known int64
+	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
+		defer cancel()
+		n, err := failing(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err != nil {
+			m.log.WarnContext(ctx, "schedules whose tasks fail could not be counted; the metric keeps its last value", "err", err)
+		} else {
+			known = n
+		}
+		to.ObserveInt64(schedules, known)
+		return nil
+	}, observed...)
+	if err != nil {
+		return fmt.Errorf("metrics of schedules: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = late
+	return nil
+}
+
+// Fired is told of instants of schedules at which a task was made, or could not be.
+func (m *Metrics) Fired(list []tasker.Firing) {
+	m.mu.Lock()
+	late := m.late
+	m.mu.Unlock()
+	if late == nil { // the server begins
+		return
+	}
+	for _, f := range list {
+		if f.Kind == tasker.ClockFiring {
+			late.Record(context.Background(), float64(f.LateMS)/1000)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"tasker.example/tasker"
+)
+
+// Schedules whose tasks fail are counted, and how late a server attends to them; while the
+// database cannot be read the last count stays.
+func TestSchedulesAreMeasured(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	n, failing := int64(2), error(nil)
+	p.Fired([]tasker.Firing{{Kind: tasker.ClockFiring, LateMS: 5}}) // before anything is observed
+	if err := p.ObserveSchedules(p.provider, func(context.Context) (int64, error) { return n, failing }); err != nil {
+		t.Fatal(err)
+	}
+	p.want(map[string]string{"tasker.schedules.failing": "2"})
+	n, failing = 0, errors.New("no database")
+	p.want(map[string]string{"tasker.schedules.failing": "2"})
+	p.Fired([]tasker.Firing{{Kind: tasker.ClockFiring, LateMS: 1500}, {Kind: tasker.BackfillFiring, LateMS: 900_000}})
+	series, kinds := p.collect()
+	if kinds["tasker.schedule.late_seconds"] == "" || series["tasker.schedule.late_seconds"] == "" {
+		t.Errorf("how late schedules are is missing: %v", series)
+	}
+}
