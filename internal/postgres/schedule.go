@@ -255,12 +255,12 @@ func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing,
 	return f, nil
 }
 
-// How many rows a batch of the retention reads.
+// The time is that of the statement: a clock that goes on cannot bound an index range.
 const pruneFirings = `
 DELETE FROM tasker.schedule_firings WHERE (schedule_uuid, nominal_at, kind) IN (
     SELECT g.schedule_uuid, g.nominal_at, g.kind
     FROM tasker.schedule_firings g
-    WHERE g.decided_at < clock_timestamp() - $1::interval AND NOT g.task_open AND g.outcome <> 'queued'
+    WHERE g.decided_at < now() - $1::interval AND NOT g.task_open AND g.outcome <> 'queued'
     ORDER BY g.decided_at
     LIMIT $2
     FOR UPDATE SKIP LOCKED
@@ -270,7 +270,7 @@ const pruneSchedules = `
 DELETE FROM tasker.schedules WHERE schedule_uuid IN (
     SELECT h.schedule_uuid
     FROM tasker.schedules h
-    WHERE h.deleted_at < clock_timestamp() - $1::interval
+    WHERE h.deleted_at < now() - $1::interval
       AND NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.schedule_uuid = h.schedule_uuid)
     ORDER BY h.deleted_at
     LIMIT $2
