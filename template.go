@@ -126,7 +126,9 @@ type StepTemplate struct {
 
 	OnFailure *OnFailure `json:"on_failure,omitempty"` // nil: nothing undoes the step
 
-	Over string `json:"over,omitempty"` // of a map step: an expression that gives the list
+	Over        string `json:"over,omitempty"`         // of a map step: an expression that gives the list
+	Chunk       int    `json:"chunk,omitempty"`        // how many elements an item is given as a list; 0: one, as it is
+	MaxParallel int    `json:"max_parallel,omitempty"` // how many items may be under way at once; 0: all
 }
 
 // OnFailure says what undoes a step that is complete when its task is not to come to its end.

@@ -202,7 +202,7 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 			j, err = d.child(ctx, s, g, i)
 		case tasker.MapStep:
 			of = expression.Over
-			j, err = d.items(ctx, s, g.exprs[i][of])
+			j, err = d.items(ctx, s, g.stored.Steps[i], g.exprs[i][of])
 		default:
 			of = expression.WaitUntil
 			j.until, err = d.until(ctx, s, g.exprs[i][of])

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,7 +24,7 @@ const itemBytes = tasker.MaxDocumentBytes - 1000
 
 // items evaluates the list of a map step that runs. An empty list completes the step. The error may
 // be an [expression.Failure].
-func (d *decision) items(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (judgement, error) {
+func (d *decision) items(ctx context.Context, s postgres.DecidingStep, of tasker.StepTemplate, p *expression.Program) (judgement, error) {
 	values, err := d.values(ctx, s, p)
 	if err != nil {
 		return judgement{}, err
@@ -37,12 +38,19 @@ func (d *decision) items(ctx context.Context, s postgres.DecidingStep, p *expres
 	if len(list) == 0 {
 		return d.joined(s, postgres.ItemResults{Results: json.RawMessage("[]")})
 	}
-	m := postgres.ExpandedMap{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Items: list, Bytes: make([]int32, len(list))}
+	if of.Chunk > 0 {
+		list = chunks(list, of.Chunk)
+	}
+	m := postgres.ExpandedMap{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Items: list, Bytes: make([]int32, len(list)), Limit: of.MaxParallel}
 	total := 0
 	for i, item := range list {
 		size, err := payload.Measure(item, payload.Limits{})
 		if err != nil {
-			return judgement{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("element %d of the list: %s", i, err)}
+			what := "element"
+			if of.Chunk > 0 {
+				what = "chunk"
+			}
+			return judgement{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("%s %d of the list: %s", what, i, err)}
 		}
 		if total += size; total > tasker.MaxMapBytes {
 			return judgement{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("the list has more than %d bytes", tasker.MaxMapBytes)}
@@ -52,6 +60,23 @@ func (d *decision) items(ctx context.Context, s postgres.DecidingStep, p *expres
 	}
 	slices.SortFunc(m.IDs, func(a, b tasker.ID) int { return slices.Compare(a[:], b[:]) })
 	return judgement{becomes: lifecycle.VerdictRun, expand: &m}, nil
+}
+
+// chunks makes a list of lists of so many elements each, of which the last one may have fewer.
+func chunks(list []json.RawMessage, size int) []json.RawMessage {
+	out := make([]json.RawMessage, 0, (len(list)+size-1)/size)
+	for part := range slices.Chunk(list, size) {
+		out = append(out, slices.Concat([]byte{'['}, bytes.Join(rawBytes(part), []byte{','}), []byte{']'}))
+	}
+	return out
+}
+
+func rawBytes(list []json.RawMessage) [][]byte {
+	out := make([][]byte, len(list))
+	for i, doc := range list {
+		out[i] = doc
+	}
+	return out
 }
 
 // expand makes the items of a map step.

@@ -591,3 +591,154 @@ func TestTheLongestListIsCancelled(t *testing.T) {
 	h.wantItems(task, "each", tasker.ItemCounts{Total: 10_000, Cancelled: 10_000})
 	h.Exec(`ANALYZE`)
 }
+
+// limited is mapOver with so many items under way at once.
+func limited(n int, s tasker.StepTemplate) tasker.StepTemplate {
+	s.MaxParallel = n
+	return s
+}
+
+// claims claims, and expects just the items of each with these ordinals.
+func (h *harness) claims(want ...int) []tasker.Assignment {
+	h.Helper()
+	list := h.claimItems()
+	got := []int{}
+	for _, a := range list {
+		got = append(got, *a.Index)
+	}
+	if !slices.Equal(got, append([]int{}, want...)) {
+		h.Fatalf("claimed the items %v, want %v", got, want)
+	}
+	return list
+}
+
+// With a limit an item begins when another one has ended or has failed for good, the first of those
+// that wait. One that is tried again keeps its place.
+func TestItemsRunAFewAtATime(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("few", attempts(2, limited(2, mapOver("context.list", enginetest.Step("each")))), enginetest.Step("end", "each"))
+	task := h.create("few", `{"list": [0, 1, 2, 3, 4, 5]}`)
+	h.tick()
+	first := h.claims(0, 1)
+	h.wantItems(task, "each", tasker.ItemCounts{Total: 6, Pending: 4, InProgress: 2})
+	h.accepted(success(first[0], `0`))
+	h.accepted(success(h.claims(2)[0], `2`), failure(first[1], true))
+	h.wantItems(task, "each", tasker.ItemCounts{Total: 6, Pending: 2, Enqueued: 1, Completed: 2, Retrying: 1})
+	h.wantState(task, tasker.TaskStepsInProcess)
+	h.accepted(success(h.claims(3)[0], `3`))
+	h.pass()
+	again := h.claims(1, 4)
+	h.accepted(failure(again[0], true), success(again[1], `4`))
+	h.accepted(success(h.claims(5)[0], `5`))
+	h.wantState(task, tasker.TaskError)
+	_, err := h.Engine.OperateStep(t.Context(), task, again[0].StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "repaired", Actor: "ann"})
+	h.Must(err)
+	h.accepted(success(h.claims(1)[0], `1`))
+	h.tick()
+	if got := h.resultOf(task, "each"); got != `{"items": 6, "results": [0, 1, 2, 3, 4, 5]}` {
+		t.Errorf("the result is %s", got)
+	}
+	h.accepted(success(h.claimOne("end"), `1`))
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// An item that is reset waits for a place as the others do, and one that is ended by hand leaves its
+// place to the next one, if it had one.
+func TestItemsThatAreRepairedWaitForAPlace(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("few", limited(1, mapOver("context.list", enginetest.Step("each"))))
+	task := h.create("few", `{"list": [0, 1, 2, 3, 4, 5]}`)
+	h.tick()
+	act := func(name string, action tasker.StepAction, interrupt bool) {
+		t.Helper()
+		id, err := h.DB.StepNamed(t.Context(), task, name)
+		h.Must(err)
+		_, err = h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: action, Reason: "repaired", Actor: "ann", Interrupt: interrupt})
+		h.Must(err)
+	}
+	h.accepted(failure(h.claims(0)[0], false))
+	h.accepted(failure(h.claims(1)[0], false))
+	third := h.claims(2)
+	act("each", tasker.ResetForRetry, false)
+	h.claims()
+	h.wantItems(task, "each", tasker.ItemCounts{Total: 6, Pending: 5, InProgress: 1})
+	h.accepted(success(third[0], `2`))
+	h.accepted(failure(h.claims(0)[0], false))
+	second := h.claims(1)
+	act("each[0]", tasker.ResolveManually, false) // had none
+	act("each[3]", tasker.ResolveManually, true)  // waited for one
+	h.claims()
+	act("each[1]", tasker.ResolveManually, true)
+	if r := h.report(success(second[0], `1`)); len(r.Rejected) != 1 {
+		t.Errorf("a late report is accepted: %+v", r)
+	}
+	h.accepted(success(h.claims(4)[0], `4`))
+	h.accepted(success(h.claims(5)[0], `5`))
+	h.tick()
+	if got := h.resultOf(task, "each"); got != `{"items": 6, "results": [null, null, 2, null, 4, 5]}` {
+		t.Errorf("the result is %s", got)
+	}
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// A limit that is not reached changes nothing, and an operator ends items that wait with their step.
+func TestALimitAndItsStep(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("few", limited(5, mapOver("context.list", enginetest.Step("each"))))
+	wide, ended := h.create("few", `{"list": [0, 1]}`), h.create("few", `{"list": [0, 1, 2, 3, 4, 5, 6]}`)
+	h.tick()
+	for _, a := range h.claim() {
+		if a.TaskUUID == wide {
+			h.accepted(success(a, `1`))
+		}
+	}
+	h.tick()
+	h.wantState(wide, tasker.TaskComplete)
+	_, err := h.Engine.OperateStep(t.Context(), ended, h.step(ended, "each").UUID, tasker.ActionRequest{Action: tasker.ResolveManually, Reason: "not needed", Actor: "ann", Interrupt: true})
+	h.Must(err)
+	h.wantItems(ended, "each", tasker.ItemCounts{Total: 7, Completed: 7})
+	h.wantState(ended, tasker.TaskComplete)
+}
+
+// With chunk an item is given several elements.
+func TestAnItemForSeveralElements(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	s := mapOver("context.list", enginetest.Step("each"))
+	s.Chunk = 2
+	h.Template("chunks", s)
+	task := h.create("chunks", `{"list": [10, 11, 12, 13, 14]}`)
+	h.tick()
+	var got []string
+	for _, a := range h.claimItems() {
+		got = append(got, string(a.Item))
+		h.accepted(success(a, string(a.Item)))
+	}
+	if !slices.Equal(got, []string{"[10, 11]", "[12, 13]", "[14]"}) {
+		t.Errorf("items have %v", got)
+	}
+	h.tick()
+	if got := h.resultOf(task, "each"); got != `{"items": 3, "results": [[10, 11], [12, 13], [14]]}` {
+		t.Errorf("the result is %s", got)
+	}
+	h.wantState(task, tasker.TaskComplete)
+}
+
+// A chunk that is too large is an investigation.
+func TestAChunkThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	s := mapOver("[context.large, context.large]", enginetest.Step("refund"))
+	s.Chunk = 2
+	h.Template("chunks", s)
+	piece := `"` + strings.Repeat("x", 250_000) + `"`
+	task := h.create("chunks", `{"large": [`+piece+`, `+piece+`, `+piece+`]}`)
+	h.tick()
+	h.wantState(task, tasker.TaskError)
+	if s := h.step(task, "refund"); !strings.Contains(string(s.Error), "chunk 0 of the list") {
+		t.Errorf("the step failed with %s", s.Error)
+	}
+}

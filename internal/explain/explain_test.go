@@ -242,6 +242,15 @@ func TestEachFact(t *testing.T) {
 			h.fail(1, "no", false)
 			return id
 		}, want{tasker.FactItems, tasker.TurnWorker, []string{"Step each waits for 3 of its 3 items; 2 are enqueued; 1 have failed for good."}, "Workers report", "s.state_since", "each"}, "each"},
+		"an item waits for a place": {func(h *harness) tasker.ID {
+			s := enginetest.Step("each")
+			s.Type, s.Over, s.MaxParallel = tasker.MapStep, "[1, 2]", 1
+			h.Template("each", s)
+			id := h.Create("each")
+			_, err := h.Engine.Tick(h.Context())
+			h.Must(err)
+			return id
+		}, want{tasker.FactItems, tasker.TurnWorker, []string{"Step each[1] waits for a place"}, "another item of its step has ended", "s.state_since", "each[1]"}, "each[1]"},
 		"the wait of a step is not ended": {func(h *harness) tasker.ID {
 			h.Template("cools", tasker.StepTemplate{Name: "cool", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 7200})
 			id := h.Create("cools")
@@ -432,7 +441,9 @@ func TestEachFact(t *testing.T) {
 			h := newHarness(t)
 			id := tt.story(h)
 			if tt.ofStep != "" {
-				id = h.step(id, tt.ofStep).UUID
+				step, err := h.DB.StepNamed(h.Context(), id, tt.ofStep)
+				h.Must(err)
+				id = step
 			}
 			e := h.explain(id)
 			t.Logf("%s\n  unblocks: %s\n  turn: %s; %+v", e.Sentence, e.Unblocks, e.Turn, e.Facts)

@@ -124,8 +124,8 @@ var rules = []rule{
 		tasker.Turns(), view.waitsForChild, view.sayChild,
 	},
 	{
-		tasker.FactItems, "the step runs once for each element of a list, and waits for its items",
-		[]tasker.Turn{tasker.TurnWorker, tasker.TurnOperator, tasker.TurnServer}, func(v view) bool { return v.step != nil && v.step.Items != nil }, view.sayItems,
+		tasker.FactItems, "the step runs once for each element of a list, and waits for its items; or it is such an item, and waits until others of it have ended",
+		[]tasker.Turn{tasker.TurnWorker, tasker.TurnOperator, tasker.TurnServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.sayItems,
 	},
 	{
 		tasker.FactParents, "the step waits for other steps: the nearest one that waits for none decides",

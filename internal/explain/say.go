@@ -317,6 +317,9 @@ func (v view) sayWait() said {
 // sayItems counts what a map step waits for.
 func (v view) sayItems() said {
 	s, n := v.step, v.step.Items
+	if n == nil {
+		return say(tasker.TurnWorker, &s.StepSince, "It is enqueued when another item of its step has ended.", "waits for a place: its step has a limit of items that are under way at once (max_parallel)")
+	}
 	parts := []string{fmt.Sprintf("waits for %d of its %s", n.Open(), counted(int64(n.Total), "item"))}
 	for _, part := range []struct {
 		items int

@@ -26,7 +26,7 @@ counted AS (
         count(*) FILTER (WHERE s.state = 'error' AND s.next_retry_at IS NULL) AS failed,
         count(*) FILTER (WHERE s.state = 'pending' AND s.step_type <> 'standard' AND s.items_total IS NULL
             AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS awaited,
-        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'standard'
+        count(*) FILTER (WHERE s.state = 'pending' AND s.step_type = 'standard' AND s.map_step_uuid IS NULL
             AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END) AS forgotten,
         count(*) FILTER (WHERE s.state = 'pending' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL AND s.parents_open = 0 AND s.decide_at IS NULL) AS undecided
     FROM tasker.tasks t
@@ -116,6 +116,17 @@ CROSS JOIN LATERAL (
     WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid
 ) n
 WHERE m.map_step_uuid IS NULL AND (n.items, n.first, n.last) <> (coalesce(m.items_total, 0), 0, coalesce(m.items_total, 0) - 1)
+UNION ALL
+SELECT 'item waits for a place, and nobody gives it one', m.task_uuid, format('%s: %s of %s places are said to be free, %s are taken, %s items wait', m.step_uuid, m.items_free, m.items_limit, n.taken, n.waiting)
+FROM tasker.workflow_steps m
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE i.state = 'pending') AS waiting, count(*) FILTER (WHERE i.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
+        OR i.state = 'error' AND (i.next_retry_at IS NOT NULL OR i.error ->> 'type' = 'queue_expiry')) AS taken
+    FROM tasker.workflow_steps i
+    WHERE i.task_uuid = m.task_uuid AND i.map_step_uuid = m.step_uuid
+) n
+WHERE m.map_step_uuid IS NULL AND m.items_total IS NOT NULL AND m.state = 'pending'
+  AND (n.waiting > 0 AND n.taken < coalesce(m.items_limit, m.items_total) OR m.items_free <> m.items_limit - n.taken)
 UNION ALL
 SELECT 'step has ended before its items', m.task_uuid, m.step_uuid::text
 FROM tasker.workflow_steps m

@@ -58,7 +58,8 @@ const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.pa
 
 // becomesDue is true of such a child if it is to be decided now: when its last parent is
 // done, or, where one is enough, with each.
-// A step of type map with items is due when the last of k.items of them is done.
+// A step of type map with items is due when the last of k.items of them is done. k may also say only
+// that items of it gave up their places, of which the items that wait get those that are free.
 const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
     ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
 
@@ -107,7 +108,9 @@ conclusion AS MATERIALIZED (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS ended_attempt, CASE WHEN u.from_state = 'enqueued' THEN (
         SELECT s.state_since FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-    ) END AS queued_since, CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN `
+    ) END AS queued_since, CASE WHEN u.from_state = 'error' THEN (
+        SELECT ` + holdsPlace + ` FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+    ) ELSE u.from_state <> 'pending' END AS had_place, CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN `
 
 	concludeTail = ` ELSE false END AS given_back
     FROM ` + conclusionColumns.unnest("u", 4) + `
@@ -149,7 +152,7 @@ moved AS (
       AND (s.is_decision IS NULL OR u.to_state <> 'complete' OR u.reason <> '')
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
         s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.ended_attempt, u.queued_since,
-        s.namespace, s.handler, s.priority, s.map_step_uuid,
+        s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AND u.had_place AND NOT ` + holdsPlace + ` AS gives_place,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
 unqueued AS (
@@ -170,12 +173,36 @@ log AS (
     RETURNING step_uuid
 ),
 child AS (
-    SELECT m.task_uuid, k.step_uuid, count(*) AS done, count(m.map_step_uuid) AS items,
-        CASE WHEN count(*) = count(m.result_size) THEN sum(m.result_size) END AS bytes
-    FROM moved m
+    SELECT m.task_uuid, k.step_uuid, count(*) FILTER (WHERE m.ends) AS done, count(m.map_step_uuid) FILTER (WHERE m.ends) AS items,
+        CASE WHEN count(*) = count(m.result_size) THEN sum(m.result_size) END AS bytes, count(*) FILTER (WHERE m.gives_place) AS places
+    FROM (SELECT *, state IN ('complete', 'resolved_manually', 'skipped') AS ends FROM moved) m
     CROSS JOIN LATERAL unnest(m.child_uuids) AS k (step_uuid)
-    WHERE m.state IN ('complete', 'resolved_manually', 'skipped')
+    WHERE m.ends OR m.gives_place
     GROUP BY m.task_uuid, k.step_uuid
+),
+picked AS MATERIALIZED (
+    SELECT m.task_uuid, m.step_uuid AS map_uuid, i.step_uuid, i.item_ordinal
+    FROM child k
+    JOIN tasker.workflow_steps m ON m.task_uuid = k.task_uuid AND m.step_uuid = k.step_uuid
+    CROSS JOIN LATERAL (
+        SELECT x.step_uuid, x.item_ordinal
+        FROM tasker.workflow_steps x
+        WHERE x.task_uuid = m.task_uuid AND x.map_step_uuid = m.step_uuid AND x.item_ordinal >= m.item_next AND x.state = 'pending'
+          AND x.step_uuid NOT IN (SELECT u.step_uuid FROM conclusion u)
+        ORDER BY x.task_uuid, x.map_step_uuid, x.item_ordinal
+        LIMIT greatest(m.items_free + k.places, 0)
+    ) i
+    WHERE k.places > 0 AND m.items_limit IS NOT NULL AND m.state = 'pending'
+),
+promoted AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1,
+        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $1::bigint), unwritten = 1, moves_id = ` + nextMoves + `
+    FROM picked p
+    CROSS JOIN clock c
+    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid
+      AND (SELECT count(*) FROM log) > 0
+    RETURNING ` + returnReady + `
 ),
 freed AS (
     UPDATE tasker.workflow_steps s
@@ -193,7 +220,10 @@ freed AS (
         wait_until = CASE WHEN ` + beginsToWait + ` THEN ` + waitOf("c.at") + ` ELSE s.wait_until END,
         remind_at = CASE WHEN ` + beginsToWait + ` THEN ` + remindOf("c.at") + ` ELSE s.remind_at END,
         decide_at = CASE WHEN ` + becomesDue + ` THEN c.at ELSE s.decide_at END,
-        item_under_way = CASE WHEN s.items_total IS NOT NULL THEN ` + underWay + ` END,
+        item_under_way = CASE WHEN s.items_total IS NOT NULL THEN coalesce((SELECT max(p.item_ordinal) FROM picked p WHERE p.map_uuid = s.step_uuid), ` + underWay + `) END,
+        items_free = s.items_free + k.places - (SELECT count(*) FROM picked p WHERE p.map_uuid = s.step_uuid),
+        item_next = CASE WHEN s.items_limit IS NOT NULL AND k.places > 0
+            THEN coalesce((SELECT max(p.item_ordinal) + 1 FROM picked p WHERE p.map_uuid = s.step_uuid), s.items_total) ELSE s.item_next END,
         updated_at = c.at
     FROM child k
     CROSS JOIN clock c
@@ -202,19 +232,24 @@ freed AS (
     RETURNING ` + returnReady + `,
         s.attempts, s.state_since = c.at AS enqueued, s.decide_at IS NOT NULL AS due
 ),
-` + ready("freed WHERE enqueued") + `,
+begins AS (
+    SELECT ` + readyColumns + ` FROM freed WHERE enqueued
+    UNION ALL
+    SELECT ` + readyColumns + ` FROM promoted
+),
+` + ready("begins") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT f.task_uuid, f.step_uuid, f.namespace FROM freed f WHERE $2 AND f.enqueued ORDER BY f.task_uuid, f.step_uuid
+    SELECT f.task_uuid, f.step_uuid, f.namespace FROM begins f WHERE $2 ORDER BY f.task_uuid, f.step_uuid
 )
 SELECT
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved), '{}') AS moved,
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,
-    coalesce((SELECT array_agg(step_uuid) FROM freed WHERE enqueued), '{}') AS enqueued,
-    coalesce((SELECT array_agg(DISTINCT namespace) FROM freed WHERE enqueued), '{}') AS namespaces,
+    coalesce((SELECT array_agg(step_uuid) FROM begins), '{}') AS enqueued,
+    coalesce((SELECT array_agg(DISTINCT namespace) FROM begins), '{}') AS namespaces,
     (SELECT json_agg(json_build_object('TaskUUID', task_uuid, 'StepUUID', step_uuid)) FROM freed WHERE due) AS to_decide,
     CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
-FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM freed WHERE enqueued), true) AS freed_tasks,
+FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM begins), true) AS freed_tasks,
     set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of`
 )
 

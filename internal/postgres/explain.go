@@ -99,6 +99,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
         SELECT max(x.completed_at) FROM tasker.workflow_steps x WHERE x.task_uuid = t.task_uuid AND x.step_uuid = ANY (s.parent_uuids)
     ) END AS parents_done_at,
     ` + checkpointOfStep + ` AS checkpoint,
+    s.map_step_uuid IS NOT NULL AND s.state = 'pending' AS waits_for_place,
     CASE WHEN s.items_total IS NOT NULL AND s.state = 'pending' AND s.decide_at IS NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS items,
     coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, w.last_heartbeat_at AS worker_heard, coalesce(w.heartbeat_interval, '0') AS worker_beats,
     i.operation_uuid, coalesce(i.item_state, '') AS item_state, coalesce(i.operation_state, '') AS operation_state, coalesce(i.planned_by, '') AS planned_by,
@@ -219,6 +220,7 @@ type ExplainedStep struct {
 	ErrorType, ErrorMessage                                   string // the message is redacted
 	ParentsDoneAt                                             *time.Time
 	Items                                                     *tasker.ItemCounts // of a map step that waits for them
+	WaitsForPlace                                             bool               // an item of a map step that has a limit
 	Checkpoint                                                *tasker.Checkpoint // the last that was saved, without its value
 	WorkerName, WorkerVersion                                 string             // of the last attempt
 	WorkerHeard                                               *time.Time

@@ -12,14 +12,18 @@ import (
 // decides that the step runs. They are given what the step would be given, and the step
 // waits for them as for parents.
 //
+// With a limit the first so many are enqueued, and the others wait for a place.
+//
 // $1 task, $2 step, $3 how long a step may wait for a worker, $4 whether steps are
-// announced, then the ids of the items, their documents and the bytes of these.
+// announced, then the ids of the items, their documents, the bytes of these, and the limit or null.
 var expandMap = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS (
     UPDATE tasker.workflow_steps s
     SET decide_at = NULL, decided_at = c.at, state_since = c.at, updated_at = c.at, items_total = cardinality($5::uuid[]), parents_open = cardinality($5::uuid[]),
-        item_under_way = cardinality($5::uuid[]) - 1
+        item_under_way = least(cardinality($5::uuid[]), $8::int) - 1,
+        item_next = CASE WHEN $8::int IS NOT NULL THEN least(cardinality($5::uuid[]), $8::int) END, items_limit = $8::int,
+        items_free = CASE WHEN $8::int IS NOT NULL THEN greatest($8::int - cardinality($5::uuid[]), 0) END
     FROM clock c
     WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.decide_at IS NOT NULL AND s.items_total IS NULL
     RETURNING s.*
@@ -32,19 +36,20 @@ made AS (
         map_step_uuid, item_ordinal, item
     )
     SELECT
-        m.task_uuid, u.step_uuid, m.name || '[' || u.place - 1 || ']', 'standard', m.namespace, m.handler, m.priority, 'enqueued', c.at,
-        m.parent_uuids, ARRAY[m.step_uuid], 0, 1, m.max_attempts, m.retryable, m.backoff, m.backoff_base_ms,
-        m.max_backoff_ms, m.backoff_jitter, m.timeout_ms, m.queue_ttl_ms, c.at + interval '1 millisecond' * coalesce(m.queue_ttl_ms, $3),
-        c.at, c.at, m.inputs_bytes + u.bytes, 1, ` + nextMoves + `, m.step_uuid, u.place - 1, u.item::jsonb
+        m.task_uuid, u.step_uuid, m.name || '[' || u.place - 1 || ']', 'standard', m.namespace, m.handler, m.priority, CASE WHEN p.begins THEN 'enqueued' ELSE 'pending' END, c.at,
+        m.parent_uuids, ARRAY[m.step_uuid], 0, CASE WHEN p.begins THEN 1 ELSE 0 END, m.max_attempts, m.retryable, m.backoff, m.backoff_base_ms,
+        m.max_backoff_ms, m.backoff_jitter, m.timeout_ms, m.queue_ttl_ms, CASE WHEN p.begins THEN c.at + interval '1 millisecond' * coalesce(m.queue_ttl_ms, $3) END,
+        c.at, c.at, m.inputs_bytes + u.bytes, CASE WHEN p.begins THEN 1 ELSE 0 END, CASE WHEN p.begins THEN ` + nextMoves + ` END, m.step_uuid, u.place - 1, u.item::jsonb
     FROM map m
     CROSS JOIN clock c
     CROSS JOIN unnest($5::uuid[], $6::text[], $7::int[]) WITH ORDINALITY AS u (step_uuid, item, bytes, place)
-    RETURNING ` + returnReady + `
+    CROSS JOIN LATERAL (SELECT u.place <= coalesce($8::int, u.place) AS begins) p
+    RETURNING ` + returnReady + `, s.state
 ),
-` + ready("made") + `,
+` + ready("made WHERE state = 'enqueued'") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM made WHERE $4 ORDER BY task_uuid, step_uuid
+    SELECT task_uuid, step_uuid, namespace FROM made WHERE $4 AND state = 'enqueued' ORDER BY task_uuid, step_uuid
 )
 SELECT DISTINCT namespace FROM made`
 
@@ -54,6 +59,7 @@ type ExpandedMap struct {
 	IDs   []tasker.ID       // of the items, ascending
 	Items []json.RawMessage // what the handler of each is given
 	Bytes []int32           // of each
+	Limit int               // how many are under way at once; 0: all
 }
 
 // ExpandMap makes the items of a step of type map that was due to be decided, enqueues them,
@@ -64,12 +70,79 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	for i, item := range m.Items {
 		items[i] = string(item)
 	}
-	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes)
+	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit))
 	if err != nil {
 		return nil, fmt.Errorf("make the items of a step: %w", err)
 	}
 	return list, nil
 }
+
+// holdsPlace is true of an item s that counts against the limit of its step: it is under way, or
+// is so again by itself. One that no worker took in time keeps its place also when it has failed for
+// good: no worker would take another one.
+const holdsPlace = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
+        OR s.state = 'error' AND (s.next_retry_at IS NOT NULL OR s.error ->> 'type' = 'queue_expiry'))`
+
+// hasLimit is true of an item s whose step has a limit.
+const hasLimit = `EXISTS (
+        SELECT FROM tasker.workflow_steps m WHERE m.task_uuid = s.task_uuid AND m.step_uuid = s.map_step_uuid AND m.items_limit IS NOT NULL
+    )`
+
+// What waits for a place gets those that are free, counted anew, the lowest ordinal first. A report
+// does this by the difference that it makes: see concludeSteps.
+//
+// $1 tasks, $2 how long a step may wait for a worker, $3 whether steps are announced.
+var promoteItems = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+map AS MATERIALIZED (
+    SELECT m.task_uuid, m.step_uuid, m.items_limit - h.held AS free
+    FROM tasker.workflow_steps m
+    CROSS JOIN LATERAL (
+        SELECT count(*)::int AS held
+        FROM tasker.workflow_steps s
+        WHERE s.task_uuid = m.task_uuid AND s.map_step_uuid = m.step_uuid AND ` + holdsPlace + `
+    ) h
+    WHERE m.task_uuid = ANY ($1) AND m.map_step_uuid IS NULL AND m.items_limit IS NOT NULL AND m.state = 'pending'
+),
+picked AS MATERIALIZED (
+    SELECT m.task_uuid, m.step_uuid AS map_uuid, i.step_uuid, i.item_ordinal, i.place <= m.free AS goes
+    FROM map m
+    CROSS JOIN LATERAL (
+        SELECT s.step_uuid, s.item_ordinal, row_number() OVER (ORDER BY s.item_ordinal) AS place
+        FROM tasker.workflow_steps s
+        WHERE s.task_uuid = m.task_uuid AND s.map_step_uuid = m.step_uuid AND s.state = 'pending'
+        ORDER BY s.item_ordinal
+        LIMIT greatest(m.free, 0) + 1
+    ) i
+),
+counted AS (
+    UPDATE tasker.workflow_steps s
+    SET items_free = m.free - (SELECT count(*) FROM picked p WHERE p.map_uuid = m.step_uuid AND p.goes),
+        item_next = coalesce((SELECT min(p.item_ordinal) FROM picked p WHERE p.map_uuid = m.step_uuid AND NOT p.goes), s.items_total)
+    FROM map m
+    WHERE s.task_uuid = m.task_uuid AND s.step_uuid = m.step_uuid
+),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'enqueued', state_since = c.at, updated_at = c.at, attempts = s.attempts + 1, next_retry_at = NULL, worker_uuid = NULL,
+        expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $2)
+    FROM picked p
+    CROSS JOIN clock c
+    WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND p.goes
+    RETURNING ` + returnReady + `, s.attempts
+),
+` + ready("moved") + `,
+log AS (
+    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+    SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
+    FROM moved
+    ORDER BY task_uuid, step_uuid
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
+)
+SELECT DISTINCT namespace FROM moved`
 
 // The results are put together only if they fit.
 const itemResults = `
@@ -176,3 +249,11 @@ func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.
 
 // maxItemResults is how many results of items an answer has at most.
 const maxItemResults = 1000
+
+// nilIfZero returns nil for a number that is not given.
+func nilIfZero(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}

@@ -18,6 +18,7 @@ moved AS (
     FROM clock c
     WHERE s.task_uuid = ANY ($1) AND s.state = 'pending' AND s.step_type = 'standard'
       AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END
+      AND (s.map_step_uuid IS NULL OR NOT ` + hasLimit + `)
     RETURNING ` + returnReady + `, s.attempts
 ),
 ` + ready("moved") + `,
@@ -57,10 +58,22 @@ announced AS (
 )
 SELECT DISTINCT namespace FROM moved`
 
-// EnqueueReady enqueues the steps of tasks that wait for nothing, and returns the
-// namespaces in which it did. The caller settles the tasks afterwards.
+// EnqueueReady enqueues the steps of tasks that wait for nothing, and the items of map steps that
+// wait for places which are free, and returns the namespaces in which it did. The caller settles
+// the tasks afterwards.
 func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	return tx.enqueue(ctx, enqueueReady, tasks)
+	list, err := tx.enqueue(ctx, enqueueReady, tasks)
+	if err != nil {
+		return nil, err
+	}
+	items, err := tx.PromoteItems(ctx, tasks)
+	return append(list, items...), err
+}
+
+// PromoteItems enqueues the items of map steps of tasks that wait for places which are free, and
+// returns the namespaces in which it did. The caller settles the tasks afterwards.
+func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, error) {
+	return tx.enqueue(ctx, promoteItems, tasks)
 }
 
 // RetryDue enqueues the failed steps of tasks whose rest is over, and returns the

@@ -1314,6 +1314,9 @@ CREATE TABLE tasker.workflow_steps (
     attributes_at timestamp with time zone,
     checkpointed boolean,
     item_under_way integer,
+    items_limit integer,
+    items_free integer,
+    item_next integer,
     CONSTRAINT step_has_all_of_its_state CHECK (((state = ANY ('{pending,enqueued,in_progress,enqueued_for_orchestration,complete,error,resolved_manually,skipped,cancelled}'::text[])) AND ((expires_at IS NOT NULL) = (state = 'enqueued'::text)) AND ((lease_expires_at IS NOT NULL) = (state = 'in_progress'::text)) AND ((kept_report IS NOT NULL) = (state = 'enqueued_for_orchestration'::text)) AND ((state = 'error'::text) OR ((next_retry_at IS NULL) AND (awaits_worker_since IS NULL))) AND ((next_retry_at IS NULL) OR (awaits_worker_since IS NULL)) AND ((expires_at IS NULL) OR (join_rule IS NULL) OR (decided_at IS NOT NULL)) AND ((skip_reason IS NOT NULL) OR (state <> 'skipped'::text)))),
     CONSTRAINT step_has_all_of_its_type CHECK (((step_type = ANY ('{standard,external,wait,child,map}'::text[])) AND (backoff = ANY ('{exponential,linear,constant}'::text[])) AND (queue_ttl_ms > 0) AND ((child_task_uuid IS NOT NULL) OR (decided_at IS NULL) OR (step_type <> 'child'::text)) AND (parents_open >= 0) AND ((parents_open <= cardinality(parent_uuids)) OR ((items_total IS NOT NULL) AND (parents_open <= items_total)) OR ((map_step_uuid IS NOT NULL) AND (parents_open <= 1))) AND ((map_step_uuid IS NULL) = (item IS NULL)) AND ((map_step_uuid IS NULL) = (item_ordinal IS NULL)) AND (item_ordinal >= 0))),
     CONSTRAINT workflow_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
@@ -1362,6 +1365,9 @@ COMMENT ON COLUMN tasker.workflow_steps.items_total IS 'Of a step of type map: h
 COMMENT ON COLUMN tasker.workflow_steps.attributes_at IS 'Instant from which the attributes of the task are to be evaluated because of this step. Infinity: its result is part of them, and they are evaluated. Null: it is part of none.';
 COMMENT ON COLUMN tasker.workflow_steps.checkpointed IS 'Whether it has a row of step_checkpoints. Null: it has none.';
 COMMENT ON COLUMN tasker.workflow_steps.item_under_way IS 'Of a step of type map: the ordinal at which an item was last found enqueued or in progress, or from which one is sought downwards. Null: from the last one. It may be out of date.';
+COMMENT ON COLUMN tasker.workflow_steps.items_limit IS 'Of a step of type map: how many of its items are under way at once. Null: all.';
+COMMENT ON COLUMN tasker.workflow_steps.items_free IS 'Of a step of type map with a limit: how many more may be under way.';
+COMMENT ON COLUMN tasker.workflow_steps.item_next IS 'Of a step of type map with a limit: no item with a lower ordinal waits for a place.';
 
 -- views/access_revision.sql
 CREATE VIEW tasker.access_revision (
