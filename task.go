@@ -200,8 +200,19 @@ type TaskFilter struct {
 	CreatedBefore  time.Time         // before this instant
 	Parent         ID                // a step of it started the task
 	NotUndone      bool              // it is in no phase
+	Before         ID                // only tasks that are older than this one: the last of the page before
 	Limit          int
 	Offset         int
+}
+
+// InOrderOfValues reports whether the tasks are listed in the order of the values of an attribute,
+// of which there is a range and nothing that selects more, and not the newest first.
+func (f TaskFilter) InOrderOfValues() bool {
+	selects := f.Parent != (ID{}) || len(f.Tags) > 0 || f.IdempotencyKey+f.CorrelationID+f.SourceSystem+f.Initiator != ""
+	for _, a := range f.Attributes {
+		selects = selects || !strings.HasPrefix(a.Value, ">") && !strings.HasPrefix(a.Value, "<")
+	}
+	return !selects && len(f.Attributes) > 0
 }
 
 // An AttributeFilter is a condition on a search attribute. The value of a number or a time may

@@ -105,8 +105,17 @@ type Pagination struct {
 
 // TaskList is the answer of GET /v1/tasks, newest first.
 type TaskList struct {
-	Tasks      []Task     `json:"tasks"`
-	Pagination Pagination `json:"pagination"`
+	Tasks      []Task   `json:"tasks"`
+	Pagination TaskPage `json:"pagination"`
+}
+
+// TaskPage says which part of a list of tasks an answer holds, and how it goes on.
+type TaskPage struct {
+	Limit      int     `json:"limit"`
+	Offset     int     `json:"offset"`
+	Count      int     `json:"count" doc:"Elements in this answer."`
+	HasMore    bool    `json:"has_more" doc:"There are elements after these."`
+	NextBefore *string `json:"next_before" doc:"What to ask for as before, to get them, without an offset. Null when they are in the order of an attribute: these go on with offset."`
 }
 
 // CreatedTask says which task an element of POST /v1/tasks/bulk led to.

@@ -299,7 +299,11 @@ func TestWire(t *testing.T) {
 		"POST /v1/workers/" + task + `/checkpoint application/json {"step_uuid":"` + step + `","lease_token":"l","checkpoint":{"row":1}}`: func() error {
 			return c.SaveCheckpoint(ctx, id(1), apiv1.SaveCheckpoint{Lease: apiv1.Lease{StepUUID: step, LeaseToken: "l"}, Checkpoint: json.RawMessage(`{"row":1}`)})
 		},
-		"GET /v1/tasks?parent=" + task:                                                 func() error { _, err := c.Tasks(ctx, TaskQuery{Parent: id(1)}); return err },
+		"GET /v1/tasks?parent=" + task: func() error { _, err := c.Tasks(ctx, TaskQuery{Parent: id(1)}); return err },
+		"GET /v1/tasks?before=x&limit=3": func() error {
+			_, err := c.Tasks(ctx, TaskQuery{Before: "x", Page: Page{Limit: 3}})
+			return err
+		},
 		"GET /v1/attributes?limit=5&namespace=a":                                       func() error { _, err := c.Attributes(ctx, "a", Page{Limit: 5}); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not":                 func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&compensate=true&reason=why+not": func() error { _, err := c.CompensateTask(ctx, id(1), "why not", "me"); return err },

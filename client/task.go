@@ -28,6 +28,7 @@ type TaskQuery struct {
 	CreatedAfter   time.Time                // at this instant or later
 	CreatedBefore  time.Time
 	Parent         tasker.ID // only tasks that its steps started; zero means any
+	Before         string    // the NextBefore of the page before
 	Page
 }
 
@@ -60,8 +61,10 @@ func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
 
 // Tasks lists tasks without their steps, newest first.
 func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error) {
+	query := q.filter(q.values())
+	setText(query, "before", q.Before)
 	var answer apiv1.TaskList
-	err := c.get(ctx, &answer, q.filter(q.values()), "v1", "tasks")
+	err := c.get(ctx, &answer, query, "v1", "tasks")
 	return answer, err
 }
 

@@ -133,12 +133,19 @@ func (s *server) listTasks(x *request) error {
 		return err
 	}
 	f.Limit, f.Offset = x.int("limit"), x.int("offset")
+	if before := x.uuid("before"); before != nil {
+		f.Before = *before
+	}
 	list, more, err := s.db.Tasks(x.ctx, f)
 	if err != nil {
 		return err
 	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
-	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: x.pageOf(len(list), more)})
+	page := apiv1.TaskPage{Limit: f.Limit, Offset: f.Offset, Count: len(list), HasMore: more}
+	if more && !f.InOrderOfValues() {
+		page.NextBefore = new(list[len(list)-1].UUID.String())
+	}
+	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page})
 }
 
 // taskFilter reads what tasks are found by.
@@ -171,7 +178,8 @@ func (s *server) taskListRoutes() []*route {
 		{
 			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "List tasks, newest first",
-			params:  append(taskFilterParams(), attributeParam(), limitParam(defaultLimit), offsetParam()),
+			params: append(taskFilterParams(), attributeParam(), limitParam(defaultLimit), offsetParam(),
+				idParam("before", "Only those that are older than this task: next_before of the page before. A page costs the same however far behind it is, other than with offset.")),
 			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
 			serve:   s.listTasks,
 		},

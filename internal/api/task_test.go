@@ -439,6 +439,24 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 			t.Errorf("%s finds others (-want +got):\n%s", query, diff)
 		}
 	}
+	// A list goes on before the last task of a page; one in the order of values by its offset.
+	page := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?namespace=shop&limit=1", nil)
+	if next := page.Pagination.NextBefore; !page.Pagination.HasMore || next == nil || *next != bob {
+		t.Fatalf("the first page is %+v", page.Pagination)
+	}
+	for query, found := range map[string][]string{"namespace=shop": {ann}, "attribute=customer:ann:+a": {ann}, "attribute=customer:bob": nil, "": {ann}} {
+		var ids []string
+		for _, task := range want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?before="+bob+"&"+query, nil).Tasks {
+			ids = append(ids, task.TaskUUID)
+		}
+		if diff := cmp.Diff(found, ids); diff != "" {
+			t.Errorf("before %s, %s (-want +got):\n%s", bob, query, diff)
+		}
+	}
+	if page := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?attribute=risk:%3E0&limit=1", nil).Pagination; page.NextBefore != nil || !page.HasMore {
+		t.Errorf("a page in the order of values is %+v", page)
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "their list goes on with offset", "GET", "/v1/tasks?attribute=risk:%3E0&before="+bob, nil)
 	for query, wrong := range map[string]string{
 		"attribute=customer":                 "NAME:VALUE",
 		"attribute=client:x":                 "there are customer, risk",

@@ -54,9 +54,13 @@ func (p *program) tasksCommand() *cobra.Command {
 				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), progress(t), deadLetter(t), at(&t.CreatedAt)}
 			})
 		}
-		p.more(l.Pagination)
+		p.more(apiv1.Pagination{Offset: l.Pagination.Offset, Count: l.Pagination.Count, HasMore: l.Pagination.HasMore && l.Pagination.NextBefore == nil})
+		if next := l.Pagination.NextBefore; next != nil {
+			fmt.Fprintf(p.err, "There are more: --before %s shows the next.\n", clean(*next))
+		}
 	})
 	q.flags(c)
+	c.Flags().StringVar(&q.Before, "before", "", "only tasks that are older than this one")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	pageFlags(c, &q.Page, 20)
 	return c

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,6 +63,27 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	return nil
 }
 
+// fewTasks is how many tasks of a state are rather read all than those that a tag or the like
+// finds: it may be that none of these is in the state.
+const fewTasks = 1000
+
+const tasksInState = `
+SELECT count(*) FROM (
+    SELECT FROM tasker.tasks t WHERE t.state BETWEEN $1 AND $1 ORDER BY t.state, t.task_uuid DESC LIMIT $2
+) x`
+
+// readsState reports whether a page is to be read from the index of the states.
+func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bool, error) {
+	if f.State == "" || by == nil || by.ranged() || by.name == idempotencyKey || by.name == correlationAttribute {
+		return false, nil
+	}
+	n, err := column[int](ctx, db.pool, tasksInState, string(f.State), fewTasks+1)
+	if err != nil {
+		return false, fmt.Errorf("count tasks in a state: %w", err)
+	}
+	return n[0] <= fewTasks, nil
+}
+
 // conditions returns what a filter says of the row of a task, t, but its state, namespace
 // and name, and but what the seek has found already.
 func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string) {
@@ -81,6 +103,8 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	}
 	if !f.CreatedBefore.IsZero() {
 		list = append(list, "t.task_uuid < "+p.add(end), "t.created_at < "+p.add(f.CreatedBefore))
+	} else if f.Before != (tasker.ID{}) && (found == nil || found.name == idempotencyKey || found.name == correlationAttribute) {
+		list = append(list, "t.task_uuid < "+p.add(end)) // of others the entry of the index tells
 	}
 	tags := f.Tags
 	if found != nil && found.name == tagAttribute {
@@ -161,6 +185,9 @@ func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 	}
 	if !f.CreatedBefore.IsZero() {
 		end = firstID(f.CreatedBefore.Add(clockSlack))
+	}
+	if f.Before != (tasker.ID{}) && bytes.Compare(f.Before[:], end[:]) < 0 {
+		end = f.Before
 	}
 	return first, end
 }

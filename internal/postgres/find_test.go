@@ -70,6 +70,10 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 		}
 		return list
 	}
+	var behind tasker.ID // 15,000 newer ones
+	if err := conn.QueryRow(t.Context(), `SELECT task_uuid FROM tasker.tasks WHERE namespace = 'a' ORDER BY task_uuid DESC OFFSET 15000 LIMIT 1`).Scan(&behind); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		filter     tasker.TaskFilter
 		index      string
@@ -88,6 +92,11 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 		"a tag":                       {tasker.TaskFilter{Tags: []string{"common"}}, "task_attributes_by_text", 51, 500, nil},
 		"… in a namespace":            {tasker.TaskFilter{Tags: []string{"common"}, Namespace: "b"}, "task_attributes_by_text", 20, 150, nil},
 		"… far behind":                {tasker.TaskFilter{Tags: []string{"common"}, Offset: 15_000}, "task_attributes_by_text", 51, 1500, nil},
+		"… behind a task":             {tasker.TaskFilter{Tags: []string{"common"}, Before: behind}, "task_attributes_by_text", 51, 500, nil},
+		"… and a state of none":       {tasker.TaskFilter{Tags: []string{"common"}, State: tasker.TaskError}, "tasks_by_state", 0, 20, nil},
+		"an attribute and such one":   {tasker.TaskFilter{State: tasker.TaskError}, "tasks_by_state", 0, 20, attributes("customer:customer 1")},
+		"all behind a task":           {tasker.TaskFilter{Before: behind}, "tasks_pkey", 51, 300, nil},
+		"a template's behind a task":  {tasker.TaskFilter{Namespace: "a", Name: "b", Before: behind}, "tasks_of_template", 51, 300, nil},
 		"two tags":                    {tasker.TaskFilter{Tags: []string{"seldom", "common"}}, "task_attributes_by_text", 40, 500, nil},
 		"… and a state":               {tasker.TaskFilter{Tags: []string{"common"}, State: tasker.TaskComplete}, "task_attributes_by_text", 51, 1000, nil},
 		"… and a time":                {tasker.TaskFilter{Tags: []string{"common"}, CreatedAfter: now.Add(2 * time.Minute)}, "task_attributes_by_text", 0, 20, nil},
@@ -100,7 +109,15 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.filter.Limit = 50
-			sql, args, _ := choosePage(tt.filter, access.Everywhere(), tt.attributes)
+			by := seekOf(tt.filter, tt.attributes)
+			few, err := db.readsState(t.Context(), tt.filter, by)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if few {
+				by = nil
+			}
+			sql, args, _ := choosePage(tt.filter, access.Everywhere(), by, tt.attributes)
 			if rows := count(t.Context(), t, conn.Conn(), sql, args); rows != tt.found {
 				t.Errorf("%d are found, want %d", rows, tt.found)
 			}

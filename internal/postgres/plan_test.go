@@ -135,7 +135,7 @@ func TestAPageOfTasksIsReadFromItsIndex(t *testing.T) {
 		"tasks_of_template": {Namespace: "a"},
 		"tasks_pkey":        {},
 	} {
-		sql, _ := tasksPage(f, access.Everywhere())
+		sql, _ := tasksPage(f, access.Everywhere(), nil)
 		t.Run(index, func(t *testing.T) {
 			// The newest of several templates are put in order, not all of them.
 			plan := explain(t, db, sql)

@@ -96,7 +96,7 @@ func TestAListOfASmallNamespaceCostsNothingOfOthers(t *testing.T) {
 		queries["emissions "+string(state)] = query{sql, args}
 	}
 	for _, state := range []tasker.TaskState{"", tasker.TaskComplete, tasker.TaskError} {
-		sql, args := tasksPage(tasker.TaskFilter{State: state, Limit: 100}, scope)
+		sql, args := tasksPage(tasker.TaskFilter{State: state, Limit: 100}, scope, nil)
 		queries["tasks "+string(state)] = query{sql, args}
 	}
 	sql, args := queueQuery(ctx, tasker.InvestigationFilter{Limit: 100}, nil)

@@ -83,8 +83,19 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	if len(attributes) > 0 {
 		scope = scope.And(access.PayloadsOf(ctx)) // they are parts of payloads
 	}
+	by := seekOf(f, attributes)
+	if f.Before != (tasker.ID{}) && f.Parent == (tasker.ID{}) && by != nil && by.ranged() {
+		return nil, false, tasker.Errorf(tasker.Invalid, "before: tasks that only a range of an attribute finds are in the order of its values; their list goes on with offset")
+	}
+	few, err := db.readsState(ctx, f, by)
+	if err != nil {
+		return nil, false, err
+	}
+	if few {
+		by = nil
+	}
 	order := "t.task_uuid DESC"
-	chosen, args, ranked := choosePage(f, scope, attributes)
+	chosen, args, ranked := choosePage(f, scope, by, attributes)
 	if ranked {
 		order = "t.found_by DESC NULLS LAST, " + order
 	}
@@ -105,10 +116,10 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	return list, more, nil
 }
 
-// choosePage selects the tasks of a page, and one more, by the index that serves the filter.
-// When it is that of an attribute, the rows are ranked by found_by.
-func choosePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any, ranked bool) {
-	by := seekOf(f, attributes)
+// choosePage selects the tasks of a page, and one more, by the index that serves the filter: that
+// of a seek, or without one that of the states or of the tasks. When it is that of an attribute,
+// the rows are ranked by found_by.
+func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []comparison) (sql string, args []any, ranked bool) {
 	switch {
 	case f.Parent != (tasker.ID{}):
 		sql, args = childrenPage(f, scope, attributes)
@@ -116,7 +127,7 @@ func choosePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison
 		sql, args = foundPage(f, scope, by)
 		ranked = true
 	default:
-		sql, args = tasksPage(f, scope)
+		sql, args = tasksPage(f, scope, attributes)
 	}
 	return sql, args, ranked
 }
@@ -127,11 +138,14 @@ func choosePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison
 // that are old and live stand behind all that are finished. For a namespace or a
 // name the newest of each of its templates are taken in the same way, and of those
 // the newest; so are those in a final state, because of the others of that state there may
-// be very many. A phase is asked for in the same way.
-func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any) {
+// be very many. A phase is asked for in the same way. Tags and attributes are asked for only
+// where the tasks of the state are few.
+func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
 	where := append([]string{"true"}, p.conditions(f, nil)...)
+	where = append(where, p.compared(attributes)...)
+	few := len(attributes) > 0 || len(f.Tags) > 0 || f.SourceSystem+f.Initiator != ""
 	var of []string // what its template must be
 	if !scope.All() {
 		of = append(of, "namespace = ANY ("+p.add(scope.List())+")")
@@ -142,7 +156,7 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope) (sql string, args []any)
 	if f.Name != "" {
 		of = append(of, "name = "+p.add(f.Name))
 	}
-	if final := slices.Contains(finalStates, f.State); final && len(of) > 0 {
+	if final := slices.Contains(finalStates, f.State); final && len(of) > 0 && !few {
 		where = append(where, "t.state = "+p.add(string(f.State)))
 		f.State = ""
 	}

@@ -74,6 +74,7 @@ var groups = []group{
 	{"create", (*bench).creates},
 	{"cost", (*bench).costs},
 	{"history", (*bench).history},
+	{"find", (*bench).found},
 	{"profile", (*bench).profile},
 }
 
