@@ -207,16 +207,19 @@ func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limi
 	}
 	first, end := ids(f)
 	value, rank := p.add(by.value), "NULL"
+	within := fmt.Sprintf("a.task_uuid >= %s AND a.task_uuid < %s", p.add(first), p.add(end))
 	if by.ranged() {
-		rank = "a." + by.column // by which a range is in order
+		// By which a range is in order. The ids are part of no range of the index then: the planner
+		// must not think that few are in theirs and that another index has them.
+		rank, within = "a."+by.column, "CASE WHEN "+within+" THEN true ELSE false END"
 	}
 	found := fmt.Sprintf(`
 		SELECT a.task_uuid, %s AS found_by
 		FROM tasker.task_attributes a
 		%s
-		WHERE a.namespace = m.namespace AND a.name = %s AND a.%[4]s %s %s AND a.task_uuid >= %s AND a.task_uuid < %s
+		WHERE a.namespace = m.namespace AND a.name = %s AND a.%[4]s %s %s AND %s
 		ORDER BY a.%[4]s DESC, a.task_uuid DESC NULLS LAST
-		LIMIT %[9]s`, rank, joined, p.add(by.name), by.column, by.operator, value, p.add(first), p.add(end), limit)
+		LIMIT %[8]s`, rank, joined, p.add(by.name), by.column, by.operator, value, within, limit)
 	if id, err := uuid.Parse(fmt.Sprint(by.value)); err == nil && by.name == correlationAttribute {
 		// A task that was given no correlation id has its own id as one, and no attribute.
 		return "(" + found + ") UNION ALL " + byID("t.task_uuid = "+p.add(id)+" AND t.correlation_id = "+value)
