@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
@@ -65,13 +67,8 @@ func (h *harness) firings() string {
 	h.Helper()
 	rows, err := h.Admin().Query(h.Context(), `SELECT format('%s*%s', outcome, instants) FROM tasker.schedule_firings ORDER BY nominal_at, kind`)
 	h.Must(err)
-	defer rows.Close()
-	var words []string
-	for rows.Next() {
-		var w string
-		h.Must(rows.Scan(&w))
-		words = append(words, w)
-	}
+	words, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	h.Must(err)
 	return strings.Join(words, " ")
 }
 
@@ -87,13 +84,8 @@ func (h *harness) scheduledTasks() []tasker.ID {
 	h.Helper()
 	rows, err := h.Admin().Query(h.Context(), `SELECT task_uuid FROM tasker.schedule_firings WHERE task_uuid IS NOT NULL ORDER BY nominal_at`)
 	h.Must(err)
-	defer rows.Close()
-	var list []tasker.ID
-	for rows.Next() {
-		var id tasker.ID
-		h.Must(rows.Scan(&id))
-		list = append(list, id)
-	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
+	h.Must(err)
 	return list
 }
 

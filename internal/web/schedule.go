@@ -20,6 +20,19 @@ const (
 	scheduleNext = 10
 )
 
+// scheduleRoutes are the pages of schedules.
+func (s *server) scheduleRoutes() []route {
+	list := []route{
+		{method: http.MethodGet, path: "/schedules", rule: access.Rule{Needs: access.ReadTasks}, serve: s.schedules},
+		{method: http.MethodGet, path: "/schedules/{schedule}", rule: access.Rule{Needs: access.ReadTasks}, serve: s.onSchedule},
+	}
+	for _, v := range scheduleVerbs {
+		list = append(list, actionRoutes(s, "/schedules/{schedule}/"+v.Word, access.OperateSchedules,
+			func(req *request) (*scheduleForm, error) { return s.scheduleForm(req, v) })...)
+	}
+	return list
+}
+
 // A scheduleLine is a schedule as pages show it.
 type scheduleLine struct{ tasker.ScheduleHealth }
 

@@ -431,8 +431,6 @@ func (s *server) routes() []route {
 		{method: get, path: "/operations/{operation}", rule: needs(access.ReadInvestigations), serve: s.onOperation},
 		{method: get, path: "/holds", rule: needs(access.ReadTasks), serve: s.holds},
 		{method: get, path: "/holds/{hold}", rule: needs(access.ReadTasks), serve: s.onHold},
-		{method: get, path: "/schedules", rule: needs(access.ReadTasks), serve: s.schedules},
-		{method: get, path: "/schedules/{schedule}", rule: needs(access.ReadTasks), serve: s.onSchedule},
 		{method: get, path: "/tasks", rule: needs(access.ReadTasks), serve: s.tasks},
 		{method: get, path: "/tasks/{task}", rule: needs(access.ReadTasks), serve: s.task},
 		{method: get, path: "/tasks/{task}/steps/{step}/items", rule: needs(access.ReadTasks), serve: s.items},
@@ -468,12 +466,8 @@ func (s *server) routes() []route {
 		list = append(list, actionRoutes(s, "/holds/{hold}/"+v.Word, access.OperateSteps,
 			func(req *request) (*holdForm, error) { return s.holdForm(req, v) })...)
 	}
-	for _, v := range scheduleVerbs {
-		list = append(list, actionRoutes(s, "/schedules/{schedule}/"+v.Word, access.OperateSchedules,
-			func(req *request) (*scheduleForm, error) { return s.scheduleForm(req, v) })...)
-	}
 	return slices.Concat(list,
-		s.templateRoutes(),
+		s.templateRoutes(), s.scheduleRoutes(),
 		actionRoutes(s, beginPath, access.OperateSteps, s.beginForm),
 		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
 		actionRoutes(s, "/plan", access.OperateSteps, s.selectionForm),
