@@ -35,10 +35,17 @@ func (e *Engine) Firings(ctx context.Context, f tasker.FiringFilter) (list []tas
 	return e.engine.Firings(ctx, f)
 }
 
-// UpdateSchedule gives a schedule another spec. The error is a Conflict when the revision is not
-// 0 and not that of the schedule.
-func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, s tasker.ScheduleSpec, revision int, actor, reason string) (tasker.Schedule, error) {
-	return e.engine.UpdateSchedule(ctx, id, s, revision, engine.ScheduleChange{Actor: actor, Reason: reason})
+// A ScheduleUpdate gives a schedule another spec.
+type ScheduleUpdate struct {
+	Spec     tasker.ScheduleSpec
+	Revision int // of the schedule as it was read; 0: any
+	Actor    string
+	Reason   string
+}
+
+// UpdateSchedule changes a schedule. The error is a Conflict when it has another revision.
+func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, u ScheduleUpdate) (tasker.Schedule, error) {
+	return e.engine.UpdateSchedule(ctx, id, u.Spec, u.Revision, engine.ScheduleChange{Actor: u.Actor, Reason: u.Reason})
 }
 
 // PauseSchedule has a schedule make no tasks by itself, until an instant, or until it is resumed
@@ -57,10 +64,18 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, actor, reaso
 	return e.engine.TriggerSchedule(ctx, id, engine.ScheduleChange{Actor: actor, Reason: reason})
 }
 
-// BackfillSchedule makes the tasks of instants in the past that have none, both ends included,
-// and returns what it does for each instant; a dry run only returns it.
-func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, from, to time.Time, dryRun bool, actor, reason string) ([]tasker.BackfillInstant, error) {
-	return e.engine.BackfillSchedule(ctx, id, engine.Backfill{From: from, To: to, DryRun: dryRun}, engine.ScheduleChange{Actor: actor, Reason: reason})
+// A Backfill asks for the tasks of instants in the past.
+type Backfill struct {
+	From, To time.Time // both included
+	DryRun   bool      // only say what would be done
+	Actor    string
+	Reason   string
+}
+
+// BackfillSchedule makes the tasks of instants in the past that have none, and returns what it
+// does for each instant.
+func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill) ([]tasker.BackfillInstant, error) {
+	return e.engine.BackfillSchedule(ctx, id, engine.Backfill{From: b.From, To: b.To, DryRun: b.DryRun}, engine.ScheduleChange{Actor: b.Actor, Reason: b.Reason})
 }
 
 // DeleteSchedule removes a schedule. Its tasks go on.

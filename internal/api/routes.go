@@ -103,7 +103,7 @@ func taskFilterParams() []param {
 	}
 }
 
-func (s *server) stepRoutes() []*route { //nolint:funlen // a table
+func (s *server) stepRoutes() []*route {
 	return []*route{
 		{
 			method: "GET", path: taskPath + "/workflow_steps", id: "listSteps", class: overload.Reads, needs: access.ReadTasks, tag: "steps",

@@ -72,7 +72,7 @@ func TestSchedules(t *testing.T) {
 	update := apiv1.UpdateSchedule{ScheduleSpec: d.ScheduleSpec, Revision: 1, By: "bo"}
 	update.Cron, update.Zone, update.Except, update.EverySeconds, update.StartAt = "", "", nil, 3600, new(time.Now().Add(-5*time.Hour))
 	changed := want[apiv1.Schedule](h, http.StatusOK, "PUT", path, update)
-	if changed.Revision != 2 || changed.EverySeconds != 3600 || changed.Cron != "" || changed.NextAt.Sub(time.Now()) > time.Hour {
+	if changed.Revision != 2 || changed.EverySeconds != 3600 || changed.Cron != "" || time.Until(*changed.NextAt) > time.Hour {
 		t.Errorf("%+v", changed)
 	}
 	h.wantError(http.StatusConflict, "CONFLICT", "has revision 2, not 1", "PUT", path, update)

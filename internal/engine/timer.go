@@ -57,7 +57,7 @@ func (e *Engine) Loops() []*loop.Loop {
 		looks, living,
 		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
-		spare(e.loop("retention of firings", 10*time.Minute, e.pruneFirings)),
+		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
 	)
 }
 
