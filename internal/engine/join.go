@@ -95,6 +95,9 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 	}
 	v.Worker = nil // the fence says whose lease it is
 	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
+		if err := tx.ReadsCommitted(ctx); err != nil {
+			return nil, err
+		}
 		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {
 			return nil, err
 		}
@@ -140,6 +143,9 @@ func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step task
 		return err
 	}
 	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
+		if err := tx.ReadsCommitted(ctx); err != nil {
+			return nil, err
+		}
 		concluded, err := e.completeExternalIn(ctx, tx, v)
 		return concluded.Namespaces, err
 	})

@@ -264,6 +264,35 @@ func TestAStepIsCompletedInATransactionOfAProgram(t *testing.T) {
 	a.wantStep(task, "charge", tasker.StepEnqueued, 1)
 }
 
+// A transaction that does not see what others commit would leave a task whose last two steps end
+// at once without an end: it is refused.
+func TestAStepIsNotCompletedInATransactionThatSeesTheOld(t *testing.T) {
+	t.Parallel()
+	a := newApplication(newHarness(t))
+	a.Template("order", enginetest.Step("one"), enginetest.Step("two"), external("three"))
+	task := a.Create("order")
+	held := a.claimAll("one", "two")
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable, pgx.ReadCommitted} {
+		tx, err := a.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+		a.Must(err)
+		_, err = tx.Exec(t.Context(), `SELECT count(*) FROM public.orders`)
+		a.Must(err)
+		if level == pgx.RepeatableRead {
+			a.accepted(success(held[1], `1`))
+		}
+		step := a.Engine.CompleteStepTx(t.Context(), tx, success(held[0], `1`))
+		answer := a.Engine.CompleteExternalTx(t.Context(), tx, tasker.StepRef{TaskUUID: task, StepUUID: a.step(task, "three").UUID}, tasker.Outcome{Success: true}, "desk")
+		if level != pgx.ReadCommitted {
+			a.WantCode(step, tasker.Invalid, "READ COMMITTED only")
+			a.WantCode(answer, tasker.Invalid, "READ COMMITTED only")
+		} else {
+			a.Must(errors.Join(step, answer))
+		}
+		a.Must(tx.Commit(t.Context()))
+	}
+	a.wantState(task, tasker.TaskComplete)
+}
+
 // The result of a decision is checked when it is reported.
 func TestADecisionIsNotCompletedInATransactionOfAProgram(t *testing.T) {
 	t.Parallel()

@@ -63,5 +63,19 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	return translate(err)
 }
 
+// ReadsCommitted refuses a transaction of which later statements do not see what others have
+// committed since it began: it would count the steps of a task as they stood then, while others
+// count those of this transaction as they stood before, and nobody would complete the task.
+func (tx *Tx) ReadsCommitted(ctx context.Context) error {
+	var level string
+	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
+		return fmt.Errorf("read the isolation level of a transaction: %w", err)
+	}
+	if level != "read committed" && level != "read uncommitted" {
+		return tasker.Errorf(tasker.Invalid, "the isolation level of the transaction is %s: a step can be completed in one that is READ COMMITTED only", level)
+	}
+	return nil
+}
+
 // Committed is called when another transaction than those of [DB.InTx] has committed what they do.
 func (db *DB) Committed() { db.committed() }
