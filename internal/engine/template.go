@@ -64,7 +64,7 @@ func (g *graph) condition() error {
 	for i, s := range g.stored.Steps {
 		names[i] = s.Name
 	}
-	skippable := g.skippable()
+	skippable := g.skippable(func(int) bool { return false })
 	for i, s := range g.stored.Steps {
 		g.rules[i] = lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
 		if err := g.compile(i, names); err != nil {
@@ -98,15 +98,15 @@ func (g *graph) compile(i int, names []string) error {
 	return nil
 }
 
-// skippable tells of each step whether it may come to be skipped.
-func (g *graph) skippable() []bool {
+// skippable tells of each step whether it may come to be skipped, or is among those that are.
+func (g *graph) skippable(is func(i int) bool) []bool {
 	found, known := make([]bool, len(g.parents)), make([]bool, len(g.parents))
 	var look func(i int) bool
 	look = func(i int) bool {
 		if known[i] {
 			return found[i]
 		}
-		found[i], known[i] = lifecycle.Skippable(g.stored.Steps[i], g.dependencies(i, look)), true
+		found[i], known[i] = is(i) || lifecycle.Skippable(g.stored.Steps[i], g.dependencies(i, look)), true
 		return found[i]
 	}
 	for i := range g.parents {

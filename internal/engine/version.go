@@ -213,9 +213,14 @@ func (m *migration) lay(change tasker.VersionChange) (postgres.NewVersion, error
 			ids[s.UUID] = is.StepUUID
 		}
 	}
+	// A step may be skipped by the version before that can never be by the new one: what depends on
+	// it is decided by its join.
+	template := m.to.stored.Steps
+	skippable := m.to.skippable(func(i int) bool { return now[template[i].Name].State == tasker.StepSkipped })
 	states := make(map[tasker.ID]tasker.StepState, len(m.steps))
 	for i := range fresh {
 		s := &fresh[i]
+		s.JoinRule = lifecycle.JoinRule(template[i], m.to.dependencies(i, func(p int) bool { return skippable[p] }))
 		s.UUID, s.Children = ids[s.UUID], nil
 		for n, p := range s.Parents {
 			s.Parents[n] = ids[p]

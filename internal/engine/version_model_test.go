@@ -182,3 +182,27 @@ func (h *harness) finish(task tasker.ID, held []tasker.Assignment) {
 	}
 	h.Fatalf("the task %s does not end", task)
 }
+
+// A step that the version before has skipped, and the new one could not, is skipped for what
+// depends on it.
+func TestAStepThatWasSkippedStaysSoInAnotherVersion(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	never := enginetest.Step("never")
+	never.When = "false"
+	for version, steps := range map[string][]tasker.StepTemplate{
+		"1.0.0": {never, enginetest.Step("behind", "never"), enginetest.Step("held"), enginetest.Step("last", "behind", "held")},
+		"1.1.0": {enginetest.Step("behind"), enginetest.Step("held"), enginetest.Step("last", "behind", "held"), enginetest.Step("end", "last")},
+	} {
+		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: "order", Version: version, Steps: steps}, "")
+		h.Must(err)
+	}
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Version: "1.0.0"})
+	h.tick()
+	held := h.claimOne("held")
+	h.wantSkipped(task, "behind", "")
+	h.change(task, "1.1.0")
+	h.finish(task, []tasker.Assignment{held})
+	h.wantSkipped(task, "last", "")
+	h.wantSkipped(task, "end", "")
+}
