@@ -33,11 +33,7 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 		for i, name := range names {
 			values[i] = db.joined[name]
 		}
-		rows, err := inner.Query(ctx, readSettings, names)
-		if err != nil {
-			return err
-		}
-		before, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		before, err := column[string](ctx, inner, readSettings, names)
 		if err != nil {
 			return fmt.Errorf("read the settings of a transaction: %w", err)
 		}
@@ -67,12 +63,12 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 // committed since it began: it would count the steps of a task as they stood then, while others
 // count those of this transaction as they stood before, and nobody would complete the task.
 func (tx *Tx) ReadsCommitted(ctx context.Context) error {
-	var level string
-	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
+	level, err := column[string](ctx, tx, `SELECT current_setting('transaction_isolation')`)
+	if err != nil {
 		return fmt.Errorf("read the isolation level of a transaction: %w", err)
 	}
-	if level != "read committed" && level != "read uncommitted" {
-		return tasker.Errorf(tasker.Invalid, "the isolation level of the transaction is %s: a step can be completed in one that is READ COMMITTED only", level)
+	if level[0] != "read committed" && level[0] != "read uncommitted" {
+		return tasker.Errorf(tasker.Invalid, "the isolation level of the transaction is %s: a step can be completed in one that is READ COMMITTED only", level[0])
 	}
 	return nil
 }

@@ -335,7 +335,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"task and firing of a schedule differ": aSchedule + `UPDATE tasker.tasks SET schedule_uuid = (SELECT schedule_uuid FROM tasker.schedules)`,
 		"schedule is not told that its task has ended": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, task_uuid, task_open, actor)
 			SELECT h.schedule_uuid, now(), now(), 'clock', 'started', t.task_uuid, true, 'system' FROM tasker.schedules h, tasker.tasks t;
-			UPDATE tasker.tasks SET schedule_uuid = (SELECT schedule_uuid FROM tasker.schedules), state = 'complete'; DELETE FROM tasker.schedule_signals`,
+			UPDATE tasker.tasks SET schedule_uuid = (SELECT schedule_uuid FROM tasker.schedules), state = 'complete', stale_at = NULL, warn_at = NULL, completed_at = now(); DELETE FROM tasker.schedule_signals`,
 		"schedule has no way forward": aSchedule + `UPDATE tasker.schedules SET awaits_task = gen_random_uuid(), next_at = NULL, fire_at = NULL`,
 		"instant waits for no task": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, reason, actor)
 			SELECT schedule_uuid, now(), now(), 'clock', 'queued', 'x', 'system' FROM tasker.schedules`,

@@ -130,7 +130,3 @@ CREATE TRIGGER scheduled_task_is_followed
     AFTER UPDATE OF state ON tasker.tasks
     FOR EACH ROW WHEN (NEW.schedule_uuid IS NOT NULL AND NEW.state IN ('complete', 'cancelled') AND OLD.state <> NEW.state)
     EXECUTE FUNCTION tasker.follow_scheduled_task();
-CREATE TRIGGER entry_gave_up_scheduled_task
-    AFTER UPDATE OF resolution_status ON tasker.tasks_dlq
-    FOR EACH ROW WHEN (OLD.resolution_status = 'pending' AND NEW.resolution_status = 'permanently_failed')
-    EXECUTE FUNCTION tasker.follow_scheduled_task();
