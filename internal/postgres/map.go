@@ -131,18 +131,7 @@ moved AS (
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND p.goes
     RETURNING ` + returnReady + `, s.attempts
 ),
-` + ready("moved") + `,
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
-    FROM moved
-    ORDER BY task_uuid, step_uuid
-),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
-)
-SELECT DISTINCT namespace FROM moved`
+` + afterMove("pending", "enqueue")
 
 // The results are put together only if they fit.
 const itemResults = `

@@ -21,10 +21,15 @@ moved AS (
       AND (s.map_step_uuid IS NULL OR NOT ` + hasLimit + `)
     RETURNING ` + returnReady + `, s.attempts
 ),
-` + ready("moved") + `,
+` + afterMove("pending", "enqueue")
+
+// afterMove ends a statement whose steps moved have become enqueued: workers find them, the
+// history has the move, and the statement returns the namespaces. $3 tells whether they are announced.
+func afterMove(from, event string) string {
+	return ready("moved") + `,
 log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since
+    SELECT task_uuid, step_uuid, '` + from + `', 'enqueued', '` + event + `', attempts, state_since
     FROM moved
     ORDER BY task_uuid, step_uuid
 ),
@@ -33,6 +38,7 @@ announced AS (
     SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
 )
 SELECT DISTINCT namespace FROM moved`
+}
 
 var retryDue = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -45,18 +51,7 @@ moved AS (
       AND t.task_uuid = s.task_uuid AND t.state <> 'error'
     RETURNING ` + returnReady + `, s.attempts
 ),
-` + ready("moved") + `,
-log AS (
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
-    SELECT task_uuid, step_uuid, 'error', 'enqueued', 'retry', attempts, state_since
-    FROM moved
-    ORDER BY task_uuid, step_uuid
-),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
-)
-SELECT DISTINCT namespace FROM moved`
+` + afterMove("error", "retry")
 
 // EnqueueReady enqueues the steps of tasks that wait for nothing, and the items of map steps that
 // wait for places which are free, and returns the namespaces in which it did. The caller settles
