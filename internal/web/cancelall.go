@@ -84,10 +84,7 @@ func (f *cancelAllForm) command(req *request) command {
 	if f.Compensate {
 		ctl = append(ctl, "--compensate")
 	}
-	body := apiv1.CancelTasks{Compensate: f.Compensate, Reason: reason, By: actor}
-	if f.Subject != "" {
-		body.By = ""
-	}
+	body := apiv1.CancelTasks{Compensate: f.Compensate, Reason: reason, By: f.byInBody(actor)}
 	ctl = append(append(ctl, "--reason", reason), f.by("--by", actor)...)
 	return commandOf(req, ctl, http.MethodPost, "/v1/tasks/cancel?"+query.Encode(), body)
 }

@@ -304,10 +304,7 @@ func (p *caseForm) command(req *request) command {
 	id := p.Case.ID.String()
 	path, method := "/v1/cases/"+id, http.MethodPost
 	ctl := []string{"case", p.Word, id}
-	by := actor
-	if p.Subject != "" {
-		by = ""
-	}
+	by := p.byInBody(actor)
 	var body any
 	switch p.Word {
 	case wordMerge:

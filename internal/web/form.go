@@ -80,6 +80,14 @@ func (f *form) by(flag, actor string) []string {
 	return []string{flag, actor}
 }
 
+// byInBody returns the actor for the body of a request: none where the key says who acts.
+func (f *form) byInBody(actor string) string {
+	if f.Subject != "" {
+		return ""
+	}
+	return actor
+}
+
 // actionRoutes serves an action that needs a permission: read loads its page, with what
 // was typed.
 func actionRoutes[A action](s *server, path string, permission access.Permission, read func(*request) (A, error)) []route {

@@ -352,10 +352,7 @@ func (p *holdForm) waves() ([]int, error) {
 // command returns the same from a terminal.
 func (p *holdForm) command(req *request) command {
 	actor, reason := p.placeholders()
-	by := actor
-	if p.Subject != "" {
-		by = ""
-	}
+	by := p.byInBody(actor)
 	seconds := 3600
 	if d, err := p.long(); err == nil {
 		seconds = int(d / time.Second)

@@ -478,10 +478,7 @@ func (p *operationForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	id := p.Operation.UUID.String()
 	ctl := []string{"operation", p.Word, id}
-	by := actor
-	if p.Subject != "" {
-		by = ""
-	}
+	by := p.byInBody(actor)
 	var body any = apiv1.ChangeOperation{By: by}
 	if p.Word == wordStart {
 		ctl = append(ctl, "--plan-digest", p.Digest)

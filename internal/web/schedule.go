@@ -281,10 +281,7 @@ func (p *scheduleForm) until() (*time.Time, error) {
 // command returns the same from a terminal.
 func (p *scheduleForm) command(req *request) command {
 	actor, reason := p.placeholders()
-	by := actor
-	if p.Subject != "" {
-		by = ""
-	}
+	by := p.byInBody(actor)
 	id := p.Schedule.UUID.String()
 	ctl, path := []string{"schedule", p.Word, id}, "/v1/schedules/"+id+"/"+p.Word
 	var body any = apiv1.ChangeSchedule{Reason: reason, By: by}

@@ -194,10 +194,7 @@ func (s *server) retireForm(req *request, word string) (*retireForm, error) {
 	}
 	actor, reason := f.placeholders()
 	ctl := append([]string{"template", word, t.Namespace, t.Name, t.Version, "--reason", reason}, f.by("--by", actor)...)
-	body := apiv1.RetireTemplate{Reason: reason, By: actor}
-	if f.Subject != "" {
-		body.By = ""
-	}
+	body := apiv1.RetireTemplate{Reason: reason, By: f.byInBody(actor)}
 	f.Command = commandOf(req, ctl, http.MethodPost, apiOfTemplate(t)+"/"+word, body)
 	return f, nil
 }
@@ -270,10 +267,7 @@ func (s *server) changeForm(req *request) (*changeForm, error) {
 	}
 	actor, reason := f.placeholders()
 	ctl := append([]string{"template", wordChange, t.Namespace, t.Name, t.Version, "--to", f.To, "--reason", reason}, f.by("--by", actor)...)
-	body := apiv1.ChangeTasks{ToVersion: f.To, Reason: reason, By: actor, Before: f.Before}
-	if f.Subject != "" {
-		body.By = ""
-	}
+	body := apiv1.ChangeTasks{ToVersion: f.To, Reason: reason, By: f.byInBody(actor), Before: f.Before}
 	f.Command = commandOf(req, ctl, http.MethodPost, apiOfTemplate(t)+"/change_tasks", body)
 	return f, nil
 }
