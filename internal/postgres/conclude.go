@@ -95,24 +95,38 @@ const underWay = `coalesce((
 // $1 how long a step may wait for a worker, $2 whether steps are announced, $3 whether the
 // queues of the steps are told; then the conclusions.
 var (
-	concludeSteps     = concludeHead + givenBack + concludeTail
-	concludeSucceeded = concludeHead + "false" + concludeTail // of successes only
+	concludeSteps     = conclude(stood, unqueued)
+	concludeSucceeded = conclude(succeeded, "") // of reported successes only
 )
 
-// The statement, but for what is true of a failed attempt that does not count.
-var (
-	concludeHead = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-conclusion AS MATERIALIZED (
-    SELECT u.*, CASE WHEN u.to_state = 'pending' THEN (
+// stood is what a conclusion needs to know of its step u as it stood before.
+const stood = `CASE WHEN u.to_state = 'pending' THEN (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS ended_attempt, CASE WHEN u.from_state = 'enqueued' THEN (
         SELECT s.state_since FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS queued_since, CASE WHEN u.from_state = 'error' THEN (
         SELECT ` + holdsPlace + ` FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-    ) ELSE u.from_state <> 'pending' END AS had_place, CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN `
+    ) ELSE u.from_state <> 'pending' END AS had_place,
+    CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN ` + givenBack + ` ELSE false END AS given_back`
 
-	concludeTail = ` ELSE false END AS given_back
+// succeeded is the same of a step that its worker has: it was in progress.
+const succeeded = `NULL::int AS ended_attempt, NULL::timestamptz AS queued_since, true AS had_place, false AS given_back`
+
+// unqueued deletes the rows of those that were enqueued.
+const unqueued = `unqueued AS (
+    DELETE FROM tasker.ready_steps r
+    USING (SELECT m.namespace, m.handler, m.priority, m.queued_since AS state_since, m.step_uuid FROM moved m WHERE m.queued_since IS NOT NULL) s
+    WHERE ` + readyKey + `
+),
+`
+
+// conclude returns the statement with what it reads of the steps before, and what it does with
+// those that were enqueued.
+func conclude(stood, unqueued string) string {
+	return `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+conclusion AS MATERIALIZED (
+    SELECT u.*, ` + stood + `
     FROM ` + conclusionColumns.unnest("u", 4) + `
     ORDER BY task_uuid, step_uuid
 ),
@@ -155,12 +169,7 @@ moved AS (
         s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AND u.had_place AND NOT ` + holdsPlace + ` AS gives_place,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
-unqueued AS (
-    DELETE FROM tasker.ready_steps r
-    USING (SELECT m.namespace, m.handler, m.priority, m.queued_since AS state_since, m.step_uuid FROM moved m WHERE m.queued_since IS NOT NULL) s
-    WHERE ` + readyKey + `
-),
-log AS (
+` + unqueued + `log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
         moves_id, enqueued_at, claimed_at, operation_uuid)
     SELECT m.task_uuid, m.step_uuid, m.from_state, m.state, m.event, coalesce(m.ended_attempt, m.attempts), m.worker_uuid,
@@ -221,7 +230,8 @@ freed AS (
         remind_at = CASE WHEN ` + beginsToWait + ` THEN ` + remindOf("c.at") + ` ELSE s.remind_at END,
         decide_at = CASE WHEN ` + becomesDue + ` THEN c.at ELSE s.decide_at END,
         item_under_way = CASE WHEN s.items_total IS NOT NULL THEN coalesce((SELECT max(p.item_ordinal) FROM picked p WHERE p.map_uuid = s.step_uuid), ` + underWay + `) END,
-        items_free = s.items_free + k.places - (SELECT count(*) FROM picked p WHERE p.map_uuid = s.step_uuid),
+        items_free = CASE WHEN s.items_limit IS NOT NULL AND k.places > 0
+            THEN s.items_free + k.places - (SELECT count(*) FROM picked p WHERE p.map_uuid = s.step_uuid) ELSE s.items_free END,
         item_next = CASE WHEN s.items_limit IS NOT NULL AND k.places > 0
             THEN coalesce((SELECT max(p.item_ordinal) + 1 FROM picked p WHERE p.map_uuid = s.step_uuid), s.items_total) ELSE s.item_next END,
         updated_at = c.at
@@ -251,7 +261,7 @@ SELECT
     CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
 FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM begins), true) AS freed_tasks,
     set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of`
-)
+}
 
 // A Queue is where a step waited for a worker.
 type Queue struct {
