@@ -43,6 +43,9 @@ const (
 	// are found, in units of CEL; one expression may take 100,000.
 	MaxSearchCost = 10_000_000
 
+	// MaxItemListBytes bounds the result with the list of a map step that an item
+	// carries. A larger one is handed out by reference.
+	MaxItemListBytes = 4 << 10
 	// MaxInlineInputBytes bounds the dependency results that one claimed step
 	// carries inline. A step with more gets the rest by reference.
 	MaxInlineInputBytes = 4 << 20

@@ -160,6 +160,9 @@ func ResultPath(task ID, step string) string {
 	return "/v1/tasks/" + task.String() + "/results/" + step
 }
 
+// ContextPath returns the path of the API at which the context of a task is read.
+func ContextPath(task ID) string { return "/v1/tasks/" + task.String() + "/context" }
+
 // A StepFailure is the last failure of a step.
 type StepFailure struct {
 	Message     string          `json:"message"`
@@ -199,6 +202,7 @@ type Assignment struct {
 	Deadline          *time.Time // end of timeout_seconds; nil means none
 	CorrelationID     string
 	Context           json.RawMessage
+	ContextOmitted    []string                   // of an item of a map step: JSON Pointers of what its context is without, which is the list that it was made of
 	DependencyResults map[string]json.RawMessage // by name of the step depended on; null when it has no result
 	DependencyRefs    map[string]ResultRef       `db:"-"` // of those whose results do not come along, because there are too many bytes of them
 	Initialization    json.RawMessage            `db:"-"`

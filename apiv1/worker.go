@@ -137,6 +137,9 @@ type ClaimedStep struct {
 	Item  json.RawMessage `json:"item,omitempty" doc:"Of a step that is one of several for a list: the element that it is for. Missing: it is none."`
 	Index *int            `json:"index,omitempty" doc:"The place of the element in the list, from 0. Missing as item is."`
 
+	ContextOmitted []string `json:"context_omitted,omitempty" doc:"JSON Pointers of what the context is without, which is the list that the item is of: GET context_href where all of it is needed. Missing: it is whole."`
+	ContextHref    string   `json:"context_href,omitempty" doc:"The path of the whole context on this server. Missing as context_omitted is."`
+
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty" doc:"The last value that an attempt before this one saved, to go on from there. Missing: none did."`
 
 	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"The results that dependency_results has no room for, by name of the step: GET href where they are needed. Missing: there are none."`
@@ -150,7 +153,10 @@ func FromAssignment(a tasker.Assignment) ClaimedStep {
 		TaskVersion: a.TaskVersion, Name: a.Name, Handler: a.Handler, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts,
 		LeaseToken: a.LeaseToken, LeaseExpiresAt: a.LeaseExpiresAt.UTC(), Deadline: utc(a.Deadline), CorrelationID: a.CorrelationID,
 		Context: orObject(a.Context), DependencyResults: make(map[string]json.RawMessage, len(a.DependencyResults)),
-		Initialization: orObject(a.Initialization), Item: a.Item, Index: a.Index, Checkpoint: a.Checkpoint,
+		Initialization: orObject(a.Initialization), Item: a.Item, Index: a.Index, Checkpoint: a.Checkpoint, ContextOmitted: a.ContextOmitted,
+	}
+	if len(a.ContextOmitted) > 0 {
+		out.ContextHref = tasker.ContextPath(a.TaskUUID)
 	}
 	for name, result := range a.DependencyResults {
 		out.DependencyResults[name] = orNull(result)

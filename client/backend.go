@@ -144,6 +144,11 @@ func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.Ra
 	return b.client.StepResult(ctx, task, step)
 }
 
+// TaskContext returns the whole context of a task.
+func (b *Backend) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
+	return b.client.TaskContext(ctx, task)
+}
+
 // ItemResults returns results of the items of a map step as later steps receive them.
 func (b *Backend) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	answer, err := b.client.ItemResults(ctx, task, step, from)
@@ -214,6 +219,7 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 			Name: s.Name, Handler: s.Handler, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts, LeaseToken: s.LeaseToken,
 			LeaseExpiresAt: s.LeaseExpiresAt, Deadline: s.Deadline, CorrelationID: s.CorrelationID,
 			Context: s.Context, DependencyResults: s.DependencyResults, DependencyRefs: refs, Initialization: s.Initialization, Item: s.Item, Index: s.Index, Checkpoint: s.Checkpoint,
+			ContextOmitted: s.ContextOmitted,
 		})
 	}
 	return list, nil

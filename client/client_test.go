@@ -276,6 +276,7 @@ func TestWire(t *testing.T) {
 			_, err := c.StepItems(ctx, id(1), "refund", MapItemQuery{State: tasker.StepError, From: 7, Limit: 2})
 			return err
 		},
+		"GET /v1/tasks/" + task + "/context": func() error { _, err := c.TaskContext(ctx, id(1)); return err },
 		"GET /v1/tasks/" + task + "/results/refund/items?from=7": func() error {
 			_, err := c.ItemResults(ctx, id(1), "refund", 7)
 			return err

@@ -64,6 +64,13 @@ func (c *Client) ItemResults(ctx context.Context, task tasker.ID, step string, f
 	return answer, err
 }
 
+// TaskContext returns the context of a task, as steps are given it.
+func (c *Client) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
+	var answer json.RawMessage
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "context")
+	return answer, err
+}
+
 // StepResult returns the result of a step as later steps receive it. The error is
 // NotFound when the step has none.
 func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {

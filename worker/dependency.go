@@ -133,6 +133,35 @@ func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err 
 	return page, err
 }
 
+// A contextReader is a [Backend] that has the contexts of tasks.
+type contextReader interface {
+	TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error)
+}
+
+// TaskContext decodes the whole context of the task. That of an item of a step of type map comes without
+// the list that the items are made of, as ContextOmitted says, and is fetched here. The errors are
+// those of [Call.Dependency].
+func (c *Call) TaskContext(into any) error {
+	doc := c.Context
+	if len(c.ContextOmitted) > 0 {
+		backend, ok := c.backend.(contextReader)
+		if !ok {
+			return invalidInput("the context of the task comes without %s, and this worker has no backend to read it from", strings.Join(c.ContextOmitted, ", "))
+		}
+		err := c.try(c.ctx, "context of the task", func(ctx context.Context) (err error) {
+			doc, err = backend.TaskContext(ctx, c.TaskUUID)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := decode(doc, into); err != nil {
+		return invalidInput("context of the task: %w", err)
+	}
+	return nil
+}
+
 // fetched are results that were fetched. Those that exceed what a claim may carry are
 // fetched again when they are asked for again: a handler that goes through a thousand
 // of them does not hold them all.

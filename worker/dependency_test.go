@@ -102,6 +102,10 @@ func runsMaps(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Ba
 		if err := s.Element(&large); err != nil || !large {
 			return []any{s.Index}, err
 		}
+		var whole struct{ List []bool }
+		if err := s.TaskContext(&whole); err != nil || len(whole.List) != 12 || string(s.Context) != "{}" || !slices.Equal(s.ContextOmitted, []string{"/list"}) {
+			return nil, worker.Permanent(fmt.Errorf("the context is %s without %v, with it %v: %w", s.Context, s.ContextOmitted, whole, err))
+		}
 		return []any{s.Index, piece, piece, piece, piece}, nil
 	})
 	var seen [2][]int
@@ -158,6 +162,33 @@ func TestResultsOfItemsThatCannotBeRead(t *testing.T) {
 		o, _ := w.Execute(t.Context(), a)
 		if o.Failure == nil || o.Failure.Retryable || !strings.Contains(o.Failure.Message, want) {
 			t.Errorf("%s: %+v", name, o.Failure)
+		}
+	}
+}
+
+// The context is fetched only where it came without something.
+func TestTheContextOfATask(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, context string
+		omitted       []string
+		want          string // of the failure; empty: there is none
+	}{
+		{"whole", `{"n": 1}`, nil, ""},
+		{"none", ``, nil, ""},
+		{"not as it should be", `{"n": "1"}`, nil, "context of the task"},
+		{"no way to read it", `{"n": 1}`, []string{"/a", "/b"}, "without /a, /b, and this worker has no backend"},
+	} {
+		w := worker.New(newFake(), worker.Options{})
+		worker.Handle(w, "sum", func(_ context.Context, s *worker.Step[json.RawMessage]) (int, error) {
+			var in struct{ N int }
+			return in.N, s.TaskContext(&in)
+		})
+		a := step("sum")
+		a.Context, a.ContextOmitted = json.RawMessage(tt.context), tt.omitted
+		o, _ := w.Execute(t.Context(), a)
+		if tt.want == "" && (o.Failure != nil || (tt.context != "") != (string(o.Result) == "1")) || tt.want != "" && (o.Failure == nil || o.Failure.Retryable || !strings.Contains(o.Failure.Message, tt.want)) {
+			t.Errorf("%s: %s, %+v", tt.name, o.Result, o.Failure)
 		}
 	}
 }

@@ -17,9 +17,16 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-// resultRoutes are those that read results as later steps receive them.
+// resultRoutes are those that read results and contexts as steps receive them.
 func (s *server) resultRoutes() []*route {
 	return []*route{
+		{
+			method: "GET", path: taskPath + "/context", id: "getTaskContext", class: overload.Reports, needs: access.ReadPayloads, tag: "tasks",
+			summary: "The context of a task, as it is",
+			about:   "For workers whose claim has context_omitted. The answer is the bare document. A context never changes: the ETag is good for ever.",
+			answers: map[int]any{http.StatusOK: json.RawMessage{}},
+			serve:   s.taskContext,
+		},
 		{
 			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
 			summary: "The result of a step, as it is",
@@ -145,6 +152,24 @@ func (s *server) stepResult(x *request) error {
 	if err != nil {
 		return err
 	}
+	return x.bare(doc)
+}
+
+// taskContext answers with the context of a task.
+func (s *server) taskContext(x *request) error {
+	task, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	doc, err := s.db.TaskContext(x.ctx, task)
+	if err != nil {
+		return err
+	}
+	return x.bare(doc)
+}
+
+// bare answers with a document that never changes, and nothing around it.
+func (x *request) bare(doc json.RawMessage) error {
 	sum := sha256.Sum256(doc)
 	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:]) + `"`
 	h := x.w.Header()

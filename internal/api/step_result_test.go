@@ -41,6 +41,28 @@ func (h *harness) completed(result string) (task string, steps []apiv1.Step) {
 	return task, want[[]apiv1.Step](h, http.StatusOK, "GET", "/v1/tasks/"+task+"/workflow_steps", nil)
 }
 
+// Items are handed a context without their list; the whole is read here.
+func TestTheContextOfATask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, _ := h.completed(`1`)
+	id, err := uuid.Parse(task)
+	h.Must(err)
+	got := h.send("GET", tasker.ContextPath(id), nil)
+	whole := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task, nil)
+	if got.status != http.StatusOK || got.text != string(whole.Context) || got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%d %v %s, want %s", got.status, got.header, got.text, whole.Context)
+	}
+	if again := h.send("GET", tasker.ContextPath(id), nil, "If-None-Match: "+got.header.Get("ETag")); again.status != http.StatusNotModified || again.text != "" {
+		t.Errorf("%d %s", again.status, again.text)
+	}
+	for path, status := range map[string]int{"/v1/tasks/none/context": http.StatusBadRequest, tasker.ContextPath(tasker.NewID()): http.StatusNotFound} {
+		if got := h.send("GET", path, nil); got.status != status {
+			t.Errorf("%s: %d %s, want %d", path, got.status, got.text, status)
+		}
+	}
+}
+
 func TestTheResultOfAStep(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

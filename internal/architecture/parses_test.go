@@ -40,6 +40,7 @@ var parses = map[string]string{
 	"internal/engine said payload.Canonical":                         "a result that is reported again in other words",
 	"internal/engine said json.Unmarshal":                            "a result that is reported again in other words",
 	"internal/engine (*decision).items payload.Measure":              "an element of a list that an expression gives",
+	"internal/engine withoutAt json.Unmarshal":                       "the context that is stored, of which the list of a map step is left out",
 	"internal/engine (*Engine).SaveCheckpoint payload.Measure":       "the checkpoint of a step",
 	"internal/engine (*attendance).task json.Unmarshal":              "the context of a schedule that gets its instant",
 	"internal/engine (*Engine).followUp json.Unmarshal":              "a result that was kept for later",

@@ -29,6 +29,11 @@ func (e *Engine) ItemResults(ctx context.Context, task tasker.ID, step string, f
 	return e.db.ItemResultsFrom(ctx, task, nil, step, from)
 }
 
+// TaskContext returns the context of a task. The error is NotFound when there is no such task.
+func (e *Engine) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
+	return e.db.TaskContext(ctx, task)
+}
+
 // StepResult returns the result of a step as another step, which depends on it,
 // receives it. The error is NotFound when there is none, and TooLarge when it has
 // more than [tasker.MaxAnswerBytes].

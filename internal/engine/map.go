@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/expression"
@@ -58,8 +59,46 @@ func (d *decision) items(ctx context.Context, s postgres.DecidingStep, of tasker
 		m.Bytes[i] = int32(size)
 		m.IDs = append(m.IDs, tasker.NewID())
 	}
+	m.Context, m.Omitted = withoutLists(values.Context, p.ListsInContext())
+	m.ListedBy = p.ListsInResults()
 	slices.SortFunc(m.IDs, func(a, b tasker.ID) int { return slices.Compare(a[:], b[:]) })
 	return judgement{becomes: lifecycle.VerdictRun, expand: &m}, nil
+}
+
+// withoutLists returns a context without what is at the paths, and JSON Pointers of what was there; nil
+// when nothing was.
+func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessage, omitted []string) {
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	for _, path := range paths {
+		rest := withoutAt(doc, path)
+		if rest == nil {
+			continue
+		}
+		names := make([]string, len(path))
+		for i, name := range path {
+			names[i] = escape.Replace(name)
+		}
+		doc, without, omitted = rest, rest, append(omitted, "/"+strings.Join(names, "/"))
+	}
+	return without, omitted
+}
+
+// withoutAt returns an object without what is at a path; nil when nothing is there.
+func withoutAt(doc json.RawMessage, path []string) json.RawMessage {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(doc, &object) != nil || object[path[0]] == nil {
+		return nil
+	}
+	if len(path) == 1 {
+		delete(object, path[0])
+	} else if object[path[0]] = withoutAt(object[path[0]], path[1:]); object[path[0]] == nil {
+		return nil
+	}
+	rest, err := json.Marshal(object)
+	if err != nil { // it was read from JSON
+		return nil
+	}
+	return rest
 }
 
 // chunks makes a list of lists of so many elements each, of which the last one may have fewer.

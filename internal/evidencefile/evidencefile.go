@@ -104,7 +104,11 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 	if len(in.Attempts) > 0 {
 		f.Attempts, f.Input.Attempt = in.Attempts, in.Attempts[0].Attempt
 	}
-	g.add([]string{"context"}, []any{"task", "context"}, g.task.Context)
+	handed := g.task.Context
+	if in.Context != nil {
+		handed = in.Context
+	}
+	g.add([]string{"context"}, []any{"task", "context"}, handed)
 	g.add([]string{"initialization"}, []any{"template", "steps", place, "handler", "initialization"}, template.Handler.Initialization)
 	g.add([]string{"item"}, []any{"steps", in.Place, "item", "value"}, in.Item)
 	for _, p := range in.Parents {

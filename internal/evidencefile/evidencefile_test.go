@@ -193,8 +193,8 @@ func TestAFileOfAnItem(t *testing.T) {
 		return failure("HTTP 404")(a)
 	})
 	f := h.export(task)
-	if f.Step.Name != "pay[1]" || f.Input.Index == nil || *f.Input.Index != 1 || !strings.Contains(string(f.Input.Item), "9007199254740993") || strings.Contains(string(f.Input.Item), `"p"`) {
-		t.Fatalf("the file is of %s, with the item %s", f.Step.Name, f.Input.Item)
+	if f.Step.Name != "pay[1]" || f.Input.Index == nil || *f.Input.Index != 1 || !strings.Contains(string(f.Input.Item), "9007199254740993") || strings.Contains(string(f.Input.Item), `"p"`) || string(f.Input.Context) != "{}" {
+		t.Fatalf("the file is of %s, with the item %s and the context %s", f.Step.Name, f.Input.Item, f.Input.Context)
 	}
 	doc, err := json.Marshal(f)
 	h.Must(err)

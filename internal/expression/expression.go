@@ -89,7 +89,8 @@ type Program struct {
 	program cel.Program
 	results []string
 	states  []string
-	path    []string // of the value in the context or in a result that it only names; nil otherwise
+	lists   [][]string // of a list: the paths of those whose elements it gives, see listsOf
+	path    []string   // of the value in the context or in a result that it only names; nil otherwise
 }
 
 // Text returns the expression as it was written.
@@ -97,6 +98,29 @@ func (p *Program) Text() string { return p.text }
 
 // Results returns the steps whose results the expression names.
 func (p *Program) Results() []string { return p.results }
+
+// ListsInContext returns the paths in the context of the lists whose elements an expression gives, all
+// of them or some, as they are or changed: a and b.c of context.a.filter(…) + context.b.c.
+func (p *Program) ListsInContext() [][]string {
+	var paths [][]string
+	for _, path := range p.lists {
+		if path[0] == nameContext {
+			paths = append(paths, path[1:])
+		}
+	}
+	return paths
+}
+
+// ListsInResults returns the steps in whose results such lists are.
+func (p *Program) ListsInResults() []string {
+	var steps []string
+	for _, path := range p.lists {
+		if path[0] == nameResults {
+			steps = append(steps, path[1])
+		}
+	}
+	return steps
+}
 
 // States returns the steps whose states the expression names.
 func (p *Program) States() []string { return p.states }
@@ -169,9 +193,16 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	if err != nil {
 		return nil, invalid("%s", err)
 	}
+	var lists [][]string
+	if want == List {
+		lists = listsOf(parsed.NativeRep().Expr())
+	}
 	slices.Sort(w.results)
 	slices.Sort(w.states)
-	return &Program{text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states), path: valueAt(parsed.NativeRep().Expr())}, nil
+	return &Program{
+		text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states),
+		lists: lists, path: valueAt(parsed.NativeRep().Expr()),
+	}, nil
 }
 
 // checking is held while types are checked: the environment makes its list of names at the

@@ -132,6 +132,51 @@ func valueAt(e ast.Expr) []string {
 	}
 }
 
+// listsOf returns the paths, from context or results on, of the lists whose elements an expression gives.
+func listsOf(e ast.Expr) [][]string {
+	if path := pathOrNone(e); len(path) > 1 && (path[0] == nameContext || path[0] == nameResults) {
+		return [][]string{path}
+	}
+	switch e.Kind() {
+	case ast.CallKind:
+		c := e.AsCall()
+		switch c.FunctionName() {
+		case "orValue", "value":
+			return listsOf(c.Target())
+		case operators.Conditional:
+			return append(listsOf(c.Args()[1]), listsOf(c.Args()[2])...)
+		case operators.Add:
+			return append(listsOf(c.Args()[0]), listsOf(c.Args()[1])...)
+		}
+	case ast.ComprehensionKind:
+		return listsOf(e.AsComprehension().IterRange())
+	default:
+	}
+	return nil
+}
+
+// pathOrNone is pathOf that also takes what may be absent, as in context.?a.
+func pathOrNone(e ast.Expr) []string {
+	switch e.Kind() {
+	case ast.SelectKind:
+		if path := pathOrNone(e.AsSelect().Operand()); path != nil {
+			return append(path, e.AsSelect().FieldName())
+		}
+	case ast.CallKind:
+		c := e.AsCall()
+		if !slices.Contains([]string{operators.Index, operators.OptIndex, operators.OptSelect}, c.FunctionName()) || c.Args()[1].Kind() != ast.LiteralKind {
+			return nil
+		}
+		name, ok := c.Args()[1].AsLiteral().(types.String)
+		if path := pathOrNone(c.Args()[0]); ok && path != nil {
+			return append(path, string(name))
+		}
+	default:
+		return pathOf(e)
+	}
+	return nil
+}
+
 // guarded returns the paths of which an expression asks whether they are there.
 func guarded(root ast.Expr) map[string]bool {
 	found := map[string]bool{}

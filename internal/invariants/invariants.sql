@@ -117,6 +117,10 @@ CROSS JOIN LATERAL (
 ) n
 WHERE m.map_step_uuid IS NULL AND (n.items, n.first, n.last) <> (coalesce(m.items_total, 0), 0, coalesce(m.items_total, 0) - 1)
 UNION ALL
+SELECT 'items are handed something, and there are none', g.task_uuid, g.step_uuid::text
+FROM tasker.map_inputs g
+WHERE NOT EXISTS (SELECT FROM tasker.workflow_steps m WHERE m.task_uuid = g.task_uuid AND m.step_uuid = g.step_uuid AND m.items_total IS NOT NULL)
+UNION ALL
 SELECT 'item waits for a place, and nobody gives it one', m.task_uuid, format('%s: %s of %s places are said to be free, %s are taken, %s items wait', m.step_uuid, m.items_free, m.items_limit, n.taken, n.waiting)
 FROM tasker.workflow_steps m
 CROSS JOIN LATERAL (

@@ -11,8 +11,9 @@ import (
 
 // Bounds of what is handed out, as SQL.
 var (
-	maxInputBytes  = strconv.Itoa(tasker.MaxInputBytes)
-	maxInlineBytes = strconv.Itoa(tasker.MaxInlineInputBytes)
+	maxInputBytes    = strconv.Itoa(tasker.MaxInputBytes)
+	maxItemListBytes = strconv.Itoa(tasker.MaxItemListBytes)
+	maxInlineBytes   = strconv.Itoa(tasker.MaxInlineInputBytes)
 	// What a step adds to an answer at most, with its context and its item: the results beyond what is inline are references.
 	maxStepBytes = strconv.Itoa(2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes)
 )
@@ -30,6 +31,9 @@ var (
 //
 // A row of ready_steps whose step is elsewhere is outdated: it is deleted all the same,
 // and the claim looks further.
+//
+// An item of a map step is given the context and the results without the list that it was made
+// of, as map_inputs has them: the list is not read.
 //
 // What is picked goes through arrays, which the planner takes for few rows. For many it
 // would read the whole index of a small table of steps once, and compare it with each.
@@ -63,7 +67,7 @@ claimed AS (
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
-        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.item, s.item_ordinal, s.checkpointed, p.bytes
+        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed, p.bytes
 ),
 watched AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
@@ -73,23 +77,26 @@ watched AS (
 )
 SELECT
     'step' AS kind, h.bytes, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
-    h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results, h.item, h.item_ordinal AS index,
+    h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results, h.item, h.item_ordinal AS index, h.omitted AS context_omitted,
     CASE WHEN h.dependency_results IS NULL AND h.parent_uuids <> '{}' THEN (
         SELECT jsonb_build_object(
-            'results', jsonb_object_agg(i.name, i.results -> 'result') FILTER (WHERE i.upto <= ` + maxInlineBytes + ` OR i.results IS NULL),
+            'results', jsonb_object_agg(i.name, i.results -> 'result') FILTER (WHERE i.inline OR i.results IS NULL),
             'refs', jsonb_object_agg(i.name, jsonb_build_object('step_uuid', i.step_uuid, 'bytes', i.bytes))
-                FILTER (WHERE i.upto > ` + maxInlineBytes + ` AND i.results IS NOT NULL))
+                FILTER (WHERE NOT i.inline AND i.results IS NOT NULL))
         FROM (
-            SELECT p.name, p.step_uuid, p.results, b.bytes, sum(b.bytes) OVER (ORDER BY array_position(h.parent_uuids, p.step_uuid)) AS upto
+            SELECT p.name, p.step_uuid, p.results, b.bytes, NOT b.apart AND sum(b.bytes) FILTER (WHERE NOT b.apart)
+                OVER (ORDER BY array_position(h.parent_uuids, p.step_uuid)) <= ` + maxInlineBytes + ` AS inline
             FROM tasker.workflow_steps p
-            CROSS JOIN LATERAL (SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes) b
+            CROSS JOIN LATERAL (
+                SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes, coalesce(p.step_uuid = ANY (h.by_reference), false) AS apart
+            ) b
             WHERE p.task_uuid = h.task_uuid AND p.step_uuid = ANY (h.parent_uuids)
         ) i
     ) END AS dependencies,
     CASE WHEN h.checkpointed THEN (SELECT k.value FROM tasker.step_checkpoints k WHERE k.task_uuid = h.task_uuid AND k.step_uuid = h.step_uuid) END AS checkpoint
 FROM (
-    SELECT s.*, t.name AS task_name, t.version AS task_version, t.template_uuid, t.correlation_id, t.context,
-        CASE WHEN s.parent_uuids <> '{}' AND s.inputs_bytes <= ` + maxInlineBytes + ` THEN (
+    SELECT s.*, t.name AS task_name, t.version AS task_version, t.template_uuid, t.correlation_id, coalesce(g.context, t.context) AS context, g.omitted, g.by_reference,
+        CASE WHEN s.parent_uuids <> '{}' AND s.inputs_bytes <= ` + maxInlineBytes + ` AND g.by_reference IS NULL THEN (
             SELECT CASE WHEN count(*) FILTER (WHERE p.results IS NOT NULL AND p.results_bytes IS NULL) = 0
                 THEN jsonb_object_agg(p.name, p.results -> 'result') FILTER (WHERE p.results IS NULL OR p.results_bytes IS NOT NULL) END
             FROM tasker.workflow_steps p
@@ -97,6 +104,9 @@ FROM (
         ) END AS dependency_results
     FROM claimed s
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+    LEFT JOIN LATERAL (
+        SELECT m.context, m.omitted, m.by_reference FROM tasker.map_inputs m WHERE m.task_uuid = s.task_uuid AND m.step_uuid = s.map_step_uuid LIMIT 1
+    ) g ON s.map_step_uuid IS NOT NULL
     ORDER BY s.priority DESC, s.step_uuid
     OFFSET 0
 ) h` + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
@@ -106,7 +116,7 @@ FROM (
 func busy(condition string) string {
 	return `
 UNION ALL
-SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL
+SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM clock
 WHERE held OR ` + condition
 }
@@ -117,7 +127,7 @@ func inTheWay(of string) string {
 	return `
 UNION ALL
 SELECT CASE WHEN c.inputs_bytes IS NULL THEN 'unmeasured' ELSE 'too_large' END,
-    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL
+    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM ` + of + ` c
 CROSS JOIN clock
 WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes

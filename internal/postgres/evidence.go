@@ -29,6 +29,7 @@ type FailedInput struct {
 	Parents  []ParentResult // in the order of the template
 	Item     json.RawMessage
 	Index    *int
+	Context  json.RawMessage // that an item was given; nil: that of the task
 }
 
 // A ParentResult is the result of a step that another one depends on.
@@ -50,19 +51,22 @@ WITH steps AS MATERIALIZED (
     WHERE s.task_uuid = $1
 )
 SELECT s.step_uuid, s.name, s.step_type, s.handler, s.state, s.attempts, s.max_attempts, s.retryable, coalesce(s.timeout_ms, 0) AS timeout_ms, n.place,
-    tasker.redact_error(s.error) AS error, s.item, s.item_ordinal AS index,
+    tasker.redact_error(s.error) AS error, s.item, s.item_ordinal AS index, g.context,
     (
         SELECT json_agg(json_build_object('step_uuid', i.step_uuid, 'name', i.name, 'place', i.place, 'bytes', i.bytes,
-            'large', i.upto > ` + maxInlineBytes + ` AND i.results IS NOT NULL,
-            'result', CASE WHEN i.upto <= ` + maxInlineBytes + ` THEN i.results -> 'result' END) ORDER BY i.ordinal)
+            'large', NOT i.inline AND i.results IS NOT NULL,
+            'result', CASE WHEN i.inline THEN i.results -> 'result' END) ORDER BY i.ordinal)
         FROM (
-            SELECT p.step_uuid, p.name, m.place, p.results, b.bytes, o.ordinal, sum(b.bytes) OVER (ORDER BY o.ordinal) AS upto
+            SELECT p.step_uuid, p.name, m.place, p.results, b.bytes, o.ordinal,
+                NOT b.apart AND sum(b.bytes) FILTER (WHERE NOT b.apart) OVER (ORDER BY o.ordinal) <= ` + maxInlineBytes + ` AS inline
             FROM (
                 SELECT q.*, array_position(s.parent_uuids, q.step_uuid) AS ordinal FROM tasker.workflow_steps q WHERE q.task_uuid = s.task_uuid AND q.step_uuid = ANY (s.parent_uuids)
             ) p
             JOIN steps m ON m.step_uuid = p.step_uuid
             CROSS JOIN LATERAL (SELECT p.ordinal) o
-            CROSS JOIN LATERAL (SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes) b
+            CROSS JOIN LATERAL (
+                SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes, coalesce(p.step_uuid = ANY (g.by_reference), false) AS apart
+            ) b
         ) i
     ) AS parents,
     (
@@ -81,6 +85,7 @@ SELECT s.step_uuid, s.name, s.step_type, s.handler, s.state, s.attempts, s.max_a
     ) AS tries
 FROM tasker.workflow_steps s
 JOIN steps n ON n.step_uuid = s.step_uuid
+LEFT JOIN tasker.map_inputs g ON g.task_uuid = s.task_uuid AND g.step_uuid = s.map_step_uuid
 WHERE s.task_uuid = $1 AND s.step_uuid = $2`
 
 // FailedInput returns a step of the task of an investigation with its attempts and what its
@@ -100,6 +105,7 @@ func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (
 		Error       json.RawMessage
 		Item        json.RawMessage
 		Index       *int
+		Context     json.RawMessage
 		Parents     []ParentResult
 		Tries       []tasker.EvidenceAttempt
 	}
@@ -122,7 +128,7 @@ func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (
 			StepUUID: r.StepUUID, Name: r.Name, Type: r.StepType, Handler: r.Handler, State: r.State,
 			Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, Retryable: r.Retryable, TimeoutMS: r.TimeoutMs,
 		},
-		Place: r.Place, Attempts: r.Tries, Error: r.Error, Parents: r.Parents, Item: r.Item, Index: r.Index,
+		Place: r.Place, Attempts: r.Tries, Error: r.Error, Parents: r.Parents, Item: r.Item, Index: r.Index, Context: r.Context,
 	}, nil
 }
 

@@ -56,6 +56,18 @@ func (tx *Tx) TooLargeInputs(ctx context.Context, steps []tasker.StepRef) ([]Too
 	return list, nil
 }
 
+// TaskContext returns the context of a task. The error is NotFound when there is no such task.
+func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
+	list, err := column[json.RawMessage](ctx, db.pool, `SELECT t.context FROM tasker.tasks t WHERE t.task_uuid = $1`, task)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the context of a task: %w", err)
+	case len(list) == 0:
+		return nil, noTask(task)
+	}
+	return list[0], nil
+}
+
 // Only a document that will be sent is spelled out; one that an older version left
 // unmeasured is measured first.
 const stepResult = `

@@ -15,7 +15,8 @@ import (
 // With a limit the first so many are enqueued, and the others wait for a place.
 //
 // $1 task, $2 step, $3 how long a step may wait for a worker, $4 whether steps are
-// announced, then the ids of the items, their documents, the bytes of these, and the limit or null.
+// announced, then the ids of the items, their documents, the bytes of these, and the limit or null; $9 the context
+// of the task without the list, or null, $10 what it is without, and $11 the steps of whose results the list is.
 var expandMap = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS (
@@ -28,6 +29,22 @@ map AS (
     WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.decide_at IS NOT NULL AND s.items_total IS NULL
     RETURNING s.*
 ),
+given AS (
+    SELECT m.task_uuid, m.step_uuid, $9::jsonb AS context, octet_length($9::jsonb::text) AS context_bytes, nullif($10::text[], '{}') AS omitted, p.steps AS by_reference,
+        m.inputs_bytes - coalesce(p.bytes, 0) - CASE WHEN $9 IS NULL THEN 0 ELSE (
+            SELECT coalesce(t.context_bytes, octet_length(t.context::text)) FROM tasker.tasks t WHERE t.task_uuid = m.task_uuid
+        ) - octet_length($9::jsonb::text) END AS inputs_bytes
+    FROM map m
+    CROSS JOIN LATERAL (
+        SELECT array_agg(q.step_uuid) AS steps, sum(q.results_bytes) AS bytes
+        FROM tasker.workflow_steps q
+        WHERE q.task_uuid = m.task_uuid AND q.step_uuid = ANY (m.parent_uuids) AND q.name = ANY ($11::text[]) AND q.results_bytes > ` + maxItemListBytes + `
+    ) p
+),
+kept AS (
+    INSERT INTO tasker.map_inputs (task_uuid, step_uuid, context, context_bytes, omitted, by_reference)
+    SELECT task_uuid, step_uuid, context, context_bytes, omitted, by_reference FROM given WHERE num_nonnulls(context, by_reference) > 0
+),
 made AS (
     INSERT INTO tasker.workflow_steps AS s (
         task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
@@ -39,8 +56,9 @@ made AS (
         m.task_uuid, u.step_uuid, m.name || '[' || u.place - 1 || ']', 'standard', m.namespace, m.handler, m.priority, CASE WHEN p.begins THEN 'enqueued' ELSE 'pending' END, c.at,
         m.parent_uuids, ARRAY[m.step_uuid], 0, CASE WHEN p.begins THEN 1 ELSE 0 END, m.max_attempts, m.retryable, m.backoff, m.backoff_base_ms,
         m.max_backoff_ms, m.backoff_jitter, m.timeout_ms, m.queue_ttl_ms, CASE WHEN p.begins THEN c.at + interval '1 millisecond' * coalesce(m.queue_ttl_ms, $3) END,
-        c.at, c.at, m.inputs_bytes + u.bytes, CASE WHEN p.begins THEN 1 ELSE 0 END, CASE WHEN p.begins THEN ` + nextMoves + ` END, m.step_uuid, u.place - 1, u.item::jsonb
+        c.at, c.at, g.inputs_bytes + u.bytes, CASE WHEN p.begins THEN 1 ELSE 0 END, CASE WHEN p.begins THEN ` + nextMoves + ` END, m.step_uuid, u.place - 1, u.item::jsonb
     FROM map m
+    CROSS JOIN given g
     CROSS JOIN clock c
     CROSS JOIN unnest($5::uuid[], $6::text[], $7::int[]) WITH ORDINALITY AS u (step_uuid, item, bytes, place)
     CROSS JOIN LATERAL (SELECT u.place <= coalesce($8::int, u.place) AS begins) p
@@ -60,6 +78,10 @@ type ExpandedMap struct {
 	Items []json.RawMessage // what the handler of each is given
 	Bytes []int32           // of each
 	Limit int               // how many are under way at once; 0: all
+
+	Context  json.RawMessage // what the items are given of the context; nil: all of it
+	Omitted  []string        // JSON Pointers of what it is without
+	ListedBy []string        // the steps whose results have the list
 }
 
 // ExpandMap makes the items of a step of type map that was due to be decided, enqueues them,
@@ -70,7 +92,8 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	for i, item := range m.Items {
 		items[i] = string(item)
 	}
-	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit))
+	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
+		docOrNil(m.Context), noNil(m.Omitted), noNil(m.ListedBy))
 	if err != nil {
 		return nil, fmt.Errorf("make the items of a step: %w", err)
 	}

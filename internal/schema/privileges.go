@@ -42,6 +42,7 @@ var serverPrivileges = map[string]string{
 	"emissions":                      "SELECT INSERT UPDATE",
 	"incident_cases":                 "SELECT INSERT UPDATE",
 	"incidents":                      "SELECT INSERT UPDATE",
+	"map_inputs":                     "SELECT INSERT DELETE",
 	"held_steps":                     "SELECT INSERT UPDATE DELETE",
 	"hold_history":                   "SELECT INSERT",
 	"hold_releases":                  "SELECT INSERT UPDATE",

@@ -19,11 +19,12 @@ DECLARE
     _context bigint;
     _results bigint;
     _bytes   bigint;
+    _apart   uuid[];
     _step    record;
     _parent  record;
 BEGIN
     FOR _step IN
-        SELECT s.task_uuid, s.step_uuid, s.parent_uuids, e.namespace, e.handler, e.priority, e.state_since
+        SELECT s.task_uuid, s.step_uuid, s.map_step_uuid, s.parent_uuids, e.namespace, e.handler, e.priority, e.state_since
         FROM unnest(p_tasks, p_steps) AS u (task_uuid, step_uuid)
         JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
         CROSS JOIN LATERAL (
@@ -52,13 +53,15 @@ BEGIN
             RETURN _count;
         END IF;
         _working := true;
-        SELECT coalesce(t.context_bytes, octet_length(t.context::text)) INTO _context
+        SELECT coalesce(m.context_bytes, t.context_bytes, octet_length(t.context::text)), m.by_reference INTO _context, _apart
         FROM tasker.tasks t
+        LEFT JOIN tasker.map_inputs m ON m.task_uuid = t.task_uuid AND m.step_uuid = _step.map_step_uuid
         WHERE t.task_uuid = _step.task_uuid;
         -- One that another session measures now has no size yet: then neither has the sum.
         SELECT CASE WHEN count(*) = count(p.results_bytes) THEN coalesce(sum(p.results_bytes), 0) END INTO _results
         FROM tasker.workflow_steps p
-        WHERE p.task_uuid = _step.task_uuid AND p.step_uuid = ANY (_step.parent_uuids) AND p.results IS NOT NULL;
+        WHERE p.task_uuid = _step.task_uuid AND p.step_uuid = ANY (_step.parent_uuids) AND p.results IS NOT NULL
+          AND p.step_uuid <> ALL (coalesce(_apart, '{}'));
         UPDATE tasker.workflow_steps s
         SET inputs_bytes = CASE WHEN _context > p_max_context THEN 1099511627776 ELSE _context + _results + coalesce(octet_length(s.item::text), 0) END
         WHERE s.task_uuid = _step.task_uuid AND s.step_uuid = _step.step_uuid

@@ -546,6 +546,22 @@ CREATE TABLE tasker.lease_key (
 COMMENT ON TABLE tasker.lease_key IS 'The key that signs lease tokens. Whoever reads it can report results in the name of any worker.';
 COMMENT ON COLUMN tasker.lease_key.used_from IS 'Leases claimed from then on have signed tokens. Set by the first server that knows signed tokens to a day later, because older servers and workers run meanwhile; null until then.';
 
+CREATE TABLE tasker.map_inputs (
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    context jsonb,
+    context_bytes integer,
+    omitted text[],
+    by_reference uuid[],
+    CONSTRAINT map_inputs_pkey PRIMARY KEY (task_uuid, step_uuid)
+);
+COMMENT ON TABLE tasker.map_inputs IS 'What the items of a map step are handed without the list that they are made of; removed with its task. No row: they are handed what a step is.';
+COMMENT ON COLUMN tasker.map_inputs.step_uuid IS 'The map step.';
+COMMENT ON COLUMN tasker.map_inputs.context IS 'The context of the task without the list. Null: all of it is handed out.';
+COMMENT ON COLUMN tasker.map_inputs.context_bytes IS 'Size of the context.';
+COMMENT ON COLUMN tasker.map_inputs.omitted IS 'JSON Pointers of what the context is without.';
+COMMENT ON COLUMN tasker.map_inputs.by_reference IS 'Steps with the list in their result, which is handed out by reference.';
+
 CREATE TABLE tasker.message_emissions (
     sink text NOT NULL,
     "position" bigint NOT NULL,
