@@ -225,6 +225,7 @@ const (
 	BreakerClosedTopic    = "breaker.closed"
 	StepReminderTopic     = "step.reminder"    // a step waits for an answer from outside
 	TaskCompensatedTopic  = "task.compensated" // the compensation of a task has ended
+	TaskExpiredTopic      = "task.expired"     // no step of a task was claimed in time
 	TestTopic             = "message.test"     // somebody tries the routes
 )
 
@@ -233,7 +234,7 @@ func MessageTopics() []string {
 	return []string{
 		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
 		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
-		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, TaskCompensatedTopic, TestTopic,
+		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, TaskCompensatedTopic, TaskExpiredTopic, TestTopic,
 	}
 }
 

@@ -77,6 +77,10 @@ type NewTask struct {
 	IdempotencyKey      string
 	StartAt             time.Time // zero means at once
 	RecreatedFrom       ID        // the task this one replaces; zero means none
+
+	StartAfter  time.Duration // after its creation, in the place of StartAt
+	StartBy     time.Time     // it ends as expired unless a step of it is claimed by then; zero means it does not
+	StartWithin time.Duration // the same, so long after its start
 }
 
 // A Task is one run of a template.
@@ -106,8 +110,9 @@ type Task struct {
 	CreatedAt           time.Time
 	UpdatedAt           time.Time
 	CompletedAt         *time.Time
-	Counts              StepCounts `db:"-"`
-	DeadLetter          DeadLetter `db:"-"`
+	Options             *TaskOptions // nil: none
+	Counts              StepCounts   `db:"-"`
+	DeadLetter          DeadLetter   `db:"-"`
 }
 
 // StepCounts says how many steps of a task stand where.

@@ -29,6 +29,7 @@ type Template struct {
 	Lifecycle    Lifecycle                  `json:"lifecycle,omitzero"`
 	Triage       Triage                     `json:"triage,omitzero"`
 	Search       map[string]SearchAttribute `json:"search,omitempty"` // by name: what tasks are found by
+	Start        StartRules                 `json:"start,omitzero"`
 	Steps        []StepTemplate             `json:"steps"`
 	Environments map[string]Override        `json:"environments,omitempty"` // by name of the environment
 	Metadata     json.RawMessage            `json:"metadata,omitempty"`     // an object of the author's; it has no effect and is not part of the checksum

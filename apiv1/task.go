@@ -23,6 +23,9 @@ type CreateTask struct {
 	IdempotencyKey      string          `json:"idempotency_key,omitempty" maxLength:"255" doc:"The same key with the same body returns the same task; with another body it is a conflict."`
 	StartAt             *time.Time      `json:"start_at,omitempty" doc:"Not before this instant."`
 	RecreatedFrom       string          `json:"recreated_from,omitempty" format:"uuid" doc:"The task that this one replaces."`
+	StartAfterSeconds   float64         `json:"start_after_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"Not before so long after its creation, by the clock of the database; in the place of start_at."`
+	StartBy             *time.Time      `json:"start_by,omitempty" doc:"The task ends as cancelled, with the reason expired, unless a step of it is claimed by this instant."`
+	StartWithinSeconds  float64         `json:"start_within_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"The same, so long after its start; in the place of start_by."`
 }
 
 // Task is a task with its steps; in lists the steps are left out.
@@ -47,6 +50,7 @@ type Task struct {
 	ParentTaskUUID       *string         `json:"parent_task_uuid" doc:"The task whose step started this one; it may have been removed since. Null: no step did."`
 	ParentStepUUID       *string         `json:"parent_step_uuid" doc:"That step."`
 	StartAt              *time.Time      `json:"start_at"`
+	StartBy              *time.Time      `json:"start_by" doc:"It ends as cancelled, with the reason expired, unless a step of it is claimed by then. Null: it does not."`
 	CreatedAt            time.Time       `json:"created_at"`
 	UpdatedAt            time.Time       `json:"updated_at"`
 	CompletedAt          *time.Time      `json:"completed_at"`
@@ -164,6 +168,9 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	}
 	if t.Counts.Total > 0 {
 		out.CompletionPercentage = float64((t.Counts.Completed+t.Counts.Skipped)*10000/t.Counts.Total) / 100
+	}
+	if o := t.Options; o != nil {
+		out.StartBy = utc(o.StartBy)
 	}
 	for _, s := range steps {
 		out.Steps = append(out.Steps, FromStep(s))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -95,12 +96,8 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags,
 		CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
 	}
-	if r.StartAt != nil {
-		t.StartAt = *r.StartAt
-		if t.StartAt.IsZero() { // which would mean none
-			t.StartAt = t.StartAt.Add(1)
-		}
-	}
+	t.StartAt, t.StartBy = timeOf(r.StartAt), timeOf(r.StartBy)
+	t.StartAfter, t.StartWithin = seconds(r.StartAfterSeconds), seconds(r.StartWithinSeconds)
 	if r.RecreatedFrom != "" {
 		var err error
 		if t.RecreatedFrom, err = parseID(r.RecreatedFrom); err != nil {
@@ -109,6 +106,20 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	}
 	return t, nil
 }
+
+// timeOf returns an instant of a request. The zero instant is moved, because it would mean none.
+func timeOf(t *time.Time) (at time.Time) {
+	if t == nil {
+		return at
+	}
+	if at = *t; at.IsZero() {
+		at = at.Add(1)
+	}
+	return at
+}
+
+// seconds returns a time that a request gives in seconds.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (s *server) readTask(x *request, id tasker.ID) (tasker.Task, []tasker.Step, error) {
 	t, err := s.db.Task(x.ctx, id)

@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
 		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates, Bounds: c.Limits.Bounds(),
 		Concluded: func(ended []engine.Attempt) { holds.Concluded(ended) },
-		Expired:   m.Expired, LeftOut: m.AttributeLeftOut, Fired: m.Fired, Events: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
+		Expired:   m.Expired, TasksExpired: m.TasksExpired, LeftOut: m.AttributeLeftOut, Fired: m.Fired, Events: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
 	d := newDLQ(o, db, e, m.Metrics)

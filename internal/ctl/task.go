@@ -128,7 +128,7 @@ func (p *program) printTask(t apiv1.Task) {
 		field{"Steps", progress(t) + " complete"}, field{"Priority", strconv.Itoa(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
 		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Correlation", t.CorrelationID},
-		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)},
+		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)},
 		field{"Created", at(&t.CreatedAt)}, field{"Completed", at(t.CompletedAt)},
 	)
 	if t.DeadLettered {
@@ -183,6 +183,7 @@ type submission struct {
 	task     apiv1.CreateTask
 	context  string
 	startAt  string
+	starting starting
 	wait     bool
 	idOnly   bool
 	watching watching
@@ -216,6 +217,7 @@ leads to the same task.`,
 	f.StringVar(&s.task.ParentCorrelationID, "parent-correlation-id", "", "ties the task to what it is a part of")
 	f.StringVar(&s.task.IdempotencyKey, "idempotency-key", "", "the same key leads to the same task")
 	f.StringVar(&s.startAt, "start-at", "", "not before: a time such as 2026-01-31T12:00:00Z, or +90m from now")
+	s.starting.flags(c)
 	f.StringVar(&s.task.RecreatedFrom, "recreated-from", "", "the task that this one replaces")
 	f.BoolVarP(&s.idOnly, "quiet", "q", false, "print the id only")
 	f.BoolVarP(&s.wait, "wait", "w", false, "wait until the task ends")
@@ -235,7 +237,10 @@ func (p *program) request(s submission) (t apiv1.CreateTask, err error) {
 	if t.Context, err = p.object("context", s.context); err != nil {
 		return t, err
 	}
-	if t.StartAt, err = startTime(s.startAt); err != nil {
+	if t.StartAt, err = instantOrSpan("start-at", s.startAt); err != nil {
+		return t, err
+	}
+	if err := s.starting.read(&t); err != nil {
 		return t, err
 	}
 	if t.RecreatedFrom != "" {
@@ -276,7 +281,7 @@ func (p *program) submit(ctx context.Context, s submission) error {
 		p.done("Task submitted!")
 		p.fields("  ",
 			field{"UUID", created.TaskUUID}, field{"Task", created.Namespace + "/" + created.Name + " " + created.Version},
-			field{"State", created.Status}, field{"Starts", at(created.StartAt)},
+			field{"State", created.Status}, field{"Starts", at(created.StartAt)}, field{"Start by", at(created.StartBy)},
 		)
 	}
 	if !s.wait {
@@ -285,8 +290,8 @@ func (p *program) submit(ctx context.Context, s submission) error {
 	return p.watch(ctx, id, s.watching)
 }
 
-// startTime reads an instant, or a duration from now; no text is none.
-func startTime(text string) (*time.Time, error) {
+// instantOrSpan reads the instant of a flag, or a duration from now; no text is none.
+func instantOrSpan(flag, text string) (*time.Time, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -298,7 +303,7 @@ func startTime(text string) (*time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return nil, cli.Usagef("--start-at must be a time such as 2026-01-31T12:00:00Z, or +90m from now, not %q", text)
+		return nil, cli.Usagef("--%s must be a time such as 2026-01-31T12:00:00Z, or +90m from now, not %q", flag, text)
 	}
 	return &t, nil
 }

@@ -225,10 +225,11 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	case err != nil:
 		return nil, within("context", err)
 	}
-	started := r.StartAt.IsZero() && g.cycle == nil
+	started := r.StartAt.IsZero() && r.StartAfter == 0 && g.cycle == nil
 	t := &postgres.CreatedTask{
 		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.steps(started), Correlation: r.CorrelationID,
 		Remembered: remembered, Newest: remembered && r.Version == "",
+		Options: optionsOf(r, g.stored.Template),
 	}
 	if t.Correlation == "" {
 		t.Correlation = t.UUID.String() // by which the task is found without an index of its own
@@ -369,9 +370,7 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 	if r.Priority < -1000 || r.Priority > 1000 {
 		fault("priority", "must be from -1000 to 1000, not %d", r.Priority)
 	}
-	if !r.StartAt.IsZero() && (r.StartAt.Year() < 2000 || r.StartAt.Year() > 2200) {
-		fault("start_at", "must lie between the years 2000 and 2200")
-	}
+	checkStart(r, fault)
 	if decoded, contextSize, err = payload.Decode(r.Context, payload.Limits{}); err != nil {
 		return nil, 0, within("context", err)
 	}
@@ -420,6 +419,9 @@ type requestFacts struct {
 	IdempotencyKey      string          `json:"idempotency_key,omitzero"`
 	StartAt             time.Time       `json:"start_at,omitzero"`
 	RecreatedFrom       tasker.ID       `json:"recreated_from,omitzero"`
+	StartAfter          time.Duration   `json:"start_after,omitzero"`
+	StartBy             time.Time       `json:"start_by,omitzero"`
+	StartWithin         time.Duration   `json:"start_within,omitzero"`
 }
 
 // digest tells requests apart by their values: the order of keys in the context
@@ -434,6 +436,7 @@ func digest(r tasker.NewTask, value any) ([]byte, error) {
 		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: canonical, Initiator: r.Initiator,
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
 		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
+		StartAfter: r.StartAfter, StartBy: r.StartBy.UTC(), StartWithin: r.StartWithin,
 	}
 	all, err := json.Marshal(facts)
 	if err != nil {

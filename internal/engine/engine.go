@@ -59,6 +59,7 @@ type Options struct {
 	Concluded         func([]Attempt)               // is told of the attempts that ended; must not wait. Nil means nobody; needs postgres.Options.ReportQueues
 	Fired             func([]tasker.Firing)         // is told of the tasks that schedules have made or could not make; must not wait
 	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
+	TasksExpired      func([]tasker.Task)           // is told of the tasks that ended because no step of them was claimed in time; must not wait
 	LeftOut           func(context.Context)         // is called for each attribute of a task that could not be evaluated; nil means nobody
 	Bounds            tasker.Bounds                 // of what callers can make; zero means the defaults
 	DueRest           time.Duration                 // most rest between two looks for what is due; 0 means 5 s
@@ -71,30 +72,31 @@ type Expired func(ctx context.Context, namespace, detectedBy, detailCode string)
 
 // Engine runs tasks. Its methods may be called concurrently.
 type Engine struct {
-	db          *postgres.DB
-	environment string
-	lease       time.Duration
-	heartbeat   time.Duration
-	retention   time.Duration
-	maxExpiries int
-	autoRecover bool
-	bounds      tasker.Bounds
-	noWorker    *time.Duration // nil: only the limit of a step counts
-	dispatch    *tasker.Dispatch
-	queueOf     func(namespace string) string
-	sweepGrace  func() time.Duration
-	enqueued    func()
-	events      func()
-	concluded   func([]Attempt)
-	fired       func([]tasker.Firing)
-	expired     Expired
-	leftOut     func(context.Context)
-	grace       grace
-	leaseGrace  leaseGrace
-	alive       alive
-	aside       aside
-	log         *slog.Logger
-	now         func() time.Time
+	db           *postgres.DB
+	environment  string
+	lease        time.Duration
+	heartbeat    time.Duration
+	retention    time.Duration
+	maxExpiries  int
+	autoRecover  bool
+	bounds       tasker.Bounds
+	noWorker     *time.Duration // nil: only the limit of a step counts
+	dispatch     *tasker.Dispatch
+	queueOf      func(namespace string) string
+	sweepGrace   func() time.Duration
+	enqueued     func()
+	events       func()
+	concluded    func([]Attempt)
+	fired        func([]tasker.Firing)
+	expired      Expired
+	tasksExpired func([]tasker.Task)
+	leftOut      func(context.Context)
+	grace        grace
+	leaseGrace   leaseGrace
+	alive        alive
+	aside        aside
+	log          *slog.Logger
+	now          func() time.Time
 
 	notifier  *notifier
 	instance  tasker.ID // tells our own notifications from those of others
@@ -139,6 +141,9 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.Fired == nil {
 		o.Fired = func([]tasker.Firing) {}
 	}
+	if o.TasksExpired == nil {
+		o.TasksExpired = func([]tasker.Task) {}
+	}
 	if o.Expired == nil {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
@@ -147,8 +152,8 @@ func New(db *postgres.DB, o Options) *Engine {
 		db:  db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, fired: o.Fired, expired: o.Expired,
-		leftOut: o.LeftOut,
-		lease:   cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
+		leftOut: o.LeftOut, tasksExpired: o.TasksExpired,
+		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
 		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
 		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},

@@ -27,7 +27,7 @@ const (
 	keptChunk    = 10
 )
 
-// Loops returns what an engine does by itself: start tasks whose time has come,
+// Loops returns what an engine does by itself: start tasks whose time has come, end those that nobody began in time,
 // retry failed steps, make tasks of schedules, take steps from workers that fell silent, fail steps that no
 // worker took in time and put them back when one is there, fail those whose inputs no
 // worker can be given, try kept reports again, and what was set aside; forget workers, remove what is kept no longer. Each has its
@@ -82,6 +82,7 @@ type timer struct {
 func (e *Engine) timers() []timer {
 	list := []timer{
 		{name: "start tasks", kind: postgres.StartTask},
+		{name: "expire tasks", kind: postgres.ExpireTask},
 		{name: "retry steps", kind: postgres.RetrySteps},
 		{name: "decide steps", kind: postgres.DecideSteps},
 		{name: "end waits", kind: postgres.EndWait},
@@ -126,6 +127,7 @@ func (e *Engine) newWorks() []work {
 			kind: postgres.StartTask, chunk: moveChunk,
 			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).EnqueueReady),
 		},
+		{kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
 		{
 			kind: postgres.RetrySteps, chunk: moveChunk,
 			find: ofTasks(e.findRetries), more: e.moreRetries, do: e.moving((*postgres.Tx).RetryDue),

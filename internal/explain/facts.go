@@ -22,6 +22,9 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	case t.Outcome != "":
 		add("outcome", "%s: %d of %s undone", strings.ReplaceAll(string(t.Outcome), "_", " "), t.Undone, counted(int64(t.UndoSteps), "step"))
 	}
+	if t.StartBy != nil {
+		add("start by", "%s: it ends as expired unless a step of it was claimed by then", at(*t.StartBy))
+	}
 	if t.EntryUUID != nil && f.shows.investigations {
 		status := string(t.EntryStatus)
 		if t.EntryRecovered != nil && t.EntryStatus == tasker.EntryPending {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/lifecycle"
 )
 
 // late is how long what is due may wait before a server is said to be late.
@@ -50,6 +51,8 @@ func (v view) sayEnded() said {
 	switch {
 	case t.TaskState == tasker.TaskComplete:
 		return say(tasker.TurnNobody, &t.TaskSince, "", "is complete since %s", at(t.TaskSince)).aboutTask()
+	case t.TaskState == tasker.TaskCancelled && t.MovedBy == string(lifecycle.ExpireTask):
+		return say(tasker.TurnNobody, &t.TaskSince, "", "ended as expired at %s: no step of it was claimed in time", at(t.TaskSince)).aboutTask()
 	case t.TaskState == tasker.TaskCancelled:
 		return say(tasker.TurnNobody, &t.TaskSince, "", "was cancelled at %s%s", at(t.TaskSince), by(t.MovedActor)).aboutTask()
 	case v.step != nil && over(v.step.StepState):

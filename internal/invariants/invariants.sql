@@ -511,3 +511,8 @@ FROM tasker.schedule_firings g
 JOIN tasker.schedules h ON h.schedule_uuid = g.schedule_uuid
 WHERE g.outcome = 'queued' AND (h.deleted_at IS NOT NULL OR h.paused_at IS NULL AND h.fire_at IS DISTINCT FROM least(h.fire_at, now())
   AND NOT EXISTS (SELECT FROM tasker.schedule_firings o WHERE o.schedule_uuid = g.schedule_uuid AND o.task_open))
+UNION ALL
+SELECT 'task that has ended is still to be begun by an instant', x.task_uuid, x.start_by::text
+FROM tasker.task_starts x
+LEFT JOIN tasker.tasks t USING (task_uuid)
+WHERE t.task_uuid IS NULL OR t.state IN ('complete', 'cancelled') OR t.options ->> 'start_by' IS NULL

@@ -23,6 +23,7 @@ const (
 	Reject       TaskEvent = "reject"        // its graph has a cycle
 	DeclareStale TaskEvent = "declare_stale" // it stood still past its threshold
 	CancelTask   TaskEvent = "cancel"        // somebody cancelled it
+	ExpireTask   TaskEvent = "expire"        // no step of it was claimed in time
 	Compensate   TaskEvent = "compensate"    // somebody wants undone what it has done
 
 	FinishCompensation TaskEvent = "finish_compensation" // that is undone
@@ -34,7 +35,7 @@ const (
 func TaskEvents() []TaskEvent {
 	return []TaskEvent{
 		Initialize, EnqueueSteps, Start, Evaluate, AwaitRetry, Await, Finish,
-		Block, GiveUp, Reject, DeclareStale, CancelTask, Compensate, FinishCompensation, ChangeVersion,
+		Block, GiveUp, Reject, DeclareStale, CancelTask, ExpireTask, Compensate, FinishCompensation, ChangeVersion,
 	}
 }
 
@@ -44,6 +45,7 @@ func TaskEvents() []TaskEvent {
 var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskPending, Initialize}: tasker.TaskInitializing,
 	{tasker.TaskPending, CancelTask}: tasker.TaskCancelled,
+	{tasker.TaskPending, ExpireTask}: tasker.TaskCancelled,
 
 	// Where the task then comes to rest is another move.
 	{tasker.TaskPending, ChangeVersion}:                tasker.TaskPending,
@@ -63,6 +65,7 @@ var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskStepsInProcess, DeclareStale}: tasker.TaskError,
 	{tasker.TaskStepsInProcess, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskStepsInProcess, CancelTask}:   tasker.TaskCancelled,
+	{tasker.TaskStepsInProcess, ExpireTask}:   tasker.TaskCancelled,
 
 	{tasker.TaskEvaluatingResults, Await}:      tasker.TaskWaitingForDependencies,
 	{tasker.TaskEvaluatingResults, AwaitRetry}: tasker.TaskWaitingForRetry,
@@ -78,17 +81,20 @@ var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskWaitingForDependencies, DeclareStale}: tasker.TaskError,
 	{tasker.TaskWaitingForDependencies, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskWaitingForDependencies, CancelTask}:   tasker.TaskCancelled,
+	{tasker.TaskWaitingForDependencies, ExpireTask}:   tasker.TaskCancelled,
 
 	{tasker.TaskWaitingForRetry, EnqueueSteps}: tasker.TaskEnqueuingSteps,
 	{tasker.TaskWaitingForRetry, Evaluate}:     tasker.TaskEvaluatingResults,
 	{tasker.TaskWaitingForRetry, DeclareStale}: tasker.TaskError,
 	{tasker.TaskWaitingForRetry, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskWaitingForRetry, CancelTask}:   tasker.TaskCancelled,
+	{tasker.TaskWaitingForRetry, ExpireTask}:   tasker.TaskCancelled,
 
 	{tasker.TaskError, EnqueueSteps}: tasker.TaskEnqueuingSteps, // a step was repaired, or progress came late
 	{tasker.TaskError, Evaluate}:     tasker.TaskEvaluatingResults,
 	{tasker.TaskError, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskError, CancelTask}:   tasker.TaskCancelled,
+	{tasker.TaskError, ExpireTask}:   tasker.TaskCancelled,
 }
 
 // Resting lists the states in which a committed task may stand.
@@ -102,7 +108,7 @@ func Resting() []tasker.TaskState {
 // SettlePath returns the shortest legal way from one resting state to another
 // that passes only through states in which no task rests: the rows that one
 // transaction writes into the history when the state of the steps decides.
-// What somebody else decides is a move by itself, so no path takes it: cancelling, rejecting,
+// What somebody else decides is a move by itself, so no path takes it: cancelling, expiring, rejecting,
 // declaring stale, the wish to compensate, and another version. It returns nil where there is no way.
 func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	type way struct {
@@ -115,7 +121,7 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 		w := queue[0]
 		queue = queue[1:]
 		for _, e := range Task.Edges() {
-			if e.From != w.at || slices.Contains([]TaskEvent{CancelTask, Reject, DeclareStale, Compensate, ChangeVersion}, e.Event) {
+			if e.From != w.at || slices.Contains([]TaskEvent{CancelTask, ExpireTask, Reject, DeclareStale, Compensate, ChangeVersion}, e.Event) {
 				continue
 			}
 			path := append(slices.Clone(w.path), e)

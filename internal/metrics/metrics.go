@@ -45,6 +45,7 @@ type Metrics struct {
 	runs         metric.Int64Counter
 	unexplained  metric.Int64Counter
 	leftOut      metric.Int64Counter
+	notBegun     metric.Int64Counter
 	duration     metric.Float64Histogram
 	inQueue      metric.Float64Histogram
 	open         metric.Int64ObservableGauge
@@ -81,6 +82,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 		{&m.runs, "tasker.staleness.detection_runs.total", "Runs of this server's sweep, by outcome."},
 		{&m.unexplained, "tasker.explain.unknown.total", "Tasks and steps that this server could not explain: defects."},
 		{&m.leftOut, "tasker.attributes.left_out.total", "Search attributes of tasks that this server could not evaluate, and left out."},
+		{&m.notBegun, "tasker.tasks.expired.total", "Tasks that this server ended because no step of them was claimed in time, by namespace."},
 		{&m.dispatch.expired, "tasker.dispatch.expired.total", "Steps that this server failed because no worker took them in time."},
 	})
 	if err != nil {
@@ -257,6 +259,16 @@ func (m *Metrics) NotExplained(ctx context.Context) {
 func (m *Metrics) AttributeLeftOut(ctx context.Context) {
 	if m != nil {
 		m.leftOut.Add(ctx, 1)
+	}
+}
+
+// TasksExpired counts tasks that ended because no step of them was claimed in time.
+func (m *Metrics) TasksExpired(list []tasker.Task) {
+	if m == nil {
+		return
+	}
+	for _, t := range list {
+		m.notBegun.Add(context.Background(), 1, metric.WithAttributes(attribute.String("namespace", m.named.label(t.Namespace))))
 	}
 }
 

@@ -56,7 +56,7 @@ WITH moved AS (
     RETURNING t.task_uuid, t.state_since, u.state AS was
 )
 INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, created_at)
-SELECT m.task_uuid, m.was, 'cancelled', 'cancel', nullif($3, ''), nullif($4, ''), m.state_since
+SELECT m.task_uuid, m.was, 'cancelled', $6, nullif($3, ''), nullif($4, ''), m.state_since
 FROM moved m
 ORDER BY m.task_uuid`
 
@@ -78,8 +78,9 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 // A Cancellation says how tasks are cancelled.
 type Cancellation struct {
 	Operator
-	Operation *tasker.ID         // that they are items of
-	Outcome   tasker.TaskOutcome // of those that undo nothing; empty: nobody asked for it
+	Operation *tasker.ID          // that they are items of
+	Outcome   tasker.TaskOutcome  // of those that undo nothing; empty: nobody asked for it
+	Event     lifecycle.TaskEvent // empty: it is cancelled
 }
 
 // repair is the record of it on a task.
@@ -106,7 +107,7 @@ func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellatio
 	if err := tx.cancelOpenSteps(ctx, tasks, by.Operator, by.Operation); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, cancelTasks, tasks, states, by.Actor, by.Reason, string(by.Outcome)); err != nil {
+	if _, err := tx.Exec(ctx, cancelTasks, tasks, states, by.Actor, by.Reason, string(by.Outcome), cmp.Or(by.Event, lifecycle.CancelTask)); err != nil {
 		return fmt.Errorf("cancel tasks: %w", err)
 	}
 	return tx.RecordRepairs(ctx, repairs)

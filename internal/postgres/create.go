@@ -36,6 +36,7 @@ type CreatedTask struct {
 	RejectReason string
 	Parent       *ParentStep // that starts it; nil: none does
 	Schedule     *tasker.ID  // that makes it; nil: none does
+	Options      *NewOptions // that it is bound by; nil: none
 
 	// What storing it fills in.
 	CreatedAt     time.Time
@@ -240,6 +241,7 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	if len(moves) > 0 {
 		batch.Queue(insertTaskMoves, taskMoveColumns.arrays(moves)...)
 	}
+	bindTasks(&batch, tasks)
 	makeReady(&batch, enqueued, q)
 	return &batch
 }

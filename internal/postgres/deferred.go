@@ -28,6 +28,7 @@ const (
 	ExpireStep     = "queue_limit"
 	ExpireUnserved = "no_worker"
 	RedispatchTask = "redispatch"
+	ExpireTask     = "start_by"     // of tasks
 	LetHeldGo      = "release_hold" // of tasks
 )
 

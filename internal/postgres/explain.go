@@ -83,7 +83,7 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 // $1 tasks, $2 the most steps of each, $3 also steps whose parents are open, $4 a step that
 // need not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
 const selectExplainedTasks = `
-SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by,
+SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by,
     coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, coalesce(un.steps, 0) AS undo_steps, coalesce(un.done, 0) AS undone,
     clock_timestamp() AS as_of, coalesce(h.to_state, '') AS moved_to, coalesce(h.event, '') AS moved_by, coalesce(h.actor, '') AS moved_actor, coalesce(h.reason, '') AS moved_reason,
     e.dlq_entry_uuid AS entry_uuid, coalesce(e.resolution_status::text, '') AS entry_status, coalesce(e.dlq_reason::text, '') AS entry_reason,
@@ -110,6 +110,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     coalesce(ds.failures, 0) AS step_failures, ds.retry_at AS step_retry_at, ds.first_failed_at AS step_failed_at,` + holdOfStepColumns + `
 FROM unnest($1::uuid[]) WITH ORDINALITY AS u (task_uuid, place)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
+LEFT JOIN tasker.task_starts x ON t.options IS NOT NULL AND x.task_uuid = t.task_uuid
 LEFT JOIN LATERAL (
     SELECT m.to_state, m.event, m.actor, m.reason FROM tasker.task_history m WHERE m.task_uuid = t.task_uuid ORDER BY m.transition_id DESC LIMIT 1
 ) h ON true
@@ -143,7 +144,7 @@ LEFT JOIN LATERAL (
 ) n ON true
 LEFT JOIN LATERAL (
     SELECT d.failures, d.retry_at FROM tasker.deferred_work d
-    WHERE d.kind = ANY ('{` + StartTask + `,` + RetrySteps + `,` + RedispatchTask + `}') AND d.task_uuid = t.task_uuid AND d.step_uuid = '00000000-0000-0000-0000-000000000000'
+    WHERE d.kind = ANY ('{` + StartTask + `,` + ExpireTask + `,` + RetrySteps + `,` + RedispatchTask + `}') AND d.task_uuid = t.task_uuid AND d.step_uuid = '00000000-0000-0000-0000-000000000000'
     ORDER BY d.failures DESC LIMIT 1
 ) dt ON true
 LEFT JOIN LATERAL (
@@ -179,6 +180,7 @@ type ExplainedTask struct {
 	TaskState               tasker.TaskState
 	TaskSince, CreatedAt    time.Time
 	StartAt, AttendBy       *time.Time
+	StartBy                 *time.Time // by which a step of it must be claimed; nil when none need be, or that is over
 	Phase                   tasker.TaskPhase
 	Outcome                 tasker.TaskOutcome
 	UndoSteps, Undone       int        // steps that undo others, and those of them that have

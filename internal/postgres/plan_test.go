@@ -151,7 +151,7 @@ func TestWhatIsDueIsReadFromARange(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
 	for index, sql := range map[string]string{
-		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "claims_to_look_at": stepsWithExpiredLease, "ready_steps_by_expiry": expiredSteps,
+		"steps_to_retry": tasksWithDueRetries, "tasks_to_start": tasksToStart, "task_starts_by_time": tasksToExpire, "claims_to_look_at": stepsWithExpiredLease, "ready_steps_by_expiry": expiredSteps,
 	} {
 		t.Run(index, func(t *testing.T) {
 			plan := explain(t, db, sql)

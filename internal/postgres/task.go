@@ -15,7 +15,7 @@ import (
 const taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
-    coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.parent_task_uuid, t.parent_step_uuid, t.start_at, t.created_at, t.updated_at, t.completed_at,
+    coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.parent_task_uuid, t.parent_step_uuid, t.start_at, t.created_at, t.updated_at, t.completed_at, t.options,
     n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled, n.skipped,
     d.dlq_entry_uuid IS NOT NULL AS dead_lettered, d.dlq_timestamp AS dead_lettered_at,
     coalesce(d.dlq_reason::text, '') AS dead_letter_reason, d.dlq_entry_uuid,

@@ -190,6 +190,7 @@ SELECT current_setting('transaction_read_only') = 'on' AS read_only,
     extract(epoch FROM least(k.next, now() + $2::interval) - now())::float8 AS wait
 FROM (VALUES
     ('` + StartTask + `', ` + dueAndNext("t.start_at", "now()", "tasker.tasks t WHERE t.state = 'pending'") + `),
+    ('` + ExpireTask + `', ` + dueAndNext("x.start_by", "now()", "tasker.task_starts x WHERE true") + `),
     ('` + RetrySteps + `', ` + dueAndNext("s.next_retry_at", "now()", "tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL") + `),
     ('` + DecideSteps + `', ` + dueAndNext("s.decide_at", "now()", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `),
     ('` + EndWait + `', ` + dueAndNext("s.wait_until", "now()", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `),
@@ -231,6 +232,7 @@ var overdue = `
 SELECT k.kind, greatest(coalesce(extract(epoch FROM now() - k.since), 0), 0)::float8 AS seconds
 FROM (VALUES
     ` + since(StartTask, "t.start_at", "tasker.tasks t WHERE t.state = 'pending'") + `,
+    ` + since(ExpireTask, "x.start_by", "tasker.task_starts x WHERE true") + `,
     ` + since(DecideSteps, "s.decide_at", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `,
     ` + since(EndWait, "s.wait_until", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `,
     ` + since(Remind, "s.remind_at", "tasker.workflow_steps s WHERE s.remind_at IS NOT NULL") + `,

@@ -72,6 +72,7 @@ var serverPrivileges = map[string]string{
 	"template_handlers":              "SELECT INSERT DELETE",
 	"task_attributes":                "SELECT INSERT UPDATE DELETE",
 	"task_history":                   "SELECT INSERT DELETE",
+	"task_starts":                    "SELECT INSERT UPDATE DELETE",
 	"task_transitions":               "SELECT INSERT DELETE", // a view, which servers of the previous version write
 	"tasks":                          "SELECT INSERT UPDATE DELETE",
 	"tasks_dlq":                      "SELECT INSERT UPDATE",

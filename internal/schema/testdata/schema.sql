@@ -1060,6 +1060,14 @@ CREATE TABLE tasker.task_settle_paths (
 );
 COMMENT ON TABLE tasker.task_settle_paths IS 'The history rows that lead from one resting state of a task to another: a copy of the lifecycle table, kept equal by a test.';
 
+CREATE TABLE tasker.task_starts (
+    task_uuid uuid NOT NULL,
+    start_by timestamp with time zone NOT NULL,
+    CONSTRAINT task_starts_pkey PRIMARY KEY (task_uuid)
+);
+CREATE INDEX task_starts_by_time ON tasker.task_starts USING btree (start_by);
+COMMENT ON TABLE tasker.task_starts IS 'Open tasks that end as expired unless a step of them is claimed by an instant. The row goes when the task has ended, or when that instant finds a step claimed.';
+
 CREATE TABLE tasker.task_templates (
     template_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
     namespace text NOT NULL,
@@ -1123,6 +1131,7 @@ CREATE TABLE tasker.tasks (
     parent_step_uuid uuid,
     depth smallint,
     schedule_uuid uuid,
+    options jsonb,
     CONSTRAINT task_context_is_an_object CHECK ((jsonb_typeof(context) = 'object'::text)),
     CONSTRAINT task_rests_only_where_it_may CHECK ((state = ANY (ARRAY['pending'::text, 'steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text, 'complete'::text, 'error'::text, 'cancelled'::text]))),
     CONSTRAINT task_watched_has_deadlines CHECK (((state = ANY (ARRAY['steps_in_process'::text, 'waiting_for_dependencies'::text, 'waiting_for_retry'::text])) = ((stale_at IS NOT NULL) AND (warn_at IS NOT NULL)))),
@@ -1143,6 +1152,7 @@ CREATE TRIGGER compensation_is_told AFTER UPDATE OF outcome ON tasker.tasks FOR 
 CREATE TRIGGER scheduled_task_is_followed AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.schedule_uuid IS NOT NULL) AND (new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state))) EXECUTE FUNCTION tasker.follow_scheduled_task();
 CREATE TRIGGER task_in_error_is_watched BEFORE UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((old.state <> new.state) AND (('error'::text = old.state) OR ('error'::text = new.state)))) EXECUTE FUNCTION tasker.watch_task_in_error();
 CREATE TRIGGER task_made_in_error_is_watched BEFORE INSERT ON tasker.tasks FOR EACH ROW WHEN ((new.state = 'error'::text)) EXECUTE FUNCTION tasker.watch_task_in_error();
+CREATE TRIGGER task_options_end AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.options IS NOT NULL) AND (new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state))) EXECUTE FUNCTION tasker.end_task_options();
 COMMENT ON TABLE tasker.tasks IS 'One row a task: a run of a template.';
 COMMENT ON COLUMN tasker.tasks.state_since IS 'When the task entered its state, or last made progress in it (to about a second).';
 COMMENT ON COLUMN tasker.tasks.warn_at IS 'Instant from which the staleness monitor warns: 80 % of the threshold.';
@@ -1156,6 +1166,7 @@ COMMENT ON COLUMN tasker.tasks.parent_task_uuid IS 'The task whose step started 
 COMMENT ON COLUMN tasker.tasks.parent_step_uuid IS 'The step of that task.';
 COMMENT ON COLUMN tasker.tasks.depth IS 'How many tasks are above it. Null: none.';
 COMMENT ON COLUMN tasker.tasks.schedule_uuid IS 'The schedule that made it. It may have been removed since. Null: none did.';
+COMMENT ON COLUMN tasker.tasks.options IS 'What the task was created with beyond its request, such as start_by, as it is shown. Null: nothing.';
 
 CREATE TABLE tasker.tasks_dlq (
     dlq_entry_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
@@ -1562,6 +1573,17 @@ CREATE FUNCTION tasker.dlq_severity(p_reason tasker.dlq_reason, p_detail_code te
 
 -- functions/document_pattern.sql
 CREATE FUNCTION tasker.document_pattern(p_words text[]) RETURNS text IMMUTABLE;
+
+CREATE OR REPLACE FUNCTION tasker.end_task_options()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    DELETE FROM tasker.task_starts x WHERE x.task_uuid = NEW.task_uuid;
+    RETURN NULL;
+END
+$function$
+;
 
 -- functions/entry_documents.sql
 CREATE FUNCTION tasker.entry_documents(p_entries uuid[], p_budget bigint) RETURNS TABLE(dlq_entry_uuid uuid, task_snapshot jsonb, metadata jsonb, resolution_notes text) STABLE;
