@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test check lint soak large under-load break vulncheck release rename-module drill upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test test-times check lint soak large under-load break vulncheck release rename-module drill upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,10 @@ run: ## run a server with a database and a demo of its own
 
 test: ## run every test that can run here
 	scripts/test
+
+TIMES ?=
+test-times: ## run all tests, one package after the other, and print what each costs (TIMES='-race ./internal/engine': some)
+	scripts/test-times $(TIMES)
 
 check: ## run what CI runs: format, lint, generated files, tests with -race
 	.ci/run

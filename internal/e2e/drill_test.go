@@ -24,9 +24,8 @@ import (
 var down = flag.Duration("drill", 8*time.Second, "how long the drill of the emission has its buses down: 5s to 20m")
 
 const (
-	drillRate    = 10  // investigations that are opened in a second
-	drillLoad    = 200 // steps of the load that wait for a worker, at least
-	drillTriage  = 30  // investigations that the operator ends in a second, at most
+	drillRate    = 10 // investigations that are opened in a second
+	drillTriage  = 30 // investigations that the operator ends in a second, at most
 	queuePage    = 1000
 	triageAfter  = time.Second // so that what becomes of an investigation is spread over time
 	recoverLimit = 5 * time.Minute
@@ -40,6 +39,8 @@ type plan struct {
 	outage   time.Duration
 	settling time.Duration // that throughput is not measured after the server is back
 	after    time.Duration // that is measured when all is well again
+	handler  string        // of the load
+	waiting  int           // steps of it that wait for a worker, at least
 }
 
 func planOf(t *testing.T, outage time.Duration) plan {
@@ -48,9 +49,9 @@ func planOf(t *testing.T, outage time.Duration) plan {
 		t.Fatalf("-drill must be from 5s to 20m, not %s", outage)
 	}
 	if outage < time.Minute {
-		return plan{healthy: 4 * time.Second, outage: outage, settling: 500 * time.Millisecond, after: 2 * time.Second}
+		return plan{healthy: 4 * time.Second, outage: outage, settling: 500 * time.Millisecond, after: 2 * time.Second, handler: "unhurried", waiting: 40}
 	}
-	return plan{long: true, healthy: time.Minute, outage: outage, settling: 10 * time.Second, after: 30 * time.Second}
+	return plan{long: true, healthy: time.Minute, outage: outage, settling: 10 * time.Second, after: 30 * time.Second, handler: "slow", waiting: 200}
 }
 
 // A drill is an installation whose buses go down, and what is done with it
@@ -129,7 +130,7 @@ func newDrill(t *testing.T, p plan) *drill {
 	d.listen = strings.TrimPrefix(d.server.url(), "http://")
 	d.client = newClient(t, d.server.url())
 	for _, doc := range drillTemplates {
-		_, err := d.client.RegisterTemplate(t.Context(), []byte(doc), client.YAML)
+		_, err := d.client.RegisterTemplate(t.Context(), []byte(strings.ReplaceAll(doc, "HANDLER", p.handler)), client.YAML)
 		must(t, err)
 	}
 	for _, space := range []string{"load", "orders"} {
@@ -150,11 +151,11 @@ name: chain
 version: 1.0.0
 steps:
   - name: a
-    handler: {callable: slow}
+    handler: {callable: HANDLER}
     retry: {max_attempts: 10, backoff_base_ms: 20}
   - name: b
     dependencies: [a]
-    handler: {callable: slow}
+    handler: {callable: HANDLER}
     retry: {max_attempts: 10, backoff_base_ms: 20}
 `, `
 namespace_name: orders
@@ -200,8 +201,8 @@ func (d *drill) load(ctx context.Context) {
 	each(ctx, 50*time.Millisecond, func() {
 		var waiting int
 		err := d.pool.QueryRow(ctx, `SELECT count(*) FROM tasker.workflow_steps WHERE state = 'enqueued' AND namespace = 'load'`).Scan(&waiting)
-		if err == nil && waiting < drillLoad {
-			d.create(ctx, "load", "chain", 100)
+		if err == nil && waiting < d.waiting {
+			d.create(ctx, "load", "chain", d.waiting/2)
 		}
 	})
 }

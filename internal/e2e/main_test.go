@@ -131,14 +131,16 @@ func work(url string) error {
 	worker.Handle(w, "broken", func(_ context.Context, _ *worker.Step[map[string]any]) (map[string]any, error) {
 		return nil, &worker.Error{Type: "bad_order", Permanent: true, Err: errors.New("the order has no address")}
 	})
-	worker.Handle(w, "slow", func(ctx context.Context, s *worker.Step[map[string]any]) (string, error) {
-		select {
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-time.After(time.Duration(rand.IntN(40)) * time.Millisecond):
-			return s.Name, nil
-		}
-	})
+	for name, longest := range map[string]int{"slow": 40, "unhurried": 400} { // ms
+		worker.Handle(w, name, func(ctx context.Context, s *worker.Step[map[string]any]) (string, error) {
+			select {
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			case <-time.After(time.Duration(rand.IntN(longest)) * time.Millisecond):
+				return s.Name, nil
+			}
+		})
+	}
 	return w.Run(ctx)
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,6 +26,8 @@ type testServer struct {
 	external bool   // it is not ours, and outlives us
 	template string // name of the migrated database
 	stop     func(context.Context) error
+
+	stopKeeping func(context.Context) error // what it has stored stays
 }
 
 // state is the one thing that tests share: starting a server for each would
@@ -97,7 +101,7 @@ func connect(ctx context.Context) (*testServer, error) {
 			return nil, errors.New("nobody would stop it: add to this package: func TestMain(m *testing.M) { pgtest.Main(m) }")
 		}
 		var err error
-		if s, err = startPrivate(ctx); err != nil {
+		if s, err = startPrivate(ctx, preparedHere()); err != nil {
 			return nil, err
 		}
 	} else if !strings.Contains(s.url, "://") {
@@ -113,18 +117,61 @@ func connect(ctx context.Context) (*testServer, error) {
 }
 
 // startPrivate starts a server that ends with this test binary, also when that
-// is killed.
-func startPrivate(ctx context.Context) (*testServer, error) {
-	dir, err := os.MkdirTemp(childproc.TempDir(1<<30), "tasker-test-")
+// is killed. It has the template already where there is a prepared cluster; otherwise a
+// cluster is made, and kept for other test binaries.
+func startPrivate(ctx context.Context, kept prepared) (*testServer, error) {
+	if s, err := startCopy(ctx, kept); err == nil {
+		return s, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		// It may be damaged, be of another version of PostgreSQL or have been removed just now.
+		fmt.Fprintln(os.Stderr, "pgtest: the prepared cluster is made anew:", errors.Join(err, os.RemoveAll(kept.path)))
+	}
+	dir, err := privateDir()
 	if err != nil {
 		return nil, err
 	}
+	s, err := startAt(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	err = s.makeTemplate(ctx)
+	if err := errors.Join(err, s.stopKeeping(context.WithoutCancel(ctx))); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := kept.keep(dir); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest: each package makes a cluster of its own:", err)
+	}
+	return startAt(ctx, dir)
+}
+
+// startCopy starts a server on a copy of the prepared cluster.
+func startCopy(ctx context.Context, kept prepared) (*testServer, error) {
+	if err := kept.use(time.Now()); err != nil {
+		return nil, err
+	}
+	dir, err := privateDir()
+	if err != nil {
+		return nil, err
+	}
+	if err := kept.copyTo(dir); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return startAt(ctx, dir)
+}
+
+func privateDir() (string, error) {
+	return os.MkdirTemp(childproc.TempDir(1<<30), "tasker-test-")
+}
+
+// startAt starts a server on a directory, which is removed with it.
+func startAt(ctx context.Context, dir string) (*testServer, error) {
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: dir, Fast: true})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return &testServer{
-		url: pg.URL(),
+		url:         pg.URL(),
+		stopKeeping: pg.Stop,
 		stop: func(ctx context.Context) error {
 			return errors.Join(pg.Stop(ctx), os.RemoveAll(dir))
 		},
