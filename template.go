@@ -2,8 +2,10 @@ package tasker
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -130,6 +132,37 @@ type StepTemplate struct {
 	Over        string `json:"over,omitempty"`         // of a map step: an expression that gives the list
 	Chunk       int    `json:"chunk,omitempty"`        // how many elements an item is given as a list; 0: one, as it is
 	MaxParallel int    `json:"max_parallel,omitempty"` // how many items may be under way at once; 0: all
+
+	Tolerate Tolerance `json:"tolerate,omitzero"` // how many items may fail for good; zero: none
+}
+
+// A Tolerance is how many items of a map step may fail for good: so many, or so many of a hundred.
+type Tolerance struct{ Items, Percent int }
+
+// Of returns how many of so many items that are.
+func (t Tolerance) Of(items int) int { return t.Items + t.Percent*items/100 }
+
+// MarshalJSON writes a number, or a text with a percent sign.
+func (t Tolerance) MarshalJSON() ([]byte, error) {
+	if t.Percent > 0 {
+		return strconv.AppendQuote(nil, strconv.Itoa(t.Percent)+"%"), nil
+	}
+	return strconv.AppendInt(nil, int64(t.Items), 10), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (t *Tolerance) UnmarshalJSON(doc []byte) error {
+	of, text := &t.Items, string(doc)
+	if percent, ok := strings.CutSuffix(text, `%"`); ok {
+		of, text = &t.Percent, strings.TrimPrefix(percent, `"`)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("how many items may fail is a number, or a text such as \"2%%\", not %s", doc)
+	}
+	*t = Tolerance{}
+	*of = n
+	return nil
 }
 
 // OnFailure says what undoes a step that is complete when its task is not to come to its end.

@@ -180,7 +180,11 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 		return concluded, err
 	}
 	settle := tx.SettleTasks
-	if len(concluded.FailedForGood) == 0 {
+	if len(concluded.FailedForGood) > 0 {
+		if concluded, err = e.tolerate(ctx, tx, list, concluded); err != nil {
+			return concluded, err
+		}
+	} else {
 		settle = tx.SettleReported // no investigation asks where the tasks are
 	}
 	settled, err := settle(ctx, tasksOf(list), by)

@@ -142,6 +142,7 @@ func (d *decision) join(ctx context.Context, s postgres.DecidingStep) (judgement
 // can be read if there are too many bytes of them.
 type mapResult struct {
 	Items     int             `json:"items"`
+	Tolerated json.RawMessage `json:"tolerated,omitempty"`
 	Results   json.RawMessage `json:"results,omitempty"`
 	Truncated bool            `json:"results_truncated,omitempty"`
 	ReadAt    string          `json:"read_at,omitempty"`
@@ -149,7 +150,7 @@ type mapResult struct {
 
 // joined is the move of a map step whose items are done.
 func (d *decision) joined(s postgres.DecidingStep, r postgres.ItemResults) (judgement, error) {
-	result := mapResult{Items: r.Items, Results: r.Results}
+	result := mapResult{Items: r.Items, Tolerated: r.Tolerated, Results: r.Results}
 	body, size, err := mapBody(result)
 	if r.Results == nil || err != nil { // they may also have too many values, or be nested too deep
 		result.Results, result.Truncated = nil, true
@@ -170,6 +171,73 @@ func mapBody(r mapResult) (body json.RawMessage, size int, err error) {
 		return nil, 0, fmt.Errorf("spell the result of a map step: %w", err)
 	}
 	return resultBody(doc, nil)
+}
+
+// tolerate skips the items among steps that have failed for good of which their map steps tolerate
+// it, and returns what of the conclusions is left: those that fail their tasks. The lowest places
+// of a list come first. It is done in the transaction of the failure, so that nobody is told of one
+// that is tolerated.
+func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []verdict, done postgres.Concluded) (postgres.Concluded, error) {
+	refs := make([]tasker.StepRef, len(done.FailedForGood))
+	for n, i := range done.FailedForGood {
+		refs[n] = tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}
+	}
+	items, err := tx.FailedItems(ctx, refs)
+	if err != nil || len(items) == 0 {
+		return done, err
+	}
+	left := map[tasker.ID]int{} // of each map step
+	var skips []postgres.Conclusion
+	skipped := map[tasker.ID]bool{}
+	for _, i := range items {
+		if _, known := left[i.MapStepUUID]; !known {
+			if left[i.MapStepUUID], err = e.toleranceLeft(ctx, tx, i); err != nil {
+				return done, err
+			}
+		}
+		if left[i.MapStepUUID] <= 0 {
+			continue
+		}
+		left[i.MapStepUUID]--
+		skipped[i.StepUUID] = true
+		skips = append(skips, postgres.Conclusion{
+			TaskUUID: i.TaskUUID, StepUUID: i.StepUUID, From: tasker.StepError, Fence: i.Fence, Event: lifecycle.Tolerate, To: tasker.StepSkipped,
+			Reason: "it has failed, which step " + i.Of + " tolerates",
+		})
+	}
+	if len(skips) == 0 {
+		return done, nil
+	}
+	then, err := tx.ConcludeSteps(ctx, skips)
+	if err != nil {
+		return done, err
+	}
+	if len(then.Moved) != len(skips) {
+		return done, fmt.Errorf("of %d items that are locked %d were skipped", len(skips), len(then.Moved))
+	}
+	done.FailedForGood = slices.DeleteFunc(done.FailedForGood, func(i int) bool { return skipped[list[i].StepUUID] })
+	done.Enqueued = append(done.Enqueued, then.Enqueued...)
+	done.Namespaces = append(done.Namespaces, then.Namespaces...)
+	done.ToDecide = append(done.ToDecide, then.ToDecide...)
+	return done, nil
+}
+
+// toleranceLeft returns how many more items of a map step may fail.
+func (e *Engine) toleranceLeft(ctx context.Context, tx *postgres.Tx, i postgres.FailedItem) (int, error) {
+	g, err := e.graphIn(ctx, tx, i.TemplateUUID)
+	if err != nil {
+		return 0, err
+	}
+	place, ok := g.byName[i.Of]
+	if !ok {
+		return 0, nil
+	}
+	most := g.stored.Steps[place].Tolerate.Of(i.Total)
+	if most == 0 {
+		return 0, nil
+	}
+	n, err := tx.ToleratedItems(ctx, tasker.StepRef{TaskUUID: i.TaskUUID, StepUUID: i.MapStepUUID})
+	return most - n, err
 }
 
 // onItems does the action to a map step that waits for its items: a reset resets all items

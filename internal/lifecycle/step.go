@@ -31,13 +31,14 @@ const (
 	CompleteChild    StepEvent = "complete_child"    // its child task is complete
 	FailChild        StepEvent = "fail_child"        // its child task was cancelled or given up
 	JoinItems        StepEvent = "join_items"        // all of its items are done
+	Tolerate         StepEvent = "tolerate"          // it is an item that has failed for good, and its step tolerates that
 )
 
 // StepEvents lists the events of a step.
 func StepEvents() []StepEvent {
 	return []StepEvent{
 		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, RejectInputs, Retry, Redispatch,
-		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Elapse, Skip, FailDecision, CompleteChild, FailChild, JoinItems,
+		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Elapse, Skip, FailDecision, CompleteChild, FailChild, JoinItems, Tolerate,
 	}
 }
 
@@ -87,6 +88,7 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepError, Reset}:          tasker.StepPending,
 	{tasker.StepError, Resolve}:        tasker.StepResolvedManually,
 	{tasker.StepError, CompleteByHand}: tasker.StepComplete,
+	{tasker.StepError, Tolerate}:       tasker.StepSkipped,
 	{tasker.StepError, Cancel}:         tasker.StepCancelled,
 }
 

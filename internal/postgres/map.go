@@ -156,23 +156,71 @@ moved AS (
 ),
 ` + afterMove("pending", "enqueue")
 
+// How many items were skipped is counted among all of the step: an index with the state in its
+// condition would take each update of a step out of its place. What no worker took is not the
+// failure of an item.
+const failedItems = `
+SELECT i.task_uuid, i.step_uuid, i.fence, i.name, i.map_step_uuid, m.name AS of, m.items_total AS total, t.template_uuid
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.workflow_steps i ON i.task_uuid = u.task_uuid AND i.step_uuid = u.step_uuid
+JOIN tasker.workflow_steps m ON m.task_uuid = i.task_uuid AND m.step_uuid = i.map_step_uuid
+JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
+WHERE i.state = 'error' AND i.next_retry_at IS NULL AND i.awaits_worker_since IS NULL AND i.error ->> 'type' <> 'queue_expiry' AND m.state = 'pending'
+ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal`
+
+const toleratedItems = `
+SELECT count(*) FROM tasker.workflow_steps i WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state = 'skipped'`
+
+// A FailedItem is an item of a map step that has failed for good.
+type FailedItem struct {
+	TaskUUID     tasker.ID
+	StepUUID     tasker.ID
+	Fence        int64
+	Name         string
+	MapStepUUID  tasker.ID
+	Of           string // the name of its step
+	Total        int    // the items of that
+	TemplateUUID tasker.ID
+}
+
+// FailedItems returns those of the steps that are items and have failed for good, in the order of
+// their lists. The caller holds the locks of the tasks.
+func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
+	tasks, ids := refArrays(steps)
+	list, err := collect[FailedItem](ctx, tx, failedItems, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read items that have failed: %w", err)
+	}
+	return list, nil
+}
+
+// ToleratedItems returns how many items of a map step were skipped because they failed.
+func (tx *Tx) ToleratedItems(ctx context.Context, step tasker.StepRef) (int, error) {
+	n, err := column[int](ctx, tx, toleratedItems, step.TaskUUID, step.StepUUID)
+	if err != nil {
+		return 0, fmt.Errorf("count the items that failed and were skipped: %w", err)
+	}
+	return n[0], nil
+}
+
 // The results are put together only if they fit.
 const itemResults = `
-SELECT x.items, CASE WHEN x.bytes <= $3 THEN (
+SELECT x.items, x.tolerated, CASE WHEN x.bytes <= $3 THEN (
     SELECT json_agg(i.results -> 'result' ORDER BY i.item_ordinal)
     FROM tasker.workflow_steps i
     WHERE i.task_uuid = $1 AND i.map_step_uuid = $2
 ) END AS results
 FROM (
-    SELECT count(*) AS items, coalesce(sum(2 + coalesce(i.results_bytes, octet_length((i.results -> 'result')::text), 4)), 0) AS bytes
+    SELECT count(*) AS items, json_agg(i.item_ordinal ORDER BY i.item_ordinal) FILTER (WHERE i.state = 'skipped') AS tolerated, coalesce(sum(2 + coalesce(i.results_bytes, octet_length((i.results -> 'result')::text), 4)), 0) AS bytes
     FROM tasker.workflow_steps i
     WHERE i.task_uuid = $1 AND i.map_step_uuid = $2
 ) x`
 
 // ItemResults are the results of the items of a map step, in their order.
 type ItemResults struct {
-	Items   int
-	Results json.RawMessage // nil when they have too many bytes
+	Items     int
+	Tolerated json.RawMessage // the places of those that failed and were skipped; nil when there are none
+	Results   json.RawMessage // nil when they have too many bytes
 }
 
 // ItemResults reads the results of the items of a map step, unless they have more than so

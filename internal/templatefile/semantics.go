@@ -257,7 +257,7 @@ func (v value) checkMap(s tasker.StepTemplate) {
 	case s.Type != tasker.MapStep && has:
 		over.fault("only a step of type map has over")
 	}
-	for _, key := range []string{"chunk", "max_parallel"} {
+	for _, key := range []string{"chunk", "max_parallel", "tolerate"} {
 		if of, has := v.get(key); has && s.Type != tasker.MapStep {
 			of.fault("only a step of type map has %s", key)
 		}
