@@ -33,6 +33,9 @@ const (
 	// though not exactly: neither too large nor so small that it would become 0.
 	MaxNumberDigits = 350
 
+	// MaxNamespaceWeights bounds the namespaces that have a weight of their own in claims.
+	MaxNamespaceWeights = 1000
+
 	// MaxSearchTags bounds the tags that one list of tasks asks for.
 	MaxSearchTags = 10
 

@@ -280,3 +280,26 @@ func FromQueue(q tasker.Queue) Queue {
 		LiveWorkers: q.LiveWorkers, Unserved: q.Unserved,
 	}
 }
+
+// Namespace is what is said of a namespace as a whole, as GET /v1/namespaces lists it.
+type Namespace struct {
+	Namespace string    `json:"namespace"`
+	Weight    float64   `json:"weight" doc:"Its share in claims of several namespaces, when all have work: with 3 it gets three steps for each of a namespace with 1."`
+	SetBy     string    `json:"set_by"`
+	SetAt     time.Time `json:"set_at"`
+}
+
+// NamespaceList is the answer of GET /v1/namespaces.
+type NamespaceList struct {
+	Namespaces []Namespace `json:"namespaces"`
+}
+
+// SetNamespace gives a namespace its weight.
+type SetNamespace struct {
+	Weight float64 `json:"weight" doc:"From 0.01 to 1000."`
+}
+
+// FromNamespaceWeight converts the weight of a namespace.
+func FromNamespaceWeight(w tasker.NamespaceWeight) Namespace {
+	return Namespace{Namespace: w.Namespace, Weight: w.Weight, SetBy: w.SetBy, SetAt: w.SetAt.UTC()}
+}

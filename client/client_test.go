@@ -389,18 +389,21 @@ func TestWire(t *testing.T) {
 			_, err := c.IncidentReport(ctx, tasker.IncidentReportQuery{Incident: &one})
 			return err
 		},
-		"GET /v1/dlq/entry/" + task + "/evidence":            func() error { _, err := c.EvidenceFile(ctx, id(1)); return err },
-		"GET /v1/dlq/entry/" + task + "/related?limit=3":     func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },
-		"GET /v1/dlq/times?minutes=90":                       func() error { _, err := c.EntryTimes(ctx, 90*time.Minute); return err },
-		"GET /v1/dlq/counts?interval_minutes=5&intervals=12": func() error { _, err := c.EntryCounts(ctx, 5*time.Minute, 12); return err },
-		"GET /v1/dlq/counts":                                 func() error { _, err := c.EntryCounts(ctx, 0, 0); return err },
-		"GET /v1/dlq/staleness":                              func() error { _, err := c.Staleness(ctx, 0); return err },
-		"GET /v1/workers":                                    func() error { _, err := c.Workers(ctx, Page{}); return err },
-		"POST /v1/workers/" + task + "/drain":                func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
-		"GET /v1/queues?limit=9&namespace=n":                 func() error { _, err := c.Queues(ctx, "n", 9); return err },
-		"DELETE /v1/workers/" + task:                         func() error { return c.LeaveWorker(ctx, id(1)) },
-		"GET /health/ready":                                  func() error { _, err := c.Ready(ctx); return err },
-		"GET /health":                                        func() error { _, err := c.Health(ctx); return err },
+		"GET /v1/dlq/entry/" + task + "/evidence":                func() error { _, err := c.EvidenceFile(ctx, id(1)); return err },
+		"GET /v1/dlq/entry/" + task + "/related?limit=3":         func() error { _, err := c.RelatedEntries(ctx, id(1), 3); return err },
+		"GET /v1/dlq/times?minutes=90":                           func() error { _, err := c.EntryTimes(ctx, 90*time.Minute); return err },
+		"GET /v1/dlq/counts?interval_minutes=5&intervals=12":     func() error { _, err := c.EntryCounts(ctx, 5*time.Minute, 12); return err },
+		"GET /v1/dlq/counts":                                     func() error { _, err := c.EntryCounts(ctx, 0, 0); return err },
+		"GET /v1/dlq/staleness":                                  func() error { _, err := c.Staleness(ctx, 0); return err },
+		"GET /v1/workers":                                        func() error { _, err := c.Workers(ctx, Page{}); return err },
+		"POST /v1/workers/" + task + "/drain":                    func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
+		"GET /v1/namespaces":                                     func() error { _, err := c.Namespaces(ctx); return err },
+		`PUT /v1/namespaces/a%2Fb application/json {"weight":2}`: func() error { _, err := c.SetNamespace(ctx, "a/b", apiv1.SetNamespace{Weight: 2}); return err },
+		"DELETE /v1/namespaces/n":                                func() error { return c.DeleteNamespace(ctx, "n") },
+		"GET /v1/queues?limit=9&namespace=n":                     func() error { _, err := c.Queues(ctx, "n", 9); return err },
+		"DELETE /v1/workers/" + task:                             func() error { return c.LeaveWorker(ctx, id(1)) },
+		"GET /health/ready":                                      func() error { _, err := c.Ready(ctx); return err },
+		"GET /health":                                            func() error { _, err := c.Health(ctx); return err },
 	} {
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", want, err)

@@ -97,3 +97,22 @@ func (c *Client) post(ctx context.Context, worker tasker.ID, about string, r req
 	r.method, r.path = http.MethodPost, []string{"v1", "workers", worker.String(), about}
 	return c.do(ctx, r, answer)
 }
+
+// Namespaces lists the namespaces with a weight of their own in claims of several.
+func (c *Client) Namespaces(ctx context.Context) (apiv1.NamespaceList, error) {
+	var answer apiv1.NamespaceList
+	err := c.get(ctx, &answer, nil, "v1", "namespaces")
+	return answer, err
+}
+
+// SetNamespace gives a namespace its weight.
+func (c *Client) SetNamespace(ctx context.Context, namespace string, s apiv1.SetNamespace) (apiv1.Namespace, error) {
+	var answer apiv1.Namespace
+	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "namespaces", namespace}, body: s, repeatable: true}, &answer)
+	return answer, err
+}
+
+// DeleteNamespace has a namespace count 1 again. The error is NotFound when it does.
+func (c *Client) DeleteNamespace(ctx context.Context, namespace string) error {
+	return c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace}}, nil)
+}

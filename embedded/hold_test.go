@@ -98,3 +98,27 @@ func TestHolds(t *testing.T) {
 		t.Errorf("%d holds are open, %v", len(list), err)
 	}
 }
+
+// A program with the engine inside sets the weights of namespaces, and from which age on what waits comes first.
+func TestNamespaceWeightsEmbedded(t *testing.T) {
+	t.Parallel()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL, PriorityAge: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if w, err := e.SetNamespaceWeight(t.Context(), "letters", 2, "bo"); err != nil || w.Weight != 2 || w.SetBy != "bo" {
+		t.Errorf("set %+v (%v)", w, err)
+	}
+	if _, err := e.SetNamespaceWeight(t.Context(), "letters", 0, "bo"); tasker.CodeOf(err) != tasker.Invalid {
+		t.Errorf("the weight 0: %v", err)
+	}
+	if list, err := e.NamespaceWeights(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("listed %+v (%v)", list, err)
+	}
+	if err := e.DeleteNamespaceWeight(t.Context(), "letters", "bo"); err != nil {
+		t.Error(err)
+	}
+}

@@ -70,3 +70,27 @@ func TestQueues(t *testing.T) {
 		h.wantError(http.StatusBadRequest, "INVALID", words, "GET", "/v1/queues?"+query, nil)
 	}
 }
+
+// Namespaces have weights, which are listed, set and removed.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	if got := want[apiv1.NamespaceList](h, http.StatusOK, "GET", "/v1/namespaces", nil); got.Namespaces == nil || len(got.Namespaces) != 0 {
+		t.Errorf("none has a weight, yet %+v", got)
+	}
+	set := want[apiv1.Namespace](h, http.StatusOK, "PUT", "/v1/namespaces/shop", apiv1.SetNamespace{Weight: 3})
+	if set.Namespace != "shop" || set.Weight != 3 || set.SetBy == "" || set.SetAt.IsZero() {
+		t.Errorf("set %+v", set)
+	}
+	if got := want[apiv1.NamespaceList](h, http.StatusOK, "GET", "/v1/namespaces", nil); len(got.Namespaces) != 1 || got.Namespaces[0] != set {
+		t.Errorf("listed %+v, want %+v", got, set)
+	}
+	for _, weight := range []float64{0, -1, 0.009, 1001} {
+		h.wantError(http.StatusBadRequest, "INVALID", "must be a number from 0.01 to 1000", "PUT", "/v1/namespaces/shop", apiv1.SetNamespace{Weight: weight})
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "128", "PUT", "/v1/namespaces/"+strings.Repeat("n", 129), apiv1.SetNamespace{Weight: 1})
+	if got := h.send("DELETE", "/v1/namespaces/shop", nil); got.status != http.StatusNoContent {
+		t.Errorf("deleted with %d %s", got.status, got.text)
+	}
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "has no weight of its own", "DELETE", "/v1/namespaces/shop", nil)
+}

@@ -93,6 +93,18 @@ var queueEffects = map[string]func(*keyTest){
 		k.start()
 		k.until("1000", `SELECT metadata->'dispatch'->>'no_live_worker_for_ms' FROM tasker.tasks_dlq`)
 	},
+	"message_queue.priority_age_ms": func(k *keyTest) {
+		tasks := k.create(2)
+		k.exec(`UPDATE tasker.workflow_steps SET priority = 1 WHERE task_uuid = $1`, tasks[1])
+		k.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '30 seconds' WHERE task_uuid = $1`, tasks[0])
+		k.set("20000")
+		r, c := k.register(k.start())
+		list, err := c.Backend().Claim(k.Context(), r.WorkerUUID, 1, 0)
+		k.must(err)
+		if len(list) != 1 || list[0].TaskUUID != tasks[0] {
+			k.Errorf("claimed %+v, want what has waited for longer than the age", list)
+		}
+	},
 	"message_queue.max_queue_expiries": func(k *keyTest) {
 		k.set("1")
 		k.expireOne(true)

@@ -52,7 +52,8 @@ func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
 	err = s.try(ctx, func() (err error) {
 		db, err = postgres.Open(ctx, c.URL, postgres.Options{
 			MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout(), QueueTTL: s.Config.MessageQueue.RabbitMQ.WorkerQueueTTL(),
-			Announce: s.Config.MessageQueue.Transport == "rabbitmq", ReportQueues: s.Config.Breaker.Enabled,
+			PriorityAge: s.Config.MessageQueue.PriorityAge(),
+			Announce:    s.Config.MessageQueue.Transport == "rabbitmq", ReportQueues: s.Config.Breaker.Enabled,
 		})
 		return err
 	})

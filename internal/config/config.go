@@ -159,6 +159,8 @@ type MessageQueue struct {
 
 	NoWorkerAfterMS int `toml:"no_worker_after_ms" range:"1000..3600000" doc:"Time for which no worker may be alive for a step that waits, in milliseconds; then it fails and is investigated as worker_unavailable, although worker_queue_ttl_ms is not over. It counts from when the step was enqueued, or from when the last worker with its namespace and handler left, was drained or fell silent, whichever is later."`
 
+	PriorityAgeMS int `toml:"priority_age_ms" range:"0..86400000" doc:"Time after which a step that waits behind more urgent ones is handed out before them by some claims, in milliseconds: so none waits for ever. 0: it waits until nothing is more urgent."`
+
 	RabbitMQ RabbitMQ `toml:"rabbitmq"`
 }
 
@@ -391,7 +393,7 @@ func Default() Config {
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
 		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
 		MessageQueue: MessageQueue{
-			Transport: "postgres", AutoRecover: true, MaxQueueExpiries: 3, NoWorkerAfterMS: 60_000,
+			Transport: "postgres", AutoRecover: true, MaxQueueExpiries: 3, NoWorkerAfterMS: 60_000, PriorityAgeMS: 60_000,
 			RabbitMQ: RabbitMQ{
 				Exchange: "tasker.executions", WorkerQueueTTLMS: 300_000, SweepGraceMS: 30_000,
 				DeadLetter: DeadLetter{Enabled: true, Exchange: "tasker.dlx", TTLMS: 86_400_000},
@@ -446,9 +448,6 @@ func (s Server) ShutdownTimeout() time.Duration { return seconds(s.ShutdownTimeo
 func (d Database) StatementTimeout() time.Duration {
 	return time.Duration(d.StatementTimeoutMS) * time.Millisecond
 }
-
-// NoWorkerAfter is what no_worker_after_ms says.
-func (q MessageQueue) NoWorkerAfter() time.Duration { return milliseconds(q.NoWorkerAfterMS) }
 
 // WorkerQueueTTL is what worker_queue_ttl_ms says.
 func (r RabbitMQ) WorkerQueueTTL() time.Duration { return milliseconds(r.WorkerQueueTTLMS) }

@@ -473,7 +473,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 103 {
+	if n := len(Keys()); n != 104 {
 		t.Errorf("%d keys", n)
 	}
 }

@@ -40,7 +40,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
 		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
-		"MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
+		"MaxNamespaceWeights": tasker.MaxNamespaceWeights, "MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
 	}
 	for name, value := range values {
 		if said[name] != fmt.Sprint(value) {

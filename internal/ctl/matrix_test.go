@@ -146,7 +146,9 @@ var permits = map[string]permit{
 	"template register":     {roles: developers, needs: "templates:write", names: true, args: []string{"-"}, stdin: strings.Replace(oneStep, "orders", "shop", 1)},
 
 	"worker list": {roles: viewers, needs: "workers:read"}, "worker drain": {roles: operators, needs: "workers:drain", names: true, args: []string{"{worker}"}},
-	"queue list": {roles: viewers, needs: "workers:read"},
+	"queue list": {roles: viewers, needs: "workers:read"}, "namespace list": {roles: viewers, needs: "workers:read"},
+	"namespace weight": {roles: "admin@*", needs: "system:admin", args: []string{"shop", "2"}},
+	"namespace reset":  {roles: "admin@*", needs: "system:admin", args: []string{"{weighted}"}},
 
 	"audit list": {roles: "admin@*", needs: "system:admin"}, "key list": {roles: "admin@*", needs: "system:admin"},
 	"key create":   {roles: "admin@*", needs: "system:admin", args: []string{"{new}", "--grant", "viewer@shop"}},
@@ -376,6 +378,9 @@ func (m *matrix) line(command string, p permit) []string {
 		case a == "{planned}", a == "{started}":
 			o = m.operation(a == "{started}")
 			args = append(args, o.UUID.String())
+		case a == "{weighted}":
+			m.Exec(`INSERT INTO tasker.namespaces (namespace, weight, set_by) VALUES ('shop', 2, '') ON CONFLICT DO NOTHING`)
+			args = append(args, "shop")
 		case a == "{held}":
 			args = append(args, m.held())
 		case a == "{scheduled}", a == "{paused}":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,17 +27,99 @@ import (
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to leave alone,
 // $7 the bytes left to hand out, and, if there are several queues, $8 how many steps
-// of each to look at.
+// of each to look at. Several namespaces take turns (see turns.go): $9 has the turn of each,
+// and $10 by how much a step moves it on. A claim in the order of age has in $11 from which
+// age on it counts.
 //
 // Each is there twice. One hands out nothing while steps are held, and says so; the other
 // asks of each step whether it is held, which takes longer.
 var (
 	claimSteps, claimUnheldSteps         = claimOne(withoutHolds), claimOne(withHolds)
-	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, withoutHolds), claimSome(everyQueue, withHolds)
+	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, byUrgency, withoutHolds), claimSome(everyQueue, byUrgency, withHolds)
 	// For a worker with so many queues that to ask each costs more than to find those
 	// in which something waits.
-	claimOfMany, claimUnheldOfMany = claimSome(waitingQueues, withoutHolds), claimSome(waitingQueues, withHolds)
+	claimOfMany, claimUnheldOfMany = claimSome(waitingQueues, byUrgency, withoutHolds), claimSome(waitingQueues, byUrgency, withHolds)
+	// For a worker of several namespaces.
+	claimInTurns, claimUnheldInTurns             = claimSome(everyQueue, byTurn, withoutHolds), claimSome(everyQueue, byTurn, withHolds)
+	claimOfManyInTurns, claimUnheldOfManyInTurns = claimSome(waitingQueues, byTurn, withoutHolds), claimSome(waitingQueues, byTurn, withHolds)
+	// For the claims that look for what has waited long.
+	claimByAge, claimUnheldByAge             = claimSome(everyQueue, byAge, withoutHolds), claimSome(everyQueue, byAge, withHolds)
+	claimOfManyByAge, claimUnheldOfManyByAge = claimSome(waitingQueues, byAge, withoutHolds), claimSome(waitingQueues, byAge, withHolds)
 )
+
+// An order is the one in which a claim of several queues hands out.
+type order struct {
+	namespaces string // of the worker, as q
+	queue      string // what a queue has, besides its namespace and handler, of its namespace
+	levels     string // a part of the WITH that makes queues of queues
+	from       string // the part with the queues
+	level      func(of string) string
+	wait       string // a column of each step s
+	turn       string // a column of each step e of a queue q
+	group      string // what a queue is told by
+	by         string // the order, of the columns of a step
+	gates      string // the parameter of holds
+	notes      string // rows of the answer that are not steps
+}
+
+const urgency = "priority DESC, state_since"
+
+// byUrgency is for one namespace: the most urgent of all queues first, and of these the oldest.
+var byUrgency = order{
+	namespaces: `unnest($1::text[]) AS q (namespace)`, from: "queues", level: everyLevel,
+	group: "namespace, handler", by: urgency, gates: "$9",
+}
+
+// byTurn has namespaces take turns, and the most urgent of a namespace come first.
+var byTurn = order{
+	namespaces: `unnest($1::text[], $9::float8[], $10::float8[]) AS q (namespace, turn, share)`, queue: ", q.turn, q.share",
+	from: "queues", level: everyLevel, turn: turnWithin(urgency),
+	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
+}
+
+// byAge is byTurn, but what has waited for the time $11 comes first in its namespace, the oldest
+// before others. A queue is read as one range of the index for each priority, of which
+// the oldest steps are at the beginning.
+var byAge = order{
+	namespaces: byTurn.namespaces, queue: byTurn.queue, levels: priorityLevels, from: "levels",
+	level: func(of string) string { return " AND s.priority = " + of + ".priority" },
+	wait:  `, CASE WHEN s.state_since <= (SELECT at FROM clock) - $11::interval THEN s.state_since ELSE 'infinity' END AS old_since`,
+	turn:  turnWithin("old_since, " + urgency),
+	group: "namespace, handler, priority", by: "turn, old_since, " + urgency, gates: "$12",
+	notes: noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM levels)`),
+}
+
+func everyLevel(string) string { return "" }
+
+// turnWithin is the turn of each step of a namespace, in an order.
+func turnWithin(order string) string {
+	return `, q.turn + q.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.` + strings.ReplaceAll(order, ", ", ", e.") + `) - 1) AS turn`
+}
+
+// The priorities of a queue are found by jumping from one to the next.
+const priorityLevels = `
+levels AS (
+    SELECT q.namespace, q.handler, q.turn, q.share, h.priority
+    FROM queues q
+    CROSS JOIN LATERAL (
+        SELECT s.priority
+        FROM tasker.ready_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler
+        ORDER BY s.priority DESC
+        LIMIT 1
+    ) h
+    UNION ALL
+    SELECT q.namespace, q.handler, q.turn, q.share, h.priority
+    FROM levels q
+    CROSS JOIN LATERAL (
+        SELECT s.priority
+        FROM tasker.ready_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.priority < q.priority
+        ORDER BY s.priority DESC
+        LIMIT 1
+    ) h
+),
+`
 
 func claimOne(h holds) string {
 	return `
@@ -58,10 +141,10 @@ locked AS MATERIALIZED (
 ` + leaseSteps + inTheWay("locked")
 }
 
-func claimSome(queues string, h holds) string {
+func claimSome(queues func(order) string, o order, h holds) string {
 	return `
 WITH RECURSIVE ` + h.clock + `,
-` + queues + claimBody(h) + leaseSteps + inTheWay("candidate") + wantedMore
+` + queues(o) + o.levels + claimBody(o, h) + leaseSteps + inTheWay("candidate") + wantedMore + o.notes
 }
 
 // mayClaim is true of a worker $4 that gets new work, unless steps are held and nobody asks
@@ -69,61 +152,65 @@ WITH RECURSIVE ` + h.clock + `,
 const mayClaim = `EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
       AND NOT (SELECT held FROM clock)`
 
-const everyQueue = `
+func everyQueue(o order) string {
+	return `
 queues AS (
-    SELECT n.namespace, h.handler
-    FROM unnest($1::text[]) AS n (namespace)
+    SELECT q.namespace, h.handler` + o.queue + `
+    FROM ` + o.namespaces + `
     CROSS JOIN unnest($2::text[]) AS h (handler)
 ),
 `
+}
 
 // Of each queue of the namespaces one entry of the index is read.
-const waitingQueues = `
+func waitingQueues(o order) string {
+	return `
 waiting AS (
-    SELECT n.namespace, (
+    SELECT q.namespace` + o.queue + `, (
         SELECT s.handler FROM tasker.ready_steps s
-        WHERE s.namespace = n.namespace
+        WHERE s.namespace = q.namespace
         ORDER BY s.handler LIMIT 1
     ) AS handler
-    FROM unnest($1::text[]) AS n (namespace)
+    FROM ` + o.namespaces + `
     UNION ALL
-    SELECT w.namespace, (
+    SELECT q.namespace` + o.queue + `, (
         SELECT s.handler FROM tasker.ready_steps s
-        WHERE s.namespace = w.namespace AND s.handler > w.handler
+        WHERE s.namespace = q.namespace AND s.handler > q.handler
         ORDER BY s.handler LIMIT 1
     )
-    FROM waiting w
-    WHERE w.handler IS NOT NULL
+    FROM waiting q
+    WHERE q.handler IS NOT NULL
 ),
-queues AS (SELECT w.namespace, w.handler FROM waiting w WHERE w.handler = ANY ($2::text[])),
+queues AS (SELECT q.namespace, q.handler` + o.queue + ` FROM waiting q WHERE q.handler = ANY ($2::text[])),
 `
+}
 
-func claimBody(h holds) string {
+func claimBody(o order, h holds) string {
 	return `
 candidate AS MATERIALIZED (
-    SELECT e.*
-    FROM queues q
+    SELECT e.*` + o.turn + `
+    FROM ` + o.from + ` q
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes
+        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes` + o.wait + `
         FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$9") + `
+        WHERE s.namespace = q.namespace AND s.handler = q.handler` + o.level("q") + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", o.gates) + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT $8::int
     ) e
     WHERE ` + mayClaim + `
-    ORDER BY e.priority DESC, e.state_since
+    ORDER BY ` + o.by + `
     LIMIT $8::int
 ),
 wanted AS MATERIALIZED (
-    SELECT c.namespace, c.handler, count(*) AS steps
+    SELECT ` + o.group + `, count(*) AS steps
     FROM (
-        SELECT namespace, handler, row_number() OVER urgency AS place, sum(least(inputs_bytes, ` + maxStepBytes + `)::int) OVER urgency AS upto
+        SELECT ` + o.group + `, row_number() OVER urgency AS place, sum(least(inputs_bytes, ` + maxStepBytes + `)::int) OVER urgency AS upto
         FROM candidate
         WHERE inputs_bytes <= ` + maxInputBytes + `
-        WINDOW urgency AS (ORDER BY priority DESC, state_since ROWS UNBOUNDED PRECEDING)
+        WINDOW urgency AS (ORDER BY ` + o.by + ` ROWS UNBOUNDED PRECEDING)
     ) c
     WHERE c.place = 1 OR c.upto <= $7::bigint * $8::int / $3::int
-    GROUP BY c.namespace, c.handler
+    GROUP BY ` + o.group + `
     ORDER BY min(c.place)
 ),
 locked AS MATERIALIZED (
@@ -132,8 +219,8 @@ locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.priority, s.state_since, s.inputs_bytes
         FROM tasker.ready_steps s
-        WHERE s.namespace = w.namespace AND s.handler = w.handler
-          AND s.inputs_bytes <= ` + maxInputBytes + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$9") + `
+        WHERE s.namespace = w.namespace AND s.handler = w.handler` + o.level("w") + `
+          AND s.inputs_bytes <= ` + maxInputBytes + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", o.gates) + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT w.steps
         FOR NO KEY UPDATE SKIP LOCKED
@@ -149,13 +236,29 @@ const manyQueues = 200
 // claim returns the statement that suits a claimant, with its arguments.
 func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []any) {
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
-	switch queues := len(c.Namespaces) * len(c.Handlers); {
+	queues := len(c.Namespaces) * len(c.Handlers)
+	many := queues > manyQueues
+	if queues > 1 || l.turn.byAge() {
+		args = append(args, depth)
+	}
+	if l.turn != nil {
+		args = append(args, l.turn.turns, l.turn.shares)
+	}
+	switch {
+	case l.turn.byAge() && many:
+		return l.choose(claimOfManyByAge, claimUnheldOfManyByAge, append(args, l.turn.age))
+	case l.turn.byAge():
+		return l.choose(claimByAge, claimUnheldByAge, append(args, l.turn.age))
 	case queues == 1:
 		return l.choose(claimSteps, claimUnheldSteps, args)
-	case queues <= manyQueues:
-		return l.choose(claimOfSeveral, claimUnheldOfSeveral, append(args, depth))
+	case l.turn != nil && many:
+		return l.choose(claimOfManyInTurns, claimUnheldOfManyInTurns, args)
+	case l.turn != nil:
+		return l.choose(claimInTurns, claimUnheldInTurns, args)
+	case many:
+		return l.choose(claimOfMany, claimUnheldOfMany, args)
 	default:
-		return l.choose(claimOfMany, claimUnheldOfMany, append(args, depth))
+		return l.choose(claimOfSeveral, claimUnheldOfSeveral, args)
 	}
 }
 
@@ -216,10 +319,19 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResul
 }
 
 func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (ClaimResult, error) {
-	return db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
+	turn, err := db.takeTurn(ctx, c)
+	if err != nil {
+		return ClaimResult{}, err
+	}
+	result, err := db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
+		l.turn = turn
 		sql, args := c.claim(limit, budget, depth, l)
 		return db.runClaim(ctx, sql, args)
 	})
+	if err == nil {
+		db.turns.taken(turn, result)
+	}
+	return result, err
 }
 
 // A heartbeat never waits for a row lock: a step whose row is locked, most often by

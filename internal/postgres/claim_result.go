@@ -114,11 +114,16 @@ FROM (
 // busy adds a row if a condition is true: there may be more to hand out; or if nothing is
 // handed out, because steps are held.
 func busy(condition string) string {
+	return noteOf(`CASE WHEN held THEN 'held' ELSE 'busy' END`, `held OR `+condition)
+}
+
+// noteOf adds a row of a kind if a condition is true.
+func noteOf(kind, condition string) string {
 	return `
 UNION ALL
-SELECT CASE WHEN held THEN 'held' ELSE 'busy' END, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT ` + kind + `, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM clock
-WHERE held OR ` + condition
+WHERE ` + condition
 }
 
 // inTheWay adds the steps, among those that a claim has looked at, that it could not
@@ -162,6 +167,7 @@ type ClaimResult struct {
 	TooLarge   []tasker.StepRef // they can never be handed out
 
 	bytes int  // of the inputs of the steps
+	old   bool // what had waited long was before what is more urgent
 	busy  bool // others held what it wanted, or had moved it
 	held  bool // nothing is handed out before it is asked of each step whether it is held
 }
@@ -176,6 +182,7 @@ func (h *ClaimResult) add(next ClaimResult) {
 	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the last look saw the most
 	h.bytes += next.bytes
 	h.busy = next.busy
+	h.old = next.old
 }
 
 // runClaim runs a statement that claims steps.
@@ -205,6 +212,8 @@ func claimResult(list []claimRow) ClaimResult {
 			h.TooLarge = append(h.TooLarge, ref)
 		case "held":
 			h.held = true
+		case "old":
+			h.old = true
 		case "busy":
 			h.busy = true
 		}

@@ -323,7 +323,10 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	var l look // a claim that does not ask hands out nothing while anything is held
 	if next != nil {
 		var err error
-		if l, err = db.look(ctx, next.Version); err != nil {
+		if l, err = db.look(ctx, next.Version); err == nil {
+			l.turn, err = db.takeTurn(ctx, next.Claimant)
+		}
+		if err != nil {
 			next = nil // the worker asks again
 		}
 	}
@@ -371,6 +374,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	if err != nil {
 		return Concluded{}, ClaimResult{}, err
 	}
+	db.turns.taken(l.turn, claimed)
 	return concluded, claimed, nil
 }
 

@@ -65,6 +65,7 @@ const askFor = time.Second
 type look struct {
 	asks  bool
 	gates []tasker.ID // operations that say which workers take their steps, and this one may
+	turn  *turn       // of the namespaces; nil: the claim has one
 }
 
 // unlessHeld runs a claim of a worker of a version, and again in the way that asks of each step when

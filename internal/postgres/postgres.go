@@ -40,6 +40,7 @@ type DB struct {
 
 	commits  atomic.Pointer[[]func()]
 	askUntil atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
+	turns    turns        // of namespaces in claims
 }
 
 // Options bounds what a DB takes of the server.
@@ -48,6 +49,7 @@ type Options struct {
 	StatementTimeout time.Duration // of one statement; 0 means 15 s
 	ApplicationName  string        // as pg_stat_activity shows it; "" means tasker
 	QueueTTL         time.Duration // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
+	PriorityAge      time.Duration // from which age on a step may be handed out before more urgent ones; 0 means DefaultPriorityAge, negative never
 	Announce         bool          // put what is enqueued into the outbox of the message broker
 	ReportQueues     bool          // say of which queues the steps were that ConcludeSteps moved
 
@@ -61,6 +63,10 @@ type Options struct {
 // DefaultQueueTTL bounds the wait of a step in the queue unless the configuration or a
 // template says otherwise.
 const DefaultQueueTTL = 5 * time.Minute
+
+// DefaultPriorityAge is when what waits begins to come before what is more urgent, unless the
+// configuration says otherwise.
+const DefaultPriorityAge = time.Minute
 
 // keepsReadySteps is the setting of connections whose statements keep the table of ready steps
 // themselves.
@@ -136,7 +142,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
 	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), announce: o.Announce, report: o.ReportQueues}
-	return &DB{pool: pool, queue: q, joined: joined, opened: func(context.Context, tasker.Reason, string) {}}, nil
+	return &DB{pool: pool, queue: q, joined: joined, turns: newTurns(cmp.Or(o.PriorityAge, DefaultPriorityAge)), opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 
 // OnOpened has f called for each investigation that is opened here, when its

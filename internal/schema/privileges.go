@@ -30,6 +30,7 @@ var serverPrivileges = map[string]string{
 	"case_refinements":               "SELECT INSERT UPDATE",
 	"cases":                          "SELECT INSERT UPDATE",
 	"child_signals":                  "SELECT INSERT DELETE",
+	"namespaces":                     "SELECT INSERT UPDATE DELETE",
 	"step_checkpoints":               "SELECT INSERT UPDATE DELETE",
 	"claim_conditions":               "SELECT INSERT DELETE",
 	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks

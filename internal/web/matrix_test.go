@@ -56,7 +56,7 @@ var permissions = map[string]access.Permission{
 	"/tasks/{task}/steps/{step}/reset": access.OperateSteps, "/tasks/{task}/steps/{step}/resolve": access.OperateSteps, "/tasks/{task}/steps/{step}/complete": access.OperateSteps,
 	"/tasks/{task}/version": access.OperateSteps, "/tasks/{task}/cancel": access.CancelTasks, "/tasks/{task}/investigate": access.UpdateInvestigations,
 	"/investigations/{investigation}/update": access.UpdateInvestigations, "/investigations/{investigation}/own": access.UpdateInvestigations,
-	"/workers/{worker}/drain": access.DrainWorkers, "/emissions/{event}/re-emit": access.ResendEvents,
+	"/set-weight": access.Administer, "/workers/{worker}/drain": access.DrainWorkers, "/emissions/{event}/re-emit": access.ResendEvents,
 }
 
 // narrower are the roles of a path that needs payloads:read as well.

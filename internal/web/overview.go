@@ -272,6 +272,8 @@ type workersPage struct {
 	Queues     []queueLine
 	MoreQueues bool // than are shown
 	Unserved   int  // of those shown
+	Weights    []tasker.NamespaceWeight
+	Weigh      string // the form that sets one; empty where the caller may not
 }
 
 // A queueLine is a queue as a list shows it.
@@ -306,6 +308,12 @@ func (s *server) workers(req *request) (*view, error) {
 		if queue.Unserved {
 			p.Unserved++
 		}
+	}
+	if p.Weights, err = s.DB.NamespaceWeights(req.Context()); err != nil {
+		return nil, err
+	}
+	if !s.ReadOnly && req.sees(access.Administer) {
+		p.Weigh = Root + weightPath
 	}
 	return &view{page: "workers", title: "Workers", nav: "Workers", live: true, body: p}, nil
 }

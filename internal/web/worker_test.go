@@ -166,3 +166,19 @@ func TestTheFocusStaysWithItsWorker(t *testing.T) {
 		t.Error("the focus is on another worker")
 	}
 }
+
+// The weight of a namespace is set on the page of workers, which shows it.
+func TestSettingTheWeightOfANamespace(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.sees(h.get("/ui/workers"), "All have the weight 1.", `href="/ui/set-weight"`)
+	h.sees(h.get("/ui/set-weight?namespace=shop"), `value="shop"`, "namespace weight shop 1", h.server.URL+"/v1/namespaces/shop")
+	r := h.post("/ui/set-weight", "namespace=shop", "weight=2.5", "actor=ann")
+	if r.url != "/ui/workers" {
+		t.Errorf("it leads to %s", r.url)
+	}
+	h.sees(r, "Namespace shop has the weight 2.5.", "All others have the weight 1.", "<bdi>ann</bdi>")
+	h.refused(h.post("/ui/set-weight", "namespace=shop", "weight=heavy", "actor=ann"), http.StatusBadRequest, "must be a number from 0.01 to 1000")
+	h.refused(h.post("/ui/set-weight", "namespace=shop", "weight=0", "actor=ann"), http.StatusBadRequest, "must be a number from 0.01 to 1000")
+	h.refused(h.post("/ui/set-weight", "namespace=", "weight=2", "actor=ann"), http.StatusBadRequest, "must have 1 to 128 characters")
+}

@@ -612,6 +612,16 @@ COMMENT ON COLUMN tasker.messages.subject_id IS 'What it is about: messages of o
 COMMENT ON COLUMN tasker.messages.namespaces IS 'Of what it is about: whoever may see all of them may see it.';
 COMMENT ON COLUMN tasker.messages.routed_at IS 'When the routes were asked for the sinks that get it, in tasker.message_emissions.';
 
+CREATE TABLE tasker.namespaces (
+    namespace text NOT NULL,
+    weight double precision NOT NULL,
+    set_by text NOT NULL,
+    set_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT namespace_weight_is_in_bounds CHECK (((weight >= (0.01)::double precision) AND (weight <= (1000)::double precision))),
+    CONSTRAINT namespaces_pkey PRIMARY KEY (namespace)
+);
+COMMENT ON TABLE tasker.namespaces IS 'The weights of namespaces in claims of several: their shares when all have work. A namespace without a row has the weight 1.';
+
 CREATE TABLE tasker.operation_items (
     operation_uuid uuid NOT NULL,
     ordinal integer NOT NULL,

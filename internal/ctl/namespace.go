@@ -1,0 +1,68 @@
+package ctl
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
+)
+
+func (p *program) namespaceCommand() *cobra.Command {
+	return cli.Group(&cobra.Command{
+		Use:   "namespace",
+		Short: "See and set which shares of the workers namespaces get",
+		Long: `See and set which shares of the workers namespaces get.
+
+Workers that serve several namespaces take steps of each in turn. A namespace with the
+weight 3 gets three steps for each of one with 1, when both have work.`,
+		Example: "  tasker-ctl namespace list\n  tasker-ctl namespace weight payments 3",
+	}, p.namespaceListCommand(), p.namespaceWeightCommand(), p.namespaceResetCommand())
+}
+
+func (p *program) namespaceListCommand() *cobra.Command {
+	return answer(p, help{
+		use:     "list",
+		short:   "List the namespaces with a weight of their own; all others have 1",
+		example: "  tasker-ctl namespace list -o json | jq '.namespaces[].weight'",
+	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.NamespaceList, error) {
+		return api.Namespaces(ctx)
+	}, func(l apiv1.NamespaceList) {
+		header := []string{"namespace", "weight", "set by", "set at"}
+		list(p, l.Namespaces, columns{none: "All namespaces have the weight 1.", names: header}, func(n apiv1.Namespace) []string {
+			return []string{n.Namespace, weightText(n.Weight), n.SetBy, at(&n.SetAt)}
+		})
+	})
+}
+
+func weightText(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
+
+func (p *program) namespaceWeightCommand() *cobra.Command {
+	return answer(p, help{
+		use:     "weight NAMESPACE WEIGHT",
+		short:   "Give a namespace its weight, from 0.01 to 1000: servers go by it within a second",
+		example: "  tasker-ctl namespace weight payments 3",
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Namespace, error) {
+		weight, err := strconv.ParseFloat(a.text[1], 64)
+		if err != nil {
+			return apiv1.Namespace{}, cli.Usagef("WEIGHT must be a number from 0.01 to 1000, not %q", a.text[1])
+		}
+		return api.SetNamespace(ctx, a.text[0], apiv1.SetNamespace{Weight: weight})
+	}, func(n apiv1.Namespace) {
+		p.done("Weight set!")
+		p.fields("  ", field{"Namespace", n.Namespace}, field{"Weight", weightText(n.Weight)})
+	})
+}
+
+func (p *program) namespaceResetCommand() *cobra.Command {
+	return answer(p, help{
+		use:     "reset NAMESPACE",
+		short:   "Have a namespace count 1 again",
+		example: "  tasker-ctl namespace reset payments",
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.SetNamespace, error) {
+		return apiv1.SetNamespace{Weight: 1}, api.DeleteNamespace(ctx, a.text[0])
+	}, func(apiv1.SetNamespace) { p.done("The namespace has the weight 1.") })
+}

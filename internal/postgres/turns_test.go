@@ -1,0 +1,249 @@
+package postgres
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// share moves the steps of a handler into another namespace.
+func (y *yard) share(handler, namespace string, priority int) {
+	y.Helper()
+	y.exec(`UPDATE tasker.workflow_steps SET namespace = $2, priority = $3 WHERE handler = $1`, handler, namespace, priority)
+}
+
+// takes claims until so many steps are handed out, and returns how many of each namespace.
+func (y *yard) takes(c Claimant, limit, most int) map[string]int {
+	y.Helper()
+	given := map[string]int{}
+	for n := 0; n < most; {
+		r, err := y.db.ClaimSteps(y.Context(), c, limit)
+		if err != nil || len(r.Steps) == 0 {
+			y.Fatalf("claimed %d steps after %d (%v)", len(r.Steps), n, err)
+		}
+		for _, s := range r.Steps {
+			given[s.Namespace]++
+		}
+		n += len(r.Steps)
+	}
+	return given
+}
+
+// Namespaces with work get shares by their weights, whatever the priorities of their steps, however
+// many a claim takes.
+func TestNamespacesTakeTurnsByWeight(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2, 400)
+	y.share("h1", "b", 5)
+	if _, err := y.db.SetNamespaceWeight(t.Context(), "a", 3, "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ handlers, limit int }{{2, 1}, {2, 8}, {manyQueues, 20}} {
+		c := y.claimant(tt.handlers)
+		c.Namespaces = []string{"a", "b", "c"} // nothing is in c
+		if given := y.takes(c, tt.limit, 80); given["a"] < 55 || given["a"] > 65 || given["b"] < 15 || given["b"] > 25 {
+			t.Errorf("claims of %d by a worker with %d handlers took %v, want 60 of a and 20 of b", tt.limit, tt.handlers, given)
+		}
+	}
+	// A change holds within a second.
+	if err := y.db.DeleteNamespaceWeight(t.Context(), "a", "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	y.db.turns.now = func() time.Time { return time.Now().Add(time.Second) }
+	c := y.claimant(2)
+	c.Namespaces = []string{"a", "b"}
+	if given := y.takes(c, 10, 80); given["a"] != 40 {
+		t.Errorf("took %v, want 40 of each", given)
+	}
+}
+
+// A backlog of urgent steps in one namespace does not delay another one.
+func TestABacklogOfOneNamespaceDoesNotDelayAnother(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2, 300)
+	y.share("h0", "b", 100)
+	c := y.claimant(2)
+	c.Namespaces = []string{"a", "b"}
+	y.exec(`UPDATE tasker.workflow_steps SET namespace = 'c' WHERE handler = 'h1'`)
+	y.takes(c, 10, 100) // all of b
+	y.exec(`UPDATE tasker.workflow_steps SET namespace = 'a' WHERE step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps WHERE handler = 'h1' LIMIT 4)`)
+	if given := y.takes(c, 10, 10); given["a"] != 4 {
+		t.Errorf("took %v, want all 4 of a", given)
+	}
+}
+
+// What was idle is not owed the time: it takes its turns from now on.
+func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := newTurns(-1)
+	s.now = func() time.Time { return now }
+	of := func(namespace string, n int) (r ClaimResult) {
+		for range n {
+			r.Steps = append(r.Steps, Claimed{Assignment: tasker.Assignment{Namespace: namespace}})
+		}
+		return r
+	}
+	for range 50 { // b is asked for and has nothing
+		s.taken(s.begin([]string{"a", "b"}), of("a", 10))
+	}
+	if got := s.begin([]string{"a", "b"}); got.turns[0]-got.turns[1] > 1 {
+		t.Errorf("b, which had nothing, is owed steps: turns %v", got.turns)
+	}
+	if got := s.begin([]string{"a", "new"}); got.turns[1] != got.turns[0] {
+		t.Errorf("a new namespace begins at %v, want where the others are: %v", got.turns[1], got.turns[0])
+	}
+	now = now.Add(time.Minute) // nobody asked for b meanwhile
+	for range 50 {
+		s.taken(s.begin([]string{"a"}), of("a", 10))
+		s.taken(s.begin([]string{"a", "c"}), of("a", 10))
+	}
+	if got := s.begin([]string{"a", "b"}); got.turns[1] != got.turns[0] {
+		t.Errorf("b is owed what it did not ask for: turns %v", got.turns)
+	}
+	// The memory for namespaces and queues has a bound.
+	for i := range maxTurns + 10 {
+		s.begin([]string{fmt.Sprint(i), "x"})
+	}
+	if len(s.of) > maxTurns+1 {
+		t.Errorf("%d namespaces are remembered", len(s.of))
+	}
+	s.age = time.Minute
+	for i := range maxTurns + 10 {
+		s.goesByAge(Claimant{Handlers: []string{fmt.Sprint(i)}})
+	}
+	if len(s.byAge) > maxTurns {
+		t.Errorf("%d sets of queues are remembered", len(s.byAge))
+	}
+}
+
+// A step is not behind more urgent ones for ever: what has waited long comes first in some claims,
+// the oldest before others, in one queue as in many.
+func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
+	t.Parallel()
+	for name, handlers := range map[string]int{"one queue": 1, "several queues": 2, "many queues": manyQueues + 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, 1, 60)
+			y.exec(`UPDATE tasker.workflow_steps SET priority = 10 WHERE step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps ORDER BY state_since DESC LIMIT 50)`)
+			y.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '2 minutes' WHERE priority = 0`)
+			y.exec(`UPDATE tasker.workflow_steps SET priority = 1 WHERE step_uuid = (SELECT step_uuid FROM tasker.workflow_steps WHERE priority = 0 ORDER BY state_since DESC LIMIT 1)`)
+			now := time.Now()
+			y.db.turns.now = func() time.Time { return now }
+			var got []int
+			for range 3 {
+				r, err := y.db.ClaimSteps(t.Context(), y.claimant(handlers), 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range r.Steps {
+					got = append(got, priorityOf(y, s.StepUUID))
+				}
+				now = now.Add(ageLookEvery)
+			}
+			if want := "[0 0 0 0 0 0 0 0 0]"; fmt.Sprint(got) != want {
+				t.Errorf("handed out steps of the priorities %v, want %s: the oldest first", got, want)
+			}
+			y.db.turns.age = -1 // and none where that is so configured
+			r, err := y.db.ClaimSteps(t.Context(), y.claimant(handlers), 1)
+			if err != nil || len(r.Steps) != 1 || priorityOf(y, r.Steps[0].StepUUID) != 10 {
+				t.Errorf("claimed %v (%v), want a step of priority 10", r.Steps, err)
+			}
+		})
+	}
+}
+
+func priorityOf(y *yard, step tasker.ID) int {
+	y.Helper()
+	list, err := column[int](y.Context(), y.db.pool, `SELECT priority FROM tasker.workflow_steps WHERE step_uuid = $1`, step)
+	if err != nil || len(list) != 1 {
+		y.Fatal(list, err)
+	}
+	return list[0]
+}
+
+// While claims by age find what waits behind others, one in eight goes by age, and else one a second.
+func TestHowOftenClaimsGoByAge(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := newTurns(time.Minute)
+	s.now = func() time.Time { return now }
+	c := Claimant{Namespaces: []string{"a"}, Handlers: []string{"x"}}
+	count := func(found bool) (n int) {
+		for range 800 {
+			if age, queues := s.goesByAge(c); age > 0 {
+				s.taken(&turn{namespaces: c.Namespaces, age: age, queues: queues}, ClaimResult{old: found})
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(false); n != 1 {
+		t.Errorf("%d claims of a second went by age, want 1", n)
+	}
+	now = now.Add(ageLookEvery)
+	if n := count(true); n < 50 || n > 160 {
+		t.Errorf("%d claims of 800 went by age, want about 100", n)
+	}
+}
+
+// Two claims at once of as many as there are do not stand in each other's way: none gets less while
+// there is more.
+func TestTwoClaimsAtOnceTakeAllThereIs(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 20, 15)
+	for round, want := range []int{200, 100} {
+		var sum [2]int
+		var both sync.WaitGroup
+		for i := range sum {
+			both.Go(func() {
+				r, err := y.db.ClaimSteps(t.Context(), y.claimant(20), 100)
+				if err != nil {
+					t.Error(err)
+				}
+				sum[i] = len(r.Steps)
+			})
+		}
+		both.Wait()
+		if sum[0]+sum[1] != want {
+			t.Errorf("round %d: two claims of 100 took %v, want %d together", round+1, sum, want)
+		}
+	}
+}
+
+// Weights are stored with who set them, within bounds, and each change is in the audit log.
+func TestNamespaceWeights(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for _, w := range []float64{2, 0.5} {
+		got, err := db.SetNamespaceWeight(t.Context(), "shop", w, "somebody")
+		if err != nil || got.Namespace != "shop" || got.Weight != w || got.SetBy != "somebody" || got.SetAt.IsZero() {
+			t.Errorf("set %+v (%v)", got, err)
+		}
+	}
+	if list, err := db.NamespaceWeights(t.Context()); err != nil || len(list) != 1 || list[0].Weight != 0.5 {
+		t.Errorf("the weights are %+v (%v)", list, err)
+	}
+	if _, err := admin(t, db).Exec(t.Context(), `INSERT INTO tasker.namespaces (namespace, weight, set_by) SELECT 'n' || i, 2, '' FROM generate_series(2, $1::int) i`, tasker.MaxNamespaceWeights); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.SetNamespaceWeight(t.Context(), "more", 2, "somebody"); tasker.CodeOf(err) != tasker.Conflict {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := db.SetNamespaceWeight(t.Context(), "shop", 4, "somebody"); err != nil {
+		t.Errorf("a weight that is there cannot be changed: %v", err)
+	}
+	if err := db.DeleteNamespaceWeight(t.Context(), "shop", "somebody"); err != nil {
+		t.Error(err)
+	}
+	if err := db.DeleteNamespaceWeight(t.Context(), "shop", "somebody"); tasker.CodeOf(err) != tasker.NotFound {
+		t.Errorf("deleted twice: %v", err)
+	}
+	audit, err := column[string](t.Context(), db.pool, `SELECT format('%s %s %s %s', actor, action, subject, data) FROM tasker.audit_events ORDER BY audit_id`)
+	if err != nil || len(audit) != 4 || audit[1] != `somebody namespace.weighted shop {"was": 2, "weight": 0.5}` || audit[3] != `somebody namespace.unweighted shop {"was": 4}` {
+		t.Errorf("the audit log has %q (%v)", audit, err)
+	}
+}

@@ -1,0 +1,52 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+)
+
+// weightPath is the form that gives a namespace its weight.
+const weightPath = "/set-weight"
+
+// A weightForm gives a namespace its share of the workers that serve several.
+type weightForm struct {
+	*server
+	form
+
+	Namespace, Weight string // as typed
+}
+
+func (s *server) weightForm(req *request) (*weightForm, error) {
+	p := &weightForm{server: s, Namespace: strings.TrimSpace(req.FormValue("namespace")), Weight: strings.TrimSpace(req.FormValue("weight"))}
+	p.form = req.formOf(form{page: "weight", title: "Weight of a namespace", nav: "Workers", Button: "Set the weight", Back: Root + "/workers"})
+	weight, err := strconv.ParseFloat(p.Weight, 64)
+	if err != nil {
+		weight = 1
+	}
+	namespace := p.Namespace
+	if namespace == "" {
+		namespace = "NAMESPACE"
+	}
+	p.Command = commandOf(req, []string{"namespace", "weight", namespace, strconv.FormatFloat(weight, 'f', -1, 64)},
+		http.MethodPut, "/v1/namespaces/"+url.PathEscape(namespace), apiv1.SetNamespace{Weight: weight})
+	return p, nil
+}
+
+func (p *weightForm) do(req *request) (*view, error) {
+	if err := p.identify(req); err != nil {
+		return nil, err
+	}
+	weight, err := strconv.ParseFloat(p.Weight, 64)
+	if err != nil {
+		return nil, tasker.Errorf(tasker.Invalid, "invalid weight %q: must be a number from 0.01 to 1000", clip(p.Weight, 40))
+	}
+	if _, err := p.Engine.SetNamespaceWeight(req.Context(), p.Namespace, weight, p.Actor); err != nil {
+		return nil, err
+	}
+	return &view{next: p.Back, note: "Namespace " + p.Namespace + " has the weight " + p.Weight + "."}, nil
+}
