@@ -405,7 +405,9 @@ UNION ALL
 SELECT 'verified item whose investigation is open', i.task_uuid, format('%s: item %s', i.operation_uuid, i.ordinal)
 FROM tasker.operation_items i
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = i.entry_uuid
-WHERE i.state = 'verified' AND d.resolution_status = 'pending'
+WHERE i.state = 'verified' AND d.resolution_status = 'pending' AND NOT EXISTS (
+    SELECT FROM tasker.operation_items x WHERE x.operation_uuid = i.operation_uuid AND x.entry_uuid = i.entry_uuid AND x.state <> 'verified'
+)
 UNION ALL
 SELECT 'item and recreated task differ', i.task_uuid, format('%s: item %s is %s', i.operation_uuid, i.ordinal, i.state)
 FROM tasker.operation_items i

@@ -136,7 +136,7 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 			return err
 		}
 		var moved []postgres.MovedItem
-		var endings []postgres.Ending
+		var verified []postgres.LookedItem
 		for _, i := range items {
 			m := judge(o.Act, i)
 			if m == nil {
@@ -145,23 +145,58 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 			moved = append(moved, *m)
 			failed = failed || m.Failed != nil || m.State == tasker.ItemFailedAgain
 			if m.State == tasker.ItemVerified && i.EntryStatus == string(tasker.EntryPending) {
-				e, err := ending(o, i)
-				if err != nil {
-					return err
-				}
-				endings = append(endings, e)
+				verified = append(verified, i)
 			}
 		}
-		if closed, err = dlq.End(ctx, tx, o.StartedBy, endings); err != nil {
+		if err = tx.MoveItems(ctx, o, moved); err != nil {
 			return err
 		}
-		return tx.MoveItems(ctx, o, moved)
+		endings, err := endingsOf(ctx, tx, o, verified)
+		if err != nil {
+			return err
+		}
+		closed, err = dlq.End(ctx, tx, o.StartedBy, endings)
+		return err
 	})
 	if err != nil {
 		return false, err
 	}
 	s.dlq.Ended(ctx, closed)
 	return failed, nil
+}
+
+// endingsOf are the ends of the investigations of items that are verified. That of several items of a
+// map step ends with the last of them: while one has failed again, or was skipped, it stays open.
+func endingsOf(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.LookedItem) ([]postgres.Ending, error) {
+	var shared []tasker.ID
+	for _, i := range verified {
+		if i.OfMap {
+			shared = append(shared, i.EntryUUID)
+		}
+	}
+	seen := map[tasker.ID]bool{}
+	if len(shared) > 0 {
+		open, err := tx.Unverified(ctx, o.UUID, shared)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range open {
+			seen[entry] = true
+		}
+	}
+	var endings []postgres.Ending
+	for _, i := range verified {
+		if seen[i.EntryUUID] {
+			continue
+		}
+		seen[i.EntryUUID] = true
+		e, err := ending(o, i)
+		if err != nil {
+			return nil, err
+		}
+		endings = append(endings, e)
+	}
+	return endings, nil
 }
 
 // A proof is what shows that a step has succeeded, in the metadata of its investigation.

@@ -163,7 +163,7 @@ func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error
 	if err != nil {
 		return err
 	}
-	items := postgres.PlannedItems{Frozen: frozen, Capped: frozen.Selected > o.Limit}
+	items := postgres.PlannedItems{Frozen: frozen, Capped: frozen.Selected > o.Limit || frozen.More}
 	if items.Overlapping, err = overlaps(ctx, tx, frozen); err != nil {
 		return err
 	}

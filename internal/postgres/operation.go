@@ -70,32 +70,45 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, attribute
 }
 
 // freeze makes the items of a plan. An item is the step that has failed: that of the
-// investigation, or else the one that failed last. What another operation holds is left
-// out and told. Only the numbers of the items are told, because there may be many.
+// investigation, or else the one that failed last; if it is an item of a map step, the other
+// items of that which have failed come with it. What another operation holds is left
+// out and told. Of items of map steps no more are looked at than twice the most and those that are
+// left out. Only the numbers of the items are told, because there may be many.
 //
 // $1 the operation, $2 whether its act is on whole tasks, $3 the most items; then those
 // of selectedEntries.
 const freeze = `
-WITH entry AS MATERIALIZED (%s),
+WITH entry AS MATERIALIZED (%[1]s),
 item AS MATERIALIZED (
-    SELECT e.dlq_entry_uuid, e.task_uuid, e.namespace_name, CASE WHEN $2 THEN '00000000-0000-0000-0000-000000000000' ELSE f.step_uuid END AS step_uuid,
-        CASE WHEN $2 THEN e.current_state ELSE f.state END AS state, CASE WHEN $2 THEN 0 ELSE f.fence END AS fence, o.operation_uuid AS held_by
+    SELECT e.dlq_entry_uuid, e.task_uuid, e.namespace_name, CASE WHEN $2 THEN '00000000-0000-0000-0000-000000000000' ELSE g.step_uuid END AS step_uuid,
+        CASE WHEN $2 THEN e.current_state ELSE g.state END AS state, CASE WHEN $2 THEN 0 ELSE g.fence END AS fence, o.operation_uuid AS held_by
     FROM entry e
     LEFT JOIN LATERAL (
-        SELECT s.step_uuid, s.state, s.fence
+        SELECT s.step_uuid, s.state, s.fence, s.map_step_uuid
         FROM tasker.workflow_steps s
-        WHERE s.task_uuid = e.task_uuid AND %s AND NOT $2
+        WHERE s.task_uuid = e.task_uuid AND %[2]s AND NOT $2
         ORDER BY s.step_uuid = e.step_uuid DESC NULLS LAST, s.state_since DESC, s.step_uuid
         LIMIT 1
     ) f ON true
     LEFT JOIN LATERAL (
+        SELECT f.step_uuid, f.state, f.fence
+        UNION ALL (
+            SELECT s.step_uuid, s.state, s.fence
+            FROM tasker.workflow_steps s
+            WHERE s.task_uuid = e.task_uuid AND s.map_step_uuid = f.map_step_uuid AND s.step_uuid <> f.step_uuid AND %[2]s
+            ORDER BY s.task_uuid, s.map_step_uuid, s.item_ordinal
+            LIMIT $3
+        )
+    ) g ON true
+    LEFT JOIN LATERAL (
         SELECT i.operation_uuid
         FROM tasker.operation_items i
         WHERE i.task_uuid = e.task_uuid AND i.state IN ('planned', 'released', 'running')
-          AND ($2 OR i.step_uuid = f.step_uuid OR i.step_uuid = '00000000-0000-0000-0000-000000000000')
+          AND ($2 OR i.step_uuid = g.step_uuid OR i.step_uuid = '00000000-0000-0000-0000-000000000000')
         ORDER BY i.step_uuid
         LIMIT 1
     ) o ON true
+    LIMIT 2 * $3::bigint + (SELECT count(*) FROM entry)
 ),
 added AS (
     INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)
@@ -107,6 +120,7 @@ added AS (
 SELECT (SELECT count(*) FROM entry) AS selected,
     (SELECT count(*) FROM item WHERE step_uuid IS NULL) AS without_step,
     (SELECT count(*) FROM added) AS items,
+    (SELECT count(*) FROM item WHERE step_uuid IS NOT NULL AND held_by IS NULL) > (SELECT count(*) FROM added) AS more,
     coalesce((SELECT array_agg(DISTINCT namespace ORDER BY namespace) FROM added), '{}') AS namespaces,
     (SELECT encode(sha256(convert_to(coalesce(string_agg(concat_ws(' ', task_uuid, step_uuid, expected_fence), ',' ORDER BY ordinal), ''), 'UTF8')), 'hex') FROM added) AS digest,
     coalesce((SELECT array_agg(held_by ORDER BY held_by) FROM (SELECT held_by FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS operations,
@@ -117,6 +131,7 @@ type Frozen struct {
 	Selected    int // up to one more than the limit
 	WithoutStep int
 	Items       int
+	More        bool // that are not among them
 	Namespaces  []string
 	Digest      string // of the items
 	Operations  []tasker.ID

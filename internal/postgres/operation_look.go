@@ -25,6 +25,7 @@ type LookedItem struct {
 	Task          tasker.TaskState // now, as all that follows; empty when there is none
 	Step          tasker.StepState // empty for an act on whole tasks, or when the step does not exist
 	StepName      string
+	OfMap         bool // it is an item of a map step: others of that may have the same investigation
 	External      bool
 	Fence         int64
 	ReportedFence *int64
@@ -48,7 +49,7 @@ type LookedItem struct {
 // Only what may have changed is returned: a step that waits for a worker says nothing new.
 const lookedItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
-    coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, coalesce(s.step_type <> 'standard', false) AS external,
+    coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, s.map_step_uuid IS NOT NULL AS of_map, coalesce(s.step_type <> 'standard', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
     s.awaits_worker_since IS NOT NULL AS awaits_worker, ` + itemFailure + `,
     CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,
@@ -204,6 +205,19 @@ func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, 
 	list, err := column[string](ctx, tx, `SELECT DISTINCT w.version FROM tasker.workers w WHERE w.namespaces && $1::text[] AND `+liveWorker, namespaces)
 	if err != nil {
 		return nil, fmt.Errorf("read the versions of live workers: %w", err)
+	}
+	return list, nil
+}
+
+const unverified = `
+SELECT DISTINCT i.entry_uuid FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.entry_uuid = ANY ($2) AND i.state <> 'verified'`
+
+// Unverified returns those of the investigations of which an item of the operation is not verified.
+// The caller holds the locks of their tasks.
+func (tx *Tx) Unverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
+	list, err := column[tasker.ID](ctx, tx, unverified, operation, entries)
+	if err != nil {
+		return nil, fmt.Errorf("read which items of an operation are not verified: %w", err)
 	}
 	return list, nil
 }
