@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"flag"
 	"slices"
 	"strings"
@@ -35,8 +34,10 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 					times[which] = append(times[which], took)
 				}
 			}
-			ratio := float64(median(times[0])) / float64(median(times[1]))
-			t.Logf("%d queues, %d steps: %s, without asking %s, ratio %.3f", queues, limit, median(times[0]), median(times[1]), ratio)
+			// The fastest of each: what else the machine does makes any of them slower, and none faster.
+			asking, not := slices.Min(times[0]), slices.Min(times[1])
+			ratio := float64(asking) / float64(not)
+			t.Logf("%d queues, %d steps: %s, without asking %s, ratio %.3f", queues, limit, asking, not, ratio)
 			if ratio > 1.2 {
 				t.Errorf("to ask for holds makes a claim of %d steps of %d queues %.2f times as long", limit, queues, ratio)
 			}
@@ -62,9 +63,4 @@ func (y *yard) timed(sql string, args []any, want int) time.Duration {
 		y.Fatalf("%d steps are handed out, want %d", n, want)
 	}
 	return took
-}
-
-func median[T cmp.Ordered](list []T) T {
-	slices.Sort(list)
-	return list[len(list)/2]
 }
