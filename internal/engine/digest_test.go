@@ -74,7 +74,7 @@ func TestEveryFieldOfARequestCounts(t *testing.T) {
 	values := map[string]any{
 		"Name": "single2", "Version": "1.0.0", "Context": json.RawMessage(`{"a":1}`), "Initiator": "x", "SourceSystem": "x", "Reason": "x",
 		"Priority": 1, "Tags": []string{"x"}, "CorrelationID": "x", "ParentCorrelationID": "x", "StartAt": time.Now().Add(time.Hour),
-		"RecreatedFrom": first,
+		"StartAfter": time.Minute, "StartBy": time.Now().Add(time.Hour), "StartWithin": time.Minute, "RecreatedFrom": first,
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[tasker.NewTask]()) {
 		if f.Name == "Namespace" || f.Name == "IdempotencyKey" {
