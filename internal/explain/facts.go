@@ -50,9 +50,7 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	for _, instant := range []struct {
 		name string
 		at   *time.Time
-	}{
-		{"expires", s.ExpiresAt}, {"heartbeat", f.heard()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt},
-	} {
+	}{{"expires", s.ExpiresAt}, {"heartbeat", f.heard()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt}} {
 		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil) { // which stands still
 			add(instant.name, "%s", at(*instant.at))
 		}

@@ -122,7 +122,7 @@ const unqueued = `unqueued AS (
 
 // conclude returns the statement with what it reads of the steps before, and what it does with
 // those that were enqueued.
-func conclude(stood, unqueued string) string {
+func conclude(stood, unqueued string) string { //nolint:funlen // one statement
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
