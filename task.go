@@ -81,6 +81,8 @@ type NewTask struct {
 	StartAfter  time.Duration // after its creation, in the place of StartAt
 	StartBy     time.Time     // it ends as expired unless a step of it is claimed by then; zero means it does not
 	StartWithin time.Duration // the same, so long after its start
+	Unique      Unique        // zero: as the template says
+	Debounce    Debounce      // the same
 }
 
 // A Task is one run of a template.

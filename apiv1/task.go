@@ -26,6 +26,21 @@ type CreateTask struct {
 	StartAfterSeconds   float64         `json:"start_after_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"Not before so long after its creation, by the clock of the database; in the place of start_at."`
 	StartBy             *time.Time      `json:"start_by,omitempty" doc:"The task ends as cancelled, with the reason expired, unless a step of it is claimed by this instant."`
 	StartWithinSeconds  float64         `json:"start_within_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"The same, so long after its start; in the place of start_by."`
+	Debounce            *Debounce       `json:"debounce,omitempty" doc:"Merge the requests with a key into one task, which starts when none has come for a while."`
+	Unique              *Unique         `json:"unique,omitempty" doc:"One task of the template is open at a time for a key."`
+}
+
+// Debounce merges requests: the task that waits takes the context of the last one.
+type Debounce struct {
+	Key            string  `json:"key" minLength:"1" maxLength:"255" doc:"The key, within the template."`
+	WaitSeconds    float64 `json:"wait_seconds" minimum:"0" maximum:"31622400" doc:"The task starts so long after the last request."`
+	MaxWaitSeconds float64 `json:"max_wait_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"And at most so long after the first; ten times wait_seconds when absent."`
+}
+
+// Unique is a key that one open task of a template may have.
+type Unique struct {
+	Key        string `json:"key" minLength:"1" maxLength:"255" doc:"The key, within the template."`
+	OnConflict string `json:"on_conflict,omitempty" enum:"fail,use_existing,cancel_existing" doc:"What becomes of the request when an open task has the key: fail, the default, answers 409 with its task_uuid in the details; use_existing answers 200 with that task; cancel_existing cancels that task."`
 }
 
 // Task is a task with its steps; in lists the steps are left out.
@@ -51,6 +66,9 @@ type Task struct {
 	ParentStepUUID       *string         `json:"parent_step_uuid" doc:"That step."`
 	StartAt              *time.Time      `json:"start_at"`
 	StartBy              *time.Time      `json:"start_by" doc:"It ends as cancelled, with the reason expired, unless a step of it is claimed by then. Null: it does not."`
+	UniqueKey            *string         `json:"unique_key" doc:"No other open task of the template has it. Null: it has none, or the caller may not read payloads."`
+	DebounceKey          *string         `json:"debounce_key" doc:"Requests with it are merged into the task until it starts. Null: none are, or the caller may not read payloads."`
+	MergedRequests       int             `json:"merged_requests" doc:"How many were, after the first."`
 	CreatedAt            time.Time       `json:"created_at"`
 	UpdatedAt            time.Time       `json:"updated_at"`
 	CompletedAt          *time.Time      `json:"completed_at"`
@@ -170,7 +188,8 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 		out.CompletionPercentage = float64((t.Counts.Completed+t.Counts.Skipped)*10000/t.Counts.Total) / 100
 	}
 	if o := t.Options; o != nil {
-		out.StartBy = utc(o.StartBy)
+		out.StartBy, out.UniqueKey = utc(o.StartBy), textOrNull(o.UniqueKey)
+		out.DebounceKey, out.MergedRequests = textOrNull(o.DebounceKey), o.MergedRequests
 	}
 	for _, s := range steps {
 		out.Steps = append(out.Steps, FromStep(s))

@@ -37,6 +37,11 @@ func HideTask(ctx context.Context, t *tasker.Task) {
 	if len(t.Context) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
 		t.Context = hiddenContext
 	}
+	if t.Options != nil && t.Options.UniqueKey+t.Options.DebounceKey != "" && !PayloadsOf(ctx).Has(t.Namespace) {
+		shown := *t.Options
+		shown.UniqueKey, shown.DebounceKey = "", "" // a template makes them of the context
+		t.Options = &shown
+	}
 }
 
 // HideSteps hides results and errors of the steps of one task, whose namespace the

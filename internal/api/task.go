@@ -98,6 +98,12 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	}
 	t.StartAt, t.StartBy = timeOf(r.StartAt), timeOf(r.StartBy)
 	t.StartAfter, t.StartWithin = seconds(r.StartAfterSeconds), seconds(r.StartWithinSeconds)
+	if r.Unique != nil {
+		t.Unique = tasker.Unique{Key: r.Unique.Key, OnConflict: tasker.ConflictPolicy(r.Unique.OnConflict)}
+	}
+	if d := r.Debounce; d != nil {
+		t.Debounce = tasker.Debounce{Key: d.Key, Wait: seconds(d.WaitSeconds), MaxWait: seconds(d.MaxWaitSeconds)}
+	}
 	if r.RecreatedFrom != "" {
 		var err error
 		if t.RecreatedFrom, err = parseID(r.RecreatedFrom); err != nil {

@@ -489,3 +489,28 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 	other := strings.NewReplacer(`"sale"`, `"other"`, `"text"`, `"bool"`).Replace(searched)
 	h.wantError(http.StatusConflict, "CONFLICT", "one type within a namespace", "POST", "/v1/templates", other)
 }
+
+func TestAUniqueKeyIsHeld(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml")
+	request := order(1)
+	request["unique"], request["start_within_seconds"] = map[string]any{"key": "k"}, 60.5
+	made := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", request)
+	if made.UniqueKey == nil || *made.UniqueKey != "k" || made.StartBy == nil || made.StartBy.Sub(made.CreatedAt) != 60500*time.Millisecond {
+		t.Errorf("made %+v", made)
+	}
+	h.wantError(http.StatusConflict, "CONFLICT", made.TaskUUID, "POST", "/v1/tasks", request)
+	request["unique"] = map[string]any{"key": "k", "on_conflict": "use_existing"}
+	if got := want[apiv1.Task](h, http.StatusOK, "POST", "/v1/tasks", request); got.TaskUUID != made.TaskUUID {
+		t.Errorf("answered with %s", got.TaskUUID)
+	}
+	merged := order(2)
+	merged["debounce"] = map[string]any{"key": "d", "wait_seconds": 60}
+	waits := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", merged)
+	if got := want[apiv1.Task](h, http.StatusOK, "POST", "/v1/tasks", merged); got.TaskUUID != waits.TaskUUID || got.MergedRequests != 1 || *got.DebounceKey != "d" {
+		t.Errorf("merged into %+v", got)
+	}
+	request["unique"] = map[string]any{"key": "k", "on_conflict": "perhaps"}
+	h.wantError(http.StatusBadRequest, "INVALID", "on_conflict", "POST", "/v1/tasks", request)
+}

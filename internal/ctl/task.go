@@ -128,7 +128,7 @@ func (p *program) printTask(t apiv1.Task) {
 		field{"Steps", progress(t) + " complete"}, field{"Priority", strconv.Itoa(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
 		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Correlation", t.CorrelationID},
-		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)},
+		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)}, field{"Unique key", or(t.UniqueKey, "")}, field{"Debounce", debounceText(t)},
 		field{"Created", at(&t.CreatedAt)}, field{"Completed", at(t.CompletedAt)},
 	)
 	if t.DeadLettered {

@@ -121,7 +121,7 @@ func (e *Engine) childTask(ctx context.Context, tx *postgres.Tx, r tasker.NewTas
 	if err != nil {
 		return nil, err
 	}
-	c := creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, checks: templatefile.NewBudget()}
+	c := creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, unique: tx.UniqueTask, checks: templatefile.NewBudget()}
 	made, err := c.lay(ctx, r, decoded)
 	if err != nil {
 		return nil, err

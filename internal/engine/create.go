@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,9 +41,12 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	const tries = 5 // each lost to another who created the same key, or replaced the template
 	for n := 1; ; n++ {
 		created, err := e.createTasks(ctx, requests, len(requests) > 1 || n > 1)
-		again := errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone) || errors.Is(err, errOldTemplate)
+		again := errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrUniqueKeyTaken) || errors.Is(err, postgres.ErrTemplateGone) || errors.Is(err, errOldTemplate)
 		if again && n < tries {
 			continue
+		}
+		if errors.Is(err, postgres.ErrUniqueKeyTaken) {
+			err = tasker.Errorf(tasker.Unavailable, "others take and free the unique key at the same time: send the request again")
 		}
 		return created, err
 	}
@@ -62,7 +63,7 @@ func checkCount(requests []tasker.NewTask) error {
 // will do, and storing the task fails if it is not the newest any more.
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
 	c := creation{
-		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: e.db.Template, held: e.db.TaskByKey,
+		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: e.db.Template, held: e.db.TaskByKey, unique: e.db.UniqueTask, asked: true,
 		checks: templatefile.NewBudget(),
 	}
 	out := make([]Created, len(requests))
@@ -78,6 +79,7 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fre
 	if err := c.save(ctx); err != nil {
 		return nil, err
 	}
+	c.merged(out)
 	e.notify(c.namespaces())
 	if slices.ContainsFunc(c.tasks, (*postgres.CreatedTask).Decides) {
 		e.decideAtOnce()
@@ -128,6 +130,9 @@ type creation struct {
 	templates map[[3]string]*graph
 	read      func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
 	held      func(ctx context.Context, namespace, key string) (tasker.ID, []byte, error) // who has a key
+	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error)        // the open task that has a unique key
+	asked     bool                                                                        // by a caller: other tasks are cancelled and requests merged as it or the template says
+	recreates bool                                                                        // its tasks take the unique keys of those that they replace
 	checks    *templatefile.Budget                                                        // of all contexts together
 
 	searchCost int // of the attributes of all of them
@@ -165,6 +170,9 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 		}
 	}
 	t, err := c.lay(ctx, r, decoded)
+	if held, is := errors.AsType[*heldKey](err); is && held.policy == tasker.ConflictUseExisting {
+		return Created{TaskUUID: held.by}, nil
+	}
 	if err != nil {
 		return Created{}, err
 	}
@@ -179,6 +187,9 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 func (c *creation) lay(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
 	t, err := c.plan(ctx, r, decoded)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.mayHave(ctx, t); err != nil {
 		return nil, err
 	}
 	if c.steps += len(t.Steps); c.steps > MaxBulkSteps {
@@ -225,16 +236,20 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	case err != nil:
 		return nil, within("context", err)
 	}
-	started := r.StartAt.IsZero() && r.StartAfter == 0 && g.cycle == nil
+	options := optionsOf(r, g.stored.Template, c.asked)
+	started := r.StartAt.IsZero() && (options == nil || options.StartAfter == 0) && g.cycle == nil
 	t := &postgres.CreatedTask{
 		UUID: tasker.NewID(), Template: g.stored, Request: r, Steps: g.steps(started), Correlation: r.CorrelationID,
 		Remembered: remembered, Newest: remembered && r.Version == "",
-		Options: optionsOf(r, g.stored.Template),
+		Options: options,
 	}
 	if t.Correlation == "" {
 		t.Correlation = t.UUID.String() // by which the task is found without an index of its own
 	}
 	if err := c.find(ctx, g, t); err != nil {
+		return nil, err
+	}
+	if err := c.setKeys(ctx, g, t); err != nil {
 		return nil, err
 	}
 	switch {
@@ -301,13 +316,20 @@ func retired(t tasker.StoredTemplate, asked string) error {
 	return tasker.Errorf(code, again+", or name another version", of, t.Retired.At.UTC().Format(time.RFC3339), t.Retired.By, t.Retired.Reason)
 }
 
-// reject stores the tasks with the investigations of those that can never run.
+// reject stores the tasks with the investigations of those that can never run, in the place of
+// those whose unique keys they take over.
 func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
-	if err := tx.InsertTasks(ctx, c.tasks, postgres.Insertion{Contexts: true}); err != nil {
+	if err := tx.CancelUnique(ctx, c.tasks); err != nil {
+		return err
+	}
+	if err := c.mergeIn(ctx, tx); err != nil {
 		return err
 	}
 	for _, t := range c.tasks {
 		if !t.Rejected {
+			continue
+		}
+		if t.MergedInto != (tasker.ID{}) { // it is not stored
 			continue
 		}
 		_, err := tx.OpenEntry(ctx, postgres.NewEntry{
@@ -394,101 +416,4 @@ func textFault(s string, most int, needed bool) string {
 		return "has a NUL or is not valid UTF-8, which cannot be stored"
 	}
 	return ""
-}
-
-// digestVersion is the first byte of the digests that are stored today. A digest
-// of version 1 has no such byte: it is the 32 bytes of a SHA-256 sum.
-const digestVersion = 2
-
-// requestFacts is what tells two requests under one idempotency key apart. A
-// field at its zero value is left out, so that a field which a later version adds
-// does not change the digests of requests that do not use it. Names and order are
-// part of the digest and never change.
-type requestFacts struct {
-	Namespace           string          `json:"namespace,omitzero"`
-	Name                string          `json:"name,omitzero"`
-	Version             string          `json:"version,omitzero"`
-	Context             json.RawMessage `json:"context,omitzero"`
-	Initiator           string          `json:"initiator,omitzero"`
-	SourceSystem        string          `json:"source_system,omitzero"`
-	Reason              string          `json:"reason,omitzero"`
-	Priority            int             `json:"priority,omitzero"`
-	Tags                []string        `json:"tags,omitempty"`
-	CorrelationID       string          `json:"correlation_id,omitzero"`
-	ParentCorrelationID string          `json:"parent_correlation_id,omitzero"`
-	IdempotencyKey      string          `json:"idempotency_key,omitzero"`
-	StartAt             time.Time       `json:"start_at,omitzero"`
-	RecreatedFrom       tasker.ID       `json:"recreated_from,omitzero"`
-	StartAfter          time.Duration   `json:"start_after,omitzero"`
-	StartBy             time.Time       `json:"start_by,omitzero"`
-	StartWithin         time.Duration   `json:"start_within,omitzero"`
-}
-
-// digest tells requests apart by their values: the order of keys in the context
-// and the notation of its numbers make no difference, every digit does. value is the
-// decoded context, which it changes.
-func digest(r tasker.NewTask, value any) ([]byte, error) {
-	canonical, err := payload.CanonicalValue(value)
-	if err != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
-	}
-	facts := requestFacts{
-		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: canonical, Initiator: r.Initiator,
-		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
-		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
-		StartAfter: r.StartAfter, StartBy: r.StartBy.UTC(), StartWithin: r.StartWithin,
-	}
-	all, err := json.Marshal(facts)
-	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
-	}
-	sum := sha256.Sum256(all)
-	return append([]byte{digestVersion}, sum[:]...), nil
-}
-
-// requestFacts1 is what version 1 of the digest was made of.
-type requestFacts1 struct {
-	Namespace, Name, Version                           string
-	Context                                            json.RawMessage
-	Initiator, SourceSystem, Reason                    string
-	Priority                                           int
-	Tags                                               []string
-	CorrelationID, ParentCorrelationID, IdempotencyKey string
-	StartAt                                            time.Time
-	RecreatedFrom                                      tasker.ID
-}
-
-// digest1 is version 1 of the digest, for tasks that were created under it. It
-// takes numbers that no 64-bit float can tell apart for the same.
-func digest1(r tasker.NewTask) ([]byte, error) {
-	var doc any
-	if err := json.Unmarshal(r.Context, &doc); err != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
-	}
-	value, err := json.Marshal(doc)
-	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
-	}
-	all, err := json.Marshal(requestFacts1{
-		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: value, Initiator: r.Initiator,
-		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
-		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
-	}
-	sum := sha256.Sum256(all)
-	return sum[:], nil
-}
-
-// asksForTheSame reports whether r is the request whose digest is held, by the
-// version under which that was made.
-func asksForTheSame(r tasker.NewTask, value any, held []byte) (same bool, err error) {
-	var sum []byte
-	if len(held) == sha256.Size {
-		sum, err = digest1(r)
-	} else {
-		sum, err = digest(r, value)
-	}
-	return bytes.Equal(sum, held), err
 }

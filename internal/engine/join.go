@@ -55,17 +55,17 @@ func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tas
 		switch {
 		case err == nil:
 			return created, nil
-		case !errors.Is(err, postgres.ErrKeyTaken) && !errors.Is(err, postgres.ErrTemplateGone):
+		case !errors.Is(err, postgres.ErrKeyTaken) && !errors.Is(err, postgres.ErrUniqueKeyTaken) && !errors.Is(err, postgres.ErrTemplateGone):
 			return nil, err
 		case n == tries: // the transaction does not see what others have committed since it began
-			return nil, tasker.Errorf(tasker.Conflict, "another transaction has created a task with the same idempotency_key, or replaced the template, and this one does not see it: begin it again")
+			return nil, tasker.Errorf(tasker.Conflict, "another transaction has created a task with the same idempotency_key or unique key, or replaced the template, and this one does not see it: begin it again")
 		}
 	}
 }
 
 func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []tasker.NewTask) (out []Created, namespaces []string, err error) {
 	c := creation{
-		engine: e, fresh: true, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: tx.Template, held: tx.TaskByKey,
+		engine: e, fresh: true, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: tx.Template, held: tx.TaskByKey, unique: tx.UniqueTask, asked: true,
 		checks: templatefile.NewBudget(),
 	}
 	for i, r := range requests {
@@ -78,7 +78,9 @@ func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []taske
 	if len(c.tasks) == 0 {
 		return out, nil, nil
 	}
-	return out, c.namespaces(), c.reject(ctx, tx)
+	err = c.reject(ctx, tx)
+	c.merged(out)
+	return out, c.namespaces(), err
 }
 
 // CompleteStepTx completes the step of a lease in a transaction of the caller's: the step is

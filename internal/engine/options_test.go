@@ -2,13 +2,20 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 func (h *harness) taskOf(id tasker.ID) tasker.Task {
@@ -165,5 +172,287 @@ func TestWaitsBeginWithATaskThatStartsAfterAWhile(t *testing.T) {
 	s := h.step(task, "answer")
 	if s.WaitUntil == nil || time.Until(*s.WaitUntil).Round(time.Hour) != 8*24*time.Hour {
 		t.Errorf("it waits until %v", s.WaitUntil)
+	}
+}
+
+// wantOpen expects a unique key to be that of one task, or of none.
+func (h *harness) wantOpen(want ...tasker.ID) {
+	h.Helper()
+	rows, err := h.Admin().Query(h.Context(), `SELECT task_uuid FROM tasker.unique_tasks ORDER BY 1`)
+	h.Must(err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[tasker.ID])
+	h.Must(err)
+	if !slices.Equal(got, want) {
+		h.Errorf("the tasks %v have unique keys, want %v", got, want)
+	}
+}
+
+func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", enginetest.Once(enginetest.Step("a")))
+	h.Template("other", enginetest.Step("b"))
+	h.register(tasker.Template{
+		Name: "keyed", Start: tasker.StartRules{Unique: tasker.Unique{Key: "context.customer", OnConflict: tasker.ConflictUseExisting}}, Steps: []tasker.StepTemplate{enginetest.Step("c")},
+	})
+	create := func(name string, on tasker.ConflictPolicy) (engine.Created, error) {
+		list, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: name, Unique: tasker.Unique{Key: "k", OnConflict: on}}})
+		if err != nil {
+			return engine.Created{}, err
+		}
+		return list[0], nil
+	}
+	made := func(name string, on tasker.ConflictPolicy) tasker.ID {
+		t.Helper()
+		c, err := create(name, on)
+		h.Must(err)
+		if !c.New {
+			t.Fatalf("%s is not new", c.TaskUUID)
+		}
+		return c.TaskUUID
+	}
+	first := made("one", "")
+	another := made("other", "") // the key is that of its template
+	h.Must(h.Engine.CancelTask(h.Context(), another, "me", "no"))
+	h.wantOpen(first)
+	_, err := create("one", "")
+	h.WantCode(err, tasker.Conflict, first.String(), "same unique key")
+	if c, err := create("one", tasker.ConflictUseExisting); err != nil || c.New || c.TaskUUID != first {
+		t.Errorf("%+v, %v", c, err)
+	}
+	second := made("one", tasker.ConflictCancelExisting)
+	h.wantState(first, tasker.TaskCancelled)
+	h.wantOpen(second)
+	if got := h.taskOf(second).Options; got == nil || got.UniqueKey != "k" {
+		t.Errorf("it has the options %+v", got)
+	}
+
+	h.accepted(success(h.claimOne("a"), `1`)) // its end frees the key
+	h.wantOpen()
+	third := made("one", "")
+	h.accepted(failure(h.claimOne("a"), false)) // and a failure does not
+	h.wantState(third, tasker.TaskError)
+	h.wantOpen(third)
+	h.giveUp(third)
+	h.wantOpen()
+	fourth := made("one", tasker.ConflictCancelExisting)
+	batch, err := h.Engine.CancelTasks(h.Context(), tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, State: tasker.TaskStepsInProcess}, Actor: "me", Reason: "all"})
+	h.Must(err)
+	if h.wantOpen(); batch.Cancelled != 1 {
+		t.Errorf("%d were cancelled, not %s", batch.Cancelled, fourth)
+	}
+
+	key := tasker.NewTask{Namespace: h.Space, Name: "keyed", Context: json.RawMessage(`{"customer": "c7"}`)}
+	list, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{key, key})
+	h.Must(err)
+	if list[0].TaskUUID != list[1].TaskUUID || !list[0].New || list[1].New {
+		t.Errorf("created %+v", list)
+	}
+	key.Unique = tasker.Unique{Key: "c7", OnConflict: tasker.ConflictFail}
+	_, err = h.Engine.CreateTasks(h.Context(), []tasker.NewTask{key})
+	h.WantCode(err, tasker.Conflict, list[0].TaskUUID.String())
+	for _, doc := range []string{`{}`, `{"customer": 7}`, `{"customer": ""}`} {
+		_, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "keyed", Context: json.RawMessage(doc)}})
+		h.WantCode(err, tasker.Invalid, "start.unique.key")
+	}
+	_, err = create("one", "perhaps")
+	h.WantCode(err, tasker.Invalid, "unique.on_conflict")
+	_, err = h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "one", Unique: tasker.Unique{OnConflict: tasker.ConflictFail}}})
+	h.WantCode(err, tasker.Invalid, "unique.key: is missing")
+}
+
+// Fifty requests at once lead to one task, whatever becomes of the others.
+func TestFiftyRequestsForOneUniqueKey(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", enginetest.Step("a"))
+	for _, policy := range tasker.ConflictPolicies() {
+		var made, joined, refused atomic.Int32
+		var group sync.WaitGroup
+		for range 50 {
+			group.Go(func() {
+				list, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "one", Unique: tasker.Unique{Key: "race " + string(policy), OnConflict: policy}}})
+				switch {
+				case tasker.CodeOf(err) == tasker.Conflict:
+					refused.Add(1)
+				case err != nil:
+					t.Error(err)
+				case list[0].New:
+					made.Add(1)
+				default:
+					joined.Add(1)
+				}
+			})
+		}
+		group.Wait()
+		want := map[tasker.ConflictPolicy][3]int32{tasker.ConflictFail: {1, 0, 49}, tasker.ConflictUseExisting: {1, 49, 0}, tasker.ConflictCancelExisting: {50, 0, 0}}[policy]
+		if got := [3]int32{made.Load(), joined.Load(), refused.Load()}; got != want {
+			t.Errorf("%s: %v were made, joined and refused, want %v", policy, got, want)
+		}
+		if n := h.Count(`SELECT count(*) FROM tasker.tasks WHERE options ->> 'unique_key' = $1 AND state <> 'cancelled'`, "race "+string(policy)); n != 1 {
+			t.Errorf("%s: %d tasks are open", policy, n)
+		}
+	}
+}
+
+// Schedules, child steps and recreations neither join nor cancel the task that has a key; a program
+// does so in its own transaction.
+func TestWhatMakesTasksByItselfKeepsUniqueKeys(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	unique := tasker.StartRules{Unique: tasker.Unique{Key: `"k"`, OnConflict: tasker.ConflictCancelExisting}}
+	h.register(tasker.Template{Name: "nightly", Start: unique, Steps: []tasker.StepTemplate{enginetest.Once(enginetest.Step("a"))}})
+	h.Template("parent", child("nightly", "nightly"))
+	first := h.Create("nightly")
+	_, err := h.Engine.CreateSchedule(t.Context(), hourlySpec(nil), ann)
+	h.Must(err)
+	h.passes(time.Hour)
+	if n := h.Count(`SELECT count(*) FROM tasker.schedule_firings WHERE outcome = 'refused' AND reason LIKE '%' || $1::text || '%'`, first); n != 1 {
+		t.Errorf("%d firings say that the key is held", n)
+	}
+	parent := h.Create("parent")
+	h.tick()
+	if s := h.step(parent, "nightly"); s.State != tasker.StepError || !strings.Contains(string(s.Error), first.String()) {
+		t.Errorf("the child step is %s: %s", s.State, s.Error)
+	}
+	h.wantOpen(first)
+
+	a := newApplication(h)
+	made, create := a.createIn(tasker.NewTask{Namespace: h.Space, Name: "nightly"})
+	tx, err := a.conn.Begin(t.Context())
+	h.Must(err)
+	h.Must(create(tx))
+	h.wantOpen(first) // until it commits
+	h.Must(tx.Commit(t.Context()))
+	h.wantOpen(*made)
+	h.wantState(first, tasker.TaskCancelled)
+
+	h.accepted(failure(h.claimOne("a"), false))
+	var again tasker.ID
+	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) (err error) { // as an operation does
+		recreation := h.Engine.Recreation(tx)
+		if again, err = recreation.Add(t.Context(), tasker.NewTask{Namespace: h.Space, Name: "nightly", Context: json.RawMessage(`{}`), RecreatedFrom: *made}); err != nil {
+			return err
+		}
+		_, err = recreation.Store(t.Context())
+		return err
+	}))
+	h.giveUp(*made)
+	h.wantOpen(again)
+}
+
+func (h *harness) debounced(doc string, change func(*tasker.NewTask)) (engine.Created, error) {
+	r := tasker.NewTask{Namespace: h.Space, Name: "index", Context: json.RawMessage(doc), Debounce: tasker.Debounce{Key: "k", Wait: time.Hour}}
+	if change != nil {
+		change(&r)
+	}
+	list, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{r})
+	if err != nil {
+		return engine.Created{}, err
+	}
+	return list[0], nil
+}
+
+func TestRequestsAreMergedUntilTheirTaskStarts(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	version := func(v string) {
+		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+			Namespace: h.Space, Name: "index", Version: v, Search: map[string]tasker.SearchAttribute{"page": {Type: tasker.AttributeText, From: "context.page"}},
+			Steps: []tasker.StepTemplate{enginetest.Step("a")},
+		}, "")
+		h.Must(err)
+	}
+	version("1.0.0")
+	first, err := h.debounced(`{"page": "one"}`, func(r *tasker.NewTask) { r.StartWithin = time.Hour })
+	h.Must(err)
+	if !first.New {
+		t.Fatal("the first request made no task")
+	}
+	h.Exec(`UPDATE tasker.tasks SET start_at = start_at - interval '30 minutes'`)
+	version("1.1.0")
+	for i, doc := range []string{`{"page": "two"}`, `{"page": "three, which is longer"}`} {
+		c, err := h.debounced(doc, func(r *tasker.NewTask) { r.StartWithin, r.Initiator = time.Hour, "ann" })
+		h.Must(err)
+		if c.New || c.TaskUUID != first.TaskUUID {
+			t.Errorf("request %d led to %+v", i, c)
+		}
+	}
+	got := h.taskOf(first.TaskUUID)
+	if got.State != tasker.TaskPending || !strings.Contains(string(got.Context), "three") || got.Version != "1.0.0" || got.Options.MergedRequests != 2 || got.Options.DebounceKey != "k" {
+		t.Errorf("the task is %s %s with %s and %+v", got.State, got.Version, got.Context, got.Options)
+	}
+	if left := time.Until(*got.StartAt).Round(time.Minute); left != time.Hour || got.Options.StartBy.Sub(*got.StartAt) != time.Hour {
+		t.Errorf("it starts in %s, and by %s", left, got.Options.StartBy)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.task_history WHERE task_uuid = $1 AND event = 'merge' AND actor = 'ann'`, first.TaskUUID); n != 2 {
+		t.Errorf("%d merges are in its history", n)
+	}
+	list, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: []tasker.AttributeFilter{{Name: "page", Value: "three, which is longer"}}, Namespace: h.Space, Limit: 2})
+	h.Must(err)
+	if len(list) != 1 {
+		t.Errorf("%d tasks are found by the last context", len(list))
+	}
+	_, err = h.debounced(`{}`, func(r *tasker.NewTask) { r.Version = "1.1.0" })
+	h.WantCode(err, tasker.Conflict, first.TaskUUID.String(), "1.0.0")
+	if c, err := h.debounced(`{}`, func(r *tasker.NewTask) { r.Debounce.Key = "other" }); err != nil || !c.New {
+		t.Errorf("another key led to %+v, %v", c, err)
+	}
+
+	// However many come, it starts in the end; what comes then is another task.
+	h.Exec(`UPDATE tasker.debounced_tasks SET latest_start = now() - interval '1 second' WHERE task_uuid = $1`, first.TaskUUID)
+	c, err := h.debounced(`{"page": "last"}`, nil)
+	h.Must(err)
+	h.tick()
+	if h.wantState(first.TaskUUID, tasker.TaskStepsInProcess); c.New {
+		t.Error("the last request was not merged")
+	}
+	next, err := h.debounced(`{"page": "next"}`, nil)
+	h.Must(err)
+	h.Must(h.Engine.CancelTask(t.Context(), next.TaskUUID, "me", "no"))
+	if after, err := h.debounced(`{}`, nil); err != nil || !next.New || !after.New {
+		t.Errorf("%+v, %v", after, err)
+	}
+}
+
+// No request is lost where many come at once: one makes the task, the others are merged.
+func TestManyRequestsAreMergedAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(tasker.Template{
+		Name: "index", Start: tasker.StartRules{Debounce: tasker.DebounceRules{Key: "context.page", WaitSeconds: 60}}, Steps: []tasker.StepTemplate{enginetest.Step("a")},
+	})
+	var made atomic.Int32
+	var group sync.WaitGroup
+	for range 30 {
+		group.Go(func() {
+			c, err := h.debounced(`{"page": "p"}`, func(r *tasker.NewTask) { r.Debounce = tasker.Debounce{} })
+			if err != nil {
+				t.Error(err)
+			} else if c.New {
+				made.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if n := h.Count(`SELECT sum((options ->> 'merged_requests')::int) FROM tasker.tasks`); made.Load() != 1 || n != 29 {
+		t.Errorf("%d tasks were made, and %d requests merged", made.Load(), n)
+	}
+	at := time.Now().Add(time.Hour)
+	now, err := h.debounced(`{"page": "p"}`, func(r *tasker.NewTask) { r.Debounce, r.StartAt = tasker.Debounce{}, at }) // which says more than the template
+	h.Must(err)
+	if !now.New {
+		t.Error("a request that says when was merged")
+	}
+	for want, change := range map[string]func(*tasker.NewTask){
+		"debounce.wait_seconds":               func(r *tasker.NewTask) { r.Debounce.Wait = 0 },
+		"debounce.max_wait_seconds":           func(r *tasker.NewTask) { r.Debounce.MaxWait = time.Second },
+		"debounce.key: is missing":            func(r *tasker.NewTask) { r.Debounce.Key = "" },
+		"debounce: a task has either this or": func(r *tasker.NewTask) { r.Unique.Key = "u" },
+		"a time at which it starts":           func(r *tasker.NewTask) { r.StartAt = at },
+		"has no idempotency_key":              func(r *tasker.NewTask) { r.IdempotencyKey = "i" },
+	} {
+		_, err := h.debounced(`{"page": "p"}`, change)
+		h.WantCode(err, tasker.Invalid, want)
 	}
 }

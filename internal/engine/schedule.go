@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -91,6 +92,9 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 		nominal = *s.NextAt
 	}
 	if _, err := a.task(ctx, *s, nominal, templatefile.NewBudget()); err != nil {
+		if _, held := errors.AsType[*heldKey](err); held { // which says nothing about the schedule
+			return nil
+		}
 		code := tasker.CodeOf(err)
 		if code == tasker.NotFound || code == tasker.Conflict {
 			return tasker.Errorf(tasker.Invalid, "template: %s", err)

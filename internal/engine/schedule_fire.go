@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -178,7 +179,7 @@ func (a *attendance) task(ctx context.Context, s tasker.Schedule, nominal time.T
 	if err != nil {
 		return nil, err
 	}
-	c := creation{engine: a.engine, fresh: true, templates: a.templates, read: a.tx.Template, checks: checks}
+	c := creation{engine: a.engine, fresh: true, templates: a.templates, read: a.tx.Template, unique: a.tx.UniqueTask, checks: checks, tasks: slices.Clip(a.made)}
 	t, err := c.lay(ctx, r, decoded)
 	if err != nil {
 		return nil, err

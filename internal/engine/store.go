@@ -81,7 +81,7 @@ func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
 
 // refused reports whether an error of a creation by itself would be the same again.
 func refused(err error) bool {
-	return errors.Is(err, postgres.ErrTaskStored) || errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
+	return errors.Is(err, postgres.ErrTaskStored) || errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrUniqueKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
 }
 
 // share stores the tasks together with those of others, or by themselves if that fails.
@@ -96,7 +96,7 @@ func (c *creation) share(ctx context.Context) error {
 // store stores the tasks by themselves, with the investigations of those that can never
 // run, and notes whether an error leaves open if they are stored.
 func (c *creation) store(ctx context.Context) (err error) {
-	if !c.rejected() {
+	if !c.rejected() && !c.replaces() {
 		return c.engine.pacer.Do(ctx, c.engine.creations.Waiting, func() error {
 			c.unknown, err = c.engine.db.StoreTasks(ctx, c.tasks, postgres.Insertion{Contexts: len(c.tasks) == 1, Repeat: true})
 			return err
@@ -118,7 +118,7 @@ func (c *creation) store(ctx context.Context) (err error) {
 // became of the first try.
 func (c *creation) save(ctx context.Context) error {
 	try, unknown := c.store, false
-	if c.size() <= tasker.MaxSmallCreateBytes && !c.rejected() {
+	if c.size() <= tasker.MaxSmallCreateBytes && !c.rejected() && !c.replaces() {
 		try = c.share
 	}
 	for rest := firstAsk; ; rest = min(2*rest, longestAsk) {
@@ -149,6 +149,11 @@ func (c *creation) save(ctx context.Context) error {
 // rejected reports whether there is a task that can never run.
 func (c *creation) rejected() bool {
 	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Rejected })
+}
+
+// replaces reports whether there is a task that takes over the unique key of another, or may be merged into one.
+func (c *creation) replaces() bool {
+	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Replaces() || t.Merges() })
 }
 
 // acceptOlderTemplates is called before tasks are stored again that may be stored already:
@@ -241,7 +246,7 @@ type Recreation struct {
 
 // Recreation returns one without tasks.
 func (e *Engine) Recreation(tx *postgres.Tx) *Recreation {
-	return &Recreation{tx: tx, c: creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template}}
+	return &Recreation{tx: tx, c: creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, unique: tx.UniqueTask, recreates: true}}
 }
 
 // Add adds a task, and returns the id that it will have. The error is NotFound when its
@@ -270,6 +275,9 @@ func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, erro
 func (r *Recreation) Store(ctx context.Context) ([]string, error) {
 	if len(r.c.tasks) == 0 {
 		return nil, nil
+	}
+	if err := r.tx.FreeUniqueKeys(ctx, r.c.tasks); err != nil {
+		return nil, err
 	}
 	return r.c.namespaces(), r.tx.InsertTasks(ctx, r.c.tasks, postgres.Insertion{})
 }

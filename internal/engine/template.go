@@ -23,6 +23,8 @@ type graph struct {
 	rules   []tasker.Join // by which each step is decided; empty: it runs as soon as its parents are done
 	exprs   []programs    // of each step
 	search  *search
+	unique  *expression.Program // the unique key of a task; nil: it has none
+	merges  *expression.Program // the debounce key, likewise
 }
 
 // programs are the expressions of a step by their keys; it has no others.
@@ -46,6 +48,12 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 		g.parents = append(g.parents, parents)
 	}
 	if g.search, err = newSearch(t.Template); err != nil {
+		return nil, err
+	}
+	if g.unique, err = startKey(t.Template, "unique", t.Start.Unique.Key); err != nil {
+		return nil, err
+	}
+	if g.merges, err = startKey(t.Template, "debounce", t.Start.Debounce.Key); err != nil {
 		return nil, err
 	}
 	if g.cycle == nil {

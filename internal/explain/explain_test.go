@@ -276,6 +276,14 @@ func TestEachFact(t *testing.T) {
 		"a step of a task that is not started": {func(h *harness) tasker.ID {
 			return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "chain", StartAt: time.Now().Add(time.Hour)})
 		}, want{tasker.FactNotStarted, tasker.TurnClock, []string{"The task starts at 20"}, "by itself", "t.created_at", ""}, "ship"},
+		"requests are merged into it": {func(h *harness) tasker.ID {
+			return h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "chain", Debounce: tasker.Debounce{Key: "k", Wait: time.Hour}, StartWithin: time.Hour})
+		}, want{tasker.FactNotStarted, tasker.TurnClock, []string{"The task waits for more requests to merge and starts at 20", "0 requests merged so far"}, "debounce key", "t.created_at", ""}, ""},
+		"nobody began it": {func(h *harness) tasker.ID {
+			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "chain", StartBy: time.Now().Add(-time.Second)})
+			_, _ = h.Engine.Tick(h.Context())
+			return id
+		}, want{tasker.FactEnded, tasker.TurnNobody, []string{"The task ended as expired at 20", "no step of it was claimed in time"}, "", "t.state_since", ""}, ""},
 		"the start is late": {func(h *harness) tasker.ID {
 			id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "chain", StartAt: time.Now().Add(time.Hour)})
 			h.Exec(`UPDATE tasker.tasks SET start_at = now() - interval '40 seconds'`)

@@ -22,9 +22,7 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	case t.Outcome != "":
 		add("outcome", "%s: %d of %s undone", strings.ReplaceAll(string(t.Outcome), "_", " "), t.Undone, counted(int64(t.UndoSteps), "step"))
 	}
-	if t.StartBy != nil {
-		add("start by", "%s: it ends as expired unless a step of it was claimed by then", at(*t.StartBy))
-	}
+	f.startFacts(add)
 	if t.EntryUUID != nil && f.shows.investigations {
 		status := string(t.EntryStatus)
 		if t.EntryRecovered != nil && t.EntryStatus == tasker.EntryPending {
@@ -98,4 +96,11 @@ func (f found) heard() *time.Time {
 		return nil
 	}
 	return f.step.WorkerHeard
+}
+
+// startFacts are what the start of the task is bound by.
+func (f found) startFacts(add func(name, format string, args ...any)) {
+	if by := f.task.StartBy; by != nil {
+		add("start by", "%s: it ends as expired unless a step of it was claimed by then", at(*by))
+	}
 }

@@ -83,6 +83,10 @@ func (v view) sayNotStarted() said {
 	if t.StartAt != nil {
 		start = *t.StartAt
 	}
+	if !v.isLate(start) && t.Debounced {
+		return say(tasker.TurnClock, &t.CreatedAt, "It starts by itself when no request with its debounce key comes for a while.",
+			"waits for more requests to merge and starts at %s; %s merged so far", at(start), counted(int64(t.MergedRequests), "request")).aboutTask()
+	}
 	if !v.isLate(start) {
 		return say(tasker.TurnClock, &t.CreatedAt, "It starts by itself at its start time.", "starts at %s", at(start)).aboutTask()
 	}

@@ -518,3 +518,20 @@ SELECT 'task that has ended is still to be begun by an instant', x.task_uuid, x.
 FROM tasker.task_starts x
 LEFT JOIN tasker.tasks t USING (task_uuid)
 WHERE t.task_uuid IS NULL OR t.state IN ('complete', 'cancelled') OR t.options ->> 'start_by' IS NULL
+UNION ALL
+SELECT 'unique key and open task differ', coalesce(t.task_uuid, x.task_uuid), format('%s and %s', x.unique_key, t.unique_key)
+FROM tasker.unique_tasks x
+FULL JOIN (
+    SELECT c.task_uuid, c.namespace, c.name, c.options ->> 'unique_key' AS unique_key
+    FROM tasker.tasks c
+    WHERE c.options ->> 'unique_key' IS NOT NULL AND c.state NOT IN ('complete', 'cancelled')
+      AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')
+) t ON t.task_uuid = x.task_uuid
+WHERE (x.namespace, x.name, x.unique_key) IS DISTINCT FROM (t.namespace, t.name, t.unique_key)
+UNION ALL
+SELECT 'debounce key and pending task differ', coalesce(t.task_uuid, x.task_uuid), format('%s and %s', x.debounce_key, t.debounce_key)
+FROM tasker.debounced_tasks x
+FULL JOIN (
+    SELECT c.task_uuid, c.namespace, c.name, c.options ->> 'debounce_key' AS debounce_key FROM tasker.tasks c WHERE c.options ->> 'debounce_key' IS NOT NULL AND c.state = 'pending'
+) t ON t.task_uuid = x.task_uuid
+WHERE (x.namespace, x.name, x.debounce_key) IS DISTINCT FROM (t.namespace, t.name, t.debounce_key)

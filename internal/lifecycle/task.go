@@ -23,6 +23,7 @@ const (
 	Reject       TaskEvent = "reject"        // its graph has a cycle
 	DeclareStale TaskEvent = "declare_stale" // it stood still past its threshold
 	CancelTask   TaskEvent = "cancel"        // somebody cancelled it
+	MergeRequest TaskEvent = "merge"         // another request was merged into it before it started
 	ExpireTask   TaskEvent = "expire"        // no step of it was claimed in time
 	Compensate   TaskEvent = "compensate"    // somebody wants undone what it has done
 
@@ -35,7 +36,7 @@ const (
 func TaskEvents() []TaskEvent {
 	return []TaskEvent{
 		Initialize, EnqueueSteps, Start, Evaluate, AwaitRetry, Await, Finish,
-		Block, GiveUp, Reject, DeclareStale, CancelTask, ExpireTask, Compensate, FinishCompensation, ChangeVersion,
+		Block, GiveUp, Reject, DeclareStale, MergeRequest, CancelTask, ExpireTask, Compensate, FinishCompensation, ChangeVersion,
 	}
 }
 
@@ -43,9 +44,10 @@ func TaskEvents() []TaskEvent {
 // resolved_manually: the documents list the state, and a task whose steps were
 // all settled by hand is complete.
 var Task = Table[tasker.TaskState, TaskEvent]{
-	{tasker.TaskPending, Initialize}: tasker.TaskInitializing,
-	{tasker.TaskPending, CancelTask}: tasker.TaskCancelled,
-	{tasker.TaskPending, ExpireTask}: tasker.TaskCancelled,
+	{tasker.TaskPending, Initialize}:   tasker.TaskInitializing,
+	{tasker.TaskPending, MergeRequest}: tasker.TaskPending,
+	{tasker.TaskPending, CancelTask}:   tasker.TaskCancelled,
+	{tasker.TaskPending, ExpireTask}:   tasker.TaskCancelled,
 
 	// Where the task then comes to rest is another move.
 	{tasker.TaskPending, ChangeVersion}:                tasker.TaskPending,
@@ -121,7 +123,7 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 		w := queue[0]
 		queue = queue[1:]
 		for _, e := range Task.Edges() {
-			if e.From != w.at || slices.Contains([]TaskEvent{CancelTask, ExpireTask, Reject, DeclareStale, Compensate, ChangeVersion}, e.Event) {
+			if e.From != w.at || slices.Contains([]TaskEvent{MergeRequest, CancelTask, ExpireTask, Reject, DeclareStale, Compensate, ChangeVersion}, e.Event) {
 				continue
 			}
 			path := append(slices.Clone(w.path), e)

@@ -39,6 +39,7 @@ type CreatedTask struct {
 	Options      *NewOptions // that it is bound by; nil: none
 
 	// What storing it fills in.
+	MergedInto    tasker.ID // another task, which waits for more requests; then this one is not stored
 	CreatedAt     time.Time
 	StoredContext json.RawMessage // as it is read back, if that was asked for
 }
@@ -303,6 +304,8 @@ func insertionError(err error) error {
 		return ErrTaskStored
 	case pg.ConstraintName == "task_idempotency_key_is_unique":
 		return ErrKeyTaken
+	case pg.ConstraintName == "unique_task_has_its_key":
+		return ErrUniqueKeyTaken
 	case pg.ConstraintName == "tasks_template_uuid_fkey", pg.Code == notNull && pg.ColumnName == "template_uuid":
 		return ErrTemplateGone
 	}

@@ -83,7 +83,7 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 // $1 tasks, $2 the most steps of each, $3 also steps whose parents are open, $4 a step that
 // need not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
 const selectExplainedTasks = `
-SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by,
+SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by, coalesce((t.options ->> 'merged_requests')::int, 0) AS merged_requests, t.options ? 'debounce_key' IS TRUE AS debounced,
     coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, coalesce(un.steps, 0) AS undo_steps, coalesce(un.done, 0) AS undone,
     clock_timestamp() AS as_of, coalesce(h.to_state, '') AS moved_to, coalesce(h.event, '') AS moved_by, coalesce(h.actor, '') AS moved_actor, coalesce(h.reason, '') AS moved_reason,
     e.dlq_entry_uuid AS entry_uuid, coalesce(e.resolution_status::text, '') AS entry_status, coalesce(e.dlq_reason::text, '') AS entry_reason,
@@ -180,6 +180,8 @@ type ExplainedTask struct {
 	TaskState               tasker.TaskState
 	TaskSince, CreatedAt    time.Time
 	StartAt, AttendBy       *time.Time
+	Debounced               bool       // requests are merged into it until it starts
+	MergedRequests          int        // so far
 	StartBy                 *time.Time // by which a step of it must be claimed; nil when none need be, or that is over
 	Phase                   tasker.TaskPhase
 	Outcome                 tasker.TaskOutcome

@@ -16,6 +16,8 @@ type NewOptions struct {
 	StartAfter  time.Duration // after its creation; 0: it starts as its request says
 	StartBy     time.Time     // it ends unless a step of it is claimed by then; zero: it does not
 	StartWithin time.Duration // the same, so long after its start
+	Unique      tasker.Unique // its key is that of the task; empty: it has none
+	Debounce    tasker.Debounce
 }
 
 // optionColumns are the options of a task as bindTask takes them.
@@ -23,6 +25,9 @@ var optionColumns = columns[*CreatedTask]{
 	col("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
 	col("after_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartAfter.Milliseconds() }),
 	col("start_by timestamptz", func(t **CreatedTask) *time.Time { return timeOrNil((*t).Options.StartBy) }),
+	col("unique_key text", func(t **CreatedTask) string { return (*t).Options.Unique.Key }),
+	col("debounce_key text", func(t **CreatedTask) string { return (*t).Options.Debounce.Key }),
+	col("max_wait_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.Debounce.MaxWait.Milliseconds() }),
 	col("within_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartWithin.Milliseconds() }),
 }
 
@@ -31,7 +36,7 @@ var optionColumns = columns[*CreatedTask]{
 var bindTask = `
 WITH bound AS (
     UPDATE tasker.tasks t
-    SET start_at = b.start_at, ends_at = t.ends_at + b.after, options = jsonb_strip_nulls(jsonb_build_object('start_by', b.start_by))
+    SET start_at = b.start_at, ends_at = t.ends_at + b.after, options = jsonb_strip_nulls(jsonb_build_object('start_by', b.start_by, 'unique_key', nullif(u.unique_key, ''), 'debounce_key', nullif(u.debounce_key, '')))
     FROM ` + optionColumns.unnest("u", 1) + `
     CROSS JOIN LATERAL (SELECT interval '1 millisecond' * u.after_ms AS after) a
     JOIN tasker.tasks n ON n.task_uuid = u.task_uuid
@@ -40,7 +45,16 @@ WITH bound AS (
         SELECT s.start_at, a.after, coalesce(u.start_by, CASE WHEN u.within_ms > 0 THEN coalesce(s.start_at, now()) + interval '1 millisecond' * u.within_ms END) AS start_by
     ) b
     WHERE t.task_uuid = u.task_uuid AND t.state NOT IN ('complete', 'cancelled')
-    RETURNING t.task_uuid, b.start_by
+    RETURNING t.task_uuid, t.namespace, t.name, t.state, u.unique_key, b.start_by, u.debounce_key, u.max_wait_ms
+),
+debounced AS (
+    INSERT INTO tasker.debounced_tasks (namespace, name, debounce_key, task_uuid, latest_start)
+    SELECT namespace, name, debounce_key, task_uuid, now() + interval '1 millisecond' * max_wait_ms
+    FROM bound WHERE debounce_key <> '' AND state = 'pending' ORDER BY namespace, name, debounce_key
+),
+unique_keys AS (
+    INSERT INTO tasker.unique_tasks (namespace, name, unique_key, task_uuid)
+    SELECT namespace, name, unique_key, task_uuid FROM bound WHERE unique_key <> '' ORDER BY namespace, name, unique_key
 )
 INSERT INTO tasker.task_starts (task_uuid, start_by)
 SELECT task_uuid, start_by FROM bound WHERE start_by IS NOT NULL`

@@ -52,6 +52,8 @@ WITH old AS MATERIALIZED (
 steps AS (DELETE FROM tasker.workflow_steps s USING old WHERE s.task_uuid = old.task_uuid),
 step_log AS (DELETE FROM tasker.step_history x USING old WHERE x.task_uuid = old.task_uuid),
 task_log AS (DELETE FROM tasker.task_history x USING old WHERE x.task_uuid = old.task_uuid),
+unique_keys AS (DELETE FROM tasker.unique_tasks x USING old WHERE x.task_uuid = old.task_uuid),
+debounced AS (DELETE FROM tasker.debounced_tasks x USING old WHERE x.task_uuid = old.task_uuid),
 starts AS (DELETE FROM tasker.task_starts x USING old WHERE x.task_uuid = old.task_uuid),
 attributes AS (DELETE FROM tasker.task_attributes a USING old WHERE a.task_uuid = old.task_uuid),
 checkpoints AS (DELETE FROM tasker.step_checkpoints c USING old WHERE c.task_uuid = old.task_uuid),

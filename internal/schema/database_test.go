@@ -338,6 +338,8 @@ func TestViolationsAreFound(t *testing.T) {
 			UPDATE tasker.tasks SET schedule_uuid = (SELECT schedule_uuid FROM tasker.schedules), state = 'complete', stale_at = NULL, warn_at = NULL, completed_at = now(); DELETE FROM tasker.schedule_signals`,
 		"schedule has no way forward":                            aSchedule + `UPDATE tasker.schedules SET awaits_task = gen_random_uuid(), next_at = NULL, fire_at = NULL`,
 		"task that has ended is still to be begun by an instant": enqueuedStep + `INSERT INTO tasker.task_starts SELECT task_uuid, now() FROM tasker.tasks`,
+		"unique key and open task differ":                        enqueuedStep + `UPDATE tasker.tasks SET options = '{"unique_key": "k"}'`,
+		"debounce key and pending task differ":                   enqueuedStep + `INSERT INTO tasker.debounced_tasks SELECT namespace, name, 'k', task_uuid, now() FROM tasker.tasks`,
 		"instant waits for no task": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, reason, actor)
 			SELECT schedule_uuid, now(), now(), 'clock', 'queued', 'x', 'system' FROM tasker.schedules`,
 		"items of an operation do not add up": anOperation,

@@ -34,6 +34,7 @@ var serverPrivileges = map[string]string{
 	"step_checkpoints":               "SELECT INSERT UPDATE DELETE",
 	"claim_conditions":               "SELECT INSERT DELETE",
 	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"debounced_tasks":                "SELECT INSERT UPDATE DELETE",
 	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
 	"dispatch_canary":                "SELECT UPDATE",
 	"dispatch_outbox":                "SELECT INSERT UPDATE DELETE",
@@ -78,6 +79,7 @@ var serverPrivileges = map[string]string{
 	"tasks":                          "SELECT INSERT UPDATE DELETE",
 	"tasks_dlq":                      "SELECT INSERT UPDATE",
 	"tasks_dlq_history":              "SELECT INSERT",
+	"unique_tasks":                   "SELECT INSERT UPDATE DELETE",
 	"workers":                        "SELECT INSERT UPDATE DELETE",
 	"workflow_step_transitions":      "SELECT INSERT DELETE", // as task_transitions
 	"workflow_steps":                 "SELECT INSERT UPDATE DELETE",
@@ -93,7 +95,7 @@ var hiddenFromReader = []string{
 	"task_attributes.number_value", "task_attributes.text_value", "task_attributes.time_value", "task_templates.source", "task_templates.retired_reason", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
 	"schedule_firings.reason", "schedule_history.reason", "schedules.paused_reason",
-	"operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
+	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
 	"breaker_counts.cause", "breaker_counts.cause_key", "holds.reason", "holds.cause", "holds.cause_key", "hold_history.reason", "hold_releases.failure",
 }
 

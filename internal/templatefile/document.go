@@ -394,3 +394,19 @@ func (v value) checkSearch(t *tasker.Template) {
 		place.checkExpression(expression.Source{Key: "from", Text: a.From, Kind: kinds[a.Type]}, expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true})
 	}
 }
+
+// checkStart compiles the expressions that say how tasks start.
+func (v value) checkStart(t *tasker.Template) {
+	if debounce, ok := v.get("debounce"); ok {
+		debounce.checkExpression(expression.Source{Key: "key", Text: t.Start.Debounce.Key, Kind: expression.Text}, expression.Scope{Input: t.InputSchema})
+		if d := t.Start.Debounce; d.MaxWaitSeconds > 0 && d.MaxWaitSeconds < d.WaitSeconds {
+			debounce.fault("max_wait_seconds must not be less than wait_seconds")
+		}
+		if t.Start.Unique.Key != "" {
+			debounce.fault("a template has either this or unique")
+		}
+	}
+	if unique, ok := v.get("unique"); ok {
+		unique.checkExpression(expression.Source{Key: "key", Text: t.Start.Unique.Key, Kind: expression.Text}, expression.Scope{Input: t.InputSchema})
+	}
+}

@@ -277,6 +277,9 @@ func (v value) checkConditions(t *tasker.Template) {
 	if search, ok := v.get("search"); ok {
 		search.checkSearch(t)
 	}
+	if start, ok := v.get("start"); ok {
+		start.checkStart(t)
+	}
 	for i, place := range steps.items() {
 		s := t.Steps[i]
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}

@@ -260,6 +260,18 @@ COMMENT ON COLUMN tasker.claims.claimed_at IS 'When the steps were claimed. A st
 COMMENT ON COLUMN tasker.claims.tasks IS 'The tasks of the steps, in the same order.';
 COMMENT ON COLUMN tasker.claims.steps IS 'The steps that were claimed.';
 
+CREATE TABLE tasker.debounced_tasks (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    debounce_key text NOT NULL,
+    task_uuid uuid NOT NULL,
+    latest_start timestamp with time zone NOT NULL,
+    CONSTRAINT debounced_task_has_its_key PRIMARY KEY (namespace, name, debounce_key),
+    CONSTRAINT debounced_task_has_one_key UNIQUE (task_uuid)
+);
+COMMENT ON TABLE tasker.debounced_tasks IS 'The pending tasks into which requests with their debounce key are merged. The row goes when its task starts or ends.';
+COMMENT ON COLUMN tasker.debounced_tasks.latest_start IS 'It starts by then, however many requests come.';
+
 CREATE TABLE tasker.deferred_work (
     kind text NOT NULL,
     task_uuid uuid NOT NULL,
@@ -1162,7 +1174,7 @@ CREATE TRIGGER compensation_is_told AFTER UPDATE OF outcome ON tasker.tasks FOR 
 CREATE TRIGGER scheduled_task_is_followed AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.schedule_uuid IS NOT NULL) AND (new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state))) EXECUTE FUNCTION tasker.follow_scheduled_task();
 CREATE TRIGGER task_in_error_is_watched BEFORE UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((old.state <> new.state) AND (('error'::text = old.state) OR ('error'::text = new.state)))) EXECUTE FUNCTION tasker.watch_task_in_error();
 CREATE TRIGGER task_made_in_error_is_watched BEFORE INSERT ON tasker.tasks FOR EACH ROW WHEN ((new.state = 'error'::text)) EXECUTE FUNCTION tasker.watch_task_in_error();
-CREATE TRIGGER task_options_end AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.options IS NOT NULL) AND (new.state = ANY (ARRAY['complete'::text, 'cancelled'::text])) AND (old.state <> new.state))) EXECUTE FUNCTION tasker.end_task_options();
+CREATE TRIGGER task_options_end AFTER UPDATE OF state ON tasker.tasks FOR EACH ROW WHEN (((new.options IS NOT NULL) AND (old.state <> new.state) AND ((old.state = 'pending'::text) OR (new.state = ANY (ARRAY['complete'::text, 'cancelled'::text]))))) EXECUTE FUNCTION tasker.end_task_options();
 COMMENT ON TABLE tasker.tasks IS 'One row a task: a run of a template.';
 COMMENT ON COLUMN tasker.tasks.state_since IS 'When the task entered its state, or last made progress in it (to about a second).';
 COMMENT ON COLUMN tasker.tasks.warn_at IS 'Instant from which the staleness monitor warns: 80 % of the threshold.';
@@ -1227,6 +1239,7 @@ CREATE TRIGGER entry_ended_is_added_up AFTER UPDATE OF resolution_status ON task
 CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status <> old.resolution_status) OR (new.resolved_at IS DISTINCT FROM old.resolved_at)))) EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_task_is_watched AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status = 'manually_resolved'::tasker.dlq_resolution_status) OR ((new.resolution_status = 'cancelled'::tasker.dlq_resolution_status) AND (new.dlq_reason = 'manual_dlq'::tasker.dlq_reason))))) EXECUTE FUNCTION tasker.watch_task_again();
 CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at) OR ((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR ((((((((((old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code)) OR (old.step_uuid IS DISTINCT FROM new.step_uuid)) OR (old.priority_at IS DISTINCT FROM new.priority_at)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key)) OR (old.original_reason IS DISTINCT FROM new.original_reason)) OR (old.original_detail_code IS DISTINCT FROM new.original_detail_code)) AND ((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.dlq_reason = old.dlq_reason) OR (new.priority_at >= old.priority_at) OR (new.original_reason IS DISTINCT FROM COALESCE(old.original_reason, old.dlq_reason)) OR (new.original_detail_code IS DISTINCT FROM COALESCE(old.original_detail_code, old.detail_code)))))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
+CREATE TRIGGER entry_frees_unique_key AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.free_unique_key();
 CREATE TRIGGER entry_gave_up_child AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.follow_given_up_child();
 CREATE TRIGGER entry_gave_up_scheduled_task AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.follow_scheduled_task();
 CREATE TRIGGER entry_has_its_member AFTER UPDATE OF resolution_status, recovered_at ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolved_at IS DISTINCT FROM new.resolved_at) OR (old.recovered_at IS DISTINCT FROM new.recovered_at))) EXECUTE FUNCTION tasker.follow_entry();
@@ -1267,6 +1280,16 @@ CREATE TABLE tasker.template_handlers (
     CONSTRAINT template_handlers_pkey PRIMARY KEY (namespace, handler)
 );
 COMMENT ON TABLE tasker.template_handlers IS 'Handlers that templates of a namespace name. Some may be named by none any more, because an unused version was replaced.';
+
+CREATE TABLE tasker.unique_tasks (
+    namespace text NOT NULL,
+    name text NOT NULL,
+    unique_key text NOT NULL,
+    task_uuid uuid NOT NULL,
+    CONSTRAINT unique_task_has_its_key PRIMARY KEY (namespace, name, unique_key),
+    CONSTRAINT unique_task_has_one_key UNIQUE (task_uuid)
+);
+COMMENT ON TABLE tasker.unique_tasks IS 'The open tasks that have a unique key, by their template and key.';
 
 CREATE TABLE tasker.workers (
     worker_uuid uuid NOT NULL,
@@ -1589,7 +1612,13 @@ CREATE OR REPLACE FUNCTION tasker.end_task_options()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    DELETE FROM tasker.task_starts x WHERE x.task_uuid = NEW.task_uuid;
+    IF OLD.state = 'pending' THEN
+        DELETE FROM tasker.debounced_tasks x WHERE x.task_uuid = NEW.task_uuid;
+    END IF;
+    IF NEW.state IN ('complete', 'cancelled') THEN
+        DELETE FROM tasker.task_starts x WHERE x.task_uuid = NEW.task_uuid;
+        DELETE FROM tasker.unique_tasks x WHERE x.task_uuid = NEW.task_uuid;
+    END IF;
     RETURN NULL;
 END
 $function$
@@ -1722,6 +1751,17 @@ BEGIN
         INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
         VALUES (NEW.lease_expires_at, coalesce(NEW.last_attempted_at, NEW.state_since), ARRAY[NEW.task_uuid], ARRAY[NEW.step_uuid]);
     END IF;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.free_unique_key()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    DELETE FROM tasker.unique_tasks x WHERE x.task_uuid = NEW.task_uuid;
     RETURN NULL;
 END
 $function$

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
+)
+
+// digestVersion is the first byte of the digests that are stored today. A digest
+// of version 1 has no such byte: it is the 32 bytes of a SHA-256 sum.
+const digestVersion = 2
+
+// requestFacts is what tells two requests under one idempotency key apart. A
+// field at its zero value is left out, so that a field which a later version adds
+// does not change the digests of requests that do not use it. Names and order are
+// part of the digest and never change.
+type requestFacts struct {
+	Namespace           string          `json:"namespace,omitzero"`
+	Name                string          `json:"name,omitzero"`
+	Version             string          `json:"version,omitzero"`
+	Context             json.RawMessage `json:"context,omitzero"`
+	Initiator           string          `json:"initiator,omitzero"`
+	SourceSystem        string          `json:"source_system,omitzero"`
+	Reason              string          `json:"reason,omitzero"`
+	Priority            int             `json:"priority,omitzero"`
+	Tags                []string        `json:"tags,omitempty"`
+	CorrelationID       string          `json:"correlation_id,omitzero"`
+	ParentCorrelationID string          `json:"parent_correlation_id,omitzero"`
+	IdempotencyKey      string          `json:"idempotency_key,omitzero"`
+	StartAt             time.Time       `json:"start_at,omitzero"`
+	RecreatedFrom       tasker.ID       `json:"recreated_from,omitzero"`
+	StartAfter          time.Duration   `json:"start_after,omitzero"`
+	StartBy             time.Time       `json:"start_by,omitzero"`
+	StartWithin         time.Duration   `json:"start_within,omitzero"`
+	Unique              tasker.Unique   `json:"unique,omitzero"`
+	Debounce            tasker.Debounce `json:"debounce,omitzero"`
+}
+
+// digest tells requests apart by their values: the order of keys in the context
+// and the notation of its numbers make no difference, every digit does. value is the
+// decoded context, which it changes.
+func digest(r tasker.NewTask, value any) ([]byte, error) {
+	canonical, err := payload.CanonicalValue(value)
+	if err != nil {
+		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
+	}
+	facts := requestFacts{
+		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: canonical, Initiator: r.Initiator,
+		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
+		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
+		StartAfter: r.StartAfter, StartBy: r.StartBy.UTC(), StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce,
+	}
+	all, err := json.Marshal(facts)
+	if err != nil {
+		return nil, fmt.Errorf("digest of request: %w", err)
+	}
+	sum := sha256.Sum256(all)
+	return append([]byte{digestVersion}, sum[:]...), nil
+}
+
+// requestFacts1 is what version 1 of the digest was made of.
+type requestFacts1 struct {
+	Namespace, Name, Version                           string
+	Context                                            json.RawMessage
+	Initiator, SourceSystem, Reason                    string
+	Priority                                           int
+	Tags                                               []string
+	CorrelationID, ParentCorrelationID, IdempotencyKey string
+	StartAt                                            time.Time
+	RecreatedFrom                                      tasker.ID
+}
+
+// digest1 is version 1 of the digest, for tasks that were created under it. It
+// takes numbers that no 64-bit float can tell apart for the same.
+func digest1(r tasker.NewTask) ([]byte, error) {
+	var doc any
+	if err := json.Unmarshal(r.Context, &doc); err != nil {
+		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
+	}
+	value, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("digest of request: %w", err)
+	}
+	all, err := json.Marshal(requestFacts1{
+		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: value, Initiator: r.Initiator,
+		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
+		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("digest of request: %w", err)
+	}
+	sum := sha256.Sum256(all)
+	return sum[:], nil
+}
+
+// asksForTheSame reports whether r is the request whose digest is held, by the
+// version under which that was made.
+func asksForTheSame(r tasker.NewTask, value any, held []byte) (same bool, err error) {
+	var sum []byte
+	if len(held) == sha256.Size {
+		sum, err = digest1(r)
+	} else {
+		sum, err = digest(r, value)
+	}
+	return bytes.Equal(sum, held), err
+}

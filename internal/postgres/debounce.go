@@ -1,0 +1,108 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"tasker.example/tasker"
+)
+
+// Merges reports whether the task may be merged into one that waits for more requests.
+func (t *CreatedTask) Merges() bool { return t.Options != nil && t.Options.Debounce.Key != "" }
+
+// Requests with one key come one after the other, in the order of the keys.
+const lockDebounceKeys = `
+SELECT pg_advisory_xact_lock(k.lock)
+FROM (
+    SELECT DISTINCT hashtextextended(u.namespace || chr(31) || u.name || chr(31) || u.debounce_key, 11) AS lock
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS u (namespace, name, debounce_key)
+    ORDER BY 1
+) k`
+
+// LockDebounceKeys keeps other requests with the debounce keys of tasks waiting until the transaction ends.
+func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	var namespaces, names, keys []string
+	for _, t := range tasks {
+		namespaces, names, keys = append(namespaces, t.Template.Namespace), append(names, t.Template.Name), append(keys, t.Options.Debounce.Key)
+	}
+	if _, err := tx.Exec(ctx, lockDebounceKeys, namespaces, names, keys); err != nil {
+		return fmt.Errorf("lock debounce keys: %w", err)
+	}
+	return nil
+}
+
+// A WaitingTask is one that has not started and takes the contexts of more requests.
+type WaitingTask struct {
+	UUID    tasker.ID
+	Version string
+}
+
+// A task that starts at this moment is locked by who starts it: then it waits no more.
+const waitingTask = `
+SELECT t.task_uuid AS uuid, t.version
+FROM tasker.debounced_tasks x
+JOIN tasker.tasks t ON t.task_uuid = x.task_uuid AND t.state = 'pending'
+WHERE x.namespace = $1 AND x.name = $2 AND x.debounce_key = $3
+FOR NO KEY UPDATE OF t`
+
+// WaitingTask locks and returns the task that waits for more requests with the debounce key of one;
+// nil when there is none.
+func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, error) {
+	found, err := one[WaitingTask](ctx, tx, waitingTask, t.Template.Namespace, t.Template.Name, t.Options.Debounce.Key)
+	if err != nil {
+		return nil, fmt.Errorf("look for debounce key: %w", err)
+	}
+	return found, nil
+}
+
+// $1 task, $2 context, $3 its size, $4 wait and $5 time to begin in ms, $6 who asks and $7 why.
+const mergeRequest = `
+WITH was AS MATERIALIZED (
+    SELECT t.task_uuid, t.start_at, t.context_bytes, clock_timestamp() AS at,
+        least(clock_timestamp() + interval '1 millisecond' * $4::bigint, x.latest_start) AS starts
+    FROM tasker.tasks t
+    JOIN tasker.debounced_tasks x ON x.task_uuid = t.task_uuid
+    WHERE t.task_uuid = $1 AND t.state = 'pending'
+),
+moved AS (
+    UPDATE tasker.tasks t
+    SET context = $2::text::jsonb, context_bytes = $3, start_at = w.starts, ends_at = t.ends_at + (w.starts - w.start_at), updated_at = w.at,
+        options = jsonb_strip_nulls(t.options || jsonb_build_object(
+            'merged_requests', coalesce((t.options ->> 'merged_requests')::int, 0) + 1,
+            'start_by', CASE WHEN $5::bigint > 0 THEN to_jsonb(w.starts + interval '1 millisecond' * $5::bigint) ELSE t.options -> 'start_by' END))
+    FROM was w
+    WHERE t.task_uuid = w.task_uuid
+    RETURNING t.task_uuid, (t.options ->> 'start_by')::timestamptz AS start_by
+),
+begun AS (
+    UPDATE tasker.task_starts x SET start_by = m.start_by FROM moved m WHERE x.task_uuid = m.task_uuid
+),
+steps AS (
+    UPDATE tasker.workflow_steps s
+    SET inputs_bytes = s.inputs_bytes + ($3 - w.context_bytes), decide_at = s.decide_at + (w.starts - w.start_at),
+        wait_until = s.wait_until + (w.starts - w.start_at), remind_at = s.remind_at + (w.starts - w.start_at)
+    FROM was w
+    WHERE s.task_uuid = w.task_uuid
+)
+INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, created_at)
+SELECT w.task_uuid, 'pending', 'pending', 'merge', nullif($6, ''), nullif($7, ''), w.at
+FROM was w`
+
+// MergeRequest has a task, which the caller has locked and which waits, take the context and the
+// attributes of another request, and start so much later.
+func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) error {
+	o := t.Options
+	tag, err := tx.Exec(ctx, mergeRequest, task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(), t.Request.Initiator, t.Request.Reason)
+	if err != nil {
+		return fmt.Errorf("merge a request: %w", insertionError(err))
+	}
+	if tag.RowsAffected() != 1 {
+		return fmt.Errorf("task %s waits no more, although it is locked", task)
+	}
+	var found FoundTasks
+	found.Add(task, t.Template.Namespace, t.Attributes)
+	return tx.ReplaceAttributes(ctx, nil, found)
+}
