@@ -48,7 +48,7 @@ const (
 
 	// MaxItemListBytes bounds the result with the list of a map step that an item
 	// carries. A larger one is handed out by reference.
-	MaxItemListBytes = 4 << 10
+	MaxItemListBytes = 1 << 10
 	// MaxInlineInputBytes bounds the dependency results that one claimed step
 	// carries inline. A step with more gets the rest by reference.
 	MaxInlineInputBytes = 4 << 20

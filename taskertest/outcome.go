@@ -162,6 +162,7 @@ func (w *Workflow) execute(a tasker.Assignment) {
 	ctx := worker.WithCheckpoints(w.t.Context(), func(value json.RawMessage) error {
 		return w.engine.SaveCheckpoint(w.t.Context(), w.worker, a.Lease(), value)
 	})
+	ctx = worker.WithDocuments(ctx, w.engine)
 	w.fetch(&a)
 	if a.Deadline != nil { // the handler goes by the real clock
 		end := time.Now().Add(a.Deadline.Sub(w.Now()))

@@ -290,6 +290,19 @@ func (s Step) AssertResult(want string) {
 	}
 }
 
+// ItemResults returns the results of the items of a map step in the order of its list, null of an item
+// that has none, whether or not they fit into the result of the step. The test fails if it has no items.
+func (s Step) ItemResults() []json.RawMessage {
+	s.task.w.t.Helper()
+	var all []json.RawMessage
+	for from, next := 0, 1; next > 0; from = next {
+		page, err := s.task.w.engine.ItemResults(s.task.w.t.Context(), s.TaskUUID, s.Name, from)
+		s.task.w.must(err)
+		all, next = append(all, page.Results...), page.Next
+	}
+	return all
+}
+
 // AssertCheckpoint fails the test unless the last checkpoint of the step, which is not done, is this JSON; an
 // empty text means that there is none.
 func (s Step) AssertCheckpoint(want string) {

@@ -122,7 +122,7 @@ func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 
 // itemResults fetches a page of results of items. The error is as that of fetch.
 func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err error) {
-	backend, ok := c.backend.(itemReader)
+	backend, ok := c.documents().(itemReader)
 	if !ok {
 		return page, invalidInput("the results of the items of step %s are a reference, and this worker has no backend to read them from", name)
 	}
@@ -131,6 +131,28 @@ func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err 
 		return err
 	})
 	return page, err
+}
+
+// Documents has what an assignment names and does not carry, beside results.
+type Documents interface {
+	itemReader
+	contextReader
+}
+
+type documentsKey struct{}
+
+// WithDocuments has [Worker.Execute] of a worker without a backend read from there what an assignment
+// does not carry, for tests of workflows; see package taskertest.
+func WithDocuments(ctx context.Context, from Documents) context.Context {
+	return context.WithValue(ctx, documentsKey{}, from)
+}
+
+// documents is where the documents of [Documents] are read from.
+func (c *Call) documents() any {
+	if c.backend != nil {
+		return c.backend
+	}
+	return c.ctx.Value(documentsKey{})
 }
 
 // A contextReader is a [Backend] that has the contexts of tasks.
@@ -144,7 +166,7 @@ type contextReader interface {
 func (c *Call) TaskContext(into any) error {
 	doc := c.Context
 	if len(c.ContextOmitted) > 0 {
-		backend, ok := c.backend.(contextReader)
+		backend, ok := c.documents().(contextReader)
 		if !ok {
 			return invalidInput("the context of the task comes without %s, and this worker has no backend to read it from", strings.Join(c.ContextOmitted, ", "))
 		}

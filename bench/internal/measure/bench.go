@@ -75,6 +75,7 @@ var groups = []group{
 	{"cost", (*bench).costs},
 	{"history", (*bench).history},
 	{"find", (*bench).found},
+	{"map", (*bench).maps},
 	{"profile", (*bench).profile},
 }
 

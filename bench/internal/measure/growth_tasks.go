@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -253,4 +254,193 @@ func split(s string, n int) []string {
 		parts, s = append(parts, s[:n]), s[n:]
 	}
 	return append(parts, s)
+}
+
+// mapSizes are the items of the map steps that are measured. Of each size there are so many tasks
+// that the items are as many as of the largest.
+var mapSizes = []int{10, 100, 1_000, 10_000}
+
+// The lists of the maps: in the context of the task, and in the result of the step before.
+const (
+	listInContext = "list in the context"
+	listInResult  = "list in a result"
+)
+
+// maps measures what an item costs beside a step, and the evidence of three that have failed.
+func (b *bench) maps(ctx context.Context) error {
+	if err := b.registerMaps(ctx); err != nil {
+		return err
+	}
+	for range b.Runs {
+		items := b.items()
+		if err := b.claimedAndReported(ctx, plainStep, work{single.name, items, items, nil}); err != nil {
+			return err
+		}
+		for i := 0; i == 0 || i < len(mapSizes) && mapSizes[i-1] < items; i++ {
+			if err := b.mapsOf(ctx, min(mapSizes[i], items), items); err != nil {
+				return err
+			}
+		}
+		if err := b.mapEvidence(ctx, items); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapsOf measures so many items in tasks of n.
+func (b *bench) mapsOf(ctx context.Context, n, items int) error {
+	for _, list := range []string{listInContext, listInResult} {
+		if err := b.claimedAndReported(ctx, fmt.Sprintf("item of %d, %s", n, list), work{list, items / n, items, mapOf(n)}); err != nil {
+			return fmt.Errorf("%d items, %s: %w", n, list, err)
+		}
+	}
+	return nil
+}
+
+const plainStep = "one-step task"
+
+// items is how many items are measured of each size.
+func (b *bench) items() int { return min(b.Tasks, mapSizes[len(mapSizes)-1]) }
+
+func templateOf(list string) string { return strings.ReplaceAll(list, " ", "-") }
+
+func (b *bench) registerMaps(ctx context.Context) error {
+	step := func(name, callable string, dependencies ...string) tasker.StepTemplate {
+		return tasker.StepTemplate{Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: callable}, Dependencies: dependencies, Retry: tasker.DefaultRetry()}
+	}
+	each := step("each", "work")
+	each.Type, each.Over = tasker.MapStep, "context.list"
+	after := step("each", "work", "split")
+	after.Type, after.Over = tasker.MapStep, "results.split"
+	for list, steps := range map[string][]tasker.StepTemplate{listInContext: {each}, listInResult: {step("split", "split"), after}} {
+		if _, _, err := b.engine.RegisterTemplate(ctx, tasker.Template{Namespace: space, Name: templateOf(list), Version: "1.0.0", Steps: steps}, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapOf returns a list of so many elements.
+func mapOf(n int) json.RawMessage {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf(`"order %d of the customer"`, i)
+	}
+	return json.RawMessage("[" + strings.Join(list, ",") + "]")
+}
+
+// work is tasks of a kind, with a list, that come to so many steps of the handler work.
+type work struct {
+	kind         string
+	tasks, steps int
+	list         json.RawMessage
+}
+
+// claimedAndReported creates tasks, and notes what a
+// claim and a report of one take: time, and CPU of PostgreSQL and of this process, which says more on a machine
+// that does other things. What creates tasks and items is not measured.
+func (b *bench) claimedAndReported(ctx context.Context, name string, w work) error {
+	if _, err := b.ready(ctx, w); err != nil {
+		return err
+	}
+	d, err := b.newDirect(ctx, space, "work")
+	if err != nil {
+		return err
+	}
+	before, err := b.backends(ctx)
+	if err != nil {
+		return err
+	}
+	cpu := cpuTime() + serverTime(before)
+	if err := d.drain(ctx); err != nil {
+		return err
+	}
+	if d.steps != w.steps {
+		return fmt.Errorf("%d steps were reported, want %d", d.steps, w.steps)
+	}
+	after, err := b.backends(ctx)
+	if err != nil {
+		return err
+	}
+	cpu = cpuTime() + serverTime(after) - cpu
+	for what, took := range map[string]time.Duration{"claim and report": d.claiming + d.reporting, "CPU": cpu} {
+		f := figure{name: name + ", " + what, unit: "µs"}
+		if name != plainStep {
+			f.baseline = plainStep + ", " + what
+		}
+		b.note(f, float64(took.Microseconds())/float64(w.steps))
+	}
+	return nil
+}
+
+// ready creates tasks, and returns them when their steps are enqueued.
+func (b *bench) ready(ctx context.Context, w work) ([]tasker.ID, error) {
+	if err := b.reset(ctx); err != nil {
+		return nil, err
+	}
+	r := tasker.NewTask{Namespace: space, Name: templateOf(w.kind)}
+	if w.kind == listInContext {
+		r.Context = json.RawMessage(`{"list": ` + string(w.list) + `}`)
+	}
+	var ids []tasker.ID
+	for n := w.tasks; n > 0; n -= min(n, bulk) {
+		created, err := b.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{r}, min(n, bulk)))
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range created {
+			ids = append(ids, c.TaskUUID)
+		}
+	}
+	if w.kind == listInResult {
+		d, err := b.newDirect(ctx, space, "split")
+		if err != nil {
+			return nil, err
+		}
+		d.result = w.list
+		if err := d.drain(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for until := time.Now().Add(drainTimeout); ; {
+		var enqueued int
+		if err := b.db.Pool().QueryRow(ctx, `SELECT count(*) FROM tasker.ready_steps`).Scan(&enqueued); err != nil {
+			return nil, err
+		}
+		if enqueued == w.steps {
+			break
+		}
+		if time.Now().After(until) {
+			return nil, errors.New("the items were not made in ten minutes")
+		}
+		if err := rest(ctx, 20*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	_, err := b.db.Pool().Exec(ctx, `ANALYZE tasker.workflow_steps, tasker.ready_steps, tasker.tasks`)
+	return ids, err
+}
+
+// mapEvidence measures the snapshot of a task of which three items have failed and all others are
+// complete.
+func (b *bench) mapEvidence(ctx context.Context, items int) error {
+	tasks, err := b.ready(ctx, work{listInContext, 1, items, mapOf(items)})
+	if err != nil {
+		return err
+	}
+	d, err := b.newDirect(ctx, space, "work")
+	if err != nil {
+		return err
+	}
+	d.fails = func(a tasker.Assignment) bool { return *a.Index%(items/3+1) == 0 }
+	if err := d.drain(ctx); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := b.snapshot(ctx, tasks[0]); err != nil {
+		return err
+	}
+	b.note(figure{name: fmt.Sprintf("snapshot of a task with %d items, 3 failed", items), unit: "ms"}, float64(time.Since(start).Microseconds())/1000)
+	return nil
 }
