@@ -32,6 +32,7 @@ type Template struct {
 	Triage       Triage                     `json:"triage,omitzero"`
 	Search       map[string]SearchAttribute `json:"search,omitempty"` // by name: what tasks are found by
 	Start        StartRules                 `json:"start,omitzero"`
+	Limits       []LimitTemplate            `json:"limits,omitempty"` // of the steps of its tasks, at most [MaxTemplateLimits]
 	Steps        []StepTemplate             `json:"steps"`
 	Environments map[string]Override        `json:"environments,omitempty"` // by name of the environment
 	Metadata     json.RawMessage            `json:"metadata,omitempty"`     // an object of the author's; it has no effect and is not part of the checksum

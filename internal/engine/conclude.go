@@ -105,6 +105,7 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ne
 	}
 	e.tell(list, concluded)
 	e.notify(concluded.Namespaces)
+	e.freed()
 	e.decideSoon(concluded)
 	return concluded.Moved, nil, nil
 }
@@ -150,7 +151,11 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Nex
 	}
 	e.tell(list, concluded)
 	e.dueMayHaveChanged()
+	e.freed()
 	e.decideSoon(concluded)
+	if claimed.Again() > 0 {
+		e.limited.wait(e.now(), next.Namespaces)
+	}
 	taken := make(map[tasker.ID]bool, len(claimed.Steps))
 	for _, c := range claimed.Steps {
 		taken[c.StepUUID] = true

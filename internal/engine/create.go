@@ -252,6 +252,9 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	if err := c.setKeys(ctx, g, t); err != nil {
 		return nil, err
 	}
+	if t.Limits, err = g.limitsOf(ctx, t); err != nil {
+		return nil, err
+	}
 	switch {
 	case g.cycle != nil:
 		t.State, t.Rejected = tasker.TaskError, true

@@ -99,6 +99,7 @@ type Engine struct {
 	now          func() time.Time
 
 	notifier  *notifier
+	limited   *limitsSeen
 	instance  tasker.ID // tells our own notifications from those of others
 	templates *cache[tasker.ID, *graph]
 	byName    *cache[[3]string, *graph] // by namespace, name and version as asked for: the newest if that is empty
@@ -158,7 +159,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
 		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
-		notifier:  newNotifier(), instance: tasker.NewID(),
+		notifier:  newNotifier(), limited: newLimitsSeen(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID](1000, (*graph).size),
 		byName:    newCache[[3]string](1000, (*graph).size),
 		workers:   newCache[tasker.ID](10_000, (*member).size),

@@ -44,25 +44,27 @@ func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 // take claims up to limit steps. What stands in the way is removed: a step of an
 // older version is measured; one whose inputs no worker can be given is left to the
 // loop that fails it.
-func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) ([]postgres.Claimed, error) {
-	var all []postgres.Claimed
+func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) (all []postgres.Claimed, again time.Duration, err error) {
 	for round := 1; ; round++ {
 		c.Without = e.aside.list(e.now())
 		next, err := e.db.ClaimSteps(ctx, c, limit-len(all))
 		if err != nil && len(all) > 0 {
 			e.log.WarnContext(ctx, "claimed less than there is", "worker_uuid", c.WorkerUUID, "err", err)
-			return all, nil // what is claimed is committed, and lost if nobody hears of it
+			return all, again, nil // what is claimed is committed, and lost if nobody hears of it
 		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		all = append(all, next.Steps...)
+		if again = next.Again(); again > 0 {
+			e.limited.wait(e.now(), c.Namespaces)
+		}
 		if !next.InTheWay() {
-			return all, nil
+			return all, again, nil
 		}
 		e.clear(ctx, next)
 		if round == claimRounds || len(all) >= limit {
-			return all, nil
+			return all, again, nil
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 		}
 		receipt.Next, err = e.assignments(handing, worker, next.Steps)
 	} else {
-		receipt.Next, err = e.claim(ctx, worker, m, claim)
+		receipt.Next, _, err = e.claim(ctx, worker, m, claim)
 	}
 	if err != nil {
 		e.log.WarnContext(ctx, "results were taken, next work was not handed out", "worker_uuid", worker, "err", err)

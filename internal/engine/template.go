@@ -25,6 +25,7 @@ type graph struct {
 	search  *search
 	unique  *expression.Program // the unique key of a task; nil: it has none
 	merges  *expression.Program // the debounce key, likewise
+	limits  []limitOfGraph
 }
 
 // programs are the expressions of a step by their keys; it has no others.
@@ -54,6 +55,9 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 		return nil, err
 	}
 	if g.merges, err = startKey(t.Template, "debounce", t.Start.Debounce.Key); err != nil {
+		return nil, err
+	}
+	if g.limits, err = newLimits(t.Template); err != nil {
 		return nil, err
 	}
 	if g.cycle == nil {

@@ -58,6 +58,8 @@ func (e *Engine) Loops() []*loop.Loop {
 		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
+		&loop.Loop{Name: "steps that wait for limits", Every: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.limitsBack, Log: e.log},
+		spare(e.loop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
 	)
 }
 
@@ -206,7 +208,8 @@ func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 		failed = append(failed, err)
 		next = max(next, again)
 	}
-	return next, errors.Join(failed...)
+	_, err = e.limitsBack(ctx)
+	return next, errors.Join(append(failed, err)...)
 }
 
 // findRetries finds tasks with a failed step whose rest is over.

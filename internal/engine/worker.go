@@ -313,8 +313,11 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case m.drain.Load() && !drained:
 			return nil, nil
 		}
-		steps, err := e.claim(ctx, worker, m, limit)
+		steps, again, err := e.claim(ctx, worker, m, limit)
 		rest := min(time.Until(deadline), e.pollRest())
+		if again > 0 {
+			rest = min(rest, again)
+		}
 		if err != nil || len(steps) > 0 || rest <= 0 {
 			return steps, err
 		}
@@ -323,7 +326,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case <-ctx.Done():
 		case <-waiter.notified:
 		case <-timer.C:
-			if len(waiter.notified) == 0 && !time.Now().Before(deadline) && e.pollRest() == claimRest {
+			if again == 0 && len(waiter.notified) == 0 && !time.Now().Before(deadline) && e.pollRest() == claimRest {
 				return nil, nil // it would have been notified
 			}
 		}
@@ -340,21 +343,22 @@ func (e *Engine) pollRest() time.Duration {
 	return pollEvery
 }
 
-// claim takes what there is now.
-func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) ([]tasker.Assignment, error) {
+// claim takes what there is now, and says after how long more may be there if steps wait for a limit.
+func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) (list []tasker.Assignment, again time.Duration, err error) {
 	if m.drain.Load() {
-		return nil, nil
+		return nil, 0, nil
 	}
 	ctx, cancel := handingOut(ctx)
 	defer cancel()
-	claimed, err := e.take(ctx, e.claimant(worker, m), limit)
+	claimed, again, err := e.take(ctx, e.claimant(worker, m), limit)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if len(claimed) > 0 {
 		e.dueMayHaveChanged()
 	}
-	return e.assignments(ctx, worker, claimed)
+	list, err = e.assignments(ctx, worker, claimed)
+	return list, again, err
 }
 
 // handingOut is the context of a claim. Once that is sent, the answer matters: one

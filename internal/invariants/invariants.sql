@@ -277,7 +277,7 @@ WHERE NOT EXISTS (
     WHERE (c.reason, c.code) = (d.dlq_reason::text, d.detail_code)
 )
 UNION ALL
-SELECT 'enqueued step is neither in ready_steps nor held', s.task_uuid, s.step_uuid::text
+SELECT 'enqueued step is neither in ready_steps nor put aside', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
 WHERE s.state = 'enqueued' AND NOT EXISTS (
     SELECT FROM tasker.ready_steps r
@@ -286,8 +286,9 @@ WHERE s.state = 'enqueued' AND NOT EXISTS (
       AND (r.queue_ttl_ms, r.inputs_bytes) IS NOT DISTINCT FROM (s.queue_ttl_ms, s.inputs_bytes)
 ) AND NOT EXISTS (
     SELECT FROM tasker.held_steps q
-    JOIN tasker.holds h ON h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL
-    WHERE (q.namespace, q.handler, q.priority, q.state_since, q.step_uuid, q.task_uuid)
+    LEFT JOIN tasker.holds h ON h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL
+    WHERE (h.hold_uuid IS NOT NULL OR q.hold_uuid IS NULL AND q.limit_key_id IS NOT NULL)
+      AND (q.namespace, q.handler, q.priority, q.state_since, q.step_uuid, q.task_uuid)
         = (s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid)
       AND (q.queue_ttl_ms, q.inputs_bytes) IS NOT DISTINCT FROM (s.queue_ttl_ms, s.inputs_bytes)
 )
@@ -295,6 +296,34 @@ UNION ALL
 SELECT 'step is held and can be claimed', q.task_uuid, q.step_uuid::text
 FROM tasker.held_steps q
 JOIN tasker.ready_steps r ON (r.task_uuid, r.step_uuid, r.state_since) = (q.task_uuid, q.step_uuid, q.state_since)
+UNION ALL
+SELECT 'step is kept by a hold and a limit, or by neither', q.task_uuid, q.step_uuid::text
+FROM tasker.held_steps q
+WHERE num_nonnulls(q.hold_uuid, q.limit_key_id) <> 1
+UNION ALL
+SELECT 'limit has more steps in progress than it lets be', h.task_uuid, format('%s of limit %s, key %s', h.step_uuid, l.limit_id, k.key)
+FROM (
+    SELECT h.*, row_number() OVER (PARTITION BY h.limit_key_id ORDER BY s.last_attempted_at, h.step_uuid) AS place, s.last_attempted_at
+    FROM tasker.limit_slots h
+    JOIN tasker.workflow_steps s ON s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state = 'in_progress' AND s.fence = h.fence
+) h
+JOIN tasker.limit_keys k ON k.limit_key_id = h.limit_key_id
+JOIN tasker.limits l ON l.limit_id = k.limit_id
+WHERE h.place > l.max_in_progress AND h.last_attempted_at > l.changed_at -- a limit that was lowered takes nothing back
+UNION ALL
+SELECT 'step in progress has no place of its limit', s.task_uuid, format('%s: limit %s', s.step_uuid, l.limit_id)
+FROM tasker.workflow_steps s
+JOIN tasker.limits l ON s.last_attempted_at > l.changed_at
+LEFT JOIN tasker.task_limits t ON l.kind = 'name' AND t.task_uuid = s.task_uuid AND t.limit_id = l.limit_id
+    AND (t.step_uuid IS NULL OR t.step_uuid IN (s.step_uuid, s.map_step_uuid))
+WHERE s.state = 'in_progress' AND (
+    l.kind = 'server' OR l.kind = 'namespace' AND l.namespace = s.namespace OR l.kind = 'handler' AND (l.namespace, l.name) = (s.namespace, s.handler)
+    OR t.task_uuid IS NOT NULL
+) AND NOT EXISTS (
+    SELECT FROM tasker.limit_slots h
+    JOIN tasker.limit_keys k ON k.limit_key_id = h.limit_key_id AND k.limit_id = l.limit_id AND k.key = coalesce(t.key, '')
+    WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid AND h.fence = s.fence
+)
 UNION ALL
 SELECT 'hold has ended and has steps', NULL, h.hold_uuid::text
 FROM tasker.holds h

@@ -32,7 +32,8 @@ import (
 // age on it counts.
 //
 // Each is there twice. One hands out nothing while steps are held, and says so; the other
-// asks of each step whether it is held, which takes longer.
+// asks of each step whether it is held, which takes longer. Neither hands out anything where a step
+// of the queues may have a limit: see claimLimited.
 var (
 	claimSteps, claimUnheldSteps         = claimOne(withoutHolds), claimOne(withHolds)
 	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, byUrgency, withoutHolds), claimSome(everyQueue, byUrgency, withHolds)
@@ -138,19 +139,21 @@ locked AS MATERIALIZED (
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps + inTheWay("locked")
+` + leaseSteps("") + inTheWay("locked")
 }
 
 func claimSome(queues func(order) string, o order, h holds) string {
 	return `
 WITH RECURSIVE ` + h.clock + `,
-` + queues(o) + o.levels + claimBody(o, h) + leaseSteps + inTheWay("candidate") + wantedMore + o.notes
+` + queues(o) + o.levels + claimBody(o, h) + leaseSteps("") + inTheWay("candidate") + wantedMore + o.notes
 }
 
-// mayClaim is true of a worker $4 that gets new work, unless steps are held and nobody asks
-// of each.
-const mayClaim = `EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)
-      AND NOT (SELECT held FROM clock)`
+// mayClaim is true of a worker $4 that gets new work, unless steps are held or limited and nobody
+// asks of each.
+const mayClaim = getsWork + `
+      AND NOT (SELECT held OR limited FROM clock)`
+
+const getsWork = `EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = $4 AND w.left_at IS NULL AND w.draining_since IS NULL)`
 
 func everyQueue(o order) string {
 	return `
@@ -303,7 +306,7 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResul
 	var all ClaimResult
 	depth := limit
 	for again := 0; ; again++ {
-		next, err := db.claimOnce(ctx, c, limit-len(all.Steps), tasker.MaxClaimBytes-all.bytes, depth)
+		next, err := db.claimOnce(ctx, c, claimSize{limit - len(all.Steps), tasker.MaxClaimBytes - all.bytes, depth})
 		if err != nil && len(all.Steps) > 0 {
 			return all, nil // what is handed out is committed; whoever looks again meets the error
 		}
@@ -318,15 +321,25 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResul
 	}
 }
 
-func (db *DB) claimOnce(ctx context.Context, c Claimant, limit, budget, depth int) (ClaimResult, error) {
+// A claimSize bounds a claim: how many steps, how many bytes of inputs, and how many steps are
+// looked at.
+type claimSize struct{ limit, budget, depth int }
+
+func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimResult, error) {
 	turn, err := db.takeTurn(ctx, c)
 	if err != nil {
 		return ClaimResult{}, err
 	}
 	result, err := db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
 		l.turn = turn
-		sql, args := c.claim(limit, budget, depth, l)
-		return db.runClaim(ctx, sql, args)
+		if !db.limits.mayHave(c) {
+			sql, args := c.claim(size.limit, size.budget, size.depth, l)
+			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
+				return result, err
+			}
+			db.limits.seen(c)
+		}
+		return db.claimLimited(ctx, c, size, l)
 	})
 	if err == nil {
 		db.turns.taken(turn, result)

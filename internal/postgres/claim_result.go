@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"tasker.example/tasker"
 )
@@ -37,7 +38,11 @@ var (
 //
 // What is picked goes through arrays, which the planner takes for few rows. For many it
 // would read the whole index of a small table of steps once, and compare it with each.
-var leaseSteps = `
+//
+// More are further parts of the statement, about what is picked and claimed.
+func leaseSteps(more string) string { return leaseParts + more + leased }
+
+var leaseParts = `
 picked AS (
     SELECT l.*
     FROM (
@@ -74,7 +79,10 @@ watched AS (
     SELECT least(min(lease_expires_at), min(state_since) + interval '5 seconds'), min(state_since), array_agg(task_uuid), array_agg(step_uuid)
     FROM claimed
     HAVING count(*) > 0
-)
+)`
+
+// leased selects what was leased, with its inputs.
+var leased = `
 SELECT
     'step' AS kind, h.bytes, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
     h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results, h.item, h.item_ordinal AS index, h.omitted AS context_omitted,
@@ -112,9 +120,9 @@ FROM (
 ) h` + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
 
 // busy adds a row if a condition is true: there may be more to hand out; or if nothing is
-// handed out, because steps are held.
+// handed out, because steps are held or may have limits.
 func busy(condition string) string {
-	return noteOf(`CASE WHEN held THEN 'held' ELSE 'busy' END`, `held OR `+condition)
+	return noteOf(`CASE WHEN held THEN 'held' WHEN limited THEN 'limited' ELSE 'busy' END`, `held OR limited OR `+condition)
 }
 
 // noteOf adds a row of a kind if a condition is true.
@@ -170,6 +178,9 @@ type ClaimResult struct {
 	old   bool // what had waited long was before what is more urgent
 	busy  bool // others held what it wanted, or had moved it
 	held  bool // nothing is handed out before it is asked of each step whether it is held
+
+	limited bool          // nothing is handed out before it is asked of each step which limits it has
+	again   time.Duration // of those that wait for a limit one may be handed out then; 0: none waits
 }
 
 // InTheWay reports whether there are steps that need something done before they can
@@ -181,9 +192,14 @@ func (h *ClaimResult) add(next ClaimResult) {
 	h.Steps = append(h.Steps, next.Steps...)
 	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the last look saw the most
 	h.bytes += next.bytes
-	h.busy = next.busy
-	h.old = next.old
+	h.old, h.busy, h.limited = next.old, next.busy, next.limited
+	if h.again == 0 || next.again > 0 && next.again < h.again {
+		h.again = next.again
+	}
 }
+
+// Again returns after how long steps may be handed out that wait for a limit; 0 when none waits.
+func (h ClaimResult) Again() time.Duration { return h.again }
 
 // runClaim runs a statement that claims steps.
 func (db *DB) runClaim(ctx context.Context, sql string, args []any) (ClaimResult, error) {
@@ -214,6 +230,8 @@ func claimResult(list []claimRow) ClaimResult {
 			h.held = true
 		case "old":
 			h.old = true
+		case "limited":
+			h.limited = true
 		case "busy":
 			h.busy = true
 		}

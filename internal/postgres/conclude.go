@@ -122,11 +122,17 @@ const unqueued = `unqueued AS (
 
 // conclude returns the statement with what it reads of the steps before, and what it does with
 // those that were enqueued.
-func conclude(stood, unqueued string) string { //nolint:funlen // one statement
-	return `
+func conclude(stood, unqueued string) string {
+	return concludeHead + stood + concludeMoves + unqueued + concludeFollows
+}
+
+const concludeHead = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 conclusion AS MATERIALIZED (
-    SELECT u.*, ` + stood + `
+    SELECT u.*, `
+
+// concludeMoves moves the steps.
+var concludeMoves = `
     FROM ` + conclusionColumns.unnest("u", 4) + `
     ORDER BY task_uuid, step_uuid
 ),
@@ -169,7 +175,10 @@ moved AS (
         s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AND u.had_place AND NOT ` + holdsPlace + ` AS gives_place,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
-` + unqueued + `log AS (
+`
+
+// concludeFollows writes what was moved into the history, and moves what waits for it.
+var concludeFollows = `log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
         moves_id, enqueued_at, claimed_at, operation_uuid)
     SELECT m.task_uuid, m.step_uuid, m.from_state, m.state, m.event, coalesce(m.ended_attempt, m.attempts), m.worker_uuid,
@@ -261,7 +270,6 @@ SELECT
     CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
 FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM begins), true) AS freed_tasks,
     set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of`
-}
 
 // A Queue is where a step waited for a worker.
 type Queue struct {
@@ -317,12 +325,29 @@ type NextClaim struct {
 // that are handed out are locked last and skipped if locked, so nobody waits in a
 // cycle.
 func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
+	with := next
+	if next != nil && db.limits.mayHave(next.Claimant) {
+		with = nil // a claim that asks for limits is a transaction of its own
+	}
+	concluded, claimed, err := db.report(ctx, list, with)
+	if err != nil || next == nil {
+		return concluded, claimed, err
+	}
+	if claimed.limited {
+		db.limits.seen(next.Claimant)
+	}
+	if with == nil || claimed.limited {
+		if claimed, err = db.ClaimSteps(ctx, next.Claimant, next.Limit); err != nil {
+			return concluded, ClaimResult{}, nil //nolint:nilerr // the report is committed, and the worker asks again
+		}
+	}
+	return concluded, claimed, nil
+}
+
+func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
 	tasks := TasksOf(list)
-	var concluded Concluded
-	var claimed ClaimResult
 	var l look // a claim that does not ask hands out nothing while anything is held
 	if next != nil {
-		var err error
 		if l, err = db.look(ctx, next.Version); err == nil {
 			l.turn, err = db.takeTurn(ctx, next.Claimant)
 		}
@@ -330,7 +355,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 			next = nil // the worker asks again
 		}
 	}
-	err := retry(ctx, func() error {
+	err = retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
 		batch.Queue(concludeSucceeded, conclusionArgs(list, db.queue)...)

@@ -30,6 +30,7 @@ type CreatedTask struct {
 	Steps        []CreatedStep
 	Correlation  string
 	Attributes   []Attribute // by which its template has it found
+	Limits       []TaskLimit // that its template gives to it
 	Remembered   bool        // the template was read before: it must not be retired meanwhile
 	Newest       bool        // and it must be the newest of its name still
 	Rejected     bool        // its graph has a cycle, so it goes to error at once
@@ -236,6 +237,9 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 		batch.Queue(insertTasks, append([]any{wait, how.Contexts}, newTaskColumns.arrays(tasks)...)...)
 	}
 	batch.Queue(insertSteps, append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
+	if limits := limitsOfTasks(tasks); len(limits) > 0 {
+		batch.Queue(insertTaskLimits, taskLimitColumns.arrays(limits)...)
+	}
 	if len(found) > 0 {
 		batch.Queue(insertAttributes, attributeColumns.arrays(found)...)
 	}

@@ -30,7 +30,7 @@ locked AS MATERIALIZED (
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps + inTheWay("locked")
+` + leaseSteps("") + inTheWay("locked")
 }
 
 // TakeSteps hands those of the steps to a worker that are enqueued and that it can
@@ -39,8 +39,14 @@ func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef)
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
 	return db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
-		sql, args := l.choose(takeSteps, takeUnheldSteps, args)
-		return db.runClaim(ctx, sql, args)
+		if !db.limits.mayHave(c) {
+			sql, args := l.choose(takeSteps, takeUnheldSteps, args)
+			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
+				return result, err
+			}
+			db.limits.seen(c)
+		}
+		return db.takeLimited(ctx, c, steps, l)
 	})
 }
 

@@ -39,13 +39,18 @@ type holds struct {
 // its commit on, in every server. One withHolds hands out what no hold keeps from claims.
 var (
 	withoutHolds = holds{
-		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, EXISTS (SELECT FROM tasker.claim_conditions) AS held)`,
+		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, EXISTS (SELECT FROM tasker.claim_conditions) AS held, ` + hasLimits + ` AS limited)`,
 		free:  func(string, string) string { return "" },
 	}
 	withHolds = holds{
-		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, false AS held)`,
-		free: func(row, gates string) string {
-			return ` AND NOT EXISTS (
+		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, false AS held, ` + hasLimits + ` AS limited)`,
+		free:  notHeld,
+	}
+)
+
+// notHeld is true of a row that no hold keeps from claims, and no operation from this worker.
+func notHeld(row, gates string) string {
+	return ` AND NOT EXISTS (
             SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid IS DISTINCT FROM ` + row + `.released_by AND ` + inScope(row) + `
         ) AND NOT EXISTS (
             SELECT FROM tasker.operation_items i
@@ -53,9 +58,7 @@ var (
             WHERE i.task_uuid = ` + row + `.task_uuid AND i.step_uuid = ` + row + `.step_uuid AND i.` + openItem + `
               AND o.worker_at_least IS NOT NULL AND o.operation_uuid <> ALL (` + gates + `::uuid[])
         )`
-		},
-	}
-)
+}
 
 // askFor is for how long claims of a server ask of each step once something was held.
 const askFor = time.Second

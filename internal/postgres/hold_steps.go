@@ -24,7 +24,7 @@ kept AS (
     INSERT INTO tasker.held_steps (hold_uuid, ` + heldColumns + `)
     SELECT DISTINCT ON (task_uuid, step_uuid) hold_uuid, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid, state_since DESC
     ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-    SET hold_uuid = excluded.hold_uuid, state_since = excluded.state_since, priority = excluded.priority,
+    SET hold_uuid = excluded.hold_uuid, limit_key_id = NULL, state_since = excluded.state_since, priority = excluded.priority,
         queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL
 )
 SELECT count(*) FROM gone`
@@ -158,7 +158,7 @@ func holdsEnd(part string) string {
 spent AS (
     SELECT t.task_uuid, min(coalesce(q.counted_until, q.held_at)) AS since
     FROM tasker.tasks t
-    JOIN tasker.held_steps q ON q.task_uuid = t.task_uuid
+    JOIN tasker.held_steps q ON q.task_uuid = t.task_uuid AND q.hold_uuid IS NOT NULL
     JOIN tasker.workflow_steps s ON s.task_uuid = q.task_uuid AND s.step_uuid = q.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = q.state_since
     WHERE t.task_uuid IN (SELECT task_uuid FROM ` + part + `) AND t.ends_at IS NOT NULL
     GROUP BY t.task_uuid

@@ -39,6 +39,7 @@ type DB struct {
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 
 	commits  atomic.Pointer[[]func()]
+	limits   limitedQueues
 	askUntil atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
 	turns    turns        // of namespaces in claims
 }

@@ -26,6 +26,8 @@ import (
 // names of their variables.
 var composed = map[string]string{
 	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "dropHeld": dropHeld, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
+	"selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
+	"insertTaskLimits": insertTaskLimits, "limitedCandidates": limitedCandidates, "limitedCandidatesMany": limitedCandidatesMany, "limitedNamed": limitedNamed, "leaseLimited": leaseLimited, "setAsideLimited": setAsideLimited,
 	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
@@ -219,7 +221,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
-	"DB.Report": func(ctx context.Context, db *DB) error {
+	"DB.report": func(ctx context.Context, db *DB) error {
 		_, _, err := db.Report(ctx, nil, &NextClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: []string{"h"}, Lease: time.Second}, Limit: 1})
 		return err
 	},

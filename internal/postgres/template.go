@@ -64,6 +64,9 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 		if err == nil {
 			err = tx.nameAttributes(ctx, t, id)
 		}
+		if err == nil {
+			err = tx.giveLimits(ctx, t)
+		}
 		created = err == nil
 		if actor := access.IdentityOf(ctx).Subject; created && actor != "" {
 			return tx.audit(ctx, actor, "template.registered", t.Namespace+"/"+t.Name+" "+t.Version)

@@ -282,6 +282,16 @@ const anItem = enqueuedStep + anOperation + `SELECT tasker.create_dlq_entry(task
 	SELECT '00000000-0000-7000-8000-000000000001', 1, s.task_uuid, s.step_uuid, d.dlq_entry_uuid, 'a', 'error', 0
 	FROM tasker.workflow_steps s JOIN tasker.tasks_dlq d ON d.task_uuid = s.task_uuid; `
 
+// twoInProgress are steps that workers have, and aLimit is one of them.
+const (
+	twoInProgress = `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+		parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, lease_expires_at, last_attempted_at)
+		SELECT task_uuid, tasker.uuid_generate_v7(), 'a' || i, 'standard', 'a', 'run', 0, 'in_progress', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now(), now(), clock_timestamp() + interval '1 s'
+		FROM tasker.tasks, generate_series(1, 2) i; `
+	aLimit = `INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) VALUES ('handler', 'a', 'run', 1, false, 'ann');
+		INSERT INTO tasker.limit_keys (limit_id, key) SELECT limit_id, '' FROM tasker.limits; `
+)
+
 const aSchedule = `INSERT INTO tasker.schedules (schedule_uuid, namespace, name, template_name, every_s, overlap, catch_up, start_within_s, anchor, next_at, fire_at, created_by)
 	VALUES ('00000000-0000-7000-8000-000000000003', 'a', 'a', 'a', 60, 'skip', 'last', 60, now(), now() + interval '1 hour', now() + interval '1 hour', 'ann'); `
 
@@ -299,7 +309,10 @@ func TestViolationsAreFound(t *testing.T) {
 			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
 			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,
 		"people are reminded of a step that waits for no answer": enqueuedStep + `UPDATE tasker.workflow_steps SET remind_at = now()`,
-		"enqueued step is neither in ready_steps nor held":       enqueuedStep + `DELETE FROM tasker.ready_steps`,
+		"enqueued step is neither in ready_steps nor put aside":  enqueuedStep + `DELETE FROM tasker.ready_steps`,
+		"step is kept by a hold and a limit, or by neither":      enqueuedStep + heldStep + `; UPDATE tasker.held_steps SET limit_key_id = 1`,
+		"limit has more steps in progress than it lets be":       twoInProgress + aLimit + `INSERT INTO tasker.limit_slots SELECT 1, task_uuid, step_uuid, fence FROM tasker.workflow_steps`,
+		"step in progress has no place of its limit":             twoInProgress + aLimit,
 		"step is held and can be claimed":                        enqueuedStep + heldStep,
 		"claims do not know that they have to ask":               heldStep + `; DELETE FROM tasker.claim_conditions`,
 		"hold has ended and has steps":                           enqueuedStep + heldStep + `; UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now()`,

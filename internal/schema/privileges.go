@@ -50,6 +50,11 @@ var serverPrivileges = map[string]string{
 	"hold_releases":                  "SELECT INSERT UPDATE",
 	"holds":                          "SELECT INSERT UPDATE DELETE", // DELETE of old ones
 	"lease_key":                      "SELECT UPDATE",
+	"limit_keys":                     "SELECT INSERT UPDATE DELETE",
+	"limit_queues":                   "SELECT INSERT UPDATE DELETE",
+	"limit_slots":                    "SELECT INSERT UPDATE DELETE",
+	"limits":                         "SELECT INSERT UPDATE DELETE",
+	"task_limits":                    "SELECT INSERT UPDATE DELETE",
 	"message_emissions":              "SELECT INSERT UPDATE DELETE", // DELETE of old ones
 	"messages":                       "SELECT INSERT UPDATE DELETE",
 	"operation_items":                "SELECT INSERT UPDATE DELETE", // DELETE with old operations

@@ -280,6 +280,9 @@ func (v value) checkConditions(t *tasker.Template) {
 	if start, ok := v.get("start"); ok {
 		start.checkStart(t)
 	}
+	if limits, ok := v.get("limits"); ok {
+		limits.checkLimits(t)
+	}
 	for i, place := range steps.items() {
 		s := t.Steps[i]
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}

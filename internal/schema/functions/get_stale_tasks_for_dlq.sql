@@ -65,7 +65,7 @@ BEGIN
                 FROM tasker.tasks e
                 LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR d.detail_code = 'max_duration')
                 WHERE e.ends_at <= p_now AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
-                  AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = e.task_uuid OFFSET 0)
+                  AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = e.task_uuid AND q.hold_uuid IS NOT NULL OFFSET 0)
                   AND NOT EXISTS (
                       SELECT FROM tasker.deferred_work f WHERE f.kind = 'sweep' AND f.task_uuid = e.task_uuid AND f.retry_at > p_now OFFSET 0
                   )

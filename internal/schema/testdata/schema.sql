@@ -392,7 +392,7 @@ COMMENT ON COLUMN tasker.emissions.refusals IS 'How often the sink refused the e
 COMMENT ON COLUMN tasker.emissions.namespace IS 'The namespace of the task.';
 
 CREATE TABLE tasker.held_steps (
-    hold_uuid uuid NOT NULL,
+    hold_uuid uuid,
     namespace text NOT NULL,
     handler text NOT NULL,
     priority integer NOT NULL,
@@ -403,13 +403,18 @@ CREATE TABLE tasker.held_steps (
     inputs_bytes bigint,
     held_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     counted_until timestamp with time zone,
+    limit_key_id bigint,
     CONSTRAINT held_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 );
+CREATE INDEX held_steps_by_limit ON tasker.held_steps USING btree (limit_key_id, priority DESC, state_since) WHERE (limit_key_id IS NOT NULL);
 CREATE INDEX held_steps_by_queue ON tasker.held_steps USING btree (namespace, handler);
+CREATE INDEX held_steps_of_limit ON tasker.held_steps USING btree (namespace, handler, limit_key_id, priority DESC, state_since) WHERE (limit_key_id IS NOT NULL);
 CREATE INDEX held_steps_to_release ON tasker.held_steps USING btree (hold_uuid, priority DESC, state_since, step_uuid);
-COMMENT ON TABLE tasker.held_steps IS 'The enqueued steps that a hold keeps from claims, with their rows of tasker.ready_steps. If the step is elsewhere by now the row is outdated, and goes when the hold ends.';
+COMMENT ON TABLE tasker.held_steps IS 'The enqueued steps that a hold or a limit keeps from claims, with their rows of tasker.ready_steps. If the step is elsewhere by now the row is outdated, and goes when the hold ends, or with the next claim.';
+COMMENT ON COLUMN tasker.held_steps.hold_uuid IS 'The hold. Null: a limit keeps it.';
 COMMENT ON COLUMN tasker.held_steps.held_at IS 'Since when its times stand still.';
 COMMENT ON COLUMN tasker.held_steps.counted_until IS 'Until when the time for which its task is held was added to what the task may take as a whole. Null: from held_at on it was not.';
+COMMENT ON COLUMN tasker.held_steps.limit_key_id IS 'The key of the limit. Null: a hold keeps it.';
 
 CREATE TABLE tasker.hold_history (
     change_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -557,6 +562,60 @@ CREATE TABLE tasker.lease_key (
 );
 COMMENT ON TABLE tasker.lease_key IS 'The key that signs lease tokens. Whoever reads it can report results in the name of any worker.';
 COMMENT ON COLUMN tasker.lease_key.used_from IS 'Leases claimed from then on have signed tokens. Set by the first server that knows signed tokens to a day later, because older servers and workers run meanwhile; null until then.';
+
+CREATE TABLE tasker.limit_keys (
+    limit_key_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    limit_id bigint NOT NULL,
+    key text NOT NULL,
+    full_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    used_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT limit_keys_pkey PRIMARY KEY (limit_key_id),
+    CONSTRAINT limit_keys_limit_id_fkey FOREIGN KEY (limit_id) REFERENCES tasker.limits(limit_id) ON DELETE CASCADE
+);
+CREATE UNIQUE INDEX limit_keys_by_key ON tasker.limit_keys USING btree (limit_id, key);
+COMMENT ON TABLE tasker.limit_keys IS 'The keys of limits for which a claim has looked; a claim locks those of the steps that it takes.';
+COMMENT ON COLUMN tasker.limit_keys.full_at IS 'When as many steps can begin at once again as the burst allows.';
+COMMENT ON COLUMN tasker.limit_keys.used_at IS 'When a claim looked last, by some minutes.';
+
+CREATE TABLE tasker.limit_queues (
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    limit_id bigint NOT NULL,
+    CONSTRAINT limit_queues_pkey PRIMARY KEY (namespace, handler, limit_id),
+    CONSTRAINT limit_queues_limit_id_fkey FOREIGN KEY (limit_id) REFERENCES tasker.limits(limit_id) ON DELETE CASCADE
+);
+CREATE INDEX limit_queues_by_limit ON tasker.limit_queues USING btree (limit_id);
+COMMENT ON TABLE tasker.limit_queues IS 'Queues in which steps may have a limit. Claims of other queues ask for no limit. An empty handler or namespace means every one.';
+
+CREATE TABLE tasker.limit_slots (
+    limit_key_id bigint NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    fence bigint NOT NULL,
+    CONSTRAINT limit_slots_pkey PRIMARY KEY (limit_key_id, task_uuid, step_uuid)
+) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+COMMENT ON TABLE tasker.limit_slots IS 'The steps that were claimed under a key of a limit. A row counts while its step is in progress under its fence.';
+
+CREATE TABLE tasker.limits (
+    limit_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    kind text NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    max_in_progress integer,
+    per_second double precision,
+    burst integer,
+    by_template boolean NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    changed_by text NOT NULL,
+    CONSTRAINT limit_is_whole CHECK (((kind = ANY (ARRAY['server'::text, 'namespace'::text, 'handler'::text, 'name'::text])) AND ((namespace = ''::text) = (kind = 'server'::text)) AND ((name = ''::text) = (kind = ANY (ARRAY['server'::text, 'namespace'::text]))) AND (max_in_progress >= 1) AND (per_second > (0)::double precision) AND (burst >= 1) AND (num_nonnulls(max_in_progress, per_second) > 0) AND ((per_second IS NULL) = (burst IS NULL)))),
+    CONSTRAINT limits_pkey PRIMARY KEY (limit_id)
+);
+CREATE UNIQUE INDEX limits_by_name ON tasker.limits USING btree (namespace, kind, name);
+COMMENT ON TABLE tasker.limits IS 'How many steps may be in progress at a time, or begin in a second.';
+COMMENT ON COLUMN tasker.limits.kind IS 'What is limited: the server, a namespace, a handler of a namespace, or what templates give a name.';
+COMMENT ON COLUMN tasker.limits.name IS 'The handler, or the name; empty for the others.';
+COMMENT ON COLUMN tasker.limits.burst IS 'How many steps may begin at once after a rest.';
+COMMENT ON COLUMN tasker.limits.by_template IS 'The values are those of the newest template with the name; nobody has set others.';
 
 CREATE TABLE tasker.map_inputs (
     task_uuid uuid NOT NULL,
@@ -1070,6 +1129,16 @@ CREATE TABLE tasker.task_history (
 );
 COMMENT ON TABLE tasker.task_history IS 'History of the tasks, append-only: read it as tasker.task_transitions.';
 COMMENT ON COLUMN tasker.task_history.event IS 'Null: the row is the whole path from from_state to to_state in tasker.task_settle_paths.';
+
+CREATE TABLE tasker.task_limits (
+    task_uuid uuid NOT NULL,
+    step_uuid uuid,
+    limit_id bigint NOT NULL,
+    key text NOT NULL
+);
+CREATE INDEX task_limits_by_task ON tasker.task_limits USING btree (task_uuid);
+COMMENT ON TABLE tasker.task_limits IS 'The limits that the template of a task gives to it, with their keys.';
+COMMENT ON COLUMN tasker.task_limits.step_uuid IS 'The step that is limited. Null: every step of the task.';
 
 CREATE TABLE tasker.task_settle_paths (
     rest_from text NOT NULL,

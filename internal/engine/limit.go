@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A limitOfGraph is a limit that a template gives to its steps.
+type limitOfGraph struct {
+	name  string
+	key   *expression.Program // nil: one key for all tasks
+	steps []string            // nil: all
+}
+
+func newLimits(t tasker.Template) ([]limitOfGraph, error) {
+	list := make([]limitOfGraph, len(t.Limits))
+	for i, l := range t.Limits {
+		list[i] = limitOfGraph{name: l.Name, steps: l.Steps}
+		if l.Key == "" {
+			continue
+		}
+		var err error
+		if list[i].key, err = expression.Compile(l.Key, expression.Scope{Input: t.InputSchema, Search: true}, expression.Any); err != nil {
+			return nil, within(fmt.Sprintf("limits[%d].key", i), err)
+		}
+	}
+	return list, nil
+}
+
+// limitsOf evaluates the keys of the limits of a new task. The error is Invalid when one has no key:
+// the task would have no limit, or share it with strangers.
+func (g *graph) limitsOf(ctx context.Context, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
+	values := expression.Values{
+		Context: t.Request.Context,
+		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: g.stored.Namespace, CorrelationID: t.Correlation},
+	}
+	for _, l := range g.limits {
+		key := ""
+		if l.key != nil {
+			if key, err = limitKey(ctx, l.key, values); err != nil {
+				return nil, within("limits."+l.name+".key", err)
+			}
+		}
+		if l.steps == nil {
+			list = append(list, postgres.TaskLimit{Name: l.name, Key: key})
+			continue
+		}
+		for i := range t.Steps {
+			if slices.Contains(l.steps, t.Steps[i].Name) {
+				list = append(list, postgres.TaskLimit{Name: l.name, Key: key, Step: &t.Steps[i].UUID})
+			}
+		}
+	}
+	return list, nil
+}
+
+// limitKey evaluates a key: a text as it is, a number or a bool as JSON spells it.
+func limitKey(ctx context.Context, p *expression.Program, v expression.Values) (string, error) {
+	doc, err := p.JSON(ctx, v, 4*tasker.MaxLimitKeyBytes)
+	if err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", tasker.Errorf(tasker.Invalid, "the key of the limit cannot be evaluated: %w", err)
+	}
+	var key any
+	if err := json.Unmarshal(doc, &key); err != nil {
+		return "", fmt.Errorf("read the key of a limit: %w", err)
+	}
+	text := string(doc)
+	switch k := key.(type) {
+	case string:
+		text = k
+	case float64, bool:
+	default:
+		return "", tasker.Errorf(tasker.Invalid, "the key of the limit must be a text, a number or a bool, and is %s", text)
+	}
+	if len(text) > tasker.MaxLimitKeyBytes {
+		return "", tasker.Errorf(tasker.Invalid, "the key of the limit has %d bytes; %d is the most", len(text), tasker.MaxLimitKeyBytes)
+	}
+	return text, nil
+}
+
+// Limits returns a page of the limits that the caller may see, and reports whether there are more.
+func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Limit, bool, error) {
+	after, err := tasker.ParseLimitRef(f.After)
+	if err != nil {
+		return nil, false, err
+	}
+	return e.db.Limits(ctx, f.Namespace, after, f.Limit)
+}
+
+// Limit returns a limit with the keys for which most steps wait, and who has their places. The error is NotFound when there is none.
+func (e *Engine) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
+	if err := ref.Check(); err != nil {
+		return tasker.LimitDetail{}, err
+	}
+	return e.db.Limit(ctx, ref)
+}
+
+// A LimitChange says who changes a limit, and why.
+type LimitChange struct {
+	Actor  string
+	Reason string
+}
+
+func (c LimitChange) check() error {
+	if err := textError("by", c.Actor, 255, true); err != nil {
+		return err
+	}
+	return textError("reason", c.Reason, 2000, false)
+}
+
+// SetLimit sets a limit, or changes it. It holds for what is claimed from its commit on, in every
+// server; what is in progress stays. The error is Invalid, or a Conflict when the namespace has
+// too many.
+func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by LimitChange) (tasker.Limit, error) {
+	if err := by.check(); err != nil {
+		return tasker.Limit{}, err
+	}
+	if err := ref.Check(); err != nil {
+		return tasker.Limit{}, err
+	}
+	if err := v.Check(); err != nil {
+		return tasker.Limit{}, err
+	}
+	l, err := e.db.PutLimit(ctx, ref, v, postgres.Operator{Actor: by.Actor, Reason: by.Reason})
+	if err == nil {
+		e.limited.changed(e)
+	}
+	return l, err
+}
+
+// DeleteLimit removes a limit; what waits for it goes back into the queue. The error is NotFound, or a
+// Conflict when templates give the limit.
+func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitChange) error {
+	if err := by.check(); err != nil {
+		return err
+	}
+	if err := ref.Check(); err != nil {
+		return err
+	}
+	err := e.db.DeleteLimit(ctx, ref, postgres.Operator{Actor: by.Actor, Reason: by.Reason})
+	if err == nil {
+		e.limited.changed(e)
+	}
+	return err
+}
+
+// limitsSeen remembers in which namespaces claims of this process met steps that wait for a limit,
+// so that whoever gives a place back wakes those who wait. It is a hint: they look by themselves too.
+type limitsSeen struct {
+	mu         sync.Mutex
+	namespaces map[string]time.Time
+	back       chan struct{} // wakes the loop that puts steps back into the queue
+}
+
+// seenFor is for how long a namespace is remembered.
+const seenFor = 10 * time.Second
+
+func newLimitsSeen() *limitsSeen {
+	return &limitsSeen{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)}
+}
+
+// wait notes that steps of the namespaces wait.
+func (l *limitsSeen) wait(now time.Time, namespaces []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range namespaces {
+		l.namespaces[n] = now
+	}
+}
+
+// waiting returns the namespaces in which steps wait.
+func (l *limitsSeen) waiting(now time.Time) (list []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n, at := range l.namespaces {
+		if now.Sub(at) > seenFor {
+			delete(l.namespaces, n)
+		} else {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// changed has limits looked at anew.
+func (l *limitsSeen) changed(e *Engine) {
+	loop.Wake(l.back)
+	e.notifier.wakeAll()
+}
+
+// freed wakes those who wait for places of limits, after leases have ended.
+func (e *Engine) freed() {
+	if list := e.limited.waiting(e.now()); len(list) > 0 {
+		e.notifier.wake(list)
+		e.notifier.notifyOthers(list)
+		loop.Wake(e.limited.back)
+	}
+}
+
+// How steps go back into the queue that need not wait for their limit any more.
+const (
+	backEvery = time.Second     // while steps wait
+	backRest  = 5 * time.Second // else
+	backBatch = 500
+	keyAge    = time.Hour // after which a key that nothing uses is removed
+	keyBatch  = 500
+)
+
+// limitsBack puts steps back into the queue whose limit is gone, or which no worker takes though there
+// are places; with a broker all for which there are places.
+func (e *Engine) limitsBack(ctx context.Context) (time.Duration, error) {
+	waiting := false
+	for after := int64(0); ; {
+		b, err := e.db.LimitedBack(ctx, backBatch, after)
+		if err != nil {
+			return 0, err
+		}
+		if len(b.Namespaces) > 0 {
+			e.notify(b.Namespaces)
+		}
+		waiting = waiting || b.Waiting
+		if after = b.Last; after > 0 {
+			continue
+		}
+		if waiting {
+			return backEvery, nil
+		}
+		return 0, nil
+	}
+}
+
+func (e *Engine) pruneLimitKeys(ctx context.Context) (time.Duration, error) {
+	after := int64(0)
+	for {
+		last, err := e.db.PruneLimitKeys(ctx, keyAge, after, keyBatch)
+		if after = last; err != nil || last == 0 {
+			return 0, err
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+var byTest = engine.LimitChange{Actor: "ann", Reason: "a test"}
+
+func handlerLimit() tasker.LimitRef {
+	return tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: enginetest.Namespace, Name: "run"}
+}
+
+func (h *harness) limit(ref tasker.LimitRef, most int) {
+	h.Helper()
+	_, err := h.Engine.SetLimit(h.Context(), ref, tasker.LimitValue{MaxInProgress: most}, byTest)
+	h.Must(err)
+}
+
+// inProgress and aside count what the limits are about.
+func (h *harness) inProgress() int {
+	return h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'in_progress'`)
+}
+
+func (h *harness) aside() int {
+	return h.Count(`SELECT count(*) FROM tasker.held_steps WHERE limit_key_id IS NOT NULL`)
+}
+
+// Each kind of limit keeps more steps from workers than it lets be in progress, and a place is free again
+// however its lease ends.
+func TestALimitHoldsHoweverALeaseEnds(t *testing.T) {
+	t.Parallel()
+	for name, ref := range map[string]tasker.LimitRef{
+		"server": {Kind: tasker.ServerLimit}, "namespace": {Kind: tasker.NamespaceLimit, Namespace: enginetest.Namespace}, "handler": handlerLimit(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.Template("single", enginetest.Step("one"))
+			h.limit(ref, 2)
+			var tasks []tasker.ID
+			for range 8 {
+				tasks = append(tasks, h.Create("single"))
+			}
+			next := func(want int) []tasker.Assignment {
+				t.Helper()
+				list := h.claim()
+				if len(list) != want || h.inProgress() != 2 {
+					t.Fatalf("handed out %d, in progress %d; want %d and 2", len(list), h.inProgress(), want)
+				}
+				return list
+			}
+			list := next(2)
+			next(0)
+			h.accepted(success(list[0], `1`))
+			list = append(list, next(1)...)
+			h.accepted(failure(list[1], true)) // an attempt that is tried again gives its place to others meanwhile
+			list = append(list, next(1)...)
+			_, lost, err := h.Engine.Release(h.Context(), h.worker, []tasker.Lease{list[2].Lease()})
+			h.Must(err)
+			if len(lost) > 0 {
+				t.Fatal("not released")
+			}
+			next(1)
+			h.Must(h.Engine.CancelTask(h.Context(), list[3].TaskUUID, "ann", "a test"))
+			next(1)
+			h.pass()
+			next(2)
+			for range 10 {
+				h.pass()
+				for _, a := range h.claim() {
+					h.accepted(success(a, `1`))
+				}
+			}
+			for i, task := range tasks {
+				if s := h.State(task); s != tasker.TaskComplete && task != list[3].TaskUUID {
+					t.Errorf("task %d is %s", i, s)
+				}
+			}
+			if n := h.aside(); n != 0 {
+				t.Errorf("%d steps are still put aside", n)
+			}
+		})
+	}
+}
+
+func withLimits(limits ...tasker.LimitTemplate) tasker.Template {
+	return tasker.Template{
+		Namespace: enginetest.Namespace, Name: "limited", Version: "1.0.0", Limits: limits,
+		Steps: []tasker.StepTemplate{enginetest.Step("one"), enginetest.Step("two", "one")},
+	}
+}
+
+// A limit that a template gives holds for each key by itself, in the order of urgency.
+func TestALimitOfATemplateHoldsForEachKey(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(withLimits(tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1}))
+	task := map[tasker.ID]string{}
+	for i, customer := range []string{`"ann"`, `"ann"`, `"ann"`, `7`, `7`, `"bob"`} {
+		id := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(`{"customer": ` + customer + `}`), Priority: i % 3})
+		task[id] = fmt.Sprint(customer, i)
+	}
+	var order []string
+	for round := range 12 {
+		list := h.claim()
+		seen := map[string]bool{}
+		for _, a := range list {
+			var c struct{ Customer json.RawMessage }
+			h.Must(json.Unmarshal(a.Context, &c))
+			if seen[string(c.Customer)] {
+				t.Fatalf("round %d: two of %s", round, c.Customer)
+			}
+			seen[string(c.Customer)] = true
+			order = append(order, task[a.TaskUUID]+a.Name)
+		}
+		if round == 0 && len(list) != 3 {
+			t.Fatalf("the first claim handed out %d, want one of each customer", len(list))
+		}
+		for _, a := range list {
+			h.accepted(success(a, `1`))
+		}
+	}
+	if len(order) != 12 {
+		t.Errorf("handed out %v", order)
+	}
+	if order[0] != `"ann"2one` && order[1] != `"ann"2one` && order[2] != `"ann"2one` {
+		t.Errorf("the most urgent task of ann was not among the first: %v", order)
+	}
+	l, err := h.Engine.Limit(h.Context(), tasker.LimitRef{Kind: tasker.NamedLimit, Namespace: enginetest.Namespace, Name: "customer"})
+	h.Must(err)
+	if l.InProgress != 0 || l.Waiting != 0 || len(l.Keys) != 3 || !l.ByTemplate {
+		t.Errorf("the limit at the end: %+v", l)
+	}
+}
+
+// What has no key is not created: it would have no limit, or that of others.
+func TestATaskWithoutTheKeyOfItsLimitIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(withLimits(tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1}))
+	for doc, words := range map[string]string{
+		`{}`: "there is no", `{"customer": null}`: "must be a text", `{"customer": [1]}`: "must be a text", `{"customer": "` + fmt.Sprintf("%0300d", 1) + `"}`: "256",
+	} {
+		_, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(doc)}})
+		h.WantCode(err, tasker.Invalid, "limits.customer.key", words)
+	}
+}
+
+// A step goes back into the queue when its limit is removed; and when no worker takes it though there are
+// places, so that the time in which one must come runs.
+func TestStepsComeBackFromALimit(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.limit(handlerLimit(), 1)
+	for range 3 {
+		h.Create("single")
+	}
+	first := h.claim()
+	if len(first) != 1 || h.aside() != 2 {
+		t.Fatalf("handed out %d, put aside %d", len(first), h.aside())
+	}
+	h.tick()
+	if h.aside() != 2 {
+		t.Error("steps came back though there is no place")
+	}
+	h.accepted(success(first[0], `1`))
+	h.tick()
+	if h.aside() != 2 {
+		t.Error("steps came back though a worker would take them")
+	}
+	h.Must(h.Engine.LeaveWorker(h.Context(), h.worker))
+	h.tick()
+	if h.aside() != 1 {
+		t.Errorf("%d steps are put aside; one has a place, and no worker lives", h.aside())
+	}
+	h.worker = h.RegisterWorker("run")
+	h.Must(h.Engine.DeleteLimit(h.Context(), handlerLimit(), byTest))
+	h.tick()
+	if h.aside() != 0 || len(h.claim()) != 2 {
+		t.Error("the limit is gone, and keeps steps from workers")
+	}
+}
+
+// A rate lets so many steps begin at once, and then so many in a second.
+func TestARateIsKept(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	_, err := h.Engine.SetLimit(h.Context(), handlerLimit(), tasker.LimitValue{PerSecond: 0.01, Burst: 3}, byTest)
+	h.Must(err)
+	for range 10 {
+		h.Create("single")
+	}
+	if n := len(h.claim()); n != 3 {
+		t.Fatalf("%d began at once, want 3", n)
+	}
+	if n := len(h.claim()); n != 0 {
+		t.Fatalf("%d more began at once", n)
+	}
+	h.Exec(`UPDATE tasker.limit_keys SET full_at = full_at - interval '201 seconds'`)
+	if n := len(h.claim()); n != 2 {
+		t.Fatalf("%d began after 201 s at 0.01 a second, want 2", n)
+	}
+}
+
+// A value that is changed holds for the next claim, in every server.
+func TestALimitIsChangedWhileItHolds(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	other := engine.New(h.DB, engine.Options{})
+	h.limit(handlerLimit(), 1)
+	for range 10 {
+		h.Create("single")
+	}
+	if n := len(h.claim()); n != 1 {
+		t.Fatalf("handed out %d of 1", n)
+	}
+	_, err := other.SetLimit(h.Context(), handlerLimit(), tasker.LimitValue{MaxInProgress: 4}, byTest)
+	h.Must(err)
+	list := h.claim()
+	if len(list) != 3 {
+		t.Fatalf("handed out %d of 3 more", len(list))
+	}
+	h.limit(handlerLimit(), 2)
+	h.accepted(success(list[0], `1`), success(list[1], `1`))
+	if n := len(h.claim()); n != 0 {
+		t.Errorf("handed out %d beyond the lowered limit", n)
+	}
+	h.accepted(success(list[2], `1`))
+	if n := len(h.claim()); n != 1 {
+		t.Errorf("handed out %d of 1", n)
+	}
+}
+
+// Any number of servers and workers never have more steps in progress than a limit lets be, while leases
+// end in every way, and no place is lost.
+func TestServersNeverExceedALimitTogether(t *testing.T) {
+	t.Parallel()
+	const most, tasks, servers = 5, 300, 4
+	h := newHarness(t)
+	h.register(withLimits(
+		tasker.LimitTemplate{Name: "all", MaxInProgress: most},
+		tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1, Steps: []string{"one"}},
+	))
+	for i := range tasks {
+		h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(fmt.Sprintf(`{"customer": %d}`, i%20))})
+	}
+	ctx, stop := context.WithCancel(h.Context())
+	defer stop()
+	var done, most1 atomic.Int64
+	var wg sync.WaitGroup
+	for range servers {
+		e := engine.New(h.DB, engine.Options{})
+		r, err := e.RegisterWorker(ctx, tasker.WorkerSpec{Name: "w", Namespaces: []string{enginetest.Namespace}, Handlers: []string{"run"}, MaxConcurrency: 10})
+		h.Must(err)
+		for n := range 2 {
+			wg.Go(func() {
+				for round := 0; ctx.Err() == nil && done.Load() < 2*tasks; round++ {
+					list, err := e.Claim(ctx, r.WorkerUUID, 1+n*9, 20*time.Millisecond)
+					if err != nil {
+						continue
+					}
+					var out []tasker.Outcome
+					for i, a := range list {
+						if (round+i)%7 == 3 { // what a worker that goes away would leave
+							_, _, _ = e.Release(ctx, r.WorkerUUID, []tasker.Lease{a.Lease()})
+							continue
+						}
+						out = append(out, success(a, `1`))
+					}
+					receipt, err := e.Report(ctx, r.WorkerUUID, out, 0)
+					if err == nil {
+						done.Add(int64(len(receipt.Accepted)))
+					}
+				}
+			})
+		}
+	}
+	wg.Go(func() {
+		for ctx.Err() == nil && done.Load() < 2*tasks {
+			n := int64(h.inProgress())
+			most1.Store(max(most1.Load(), n))
+		}
+	})
+	h.Eventually("all steps are done", func() bool { return done.Load() >= 2*tasks })
+	stop()
+	wg.Wait()
+	if n := most1.Load(); n > most || n < 2 {
+		t.Errorf("%d steps were in progress at a time; %d is the limit", n, most)
+	}
+	if n := h.aside(); n != 0 {
+		t.Errorf("%d steps are still put aside", n)
+	}
+}

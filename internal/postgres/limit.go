@@ -1,0 +1,511 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+const limitColumns = `
+    l.kind, l.namespace, l.name, coalesce(l.max_in_progress, 0) AS max_in_progress, coalesce(l.per_second, 0) AS per_second, coalesce(l.burst, 0) AS burst,
+    l.by_template, l.changed_at, l.changed_by`
+
+var countLimit = `,
+    (SELECT count(*) FROM (
+        SELECT FROM tasker.limit_keys k
+        JOIN tasker.limit_slots h ON h.limit_key_id = k.limit_key_id
+        WHERE k.limit_id = l.limit_id AND ` + holdsSlot + `
+        LIMIT ` + maxLimitCount + `
+    ) n) AS in_progress,
+    (SELECT count(*) FROM (
+        SELECT FROM tasker.limit_keys k
+        JOIN tasker.held_steps q ON q.limit_key_id = k.limit_key_id
+        WHERE k.limit_id = l.limit_id
+        LIMIT ` + maxLimitCount + `
+    ) n) AS waiting`
+
+var maxLimitCount = strconv.Itoa(tasker.MaxLimitCount)
+
+// The limit of the server is for all: whoever is confined to namespaces sees it too.
+var selectLimits = `
+SELECT ` + limitColumns + countLimit + `
+FROM tasker.limits l
+WHERE ($1 = '' OR l.namespace = $1) AND ($2::text[] IS NULL OR l.namespace = ANY ($2) OR l.namespace = '')
+  AND (l.namespace, l.kind, l.name) > ($3::text, $4::text, $5::text)
+ORDER BY l.namespace, l.kind, l.name
+LIMIT $6`
+
+// Limits returns a page of the limits that the caller may see, after one of them, and reports
+// whether there are more.
+func (db *DB) Limits(ctx context.Context, namespace string, after tasker.LimitRef, limit int) (list []tasker.Limit, more bool, err error) {
+	list, err = collect[tasker.Limit](ctx, db.pool, selectLimits, namespace, access.ScopeOf(ctx).List(), after.Namespace, string(after.Kind), after.Name, limit+1)
+	if err != nil {
+		return nil, false, fmt.Errorf("list limits: %w", err)
+	}
+	list, more = page(list, limit)
+	return list, more, nil
+}
+
+var oneLimit = `
+SELECT ` + limitColumns + countLimit + `
+FROM tasker.limits l
+WHERE (l.namespace, l.kind, l.name) = ($1, $2, $3) AND ($4::text[] IS NULL OR l.namespace = ANY ($4) OR l.namespace = '')`
+
+func limitOf(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit, error) {
+	l, err := one[tasker.Limit](ctx, q, oneLimit, ref.Namespace, string(ref.Kind), ref.Name, access.ScopeOf(ctx).List())
+	if err != nil {
+		return tasker.Limit{}, fmt.Errorf("read limit %s: %w", ref, err)
+	}
+	if l == nil {
+		return tasker.Limit{}, tasker.Errorf(tasker.NotFound, "no limit %s", ref)
+	}
+	return *l, nil
+}
+
+// The keys for which most steps wait come first, among so many.
+const maxLimitKeysRead = 10_000
+
+var selectLimitKeys = `
+SELECT k.limit_key_id, k.key, w.in_progress, w.waiting,
+    CASE WHEN l.per_second IS NOT NULL AND l.burst - extract(epoch FROM nullif(k.full_at, '-infinity') - clock_timestamp()) * l.per_second < 1
+        THEN k.full_at - interval '1 second' * ((l.burst - 1) / l.per_second) END AS free_at
+FROM tasker.limits l
+CROSS JOIN LATERAL (SELECT * FROM tasker.limit_keys k WHERE k.limit_id = l.limit_id ORDER BY k.limit_id, k.key LIMIT ` + strconv.Itoa(maxLimitKeysRead) + `) k
+CROSS JOIN LATERAL (
+    SELECT (SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT ` + maxLimitCount + `) n) AS in_progress,
+        (SELECT count(*) FROM (SELECT FROM tasker.held_steps q WHERE q.limit_key_id = k.limit_key_id LIMIT ` + maxLimitCount + `) n) AS waiting
+) w
+WHERE (l.namespace, l.kind, l.name) = ($1, $2, $3)
+ORDER BY w.waiting DESC, w.in_progress DESC, k.key
+LIMIT $4`
+
+var selectLimitHolders = `
+SELECT k.limit_key_id, x.task_uuid, x.step_uuid, x.step, x.claimed_at
+FROM unnest($1::bigint[]) AS k (limit_key_id)
+CROSS JOIN LATERAL (
+    SELECT s.task_uuid, s.step_uuid, s.name AS step, s.last_attempted_at AS claimed_at
+    FROM tasker.limit_slots h
+    JOIN tasker.workflow_steps s ON s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
+    WHERE h.limit_key_id = k.limit_key_id AND ($2::text[] IS NULL OR s.namespace = ANY ($2))
+    ORDER BY s.last_attempted_at, s.step_uuid
+    LIMIT ` + strconv.Itoa(tasker.MaxLimitHolders) + `
+) x`
+
+type limitKeyRow struct {
+	LimitKeyID          int64
+	Key                 string
+	InProgress, Waiting int64
+	FreeAt              *time.Time
+}
+
+type limitHolder struct {
+	LimitKeyID int64
+	tasker.LimitStep
+}
+
+// Limit returns a limit with its keys, and who has places of them.
+func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
+	l, err := limitOf(ctx, db.pool, ref)
+	if err != nil {
+		return tasker.LimitDetail{}, err
+	}
+	d := tasker.LimitDetail{Limit: l, Keys: []tasker.LimitKey{}}
+	rows, err := collect[limitKeyRow](ctx, db.pool, selectLimitKeys, ref.Namespace, string(ref.Kind), ref.Name, tasker.MaxLimitKeys)
+	if err != nil {
+		return d, fmt.Errorf("read the keys of limit %s: %w", ref, err)
+	}
+	ids := make([]int64, len(rows))
+	for i, r := range rows {
+		ids[i] = r.LimitKeyID
+	}
+	holders, err := collect[limitHolder](ctx, db.pool, selectLimitHolders, ids, access.ScopeOf(ctx).List())
+	if err != nil {
+		return d, fmt.Errorf("read who has places of limit %s: %w", ref, err)
+	}
+	of := map[int64][]tasker.LimitStep{}
+	for _, h := range holders {
+		of[h.LimitKeyID] = append(of[h.LimitKeyID], h.LimitStep)
+	}
+	for _, r := range rows {
+		d.Keys = append(d.Keys, tasker.LimitKey{Key: r.Key, InProgress: r.InProgress, Waiting: r.Waiting, FreeAt: r.FreeAt, Holders: of[r.LimitKeyID]})
+	}
+	return d, nil
+}
+
+const putLimit = `
+INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, per_second, burst, by_template, changed_by)
+VALUES ($1, $2, $3, nullif($4::int, 0), nullif($5::float8, 0), nullif($6::int, 0), false, $7)
+ON CONFLICT (namespace, kind, name) DO UPDATE
+SET max_in_progress = excluded.max_in_progress, per_second = excluded.per_second, burst = excluded.burst, by_template = false,
+    changed_by = excluded.changed_by, changed_at = clock_timestamp()
+RETURNING limit_id`
+
+// Those of a name have the queues of the templates that give it.
+const putLimitQueue = `
+INSERT INTO tasker.limit_queues (namespace, handler, limit_id)
+SELECT $2, CASE WHEN $3 = 'handler' THEN $4 ELSE '' END, $1
+WHERE $3 <> 'name'
+ON CONFLICT DO NOTHING`
+
+// PutLimit sets a limit. It holds for what is claimed from its commit on, in every server; what is in
+// progress stays.
+func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by Operator) (limit tasker.Limit, err error) {
+	err = db.InTx(ctx, func(tx *Tx) error {
+		count, err := column[int](ctx, tx, `SELECT count(*) FROM tasker.limits WHERE namespace = $1 AND (kind, name) <> ($2, $3)`, ref.Namespace, string(ref.Kind), ref.Name)
+		if err != nil {
+			return fmt.Errorf("count limits: %w", err)
+		}
+		if count[0] >= tasker.MaxLimits {
+			return tasker.Errorf(tasker.Conflict, "namespace %s has %d limits, which is as many as it may have", ref.Namespace, count[0])
+		}
+		ids, err := column[int64](ctx, tx, putLimit, string(ref.Kind), ref.Namespace, ref.Name, v.MaxInProgress, v.PerSecond, v.Burst, by.Actor)
+		if err != nil {
+			return fmt.Errorf("set limit %s: %w", ref, err)
+		}
+		if _, err := tx.Exec(ctx, putLimitQueue, ids[0], ref.Namespace, string(ref.Kind), ref.Name); err != nil {
+			return fmt.Errorf("set limit %s: %w", ref, err)
+		}
+		if err := tx.auditLimit(ctx, "limit.set", ref, &v, by); err != nil {
+			return err
+		}
+		limit, err = limitOf(ctx, tx, ref)
+		return err
+	})
+	return limit, err
+}
+
+// DeleteLimit removes a limit. What waits for it goes back into the queue.
+func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator) error {
+	return db.InTx(ctx, func(tx *Tx) error {
+		if _, err := limitOf(ctx, tx, ref); err != nil {
+			return err
+		}
+		given, err := column[bool](ctx, tx, `
+			SELECT EXISTS (SELECT FROM tasker.limits l JOIN tasker.limit_queues q USING (limit_id) WHERE (l.namespace, l.kind, l.name) = ($1, 'name', $2))`, ref.Namespace, ref.Name)
+		if err != nil {
+			return fmt.Errorf("delete limit %s: %w", ref, err)
+		}
+		if ref.Kind == tasker.NamedLimit && given[0] {
+			return tasker.Errorf(tasker.Conflict, "templates give limit %s to their steps: set another value", ref)
+		}
+		if _, err := tx.Exec(ctx, `DELETE FROM tasker.limits WHERE (namespace, kind, name) = ($1, $2, $3)`, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
+			return fmt.Errorf("delete limit %s: %w", ref, err)
+		}
+		return tx.auditLimit(ctx, "limit.deleted", ref, nil, by)
+	})
+}
+
+// limitedSteps are steps that are put aside for a limit and go back into the queue: if the limit is
+// gone; if the key has places and no worker is alive that would take them, so that the time in which
+// one must come runs; or, with a broker ($2), if the key has places, so that they are announced.
+//
+// $1 how many, $3 the key after which the look begins.
+var limitedSteps = `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+aside AS (
+    (SELECT s.limit_key_id FROM tasker.held_steps s WHERE s.limit_key_id > $3 ORDER BY s.limit_key_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT s.limit_key_id FROM tasker.held_steps s WHERE s.limit_key_id > a.limit_key_id ORDER BY s.limit_key_id LIMIT 1)
+    FROM aside a
+    WHERE a.limit_key_id IS NOT NULL
+),
+keys AS MATERIALIZED (
+    SELECT a.limit_key_id, l.limit_id, ` + placesOf("a.limit_key_id", "$1::int") + ` AS places
+    FROM (SELECT * FROM aside WHERE limit_key_id IS NOT NULL LIMIT ` + strconv.Itoa(keysOfPass) + `) a
+    CROSS JOIN clock c
+    LEFT JOIN tasker.limit_keys p ON p.limit_key_id = a.limit_key_id
+    LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
+)
+SELECT coalesce((SELECT max(limit_key_id) FROM keys), 0) AS last, (SELECT count(*) FROM keys) AS keys,
+    coalesce(array_agg(x.task_uuid), '{}') AS tasks, coalesce(array_agg(x.step_uuid), '{}') AS steps
+FROM (
+    SELECT e.task_uuid, e.step_uuid
+    FROM keys k
+    CROSS JOIN LATERAL (
+        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
+        FROM tasker.held_steps s
+        WHERE s.limit_key_id = k.limit_key_id
+        ORDER BY s.limit_key_id, s.priority DESC, s.state_since
+        LIMIT greatest(k.places, 0)
+    ) e
+    WHERE $2 OR k.limit_id IS NULL OR NOT EXISTS (
+        SELECT FROM tasker.workers w WHERE ` + liveWorker + ` AND e.namespace = ANY (w.namespaces) AND e.handler = ANY (w.handlers)
+    )
+    LIMIT $1::int
+) x`
+
+// keysOfPass is how many keys a pass looks at for which steps are put aside.
+const keysOfPass = 200
+
+// backFromLimits puts the steps of locked tasks back into the queue, with all of their time. A row whose
+// step is elsewhere is outdated and only removed.
+//
+// $1, $2 the steps, $3 how long a step may wait for a worker, $4 whether steps are announced.
+var backFromLimits = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+next AS MATERIALIZED (
+    SELECT q.*
+    FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+    CROSS JOIN LATERAL (
+        SELECT * FROM tasker.held_steps a
+        WHERE a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id IS NOT NULL
+        FOR UPDATE SKIP LOCKED
+    ) q
+),
+gone AS (
+    DELETE FROM tasker.held_steps q USING next n WHERE q.task_uuid = n.task_uuid AND q.step_uuid = n.step_uuid
+),
+back AS (
+    UPDATE tasker.workflow_steps s
+    SET expires_at = c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $3), updated_at = c.at
+    FROM next n
+    CROSS JOIN clock c
+    WHERE s.task_uuid = n.task_uuid AND s.step_uuid = n.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = n.state_since
+    RETURNING ` + returnReady + `
+),
+ready AS (
+    INSERT INTO tasker.ready_steps (` + readyColumns + `)
+    SELECT ` + readyColumns + ` FROM back
+    ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
+    SET expires_at = excluded.expires_at
+),
+announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM back WHERE $4 ORDER BY task_uuid, step_uuid
+)
+SELECT DISTINCT namespace FROM back`
+
+// A BackFromLimits is what a look at steps that wait for limits came to.
+type BackFromLimits struct {
+	Namespaces []string // of the steps that are in the queue again
+	Waiting    bool     // steps wait, or did
+	Last       int64    // the key after which the next look begins: 0 after the last
+}
+
+// LimitedBack puts steps that need not wait for their limit any more back into the queue, up to so
+// many, of keys after one.
+func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFromLimits, err error) {
+	type look struct {
+		Last         int64
+		Keys         int
+		Tasks, Steps []tasker.ID
+	}
+	found, err := one[look](ctx, db.pool, limitedSteps, limit, db.queue.announce, after)
+	if err != nil {
+		return b, fmt.Errorf("look for steps that need not wait for a limit: %w", err)
+	}
+	b.Waiting = found.Keys > 0
+	if found.Keys == keysOfPass {
+		b.Last = found.Last
+	}
+	if len(found.Steps) == 0 {
+		return b, nil
+	}
+	err = db.InTx(ctx, func(tx *Tx) error {
+		free, err := tx.LockFreeTasks(ctx, tasksOnce(found.Tasks))
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		locked := make(map[tasker.ID]bool, len(free))
+		for _, id := range free {
+			locked[id] = true
+		}
+		var tasks, steps []tasker.ID
+		for i, id := range found.Tasks {
+			if locked[id] {
+				tasks, steps = append(tasks, id), append(steps, found.Steps[i])
+			}
+		}
+		b.Namespaces, err = column[string](ctx, tx, backFromLimits, tasks, steps, db.queue.ttlMS, db.queue.announce)
+		return err
+	})
+	if err != nil {
+		return BackFromLimits{}, fmt.Errorf("put steps back that waited for a limit: %w", err)
+	}
+	return b, nil
+}
+
+func tasksOnce(list []tasker.ID) (out []tasker.ID) {
+	seen := make(map[tasker.ID]bool, len(list))
+	for _, id := range list {
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// pruneLimitKeys removes keys that nothing has used for $1, and that nothing has a place of or waits for.
+const pruneLimitKeys = `
+WITH old AS MATERIALIZED (
+    SELECT k.limit_key_id
+    FROM tasker.limit_keys k
+    WHERE k.limit_key_id > $2 AND k.used_at < clock_timestamp() - $1::interval AND k.full_at < clock_timestamp()
+      AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.limit_key_id = k.limit_key_id)
+      AND NOT EXISTS (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + `)
+    ORDER BY k.limit_key_id
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+),
+slots AS (DELETE FROM tasker.limit_slots h USING old WHERE h.limit_key_id = old.limit_key_id),
+keys AS (DELETE FROM tasker.limit_keys k USING old WHERE k.limit_key_id = old.limit_key_id RETURNING k.limit_key_id)
+SELECT coalesce(max(limit_key_id), 0) FROM keys`
+
+// PruneLimitKeys removes keys that were not used for so long, up to limit, after one of them, and returns the
+// last one; 0 after the last.
+func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
+	last, err := column[int64](ctx, db.pool, pruneLimitKeys, age, after, limit)
+	if err != nil {
+		return 0, fmt.Errorf("remove keys of limits: %w", err)
+	}
+	return last[0], nil
+}
+
+const waitsForLimit = `
+SELECT EXISTS (
+    SELECT FROM tasker.held_steps s
+    WHERE s.namespace = ANY ($1::text[]) AND s.handler || '' = ANY ($2::text[]) AND s.limit_key_id IS NOT NULL
+)`
+
+// waitsForLimit reports whether steps of a claimant's queues wait for a limit.
+func (db *DB) waitsForLimit(ctx context.Context, c Claimant) (bool, error) {
+	list, err := column[bool](ctx, db.pool, waitsForLimit, c.Namespaces, c.Handlers)
+	if err != nil {
+		return false, fmt.Errorf("look for steps that wait for a limit: %w", err)
+	}
+	return list[0], nil
+}
+
+func (tx *Tx) auditLimit(ctx context.Context, action string, ref tasker.LimitRef, v *tasker.LimitValue, by Operator) error {
+	doc, err := json.Marshal(struct {
+		Reason string             `json:"reason,omitempty"`
+		Value  *tasker.LimitValue `json:"value,omitempty"`
+	}{by.Reason, v})
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", action, err)
+	}
+	return tx.auditText(ctx, by.Actor, action, ref.String(), doc)
+}
+
+// A limit that a template gives has the value of the newest registration, until somebody sets another.
+const giveLimits = `
+WITH given AS (
+    SELECT * FROM unnest($2::text[], $3::int[], $4::float8[], $5::int[]) AS u (name, max_in_progress, per_second, burst)
+),
+stored AS (
+    INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, per_second, burst, by_template, changed_by)
+    SELECT 'name', $1, g.name, nullif(g.max_in_progress, 0), nullif(g.per_second, 0), nullif(g.burst, 0), true, $6
+    FROM given g
+    ORDER BY g.name
+    ON CONFLICT (namespace, kind, name) DO UPDATE
+    SET max_in_progress = CASE WHEN limits.by_template THEN excluded.max_in_progress ELSE limits.max_in_progress END,
+        per_second = CASE WHEN limits.by_template THEN excluded.per_second ELSE limits.per_second END,
+        burst = CASE WHEN limits.by_template THEN excluded.burst ELSE limits.burst END,
+        changed_by = CASE WHEN limits.by_template THEN excluded.changed_by ELSE limits.changed_by END,
+        changed_at = CASE WHEN limits.by_template THEN clock_timestamp() ELSE limits.changed_at END
+    RETURNING limit_id, name
+)
+INSERT INTO tasker.limit_queues (namespace, handler, limit_id)
+SELECT DISTINCT $1, q.handler, s.limit_id
+FROM unnest($7::text[], $8::text[]) AS q (name, handler)
+JOIN stored s ON s.name = q.name
+ON CONFLICT DO NOTHING`
+
+// giveLimits stores the limits that a template gives to its steps.
+func (tx *Tx) giveLimits(ctx context.Context, t tasker.Template) error {
+	if len(t.Limits) == 0 {
+		return nil
+	}
+	var names, of, handlers []string
+	var most, bursts []int
+	var rates []float64
+	for _, l := range t.Limits {
+		v := l.Value()
+		if err := v.Check(); err != nil {
+			return err
+		}
+		names, most, rates, bursts = append(names, l.Name), append(most, v.MaxInProgress), append(rates, v.PerSecond), append(bursts, v.Burst)
+		for _, s := range t.Steps {
+			if s.HasHandler() && (len(l.Steps) == 0 || slices.Contains(l.Steps, s.Name)) {
+				of, handlers = append(of, l.Name), append(handlers, s.Handler.Callable)
+			}
+		}
+	}
+	by := cmp.Or(access.IdentityOf(ctx).Subject, tasker.SystemActor)
+	if _, err := tx.Exec(ctx, giveLimits, t.Namespace, names, most, rates, bursts, by, of, handlers); err != nil {
+		return fmt.Errorf("store the limits of a template: %w", err)
+	}
+	return nil
+}
+
+// A TaskLimit is a limit that its template gives to a new task.
+type TaskLimit struct {
+	Name string
+	Key  string
+	Step *tasker.ID // that is limited; nil: every step
+}
+
+type newTaskLimit struct {
+	task *CreatedTask
+	TaskLimit
+}
+
+var taskLimitColumns = columns[newTaskLimit]{
+	col("task_uuid uuid", func(l *newTaskLimit) tasker.ID { return l.task.UUID }),
+	col("namespace text", func(l *newTaskLimit) string { return l.task.Template.Namespace }),
+	col("name text", func(l *newTaskLimit) string { return l.Name }),
+	col("key text", func(l *newTaskLimit) string { return l.Key }),
+	col("step_uuid uuid", func(l *newTaskLimit) pgtype.UUID { return nullable(l.Step) }),
+}
+
+var insertTaskLimits = `
+INSERT INTO tasker.task_limits (task_uuid, step_uuid, limit_id, key)
+SELECT u.task_uuid, u.step_uuid, l.limit_id, u.key
+FROM ` + taskLimitColumns.unnest("u", 1) + `
+JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name`
+
+func limitsOfTasks(tasks []*CreatedTask) (list []newTaskLimit) {
+	for _, t := range tasks {
+		for _, l := range t.Limits {
+			list = append(list, newTaskLimit{t, l})
+		}
+	}
+	return list
+}
+
+const changeLimitKeys = `
+UPDATE tasker.task_limits t SET key = u.key
+FROM unnest($2::text[], $3::text[]) AS u (name, key)
+JOIN tasker.limits l ON l.namespace = $4 AND l.kind = 'name' AND l.name = u.name
+WHERE t.task_uuid = $1 AND t.limit_id = l.limit_id`
+
+// changeLimitKeys gives a task that has not started the keys of another request.
+func (tx *Tx) changeLimitKeys(ctx context.Context, task tasker.ID, t *CreatedTask) error {
+	if len(t.Limits) == 0 {
+		return nil
+	}
+	keys := map[string]string{}
+	for _, l := range t.Limits {
+		keys[l.Name] = l.Key
+	}
+	names := slices.Sorted(maps.Keys(keys))
+	list := make([]string, len(names))
+	for i, name := range names {
+		list[i] = keys[name]
+	}
+	if _, err := tx.Exec(ctx, changeLimitKeys, task, names, list, t.Template.Namespace); err != nil {
+		return fmt.Errorf("change the keys of limits: %w", err)
+	}
+	return nil
+}
