@@ -247,3 +247,25 @@ func TestNamespaceWeights(t *testing.T) {
 		t.Errorf("the audit log has %q (%v)", audit, err)
 	}
 }
+
+// The claim that comes with a report takes its turn as well.
+func TestTheClaimOfAReportTakesItsTurn(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2, 30)
+	y.share("h1", "b", 5)
+	c := y.claimant(2)
+	c.Namespaces = []string{"a", "b"}
+	given := map[string]int{}
+	for range 4 {
+		_, r, err := y.db.Report(t.Context(), nil, &NextClaim{Claimant: c, Limit: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range r.Steps {
+			given[s.Namespace]++
+		}
+	}
+	if given["a"] != 10 || given["b"] != 10 {
+		t.Errorf("took %v, want 10 of each", given)
+	}
+}
