@@ -139,20 +139,26 @@ func TestEmptyQueuesCostNothing(t *testing.T) {
 	for i := range 99 {
 		c.Namespaces = append(c.Namespaces, fmt.Sprint("n", i))
 	}
-	for age, most := range map[time.Duration]int{0: 250, time.Minute: 350} {
+	for age, most := range map[time.Duration]int{0: 200, time.Minute: 250} {
 		tx := y.begin()
+		before := y.scans(tx) // of transactions of this connection that PostgreSQL has not yet counted elsewhere
 		turn := y.db.turns.begin(c.Namespaces)
 		turn.age = age
 		if n := y.claimInTurn(tx, c, 10, turn); n != 10 {
 			t.Errorf("claimed %d", n)
 		}
-		var scans int
-		if err := tx.QueryRow(t.Context(), `SELECT pg_stat_get_xact_numscans('tasker.ready_steps_to_claim'::regclass)`).Scan(&scans); err != nil {
-			t.Fatal(err)
-		}
-		if scans > most {
+		if scans := y.scans(tx) - before; scans == 0 || scans > most {
 			t.Errorf("a claim by the age %v looked %d times into the index", age, scans)
 		}
 		_ = tx.Rollback(t.Context())
 	}
+}
+
+// scans is how often a transaction has looked into the index for claims.
+func (y *yard) scans(tx pgx.Tx) (n int) {
+	y.Helper()
+	if err := tx.QueryRow(y.Context(), `SELECT coalesce(pg_stat_get_xact_numscans('tasker.ready_steps_to_claim'::regclass), 0)`).Scan(&n); err != nil {
+		y.Fatal(err)
+	}
+	return n
 }
